@@ -1,0 +1,308 @@
+//! A device that does nothing, so that what remains of a call's cost is that of the front before it.
+
+use std::cell::UnsafeCell;
+use std::hint::black_box;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use runtime_core::contract::{
+    AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceKernel, DeviceMemory,
+    DeviceModule, DevicePinned, DeviceRegions, DeviceStream, MemoryAdoption, MemoryPool, Monitor,
+    ParamAccess, ParamInfo, ParamKind, PeerAccess, RawArg, RawSlot, RegionCopyAbility,
+    StreamOptions, UnifiedMemory,
+};
+use runtime_core::{
+    DType, DeviceId, DeviceInfo, DeviceKind, ImageFormat, Launch, Limits, ModuleImage,
+    NativeHandle, NativeKind, RegionProgram, Result,
+};
+
+/// Accepts everything and does nothing. Memory is an address that nobody follows.
+#[derive(Debug)]
+pub struct NullDevice {
+    info: DeviceInfo,
+}
+
+impl Default for NullDevice {
+    fn default() -> Self {
+        Self {
+            info: DeviceInfo {
+                id: DeviceId::new("null", 0),
+                kind: DeviceKind::Simulated,
+                name: "null".into(),
+                vendor: "none".into(),
+                architecture: "none".into(),
+                driver_version: "0".into(),
+                uuid: None,
+                pci: None,
+                memory_bytes: None,
+                compute_units: 1,
+                lockstep_width: 1,
+                limits: Limits {
+                    allocation_bytes: 1 << 40,
+                    allocation_alignment: NonZeroUsize::MIN,
+                    grid: [u32::MAX; 3],
+                    block: [1024; 3],
+                    block_size: 1024,
+                    shared_bytes: 0,
+                    arguments: 64,
+                    argument_bytes: 4096,
+                    priorities: (0, 0),
+                },
+                formats: vec![ImageFormat::Ptx],
+            },
+        }
+    }
+}
+
+/// Everything the null device gives out.
+#[derive(Debug)]
+pub struct NullObject(usize);
+
+const HANDLE: NativeHandle = NativeHandle { api: "null", kind: NativeKind::Object, raw: 0 };
+
+impl CommonRuntime for NullDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn module_load(&self, _: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+        Ok(Box::new(NullObject(0)))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+// SAFETY: there is nothing to keep valid and no byte is ever touched.
+unsafe impl AcceleratorDevice for NullDevice {
+    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(NullObject(bytes)))
+    }
+
+    unsafe fn memory_free(&self, _: Box<dyn DeviceMemory>, _: &[&dyn DeviceStream]) {}
+
+    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+        Ok(Box::new(NullPinned((0..bytes).map(|_| UnsafeCell::new(0)).collect())))
+    }
+
+    unsafe fn pinned_free(&self, _: Box<dyn DevicePinned>, _: &[&dyn DeviceStream]) {}
+
+    unsafe fn module_unload(&self, _: Box<dyn DeviceModule>, _: &[&dyn DeviceStream]) {}
+
+    fn stream_create(&self, _: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
+        Ok(Box::new(NullObject(0)))
+    }
+
+    fn event_create(&self, _: bool) -> Result<Box<dyn DeviceEvent>> {
+        Ok(Box::new(NullObject(0)))
+    }
+
+    fn native(&self) -> NativeHandle {
+        HANDLE
+    }
+
+    fn cooperative_launch(&self) -> bool {
+        false
+    }
+
+    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
+        Some(self)
+    }
+
+    fn peer(&self) -> Option<&dyn PeerAccess> {
+        None
+    }
+
+    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
+        None
+    }
+
+    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        None
+    }
+
+    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
+        None
+    }
+
+    fn monitor(&self) -> Option<&dyn Monitor> {
+        None
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        None
+    }
+}
+
+// SAFETY: an execution touches no byte.
+unsafe impl RegionCopyAbility for NullDevice {
+    fn prepare(&self, _: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
+        Ok(Box::new(NullObject(0)))
+    }
+
+    unsafe fn execute(&self, _: &dyn DeviceStream, _: &dyn DeviceRegions, slots: &[RawSlot<'_>]) -> Result<()> {
+        black_box(slots);
+        Ok(())
+    }
+
+    unsafe fn release(&self, _: Box<dyn DeviceRegions>, _: &[&dyn DeviceStream]) {}
+}
+
+impl DeviceRegions for NullObject {
+    fn launches(&self) -> usize {
+        1
+    }
+}
+
+// SAFETY: the length is what was asked for, and nobody can reach a byte.
+unsafe impl DeviceMemory for NullObject {
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn host_ptr(&self) -> Option<*mut u8> {
+        None
+    }
+
+    fn native(&self) -> NativeHandle {
+        HANDLE
+    }
+}
+
+struct NullPinned(Box<[UnsafeCell<u8>]>);
+
+// SAFETY: bytes are handed out as a pointer, and the front orders whoever follows it.
+unsafe impl Sync for NullPinned {}
+
+// SAFETY: the block is of that length and stays in place.
+unsafe impl DevicePinned for NullPinned {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn ptr(&self) -> *mut u8 {
+        UnsafeCell::raw_get(self.0.as_ptr())
+    }
+}
+
+impl DeviceModule for NullObject {
+    fn kernel(&self, name: &str) -> Result<Box<dyn DeviceKernel>> {
+        let memory = ParamInfo {
+            kind: ParamKind::Memory,
+            size: None,
+            dtype: Some(DType::F64),
+            access: Some(ParamAccess::Read),
+        };
+        Ok(Box::new(NullKernel(vec![memory; name.len()])))
+    }
+}
+
+/// As many parameters, all memory to read, as its name has letters.
+struct NullKernel(Vec<ParamInfo>);
+
+impl DeviceKernel for NullKernel {
+    fn parameters(&self) -> Option<&[ParamInfo]> {
+        Some(&self.0)
+    }
+}
+
+// SAFETY: no byte is touched.
+unsafe impl DeviceStream for NullObject {
+    unsafe fn memory_copy(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        black_box((src, src_offset, dst, dst_offset, bytes).4);
+        Ok(())
+    }
+
+    unsafe fn memory_copy_to(&self, _: &dyn DeviceMemory, offset: usize, src: &[u8]) -> Result<()> {
+        black_box((offset, src));
+        Ok(())
+    }
+
+    unsafe fn memory_copy_from(&self, _: &dyn DeviceMemory, offset: usize, dst: &mut [u8]) -> Result<()> {
+        black_box((offset, dst));
+        Ok(())
+    }
+
+    unsafe fn pinned_copy_to(
+        &self,
+        _: &dyn DevicePinned,
+        _: usize,
+        _: &dyn DeviceMemory,
+        _: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        black_box(bytes);
+        Ok(())
+    }
+
+    unsafe fn pinned_copy_from(
+        &self,
+        _: &dyn DeviceMemory,
+        _: usize,
+        _: &dyn DevicePinned,
+        _: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        black_box(bytes);
+        Ok(())
+    }
+
+    unsafe fn memory_fill(&self, _: &dyn DeviceMemory, _: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        black_box((bytes, pattern));
+        Ok(())
+    }
+
+    unsafe fn launch(&self, _: &dyn DeviceKernel, launch: &Launch, args: &[RawArg<'_>]) -> Result<()> {
+        black_box((launch, args));
+        Ok(())
+    }
+
+    fn record(&self, _: &dyn DeviceEvent) -> Result<()> {
+        black_box(self);
+        Ok(())
+    }
+
+    fn wait(&self, _: &dyn DeviceEvent) -> Result<()> {
+        black_box(self);
+        Ok(())
+    }
+
+    fn query(&self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn native(&self) -> NativeHandle {
+        HANDLE
+    }
+}
+
+// SAFETY: there is no work to wait for.
+unsafe impl DeviceEvent for NullObject {
+    fn wait(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn query(&self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn elapsed_since(&self, _: &dyn DeviceEvent) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
+
+    fn native(&self) -> NativeHandle {
+        HANDLE
+    }
+}

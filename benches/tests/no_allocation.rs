@@ -1,0 +1,72 @@
+//! The checked front allocates nothing on the way to a backend.
+#![expect(unsafe_code, reason = "counts allocations, and launches on a device that does nothing")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use benches::null::NullDevice;
+use runtime_core::{Device, ImageFormat, Launch, ModuleImage, args};
+
+/// The system's allocator, counting what the current thread takes.
+struct Counting;
+
+thread_local! {
+    static TAKEN: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        TAKEN.with(|taken| taken.set(taken.get() + 1));
+        // SAFETY: the caller keeps the same conditions.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the same conditions.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn taken(mut work: impl FnMut()) -> usize {
+    // The first use of a stream is noted, which takes memory once.
+    work();
+    let before = TAKEN.with(Cell::get);
+    work();
+    TAKEN.with(Cell::get) - before
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(taken(|| drop(std::hint::black_box(Box::new(1)))), 1);
+}
+
+#[test]
+fn no_operation_allocates() {
+    let device = Device::new(NullDevice::default()).unwrap();
+    let stream = device.default_stream();
+    let mut memory = device.memory_allocate::<f64>(64).unwrap();
+    let other = device.memory_allocate::<f64>(64).unwrap();
+    let mut pinned = device.pinned_allocate::<f64>(64).unwrap();
+    let event = device.event_create(false).unwrap();
+    let module = device.module_load(ModuleImage::source(ImageFormat::Ptx, "")).unwrap();
+    let kernel = module.kernel("abc").unwrap();
+    let launch = Launch::cover(64, 64);
+    let mut host = [0.0; 64];
+    let count = taken(|| {
+        memory.view_mut().copy_from_slice(&stream, &host).unwrap();
+        memory.view().copy_to_slice(&stream, &mut host).unwrap();
+        memory.view_mut().copy_from(&stream, &other.view()).unwrap();
+        memory.view_mut().fill(&stream, 1.0).unwrap();
+        memory.view_mut().copy_from_pinned(&stream, &pinned).unwrap();
+        memory.view().copy_to_pinned(&stream, &mut pinned).unwrap();
+        stream.record(&event).unwrap();
+        stream.wait(&event).unwrap();
+        // SAFETY: the null device touches no byte.
+        unsafe { kernel.launch(&stream, &launch, args![&memory, &other, memory.view()]) }.unwrap();
+    });
+    assert_eq!(count, 0);
+}

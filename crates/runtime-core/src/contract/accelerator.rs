@@ -1,0 +1,141 @@
+//! Devices with memory, streams and kernels.
+
+use std::any::Any;
+
+use super::{
+    CommonRuntime, Counters, DeviceEvent, DeviceModule, DeviceStream, MemoryAdoption, MemoryPool,
+    Monitor, PeerAccess, RegionCopyAbility, UnifiedMemory,
+};
+use crate::{NativeHandle, Result};
+
+/// A device with its own memory, streams, events and kernels.
+///
+/// The second half are abilities a device may lack. An accessor that answers `Some` *must* return an object that
+/// works in full, and *must* give the same answer for as long as the device is open.
+///
+/// # Safety
+///
+/// Objects *must* be what they say: memory has the length it reports, [`DeviceMemory::host_ptr`] and
+/// [`DevicePinned::ptr`] stay valid and in place until the object is given to its `free`, and enqueued work touches
+/// exactly the bytes named. A `free` *must not* return memory to the system before the streams in `after` are done
+/// with it.
+pub unsafe trait AcceleratorDevice: CommonRuntime {
+    /// Allocates `bytes` of device memory, never 0, at a multiple of
+    /// [`Limits::allocation_alignment`](crate::Limits::allocation_alignment). Its contents are unspecified.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`, after which the device *must* still be usable.
+    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>>;
+
+    /// Gives memory back once everything enqueued on the streams in `after` is done. *Must not* block the host where
+    /// the driver can avoid it, and *must not* panic: a failure is kept for the next `synchronize`.
+    ///
+    /// # Safety
+    ///
+    /// `memory` was made by this device, and no stream outside `after` has unfinished work on it. Streams may belong
+    /// to other devices of this backend if a peer copy ran there.
+    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]);
+
+    /// Allocates `bytes` of page-locked host memory, never 0, aligned to at least 64 bytes.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`.
+    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>>;
+
+    /// Gives pinned memory back, as [`memory_free`](Self::memory_free) does.
+    ///
+    /// # Safety
+    ///
+    /// As [`memory_free`](Self::memory_free).
+    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, after: &[&dyn DeviceStream]);
+
+    /// Unloads a module, as [`memory_free`](Self::memory_free) gives memory back.
+    ///
+    /// # Safety
+    ///
+    /// As [`memory_free`](Self::memory_free); its kernels are dropped.
+    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, after: &[&dyn DeviceStream]);
+
+    /// Creates an in-order stream that is ordered with no other. Dropping a stream *must* let its enqueued work run
+    /// to the end.
+    ///
+    /// # Errors
+    ///
+    /// What the driver reports. Options arrive checked against [`Limits`](crate::Limits).
+    fn stream_create(&self, options: &StreamOptions) -> Result<Box<dyn DeviceStream>>;
+
+    /// Creates an event; `timing` events can be compared for elapsed time.
+    ///
+    /// # Errors
+    ///
+    /// What the driver reports.
+    fn event_create(&self, timing: bool) -> Result<Box<dyn DeviceEvent>>;
+
+    /// The vendor's handle of the device or context.
+    fn native(&self) -> NativeHandle;
+
+    /// Whether launches may ask that all blocks be resident at once.
+    fn cooperative_launch(&self) -> bool;
+
+    /// Region copies by the device.
+    fn region_copy(&self) -> Option<&dyn RegionCopyAbility>;
+
+    /// Copies from other devices of this backend without the host.
+    fn peer(&self) -> Option<&dyn PeerAccess>;
+
+    /// Memory that host and device both address.
+    fn unified_memory(&self) -> Option<&dyn UnifiedMemory>;
+
+    /// Adoption of memory that somebody else allocated.
+    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption>;
+
+    /// The pool that memory comes from.
+    fn memory_pool(&self) -> Option<&dyn MemoryPool>;
+
+    /// Free memory and utilisation.
+    fn monitor(&self) -> Option<&dyn Monitor>;
+
+    /// Event counters.
+    fn counters(&self) -> Option<&dyn Counters>;
+}
+
+/// Device memory.
+///
+/// # Safety
+///
+/// See [`AcceleratorDevice`].
+#[expect(clippy::len_without_is_empty, reason = "memory of no bytes is never asked for")]
+pub unsafe trait DeviceMemory: Any + Send + Sync {
+    /// Size in bytes.
+    fn len(&self) -> usize;
+
+    /// Where the host can address the memory, if it can; fixed for the object's life.
+    fn host_ptr(&self) -> Option<*mut u8>;
+
+    /// The vendor's handle: an address, or a memory object.
+    fn native(&self) -> NativeHandle;
+}
+
+/// Page-locked host memory.
+///
+/// # Safety
+///
+/// See [`AcceleratorDevice`].
+#[expect(clippy::len_without_is_empty, reason = "memory of no bytes is never asked for")]
+pub unsafe trait DevicePinned: Any + Send + Sync {
+    /// Size in bytes.
+    fn len(&self) -> usize;
+
+    /// Where it lies; fixed for the object's life, readable and writable by the host for `len` bytes.
+    fn ptr(&self) -> *mut u8;
+}
+
+/// How a stream is created.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// A larger number is more urgent; 0 is the default. Limited by
+    /// [`Limits::priorities`](crate::Limits::priorities).
+    pub priority: i32,
+}

@@ -1,0 +1,390 @@
+//! An opened device as users hold it.
+#![expect(unsafe_code, reason = "adopting memory calls the backend's unsafe function")]
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::contract::{
+    AcceleratorDevice, Counters, DeviceMemory, MemoryPool, Monitor, StreamOptions, UnifiedMemory,
+};
+use crate::memory::Allocation;
+use crate::statistics::Counts;
+use crate::stream::StreamCore;
+use crate::{
+    Capabilities, DeviceId, DeviceInfo, Element, Error, ErrorKind, Event, Limits, Memory, Module,
+    ModuleBundle, ModuleImage, NativeHandle, NativeKind, Pinned, RegionCopy, RegionPlan, Result,
+    Statistics, Stream, Support,
+};
+
+/// An opened device. Cheap to clone; clones are the same device.
+///
+/// *The same device* means the same opened instance: one opened twice is two devices with one [`DeviceId`], and
+/// objects of one are refused by the other with `WrongDevice`.
+///
+/// All checks are made here and in the types this gives out, once for every backend. Everything is safe to call but
+/// [`Kernel::launch`](crate::Kernel::launch) and [`memory_adopt`](Self::memory_adopt).
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    // Dropped before the device it belongs to.
+    default_stream: Arc<StreamCore>,
+    capabilities: Capabilities,
+    limits: Limits,
+    counts: Counts,
+    raw: Box<dyn AcceleratorDevice>,
+}
+
+#[inline]
+pub(crate) fn same_device(a: &Device, b: &Device) -> bool {
+    Arc::ptr_eq(&a.0, &b.0)
+}
+
+impl Device {
+    /// Puts the checked front before a backend's device.
+    ///
+    /// # Errors
+    ///
+    /// What creating the default stream reports.
+    pub fn new(raw: impl AcceleratorDevice) -> Result<Self> {
+        let raw: Box<dyn AcceleratorDevice> = Box::new(raw);
+        let stream =
+            raw.stream_create(&StreamOptions::default()).map_err(|e| e.on(&raw.info().id))?;
+        tracing::info!(device = %raw.info().id, name = raw.info().name, "device opened");
+        Ok(Self(Arc::new(Inner {
+            default_stream: StreamCore::new(stream),
+            capabilities: capabilities(&*raw),
+            limits: raw.info().limits.clone(),
+            counts: Counts::default(),
+            raw,
+        })))
+    }
+
+    /// Backend and index, such as `cuda:0`.
+    pub fn id(&self) -> &DeviceId {
+        &self.info().id
+    }
+
+    /// Identity and limits; constant.
+    pub fn info(&self) -> &DeviceInfo {
+        self.0.raw.info()
+    }
+
+    /// The optional abilities and how each is served; constant.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
+    }
+
+    /// What was moved and launched through this device since it was opened.
+    pub fn statistics(&self) -> Statistics {
+        self.0.counts.snapshot()
+    }
+
+    /// Whether `other` is the same opened device.
+    pub fn is_same(&self, other: &Self) -> bool {
+        same_device(self, other)
+    }
+
+    /// Allocates memory for `len` elements. Its contents are unspecified until written.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`, after the device's pool was trimmed and asked once more.
+    pub fn memory_allocate<T: Element>(&self, len: usize) -> Result<Memory<T>> {
+        self.allocate_with("memory_allocate", len, |bytes| self.0.raw.memory_allocate(bytes))
+    }
+
+    /// Allocates memory of the slice's length and fills it. Blocks until the copy is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`memory_allocate`](Self::memory_allocate), and what the copy reports.
+    pub fn memory_from_slice<T: Element>(&self, stream: &Stream, slice: &[T]) -> Result<Memory<T>> {
+        let mut memory = self.memory_allocate(slice.len())?;
+        memory.view_mut().copy_from_slice(stream, slice)?;
+        Ok(memory)
+    }
+
+    /// Allocates page-locked host memory for `len` elements, zeroed.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`.
+    pub fn pinned_allocate<T: Element>(&self, len: usize) -> Result<Pinned<T>> {
+        let bytes = self.allocation_bytes::<T>("pinned_allocate", len)?;
+        let raw = match bytes {
+            0 => None,
+            _ => Some(self.retry_trimmed(|| self.0.raw.pinned_allocate(bytes))?),
+        };
+        tracing::debug!(device = %self.id(), bytes, "pinned memory allocated");
+        Ok(Pinned::new(raw, len, self.clone()))
+    }
+
+    /// Takes up memory that somebody else allocated. It is given back by dropping `owner` once all work on it is done.
+    ///
+    /// `None` if the device lacks the ability.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the handle is not of this device's interface, or an address is not aligned for `T`.
+    ///
+    /// # Safety
+    ///
+    /// The handle names `len` initialised elements that this device can address, valid until `owner` is dropped, and
+    /// that nobody else uses without ordering.
+    pub unsafe fn memory_adopt<T: Element>(
+        &self,
+        handle: NativeHandle,
+        len: usize,
+        owner: impl Any + Send + Sync,
+    ) -> Option<Result<Memory<T>>> {
+        let ability = self.0.raw.memory_adoption()?;
+        if handle.kind == NativeKind::Pointer && !handle.raw.is_multiple_of(T::DTYPE.align()) {
+            let message = format!("{handle:?} is not aligned for {}", T::DTYPE);
+            return Some(Err(self.invalid("memory_adopt", message)));
+        }
+        let adopted = self.allocation_bytes::<T>("memory_adopt", len).and_then(|bytes| {
+            let raw = match bytes {
+                0 => None,
+                // SAFETY: the caller vouches for the handle.
+                _ => Some(unsafe { ability.adopt(handle, bytes, Box::new(owner)) }?),
+            };
+            Ok(Memory::new(Allocation::new(raw, bytes, self.clone()), len))
+        });
+        Some(adopted.map_err(|e| self.place(e)))
+    }
+
+    /// Memory that host and device both address, if the device has it.
+    pub fn unified_memory(&self) -> Option<Unified<'_>> {
+        self.0.raw.unified_memory().map(|ability| Unified { ability, device: self })
+    }
+
+    /// The pool that memory comes from, if the device has one.
+    pub fn memory_pool(&self) -> Option<&dyn MemoryPool> {
+        self.0.raw.memory_pool()
+    }
+
+    /// Free memory and utilisation, if the device can tell.
+    pub fn monitor(&self) -> Option<&dyn Monitor> {
+        self.0.raw.monitor()
+    }
+
+    /// Event counters, if the device has any.
+    pub fn counters(&self) -> Option<&dyn Counters> {
+        self.0.raw.counters()
+    }
+
+    /// The device's default stream: an ordinary stream that exists from the start.
+    pub fn default_stream(&self) -> Stream {
+        Stream::new(Arc::clone(&self.0.default_stream), self.clone())
+    }
+
+    /// Creates a stream that is ordered with no other.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a priority outside [`Limits::priorities`](crate::Limits::priorities).
+    pub fn stream_create(&self, options: &StreamOptions) -> Result<Stream> {
+        let (least, greatest) = self.info().limits.priorities;
+        if !(least..=greatest).contains(&options.priority) {
+            let message =
+                format!("priority {}; the device has {least} to {greatest}", options.priority);
+            return Err(self.invalid("stream_create", message));
+        }
+        let raw = self.0.raw.stream_create(options).map_err(|e| self.place(e))?;
+        Ok(Stream::new(StreamCore::new(raw), self.clone()))
+    }
+
+    /// Creates an event. Only events created with `timing` can be compared for elapsed time.
+    ///
+    /// # Errors
+    ///
+    /// What the driver reports.
+    pub fn event_create(&self, timing: bool) -> Result<Event> {
+        let raw = self.0.raw.event_create(timing).map_err(|e| self.place(e))?;
+        Ok(Event::new(raw, timing, self.clone()))
+    }
+
+    /// Loads code.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidModule` if the device does not take the format (the message lists those it does) or the code does not
+    /// compile; the compiler's log is in [`Error::log`].
+    pub fn module_load<'a>(&self, image: impl Into<ModuleImage<'a>>) -> Result<Module> {
+        let image = image.into();
+        self.load(&ModuleBundle::new().with(image))
+    }
+
+    /// Loads the image of a bundle that this device likes best.
+    ///
+    /// # Errors
+    ///
+    /// As [`module_load`](Self::module_load).
+    pub fn module_load_bundle(&self, bundle: &ModuleBundle<'_>) -> Result<Module> {
+        self.load(bundle)
+    }
+
+    fn load(&self, bundle: &ModuleBundle<'_>) -> Result<Module> {
+        let image = bundle.best_for(&self.info().formats).map_err(|e| self.place(e))?;
+        let raw = self.0.raw.module_load(image).map_err(|e| self.place(e))?;
+        tracing::debug!(device = %self.id(), format = %image.format(), "module loaded");
+        Ok(Module::new(raw, self.clone()))
+    }
+
+    /// Checks and prepares a batch of strided copies; the plan can be executed many times.
+    ///
+    /// # Errors
+    ///
+    /// As [`RegionProgram::new`](crate::RegionProgram::new), and what preparing it on the device reports.
+    pub fn plan_regions(&self, entries: &[RegionCopy]) -> Result<RegionPlan> {
+        RegionPlan::new(self, entries)
+    }
+
+    /// Whether this device copies from `other` and waits for its events without the host.
+    pub fn reaches(&self, other: &Self) -> bool {
+        same_device(self, other) || self.0.raw.peer().is_some_and(|peer| peer.reaches(other.raw()))
+    }
+
+    /// Blocks until everything enqueued on any stream of this device is done.
+    ///
+    /// # Errors
+    ///
+    /// The first failure of asynchronous work, or of a release in a destructor, that was not reported before.
+    pub fn synchronize(&self) -> Result<()> {
+        self.0.raw.synchronize().map_err(|e| self.place(e))
+    }
+
+    /// The vendor's handle of the device or context, valid for as long as a clone of this device lives.
+    pub fn native(&self) -> NativeHandle {
+        self.0.raw.native()
+    }
+
+    /// The backend's own device, for what a backend offers beyond the contract: `None` unless it is a `B`.
+    pub fn backend<B: AcceleratorDevice>(&self) -> Option<&B> {
+        let any: &dyn Any = &*self.0.raw;
+        any.downcast_ref()
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> &dyn AcceleratorDevice {
+        &*self.0.raw
+    }
+
+    /// The limits of [`info`](Self::info), without asking the backend.
+    #[inline]
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    #[inline]
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.0.counts
+    }
+
+    pub(crate) fn place(&self, error: Error) -> Error {
+        error.on(self.id())
+    }
+
+    #[cold]
+    pub(crate) fn invalid(&self, operation: &'static str, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::InvalidArgument, operation, message).on(self.id())
+    }
+
+    #[inline]
+    pub(crate) fn check_same(&self, operation: &'static str, other: &Self) -> Result<()> {
+        if same_device(self, other) { Ok(()) } else { Err(self.wrong_device(operation, other)) }
+    }
+
+    #[cold]
+    fn wrong_device(&self, operation: &'static str, other: &Self) -> Error {
+        let hint = if self.id() == other.id() { ", opened separately" } else { "" };
+        let message = format!("an object of {}{hint}", other.id());
+        Error::new(ErrorKind::WrongDevice, operation, message).on(self.id())
+    }
+
+    fn allocate_with<T: Element>(
+        &self,
+        operation: &'static str,
+        len: usize,
+        allocate: impl Fn(usize) -> Result<Box<dyn DeviceMemory>>,
+    ) -> Result<Memory<T>> {
+        let bytes = self.allocation_bytes::<T>(operation, len)?;
+        let raw = match bytes {
+            0 => None,
+            _ => Some(self.retry_trimmed(|| allocate(bytes))?),
+        };
+        self.counts().allocated();
+        tracing::debug!(device = %self.id(), bytes, "memory allocated");
+        Ok(Memory::new(Allocation::new(raw, bytes, self.clone()), len))
+    }
+
+    fn allocation_bytes<T: Element>(&self, operation: &'static str, len: usize) -> Result<usize> {
+        let limit = self.limits().allocation_bytes;
+        match len.checked_mul(size_of::<T>()) {
+            Some(bytes) if bytes <= limit => Ok(bytes),
+            _ => Err(Error::new(
+                ErrorKind::OutOfMemory,
+                operation,
+                format!("{len} elements of {}; one allocation can have {limit} bytes", T::DTYPE),
+            )
+            .on(self.id())),
+        }
+    }
+
+    fn retry_trimmed<R>(&self, allocate: impl Fn() -> Result<R>) -> Result<R> {
+        let first = match allocate() {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => error,
+            outcome => return outcome.map_err(|e| self.place(e)),
+        };
+        match self.0.raw.memory_pool().map(|pool| pool.trim(0)) {
+            Some(Ok(())) => allocate().map_err(|e| self.place(e)),
+            _ => Err(self.place(first)),
+        }
+    }
+}
+
+fn capabilities(raw: &dyn AcceleratorDevice) -> Capabilities {
+    let present = |there: bool| Support::native_or(there, Support::Absent);
+    Capabilities {
+        region_copy: Support::native_or(raw.region_copy().is_some(), Support::Emulated),
+        peer: Support::native_or(raw.peer().is_some(), Support::Emulated),
+        unified_memory: present(raw.unified_memory().is_some()),
+        memory_adoption: present(raw.memory_adoption().is_some()),
+        memory_pool: present(raw.memory_pool().is_some()),
+        monitor: present(raw.monitor().is_some()),
+        counters: present(raw.counters().is_some()),
+        cooperative_launch: present(raw.cooperative_launch()),
+    }
+}
+
+/// Memory that host and device both address: see [`Device::unified_memory`].
+#[derive(Clone, Copy)]
+pub struct Unified<'a> {
+    ability: &'a dyn UnifiedMemory,
+    device: &'a Device,
+}
+
+impl Unified<'_> {
+    /// Allocates memory for `len` elements, which [`Memory::as_slice`] shows to the host.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`.
+    pub fn allocate<T: Element>(&self, len: usize) -> Result<Memory<T>> {
+        self.device.allocate_with("unified_allocate", len, |bytes| self.ability.allocate(bytes))
+    }
+}
+
+impl fmt::Debug for Unified<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Unified({})", self.device.id())
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({}, {})", self.id(), self.info().name)
+    }
+}

@@ -1,0 +1,216 @@
+//! Element types: what memory holds and which arithmetic a region copy may do on it.
+#![expect(
+    unsafe_code,
+    reason = "declares and implements the unsafe trait that binds Rust types to element types"
+)]
+
+use std::fmt;
+
+use bytemuck::Pod;
+use half::{bf16, f16};
+use num_complex::Complex;
+
+/// The type of one array element.
+///
+/// | type | bytes | negate | sum | min, max |
+/// |---|---|---|---|---|
+/// | `Bool` | 1 | – | – | – |
+/// | `I8` … `I64` | 1 … 8 | wraps | wraps | yes |
+/// | `U8` … `U64` | 1 … 8 | – | wraps | yes |
+/// | `F16`, `BF16` | 2 | sign bit | in `f32`, rounded to nearest even | yes |
+/// | `F32`, `F64` | 4, 8 | sign bit | IEEE 754 | yes |
+/// | `C64`, `C128` | 8, 16 | both sign bits | by component | – |
+///
+/// Integers wrap in two's complement. Negating a floating-point value flips its sign bit, of a NaN too.
+/// `min(old, new)` is `new` if `new < old` or `new` is NaN, else `old`; `max` likewise with `>`: a NaN on either
+/// side gives a NaN, and of two zeros the old one stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the table above says all there is to say")]
+pub enum DType {
+    Bool,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    F16,
+    BF16,
+    F32,
+    F64,
+    C64,
+    C128,
+}
+
+impl DType {
+    /// Every element type.
+    pub const ALL: [Self; 15] = [
+        Self::Bool,
+        Self::I8,
+        Self::I16,
+        Self::I32,
+        Self::I64,
+        Self::U8,
+        Self::U16,
+        Self::U32,
+        Self::U64,
+        Self::F16,
+        Self::BF16,
+        Self::F32,
+        Self::F64,
+        Self::C64,
+        Self::C128,
+    ];
+
+    /// Size of one element in bytes.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::Bool | Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 | Self::F16 | Self::BF16 => 2,
+            Self::I32 | Self::U32 | Self::F32 => 4,
+            Self::I64 | Self::U64 | Self::F64 | Self::C64 => 8,
+            Self::C128 => 16,
+        }
+    }
+
+    /// Alignment of one element in bytes: that of its component for complex numbers.
+    pub const fn align(self) -> usize {
+        match self {
+            Self::C64 | Self::C128 => self.size() / 2,
+            _ => self.size(),
+        }
+    }
+
+    /// The name used in messages and reports, such as `f64`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bool => "bool",
+            Self::I8 => "i8",
+            Self::I16 => "i16",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::U8 => "u8",
+            Self::U16 => "u16",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
+            Self::F16 => "f16",
+            Self::BF16 => "bf16",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::C64 => "c64",
+            Self::C128 => "c128",
+        }
+    }
+
+    /// Whether a region copy may negate elements of this type.
+    pub const fn admits_negate(self) -> bool {
+        !matches!(self, Self::Bool | Self::U8 | Self::U16 | Self::U32 | Self::U64)
+    }
+
+    /// Whether a region copy may sum elements of this type.
+    pub const fn admits_sum(self) -> bool {
+        !matches!(self, Self::Bool)
+    }
+
+    /// Whether elements of this type are ordered, so that a region copy may take their minimum or maximum.
+    pub const fn admits_order(self) -> bool {
+        !matches!(self, Self::Bool | Self::C64 | Self::C128)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A Rust type that can be an array element.
+///
+/// [`Pod`] promises that every bit pattern is a value and that there is no padding, so bytes that a device wrote
+/// are always readable. That is why `bool` is not an element and [`Bool`] is.
+///
+/// # Safety
+///
+/// `DTYPE` must describe the type's real representation: `size_of::<Self>() == DTYPE.size()`, and the bytes must
+/// mean what [`DType`] says. A transparent wrapper around an element satisfies this with the element's own `DTYPE`.
+pub unsafe trait Element: Pod + Send + Sync {
+    /// The element type these values have on a device.
+    const DTYPE: DType;
+}
+
+macro_rules! elements {
+    ($($type:ty => $dtype:ident),* $(,)?) => {$(
+        const _: () = assert!(size_of::<$type>() == DType::$dtype.size());
+        // SAFETY: the assertion above checks the size, and the name says the same representation.
+        unsafe impl Element for $type {
+            const DTYPE: DType = DType::$dtype;
+        }
+    )*};
+}
+
+elements! {
+    Bool => Bool,
+    i8 => I8, i16 => I16, i32 => I32, i64 => I64,
+    u8 => U8, u16 => U16, u32 => U32, u64 => U64,
+    f16 => F16, bf16 => BF16, f32 => F32, f64 => F64,
+    Complex<f32> => C64, Complex<f64> => C128,
+}
+
+/// A truth value of one byte: zero is false, anything else is true.
+///
+/// Unlike `bool`, every bit pattern is a value, so memory written by a device can be read as it is.
+///
+/// ```
+/// use runtime_core::Bool;
+/// assert!(bool::from(Bool::from(true)));
+/// assert_eq!(Bool::from(false), Bool::default());
+/// ```
+#[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct Bool(u8);
+
+impl From<bool> for Bool {
+    fn from(value: bool) -> Self {
+        Self(u8::from(value))
+    }
+}
+
+impl From<Bool> for bool {
+    fn from(value: Bool) -> Self {
+        value.0 != 0
+    }
+}
+
+impl PartialEq for Bool {
+    fn eq(&self, other: &Self) -> bool {
+        bool::from(*self) == bool::from(*other)
+    }
+}
+
+impl Eq for Bool {}
+
+impl fmt::Debug for Bool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        bool::from(*self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alignment_divides_size() {
+        for dtype in DType::ALL {
+            assert_eq!(dtype.size() % dtype.align(), 0, "{dtype}");
+        }
+    }
+
+    #[test]
+    fn any_byte_is_a_bool() {
+        let values: &[Bool] = bytemuck::cast_slice(&[0u8, 1, 0xAB]);
+        assert_eq!(values.iter().map(|v| bool::from(*v)).collect::<Vec<_>>(), [false, true, true]);
+    }
+}

@@ -1,0 +1,337 @@
+//! An opened embedded device as users hold it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::contract::{CallOutcome, CallValue, Counters, EmbeddedDevice, MemoryArea, Symbol};
+use crate::{DeviceId, DeviceInfo, Error, ErrorKind, Result};
+
+/// An opened embedded device: flash a program, call it, read its memory. Cheap to clone.
+///
+/// Nothing is transferred implicitly: the program on the device owns its memory. All checks are made here, once for
+/// every backend.
+#[derive(Clone)]
+pub struct Embedded(Arc<dyn EmbeddedDevice>);
+
+impl Embedded {
+    /// Puts the checked front before a backend's device.
+    pub fn new(raw: impl EmbeddedDevice) -> Self {
+        tracing::info!(device = %raw.info().id, name = raw.info().name, "embedded device opened");
+        Self(Arc::new(raw))
+    }
+
+    /// Backend and index.
+    pub fn id(&self) -> &DeviceId {
+        &self.info().id
+    }
+
+    /// Identity and limits; constant.
+    pub fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+
+    /// Loads an ELF image, replacing the program that was there, and resets.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidModule` if the image is empty, is not for this processor or does not fit its memory.
+    pub fn flash(&self, image: &[u8]) -> Result<()> {
+        if image.is_empty() {
+            return Err(self.error(
+                ErrorKind::InvalidModule,
+                "flash",
+                "an image of 0 bytes".to_owned(),
+            ));
+        }
+        self.0.flash(image).map_err(|e| e.on(self.id()))?;
+        tracing::debug!(device = %self.id(), bytes = image.len(), "program flashed");
+        Ok(())
+    }
+
+    /// Starts the flashed program anew; ends a call that hangs.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost` if the device does not come back.
+    pub fn reset(&self) -> Result<()> {
+        self.0.reset().map_err(|e| e.on(self.id()))
+    }
+
+    /// Areas of memory that can be addressed; constant.
+    pub fn memory_map(&self) -> &[MemoryArea] {
+        self.0.memory_map()
+    }
+
+    /// Writes device memory. Blocks until it is written.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if the range is not inside one writable area of the memory map.
+    pub fn memory_write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.check_range("memory_write", address, bytes.len(), true)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.0.memory_write(address, bytes).map_err(|e| e.on(self.id()))
+    }
+
+    /// Reads device memory. Blocks until `bytes` is filled.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if the range is not inside one area of the memory map.
+    pub fn memory_read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        self.check_range("memory_read", address, bytes.len(), false)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.0.memory_read(address, bytes).map_err(|e| e.on(self.id()))
+    }
+
+    /// Where the flashed program has the function or object of that name.
+    ///
+    /// # Errors
+    ///
+    /// `KernelNotFound` naming the symbol.
+    pub fn symbol(&self, name: &str) -> Result<Symbol> {
+        self.0.symbol(name).map_err(|e| e.on(self.id()))
+    }
+
+    /// Calls a function of the flashed program and blocks until it returns, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a timeout of zero or more arguments than the device passes; `KernelNotFound`;
+    /// `DeviceFault`; `Timeout`, after which [`reset`](Self::reset) makes the device usable again.
+    pub fn call(
+        &self,
+        function: &str,
+        args: &[CallValue],
+        timeout: Duration,
+    ) -> Result<CallOutcome> {
+        let limit = self.info().limits.arguments;
+        if args.len() > limit {
+            let message =
+                format!("{} arguments for {function:?}; the device passes {limit}", args.len());
+            return Err(self.error(ErrorKind::InvalidArgument, "call", message));
+        }
+        if timeout.is_zero() {
+            let message = format!("a timeout of zero for {function:?}");
+            return Err(self.error(ErrorKind::InvalidArgument, "call", message));
+        }
+        let outcome = self.0.call(function, args, timeout).map_err(|e| e.on(self.id()))?;
+        tracing::trace!(device = %self.id(), function, elapsed = ?outcome.elapsed, "function called");
+        Ok(outcome)
+    }
+
+    /// Lines the program printed since the last time this was asked.
+    ///
+    /// # Errors
+    ///
+    /// What the transport reports.
+    pub fn console(&self) -> Result<Vec<String>> {
+        self.0.console().map_err(|e| e.on(self.id()))
+    }
+
+    /// Event counters, if the processor has any.
+    pub fn counters(&self) -> Option<&dyn Counters> {
+        self.0.counters()
+    }
+
+    fn check_range(
+        &self,
+        operation: &'static str,
+        address: u64,
+        len: usize,
+        write: bool,
+    ) -> Result<()> {
+        let end = u64::try_from(len).ok().and_then(|len| address.checked_add(len));
+        let inside = |area: &&MemoryArea| {
+            let area_end = area.address.saturating_add(area.bytes);
+            address >= area.address && end.is_some_and(|end| end <= area_end)
+        };
+        match self.memory_map().iter().find(inside) {
+            Some(area) if write && !area.writable => {
+                let message =
+                    format!("{len} bytes at {address:#x} in {:?}, which is read-only", area.name);
+                Err(self.error(ErrorKind::OutOfBounds, operation, message))
+            }
+            Some(_) => Ok(()),
+            None => {
+                let message = format!("{len} bytes at {address:#x} are not inside one memory area");
+                Err(self.error(ErrorKind::OutOfBounds, operation, message))
+            }
+        }
+    }
+
+    #[cold]
+    fn error(&self, kind: ErrorKind, operation: &'static str, message: String) -> Error {
+        Error::new(kind, operation, message).on(self.id())
+    }
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Embedded({}, {})", self.id(), self.info().name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::contract::{CommonRuntime, DeviceModule};
+    use crate::{DeviceKind, Limits, ModuleImage};
+
+    /// A board with 64 bytes of RAM whose one function adds its arguments.
+    struct Board {
+        info: DeviceInfo,
+        map: Vec<MemoryArea>,
+        ram: Mutex<[u8; 64]>,
+    }
+
+    const RAM: u64 = 0x8000_0000;
+
+    fn board() -> Embedded {
+        let area = |name: &str, address, writable| MemoryArea {
+            name: name.into(),
+            address,
+            bytes: 64,
+            writable,
+        };
+        Embedded::new(Board {
+            info: DeviceInfo {
+                id: DeviceId::new("board", 0),
+                kind: DeviceKind::Embedded,
+                name: "adder".into(),
+                vendor: "test".into(),
+                architecture: "none".into(),
+                driver_version: "1".into(),
+                uuid: None,
+                pci: None,
+                memory_bytes: Some(64),
+                compute_units: 1,
+                lockstep_width: 1,
+                limits: Limits {
+                    allocation_bytes: 64,
+                    allocation_alignment: NonZeroUsize::MIN,
+                    grid: [1; 3],
+                    block: [1; 3],
+                    block_size: 1,
+                    shared_bytes: 0,
+                    arguments: 2,
+                    argument_bytes: 16,
+                    priorities: (0, 0),
+                },
+                formats: vec![crate::ImageFormat::Elf],
+            },
+            map: vec![
+                area("rom", 0, false),
+                area("ram", RAM, true),
+                area("end", u64::MAX - 63, true),
+            ],
+            ram: Mutex::new([0; 64]),
+        })
+    }
+
+    impl CommonRuntime for Board {
+        fn info(&self) -> &DeviceInfo {
+            &self.info
+        }
+
+        fn module_load(&self, _: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+            Err(Error::new(ErrorKind::InvalidModule, "module_load", "no loader"))
+        }
+
+        fn synchronize(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    impl EmbeddedDevice for Board {
+        fn flash(&self, image: &[u8]) -> Result<()> {
+            self.memory_write(RAM, image)
+        }
+
+        fn reset(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn memory_map(&self) -> &[MemoryArea] {
+            &self.map
+        }
+
+        fn memory_write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+            let start = usize::try_from(address - RAM).unwrap();
+            self.ram.lock().unwrap()[start..start + bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        }
+
+        fn memory_read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+            let start = usize::try_from(address - RAM).unwrap();
+            bytes.copy_from_slice(&self.ram.lock().unwrap()[start..start + bytes.len()]);
+            Ok(())
+        }
+
+        fn symbol(&self, name: &str) -> Result<Symbol> {
+            Err(Error::new(ErrorKind::KernelNotFound, "symbol", format!("{name:?}")))
+        }
+
+        fn call(&self, _: &str, args: &[CallValue], elapsed: Duration) -> Result<CallOutcome> {
+            let int =
+                |value: &CallValue| if let CallValue::Int(value) = value { *value } else { 0 };
+            let sum: i64 = args.iter().map(int).sum();
+            Ok(CallOutcome { value: sum.cast_unsigned(), float_bits: None, elapsed })
+        }
+
+        fn console(&self) -> Result<Vec<String>> {
+            Ok(Vec::new())
+        }
+
+        fn counters(&self) -> Option<&dyn Counters> {
+            None
+        }
+    }
+
+    #[test]
+    fn memory_round_trips_and_calls_return() {
+        let board = board();
+        board.memory_write(RAM + 60, &[1, 2, 3, 4]).unwrap();
+        let mut back = [0; 4];
+        board.memory_read(RAM + 60, &mut back).unwrap();
+        assert_eq!(back, [1, 2, 3, 4]);
+        let sum =
+            board.call("add", &[CallValue::Int(2), CallValue::Int(3)], Duration::from_secs(1));
+        assert_eq!(sum.unwrap().value, 5);
+    }
+
+    #[test]
+    fn what_leaves_the_memory_map_is_refused() {
+        let board = board();
+        for address in [RAM - 1, RAM + 61, 100, u64::MAX - 2] {
+            let error = board.memory_write(address, &[0; 4]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutOfBounds, "{address:#x}");
+        }
+        let error = board.memory_write(8, &[0; 4]).unwrap_err();
+        assert!(error.message().contains("read-only"), "{error}");
+    }
+
+    #[test]
+    fn bad_calls_are_refused() {
+        let board = board();
+        let args = [CallValue::Int(1); 3];
+        let second = Duration::from_secs(1);
+        assert_eq!(
+            board.call("add", &args, second).unwrap_err().kind(),
+            ErrorKind::InvalidArgument
+        );
+        assert_eq!(
+            board.call("add", &[], Duration::ZERO).unwrap_err().kind(),
+            ErrorKind::InvalidArgument
+        );
+        assert_eq!(board.flash(&[]).unwrap_err().kind(), ErrorKind::InvalidModule);
+    }
+}

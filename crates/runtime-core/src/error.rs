@@ -1,0 +1,237 @@
+//! The one error type of the workspace.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::DeviceId;
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, in the classes a caller can act on.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The backend cannot be used on this machine: no driver library, no device, a driver that is too old.
+    /// The only kind on which a test may skip.
+    Unavailable,
+    /// A selector that names no backend, device or option.
+    UnknownDevice,
+    /// The device, or its pinned host memory, has no room for the request.
+    OutOfMemory,
+    /// A value that the operation does not admit: a size, type, shape, alignment or launch geometry.
+    InvalidArgument,
+    /// A range that leaves the memory or the view it addresses.
+    OutOfBounds,
+    /// An object that belongs to another opened device.
+    WrongDevice,
+    /// A view bound to one stream, used on another.
+    WrongStream,
+    /// A module image that the device does not take or that does not compile.
+    InvalidModule,
+    /// A module has no kernel of that name.
+    KernelNotFound,
+    /// The time allowed ran out; the work goes on.
+    Timeout,
+    /// The program on the device did something the device stopped: a bad address, a trap, a panic in a host function.
+    DeviceFault,
+    /// The device does not answer any more. Every later call on this opened instance says so again.
+    DeviceLost,
+    /// Any other failure that the driver reported.
+    Driver,
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unavailable => "unavailable",
+            Self::UnknownDevice => "unknown device",
+            Self::OutOfMemory => "out of memory",
+            Self::InvalidArgument => "invalid argument",
+            Self::OutOfBounds => "out of bounds",
+            Self::WrongDevice => "wrong device",
+            Self::WrongStream => "wrong stream",
+            Self::InvalidModule => "invalid module",
+            Self::KernelNotFound => "kernel not found",
+            Self::Timeout => "timeout",
+            Self::DeviceFault => "device fault",
+            Self::DeviceLost => "device lost",
+            Self::Driver => "driver error",
+        })
+    }
+}
+
+/// A vendor's own error code with its symbolic name, such as `CUDA_ERROR_OUT_OF_MEMORY (2)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverCode {
+    /// The name in the vendor's headers.
+    pub name: Cow<'static, str>,
+    /// The number the driver returned.
+    pub code: i64,
+}
+
+impl fmt::Display for DriverCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.code)
+    }
+}
+
+/// A failed operation: its kind, the operation, the device, the vendor's code and the cause, as far as they are known.
+///
+/// Displays as one line, `operation on device: kind: message [driver code]`; a compiler's log is in
+/// [`log`](Self::log), not in that line.
+///
+/// ```
+/// use runtime_core::{Error, ErrorKind};
+///
+/// let error = Error::new(ErrorKind::OutOfBounds, "copy_to_slice", "bytes 8..24 of a 16-byte view");
+/// assert_eq!(error.kind(), ErrorKind::OutOfBounds);
+/// assert_eq!(error.to_string(), "copy_to_slice: out of bounds: bytes 8..24 of a 16-byte view");
+/// ```
+#[derive(thiserror::Error)]
+#[error(transparent)]
+pub struct Error(#[from] Box<Detail>);
+
+// Private, so that a `Result<()>` stays one word and fields can be added.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", self.line())]
+struct Detail {
+    kind: ErrorKind,
+    operation: Cow<'static, str>,
+    message: String,
+    device: Option<DeviceId>,
+    driver: Option<DriverCode>,
+    log: Option<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Detail {
+    fn line(&self) -> String {
+        let mut line = self.operation.to_string();
+        if let Some(device) = &self.device {
+            line += &format!(" on {device}");
+        }
+        line += &format!(": {}: {}", self.kind, self.message);
+        if let Some(driver) = &self.driver {
+            line += &format!(" [{driver}]");
+        }
+        line
+    }
+}
+
+impl Error {
+    /// An error of `kind` in `operation`; `message` names the offending value and the limit.
+    #[cold]
+    pub fn new(
+        kind: ErrorKind,
+        operation: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self(Box::new(Detail {
+            kind,
+            operation: operation.into(),
+            message: message.into(),
+            device: None,
+            driver: None,
+            log: None,
+            source: None,
+        }))
+    }
+
+    /// Says on which device it happened, unless that is said already.
+    #[must_use]
+    pub fn on(mut self, device: &DeviceId) -> Self {
+        self.0.device.get_or_insert_with(|| device.clone());
+        self
+    }
+
+    /// Adds the driver's own code and its symbolic name.
+    #[must_use]
+    pub fn with_driver(mut self, name: impl Into<Cow<'static, str>>, code: i64) -> Self {
+        self.0.driver = Some(DriverCode { name: name.into(), code });
+        self
+    }
+
+    /// Adds the log of a compiler or loader.
+    #[must_use]
+    pub fn with_log(mut self, log: impl Into<String>) -> Self {
+        self.0.log = Some(log.into());
+        self
+    }
+
+    /// Adds the error that caused this one.
+    #[must_use]
+    pub fn with_source(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// The class to match on.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The operation that failed.
+    pub fn operation(&self) -> &str {
+        &self.0.operation
+    }
+
+    /// What was wrong, in words.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The device it happened on, where one was involved.
+    pub fn device(&self) -> Option<&DeviceId> {
+        self.0.device.as_ref()
+    }
+
+    /// The vendor's own code, where a driver reported one.
+    pub fn driver(&self) -> Option<&DriverCode> {
+        self.0.driver.as_ref()
+    }
+
+    /// The log of the compiler or loader that refused a module.
+    pub fn log(&self) -> Option<&str> {
+        self.0.log.as_deref()
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn the_line_names_operation_device_kind_and_code() {
+        let error = Error::new(ErrorKind::OutOfMemory, "memory_allocate", "1024 bytes, 512 free")
+            .on(&DeviceId::new("cuda", 1))
+            .with_driver("CUDA_ERROR_OUT_OF_MEMORY", 2);
+        assert_eq!(
+            error.to_string(),
+            "memory_allocate on cuda:1: out of memory: 1024 bytes, 512 free [CUDA_ERROR_OUT_OF_MEMORY (2)]"
+        );
+    }
+
+    #[test]
+    fn the_cause_is_reachable_as_source() {
+        let cause = std::io::Error::other("disk on fire");
+        let error = Error::new(ErrorKind::Driver, "load", "cache").with_source(cause);
+        assert_eq!(error.source().unwrap().to_string(), "disk on fire");
+    }
+
+    #[test]
+    fn a_result_is_one_word() {
+        assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+    }
+}

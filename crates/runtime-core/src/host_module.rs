@@ -1,0 +1,501 @@
+//! Kernels that are Rust functions, for devices whose memory the host can address.
+#![expect(unsafe_code, reason = "typed slices are made of the memory a device lends for a launch")]
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::contract::{ParamAccess, ParamInfo, ParamKind};
+use crate::{Element, Error, ErrorKind, Launch, Result};
+
+/// A module whose kernels are Rust functions.
+///
+/// A kernel takes a [`Grid`] and up to twelve parameters: `&[T]` is memory it reads, `&mut [T]` memory it writes,
+/// any other [`Element`] a value. The signature is what launches are checked against. A kernel may return
+/// `Result<(), String>` to report a fault; a panic is a fault too.
+///
+/// The function runs once per launch and spreads its work over the device's cores with [`Grid::chunks_mut`] or
+/// [`Grid::for_each`].
+///
+/// ```
+/// use runtime_core::{Grid, HostModule};
+///
+/// fn saxpy(grid: &Grid<'_>, y: &mut [f32], x: &[f32], a: f32) {
+///     grid.chunks_mut(y, 4096, |chunk, y| {
+///         for (y, x) in y.iter_mut().zip(&x[chunk * 4096..]) {
+///             *y += a * x;
+///         }
+///     });
+/// }
+///
+/// let module = HostModule::new().with("saxpy", saxpy);
+/// assert_eq!(module.kernel("saxpy").unwrap().parameters().len(), 3);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct HostModule {
+    kernels: BTreeMap<String, HostKernel>,
+}
+
+impl HostModule {
+    /// A module without kernels.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a kernel, replacing one of the same name.
+    #[must_use]
+    pub fn with<P, F: KernelFunction<P>>(mut self, name: impl Into<String>, function: F) -> Self {
+        self.kernels.insert(name.into(), function.into_kernel());
+        self
+    }
+
+    /// The kernel of that name.
+    ///
+    /// # Errors
+    ///
+    /// `KernelNotFound` naming the kernels there are.
+    pub fn kernel(&self, name: &str) -> Result<HostKernel> {
+        self.kernels.get(name).cloned().ok_or_else(|| {
+            let known: Vec<&str> = self.kernels.keys().map(String::as_str).collect();
+            Error::new(
+                ErrorKind::KernelNotFound,
+                "kernel",
+                format!("{name:?} is none of {}", known.join(", ")),
+            )
+        })
+    }
+}
+
+/// A Rust function with the signature that its launches are checked against.
+#[derive(Clone)]
+pub struct HostKernel {
+    parameters: Arc<[ParamInfo]>,
+    body: Arc<Body>,
+}
+
+type Body = dyn Fn(&Grid<'_>, &[HostArg<'_>]) -> Result<(), String> + Send + Sync;
+
+impl HostKernel {
+    /// The parameters, in order.
+    pub fn parameters(&self) -> &[ParamInfo] {
+        &self.parameters
+    }
+
+    /// Runs the function in this thread; for implementors of devices.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if `args` do not fit the signature, or if memory that is written overlaps other memory, which
+    /// Rust slices cannot express; `DeviceFault` if the function reports one. A panic passes through.
+    ///
+    /// # Safety
+    ///
+    /// Each memory argument is initialised and valid for its length until this returns, and while it runs nobody else
+    /// writes it, nor touches it at all if the kernel writes it.
+    pub unsafe fn run(&self, grid: &Grid<'_>, args: &[HostArg<'_>]) -> Result<()> {
+        let invalid = |message| Error::new(ErrorKind::InvalidArgument, "launch", message);
+        if args.len() != self.parameters.len() {
+            return Err(invalid(format!(
+                "{} arguments for {} parameters",
+                args.len(),
+                self.parameters.len()
+            )));
+        }
+        for (index, (parameter, arg)) in self.parameters.iter().zip(args).enumerate() {
+            arg.check(parameter).map_err(|why| invalid(format!("argument {index}: {why}")))?;
+            let clash = args[..index].iter().position(|other| arg.clashes(other));
+            if let Some(other) = clash {
+                return Err(invalid(format!(
+                    "arguments {other} and {index} overlap and one of them is written"
+                )));
+            }
+        }
+        (self.body)(grid, args)
+            .map_err(|message| Error::new(ErrorKind::DeviceFault, "launch", message))
+    }
+}
+
+impl fmt::Debug for HostKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostKernel").field("parameters", &self.parameters).finish_non_exhaustive()
+    }
+}
+
+/// One argument of a host kernel.
+#[derive(Clone, Copy, Debug)]
+pub enum HostArg<'a> {
+    /// Memory: the address of its first element and its length in bytes.
+    Memory {
+        /// Address of the lowest byte, which is that of element `[0, …, 0]`; unused if `bytes` is 0.
+        pointer: *mut u8,
+        /// Length in bytes.
+        bytes: usize,
+    },
+    /// A value's bytes.
+    Value(&'a [u8]),
+}
+
+impl HostArg<'_> {
+    fn check(&self, parameter: &ParamInfo) -> Result<(), String> {
+        let size = parameter.dtype.map_or(1, crate::DType::size);
+        match (parameter.kind, self) {
+            (ParamKind::Memory, Self::Memory { pointer, bytes }) => {
+                let aligned = pointer.addr() % parameter.dtype.map_or(1, crate::DType::align) == 0;
+                if *bytes == 0 || (bytes % size == 0 && aligned && !pointer.is_null()) {
+                    return Ok(());
+                }
+                Err(format!("{bytes} bytes at {pointer:p} are no elements of {size} bytes"))
+            }
+            (ParamKind::Value, Self::Value(bytes)) if bytes.len() == size => Ok(()),
+            (kind, other) => Err(format!("{other:?} for a {kind:?} parameter of {size} bytes")),
+        }
+    }
+
+    fn clashes(&self, other: &Self) -> bool {
+        let (Self::Memory { pointer: a, bytes: m }, Self::Memory { pointer: b, bytes: n }) =
+            (self, other)
+        else {
+            return false;
+        };
+        let overlap = a.addr() < b.addr() + n && b.addr() < a.addr() + m;
+        overlap && *m > 0 && *n > 0
+    }
+}
+
+/// The launch a host kernel runs in: its geometry, and the cores of its device.
+pub struct Grid<'a> {
+    launch: Launch,
+    parallel: &'a ParallelFor<'a>,
+}
+
+/// How a device spreads indices over its cores: call the function once for each index below the number, in any order
+/// and from any thread, and return when all calls have.
+pub type ParallelFor<'a> = dyn Fn(usize, &(dyn Fn(usize) + Sync)) + Sync + 'a;
+
+impl<'a> Grid<'a> {
+    /// The grid of a launch; `parallel` spreads its work. For implementors of devices.
+    pub fn new(launch: Launch, parallel: &'a ParallelFor<'a>) -> Self {
+        Self { launch, parallel }
+    }
+
+    /// The launch.
+    pub fn launch(&self) -> &Launch {
+        &self.launch
+    }
+
+    /// Work-items along x, y, z: blocks times work-items of a block.
+    pub fn threads(&self) -> [usize; 3] {
+        std::array::from_fn(|dim| {
+            (self.launch.grid[dim] as usize).saturating_mul(self.launch.block[dim] as usize)
+        })
+    }
+
+    /// Calls `f` once for each index below `count`, on all cores, in any order. Blocks until all calls have returned.
+    pub fn for_each(&self, count: usize, f: impl Fn(usize) + Sync) {
+        match count {
+            0 => {}
+            1 => f(0),
+            _ => (self.parallel)(count, &f),
+        }
+    }
+
+    /// Cuts `slice` into chunks of `len` elements, the last one perhaps shorter, and calls `f` with the number of each
+    /// chunk and the chunk, on all cores, in any order. A `len` of 0 counts as 1.
+    pub fn chunks_mut<T: Send>(
+        &self,
+        slice: &mut [T],
+        len: usize,
+        f: impl Fn(usize, &mut [T]) + Sync,
+    ) {
+        let len = len.max(1);
+        let total = slice.len();
+        let chunks = total.div_ceil(len);
+        let base = SharedBase(slice.as_mut_ptr());
+        // Chunks are dealt out here and not taken from the device's index, so that whatever a device does with the
+        // indices, no chunk is lent twice.
+        let dealt = AtomicUsize::new(0);
+        self.for_each(chunks, |_| {
+            let chunk = dealt.fetch_add(1, Ordering::Relaxed);
+            if chunk >= chunks {
+                return;
+            }
+            let start = chunk * len;
+            // SAFETY: `start` is inside the slice, since it is less than `chunks * len` and chunks are not empty.
+            let first = unsafe { base.get().add(start) };
+            // SAFETY: the chunk ends inside the slice, which is borrowed exclusively for the whole call, and chunks of
+            // different numbers do not overlap.
+            let part = unsafe { std::slice::from_raw_parts_mut(first, len.min(total - start)) };
+            f(chunk, part);
+        });
+    }
+}
+
+impl fmt::Debug for Grid<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grid").field("launch", &self.launch).finish_non_exhaustive()
+    }
+}
+
+struct SharedBase<T>(*mut T);
+
+impl<T> SharedBase<T> {
+    fn get(&self) -> *mut T {
+        self.0
+    }
+}
+
+// SAFETY: threads get disjoint chunks of `T: Send` out of it, as if the slice had been split and the parts sent.
+unsafe impl<T: Send> Sync for SharedBase<T> {}
+
+/// A parameter of a host kernel: `&[T]`, `&mut [T]` or `T`, with any [`Element`] `T`.
+///
+/// # Safety
+///
+/// `extract` *must* make nothing but a value or slice of the argument that [`info`](Self::info) describes.
+pub unsafe trait KernelParameter {
+    /// The parameter with the lifetime of one launch.
+    type Item<'a>;
+
+    /// What launches are checked against.
+    fn info() -> ParamInfo;
+
+    /// The parameter made of an argument.
+    ///
+    /// # Safety
+    ///
+    /// The argument fits [`info`](Self::info), and its memory is valid as [`HostKernel::run`] says.
+    unsafe fn extract<'a>(arg: &'a HostArg<'_>) -> Self::Item<'a>;
+}
+
+/// A Rust function that can be a kernel: `Fn(&Grid, …)` with up to twelve [`KernelParameter`]s.
+pub trait KernelFunction<P>: Send + Sync + 'static {
+    /// The function with its signature.
+    fn into_kernel(self) -> HostKernel;
+}
+
+/// What a host kernel may return: nothing, or a result whose error is a fault.
+pub trait KernelResult {
+    /// The fault, if it is one.
+    ///
+    /// # Errors
+    ///
+    /// The fault's message.
+    fn into_result(self) -> Result<(), String>;
+}
+
+impl KernelResult for () {
+    fn into_result(self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl KernelResult for Result<(), String> {
+    fn into_result(self) -> Result<(), String> {
+        self
+    }
+}
+
+fn memory<T: Element>(access: ParamAccess) -> ParamInfo {
+    ParamInfo { kind: ParamKind::Memory, size: None, dtype: Some(T::DTYPE), access: Some(access) }
+}
+
+fn parts<T>(arg: &HostArg<'_>) -> (*mut T, usize) {
+    match arg {
+        HostArg::Memory { pointer, bytes } if *bytes > 0 => {
+            (pointer.cast(), bytes / size_of::<T>())
+        }
+        _ => (std::ptr::dangling_mut(), 0),
+    }
+}
+
+// SAFETY: `extract` makes a slice of exactly the argument's memory.
+unsafe impl<T: Element> KernelParameter for &[T] {
+    type Item<'a> = &'a [T];
+    fn info() -> ParamInfo {
+        memory::<T>(ParamAccess::Read)
+    }
+    unsafe fn extract<'a>(arg: &'a HostArg<'_>) -> &'a [T] {
+        let (pointer, len) = parts(arg);
+        // SAFETY: the caller vouches for the memory; its length and alignment were checked against `info`.
+        unsafe { std::slice::from_raw_parts(pointer, len) }
+    }
+}
+
+// SAFETY: `extract` makes a slice of exactly the argument's memory.
+unsafe impl<T: Element> KernelParameter for &mut [T] {
+    type Item<'a> = &'a mut [T];
+    fn info() -> ParamInfo {
+        memory::<T>(ParamAccess::Write)
+    }
+    unsafe fn extract<'a>(arg: &'a HostArg<'_>) -> &'a mut [T] {
+        let (pointer, len) = parts(arg);
+        // SAFETY: as above, and no other argument overlaps memory that is written.
+        unsafe { std::slice::from_raw_parts_mut(pointer, len) }
+    }
+}
+
+// SAFETY: `extract` copies the argument's bytes.
+unsafe impl<T: Element> KernelParameter for T {
+    type Item<'a> = T;
+    fn info() -> ParamInfo {
+        ParamInfo {
+            kind: ParamKind::Value,
+            size: Some(size_of::<T>()),
+            dtype: Some(T::DTYPE),
+            access: None,
+        }
+    }
+    unsafe fn extract(arg: &HostArg<'_>) -> T {
+        match arg {
+            HostArg::Value(bytes) => bytemuck::pod_read_unaligned(bytes),
+            HostArg::Memory { .. } => T::zeroed(),
+        }
+    }
+}
+
+macro_rules! kernel_functions {
+    ($(($($parameter:ident $index:tt),*))*) => {$(
+        impl<F, R, $($parameter),*> KernelFunction<(R, $($parameter,)*)> for F
+        where
+            F: Send + Sync + 'static,
+            R: KernelResult,
+            $($parameter: KernelParameter,)*
+            // The first bound lets the compiler infer the parameter types, the second is the one that is called.
+            for<'f> &'f F: Fn(&Grid<'_>, $($parameter),*) -> R
+                + Fn(&Grid<'_>, $($parameter::Item<'_>),*) -> R,
+        {
+            fn into_kernel(self) -> HostKernel {
+                fn call<R: KernelResult, $($parameter: KernelParameter),*>(
+                    f: impl Fn(&Grid<'_>, $($parameter::Item<'_>),*) -> R,
+                    grid: &Grid<'_>,
+                    _args: &[HostArg<'_>],
+                ) -> Result<(), String> {
+                    f(
+                        grid,
+                        $(
+                            // SAFETY: `HostKernel::run`, the only caller, has checked the arguments against `info`,
+                            // and its own caller vouches for the memory.
+                            unsafe { $parameter::extract(&_args[$index]) },
+                        )*
+                    )
+                    .into_result()
+                }
+                HostKernel {
+                    parameters: Arc::new([$($parameter::info()),*]),
+                    body: Arc::new(move |grid, args| {
+                        call::<R, $($parameter),*>(&self, grid, args)
+                    }),
+                }
+            }
+        }
+    )*};
+}
+
+kernel_functions! {
+    ()
+    (A 0)
+    (A 0, B 1)
+    (A 0, B 1, C 2)
+    (A 0, B 1, C 2, D 3)
+    (A 0, B 1, C 2, D 3, E 4)
+    (A 0, B 1, C 2, D 3, E 4, G 5)
+    (A 0, B 1, C 2, D 3, E 4, G 5, H 6)
+    (A 0, B 1, C 2, D 3, E 4, G 5, H 6, I 7)
+    (A 0, B 1, C 2, D 3, E 4, G 5, H 6, I 7, J 8)
+    (A 0, B 1, C 2, D 3, E 4, G 5, H 6, I 7, J 8, K 9)
+    (A 0, B 1, C 2, D 3, E 4, G 5, H 6, I 7, J 8, K 9, L 10)
+    (A 0, B 1, C 2, D 3, E 4, G 5, H 6, I 7, J 8, K 9, L 10, M 11)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serial(count: usize, f: &(dyn Fn(usize) + Sync)) {
+        (0..count).for_each(f);
+    }
+
+    fn memory<T: Element>(slice: &mut [T]) -> HostArg<'static> {
+        HostArg::Memory { pointer: slice.as_mut_ptr().cast(), bytes: size_of_val(slice) }
+    }
+
+    fn scale(grid: &Grid<'_>, out: &mut [f64], by: f64) {
+        grid.chunks_mut(out, 3, |_, part| part.iter_mut().for_each(|x| *x *= by));
+    }
+
+    #[test]
+    fn signatures_become_parameters() {
+        let module = HostModule::new()
+            .with("scale", scale)
+            .with("nothing", |_: &Grid<'_>| {})
+            .with("closure", |_: &Grid<'_>, _a: &[u8], _b: &mut [i32], _c: u64| {});
+        let kinds = |name: &str| {
+            let kernel = module.kernel(name).unwrap();
+            kernel.parameters().iter().map(|p| (p.kind, p.access)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            kinds("closure"),
+            [
+                (ParamKind::Memory, Some(ParamAccess::Read)),
+                (ParamKind::Memory, Some(ParamAccess::Write)),
+                (ParamKind::Value, None)
+            ]
+        );
+        assert!(kinds("nothing").is_empty());
+        let error = module.kernel("scael").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::KernelNotFound);
+        assert!(error.message().contains("scale"), "{error}");
+    }
+
+    #[test]
+    fn a_kernel_sees_its_arguments() {
+        let kernel = HostModule::new().with("scale", scale).kernel("scale").unwrap();
+        let mut data = [1.0_f64, 2.0, 3.0, 4.0];
+        let args = [memory(&mut data), HostArg::Value(&2.0_f64.to_ne_bytes())];
+        let grid = Grid::new(Launch::cover(4, 1), &serial);
+        // SAFETY: `data` lives through the call and nothing else uses it.
+        unsafe { kernel.run(&grid, &args) }.unwrap();
+        assert_eq!(data, [2.0, 4.0, 6.0, 8.0]);
+    }
+
+    #[test]
+    fn wrong_arguments_and_overlaps_are_refused() {
+        let kernel = HostModule::new()
+            .with("k", |_: &Grid<'_>, _a: &[u32], _b: &mut [u32]| {})
+            .kernel("k")
+            .unwrap();
+        let mut data = [0_u32; 8];
+        let all = memory(&mut data);
+        let HostArg::Memory { pointer, .. } = all else { unreachable!() };
+        let odd = HostArg::Memory { pointer: pointer.wrapping_add(1), bytes: 4 };
+        let ragged = HostArg::Memory { pointer, bytes: 6 };
+        let null = HostArg::Memory { pointer: std::ptr::null_mut(), bytes: 4 };
+        let value = HostArg::Value(&[0; 4]);
+        let grid = Grid::new(Launch::cover(1, 1), &serial);
+        for args in [
+            vec![],
+            vec![all, all],
+            vec![odd, all],
+            vec![ragged, all],
+            vec![null, all],
+            vec![value, all],
+        ] {
+            // SAFETY: the call is refused before memory is touched.
+            let error = unsafe { kernel.run(&grid, &args) }.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn a_reported_fault_is_a_device_fault() {
+        let kernel = HostModule::new()
+            .with("k", |_: &Grid<'_>| Err::<(), _>("singular matrix".to_owned()))
+            .kernel("k")
+            .unwrap();
+        let grid = Grid::new(Launch::cover(1, 1), &serial);
+        // SAFETY: there are no memory arguments.
+        let error = unsafe { kernel.run(&grid, &[]) }.unwrap_err();
+        assert_eq!((error.kind(), error.message()), (ErrorKind::DeviceFault, "singular matrix"));
+    }
+}

@@ -1,0 +1,181 @@
+//! What a device says about itself.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+
+use crate::{DeviceId, ImageFormat};
+
+/// What kind of machine a device is.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceKind {
+    /// The processor this program runs on.
+    Host,
+    /// A processor reached through a vendor's runtime.
+    Cpu,
+    /// A graphics processor.
+    Gpu,
+    /// Any other accelerator.
+    Accelerator,
+    /// A processor with a memory and a program of its own.
+    Embedded,
+    /// A device simulated in host memory.
+    Simulated,
+}
+
+impl DeviceKind {
+    /// The name used in reports and device tokens, such as `gpu`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Cpu => "cpu",
+            Self::Gpu => "gpu",
+            Self::Accelerator => "accelerator",
+            Self::Embedded => "embedded",
+            Self::Simulated => "simulated",
+        }
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Where a device sits on the PCI bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PciAddress {
+    /// The PCI domain.
+    pub domain: u32,
+    /// The bus within the domain.
+    pub bus: u32,
+    /// The device on the bus.
+    pub device: u32,
+}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:02x}:{:02x}", self.domain, self.bus, self.device)
+    }
+}
+
+/// Identity and limits of a device; constant for as long as it is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Backend and index, such as `cuda:0`.
+    pub id: DeviceId,
+    /// What kind of machine it is.
+    pub kind: DeviceKind,
+    /// The product's name, such as `NVIDIA H200`.
+    pub name: String,
+    /// Who made it, such as `NVIDIA`.
+    pub vendor: String,
+    /// The instruction set that kernels are compiled for, such as `sm_90`, `gfx90a` or `x86_64`.
+    pub architecture: String,
+    /// Version of the driver that is used, such as `13.0`.
+    pub driver_version: String,
+    /// The device's own unique identifier, where it has one.
+    pub uuid: Option<[u8; 16]>,
+    /// Where it sits on the PCI bus, where it does.
+    pub pci: Option<PciAddress>,
+    /// Memory in bytes, where it is known.
+    pub memory_bytes: Option<u64>,
+    /// Cores, multiprocessors or compute units.
+    pub compute_units: u32,
+    /// Work-items that execute together: warp, wavefront or sub-group width; 1 where there is none.
+    pub lockstep_width: u32,
+    /// What launches and allocations may not exceed.
+    pub limits: Limits,
+    /// Module formats it takes, best first.
+    pub formats: Vec<ImageFormat>,
+}
+
+/// Limits that the checked front enforces before a driver sees a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest single allocation in bytes.
+    pub allocation_bytes: usize,
+    /// Every allocation starts at a multiple of this many bytes.
+    pub allocation_alignment: NonZeroUsize,
+    /// Most blocks along each dimension of a launch.
+    pub grid: [u32; 3],
+    /// Most work-items along each dimension of a block.
+    pub block: [u32; 3],
+    /// Most work-items in a block.
+    pub block_size: u32,
+    /// Most bytes of dynamic shared memory per block.
+    pub shared_bytes: u32,
+    /// Most kernel arguments.
+    pub arguments: usize,
+    /// Most bytes that all kernel arguments may take together.
+    pub argument_bytes: usize,
+    /// Range of stream priorities, `least..=greatest`; a larger number is more urgent, 0 is the default.
+    pub priorities: (i32, i32),
+}
+
+/// How an optional ability is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Support {
+    /// By the device itself.
+    Native,
+    /// By the same call, through the host.
+    Emulated,
+    /// Not at all: the accessor answers `None`.
+    Absent,
+}
+
+impl Support {
+    pub(crate) fn native_or(native: bool, otherwise: Self) -> Self {
+        if native { Self::Native } else { otherwise }
+    }
+}
+
+impl fmt::Display for Support {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Native => "native",
+            Self::Emulated => "emulated",
+            Self::Absent => "absent",
+        })
+    }
+}
+
+/// The optional abilities of a device, computed from the objects it returns, so that the report cannot differ from
+/// what a call does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Region copies by the device; emulated through the host otherwise.
+    pub region_copy: Support,
+    /// Copies between devices without the host; staged through the host otherwise.
+    pub peer: Support,
+    /// Memory that host and device both address.
+    pub unified_memory: Support,
+    /// Adoption of memory that somebody else allocated.
+    pub memory_adoption: Support,
+    /// A memory pool that reports its bytes and can be trimmed.
+    pub memory_pool: Support,
+    /// Free memory and utilisation.
+    pub monitor: Support,
+    /// Event counters.
+    pub counters: Support,
+    /// Kernels launched cooperatively, all blocks resident at once.
+    pub cooperative_launch: Support,
+}
+
+impl Capabilities {
+    /// Name and support of each ability, for reports.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Support)> {
+        [
+            ("region_copy", self.region_copy),
+            ("peer", self.peer),
+            ("unified_memory", self.unified_memory),
+            ("memory_adoption", self.memory_adoption),
+            ("memory_pool", self.memory_pool),
+            ("monitor", self.monitor),
+            ("counters", self.counters),
+            ("cooperative_launch", self.cooperative_launch),
+        ]
+        .into_iter()
+    }
+}

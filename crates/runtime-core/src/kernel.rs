@@ -1,0 +1,422 @@
+//! Modules, kernels and launches as users hold them.
+#![expect(
+    unsafe_code,
+    reason = "launches call the stream's unsafe enqueue, and modules are given back to their device"
+)]
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::contract::{DeviceKernel, DeviceModule, ParamAccess, ParamInfo, ParamKind, RawArg};
+use crate::memory::Allocation;
+use crate::uses::Uses;
+use crate::view::check_use;
+use crate::{
+    DType, Device, Element, Error, Launch, Memory, MemoryView, MemoryViewMut, Result, Stream,
+    Support, WriteReport,
+};
+
+/// Code loaded on a device. Cheap to clone; unloaded when the last clone and the last kernel of it are gone and the
+/// streams its kernels were launched on have got that far.
+#[derive(Clone)]
+pub struct Module(Arc<Loaded>);
+
+struct Loaded {
+    raw: ManuallyDrop<Box<dyn DeviceModule>>,
+    uses: Uses,
+    device: Device,
+}
+
+impl Module {
+    pub(crate) fn new(raw: Box<dyn DeviceModule>, device: Device) -> Self {
+        Self(Arc::new(Loaded { raw: ManuallyDrop::new(raw), uses: Uses::default(), device }))
+    }
+
+    /// The device it is loaded on.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// The kernel of that name.
+    ///
+    /// # Errors
+    ///
+    /// `KernelNotFound`; `InvalidArgument` for a name with a NUL, which no driver takes.
+    pub fn kernel(&self, name: &str) -> Result<Kernel> {
+        if name.contains('\0') {
+            return Err(self.device().invalid("kernel", format!("{name:?} contains a NUL")));
+        }
+        let raw = self.0.raw.kernel(name).map_err(|e| self.device().place(e))?;
+        Ok(Kernel(Arc::new(Function { raw, name: name.to_owned(), module: self.clone() })))
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        // SAFETY: the field is not used again.
+        let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
+        // SAFETY: this device loaded it, kernels hold the module and so are gone, and every stream that ever got a
+        // launch of one is noted.
+        self.uses.with_streams(|after| unsafe { self.device.raw().module_unload(raw, after) });
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Module(on {})", self.device().id())
+    }
+}
+
+/// What a backend gets of a launch's arguments, without an allocation for the usual number.
+type RawArgs<'a> = SmallVec<[RawArg<'a>; 16]>;
+
+/// A kernel of a loaded module. Cheap to clone; keeps its module loaded.
+#[derive(Clone)]
+pub struct Kernel(Arc<Function>);
+
+struct Function {
+    // Dropped before the module it belongs to.
+    raw: Box<dyn DeviceKernel>,
+    name: String,
+    module: Module,
+}
+
+impl Kernel {
+    /// Its name in the module.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The device it is loaded on.
+    pub fn device(&self) -> &Device {
+        self.0.module.device()
+    }
+
+    /// What the loaded kernel says of its parameters, where the driver can tell.
+    pub fn parameters(&self) -> Option<&[ParamInfo]> {
+        self.0.raw.parameters()
+    }
+
+    /// Enqueues the kernel. Values are copied before this returns.
+    ///
+    /// Arguments are made by [`args!`](crate::args). They are checked against what the loaded kernel reports: how
+    /// many, memory or value, element type, size, and whether it writes. What a driver does not report is not checked.
+    /// A launch with a zero in its geometry checks its arguments and runs nothing.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` naming the argument or the geometry and its limit; `WrongDevice`, `WrongStream`. Nothing was
+    /// enqueued then. Otherwise what the driver reports; faults of the running kernel are reported by
+    /// [`Stream::synchronize`].
+    ///
+    /// # Safety
+    ///
+    /// The kernel touches nothing but what the arguments name, within their layouts, writes through mutable views
+    /// only, and takes parameters of the types given where the driver cannot check them.
+    pub unsafe fn launch(&self, stream: &Stream, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
+        let device = self.device();
+        device.check_same("launch", stream.device())?;
+        self.check_geometry(launch)?;
+        // Filled in place: returning so large a value would copy it.
+        let mut raw = RawArgs::new();
+        self.check_arguments(stream, args, &mut raw)?;
+        if launch.is_empty() {
+            return Ok(());
+        }
+        self.0.module.0.uses.mark(stream, device);
+        // SAFETY: objects are of this device, as checked, and the caller vouches for the kernel.
+        let done = unsafe { stream.core.raw.launch(&*self.0.raw, launch, &raw) };
+        for arg in args {
+            if let Given::Memory(MemoryArg { report: Some(report), .. }) = &arg.0 {
+                report.note(done.is_ok());
+            }
+        }
+        done.map_err(|e| device.place(e))?;
+        device.counts().launched();
+        tracing::trace!(device = %device.id(), kernel = self.name(), grid = ?launch.grid, block = ?launch.block, "kernel launched");
+        Ok(())
+    }
+
+    fn check_geometry(&self, launch: &Launch) -> Result<()> {
+        let limits = self.device().limits();
+        let over = |what: &str, value: u64, limit: u64| {
+            Err(self.refuse(format!("{what} of {value}; the device has at most {limit}")))
+        };
+        for dim in 0..3 {
+            if launch.grid[dim] > limits.grid[dim] {
+                return over("grid dimension", launch.grid[dim].into(), limits.grid[dim].into());
+            }
+            if launch.block[dim] > limits.block[dim] {
+                return over("block dimension", launch.block[dim].into(), limits.block[dim].into());
+            }
+        }
+        let [x, y, z] = launch.block.map(u64::from);
+        // Each dimension is within a limit of 32 bits, so that two of them cannot overflow, but three can.
+        let block = (x * y).saturating_mul(z);
+        if block > limits.block_size.into() {
+            return over("block size", block, limits.block_size.into());
+        }
+        if launch.shared_bytes > limits.shared_bytes {
+            return over("shared memory", launch.shared_bytes.into(), limits.shared_bytes.into());
+        }
+        if launch.cooperative && self.device().capabilities().cooperative_launch == Support::Absent
+        {
+            return Err(self.refuse("a cooperative launch, which the device lacks".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Checks the arguments and makes what a backend gets. A use that is noted and then refused does no harm.
+    fn check_arguments<'a>(
+        &self,
+        stream: &Stream,
+        args: &'a [Arg<'_>],
+        raw: &mut RawArgs<'a>,
+    ) -> Result<()> {
+        let limits = self.device().limits();
+        let parameters = self.0.raw.parameters();
+        if let Some(parameters) = parameters
+            && parameters.len() != args.len()
+        {
+            return Err(self.refuse(format!(
+                "{} arguments for {} parameters",
+                args.len(),
+                parameters.len()
+            )));
+        }
+        if args.len() > limits.arguments {
+            return Err(self.refuse(format!(
+                "{} arguments; the device takes {}",
+                args.len(),
+                limits.arguments
+            )));
+        }
+        let mut bytes = 0;
+        raw.reserve(args.len());
+        for (index, arg) in args.iter().enumerate() {
+            if let Some(parameter) = parameters.and_then(|p| p.get(index))
+                && !arg.fits(parameter)
+            {
+                return Err(self.refuse(format!("argument {index}: {}", arg.misfit(parameter))));
+            }
+            bytes += arg.size();
+            raw.push(arg.begin(stream)?);
+        }
+        if bytes > limits.argument_bytes {
+            return Err(self.refuse(format!(
+                "{bytes} bytes of arguments; the device takes {}",
+                limits.argument_bytes
+            )));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refuse(&self, what: String) -> Error {
+        self.device().invalid("launch", format!("kernel {:?}: {what}", self.name()))
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kernel({:?} on {})", self.name(), self.device().id())
+    }
+}
+
+/// A kernel argument: memory to read or to write, or a value. Made by [`args!`](crate::args) or `From`.
+pub struct Arg<'a>(Given<'a>);
+
+enum Given<'a> {
+    Memory(MemoryArg<'a>),
+    /// One element: its bytes, of which the first `DType::size` count.
+    Scalar([u8; 16], DType),
+    Bytes(&'a [u8]),
+}
+
+/// What a launch needs of a view: its place without its shape, since arguments are made for every launch.
+struct MemoryArg<'a> {
+    allocation: &'a Allocation,
+    origin: usize,
+    start: usize,
+    bytes: usize,
+    stream: u64,
+    dtype: DType,
+    writes: bool,
+    report: Option<&'a WriteReport>,
+}
+
+impl<'a> Arg<'a> {
+    /// A value of any type, as its bytes: a struct with `bytemuck::bytes_of`, for instance.
+    pub fn bytes(bytes: &'a [u8]) -> Self {
+        Self(Given::Bytes(bytes))
+    }
+
+    #[inline]
+    fn memory(view: &MemoryView<'a>, writes: bool, report: Option<&'a WriteReport>) -> Self {
+        let range = view.byte_range();
+        Self(Given::Memory(MemoryArg {
+            allocation: view.allocation(),
+            origin: view.origin(),
+            start: range.start,
+            bytes: range.len(),
+            stream: view.bound_stream(),
+            dtype: view.dtype(),
+            writes,
+            report,
+        }))
+    }
+
+    fn size(&self) -> usize {
+        match &self.0 {
+            Given::Memory(_) => size_of::<usize>(),
+            Given::Scalar(_, dtype) => dtype.size(),
+            Given::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    /// Checks where memory is, notes its use and makes what a backend gets.
+    #[inline]
+    fn begin<'b>(&'b self, stream: &Stream) -> Result<RawArg<'b>> {
+        Ok(match &self.0 {
+            Given::Scalar(bytes, dtype) => {
+                RawArg::Value { bytes: &bytes[..dtype.size()], dtype: Some(*dtype) }
+            }
+            Given::Bytes(bytes) => RawArg::Value { bytes, dtype: None },
+            &Given::Memory(MemoryArg {
+                allocation,
+                origin,
+                start,
+                bytes,
+                stream: bound,
+                dtype,
+                writes,
+                ..
+            }) => {
+                check_use("launch", allocation.device(), bound, stream)?;
+                match allocation.raw() {
+                    Some(memory) if bytes > 0 => {
+                        allocation.uses().mark(stream, allocation.device());
+                        RawArg::Memory { memory, origin, start, bytes, dtype, writes }
+                    }
+                    _ => RawArg::Empty { dtype, writes },
+                }
+            }
+        })
+    }
+
+    /// Memory or value, and the element type where it has one.
+    #[inline]
+    fn kind(&self) -> (ParamKind, Option<DType>) {
+        match &self.0 {
+            Given::Memory(memory) => (ParamKind::Memory, Some(memory.dtype)),
+            Given::Scalar(_, dtype) => (ParamKind::Value, Some(*dtype)),
+            Given::Bytes(_) => (ParamKind::Value, None),
+        }
+    }
+
+    #[inline]
+    fn fits(&self, parameter: &ParamInfo) -> bool {
+        let (kind, dtype) = self.kind();
+        let writes = !matches!(&self.0, Given::Memory(memory) if !memory.writes);
+        (parameter.kind == kind || parameter.kind == ParamKind::Unknown)
+            && (parameter.dtype == dtype || parameter.dtype.is_none() || dtype.is_none())
+            && parameter.size.is_none_or(|size| size == self.size())
+            && (writes || parameter.access != Some(ParamAccess::Write))
+    }
+
+    /// Why the argument does not fit.
+    #[cold]
+    fn misfit(&self, parameter: &ParamInfo) -> String {
+        let (kind, dtype) = self.kind();
+        if parameter.kind != ParamKind::Unknown && parameter.kind != kind {
+            return format!("{} for a {} parameter", name(kind), name(parameter.kind));
+        }
+        match (parameter.dtype, dtype, parameter.size) {
+            (Some(expected), Some(given), _) if expected != given => {
+                format!("{given} for a parameter of {expected}")
+            }
+            (_, _, Some(size)) if size != self.size() => {
+                format!("{} bytes for a parameter of {size}", self.size())
+            }
+            _ => "memory to read for a parameter that is written".to_owned(),
+        }
+    }
+}
+
+impl fmt::Debug for Arg<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Given::Memory(memory) => {
+                let access = if memory.writes { "write" } else { "read" };
+                write!(f, "{access} {} memory, {} bytes", memory.dtype, memory.bytes)
+            }
+            Given::Scalar(bytes, dtype) => write!(f, "{dtype} value {:?}", &bytes[..dtype.size()]),
+            Given::Bytes(bytes) => write!(f, "value of {} bytes", bytes.len()),
+        }
+    }
+}
+
+fn name(kind: ParamKind) -> &'static str {
+    match kind {
+        ParamKind::Memory => "memory",
+        ParamKind::Value => "value",
+        ParamKind::Unknown => "unknown",
+    }
+}
+
+impl<'a> From<MemoryView<'a>> for Arg<'a> {
+    #[inline]
+    fn from(view: MemoryView<'a>) -> Self {
+        Self::memory(&view, false, None)
+    }
+}
+
+impl<'a> From<MemoryViewMut<'a>> for Arg<'a> {
+    #[inline]
+    fn from(view: MemoryViewMut<'a>) -> Self {
+        let (view, report) = view.into_parts();
+        Self::memory(&view, true, report)
+    }
+}
+
+impl<'a, T: Element> From<&'a Memory<T>> for Arg<'a> {
+    #[inline]
+    fn from(memory: &'a Memory<T>) -> Self {
+        memory.view().into()
+    }
+}
+
+impl<'a, T: Element> From<&'a mut Memory<T>> for Arg<'a> {
+    #[inline]
+    fn from(memory: &'a mut Memory<T>) -> Self {
+        memory.view_mut().into()
+    }
+}
+
+impl<T: Element> From<T> for Arg<'_> {
+    #[inline]
+    fn from(value: T) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
+        Self(Given::Scalar(bytes, T::DTYPE))
+    }
+}
+
+/// Makes a list of kernel [`Arg`]uments of views, memories and values.
+///
+/// `&memory` is memory to read, `&mut memory` memory to write; views and elements stand for themselves.
+///
+/// ```
+/// use runtime_core::args;
+///
+/// assert_eq!(format!("{:?}", args![2_u8]), "[u8 value [2]]");
+/// ```
+#[macro_export]
+macro_rules! args {
+    ($($arg:expr),* $(,)?) => {
+        &[$($crate::Arg::from($arg)),*] as &[$crate::Arg<'_>]
+    };
+}

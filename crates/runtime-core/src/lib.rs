@@ -1,0 +1,71 @@
+//! One contract for every device: traits that backends implement, and checked types that programs use.
+//!
+//! **Programs** open a [`Device`] by selector from a [`DeviceRegistry`] (or from a backend crate directly) and use
+//! [`Memory`], [`Stream`], [`Event`], [`Pinned`], [`Kernel`] and [`RegionPlan`]. These check every argument once, for
+//! all backends; all but launching a kernel and adopting memory is safe to call.
+//!
+//! **Backends** implement the traits of [`contract`] and nothing else.
+//!
+//! The crate knows no vendor's interface. Streams are in order; nothing but events orders two of them; nothing blocks
+//! the host but `synchronize`, `Event::wait`, and copies whose host side is a plain slice. Each operation's docs say
+//! so where it differs.
+#![deny(unsafe_code)]
+
+pub mod contract;
+mod device;
+mod element;
+mod embedded;
+mod error;
+mod host_module;
+mod id;
+mod image;
+mod info;
+mod kernel;
+mod launch;
+mod layout;
+mod measure;
+mod memory;
+mod native;
+mod pinned;
+mod region;
+mod region_plan;
+mod registry;
+mod statistics;
+mod stream;
+mod uses;
+mod validate;
+mod view;
+
+pub use bytemuck;
+pub use half::{bf16, f16};
+pub use num_complex::Complex;
+
+pub use contract::StreamOptions;
+pub use device::{Device, Unified};
+pub use element::{Bool, DType, Element};
+pub use embedded::Embedded;
+pub use error::{DriverCode, Error, ErrorKind, Result};
+pub use host_module::{
+    Grid, HostArg, HostKernel, HostModule, KernelFunction, KernelParameter, KernelResult,
+    ParallelFor,
+};
+pub use id::DeviceId;
+pub use image::{ImageCode, ImageFormat, ModuleBundle, ModuleImage};
+pub use info::{Capabilities, DeviceInfo, DeviceKind, Limits, PciAddress, Support};
+pub use kernel::{Arg, Kernel, Module};
+pub use launch::Launch;
+pub use layout::{Layout, MAX_RANK};
+pub use measure::{MeasureOptions, Measurement, Sample, measure, measure_with};
+pub use memory::Memory;
+pub use native::{NativeHandle, NativeKind};
+pub use pinned::Pinned;
+pub use region::{
+    Combine, HostSlot, LoweredCopy, MAX_REGION_RANK, RegionCopy, RegionPhase, RegionProgram,
+    RegionSide, SlotUse,
+};
+pub use region_plan::{RegionPlan, Slot};
+pub use registry::{DeviceRegistry, Driver, Listing, Selector};
+pub use statistics::{Statistics, Traffic};
+pub use stream::{Event, Stream};
+pub use validate::{Compare, Mismatch, Tolerance, compare};
+pub use view::{MemoryView, MemoryViewMut, WriteReport};

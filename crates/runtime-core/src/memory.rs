@@ -1,0 +1,160 @@
+//! Device memory with one owner.
+#![expect(
+    unsafe_code,
+    reason = "gives memory back to its device and lends host-visible memory as slices"
+)]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+
+use crate::contract::DeviceMemory;
+use crate::uses::Uses;
+use crate::{Device, Element, Layout, MemoryView, MemoryViewMut, NativeHandle, Result};
+
+/// Memory on a device for a fixed number of elements. One owner, freed on drop.
+///
+/// Dropping it with work in flight is safe and does not block where the driver can avoid it: the device frees it once
+/// every stream it was used on has got that far. Forgetting it leaks it and nothing else.
+pub struct Memory<T: Element> {
+    allocation: Allocation,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+/// The untyped allocation that views refer to.
+pub(crate) struct Allocation {
+    /// `None` for memory of no bytes, which no device ever sees.
+    raw: ManuallyDrop<Option<Box<dyn DeviceMemory>>>,
+    bytes: usize,
+    uses: Uses,
+    device: Device,
+}
+
+impl Allocation {
+    #[inline]
+    pub(crate) fn new(raw: Option<Box<dyn DeviceMemory>>, bytes: usize, device: Device) -> Self {
+        Self { raw: ManuallyDrop::new(raw), bytes, uses: Uses::default(), device }
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> Option<&dyn DeviceMemory> {
+        self.raw.as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    #[inline]
+    pub(crate) fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.uses.with_streams(|streams| streams.iter().try_for_each(|s| s.synchronize()))
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: the field is not used again.
+        let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
+        if let Some(raw) = raw {
+            // SAFETY: this device made it, and every stream that ever got an operation on it is noted.
+            self.uses.with_streams(|after| unsafe { self.device.raw().memory_free(raw, after) });
+        }
+    }
+}
+
+impl<T: Element> Memory<T> {
+    #[inline]
+    pub(crate) fn new(allocation: Allocation, len: usize) -> Self {
+        Self { allocation, len, element: PhantomData }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.allocation.bytes
+    }
+
+    /// The device it is on.
+    #[inline]
+    pub fn device(&self) -> &Device {
+        &self.allocation.device
+    }
+
+    /// All of it, to read, as a row of elements.
+    #[inline(always)]
+    pub fn view(&self) -> MemoryView<'_> {
+        MemoryView::whole(&self.allocation, self.row())
+    }
+
+    /// All of it, to read and write, as a row of elements.
+    #[inline(always)]
+    pub fn view_mut(&mut self) -> MemoryViewMut<'_> {
+        let row = self.row();
+        MemoryViewMut::new(MemoryView::whole(&self.allocation, row))
+    }
+
+    #[inline(always)]
+    fn row(&self) -> Layout {
+        Layout::row_unchecked(T::DTYPE, self.len)
+    }
+
+    /// The elements, if the host can address them. Blocks until the streams it was used on are done.
+    ///
+    /// # Errors
+    ///
+    /// What those streams report.
+    pub fn as_slice(&self) -> Option<Result<&[T]>> {
+        let pointer = self.host_pointer()?;
+        Some(self.allocation.wait().map(|()| {
+            // SAFETY: the memory holds `len` elements of any bits. Writes need `view_mut`, so none was enqueued since
+            // the wait, and none can be while the slice borrows the memory.
+            unsafe { std::slice::from_raw_parts(pointer, self.len) }
+        }))
+    }
+
+    /// The elements for writing, if the host can address them. Blocks until the streams it was used on are done.
+    ///
+    /// # Errors
+    ///
+    /// What those streams report.
+    pub fn as_mut_slice(&mut self) -> Option<Result<&mut [T]>> {
+        let pointer = self.host_pointer()?;
+        Some(self.allocation.wait().map(|()| {
+            // SAFETY: as in `as_slice`; reads cannot be enqueued either, for the slice borrows exclusively.
+            unsafe { std::slice::from_raw_parts_mut(pointer, self.len) }
+        }))
+    }
+
+    fn host_pointer(&self) -> Option<*mut T> {
+        match self.allocation.raw() {
+            None => Some(std::ptr::dangling_mut()),
+            Some(raw) => raw.host_ptr().map(<*mut u8>::cast),
+        }
+    }
+
+    /// The vendor's handle, valid for as long as the memory; `None` for memory of no bytes.
+    pub fn native(&self) -> Option<NativeHandle> {
+        self.allocation.raw().map(DeviceMemory::native)
+    }
+}
+
+impl<T: Element> fmt::Debug for Memory<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({} {} on {})", self.len, T::DTYPE, self.device().id())
+    }
+}

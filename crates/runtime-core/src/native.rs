@@ -1,0 +1,38 @@
+//! A vendor's own handles.
+
+use std::fmt;
+
+/// What a native handle is a handle of.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NativeKind {
+    /// A device or its context: `CUcontext`, `cl_context`.
+    Context,
+    /// An address that kernels can use: `CUdeviceptr`, a pointer.
+    Pointer,
+    /// A memory object that is not an address: `cl_mem`.
+    Object,
+    /// A stream or queue: `CUstream`, `cl_command_queue`.
+    Stream,
+    /// An event: `CUevent`, `cl_event`.
+    Event,
+}
+
+/// A vendor's own handle, named by the interface it belongs to.
+///
+/// A handle owns nothing: it is valid for as long as the object that gave it, and adopting one is `unsafe`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NativeHandle {
+    /// The interface: `cuda`, `hip`, `opencl`, `host`, or a third party's own word.
+    pub api: &'static str,
+    /// What it is a handle of.
+    pub kind: NativeKind,
+    /// The handle or address itself.
+    pub raw: usize,
+}
+
+impl fmt::Debug for NativeHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} {:#x}", self.api, self.kind, self.raw)
+    }
+}

@@ -1,0 +1,109 @@
+//! What region copies do to single elements.
+
+use std::marker::PhantomData;
+
+use half::{bf16, f16};
+use num_complex::Complex;
+
+/// What happens to one element on its way, as a type, so that every loop is compiled for it.
+pub(super) trait Operation: 'static {
+    type Element: Copy + 'static;
+
+    /// Whether the result depends on the element already there.
+    const READS: bool;
+
+    /// The element to store for `new` arriving at `old`.
+    fn apply(old: Self::Element, new: Self::Element) -> Self::Element;
+}
+
+/// The operation on elements `T` that changes the sign by `S` and combines by `C`.
+pub(super) struct Op<T, S, C>(PhantomData<(T, S, C)>);
+
+impl<T, S, C> Operation for Op<T, S, C>
+where
+    T: Copy + 'static,
+    S: Sign<T> + 'static,
+    C: Merge<T> + 'static,
+{
+    type Element = T;
+
+    const READS: bool = C::READS;
+
+    #[inline(always)]
+    fn apply(old: T, new: T) -> T {
+        C::merge(old, S::sign(new))
+    }
+}
+
+/// Keeps or changes the sign of an element.
+pub(super) trait Sign<T> {
+    fn sign(value: T) -> T;
+}
+
+pub(super) struct Keep;
+pub(super) struct Flip;
+
+impl<T> Sign<T> for Keep {
+    #[inline(always)]
+    fn sign(value: T) -> T {
+        value
+    }
+}
+
+/// Combines the element already there with the one that arrives.
+pub(super) trait Merge<T> {
+    const READS: bool = true;
+
+    fn merge(old: T, new: T) -> T;
+}
+
+pub(super) struct Replace;
+pub(super) struct Sum;
+pub(super) struct Min;
+pub(super) struct Max;
+
+impl<T> Merge<T> for Replace {
+    const READS: bool = false;
+
+    #[inline(always)]
+    fn merge(_: T, new: T) -> T {
+        new
+    }
+}
+
+macro_rules! sign {
+    ($($type:ty)*: |$value:ident| $result:expr) => {$(
+        impl Sign<$type> for Flip {
+            #[inline(always)]
+            fn sign($value: $type) -> $type {
+                $result
+            }
+        }
+    )*};
+}
+
+macro_rules! merge {
+    ($merge:ident, $($type:ty)*: $rule:expr) => {$(
+        impl Merge<$type> for $merge {
+            #[inline(always)]
+            fn merge(old: $type, new: $type) -> $type {
+                let rule: fn($type, $type) -> $type = $rule;
+                rule(old, new)
+            }
+        }
+    )*};
+}
+
+sign!(i8 i16 i32 i64: |value| value.wrapping_neg());
+// The sign bit, of each component, flips: of a NaN too.
+sign!(f16 bf16 f32 f64 Complex<f32> Complex<f64>: |value| -value);
+
+merge!(Sum, i8 i16 i32 i64 u8 u16 u32 u64: |old, new| old.wrapping_add(new));
+merge!(Sum, f32 f64 Complex<f32> Complex<f64>: |old, new| old + new);
+merge!(Sum, f16: |old, new| f16::from_f32(old.to_f32() + new.to_f32()));
+merge!(Sum, bf16: |old, new| bf16::from_f32(old.to_f32() + new.to_f32()));
+
+merge!(Min, i8 i16 i32 i64 u8 u16 u32 u64: |old, new| old.min(new));
+merge!(Max, i8 i16 i32 i64 u8 u16 u32 u64: |old, new| old.max(new));
+merge!(Min, f16 bf16 f32 f64: |old, new| if new < old || new.is_nan() { new } else { old });
+merge!(Max, f16 bf16 f32 f64: |old, new| if new > old || new.is_nan() { new } else { old });

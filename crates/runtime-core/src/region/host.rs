@@ -1,0 +1,226 @@
+//! Running a program in host memory.
+#![expect(unsafe_code, reason = "moves elements through raw pointers")]
+
+use std::ops::Range;
+
+use super::kernels::{self, Choice, Dim, KERNEL_RANK};
+use super::{LoweredCopy, MAX_REGION_RANK, RegionProgram};
+
+/// What a part should cost at least, in bytes of memory traffic on both sides.
+const PART_COST: u64 = 2 * (64 << 10);
+
+/// Parts that a phase is cut into at most, or a few more.
+const MAX_PARTS: u64 = 1 << 10;
+
+/// What one touched cache line costs.
+const LINE: u64 = 64;
+
+/// Host memory bound to one slot of a program: `len` bytes at `base`.
+///
+/// A slot of which no byte is needed may have any `base`.
+#[derive(Clone, Copy, Debug)]
+pub struct HostSlot {
+    /// The first byte.
+    pub base: *mut u8,
+    /// Number of bytes.
+    pub len: usize,
+}
+
+// SAFETY: it is only a name for memory; the unsafe functions that use it say who may touch what.
+unsafe impl Send for HostSlot {}
+// SAFETY: as above.
+unsafe impl Sync for HostSlot {}
+
+/// How the copies of a phase are run in host memory.
+#[derive(Clone, Debug)]
+pub(super) struct Schedule {
+    jobs: Vec<Job>,
+    parts: Vec<Part>,
+}
+
+/// One copy with its loops.
+#[derive(Clone, Debug)]
+struct Job {
+    choice: Choice,
+    source_slot: usize,
+    source_offset: usize,
+    destination_slot: usize,
+    destination_offset: usize,
+}
+
+/// Something to run by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    /// Whole copies.
+    Jobs(Range<usize>),
+    /// The piece of a copy with these indices in one dimension.
+    Piece { job: usize, dim: usize, range: Range<usize> },
+}
+
+impl Job {
+    fn new(copy: &LoweredCopy) -> Self {
+        Self {
+            choice: kernels::choose(copy),
+            source_slot: copy.source_slot(),
+            source_offset: copy.source_offset(),
+            destination_slot: copy.destination_slot(),
+            destination_offset: copy.destination_offset(),
+        }
+    }
+
+    /// The bytes of memory traffic: whole lines where neighbours in a line are not touched together.
+    fn cost(copy: &LoweredCopy) -> u64 {
+        let size = copy.dtype().size() as u64;
+        let side = |strides: &[isize]| {
+            let nearest = copy.extents().iter().zip(strides);
+            let nearest = nearest.map(|(_, stride)| stride.unsigned_abs() as u64).min();
+            nearest.unwrap_or(size).clamp(size, LINE)
+        };
+        let per_element = side(copy.source_strides()) + side(copy.destination_strides());
+        (copy.elements() as u64).saturating_mul(per_element)
+    }
+
+    /// Cuts it into about `pieces` parts.
+    fn cut(&self, job: usize, pieces: usize, parts: &mut Vec<Part>) {
+        // The outermost dimension that is long enough, so that pieces are compact, else the longest.
+        let dims = &self.choice.dims[..MAX_REGION_RANK - usize::from(!self.choice.splits_inner)];
+        let enough = dims.iter().position(|dim| dim.extent >= 4 * pieces);
+        let longest = (0..dims.len()).max_by_key(|&dim| (dims[dim].extent, usize::MAX - dim));
+        let Some(dim) = enough.or(longest) else { return parts.push(Part::Jobs(job..job + 1)) };
+        let extent = dims[dim].extent;
+        // Kernels like whole tiles, and neighbouring parts should not share cache lines.
+        let grain = if dim + 2 >= MAX_REGION_RANK && extent >= 64 * pieces { 64 } else { 1 };
+        let step = extent.div_ceil(pieces).next_multiple_of(grain);
+        let starts = (0..extent).step_by(step);
+        parts.extend(starts.map(|start| {
+            let range = start..extent.min(start + step);
+            if range.len() == extent { Part::Jobs(job..job + 1) } else { Part::Piece { job, dim, range } }
+        }));
+    }
+
+    /// # Safety
+    ///
+    /// As [`RegionProgram::run`].
+    unsafe fn run(&self, slots: &[HostSlot]) {
+        // SAFETY: as the caller promises.
+        unsafe { self.run_box(slots, &self.choice.dims, 0, 0) };
+    }
+
+    /// Runs a box of the copy whose first element is so many bytes from that of the whole.
+    ///
+    /// # Safety
+    ///
+    /// As [`RegionProgram::run`]; the box is inside the copy's.
+    unsafe fn run_box(
+        &self,
+        slots: &[HostSlot],
+        dims: &[Dim; MAX_REGION_RANK],
+        to: isize,
+        from: isize,
+    ) {
+        let kernel = self.choice.kernel;
+        let to = slots[self.destination_slot].base.wrapping_add(self.destination_offset).wrapping_offset(to);
+        let from = slots[self.source_slot].base.wrapping_add(self.source_offset).wrapping_offset(from);
+        let (outer, inner) = dims.split_at(MAX_REGION_RANK - KERNEL_RANK);
+        let [a, b, c] = *outer else { return };
+        let &[d, e, f] = inner else { return };
+        for i in 0..a.extent.cast_signed() {
+            for j in 0..b.extent.cast_signed() {
+                for k in 0..c.extent.cast_signed() {
+                    let to = to.wrapping_offset(i * a.to + j * b.to + k * c.to);
+                    let from = from.wrapping_offset(i * a.from + j * b.from + k * c.from);
+                    // SAFETY: the slots are as the program demands, so the box is inside them; `choose` made the
+                    // dimensions, and only those that may be split were.
+                    unsafe { kernel(to, from, &[d, e, f]) };
+                }
+            }
+        }
+    }
+}
+
+impl Schedule {
+    /// Chooses the loops of each copy and cuts them into parts.
+    pub(super) fn new(copies: &[LoweredCopy]) -> Self {
+        let jobs: Vec<Job> = copies.iter().map(Job::new).collect();
+        let costs: Vec<u64> = copies.iter().map(Job::cost).collect();
+        let total = costs.iter().fold(0, |sum: u64, cost| sum.saturating_add(*cost));
+        let target = PART_COST.max(total / MAX_PARTS);
+        let mut parts = Vec::new();
+        let (mut first, mut gathered) = (0, 0);
+        for (index, (job, cost)) in jobs.iter().zip(costs).enumerate() {
+            let pieces = usize::try_from(cost / target).unwrap_or(usize::MAX);
+            let ends = gathered + cost.min(target) >= target;
+            if pieces >= 2 {
+                if first < index {
+                    parts.push(Part::Jobs(first..index));
+                }
+                job.cut(index, pieces, &mut parts);
+            } else if ends {
+                parts.push(Part::Jobs(first..index + 1));
+            } else {
+                gathered += cost;
+                continue;
+            }
+            (first, gathered) = (index + 1, 0);
+        }
+        if first < jobs.len() {
+            parts.push(Part::Jobs(first..jobs.len()));
+        }
+        Self { jobs, parts }
+    }
+}
+
+impl RegionProgram {
+    /// Runs all phases in host memory, on this thread, without allocating. `slots[i]` is the memory of slot `i`.
+    ///
+    /// # Safety
+    ///
+    /// There are as many slots as the program [has](Self::slots). Of each that it touches, `base` is aligned as it
+    /// demands and valid for reads, and for writes where it says so, of the bytes it demands, which are initialised.
+    /// Slots that are written overlap no others. Nobody writes the bytes that the program touches, or reads those that
+    /// it writes, until this returns.
+    pub unsafe fn run(&self, slots: &[HostSlot]) {
+        for job in self.phases().iter().flat_map(|phase| &phase.schedule.jobs) {
+            // SAFETY: as the caller promises.
+            unsafe { job.run(slots) };
+        }
+    }
+
+    /// Number of parts that a phase is cut into, so that several threads can share it: about equal in cost, and of
+    /// 64 KiB or more unless the phase is smaller. 0 if there is no such phase.
+    pub fn parts(&self, phase: usize) -> usize {
+        self.phases().get(phase).map_or(0, |phase| phase.schedule.parts.len())
+    }
+
+    /// Runs one part of one phase, as [`run`](Self::run) does; nothing if there is no such part.
+    ///
+    /// Parts of a phase touch different bytes, or only read them, so they may run at once and in any order. A phase
+    /// must be complete before the next one begins.
+    ///
+    /// # Safety
+    ///
+    /// As [`run`](Self::run), except that other parts of the same phase may run at the same time.
+    pub unsafe fn run_part(&self, phase: usize, part: usize, slots: &[HostSlot]) {
+        let Some(Schedule { jobs, parts }) = self.phases().get(phase).map(|phase| &phase.schedule) else {
+            return;
+        };
+        match parts.get(part) {
+            None => {}
+            Some(Part::Jobs(range)) => {
+                for job in &jobs[range.clone()] {
+                    // SAFETY: as the caller promises.
+                    unsafe { job.run(slots) };
+                }
+            }
+            Some(Part::Piece { job, dim, range }) => {
+                let job = &jobs[*job];
+                let mut dims = job.choice.dims;
+                let start = range.start.cast_signed();
+                let (to, from) = (start * dims[*dim].to, start * dims[*dim].from);
+                dims[*dim].extent = range.len();
+                // SAFETY: as the caller promises; the range is inside the extent.
+                unsafe { job.run_box(slots, &dims, to, from) };
+            }
+        }
+    }
+}

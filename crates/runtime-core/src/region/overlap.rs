@@ -1,0 +1,448 @@
+//! Which strided regions share bytes, decided exactly, and the phases that follow from it.
+//!
+//! Whether two regions overlap is whether a sum of bounded multiples of their strides can fall into a window of a few
+//! bytes. After a test of the byte intervals that is answered by branch and bound over the strides, largest first,
+//! where strides that nest, as those of arrays do, leave one or two candidates each.
+//!
+//! In the worst case such sums are a knapsack problem. All tests of a batch together therefore have a budget of steps,
+//! 4 per element but between 2²² and 2²⁶, and every pair of regions looked at counts as one. When it is spent, each
+//! slot left is decided by listing the bytes of its regions in sorted order, which takes n log n for n elements and is
+//! refused for more than 2²⁴ of them. So a batch takes a few seconds and half a gigabyte at the very most, and one
+//! whose intervals rarely meet takes n log n of its entries.
+
+use super::MAX_REGION_RANK;
+use super::program::refuse;
+use crate::{ErrorKind, Result};
+
+/// Steps that the tests of one batch may take, at least and at most.
+const STEPS: (u64, u64) = (1 << 22, 1 << 26);
+
+/// Elements that are listed one by one where those steps do not suffice.
+const MAX_LISTED: u64 = 1 << 24;
+
+/// The bytes that one side of a copy touches: elements of `size` bytes at `low` plus any sum of multiples of strides.
+#[derive(Clone, Debug)]
+pub(super) struct Footprint {
+    low: i64,
+    end: i64,
+    size: i64,
+    rank: usize,
+    // Largest stride first; strides positive, counts of steps (one less than of elements) positive.
+    terms: [Term; MAX_REGION_RANK],
+}
+
+/// Any multiple of `stride` from 0 to `steps`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Term {
+    stride: i64,
+    steps: i64,
+}
+
+impl Term {
+    fn reach(self) -> i64 {
+        self.stride * self.steps
+    }
+}
+
+impl Footprint {
+    /// The bytes of elements of `size` bytes, the first at `offset`. All lie between 0 and 2⁶⁰.
+    pub(super) fn new(size: usize, offset: usize, extents: &[usize], strides: &[isize]) -> Self {
+        let mut terms = [Term::default(); MAX_REGION_RANK];
+        let mut rank = 0;
+        let mut low = offset as i64;
+        for (&extent, &stride) in extents.iter().zip(strides) {
+            let (stride, steps) = (stride as i64, extent as i64 - 1);
+            low += (stride * steps).min(0);
+            if stride != 0 && steps != 0 {
+                terms[rank] = Term { stride: stride.abs(), steps };
+                rank += 1;
+            }
+        }
+        terms[..rank].sort_by_key(|term| std::cmp::Reverse(term.stride));
+        let size = size as i64;
+        let end = low + size + terms.iter().map(|term| term.reach()).sum::<i64>();
+        Self { low, end, size, rank, terms }
+    }
+
+    /// The first byte after all that are touched.
+    pub(super) fn end(&self) -> i64 {
+        self.end
+    }
+
+    fn terms(&self) -> &[Term] {
+        &self.terms[..self.rank]
+    }
+
+    /// Elements, those at one place counted as often as they occur; saturating.
+    fn elements(&self) -> u64 {
+        let counts = self.terms().iter().map(|term| (term.steps + 1).unsigned_abs());
+        counts.fold(1, u64::saturating_mul)
+    }
+
+    /// Calls `f` with start and end of runs of bytes that together are the footprint; ends early when `f` fails.
+    fn for_each_run<E>(&self, mut f: impl FnMut(i64, i64) -> Result<(), E>) -> Result<(), E> {
+        let (outer, run) = match self.terms().split_last() {
+            Some((last, outer)) if last.stride <= self.size => (outer, self.size + last.reach()),
+            _ => (self.terms(), self.size),
+        };
+        let mut index = [0_i64; MAX_REGION_RANK];
+        let mut start = self.low;
+        loop {
+            f(start, start + run)?;
+            let mut dim = outer.len();
+            loop {
+                if dim == 0 {
+                    return Ok(());
+                }
+                dim -= 1;
+                if index[dim] < outer[dim].steps {
+                    index[dim] += 1;
+                    start += outer[dim].stride;
+                    break;
+                }
+                start -= outer[dim].reach();
+                index[dim] = 0;
+            }
+        }
+    }
+}
+
+/// What a copy does with a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Reads it.
+    Source,
+    /// Overwrites it.
+    Replace,
+    /// Accumulates into it.
+    Accumulate,
+}
+
+/// One side of one entry.
+#[derive(Clone, Debug)]
+pub(super) struct Span {
+    /// The entry's number in the batch.
+    pub(super) entry: usize,
+    pub(super) slot: usize,
+    pub(super) role: Role,
+    pub(super) footprint: Footprint,
+}
+
+impl Span {
+    fn is_source(&self) -> bool {
+        self.role == Role::Source
+    }
+
+    /// The error for two regions that overlap, or nothing if both accumulate.
+    fn clash(&self, other: &Self) -> Result<()> {
+        if self.role == Role::Accumulate && other.role == Role::Accumulate {
+            return Ok(());
+        }
+        let (earlier, later) = if self.entry <= other.entry { (self, other) } else { (other, self) };
+        let name = |span: &Self| match span.role {
+            Role::Source => "source",
+            Role::Replace => "destination",
+            Role::Accumulate => "accumulating destination",
+        };
+        let whose = if earlier.entry == later.entry {
+            "its own".to_owned()
+        } else {
+            format!("entry {}'s", earlier.entry)
+        };
+        let message = format!(
+            "its {} overlaps {whose} {} in slot {}",
+            name(later),
+            name(earlier),
+            self.slot
+        );
+        Err(refuse(ErrorKind::InvalidArgument, later.entry, message))
+    }
+
+    /// The error for a destination of which two elements overlap.
+    fn clash_with_itself(&self) -> Result<()> {
+        let message =
+            format!("two elements of its destination in slot {} lie on the same bytes", self.slot);
+        Err(refuse(ErrorKind::InvalidArgument, self.entry, message))
+    }
+}
+
+/// The phase of each of `entries` entries, so that accumulations into the same bytes come in entry order.
+///
+/// Fails where regions overlap that must not.
+pub(super) fn phases(entries: usize, spans: &[Span]) -> Result<Vec<usize>> {
+    let elements = spans.iter().map(|span| span.footprint.elements()).fold(0, u64::saturating_add);
+    let mut search = Search { left: elements.saturating_mul(4).clamp(STEPS.0, STEPS.1) };
+    let mut phases = vec![0; entries];
+    let mut order: Vec<&Span> = spans.iter().collect();
+    order.sort_by_key(|span| (span.slot, span.footprint.low, span.entry));
+    for group in order.chunk_by(|a, b| a.slot == b.slot) {
+        if group.iter().all(|span| span.is_source()) {
+            continue;
+        }
+        match search.meetings(group)? {
+            Some(mut meetings) => {
+                meetings.sort_unstable();
+                for (later, earlier) in meetings {
+                    phases[later] = phases[later].max(phases[earlier] + 1);
+                }
+            }
+            None => list(group, &mut phases)?,
+        }
+    }
+    Ok(phases)
+}
+
+/// Finds the phases in one slot by listing the bytes of every region.
+fn list(group: &[&Span], phases: &mut [usize]) -> Result<()> {
+    let elements =
+        group.iter().map(|span| span.footprint.elements()).fold(0, u64::saturating_add);
+    let Some(last) = group.iter().max_by_key(|span| span.entry) else { return Ok(()) };
+    if elements > MAX_LISTED {
+        let message = format!(
+            "cannot decide whether regions in slot {} overlap: {elements} elements, limit {MAX_LISTED}",
+            last.slot
+        );
+        return Err(refuse(ErrorKind::InvalidArgument, last.entry, message));
+    }
+    // Between two neighbours of `bounds` all bytes are touched alike.
+    let mut bounds = Vec::new();
+    for span in group {
+        let Ok(()) = span.footprint.for_each_run(|start, end| {
+            bounds.extend([start, end]);
+            Ok::<_, std::convert::Infallible>(())
+        });
+    }
+    bounds.sort_unstable();
+    bounds.dedup();
+    // Who touched them last: an index into `group`.
+    let mut readers = vec![u32::MAX; bounds.len()];
+    let mut writers = vec![u32::MAX; bounds.len()];
+    let known = |index: u32| group.get(index as usize);
+    let mut in_order: Vec<(u32, &Span)> = (0..).zip(group.iter().copied()).collect();
+    in_order.sort_by_key(|(_, span)| (!span.is_source(), span.entry));
+    for (index, span) in in_order {
+        let mut phase = 0;
+        span.footprint.for_each_run(|start, end| {
+            let first = bounds.partition_point(|bound| *bound < start);
+            let cells = bounds[first..].iter().take_while(|bound| **bound < end).count();
+            for cell in first..first + cells {
+                if span.is_source() {
+                    readers[cell] = index;
+                    continue;
+                }
+                if writers[cell] == index {
+                    span.clash_with_itself()?;
+                }
+                if let Some(reader) = known(readers[cell]) {
+                    span.clash(reader)?;
+                }
+                if let Some(writer) = known(writers[cell]) {
+                    span.clash(writer)?;
+                    phase = phase.max(phases[writer.entry] + 1);
+                }
+                writers[cell] = index;
+            }
+            Ok::<_, crate::Error>(())
+        })?;
+        if !span.is_source() {
+            phases[span.entry] = phase;
+        }
+    }
+    Ok(())
+}
+
+/// Overlap tests with a common budget. `None` stands for an answer that the budget did not suffice for.
+struct Search {
+    left: u64,
+}
+
+impl Search {
+    fn step(&mut self) -> Option<()> {
+        self.left = self.left.checked_sub(1)?;
+        Some(())
+    }
+
+    /// All pairs (later entry, earlier entry) of accumulations that overlap in one slot; `group` is sorted by start.
+    fn meetings(&mut self, group: &[&Span]) -> Result<Option<Vec<(usize, usize)>>> {
+        let mut meetings = Vec::new();
+        // Those whose interval may reach the current start.
+        let (mut readers, mut writers) = (Vec::new(), Vec::new());
+        for &span in group {
+            let rivals: &mut [&mut Vec<&Span>] =
+                if span.is_source() { &mut [&mut writers] } else { &mut [&mut writers, &mut readers] };
+            for rivals in rivals {
+                let mut next = 0;
+                while let Some(&rival) = rivals.get(next) {
+                    if rival.footprint.end <= span.footprint.low {
+                        rivals.swap_remove(next);
+                        continue;
+                    }
+                    next += 1;
+                    match self.overlap(&span.footprint, &rival.footprint) {
+                        None => return Ok(None),
+                        Some(false) => {}
+                        Some(true) => {
+                            span.clash(rival)?;
+                            let pair = (span.entry.max(rival.entry), span.entry.min(rival.entry));
+                            meetings.push(pair);
+                        }
+                    }
+                }
+            }
+            if span.is_source() {
+                readers.push(span);
+                continue;
+            }
+            match self.overlaps_itself(&span.footprint) {
+                None => return Ok(None),
+                Some(true) => span.clash_with_itself()?,
+                Some(false) => writers.push(span),
+            }
+        }
+        Ok(Some(meetings))
+    }
+
+    /// Whether two footprints share a byte.
+    fn overlap(&mut self, a: &Footprint, b: &Footprint) -> Option<bool> {
+        self.step()?;
+        if a.end <= b.low || b.end <= a.low {
+            return Some(false);
+        }
+        // The difference of two starts is `a.low - b.low + Σ a.strides - Σ b.strides`; they overlap if it lies
+        // strictly between `-a.size` and `b.size`. Counting the steps of `b` from their end makes every term positive.
+        let reach: i64 = b.terms().iter().map(|term| term.reach()).sum();
+        let base = a.low - b.low - reach;
+        let mut sum = Terms::default();
+        for term in a.terms().iter().chain(b.terms()) {
+            sum.push(*term);
+        }
+        self.hits(sum, 1 - a.size - base, b.size - 1 - base)
+    }
+
+    /// Whether two elements of one footprint share a byte.
+    fn overlaps_itself(&mut self, a: &Footprint) -> Option<bool> {
+        self.step()?;
+        let terms = a.terms();
+        let mut below = 0;
+        let nested = terms.iter().rev().all(|term| {
+            let clear = term.stride >= below + a.size;
+            below += term.reach();
+            clear
+        });
+        if nested {
+            return Some(false);
+        }
+        // Two different indices differ first in some dimension, where the difference can be taken as positive; in
+        // those after it, it may have either sign.
+        for (first, leading) in terms.iter().enumerate() {
+            let mut sum = Terms::default();
+            let mut base = leading.stride;
+            sum.push(Term { steps: leading.steps - 1, ..*leading });
+            for term in &terms[first + 1..] {
+                sum.push(Term { steps: 2 * term.steps, ..*term });
+                base -= term.reach();
+            }
+            if self.hits(sum, 1 - a.size - base, a.size - 1 - base)? {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
+    /// Whether some sum of the terms lies in `low..=high`.
+    fn hits(&mut self, mut sum: Terms, mut low: i64, high: i64) -> Option<bool> {
+        sum.sort();
+        // Steps no longer than the window cover all between its first and its last place.
+        while let Some(term) = sum.as_slice().last().filter(|term| term.stride <= high - low + 1) {
+            low -= term.reach();
+            sum.len -= 1;
+        }
+        let mut tails = [Tail::default(); 2 * MAX_REGION_RANK + 1];
+        for (index, term) in sum.as_slice().iter().enumerate().rev() {
+            let tail = tails[index + 1];
+            tails[index] =
+                Tail { reach: tail.reach + term.reach(), divisor: divisor(term.stride, tail.divisor) };
+        }
+        self.descend(sum.as_slice(), &tails, low, high)
+    }
+
+    fn descend(&mut self, terms: &[Term], tails: &[Tail], low: i64, high: i64) -> Option<bool> {
+        self.step()?;
+        let Tail { reach, divisor } = tails[0];
+        if high < 0 || low > reach {
+            return Some(false);
+        }
+        if low <= 0 || high >= reach {
+            return Some(true);
+        }
+        // Here `0 < low <= high < reach`, so there is a term.
+        let Some((term, rest)) = terms.split_first() else { return Some(false) };
+        if high / divisor * divisor < low {
+            return Some(false);
+        }
+        let least = low - tails[1].reach;
+        let from = if least <= 0 { 0 } else { (least - 1) / term.stride + 1 };
+        let to = term.steps.min(high / term.stride);
+        if rest.is_empty() {
+            return Some(from <= to);
+        }
+        for steps in (from..=to).rev() {
+            let taken = steps * term.stride;
+            if self.descend(rest, &tails[1..], low - taken, high - taken)? {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+}
+
+/// Facts about the terms from one on.
+#[derive(Clone, Copy, Default)]
+struct Tail {
+    reach: i64,
+    divisor: i64,
+}
+
+/// The terms of two footprints.
+#[derive(Default)]
+struct Terms {
+    terms: [Term; 2 * MAX_REGION_RANK],
+    len: usize,
+}
+
+impl Terms {
+    fn push(&mut self, term: Term) {
+        if term.steps > 0 {
+            self.terms[self.len] = term;
+            self.len += 1;
+        }
+    }
+
+    fn as_slice(&self) -> &[Term] {
+        &self.terms[..self.len]
+    }
+
+    /// Sorts by stride, largest first, and joins terms with the same stride.
+    fn sort(&mut self) {
+        let terms = &mut self.terms[..self.len];
+        terms.sort_unstable_by_key(|term| std::cmp::Reverse(term.stride));
+        let mut kept = 0;
+        for index in 0..terms.len() {
+            if kept > 0 && terms[kept - 1].stride == terms[index].stride {
+                terms[kept - 1].steps += terms[index].steps;
+            } else {
+                terms[kept] = terms[index];
+                kept += 1;
+            }
+        }
+        self.len = kept;
+    }
+}
+
+/// The greatest common divisor; that of a number and 0 is the number.
+fn divisor(mut a: i64, mut b: i64) -> i64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

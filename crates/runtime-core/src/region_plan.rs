@@ -1,0 +1,258 @@
+//! Region plans: checked batches of strided copies, bound to memory at each execution.
+#![expect(
+    unsafe_code,
+    reason = "calls the device's unsafe region copies after checking what they demand"
+)]
+
+use std::fmt;
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use crate::contract::{DeviceRegions, RawSlot};
+use crate::region::emulation;
+use crate::uses::Uses;
+use crate::{
+    DType, Device, Error, ErrorKind, MemoryView, MemoryViewMut, RegionCopy, RegionProgram, Result,
+    SlotUse, Stream,
+};
+
+/// A batch of strided copies made ready for one device, to be executed many times on different memory.
+///
+/// On a device with native region copies an execution is enqueued and does not block. On others it is *emulated*:
+/// memory is read to the host, copied there, and exactly the bytes that the plan writes are written back, which
+/// blocks. [`Capabilities::region_copy`](crate::Capabilities::region_copy) says which.
+pub struct RegionPlan {
+    program: RegionProgram,
+    // `None` where the device lacks the ability.
+    native: Option<Box<dyn DeviceRegions>>,
+    uses: Uses,
+    device: Device,
+}
+
+/// Memory bound to one slot of a plan. Offsets of the slot's copies count from the lowest byte bound.
+#[derive(Debug)]
+pub enum Slot<'a> {
+    /// Memory the plan reads.
+    Read(MemoryView<'a>),
+    /// Memory the plan writes, or reads and writes.
+    Write(MemoryViewMut<'a>),
+    /// Two parts of one memory, one read and one written. Offsets count from the lower start of the two.
+    Both {
+        /// The part that is read.
+        read: MemoryView<'a>,
+        /// The part that is written.
+        write: MemoryViewMut<'a>,
+    },
+}
+
+impl<'a> From<MemoryView<'a>> for Slot<'a> {
+    fn from(view: MemoryView<'a>) -> Self {
+        Self::Read(view)
+    }
+}
+
+impl<'a> From<MemoryViewMut<'a>> for Slot<'a> {
+    fn from(view: MemoryViewMut<'a>) -> Self {
+        Self::Write(view)
+    }
+}
+
+impl Slot<'_> {
+    fn views(&self) -> (MemoryView<'_>, Option<MemoryView<'_>>) {
+        match self {
+            Self::Read(view) => (*view, None),
+            Self::Write(view) => (view.as_view(), None),
+            Self::Both { read, write } => (*read, Some(write.as_view())),
+        }
+    }
+
+    fn is_writable(&self) -> bool {
+        !matches!(self, Self::Read(_))
+    }
+
+    fn writer(&self) -> Option<&MemoryViewMut<'_>> {
+        match self {
+            Self::Read(_) => None,
+            Self::Write(view) | Self::Both { write: view, .. } => Some(view),
+        }
+    }
+
+    fn range(&self) -> Range<usize> {
+        let (first, second) = self.views();
+        let range = first.byte_range();
+        match second.map(|view| view.byte_range()) {
+            Some(other) if range.is_empty() => other,
+            Some(other) if !other.is_empty() => {
+                range.start.min(other.start)..range.end.max(other.end)
+            }
+            _ => range,
+        }
+    }
+}
+
+impl RegionPlan {
+    pub(crate) fn new(device: &Device, entries: &[RegionCopy]) -> Result<Self> {
+        let program = RegionProgram::new(entries).map_err(|e| device.place(e))?;
+        let native = match device.raw().region_copy() {
+            Some(ability) => Some(ability.prepare(&program).map_err(|e| device.place(e))?),
+            None => None,
+        };
+        Ok(Self { program, native, uses: Uses::default(), device: device.clone() })
+    }
+
+    /// The device it was made for.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What each slot must be bound to.
+    pub fn slots(&self) -> &[SlotUse] {
+        self.program.slots()
+    }
+
+    /// Bytes that one execution moves.
+    pub fn bytes(&self) -> u64 {
+        self.program.bytes()
+    }
+
+    /// Steps that run one after the other; more than one only where accumulations meet in one element.
+    pub fn phases(&self) -> usize {
+        self.program.phases().len()
+    }
+
+    /// Launches that one execution takes on the device; 0 where it is emulated.
+    pub fn launches(&self) -> usize {
+        self.native.as_ref().map_or(0, |native| native.launches())
+    }
+
+    /// Executes the copies in stream order, with `bind[i]` bound to slot `i`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the number of slots differs, a slot that is written is bound for reading, a view's type
+    /// differs from the slot's or its start is not aligned for it, one memory is bound to two slots, or the two parts
+    /// of [`Slot::Both`] are of different memories; `OutOfBounds` if a view is shorter than the slot needs;
+    /// `WrongDevice`, `WrongStream`. Nothing was enqueued then. Otherwise what the driver reports.
+    pub fn execute(&self, stream: &Stream, bind: &mut [Slot<'_>]) -> Result<()> {
+        self.device.check_same("execute", stream.device())?;
+        self.check(stream, bind)?;
+        let raw: SmallVec<[RawSlot<'_>; 16]> =
+            bind.iter().map(|slot| begin(slot, stream)).collect();
+        let done = match (&self.native, self.device.raw().region_copy()) {
+            _ if self.program.phases().is_empty() => Ok(()),
+            (Some(native), Some(ability)) => {
+                self.uses.mark(stream, &self.device);
+                // SAFETY: everything is of this device and the slots agree with the program, as checked.
+                unsafe { ability.execute(&*stream.core.raw, &**native, &raw) }
+            }
+            _ => emulation::execute(&self.program, &*stream.core.raw, &raw),
+        };
+        for (slot, used) in bind.iter().zip(self.slots()) {
+            if let (Some(view), true) = (slot.writer(), used.written) {
+                view.report_write(done.is_ok());
+            }
+        }
+        done.map_err(|e| self.device.place(e))?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "bytes of memory that exists fit usize"
+        )]
+        self.device.counts().copied_on_device(self.bytes() as usize);
+        tracing::trace!(device = %self.device.id(), bytes = self.bytes(), "region copies enqueued");
+        Ok(())
+    }
+
+    fn check(&self, stream: &Stream, bind: &[Slot<'_>]) -> Result<()> {
+        let slots = self.slots();
+        if bind.len() != slots.len() {
+            return Err(self.refuse(format!("{} memories for {} slots", bind.len(), slots.len())));
+        }
+        for (index, (slot, used)) in bind.iter().zip(slots).enumerate() {
+            let (first, second) = slot.views();
+            for view in [Some(first), second].into_iter().flatten() {
+                view.check_stream("execute", stream)?;
+                self.check_dtype(index, view.dtype(), used)?;
+            }
+            if second.is_some_and(|second| !first.shares_memory(&second)) {
+                return Err(self.refuse(format!("slot {index}: two parts of different memories")));
+            }
+            if used.written && !slot.is_writable() {
+                return Err(
+                    self.refuse(format!("slot {index} is written, and bound to a view to read"))
+                );
+            }
+            let range = slot.range();
+            if range.len() < used.bytes {
+                let message = format!(
+                    "slot {index} needs {} bytes, the view has {}",
+                    used.bytes,
+                    range.len()
+                );
+                return Err(
+                    Error::new(ErrorKind::OutOfBounds, "execute", message).on(self.device.id())
+                );
+            }
+            if used.bytes > 0 && !range.start.is_multiple_of(used.align) {
+                let message = format!(
+                    "slot {index} begins at byte {}, not a multiple of {}",
+                    range.start, used.align
+                );
+                return Err(self.refuse(message));
+            }
+            for (other, earlier) in bind[..index].iter().enumerate() {
+                let used = !range.is_empty() && !earlier.range().is_empty();
+                if used && earlier.views().0.shares_memory(&first) {
+                    return Err(
+                        self.refuse(format!("slots {other} and {index} are bound to one memory"))
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes stand for any type, so that a wire buffer can hold several.
+    fn check_dtype(&self, index: usize, given: DType, used: &SlotUse) -> Result<()> {
+        match used.dtype {
+            Some(expected) if given != expected && given != DType::U8 => {
+                Err(self.refuse(format!("slot {index} holds {expected}, the view {given}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn refuse(&self, message: String) -> Error {
+        self.device.invalid("execute", message)
+    }
+}
+
+/// Notes the use of a slot's memory and makes what a backend gets.
+fn begin<'a>(slot: &'a Slot<'_>, stream: &Stream) -> RawSlot<'a> {
+    let (first, second) = slot.views();
+    let memory = first.begin(stream).or_else(|| second.and_then(|view| view.begin(stream)));
+    let range = slot.range();
+    RawSlot { memory, offset: range.start, bytes: range.len() }
+}
+
+impl fmt::Debug for RegionPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegionPlan")
+            .field("device", self.device.id())
+            .field("slots", &self.slots().len())
+            .field("bytes", &self.bytes())
+            .field("phases", &self.phases())
+            .field("native", &self.native.is_some())
+            .finish()
+    }
+}
+
+impl Drop for RegionPlan {
+    fn drop(&mut self) {
+        if let (Some(native), Some(ability)) = (self.native.take(), self.device.raw().region_copy())
+        {
+            // SAFETY: this device prepared it, and every stream that ever got an execution is noted.
+            self.uses.with_streams(|after| unsafe { ability.release(native, after) });
+        }
+    }
+}

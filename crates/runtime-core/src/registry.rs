@@ -1,0 +1,271 @@
+//! Selectors, drivers and the registry that joins them.
+
+use std::env;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{Device, DeviceInfo, Error, ErrorKind, Result};
+
+/// Which device to open, as text: `backend[:part…][?key=value[&key=value…]]`.
+///
+/// The backend's driver decides what parts and options mean: `host`, `cuda:0`, `opencl:pocl:1`,
+/// `sim:0?seed=7`, `embedded:qemu-riscv64`.
+///
+/// ```
+/// use runtime_core::Selector;
+///
+/// let selector: Selector = "sim:1?seed=7&peers=off".parse()?;
+/// assert_eq!(selector.backend(), "sim");
+/// assert_eq!(selector.index()?, 1);
+/// assert_eq!(selector.options()[1], ("peers".to_owned(), "off".to_owned()));
+/// # Ok::<(), runtime_core::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    backend: String,
+    parts: Vec<String>,
+    options: Vec<(String, String)>,
+}
+
+impl Selector {
+    /// The backend's name.
+    pub fn backend(&self) -> &str {
+        &self.backend
+    }
+
+    /// What stands between the backend and the options, split at colons.
+    pub fn parts(&self) -> &[String] {
+        &self.parts
+    }
+
+    /// The options, in order.
+    pub fn options(&self) -> &[(String, String)] {
+        &self.options
+    }
+
+    /// The device index, for backends that know devices by number alone: that of the one part, 0 without parts.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownDevice` if there are several parts or the one is not a number.
+    pub fn index(&self) -> Result<usize> {
+        match self.parts.as_slice() {
+            [] => Ok(0),
+            [part] if part.parse::<usize>().is_ok() => Ok(part.parse().unwrap_or(0)),
+            _ => Err(unknown(format!("{self}: {} takes one device number", self.backend))),
+        }
+    }
+}
+
+impl FromStr for Selector {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (place, options) = text.split_once('?').map_or((text, None), |(p, o)| (p, Some(o)));
+        let mut words = place.split(':').map(str::to_owned);
+        let backend = words.next().unwrap_or_default();
+        let parts: Vec<String> = words.collect();
+        if backend.is_empty() || parts.iter().any(String::is_empty) {
+            return Err(unknown(format!(
+                "{text:?} is no selector; expected backend[:part…][?key=value…]"
+            )));
+        }
+        let option = |pair: &str| match pair.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            _ => Err(unknown(format!("{pair:?} in {text:?} is no option; expected key=value"))),
+        };
+        let options = options.map(|o| o.split('&').map(option).collect()).transpose()?;
+        Ok(Self { backend, parts, options: options.unwrap_or_default() })
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.backend)?;
+        self.parts.iter().try_for_each(|part| write!(f, ":{part}"))?;
+        for (index, (key, value)) in self.options.iter().enumerate() {
+            write!(f, "{}{key}={value}", if index == 0 { '?' } else { '&' })?;
+        }
+        Ok(())
+    }
+}
+
+/// A backend as the registry knows it: lists its devices and opens them.
+pub trait Driver: Send + Sync {
+    /// The first word of its selectors.
+    fn name(&self) -> &str;
+
+    /// The devices that could be opened now, without keeping them open.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` with the reason if the backend cannot be used on this machine; any other kind means that it is
+    /// broken.
+    fn devices(&self) -> Result<Vec<DeviceInfo>>;
+
+    /// Opens a device. Opening one twice gives two independent devices.
+    ///
+    /// # Errors
+    ///
+    /// As [`devices`](Self::devices); `UnknownDevice` for a selector that names none, saying what there is.
+    fn open(&self, selector: &Selector) -> Result<Device>;
+}
+
+/// The drivers a program uses, filled by explicit calls.
+///
+/// ```no_run
+/// # fn driver() -> impl runtime_core::Driver { struct D; impl runtime_core::Driver for D {
+/// # fn name(&self) -> &str { "d" } fn devices(&self) -> runtime_core::Result<Vec<runtime_core::DeviceInfo>> { Ok(vec![]) }
+/// # fn open(&self, _: &runtime_core::Selector) -> runtime_core::Result<runtime_core::Device> { todo!() } } D }
+/// use runtime_core::DeviceRegistry;
+///
+/// let mut registry = DeviceRegistry::new();
+/// registry.register(driver())?;
+/// let device = registry.open("d:0")?;
+/// # Ok::<(), runtime_core::Error>(())
+/// ```
+#[derive(Default)]
+pub struct DeviceRegistry {
+    drivers: Vec<Box<dyn Driver>>,
+}
+
+/// What a driver answered when asked for its devices.
+#[derive(Debug)]
+pub struct Listing {
+    /// The driver's name.
+    pub driver: String,
+    /// Its devices, or why there are none.
+    pub devices: Result<Vec<DeviceInfo>>,
+}
+
+impl DeviceRegistry {
+    /// The environment variable that [`open_default`](Self::open_default) reads.
+    pub const VARIABLE: &str = "RUNTIME_DEVICE";
+
+    /// A registry without drivers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a driver.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if its name is taken.
+    pub fn register(&mut self, driver: impl Driver + 'static) -> Result<()> {
+        let name = driver.name();
+        if self.drivers.iter().any(|known| known.name() == name) {
+            let message = format!("a driver named {name:?} is registered already");
+            return Err(Error::new(ErrorKind::InvalidArgument, "register", message));
+        }
+        self.drivers.push(Box::new(driver));
+        Ok(())
+    }
+
+    /// Asks every driver for its devices, in the order of registration.
+    pub fn list(&self) -> Vec<Listing> {
+        let drivers = self.drivers.iter();
+        drivers.map(|d| Listing { driver: d.name().to_owned(), devices: d.devices() }).collect()
+    }
+
+    /// Opens the device that a selector names.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownDevice` if no driver has the selector's name, saying which there are; otherwise what the driver
+    /// reports.
+    pub fn open(&self, selector: &str) -> Result<Device> {
+        let selector: Selector = selector.parse()?;
+        match self.drivers.iter().find(|driver| driver.name() == selector.backend) {
+            Some(driver) => driver.open(&selector),
+            None => {
+                let known: Vec<&str> = self.drivers.iter().map(|driver| driver.name()).collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                Err(unknown(format!(
+                    "{selector}: no backend {:?}; there is {known}",
+                    selector.backend
+                )))
+            }
+        }
+    }
+
+    /// Opens the device named by the environment variable [`VARIABLE`](Self::VARIABLE), or `otherwise` where it is not
+    /// set.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_default(&self, otherwise: &str) -> Result<Device> {
+        match env::var(Self::VARIABLE) {
+            Ok(selector) => self.open(&selector),
+            Err(_) => self.open(otherwise),
+        }
+    }
+}
+
+impl fmt::Debug for DeviceRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.drivers.iter().map(|driver| driver.name())).finish()
+    }
+}
+
+fn unknown(message: String) -> Error {
+    Error::new(ErrorKind::UnknownDevice, "open", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_round_trip() {
+        for text in ["host", "cuda:0", "opencl:pocl:1", "sim:1?seed=7&peers=off", "embedded:a?x="] {
+            assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_selector_is_refused() {
+        for text in ["", ":0", "cuda:", "sim?seed", "sim?=1", "sim?a=1&&b=2", "cuda::1"] {
+            assert_eq!(
+                text.parse::<Selector>().unwrap_err().kind(),
+                ErrorKind::UnknownDevice,
+                "{text:?}"
+            );
+        }
+        for text in ["cuda:x", "cuda:0:1", "cuda:-1", "cuda:99999999999999999999"] {
+            let selector: Selector = text.parse().unwrap();
+            assert_eq!(selector.index().unwrap_err().kind(), ErrorKind::UnknownDevice, "{text:?}");
+        }
+    }
+
+    struct Absent(&'static str);
+
+    impl Driver for Absent {
+        fn name(&self) -> &str {
+            self.0
+        }
+
+        fn devices(&self) -> Result<Vec<DeviceInfo>> {
+            Err(Error::new(ErrorKind::Unavailable, "devices", "no driver library"))
+        }
+
+        fn open(&self, _: &Selector) -> Result<Device> {
+            self.devices()?;
+            Err(unknown("never".to_owned()))
+        }
+    }
+
+    #[test]
+    fn an_unknown_backend_names_those_there_are() {
+        let mut registry = DeviceRegistry::new();
+        registry.register(Absent("a")).unwrap();
+        registry.register(Absent("b")).unwrap();
+        assert_eq!(registry.register(Absent("a")).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        let error = registry.open("c:0").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownDevice);
+        assert!(error.message().contains("a, b"), "{error}");
+        assert_eq!(registry.open("a").unwrap_err().kind(), ErrorKind::Unavailable);
+        assert!(registry.list().iter().all(|listing| listing.devices.is_err()));
+    }
+}

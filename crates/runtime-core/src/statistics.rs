@@ -1,0 +1,151 @@
+//! Counts of what went through a device.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Copies and the bytes they moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Number of copies.
+    pub count: u64,
+    /// Bytes they moved together.
+    pub bytes: u64,
+}
+
+/// What was moved and launched through one opened device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Host to device.
+    pub to_device: Traffic,
+    /// Device to host.
+    pub from_device: Traffic,
+    /// Within the device: copies, fills and region copies.
+    pub on_device: Traffic,
+    /// From other devices without the host.
+    pub from_peers: Traffic,
+    /// Kernel launches.
+    pub launches: u64,
+    /// Memory allocated, in allocations.
+    pub allocations: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counts {
+    to_device: TrafficCount,
+    from_device: TrafficCount,
+    on_device: TrafficCount,
+    from_peers: TrafficCount,
+    launches: AtomicU64,
+    allocations: AtomicU64,
+}
+
+/// Count and bytes in one word, so that noting a copy takes one atomic addition; half-full words are emptied into two
+/// wide ones.
+#[derive(Default)]
+struct TrafficCount {
+    packed: AtomicU64,
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Bits of the packed word that hold bytes; the others hold the count.
+const BYTE_BITS: u32 = 44;
+const BYTE_MASK: u64 = (1 << BYTE_BITS) - 1;
+
+impl TrafficCount {
+    #[inline]
+    fn add(&self, bytes: usize) {
+        let bytes = bytes as u64;
+        if bytes > BYTE_MASK / 4 {
+            return self.add_wide(1, bytes);
+        }
+        let before = self.packed.fetch_add((1 << BYTE_BITS) + bytes, Ordering::Relaxed);
+        // At half of either field: what many threads add before one of them has emptied the word still fits.
+        if before & (1 << 63 | 1 << (BYTE_BITS - 1)) != 0 {
+            let full = self.packed.swap(0, Ordering::Relaxed);
+            self.add_wide(full >> BYTE_BITS, full & BYTE_MASK);
+        }
+    }
+
+    #[cold]
+    fn add_wide(&self, count: u64, bytes: u64) {
+        self.count.fetch_add(count, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn snapshot(&self) -> Traffic {
+        let packed = self.packed.load(Ordering::Relaxed);
+        Traffic {
+            count: self.count.load(Ordering::Relaxed) + (packed >> BYTE_BITS),
+            bytes: self.bytes.load(Ordering::Relaxed) + (packed & BYTE_MASK),
+        }
+    }
+}
+
+impl Counts {
+    pub(crate) fn copied_to_device(&self, bytes: usize) {
+        self.to_device.add(bytes);
+    }
+
+    pub(crate) fn copied_from_device(&self, bytes: usize) {
+        self.from_device.add(bytes);
+    }
+
+    pub(crate) fn copied_on_device(&self, bytes: usize) {
+        self.on_device.add(bytes);
+    }
+
+    pub(crate) fn copied_from_peer(&self, bytes: usize) {
+        self.from_peers.add(bytes);
+    }
+
+    pub(crate) fn launched(&self) {
+        self.launches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn allocated(&self) {
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self) -> Statistics {
+        Statistics {
+            to_device: self.to_device.snapshot(),
+            from_device: self.from_device.snapshot(),
+            on_device: self.on_device.snapshot(),
+            from_peers: self.from_peers.snapshot(),
+            launches: self.launches.load(Ordering::Relaxed),
+            allocations: self.allocations.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn emptying_the_packed_word_loses_nothing() {
+        let traffic = TrafficCount::default();
+        let large = usize::try_from(BYTE_MASK / 4).unwrap();
+        let sizes = (0..2_000_000)
+            .map(|n: usize| if n.is_multiple_of(1000) { large + n % 3 } else { n % 7 });
+        let mut expected = Traffic::default();
+        for bytes in sizes {
+            traffic.add(bytes);
+            expected.count += 1;
+            expected.bytes += bytes as u64;
+        }
+        assert_eq!(traffic.snapshot(), expected);
+    }
+
+    #[test]
+    fn threads_lose_nothing() {
+        let traffic = TrafficCount::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..600_000).for_each(|_| traffic.add(1 << 22)));
+            }
+        });
+        let expected = Traffic { count: 2_400_000, bytes: 2_400_000 << 22 };
+        assert_eq!(traffic.snapshot(), expected);
+    }
+}

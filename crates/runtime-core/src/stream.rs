@@ -1,0 +1,284 @@
+//! Streams and events as users hold them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::contract::{DeviceEvent, DeviceStream};
+use crate::device::same_device;
+use crate::{Device, Error, ErrorKind, NativeHandle, Result};
+
+/// An in-order queue of work on a device.
+///
+/// What is enqueued on one stream runs in that order. Different streams are ordered by events alone, which are waits
+/// on the device: [`wait`](Self::wait) does not block the host. Cheap to clone; clones are the same stream. Dropping
+/// the last one lets the enqueued work run to its end.
+pub struct Stream {
+    pub(crate) core: Arc<StreamCore>,
+    device: Device,
+}
+
+/// The stream itself, shared by its handles and by the memory that was used on it.
+pub(crate) struct StreamCore {
+    pub(crate) raw: Box<dyn DeviceStream>,
+    /// Unique in the process, never 0 and never reused.
+    pub(crate) id: u64,
+    /// Handles that can still enqueue.
+    handles: AtomicUsize,
+}
+
+impl StreamCore {
+    pub(crate) fn new(raw: Box<dyn DeviceStream>) -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { raw, id, handles: AtomicUsize::new(0) })
+    }
+
+    /// Whether nothing can be enqueued any more and everything that was is done.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.handles.load(Ordering::Acquire) == 0 && matches!(self.raw.query(), Ok(true))
+    }
+}
+
+impl Stream {
+    pub(crate) fn new(core: Arc<StreamCore>, device: Device) -> Self {
+        core.handles.fetch_add(1, Ordering::Relaxed);
+        Self { core, device }
+    }
+
+    /// The device it belongs to.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Blocks until everything enqueued so far is done.
+    ///
+    /// # Errors
+    ///
+    /// The first failure of asynchronous work on this stream that was not reported before.
+    pub fn synchronize(&self) -> Result<()> {
+        self.core.raw.synchronize().map_err(|e| self.device.place(e))
+    }
+
+    /// As [`synchronize`](Self::synchronize), for at most `timeout`. The work goes on after a timeout.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`; otherwise as [`synchronize`](Self::synchronize).
+    pub fn synchronize_for(&self, timeout: Duration) -> Result<()> {
+        poll("synchronize_for", &self.device, timeout, || self.is_done())?;
+        self.synchronize()
+    }
+
+    /// Whether everything enqueued so far is done; never blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`synchronize`](Self::synchronize).
+    pub fn is_done(&self) -> Result<bool> {
+        self.core.raw.query().map_err(|e| self.device.place(e))
+    }
+
+    /// Marks the end of everything enqueued so far in `event`, replacing its earlier mark.
+    ///
+    /// # Errors
+    ///
+    /// `WrongDevice` if the event is of another device.
+    pub fn record(&self, event: &Event) -> Result<()> {
+        self.device.check_same("record", &event.device)?;
+        self.core.raw.record(&*event.core.raw).map_err(|e| self.device.place(e))?;
+        event.core.recorded.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// A new event, without timing, that marks the end of everything enqueued so far.
+    ///
+    /// # Errors
+    ///
+    /// What the driver reports.
+    pub fn record_event(&self) -> Result<Event> {
+        let event = self.device.event_create(false)?;
+        self.record(&event)?;
+        Ok(event)
+    }
+
+    /// Lets what is enqueued from here on wait, on the device, for the latest mark of `event`. The host does not
+    /// block. An event that was never recorded holds nothing up.
+    ///
+    /// # Errors
+    ///
+    /// `WrongDevice` if the event is of a device whose events this one cannot wait for (see
+    /// [`Device::reaches`]); [`Event::wait`] serves there.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        if !same_device(&self.device, &event.device) && !self.device.reaches(&event.device) {
+            return Err(Error::new(
+                ErrorKind::WrongDevice,
+                "wait",
+                format!(
+                    "an event of {} cannot be waited for on the device; use Event::wait",
+                    event.device.id()
+                ),
+            )
+            .on(self.device.id()));
+        }
+        self.core.raw.wait(&*event.core.raw).map_err(|e| self.device.place(e))
+    }
+
+    /// The vendor's handle, valid for as long as a clone of this stream lives.
+    pub fn native(&self) -> NativeHandle {
+        self.core.raw.native()
+    }
+
+    /// A number for this stream that no other stream of the process has.
+    pub fn id(&self) -> u64 {
+        self.core.id
+    }
+}
+
+impl Clone for Stream {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.core), self.device.clone())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.core.handles.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl PartialEq for Stream {
+    /// Whether both are the same stream.
+    fn eq(&self, other: &Self) -> bool {
+        self.core.id == other.core.id
+    }
+}
+
+impl Eq for Stream {}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({} on {})", self.core.id, self.device.id())
+    }
+}
+
+/// A mark in a stream that others can wait for. Cheap to clone; clones are the same event.
+///
+/// An event can be recorded again; a wait is for the latest mark at the time of the call.
+#[derive(Clone)]
+pub struct Event {
+    core: Arc<EventCore>,
+    device: Device,
+}
+
+struct EventCore {
+    raw: Box<dyn DeviceEvent>,
+    timing: bool,
+    recorded: AtomicBool,
+}
+
+impl Event {
+    pub(crate) fn new(raw: Box<dyn DeviceEvent>, timing: bool, device: Device) -> Self {
+        Self { core: Arc::new(EventCore { raw, timing, recorded: AtomicBool::new(false) }), device }
+    }
+
+    /// The device it belongs to.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Blocks until the work before the latest mark is done; returns at once if there is no mark.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`, or what the driver reports. Failures of the work itself are reported by the stream.
+    pub fn wait(&self) -> Result<()> {
+        self.core.raw.wait().map_err(|e| self.device.place(e))
+    }
+
+    /// As [`wait`](Self::wait), for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`; otherwise as [`wait`](Self::wait).
+    pub fn wait_for(&self, timeout: Duration) -> Result<()> {
+        poll("wait_for", &self.device, timeout, || self.is_done())?;
+        self.wait()
+    }
+
+    /// Whether the work before the latest mark is done; `true` if there is no mark. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait).
+    pub fn is_done(&self) -> Result<bool> {
+        self.core.raw.query().map_err(|e| self.device.place(e))
+    }
+
+    /// Time on the device from the mark of `earlier` to the mark of this event. Blocks until both are reached.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if either was created without timing or never recorded; `WrongDevice` if they are of
+    /// different devices.
+    pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
+        self.device.check_same("elapsed_since", &earlier.device)?;
+        for event in [earlier, self] {
+            let lack = match (event.core.timing, event.core.recorded.load(Ordering::Acquire)) {
+                (false, _) => "an event created without timing",
+                (true, false) => "an event that was never recorded",
+                (true, true) => continue,
+            };
+            return Err(
+                Error::new(ErrorKind::InvalidArgument, "elapsed_since", lack).on(self.device.id())
+            );
+        }
+        earlier.wait()?;
+        self.wait()?;
+        self.core.raw.elapsed_since(&*earlier.core.raw).map_err(|e| self.device.place(e))
+    }
+
+    /// The vendor's handle, valid for as long as a clone of this event lives.
+    pub fn native(&self) -> NativeHandle {
+        self.core.raw.native()
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("device", self.device.id())
+            .field("timing", &self.core.timing)
+            .finish()
+    }
+}
+
+/// Asks `done` until it says yes, at first in a tight loop, then ever less often up to once per millisecond.
+fn poll(
+    operation: &'static str,
+    device: &Device,
+    timeout: Duration,
+    done: impl Fn() -> Result<bool>,
+) -> Result<()> {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(1);
+    while !done()? {
+        let left = timeout.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Err(Error::new(
+                ErrorKind::Timeout,
+                operation,
+                format!("not done after {timeout:?}"),
+            )
+            .on(device.id()));
+        }
+        if pause < Duration::from_micros(8) {
+            std::hint::spin_loop();
+        } else {
+            std::thread::sleep(pause.min(left));
+        }
+        pause = (pause * 2).min(Duration::from_millis(1));
+    }
+    Ok(())
+}

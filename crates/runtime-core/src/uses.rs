@@ -1,0 +1,73 @@
+//! Which streams an object was used on: what must be done before it is given back.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::contract::DeviceStream;
+use crate::device::same_device;
+use crate::stream::StreamCore;
+use crate::{Device, Stream};
+
+/// Streams whose ids are found without a lock.
+const FAST: usize = 4;
+/// Beyond this many streams, those that are done and dropped are forgotten.
+const PRUNE_AT: usize = 16;
+
+/// The streams an object was used on since it was made.
+#[derive(Default)]
+pub(crate) struct Uses {
+    ids: [AtomicU64; FAST],
+    streams: Mutex<Vec<StreamUse>>,
+}
+
+struct StreamUse {
+    core: Arc<StreamCore>,
+    // A stream of another device keeps that device open; our own is kept by the object.
+    _keep: Option<Device>,
+}
+
+impl Uses {
+    /// Notes a use by an enqueue on `stream`; call it before the enqueue. Takes no lock when the stream is one of the
+    /// first few and known.
+    #[inline]
+    pub(crate) fn mark(&self, stream: &Stream, owner: &Device) {
+        // A found id needs no ordering: it only says that the list, which the owner alone reads, has the stream.
+        if self.ids.iter().all(|id| id.load(Ordering::Relaxed) != stream.core.id) {
+            self.mark_new(stream, owner);
+        }
+    }
+
+    #[cold]
+    fn mark_new(&self, stream: &Stream, owner: &Device) {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if streams.iter().any(|used| used.core.id == stream.core.id) {
+            return;
+        }
+        if streams.len() >= PRUNE_AT {
+            streams.retain(|used| !used.core.is_retired());
+            // A stream that is being used cannot be retired, so no reader misses an id that it needs.
+            for (slot, id) in self.ids.iter().enumerate() {
+                id.store(streams.get(slot).map_or(0, |used| used.core.id), Ordering::Relaxed);
+            }
+        }
+        let keep = (!same_device(stream.device(), owner)).then(|| stream.device().clone());
+        streams.push(StreamUse { core: Arc::clone(&stream.core), _keep: keep });
+        if let Some(id) = self.ids.get(streams.len() - 1) {
+            id.store(stream.core.id, Ordering::Relaxed);
+        }
+    }
+
+    /// Calls `f` with every stream noted.
+    pub(crate) fn with_streams<R>(&self, f: impl FnOnce(&[&dyn DeviceStream]) -> R) -> R {
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let raw: Vec<&dyn DeviceStream> = streams.iter().map(|used| &*used.core.raw).collect();
+        f(&raw)
+    }
+}
+
+impl fmt::Debug for Uses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.with_streams(|streams| write!(f, "used on {} streams", streams.len()))
+    }
+}

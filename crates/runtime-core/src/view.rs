@@ -1,0 +1,732 @@
+//! Views: parts of a memory with a layout, to read or to write.
+#![expect(
+    unsafe_code,
+    reason = "copies call the stream's unsafe enqueues after checking what they demand"
+)]
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::contract::DeviceMemory;
+use crate::memory::Allocation;
+use crate::{
+    DType, Device, Element, Error, ErrorKind, Layout, NativeHandle, Pinned, RegionSide, Result,
+    Stream,
+};
+
+/// A part of a memory, to read: where its elements lie and how.
+///
+/// Borrows the memory, so that it cannot be freed meanwhile; work enqueued through a view goes on after the view ends.
+#[derive(Clone, Copy)]
+pub struct MemoryView<'a> {
+    allocation: &'a Allocation,
+    /// Byte offset of element `[0, …, 0]`; the layout's span around it lies inside the allocation.
+    origin: usize,
+    layout: Layout,
+    /// The one stream that may use it, or 0.
+    stream: u64,
+}
+
+impl<'a> MemoryView<'a> {
+    #[inline(always)]
+    pub(crate) fn whole(allocation: &'a Allocation, layout: Layout) -> Self {
+        Self { allocation, origin: 0, layout, stream: 0 }
+    }
+
+    /// Type of the elements.
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        self.layout.dtype()
+    }
+
+    /// Element type, shape and strides.
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Number of elements.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.layout.len()
+    }
+
+    /// Whether there are no elements.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.layout.is_empty()
+    }
+
+    /// The device the memory is on.
+    #[inline]
+    pub fn device(&self) -> &'a Device {
+        self.allocation.device()
+    }
+
+    /// Bytes of the memory from the lowest to past the highest byte of any element.
+    #[inline]
+    pub fn byte_range(&self) -> Range<usize> {
+        let span = self.layout.span_bytes();
+        // The span lies inside the allocation, so neither end can wrap.
+        self.origin.wrapping_add_signed(span.start)..self.origin.wrapping_add_signed(span.end)
+    }
+
+    /// Whether both views are of one allocation.
+    pub fn shares_memory(&self, other: &MemoryView<'_>) -> bool {
+        std::ptr::eq(self.allocation, other.allocation)
+    }
+
+    /// The vendor's handle of the whole memory; `None` for memory of no bytes.
+    pub fn native(&self) -> Option<NativeHandle> {
+        self.allocation.raw().map(DeviceMemory::native)
+    }
+
+    /// The elements with indices `range` of a view of one dimension.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if the range leaves the view; `InvalidArgument` if the view has not one dimension.
+    pub fn slice(&self, range: Range<usize>) -> Result<Self> {
+        if self.layout.rank() != 1 {
+            let message = format!("slice of a view of shape {:?}; use region", self.layout.shape());
+            return Err(self.device().invalid("slice", message));
+        }
+        self.region(&[range])
+    }
+
+    /// The box of elements with indices `ranges`, one range for each dimension.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if a range leaves the view; `InvalidArgument` if there are not as many ranges as dimensions.
+    pub fn region(&self, ranges: &[Range<usize>]) -> Result<Self> {
+        let shape = self.layout.shape();
+        if ranges.len() != shape.len() {
+            let message = format!("{} ranges for shape {shape:?}", ranges.len());
+            return Err(self.device().invalid("region", message));
+        }
+        if let Some(range) =
+            ranges.iter().zip(shape).find(|(r, extent)| r.start > r.end || r.end > **extent)
+        {
+            return Err(
+                self.out_of_bounds("region", format!("{:?} of {} elements", range.0, range.1))
+            );
+        }
+        let mut part = *self;
+        for (dim, range) in ranges.iter().enumerate() {
+            let (layout, start) = part.layout.narrowed(dim, range);
+            part.origin =
+                part.origin.wrapping_add_signed(start * self.dtype().size().cast_signed());
+            part.layout = layout;
+        }
+        Ok(part)
+    }
+
+    /// The same bytes with another layout, whose element `[0, …, 0]` lies `offset` bytes after the lowest byte of this
+    /// view.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if the layout's span leaves the bytes of this view; `InvalidArgument` if the offset is not
+    /// aligned for the element type, or if this view is not contiguous.
+    pub fn with_layout(&self, offset: usize, layout: &Layout) -> Result<Self> {
+        if !self.layout.is_contiguous() {
+            return Err(self.not_contiguous("with_layout"));
+        }
+        let bytes = self.byte_range();
+        let span = layout.span_bytes();
+        let low = offset.checked_add_signed(span.start);
+        let high = offset.checked_add_signed(span.end);
+        if low.is_none() || high.is_none_or(|high| high > bytes.len()) {
+            let message = format!("{layout:?} at byte {offset} of a view of {} bytes", bytes.len());
+            return Err(self.out_of_bounds("with_layout", message));
+        }
+        let origin = bytes.start + offset;
+        if !origin.is_multiple_of(layout.dtype().align()) {
+            let message =
+                format!("byte {origin} of the memory is not aligned for {}", layout.dtype());
+            return Err(self.device().invalid("with_layout", message));
+        }
+        Ok(Self { origin, layout: *layout, ..*self })
+    }
+
+    /// The same view with this shape in row-major order.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the number of elements differs, or if this view is not contiguous.
+    pub fn reshape(&self, shape: &[usize]) -> Result<Self> {
+        let layout = Layout::contiguous(self.dtype(), shape).map_err(|e| self.device().place(e))?;
+        if layout.len() != self.len() {
+            let message =
+                format!("shape {shape:?} has {} elements, the view {}", layout.len(), self.len());
+            return Err(self.device().invalid("reshape", message));
+        }
+        self.with_layout(0, &layout)
+    }
+
+    /// The same view, refused with `WrongStream` by every other stream.
+    #[must_use]
+    pub fn on_stream(self, stream: &Stream) -> Self {
+        Self { stream: stream.core.id, ..self }
+    }
+
+    /// This view as one end of a region copy, bound to `slot`.
+    pub fn region_side(&self, slot: usize) -> RegionSide {
+        let size = self.dtype().size().cast_signed();
+        RegionSide {
+            slot,
+            offset: self.origin - self.byte_range().start,
+            strides: self.layout.strides().iter().map(|stride| stride * size).collect(),
+        }
+    }
+
+    /// Copies the elements to the host in stream order. Blocks until `out` is filled.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if `out` has not as many elements as the view; `InvalidArgument` if its type differs or the view
+    /// is not contiguous ([`Device::plan_regions`] gathers such views); `WrongDevice`, `WrongStream`. Nothing was
+    /// copied then. Otherwise what the driver reports.
+    pub fn copy_to_slice<T: Element>(&self, stream: &Stream, out: &mut [T]) -> Result<()> {
+        let range = self.host_copy::<T>("copy_to_slice", stream, out.len())?;
+        let Some(raw) = self.begin(stream) else { return Ok(()) };
+        // SAFETY: the memory is of the stream's device and the view lies inside it.
+        unsafe {
+            stream.core.raw.memory_copy_from(raw, range.start, bytemuck::cast_slice_mut(out))
+        }
+        .map_err(|e| self.device().place(e))?;
+        self.device().counts().copied_from_device(range.len());
+        tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the host");
+        Ok(())
+    }
+
+    /// Enqueues a copy of the elements to the beginning of `out`, which is borrowed for the call only.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_to_slice`](Self::copy_to_slice), but `out` may be longer than the view.
+    pub fn copy_to_pinned<T: Element>(&self, stream: &Stream, out: &mut Pinned<T>) -> Result<()> {
+        const OPERATION: &str = "copy_to_pinned";
+        stream.device().check_same(OPERATION, out.device())?;
+        let range = self.host_copy::<T>(OPERATION, stream, self.len().min(out.len()))?;
+        let Some(raw) = self.begin(stream) else { return Ok(()) };
+        out.enqueue_write(stream, |pinned| {
+            // SAFETY: both ranges were checked. The pinned memory waits for its uses before it shows itself to the
+            // host or is freed.
+            unsafe { stream.core.raw.pinned_copy_from(raw, range.start, pinned, 0, range.len()) }
+        })?;
+        self.device().counts().copied_from_device(range.len());
+        tracing::trace!(device = %self.device().id(), bytes = range.len(), "copy to pinned memory enqueued");
+        Ok(())
+    }
+
+    /// The elements as a new vector. Blocks until the copy is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_to_slice`](Self::copy_to_slice).
+    pub fn to_vec<T: Element>(&self, stream: &Stream) -> Result<Vec<T>> {
+        self.check_dtype::<T>("to_vec")?;
+        let mut out = vec![T::zeroed(); self.len()];
+        self.copy_to_slice(stream, &mut out)?;
+        Ok(out)
+    }
+
+    /// Checks a copy between this view and `len` elements of host memory; the bytes it covers.
+    fn host_copy<T: Element>(
+        &self,
+        operation: &'static str,
+        stream: &Stream,
+        len: usize,
+    ) -> Result<Range<usize>> {
+        self.check_stream(operation, stream)?;
+        self.check_dtype::<T>(operation)?;
+        if len != self.len() {
+            let message = format!("{len} elements for a view of {}", self.len());
+            return Err(self.out_of_bounds(operation, message));
+        }
+        self.contiguous_range(operation)
+    }
+
+    /// Notes the use and gives the memory a device sees: `None` where there is nothing to do.
+    #[inline]
+    pub(crate) fn begin(&self, stream: &Stream) -> Option<&'a dyn DeviceMemory> {
+        if self.layout.is_empty() {
+            return None;
+        }
+        let raw = self.allocation.raw()?;
+        self.allocation.uses().mark(stream, self.allocation.device());
+        Some(raw)
+    }
+
+    #[inline]
+    pub(crate) fn check_stream(&self, operation: &'static str, stream: &Stream) -> Result<()> {
+        check_use(operation, self.device(), self.stream, stream)
+    }
+
+    #[inline]
+    fn check_dtype<T: Element>(&self, operation: &'static str) -> Result<()> {
+        if T::DTYPE != self.dtype() {
+            let message = format!("{} elements for a view of {}", T::DTYPE, self.dtype());
+            return Err(self.device().invalid(operation, message));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn contiguous_range(&self, operation: &'static str) -> Result<Range<usize>> {
+        if self.layout.is_contiguous() {
+            Ok(self.byte_range())
+        } else {
+            Err(self.not_contiguous(operation))
+        }
+    }
+
+    #[inline]
+    pub(crate) fn origin(&self) -> usize {
+        self.origin
+    }
+
+    #[inline]
+    pub(crate) fn allocation(&self) -> &'a Allocation {
+        self.allocation
+    }
+
+    #[inline]
+    pub(crate) fn bound_stream(&self) -> u64 {
+        self.stream
+    }
+
+    #[cold]
+    fn not_contiguous(&self, operation: &'static str) -> Error {
+        let message = format!(
+            "a view with strides {:?} is not contiguous; use plan_regions",
+            self.layout.strides()
+        );
+        self.device().invalid(operation, message)
+    }
+
+    #[cold]
+    fn out_of_bounds(&self, operation: &'static str, message: String) -> Error {
+        Error::new(ErrorKind::OutOfBounds, operation, message).on(self.device().id())
+    }
+}
+
+/// Whether memory of `owner`, perhaps bound to the stream with id `bound`, can be used on `stream`.
+#[inline]
+pub(crate) fn check_use(
+    operation: &'static str,
+    owner: &Device,
+    bound: u64,
+    stream: &Stream,
+) -> Result<()> {
+    owner.check_same(operation, stream.device())?;
+    if bound != 0 && bound != stream.core.id {
+        let message = format!("a view bound to stream {bound} used on stream {}", stream.core.id);
+        return Err(Error::new(ErrorKind::WrongStream, operation, message).on(owner.id()));
+    }
+    Ok(())
+}
+
+impl fmt::Debug for MemoryView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} view of shape {:?} on {}",
+            self.dtype(),
+            self.layout.shape(),
+            self.device().id()
+        )
+    }
+}
+
+/// What became of the writes through a view: for whoever lent it.
+#[derive(Debug, Default)]
+pub struct WriteReport {
+    wrote: AtomicBool,
+    failed: AtomicBool,
+}
+
+impl WriteReport {
+    /// A report in which nothing happened.
+    pub const fn new() -> Self {
+        Self { wrote: AtomicBool::new(false), failed: AtomicBool::new(false) }
+    }
+
+    /// Whether an operation that writes was enqueued through the view.
+    pub fn wrote(&self) -> bool {
+        self.wrote.load(Ordering::Acquire)
+    }
+
+    /// Whether enqueueing such an operation failed, so that the bytes are doubtful.
+    pub fn failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Notes that a write was enqueued, or failed.
+    pub(crate) fn note(&self, enqueued: bool) {
+        let flag = if enqueued { &self.wrote } else { &self.failed };
+        flag.store(true, Ordering::Release);
+    }
+}
+
+/// A part of a memory, to read and write. Not `Clone`: [`reborrow`](Self::reborrow) and
+/// [`split_at`](Self::split_at) share it out.
+pub struct MemoryViewMut<'a> {
+    view: MemoryView<'a>,
+    report: Option<&'a WriteReport>,
+}
+
+impl<'a> MemoryViewMut<'a> {
+    #[inline(always)]
+    pub(crate) fn new(view: MemoryView<'a>) -> Self {
+        Self { view, report: None }
+    }
+
+    /// The same part, to read.
+    #[inline]
+    pub fn as_view(&self) -> MemoryView<'_> {
+        self.view
+    }
+
+    /// The same part for a shorter time.
+    #[inline]
+    pub fn reborrow(&mut self) -> MemoryViewMut<'_> {
+        MemoryViewMut { view: self.view, report: self.report }
+    }
+
+    /// Type of the elements.
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        self.view.dtype()
+    }
+
+    /// Element type, shape and strides.
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        self.view.layout()
+    }
+
+    /// Number of elements.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.view.len()
+    }
+
+    /// Whether there are no elements.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.view.is_empty()
+    }
+
+    /// The device the memory is on.
+    #[inline]
+    pub fn device(&self) -> &'a Device {
+        self.view.device()
+    }
+
+    /// As [`MemoryView::slice`].
+    ///
+    /// # Errors
+    ///
+    /// As [`MemoryView::slice`].
+    pub fn slice(self, range: Range<usize>) -> Result<Self> {
+        Ok(Self { view: self.view.slice(range)?, ..self })
+    }
+
+    /// As [`MemoryView::region`].
+    ///
+    /// # Errors
+    ///
+    /// As [`MemoryView::region`].
+    pub fn region(self, ranges: &[Range<usize>]) -> Result<Self> {
+        Ok(Self { view: self.view.region(ranges)?, ..self })
+    }
+
+    /// As [`MemoryView::with_layout`].
+    ///
+    /// # Errors
+    ///
+    /// As [`MemoryView::with_layout`].
+    pub fn with_layout(self, offset: usize, layout: &Layout) -> Result<Self> {
+        Ok(Self { view: self.view.with_layout(offset, layout)?, ..self })
+    }
+
+    /// As [`MemoryView::reshape`].
+    ///
+    /// # Errors
+    ///
+    /// As [`MemoryView::reshape`].
+    pub fn reshape(self, shape: &[usize]) -> Result<Self> {
+        Ok(Self { view: self.view.reshape(shape)?, ..self })
+    }
+
+    /// Two parts along the first dimension: the indices below `middle`, and the others.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if `middle` is past the end; `InvalidArgument` for a view without dimensions.
+    pub fn split_at(self, middle: usize) -> Result<(Self, Self)> {
+        let shape = self.layout().shape();
+        let Some(&extent) = shape.first() else {
+            return Err(self.device().invalid("split_at", "a view without dimensions"));
+        };
+        let mut ranges = shape.iter().map(|extent| 0..*extent).collect::<Vec<_>>();
+        ranges[0] = 0..middle;
+        let first = self.view.region(&ranges)?;
+        ranges[0] = middle..extent;
+        let second = self.view.region(&ranges)?;
+        Ok((Self { view: first, report: self.report }, Self { view: second, report: self.report }))
+    }
+
+    /// The same view, refused with `WrongStream` by every other stream.
+    #[must_use]
+    pub fn on_stream(self, stream: &Stream) -> Self {
+        Self { view: self.view.on_stream(stream), ..self }
+    }
+
+    /// The same view, reporting to whoever lent it what becomes of writes through it.
+    #[must_use]
+    pub fn reporting_to(self, report: &'a WriteReport) -> Self {
+        Self { report: Some(report), ..self }
+    }
+
+    /// Copies host elements to the device in stream order. Done with `source` on return.
+    ///
+    /// # Errors
+    ///
+    /// As [`MemoryView::copy_to_slice`].
+    pub fn copy_from_slice<T: Element>(&mut self, stream: &Stream, source: &[T]) -> Result<()> {
+        let range = self.view.host_copy::<T>("copy_from_slice", stream, source.len())?;
+        let Some(raw) = self.view.begin(stream) else { return self.finish(Ok(())) };
+        // SAFETY: the memory is of the stream's device and the view lies inside it.
+        let done = unsafe {
+            stream.core.raw.memory_copy_to(raw, range.start, bytemuck::cast_slice(source))
+        };
+        self.finish(done)?;
+        self.device().counts().copied_to_device(range.len());
+        tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the device");
+        Ok(())
+    }
+
+    /// Enqueues a copy from the beginning of `source`, which is borrowed for the call only.
+    ///
+    /// # Errors
+    ///
+    /// As [`MemoryView::copy_to_slice`], but `source` may be longer than the view.
+    pub fn copy_from_pinned<T: Element>(
+        &mut self,
+        stream: &Stream,
+        source: &Pinned<T>,
+    ) -> Result<()> {
+        const OPERATION: &str = "copy_from_pinned";
+        stream.device().check_same(OPERATION, source.device())?;
+        let range = self.view.host_copy::<T>(OPERATION, stream, self.len().min(source.len()))?;
+        let Some(raw) = self.view.begin(stream) else { return self.finish(Ok(())) };
+        let done = source.enqueue_read(stream, |pinned| {
+            // SAFETY: both ranges were checked. The pinned memory waits for its uses before it lets the host write or
+            // is freed.
+            unsafe { stream.core.raw.pinned_copy_to(pinned, 0, raw, range.start, range.len()) }
+        });
+        self.finish(done)?;
+        self.device().counts().copied_to_device(range.len());
+        tracing::trace!(device = %self.device().id(), bytes = range.len(), "copy from pinned memory enqueued");
+        Ok(())
+    }
+
+    /// Enqueues a copy from a view of the same device.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if the numbers of elements differ; `InvalidArgument` if the types differ, a view is not
+    /// contiguous, or the two overlap; `WrongDevice` ([`copy_from_device`](Self::copy_from_device) copies between
+    /// devices), `WrongStream`. Otherwise what the driver reports.
+    pub fn copy_from(&mut self, stream: &Stream, source: &MemoryView<'_>) -> Result<()> {
+        const OPERATION: &str = "copy_from";
+        self.view.check_stream(OPERATION, stream)?;
+        source.check_stream(OPERATION, stream)?;
+        let (from, to) = self.copy_ranges(OPERATION, source)?;
+        if self.view.shares_memory(source) && from.start < to.end && to.start < from.end {
+            let message = format!("bytes {from:?} and {to:?} of one memory overlap");
+            return Err(self.device().invalid(OPERATION, message));
+        }
+        let (Some(src), Some(dst)) = (source.begin(stream), self.view.begin(stream)) else {
+            return self.finish(Ok(()));
+        };
+        // SAFETY: both memories are of the stream's device, the views lie inside them and do not overlap.
+        let done = unsafe { stream.core.raw.memory_copy(src, from.start, dst, to.start, to.len()) };
+        self.finish(done)?;
+        self.device().counts().copied_on_device(to.len());
+        tracing::trace!(device = %self.device().id(), bytes = to.len(), "copied on the device");
+        Ok(())
+    }
+
+    /// Copies from a view of another device: reads it after everything enqueued on `source_stream` so far, writes in
+    /// the order of `stream`, and lets later work on `source_stream` wait until the source has been read.
+    ///
+    /// Enqueued without blocking where this device [reaches](Device::reaches) the other; staged through the host
+    /// otherwise, which blocks until the copy is done. A source of the same device is copied as by
+    /// [`copy_from`](Self::copy_from), ordered after `source_stream` likewise.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_from`](Self::copy_from), each stream being checked against its own view's device.
+    pub fn copy_from_device(
+        &mut self,
+        stream: &Stream,
+        source: &MemoryView<'_>,
+        source_stream: &Stream,
+    ) -> Result<()> {
+        const OPERATION: &str = "copy_from_device";
+        self.view.check_stream(OPERATION, stream)?;
+        source.check_stream(OPERATION, source_stream)?;
+        let (from, to) = self.copy_ranges(OPERATION, source)?;
+        let same = self.device().is_same(source.device());
+        let reached =
+            self.device().reaches(source.device()) && source.device().reaches(self.device());
+        if !reached {
+            return self.copy_staged(stream, source, source_stream);
+        }
+        if stream != source_stream {
+            stream.wait(&source_stream.record_event()?)?;
+        }
+        if same {
+            self.copy_from(stream, &MemoryView { stream: 0, ..*source })?;
+        } else {
+            let (Some(src), Some(dst)) = (source.begin(stream), self.view.begin(stream)) else {
+                return self.finish(Ok(()));
+            };
+            let peer = source.device().raw();
+            let done = match self.device().raw().peer() {
+                // SAFETY: the peer is reached, the stream is of this device, the ranges lie inside their memories.
+                Some(ability) => unsafe {
+                    ability.memory_copy(
+                        &*stream.core.raw,
+                        peer,
+                        src,
+                        from.start,
+                        dst,
+                        to.start,
+                        to.len(),
+                    )
+                },
+                None => Ok(()),
+            };
+            self.finish(done)?;
+            self.device().counts().copied_from_peer(to.len());
+            tracing::trace!(device = %self.device().id(), from = %source.device().id(), bytes = to.len(), "copied between devices");
+        }
+        if stream != source_stream {
+            source_stream.wait(&stream.record_event()?)?;
+        }
+        Ok(())
+    }
+
+    /// Through a bounded host buffer, one piece after the other.
+    fn copy_staged(
+        &mut self,
+        stream: &Stream,
+        source: &MemoryView<'_>,
+        source_stream: &Stream,
+    ) -> Result<()> {
+        const PIECE_BYTES: usize = 4 << 20;
+        let bytes = Layout::row(DType::U8, self.view.byte_range().len())?;
+        let source = source.with_layout(0, &bytes)?;
+        let mut buffer = vec![0_u8; bytes.len().min(PIECE_BYTES)];
+        let mut start = 0;
+        while start < bytes.len() {
+            let piece = start..(start + PIECE_BYTES).min(bytes.len());
+            let buffer = &mut buffer[..piece.len()];
+            source.slice(piece.clone())?.copy_to_slice(source_stream, buffer)?;
+            self.reborrow()
+                .with_layout(0, &bytes)?
+                .slice(piece.clone())?
+                .copy_from_slice(stream, buffer)?;
+            start = piece.end;
+        }
+        self.finish(Ok(()))
+    }
+
+    /// Enqueues filling every element with `value`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the type differs or the view is not contiguous; `WrongDevice`, `WrongStream`. Otherwise
+    /// what the driver reports.
+    pub fn fill<T: Element>(&mut self, stream: &Stream, value: T) -> Result<()> {
+        self.view.check_dtype::<T>("fill")?;
+        self.fill_bytes("fill", stream, bytemuck::bytes_of(&value))
+    }
+
+    /// Enqueues filling every byte with zero.
+    ///
+    /// # Errors
+    ///
+    /// As [`fill`](Self::fill).
+    pub fn fill_zero(&mut self, stream: &Stream) -> Result<()> {
+        self.fill_bytes("fill_zero", stream, &[0])
+    }
+
+    fn fill_bytes(
+        &mut self,
+        operation: &'static str,
+        stream: &Stream,
+        pattern: &[u8],
+    ) -> Result<()> {
+        self.view.check_stream(operation, stream)?;
+        let range = self.view.contiguous_range(operation)?;
+        let Some(raw) = self.view.begin(stream) else { return self.finish(Ok(())) };
+        // SAFETY: the memory is of the stream's device and the view, whole elements, lies inside it.
+        let done = unsafe { stream.core.raw.memory_fill(raw, range.start, range.len(), pattern) };
+        self.finish(done)?;
+        self.device().counts().copied_on_device(range.len());
+        tracing::trace!(device = %self.device().id(), bytes = range.len(), "fill enqueued");
+        Ok(())
+    }
+
+    /// Bytes of a contiguous copy from `source`.
+    #[inline]
+    fn copy_ranges(
+        &self,
+        operation: &'static str,
+        source: &MemoryView<'_>,
+    ) -> Result<(Range<usize>, Range<usize>)> {
+        if source.dtype() != self.dtype() {
+            let message = format!("{} elements for a view of {}", source.dtype(), self.dtype());
+            return Err(self.device().invalid(operation, message));
+        }
+        if source.len() != self.len() {
+            let message = format!("{} elements for a view of {}", source.len(), self.len());
+            return Err(self.view.out_of_bounds(operation, message));
+        }
+        Ok((source.contiguous_range(operation)?, self.view.contiguous_range(operation)?))
+    }
+
+    #[inline]
+    pub(crate) fn into_parts(self) -> (MemoryView<'a>, Option<&'a WriteReport>) {
+        (self.view, self.report)
+    }
+
+    /// Tells the lender what became of a write, and names the device in an error.
+    #[inline]
+    pub(crate) fn finish(&self, done: Result<()>) -> Result<()> {
+        self.report_write(done.is_ok());
+        done.map_err(|e| self.device().place(e))
+    }
+
+    /// Tells the lender whether a write was enqueued or failed.
+    #[inline]
+    pub(crate) fn report_write(&self, enqueued: bool) {
+        if let Some(report) = self.report {
+            report.note(enqueued);
+        }
+    }
+}
+
+impl fmt::Debug for MemoryViewMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mutable {:?}", self.view)
+    }
+}

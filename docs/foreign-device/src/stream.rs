@@ -1,0 +1,323 @@
+//! Streams: threads that run closures in order. Events: marks that those closures set.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use runtime_core::contract::{
+    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, ParamInfo, RawArg, own,
+};
+use runtime_core::{Error, ErrorKind, Grid, HostArg, HostKernel, Launch, NativeHandle, NativeKind, Result};
+
+use crate::memory::{Memory, Pinned, Storage};
+
+type Task = Box<dyn FnOnce() -> Result<()> + Send>;
+
+/// A device's streams: how much work each has left, and what went wrong.
+#[derive(Default)]
+pub(crate) struct Progress {
+    pending: Mutex<BTreeMap<usize, usize>>,
+    changed: Condvar,
+    failures: Mutex<Vec<(usize, Error)>>,
+}
+
+impl Progress {
+    fn add(&self, stream: usize) {
+        *lock(&self.pending).entry(stream).or_default() += 1;
+    }
+
+    fn finish(&self, stream: usize, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            lock(&self.failures).push((stream, error));
+        }
+        let mut pending = lock(&self.pending);
+        match pending.get_mut(&stream) {
+            Some(left) if *left > 1 => *left -= 1,
+            _ => drop(pending.remove(&stream)),
+        }
+        self.changed.notify_all();
+    }
+
+    fn is_idle(&self, stream: usize) -> bool {
+        !lock(&self.pending).contains_key(&stream)
+    }
+
+    /// Waits for all streams, and gives the first failure of the device.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let busy = |pending: &mut BTreeMap<usize, usize>| !pending.is_empty();
+        drop(self.changed.wait_while(lock(&self.pending), busy));
+        self.take_failure(|_| true)
+    }
+
+    fn take_failure(&self, of: impl Fn(usize) -> bool) -> Result<()> {
+        let mut failures = lock(&self.failures);
+        let first = failures.iter().position(|(stream, _)| of(*stream));
+        first.map_or(Ok(()), |index| Err(failures.remove(index).1))
+    }
+}
+
+pub(crate) struct Stream {
+    id: usize,
+    queue: Sender<Task>,
+    progress: Arc<Progress>,
+}
+
+impl Stream {
+    pub(crate) fn new(id: usize, progress: &Arc<Progress>) -> Self {
+        let (queue, tasks) = channel::<Task>();
+        let done = Arc::clone(progress);
+        // The thread ends when the stream is dropped and its queue is empty.
+        thread::spawn(move || {
+            for task in tasks {
+                let outcome = catch_unwind(AssertUnwindSafe(task)).unwrap_or_else(|_| Err(panicked()));
+                done.finish(id, outcome);
+            }
+        });
+        Self { id, queue, progress: Arc::clone(progress) }
+    }
+
+    fn enqueue(&self, task: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+        self.progress.add(self.id);
+        let lost = |_| Error::new(ErrorKind::DeviceLost, "enqueue", "the stream's thread is gone");
+        self.queue.send(Box::new(task)).map_err(lost)
+    }
+
+    fn mark(&self) -> Result<Arc<Mark>> {
+        let mark = Arc::new(Mark::default());
+        let reached = Arc::clone(&mark);
+        self.enqueue(move || {
+            *lock(&reached.time) = Some(Instant::now());
+            reached.changed.notify_all();
+            Ok(())
+        })?;
+        Ok(mark)
+    }
+}
+
+/// A place in a stream: the time when it was reached.
+#[derive(Default)]
+struct Mark {
+    time: Mutex<Option<Instant>>,
+    changed: Condvar,
+}
+
+impl Mark {
+    fn wait(&self) {
+        drop(self.changed.wait_while(lock(&self.time), |time| time.is_none()));
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Event(Mutex<Option<Arc<Mark>>>);
+
+impl Event {
+    fn mark(&self) -> Option<Arc<Mark>> {
+        lock(&self.0).clone()
+    }
+}
+
+// SAFETY: a mark is reached when everything enqueued before it has run; the lock makes its writes visible.
+unsafe impl DeviceEvent for Event {
+    fn wait(&self) -> Result<()> {
+        if let Some(mark) = self.mark() {
+            mark.wait();
+        }
+        Ok(())
+    }
+
+    fn query(&self) -> Result<bool> {
+        Ok(self.mark().is_none_or(|mark| lock(&mark.time).is_some()))
+    }
+
+    fn elapsed_since(&self, earlier: &dyn DeviceEvent) -> Result<Duration> {
+        let time = |event: &Self| event.mark().and_then(|mark| *lock(&mark.time));
+        let (start, end) = (time(own(earlier, "elapsed_since")?), time(self));
+        Ok(end.zip(start).map(|(end, start)| end.duration_since(start)).unwrap_or_default())
+    }
+
+    fn native(&self) -> NativeHandle {
+        NativeHandle { api: "foreign", kind: NativeKind::Event, raw: (&raw const self.0).addr() }
+    }
+}
+
+pub(crate) struct Kernel(pub(crate) HostKernel);
+
+impl DeviceKernel for Kernel {
+    fn parameters(&self) -> Option<&[ParamInfo]> {
+        Some(self.0.parameters())
+    }
+}
+
+/// A kernel argument that outlives the call that enqueued it.
+enum Argument {
+    Memory { storage: Arc<Storage>, start: usize, bytes: usize },
+    Value(Vec<u8>),
+    Empty,
+}
+
+impl Argument {
+    fn new(arg: &RawArg<'_>) -> Result<Self> {
+        Ok(match *arg {
+            RawArg::Memory { memory, start, bytes, .. } => Self::Memory { storage: storage(memory)?, start, bytes },
+            RawArg::Value { bytes, .. } => Self::Value(bytes.to_vec()),
+            RawArg::Empty { .. } => Self::Empty,
+        })
+    }
+
+    fn storage(&self) -> Option<&Arc<Storage>> {
+        if let Self::Memory { storage, .. } = self { Some(storage) } else { None }
+    }
+}
+
+fn panicked() -> Error {
+    Error::new(ErrorKind::DeviceFault, "launch", "the kernel panicked").with_driver("FOREIGN_PANIC", 1)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn storage(memory: &dyn DeviceMemory) -> Result<Arc<Storage>> {
+    Ok(Arc::clone(&own::<Memory>(memory, "memory")?.0))
+}
+
+// SAFETY: tasks run one after the other and touch the ranges they name, under the lock of each memory.
+unsafe impl DeviceStream for Stream {
+    unsafe fn memory_copy(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (src, dst) = (storage(src)?, storage(dst)?);
+        self.enqueue(move || {
+            let copy = src.with(|src| src[src_offset..][..bytes].to_vec());
+            dst.with(|dst| dst[dst_offset..][..bytes].copy_from_slice(&copy));
+            Ok(())
+        })
+    }
+
+    unsafe fn memory_copy_to(&self, dst: &dyn DeviceMemory, offset: usize, src: &[u8]) -> Result<()> {
+        let (dst, src) = (storage(dst)?, src.to_vec());
+        self.enqueue(move || {
+            dst.with(|dst| dst[offset..][..src.len()].copy_from_slice(&src));
+            Ok(())
+        })?;
+        self.mark()?.wait();
+        Ok(())
+    }
+
+    unsafe fn memory_copy_from(&self, src: &dyn DeviceMemory, offset: usize, dst: &mut [u8]) -> Result<()> {
+        self.mark()?.wait();
+        storage(src)?.with(|src| dst.copy_from_slice(&src[offset..][..dst.len()]));
+        Ok(())
+    }
+
+    unsafe fn pinned_copy_to(
+        &self,
+        src: &dyn DevicePinned,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (src, dst) = (own::<Pinned>(src, "pinned")?.clone(), storage(dst)?);
+        self.enqueue(move || {
+            // SAFETY: the range lies inside the pinned memory, which nobody writes until this has run.
+            let src = unsafe { std::slice::from_raw_parts(src.ptr().add(src_offset), bytes) };
+            dst.with(|dst| dst[dst_offset..][..bytes].copy_from_slice(src));
+            Ok(())
+        })
+    }
+
+    unsafe fn pinned_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DevicePinned,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (src, dst) = (storage(src)?, own::<Pinned>(dst, "pinned")?.clone());
+        self.enqueue(move || {
+            // SAFETY: the range lies inside the pinned memory, which nobody touches until this has run.
+            let dst = unsafe { std::slice::from_raw_parts_mut(dst.ptr().add(dst_offset), bytes) };
+            src.with(|src| dst.copy_from_slice(&src[src_offset..][..bytes]));
+            Ok(())
+        })
+    }
+
+    unsafe fn memory_fill(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        let (dst, pattern) = (storage(dst)?, pattern.to_vec());
+        self.enqueue(move || {
+            let fill = |part: &mut [u8]| part.copy_from_slice(&pattern);
+            dst.with(|dst| dst[offset..][..bytes].chunks_exact_mut(pattern.len()).for_each(fill));
+            Ok(())
+        })
+    }
+
+    unsafe fn launch(&self, kernel: &dyn DeviceKernel, launch: &Launch, args: &[RawArg<'_>]) -> Result<()> {
+        let (kernel, launch) = (own::<Kernel>(kernel, "launch")?.0.clone(), *launch);
+        let args = args.iter().map(Argument::new).collect::<Result<Vec<_>>>()?;
+        self.enqueue(move || {
+            // Each memory is locked once, in the order of addresses, so that two launches cannot wait for each other.
+            let mut memories: Vec<&Arc<Storage>> = args.iter().filter_map(Argument::storage).collect();
+            memories.sort_by_key(|memory| Arc::as_ptr(memory));
+            memories.dedup_by_key(|memory| Arc::as_ptr(memory));
+            let mut locked: Vec<_> = memories.iter().map(|memory| memory.lock()).collect();
+            let bases: Vec<*mut u8> = locked.iter_mut().map(|words| words.as_mut_ptr().cast()).collect();
+            let host: Vec<HostArg<'_>> = args
+                .iter()
+                .map(|arg| match arg {
+                    Argument::Empty => HostArg::Memory { pointer: std::ptr::null_mut(), bytes: 0 },
+                    Argument::Value(bytes) => HostArg::Value(bytes),
+                    Argument::Memory { storage, start, bytes } => {
+                        let same = |memory: &&Arc<Storage>| Arc::ptr_eq(memory, storage);
+                        let base = memories.iter().position(same).map_or(std::ptr::null_mut(), |i| bases[i]);
+                        HostArg::Memory { pointer: base.wrapping_add(*start), bytes: *bytes }
+                    }
+                })
+                .collect();
+            let serial = |count: usize, f: &(dyn Fn(usize) + Sync)| (0..count).for_each(f);
+            // SAFETY: every memory is locked until the kernel returns, and the front checked the ranges.
+            unsafe { kernel.run(&Grid::new(launch, &serial), &host) }
+        })
+    }
+
+    fn record(&self, event: &dyn DeviceEvent) -> Result<()> {
+        *lock(&own::<Event>(event, "record")?.0) = Some(self.mark()?);
+        Ok(())
+    }
+
+    fn wait(&self, event: &dyn DeviceEvent) -> Result<()> {
+        let Some(mark) = own::<Event>(event, "wait")?.mark() else { return Ok(()) };
+        self.enqueue(move || {
+            mark.wait();
+            Ok(())
+        })
+    }
+
+    fn query(&self) -> Result<bool> {
+        Ok(self.progress.is_idle(self.id))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.mark()?.wait();
+        self.progress.take_failure(|stream| stream == self.id)
+    }
+
+    fn native(&self) -> NativeHandle {
+        NativeHandle { api: "foreign", kind: NativeKind::Stream, raw: self.id }
+    }
+}

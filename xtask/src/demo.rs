@@ -1,0 +1,39 @@
+//! Commands that run a program of the workspace.
+
+use std::process::{Command, exit};
+
+use anyhow::{Context, Result};
+
+use crate::run::{cargo, must};
+
+/// `cargo xtask demo`: the main job.
+pub(crate) fn demo(options: &[String]) -> Result<()> {
+    pass(example("terrain").args(options))
+}
+
+/// `cargo xtask devices`.
+pub(crate) fn devices(json: bool) -> Result<()> {
+    pass(example("devices").args(json.then_some("--json")))
+}
+
+/// `cargo xtask bench`.
+pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
+    let mut command = cargo(&["bench", "--package", "benches", "--"]);
+    must(command.args(check.then_some("--check")).args(quick.then_some("--quick")))
+}
+
+fn example(name: &str) -> Command {
+    let quiet = ["run", "--quiet", "--release", "--package", "runtime", "--all-features"];
+    let mut command = cargo(&quiet);
+    command.args(["--example", name, "--"]);
+    command
+}
+
+/// Ends with the program's own exit code: it has said what was wrong.
+fn pass(command: &mut Command) -> Result<()> {
+    let status = command.status().context("cannot start cargo")?;
+    if status.success() {
+        return Ok(());
+    }
+    exit(status.code().unwrap_or(1))
+}

@@ -1,0 +1,69 @@
+//! The workspace's own commands: `cargo xtask --help` lists them.
+
+mod conformance;
+mod demo;
+mod install;
+mod layers;
+mod mutants;
+mod run;
+mod test;
+
+use clap::{Parser, Subcommand};
+
+/// Commands of this workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Smooths real terrain on a device and shows the result; `-- --help` lists its options.
+    #[command(disable_help_flag = true)]
+    Demo {
+        /// Options of the demo.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
+    /// Lists every device that can be opened, and why a backend has none.
+    Devices {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Runs everything: format, lints, docs, tests, conformance of every backend this machine can run.
+    Test {
+        /// First installs what the tests use: asks nothing as root on Debian and Ubuntu, else says what to install.
+        #[arg(long)]
+        install: bool,
+    },
+    /// Runs every conformance rule on one backend; a skipped rule is a failure.
+    TestBackend {
+        /// The backend: host, sim, or foreign for the device of `docs/foreign-device`.
+        name: String,
+    },
+    /// Breaks the foreign device in every way that compiles, and checks that a rule notices.
+    Mutants,
+    /// Runs the benchmarks, which compare with their rivals in the same run.
+    Bench {
+        /// Ends with an error if a target is missed.
+        #[arg(long)]
+        check: bool,
+        /// Runs each benchmark briefly, to see that it works.
+        #[arg(long)]
+        quick: bool,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Demo { options } => demo::demo(&options),
+        Command::Devices { json } => demo::devices(json),
+        Command::Test { install } => test::test(install),
+        Command::TestBackend { name } => conformance::test_backend(&name),
+        Command::Mutants => mutants::mutants().map(drop),
+        Command::Bench { check, quick } => demo::bench(check, quick),
+    }
+}

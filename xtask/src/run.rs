@@ -1,0 +1,34 @@
+//! Running cargo.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// The workspace's root folder.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// Cargo, started in the root.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).args(args);
+    command
+}
+
+/// Runs a command that must succeed.
+pub(crate) fn must(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {}", shown(command)))?;
+    if !status.success() {
+        bail!("{} ended with {status}", shown(command));
+    }
+    Ok(())
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,203 @@
+//! `cargo xtask test`: everything, with one closing table.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::conformance::{read, report_file, watch};
+use crate::run::{cargo, must, root};
+use crate::{install, mutants};
+
+/// What became of the steps.
+#[derive(Default)]
+struct Totals {
+    rows: Vec<[String; 5]>,
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Totals {
+    fn add(&mut self, name: &str, passed: usize, failed: usize, skipped: usize, why: &str) {
+        let [p, f, s] = [passed, failed, skipped].map(|n| n.to_string());
+        self.rows.push([name.to_owned(), p, f, s, why.to_owned()]);
+        self.passed += passed;
+        self.failed += failed;
+        self.skipped += skipped;
+    }
+
+    /// A step that passes or fails as a whole.
+    fn step(&mut self, name: &str, step: impl FnOnce() -> Result<()>) {
+        println!("\n== {name}");
+        let start = Instant::now();
+        let outcome = step();
+        println!("== {name}: {:.0} s", start.elapsed().as_secs_f64());
+        match outcome {
+            Ok(()) => self.add(name, 1, 0, 0, ""),
+            Err(error) => {
+                println!("{error:#}");
+                self.add(name, 0, 1, 0, &first_line(&error));
+            }
+        }
+    }
+
+    /// A step that runs tests, counted by the test runner and, for the conformance suite, by device.
+    fn tests(&mut self, name: &str, command: &mut Command) {
+        println!("\n== {name}");
+        let start = Instant::now();
+        let outcome = report_file(&name.replace(' ', "-")).and_then(|report| {
+            let counts = run_tests(watch(command, &report))?;
+            Ok((counts, read(&report)?))
+        });
+        println!("== {name}: {:.0} s", start.elapsed().as_secs_f64());
+        let (counts, tallies) = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                println!("{error:#}");
+                return self.add(name, 0, 1, 0, &first_line(&error));
+            }
+        };
+        let rules: usize = tallies.values().map(|tally| tally.passed + tally.skipped.len()).sum();
+        let broken: usize = tallies.values().map(|tally| tally.failed.len()).sum();
+        // The runner counts a rule as one test, and a skipped one as passed.
+        let (passed, failed) = (counts.passed.saturating_sub(rules), counts.failed.saturating_sub(broken));
+        let unseen = usize::from(!counts.clean && failed + broken == 0);
+        self.add(name, passed, failed + unseen, counts.ignored, if counts.clean { "" } else { "see above" });
+        for (device, tally) in tallies {
+            let why = tally.failed.first().or(tally.skipped.first()).cloned().unwrap_or_default();
+            let name = format!("conformance {device}");
+            self.add(&name, tally.passed, tally.failed.len(), tally.skipped.len(), &why);
+        }
+    }
+
+    fn print(&self) {
+        let head = ["", "passed", "failed", "skipped", "why"].map(str::to_owned);
+        let width = |column: usize| {
+            let rows = self.rows.iter().chain([&head]);
+            rows.map(|row| row[column].chars().count()).max().unwrap_or(0)
+        };
+        let widths: [usize; 4] = std::array::from_fn(width);
+        println!();
+        for row in [&head].into_iter().chain(&self.rows) {
+            let [name, passed, failed, skipped, why] = row;
+            let line = format!(
+                "{name:0$}  {passed:>1$}  {failed:>2$}  {skipped:>3$}  {why}",
+                widths[0], widths[1], widths[2], widths[3]
+            );
+            println!("{}", line.trim_end());
+        }
+        println!("\n{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
+    }
+}
+
+fn first_line(error: &anyhow::Error) -> String {
+    format!("{error:#}").lines().next().unwrap_or_default().to_owned()
+}
+
+/// Counts of cargo's test runner.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+    clean: bool,
+}
+
+impl Counts {
+    /// Adds what a line like `test result: ok. 3 passed; 0 failed; 1 ignored; …` says.
+    fn add(&mut self, line: &str) {
+        let Some(result) = line.strip_prefix("test result: ") else { return };
+        for part in result.split(['.', ';']) {
+            if let Some((number, word)) = part.trim().split_once(' ') {
+                let number = number.parse().unwrap_or(0);
+                match word {
+                    "passed" => self.passed += number,
+                    "failed" => self.failed += number,
+                    "ignored" => self.ignored += number,
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn run_tests(command: &mut Command) -> Result<Counts> {
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
+    let output = child.stdout.take().context("cargo has no output")?;
+    let mut counts = Counts::default();
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        println!("{line}");
+        counts.add(&line);
+    }
+    counts.clean = child.wait()?.success();
+    Ok(counts)
+}
+
+/// `cargo xtask test`.
+pub(crate) fn test(with_install: bool) -> Result<()> {
+    let mut totals = Totals::default();
+    if with_install {
+        install::install()?;
+    }
+    const FOREIGN: [&str; 2] = ["--manifest-path", "docs/foreign-device/Cargo.toml"];
+    const STRICT: [&str; 3] = ["--", "--deny", "warnings"];
+    totals.step("format", || {
+        must(&mut cargo(&["fmt", "--all", "--check"]))?;
+        must(cargo(&["fmt", "--check"]).args(FOREIGN))
+    });
+    totals.step("lints", || {
+        must(cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--all-features"]).args(STRICT))?;
+        must(cargo(&["clippy", "--quiet", "--all-targets"]).args(FOREIGN).args(STRICT))
+    });
+    totals.step("no default features", || {
+        must(&mut cargo(&["check", "--quiet", "--package", "runtime", "--no-default-features"]))
+    });
+    totals.step("documentation", || {
+        let mut doc = cargo(&["doc", "--quiet", "--workspace", "--no-deps", "--all-features"]);
+        must(doc.env("RUSTDOCFLAGS", "--deny warnings"))
+    });
+    let every = ["test", "--no-fail-fast", "--workspace", "--all-features"];
+    totals.tests("workspace", &mut cargo(&every));
+    totals.tests("foreign device", cargo(&["test", "--no-fail-fast"]).args(FOREIGN));
+    totals.step("mutants", || mutants::mutants().map(drop));
+    totals.step("benchmarks, briefly", || must(&mut cargo(&["bench", "--quiet", "--package", "benches", "--", "--quick"])));
+    numpy(&mut totals);
+    totals.print();
+    if totals.failed > 0 {
+        bail!("something failed");
+    }
+    Ok(())
+}
+
+/// The demo's array, read by NumPy.
+fn numpy(totals: &mut Totals) {
+    let python = install::python();
+    if !python.exists() {
+        return totals.add("numpy reads the demo", 0, 0, 1, "no virtual environment; --install makes one");
+    }
+    totals.step("numpy reads the demo", || {
+        let folder = root().join("target/numpy-check");
+        let example = ["run", "--quiet", "--release", "--package", "runtime", "--example", "terrain", "--"];
+        must(cargo(&example).args(["--steps", "5", "--output"]).arg(&folder))?;
+        must(Command::new(python).arg(root().join("xtask/check_demo.py")).arg(&folder))?;
+        Ok(fs::remove_dir_all(folder)?)
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_are_counted() {
+        let mut counts = Counts::default();
+        counts.add("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.1s");
+        counts.add("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+        counts.add("test a ... ok");
+        assert_eq!(counts, Counts { passed: 4, failed: 2, ignored: 1, clean: false });
+    }
+}
