@@ -26,6 +26,8 @@ pub struct RegionPlan {
     program: RegionProgram,
     // `None` where the device lacks the ability.
     native: Option<Box<dyn DeviceRegions>>,
+    /// Bytes of each slot between the first and the last that is written.
+    written: Vec<Range<usize>>,
     uses: Uses,
     device: Device,
 }
@@ -98,7 +100,8 @@ impl RegionPlan {
             Some(ability) => Some(ability.prepare(&program).map_err(|e| device.place(e))?),
             None => None,
         };
-        Ok(Self { program, native, uses: Uses::default(), device: device.clone() })
+        let written = written(&program);
+        Ok(Self { program, native, written, uses: Uses::default(), device: device.clone() })
     }
 
     /// The device it was made for.
@@ -132,7 +135,8 @@ impl RegionPlan {
     ///
     /// `InvalidArgument` if the number of slots differs, a slot that is written is bound for reading, a view's type
     /// differs from the slot's or its start is not aligned for it, one memory is bound to two slots, or the two parts
-    /// of [`Slot::Both`] are of different memories; `OutOfBounds` if a view is shorter than the slot needs;
+    /// of [`Slot::Both`] are of different memories; `OutOfBounds` if a view is shorter than the slot needs, or the plan
+    /// writes outside the part of [`Slot::Both`] that is to be written;
     /// `WrongDevice`, `WrongStream`. Nothing was enqueued then. Otherwise what the driver reports.
     pub fn execute(&self, stream: &Stream, bind: &mut [Slot<'_>]) -> Result<()> {
         self.device.check_same("execute", stream.device())?;
@@ -183,6 +187,19 @@ impl RegionPlan {
                 );
             }
             let range = slot.range();
+            if let Slot::Both { write, .. } = slot {
+                let within = write.as_view().byte_range();
+                let written = &self.written[index];
+                let (start, end) = (range.start + written.start, range.start + written.end);
+                if !written.is_empty() && (start < within.start || end > within.end) {
+                    let message = format!(
+                        "slot {index} is written at bytes {start}..{end} of the memory; the part to write has {within:?}"
+                    );
+                    return Err(
+                        Error::new(ErrorKind::OutOfBounds, "execute", message).on(self.device.id())
+                    );
+                }
+            }
             if range.len() < used.bytes {
                 let message = format!(
                     "slot {index} needs {} bytes, the view has {}",
@@ -225,6 +242,25 @@ impl RegionPlan {
     fn refuse(&self, message: String) -> Error {
         self.device.invalid("execute", message)
     }
+}
+
+/// Bytes of each slot between the first and the last that the program writes.
+fn written(program: &RegionProgram) -> Vec<Range<usize>> {
+    let mut written = vec![0..0; program.slots().len()];
+    for copy in program.phases().iter().flat_map(|phase| phase.copies()) {
+        let (mut low, mut high) = (copy.destination_offset(), copy.destination_offset());
+        for (extent, stride) in copy.extents().iter().zip(copy.destination_strides()) {
+            // The program has checked that the span fits.
+            let reach = (extent - 1).cast_signed() * stride;
+            let end = if reach < 0 { &mut low } else { &mut high };
+            *end = end.wrapping_add_signed(reach);
+        }
+        high += copy.dtype().size();
+        let range = &mut written[copy.destination_slot()];
+        *range =
+            if range.start == range.end { low..high } else { range.start.min(low)..range.end.max(high) };
+    }
+    written
 }
 
 /// Notes the use of a slot's memory and makes what a backend gets.

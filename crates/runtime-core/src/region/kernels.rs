@@ -4,8 +4,6 @@
 //! copy from the strides. All are compiled per element operation.
 #![expect(unsafe_code, reason = "moves elements through raw pointers")]
 
-use std::mem::size_of;
-
 use half::{bf16, f16};
 use num_complex::Complex;
 

@@ -10,6 +10,8 @@ mod host;
 mod kernels;
 mod overlap;
 mod program;
+#[cfg(test)]
+mod tests;
 
 pub use host::HostSlot;
 pub use program::{LoweredCopy, RegionPhase, RegionProgram, SlotUse};

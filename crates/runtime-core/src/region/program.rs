@@ -336,14 +336,14 @@ impl Checker<'_> {
                 self.refuse(format_args!("slot {} of the {name}, limit {MAX_SLOTS}", side.slot))
             );
         }
-        if side.offset % align != 0 {
+        if !side.offset.is_multiple_of(align) {
             return Err(self.refuse(format_args!(
                 "byte offset {} of the {name} is no multiple of {align}",
                 side.offset
             )));
         }
         for (stride, extent) in side.strides.iter().zip(extents) {
-            if *extent > 1 && stride.unsigned_abs() % align != 0 {
+            if *extent > 1 && !stride.unsigned_abs().is_multiple_of(align) {
                 return Err(self.refuse(format_args!(
                     "byte stride {stride} of the {name} is no multiple of {align}"
                 )));
