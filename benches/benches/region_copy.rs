@@ -4,11 +4,9 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use benches::{Bench, Rival};
-use ndarray::{
-    Array2, Array3, ArrayView, ArrayViewMut, Axis, Dimension, ShapeBuilder, Slice, s,
-};
+use ndarray::{Array, Array1, Array2, Array3, ArrayView, ArrayViewMut, Axis, Dimension, Slice, s};
 use rayon::prelude::*;
-use runtime_core::{Combine, DType, Element, HostSlot, RegionCopy, RegionProgram, RegionSide};
+use runtime_core::{Combine, Element, HostSlot, RegionCopy, RegionProgram, RegionSide};
 
 /// A copy from one view to another, ready to run both ways.
 struct Case<'a, T, D: Dimension> {
@@ -69,4 +67,229 @@ impl<'a, T: Element, D: Dimension> Case<'a, T, D> {
             }],
         );
     }
+}
+
+/// How two axes of the source are turned on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Plain,
+    Transposed,
+    By90,
+    By180,
+    By270,
+}
+
+impl Turn {
+    const ALL: [Self; 5] = [Self::Plain, Self::Transposed, Self::By90, Self::By180, Self::By270];
+
+    fn apply<'a, T, D: Dimension>(
+        self,
+        mut view: ArrayView<'a, T, D>,
+        [a, b]: [usize; 2],
+    ) -> ArrayView<'a, T, D> {
+        if matches!(self, Self::Transposed | Self::By90 | Self::By270) {
+            view.swap_axes(a, b);
+        }
+        if matches!(self, Self::By90 | Self::By180) {
+            view.invert_axis(Axis(a));
+        }
+        if matches!(self, Self::By270 | Self::By180) {
+            view.invert_axis(Axis(b));
+        }
+        view
+    }
+
+    /// The shape that becomes `shape`.
+    fn shape_before(self, mut shape: [usize; 3], [a, b]: [usize; 2]) -> [usize; 3] {
+        if matches!(self, Self::Transposed | Self::By90 | Self::By270) {
+            shape.swap(a, b);
+        }
+        shape
+    }
+}
+
+/// An element type to measure with.
+trait Number: Element + From<u16> {}
+impl Number for f32 {}
+impl Number for f64 {}
+
+/// An array of that shape with different numbers in it, all its pages touched.
+fn filled<T: Number, D: Dimension>(shape: impl ndarray::IntoDimension<Dim = D>) -> Array<T, D> {
+    let mut next = 0_u16;
+    Array::from_shape_simple_fn(shape.into_dimension(), || {
+        next = next.wrapping_add(1);
+        T::from(next)
+    })
+}
+
+/// The part of a cube of edge `edge + 2 * width` that is `shape` large: at `start` along axes `width` thin.
+fn place(shape: [usize; 3], width: usize, start: usize) -> impl Fn(ndarray::AxisDescription) -> Slice {
+    move |axis| {
+        let extent = shape[axis.axis.index()];
+        let first = if extent == width { start } else { width };
+        Slice::from(first..first + extent)
+    }
+}
+
+/// The faces of a cube, each axis in turn the thin one, turned in each plane: packed, unpacked, and moved.
+fn faces<T: Number>(bench: &mut Bench) {
+    for edge in [32, 64, 128, 256] {
+        if !bench.group(format!("faces {} {edge}^2", T::DTYPE)) {
+            continue;
+        }
+        for width in [1, 3] {
+            let cube: [usize; 3] = [edge + 2 * width; 3];
+            let field: Array3<T> = filled(cube);
+            let mut other: Array3<T> = filled(cube);
+            let mut wire: Array1<T> = filled(edge * edge * width);
+            for thin in 0..3 {
+                let mut shape = [edge; 3];
+                shape[thin] = width;
+                for (turn, axes) in turns() {
+                    let turned = turn.shape_before(shape, axes);
+                    let name = format!("{width} wide, axis {thin}, {turn:?} {axes:?}");
+                    let face = || field.slice_each_axis(|axis| place(shape, width, width)(axis));
+                    let mut flat = wire.view_mut();
+                    let to = flat.view_mut().into_shape_with_order(turned).expect("as many");
+                    Case::new(to, turn.apply(face(), axes)).compare(
+                        bench,
+                        format!("pack {name}"),
+                        0.95,
+                    );
+                    let to = other.slice_each_axis_mut(|axis| place(turned, width, 0)(axis));
+                    Case::new(to, turn.apply(face(), axes)).compare(
+                        bench,
+                        format!("move {name}"),
+                        0.95,
+                    );
+                    let from = wire.view().into_shape_with_order(turned).expect("as many");
+                    let to = other.slice_each_axis_mut(|axis| place(shape, width, 0)(axis));
+                    Case::new(to, turn.apply(from, axes)).compare(
+                        bench,
+                        format!("unpack {name}"),
+                        0.95,
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Every turn in every plane of three axes.
+fn turns() -> Vec<(Turn, [usize; 2])> {
+    let mut turns = vec![(Turn::Plain, [0, 1])];
+    for axes in [[0, 1], [0, 2], [1, 2]] {
+        turns.extend(Turn::ALL[1..].iter().map(|turn| (*turn, axes)));
+    }
+    turns
+}
+
+/// Whole matrices and blocks of larger ones, turned.
+fn matrices<T: Number>(bench: &mut Bench) {
+    for edge in [32, 64, 100, 128, 256, 512, 1024, 2048, 4096] {
+        if !bench.group(format!("matrices {} {edge}^2", T::DTYPE)) {
+            continue;
+        }
+        for pad in [0, 5] {
+            let from: Array2<T> = filled([edge + pad; 2]);
+            let mut to: Array2<T> = filled([edge + pad; 2]);
+            for turn in Turn::ALL {
+                let turned = turn.apply(from.slice(s![..edge, ..edge]), [0, 1]);
+                // Half a turn keeps rows whole, so that a plain copy's speed limits both sides.
+                let quarter = matches!(turn, Turn::By90 | Turn::By270) && pad == 0 && edge >= 512;
+                Case::new(to.slice_mut(s![..edge, ..edge]), turned).compare(
+                    bench,
+                    format!("{turn:?}, pitch {}", edge + pad),
+                    if quarter { 2.0 } else { 0.95 },
+                );
+            }
+        }
+    }
+}
+
+/// Contiguous memory against a plain copy.
+fn contiguous(bench: &mut Bench) {
+    if !bench.group("contiguous") {
+        return;
+    }
+    for kib in [64, 256, 1024, 16 << 10, 128 << 10] {
+        let from: Array1<f64> = filled(kib * 128);
+        let mut to: Array1<f64> = filled(kib * 128);
+        let (raw_from, raw_to) = (from.as_ptr(), to.as_mut_ptr());
+        let case = Case::new(to.view_mut(), from.view());
+        let (program, slots) = (&case.program, case.slots);
+        bench.compare(
+            format!("{kib} KiB"),
+            case.bytes(),
+            // SAFETY: the slots are the two arrays, which nobody else uses during the call.
+            &mut || unsafe { black_box(program).run(black_box(&slots)) },
+            &mut [Rival {
+                name: "memcpy",
+                target: 0.9,
+                // SAFETY: as above, and both have as many elements.
+                run: &mut || unsafe {
+                    raw_to.copy_from_nonoverlapping(black_box(raw_from), black_box(kib * 128));
+                },
+            }],
+        );
+    }
+}
+
+/// Rotated faces on two threads against one thread of `ndarray`.
+fn threads<T: Number>(bench: &mut Bench) {
+    if !bench.group(format!("two threads {}", T::DTYPE)) {
+        return;
+    }
+    let (edge, width) = (256, 3);
+    let cube = [edge + 2 * width; 3];
+    let field: Array3<T> = filled(cube);
+    let mut wire: Array1<T> = filled(edge * edge * width);
+    for thin in 0..3 {
+        let mut shape = [edge; 3];
+        shape[thin] = width;
+        for (turn, axes) in turns() {
+            if matches!(turn, Turn::Plain | Turn::Transposed) {
+                continue;
+            }
+            let turned = turn.shape_before(shape, axes);
+            let face = field.slice_each_axis(|axis| place(shape, width, width)(axis));
+            let to = wire.view_mut().into_shape_with_order(turned).expect("as many");
+            let mut case = Case::new(to, turn.apply(face, axes));
+            let (program, slots) = (&case.program, case.slots);
+            bench.compare(
+                format!("axis {thin}, {turn:?} {axes:?}"),
+                case.program.bytes(),
+                &mut || {
+                    for phase in 0..program.phases().len() {
+                        (0..program.parts(phase)).into_par_iter().for_each(|part| {
+                            // SAFETY: the slots are the two views, which nobody else uses during the call;
+                            // a phase ends before the next begins.
+                            unsafe { program.run_part(phase, part, black_box(&slots)) };
+                        });
+                    }
+                },
+                &mut [Rival {
+                    name: "ndarray",
+                    target: 1.5,
+                    run: &mut || black_box(&mut case.to).assign(black_box(&case.from)),
+                }],
+            );
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let mut bench = Bench::from_args();
+    contiguous(&mut bench);
+    matrices::<f32>(&mut bench);
+    matrices::<f64>(&mut bench);
+    faces::<f32>(&mut bench);
+    faces::<f64>(&mut bench);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("two threads");
+    // On a thread of the pool, so that handing work over is not measured each time.
+    pool.install(|| {
+        threads::<f32>(&mut bench);
+        threads::<f64>(&mut bench);
+    });
+    bench.finish()
 }

@@ -8,6 +8,9 @@
 //! - `--verbose`: print every case, not only the worst of each group;
 //! - any other word: only groups whose title contains it.
 
+pub mod null;
+pub mod overhead;
+
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 

@@ -75,10 +75,12 @@ pub(crate) fn watch<'a>(command: &'a mut Command, file: &Path) -> &'a mut Comman
 
 /// Counts a report by device.
 pub(crate) fn read(file: &Path) -> Result<BTreeMap<String, Tally>> {
-    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let text =
+        fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut tallies = BTreeMap::<String, Tally>::new();
     for line in text.lines() {
-        let entry: Value = serde_json::from_str(line).with_context(|| format!("{line:?} in the report"))?;
+        let entry: Value =
+            serde_json::from_str(line).with_context(|| format!("{line:?} in the report"))?;
         let word = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
         let tally = tallies.entry(word("device")).or_default();
         let told = format!("{}: {}", word("rule"), word("reason"));
@@ -100,12 +102,17 @@ mod tests {
     fn a_report_is_counted_by_device() {
         let file = report_file("test-of-the-reader").unwrap();
         let line = |device, outcome| {
-            format!("{{\"device\":\"{device}\",\"rule\":\"r\",\"outcome\":\"{outcome}\",\"reason\":\"why\"}}\n")
+            format!(
+                "{{\"device\":\"{device}\",\"rule\":\"r\",\"outcome\":\"{outcome}\",\"reason\":\"why\"}}\n"
+            )
         };
         let text = line("a", "passed") + &line("a", "failed") + &line("b", "skipped");
         fs::write(&file, text).unwrap();
         let tallies = read(&file).unwrap();
-        assert_eq!((tallies["a"].passed, tallies["a"].failed.as_slice()), (1, &["r: why".to_owned()][..]));
+        assert_eq!(
+            (tallies["a"].passed, tallies["a"].failed.as_slice()),
+            (1, &["r: why".to_owned()][..])
+        );
         assert_eq!(tallies["b"].rules(), 1);
         fs::write(&file, line("a", "vanished")).unwrap();
         assert!(read(&file).is_err());

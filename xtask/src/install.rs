@@ -8,7 +8,8 @@ use anyhow::Result;
 use crate::run::{must, root};
 
 /// Debian and Ubuntu packages, and what each is for.
-const PACKAGES: &[(&str, &str)] = &[("python3-venv", "the virtual environment for the Python checks")];
+const PACKAGES: &[(&str, &str)] =
+    &[("python3-venv", "the virtual environment for the Python checks")];
 
 /// Python packages, and what each is for. They go into a virtual environment under `target`.
 const PYTHON: &[(&str, &str)] = &[("numpy", "reads the demo's output independently")];
@@ -32,14 +33,22 @@ pub(crate) fn install() -> Result<()> {
             command
         };
         must(apt().args(["update", "--quiet=2"]))?;
-        must(apt().args(["install", "--yes", "--quiet=2", "--no-install-recommends"]).args(&packages))?;
+        must(
+            apt()
+                .args(["install", "--yes", "--quiet=2", "--no-install-recommends"])
+                .args(&packages),
+        )?;
     }
     let python = python();
     if !python.exists() {
         must(Command::new("python3").args(["-m", "venv"]).arg(root().join("target/venv")))?;
     }
     let wanted = PYTHON.iter().map(|package| package.0);
-    must(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(wanted))
+    must(
+        Command::new(&python)
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+            .args(wanted),
+    )
 }
 
 /// The virtual environment's Python, which exists once [`install`] ran.
@@ -53,6 +62,8 @@ fn is_root() -> bool {
 }
 
 fn is_installed(package: &str) -> bool {
-    let status = Command::new("dpkg-query").args(["--show", "--showformat=${db:Status-Status}", package]).output();
+    let status = Command::new("dpkg-query")
+        .args(["--show", "--showformat=${db:Status-Status}", package])
+        .output();
     status.is_ok_and(|output| output.stdout == b"installed")
 }

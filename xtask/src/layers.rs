@@ -91,10 +91,16 @@ mod tests {
         core["dependencies"].as_array_mut().unwrap().push(edge);
         let dev = serde_json::json!({"name": "conformance", "kind": "dev"});
         core["dependencies"].as_array_mut().unwrap().push(dev);
-        packages.push(serde_json::json!({"name": "stray", "dependencies": [{"name": "xtask", "kind": null}]}));
+        packages.push(
+            serde_json::json!({"name": "stray", "dependencies": [{"name": "xtask", "kind": null}]}),
+        );
         assert_eq!(
             violations(&metadata),
-            ["runtime-core depends on backend-host", "stray is in no layer", "stray depends on xtask"]
+            [
+                "runtime-core depends on backend-host",
+                "stray is in no layer",
+                "stray depends on xtask"
+            ]
         );
     }
 }

@@ -50,7 +50,8 @@ pub(crate) fn mutants() -> Result<usize> {
     let source = root().join("docs/foreign-device");
     let copy = root().join("target/mutants/foreign-device");
     let mutants = find(&source)?;
-    let silent = mutants.iter().filter(|mutant| matches!(mutant.change, Change::Nothing(_))).count();
+    let silent =
+        mutants.iter().filter(|mutant| matches!(mutant.change, Change::Nothing(_))).count();
     if silent < LEAST {
         bail!("{silent} mutants that compile; at least {LEAST} are wanted");
     }
@@ -65,7 +66,11 @@ pub(crate) fn mutants() -> Result<usize> {
             Change::Delete => "deleted".to_owned(),
             Change::Nothing(body) => format!("body {body}"),
         };
-        println!("{} {}: {done}: {how}", if killed { "killed  " } else { "SURVIVED" }, mutant.method);
+        println!(
+            "{} {}: {done}: {how}",
+            if killed { "killed  " } else { "SURVIVED" },
+            mutant.method
+        );
         if !killed {
             survivors.push(mutant.method.clone());
         }
@@ -81,8 +86,10 @@ fn find(source: &Path) -> Result<Vec<Mutant>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(source.join("src"))? {
         let path = entry?.path();
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let file: File = syn::parse_file(&text).with_context(|| format!("cannot parse {}", path.display()))?;
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let file: File =
+            syn::parse_file(&text).with_context(|| format!("cannot parse {}", path.display()))?;
         let relative = path.strip_prefix(source)?;
         for (name, method) in methods(&file) {
             let mut add = |bytes, change| {
@@ -102,7 +109,9 @@ fn find(source: &Path) -> Result<Vec<Mutant>> {
 /// Methods in implementations of the contract's traits.
 fn methods(file: &File) -> impl Iterator<Item = (String, &ImplItemFn)> {
     let blocks = file.items.iter().filter_map(|item| match item {
-        Item::Impl(block) => Some((block.trait_.as_ref()?.1.segments.last()?.ident.to_string(), block)),
+        Item::Impl(block) => {
+            Some((block.trait_.as_ref()?.1.segments.last()?.ident.to_string(), block))
+        }
         _ => None,
     });
     let ours = blocks.filter(|(name, _)| TRAITS.contains(&name.as_str()));
@@ -144,6 +153,7 @@ fn offset(text: &str, place: LineColumn) -> usize {
 /// Copies the device to a folder of the same depth below the root, so that its paths still lead to the crates, and
 /// breaks it there.
 fn place(source: &Path, copy: &Path, mutant: &Mutant) -> Result<()> {
+    fs::create_dir_all(copy)?;
     for file in ["Cargo.toml", "Cargo.lock", "src", "tests"] {
         let from = source.join(file);
         if from.is_dir() {

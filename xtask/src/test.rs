@@ -63,9 +63,16 @@ impl Totals {
         let rules: usize = tallies.values().map(|tally| tally.passed + tally.skipped.len()).sum();
         let broken: usize = tallies.values().map(|tally| tally.failed.len()).sum();
         // The runner counts a rule as one test, and a skipped one as passed.
-        let (passed, failed) = (counts.passed.saturating_sub(rules), counts.failed.saturating_sub(broken));
+        let (passed, failed) =
+            (counts.passed.saturating_sub(rules), counts.failed.saturating_sub(broken));
         let unseen = usize::from(!counts.clean && failed + broken == 0);
-        self.add(name, passed, failed + unseen, counts.ignored, if counts.clean { "" } else { "see above" });
+        self.add(
+            name,
+            passed,
+            failed + unseen,
+            counts.ignored,
+            if counts.clean { "" } else { "see above" },
+        );
         for (device, tally) in tallies {
             let why = tally.failed.first().or(tally.skipped.first()).cloned().unwrap_or_default();
             let name = format!("conformance {device}");
@@ -150,7 +157,10 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
         must(cargo(&["fmt", "--check"]).args(FOREIGN))
     });
     totals.step("lints", || {
-        must(cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--all-features"]).args(STRICT))?;
+        must(
+            cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--all-features"])
+                .args(STRICT),
+        )?;
         must(cargo(&["clippy", "--quiet", "--all-targets"]).args(FOREIGN).args(STRICT))
     });
     totals.step("no default features", || {
@@ -164,7 +174,9 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
     totals.tests("workspace", &mut cargo(&every));
     totals.tests("foreign device", cargo(&["test", "--no-fail-fast"]).args(FOREIGN));
     totals.step("mutants", || mutants::mutants().map(drop));
-    totals.step("benchmarks, briefly", || must(&mut cargo(&["bench", "--quiet", "--package", "benches", "--", "--quick"])));
+    totals.step("benchmarks, briefly", || {
+        must(&mut cargo(&["bench", "--quiet", "--package", "benches", "--", "--quick"]))
+    });
     numpy(&mut totals);
     totals.print();
     if totals.failed > 0 {
@@ -177,11 +189,18 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
 fn numpy(totals: &mut Totals) {
     let python = install::python();
     if !python.exists() {
-        return totals.add("numpy reads the demo", 0, 0, 1, "no virtual environment; --install makes one");
+        return totals.add(
+            "numpy reads the demo",
+            0,
+            0,
+            1,
+            "no virtual environment; --install makes one",
+        );
     }
     totals.step("numpy reads the demo", || {
         let folder = root().join("target/numpy-check");
-        let example = ["run", "--quiet", "--release", "--package", "runtime", "--example", "terrain", "--"];
+        let example =
+            ["run", "--quiet", "--release", "--package", "runtime", "--example", "terrain", "--"];
         must(cargo(&example).args(["--steps", "5", "--output"]).arg(&folder))?;
         must(Command::new(python).arg(root().join("xtask/check_demo.py")).arg(&folder))?;
         Ok(fs::remove_dir_all(folder)?)
@@ -196,7 +215,8 @@ mod tests {
     fn result_lines_are_counted() {
         let mut counts = Counts::default();
         counts.add("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.1s");
-        counts.add("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+        counts
+            .add("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
         counts.add("test a ... ok");
         assert_eq!(counts, Counts { passed: 4, failed: 2, ignored: 1, clean: false });
     }

@@ -104,7 +104,9 @@ impl HostKernel {
         }
         for (index, (parameter, arg)) in self.parameters.iter().zip(args).enumerate() {
             arg.check(parameter).map_err(|why| invalid(format!("argument {index}: {why}")))?;
-            let clash = args[..index].iter().position(|other| arg.clashes(other));
+            let writes = |at: usize| self.parameters[at].access == Some(ParamAccess::Write);
+            let clash = (0..index)
+                .find(|other| (writes(*other) || writes(index)) && arg.overlaps(&args[*other]));
             if let Some(other) = clash {
                 return Err(invalid(format!(
                     "arguments {other} and {index} overlap and one of them is written"
@@ -152,7 +154,7 @@ impl HostArg<'_> {
         }
     }
 
-    fn clashes(&self, other: &Self) -> bool {
+    fn overlaps(&self, other: &Self) -> bool {
         let (Self::Memory { pointer: a, bytes: m }, Self::Memory { pointer: b, bytes: n }) =
             (self, other)
         else {
@@ -485,6 +487,17 @@ mod tests {
             let error = unsafe { kernel.run(&grid, &args) }.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{args:?}");
         }
+    }
+
+    #[test]
+    fn memory_that_is_only_read_may_be_given_twice() {
+        let sum = |_: &Grid<'_>, out: &mut [u32], a: &[u32], b: &[u32]| out[0] = a[0] + b[0];
+        let kernel = HostModule::new().with("sum", sum).kernel("sum").unwrap();
+        let (mut out, mut data) = ([0_u32], [21_u32]);
+        let args = [memory(&mut out), memory(&mut data), memory(&mut data)];
+        // SAFETY: both arrays live through the call and nothing else uses them.
+        unsafe { kernel.run(&Grid::new(Launch::cover(1, 1), &serial), &args) }.unwrap();
+        assert_eq!(out, [42]);
     }
 
     #[test]

@@ -34,9 +34,14 @@ impl Driver for ForeignDriver {
 
     fn open(&self, selector: &Selector) -> Result<Device> {
         match selector.index()? {
-            index if index < DEVICES && selector.options().is_empty() => Device::new(ForeignDevice::new(index)),
+            index if index < DEVICES && selector.options().is_empty() => {
+                Device::new(ForeignDevice::new(index))
+            }
             _ => {
-                let message = format!("{selector}: there is foreign:0 to foreign:{}, without options", DEVICES - 1);
+                let message = format!(
+                    "{selector}: there is foreign:0 to foreign:{}, without options",
+                    DEVICES - 1
+                );
                 Err(Error::new(ErrorKind::UnknownDevice, "open", message))
             }
         }
@@ -131,7 +136,11 @@ unsafe impl AcceleratorDevice for ForeignDevice {
     }
 
     fn native(&self) -> NativeHandle {
-        NativeHandle { api: "foreign", kind: NativeKind::Context, raw: Arc::as_ptr(&self.progress).addr() }
+        NativeHandle {
+            api: "foreign",
+            kind: NativeKind::Context,
+            raw: Arc::as_ptr(&self.progress).addr(),
+        }
     }
 
     fn cooperative_launch(&self) -> bool {

@@ -10,45 +10,69 @@ use std::time::{Duration, Instant};
 use runtime_core::contract::{
     DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, ParamInfo, RawArg, own,
 };
-use runtime_core::{Error, ErrorKind, Grid, HostArg, HostKernel, Launch, NativeHandle, NativeKind, Result};
+use runtime_core::{
+    Error, ErrorKind, Grid, HostArg, HostKernel, Launch, NativeHandle, NativeKind, Result,
+};
 
 use crate::memory::{Memory, Pinned, Storage};
 
 type Task = Box<dyn FnOnce() -> Result<()> + Send>;
 
-/// A device's streams: how much work each has left, and what went wrong.
+/// A device's streams: how far each has got, and what went wrong.
 #[derive(Default)]
 pub(crate) struct Progress {
-    pending: Mutex<BTreeMap<usize, usize>>,
+    streams: Mutex<BTreeMap<usize, Tasks>>,
     changed: Condvar,
     failures: Mutex<Vec<(usize, Error)>>,
 }
 
+/// How many tasks a stream was given, and how many have run.
+#[derive(Default)]
+struct Tasks {
+    given: u64,
+    done: u64,
+}
+
 impl Progress {
+    fn given(&self, stream: usize) -> u64 {
+        lock(&self.streams).get(&stream).map_or(0, |tasks| tasks.given)
+    }
+
+    fn is_done(&self, stream: usize, given: u64) -> bool {
+        lock(&self.streams).get(&stream).is_none_or(|tasks| tasks.done >= given)
+    }
+
     fn add(&self, stream: usize) {
-        *lock(&self.pending).entry(stream).or_default() += 1;
+        lock(&self.streams).entry(stream).or_default().given += 1;
     }
 
     fn finish(&self, stream: usize, outcome: Result<()>) {
         if let Err(error) = outcome {
             lock(&self.failures).push((stream, error));
         }
-        let mut pending = lock(&self.pending);
-        match pending.get_mut(&stream) {
-            Some(left) if *left > 1 => *left -= 1,
-            _ => drop(pending.remove(&stream)),
-        }
+        lock(&self.streams).entry(stream).or_default().done += 1;
         self.changed.notify_all();
     }
 
-    fn is_idle(&self, stream: usize) -> bool {
-        !lock(&self.pending).contains_key(&stream)
+    /// Forgets a stream that was dropped and has run to its end.
+    fn end(&self, stream: usize) {
+        lock(&self.streams).remove(&stream);
+        self.changed.notify_all();
+    }
+
+    /// Waits for everything that a stream was given so far.
+    fn wait(&self, stream: usize) {
+        let given = self.given(stream);
+        let busy = |streams: &mut BTreeMap<usize, Tasks>| {
+            streams.get(&stream).is_some_and(|tasks| tasks.done < given)
+        };
+        drop(self.changed.wait_while(lock(&self.streams), busy));
     }
 
     /// Waits for all streams, and gives the first failure of the device.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        let busy = |pending: &mut BTreeMap<usize, usize>| !pending.is_empty();
-        drop(self.changed.wait_while(lock(&self.pending), busy));
+        let streams: Vec<usize> = lock(&self.streams).keys().copied().collect();
+        streams.into_iter().for_each(|stream| self.wait(stream));
         self.take_failure(|_| true)
     }
 
@@ -72,9 +96,11 @@ impl Stream {
         // The thread ends when the stream is dropped and its queue is empty.
         thread::spawn(move || {
             for task in tasks {
-                let outcome = catch_unwind(AssertUnwindSafe(task)).unwrap_or_else(|_| Err(panicked()));
+                let outcome =
+                    catch_unwind(AssertUnwindSafe(task)).unwrap_or_else(|_| Err(panicked()));
                 done.finish(id, outcome);
             }
+            done.end(id);
         });
         Self { id, queue, progress: Arc::clone(progress) }
     }
@@ -161,7 +187,9 @@ enum Argument {
 impl Argument {
     fn new(arg: &RawArg<'_>) -> Result<Self> {
         Ok(match *arg {
-            RawArg::Memory { memory, start, bytes, .. } => Self::Memory { storage: storage(memory)?, start, bytes },
+            RawArg::Memory { memory, start, bytes, .. } => {
+                Self::Memory { storage: storage(memory)?, start, bytes }
+            }
             RawArg::Value { bytes, .. } => Self::Value(bytes.to_vec()),
             RawArg::Empty { .. } => Self::Empty,
         })
@@ -173,7 +201,8 @@ impl Argument {
 }
 
 fn panicked() -> Error {
-    Error::new(ErrorKind::DeviceFault, "launch", "the kernel panicked").with_driver("FOREIGN_PANIC", 1)
+    Error::new(ErrorKind::DeviceFault, "launch", "the kernel panicked")
+        .with_driver("FOREIGN_PANIC", 1)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -202,18 +231,28 @@ unsafe impl DeviceStream for Stream {
         })
     }
 
-    unsafe fn memory_copy_to(&self, dst: &dyn DeviceMemory, offset: usize, src: &[u8]) -> Result<()> {
+    unsafe fn memory_copy_to(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        src: &[u8],
+    ) -> Result<()> {
         let (dst, src) = (storage(dst)?, src.to_vec());
         self.enqueue(move || {
             dst.with(|dst| dst[offset..][..src.len()].copy_from_slice(&src));
             Ok(())
         })?;
-        self.mark()?.wait();
+        self.progress.wait(self.id);
         Ok(())
     }
 
-    unsafe fn memory_copy_from(&self, src: &dyn DeviceMemory, offset: usize, dst: &mut [u8]) -> Result<()> {
-        self.mark()?.wait();
+    unsafe fn memory_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        offset: usize,
+        dst: &mut [u8],
+    ) -> Result<()> {
+        self.progress.wait(self.id);
         storage(src)?.with(|src| dst.copy_from_slice(&src[offset..][..dst.len()]));
         Ok(())
     }
@@ -267,16 +306,23 @@ unsafe impl DeviceStream for Stream {
         })
     }
 
-    unsafe fn launch(&self, kernel: &dyn DeviceKernel, launch: &Launch, args: &[RawArg<'_>]) -> Result<()> {
+    unsafe fn launch(
+        &self,
+        kernel: &dyn DeviceKernel,
+        launch: &Launch,
+        args: &[RawArg<'_>],
+    ) -> Result<()> {
         let (kernel, launch) = (own::<Kernel>(kernel, "launch")?.0.clone(), *launch);
         let args = args.iter().map(Argument::new).collect::<Result<Vec<_>>>()?;
         self.enqueue(move || {
             // Each memory is locked once, in the order of addresses, so that two launches cannot wait for each other.
-            let mut memories: Vec<&Arc<Storage>> = args.iter().filter_map(Argument::storage).collect();
+            let mut memories: Vec<&Arc<Storage>> =
+                args.iter().filter_map(Argument::storage).collect();
             memories.sort_by_key(|memory| Arc::as_ptr(memory));
             memories.dedup_by_key(|memory| Arc::as_ptr(memory));
             let mut locked: Vec<_> = memories.iter().map(|memory| memory.lock()).collect();
-            let bases: Vec<*mut u8> = locked.iter_mut().map(|words| words.as_mut_ptr().cast()).collect();
+            let bases: Vec<*mut u8> =
+                locked.iter_mut().map(|words| words.as_mut_ptr().cast()).collect();
             let host: Vec<HostArg<'_>> = args
                 .iter()
                 .map(|arg| match arg {
@@ -284,7 +330,10 @@ unsafe impl DeviceStream for Stream {
                     Argument::Value(bytes) => HostArg::Value(bytes),
                     Argument::Memory { storage, start, bytes } => {
                         let same = |memory: &&Arc<Storage>| Arc::ptr_eq(memory, storage);
-                        let base = memories.iter().position(same).map_or(std::ptr::null_mut(), |i| bases[i]);
+                        let base = memories
+                            .iter()
+                            .position(same)
+                            .map_or(std::ptr::null_mut(), |i| bases[i]);
                         HostArg::Memory { pointer: base.wrapping_add(*start), bytes: *bytes }
                     }
                 })
@@ -309,11 +358,11 @@ unsafe impl DeviceStream for Stream {
     }
 
     fn query(&self) -> Result<bool> {
-        Ok(self.progress.is_idle(self.id))
+        Ok(self.progress.is_done(self.id, self.progress.given(self.id)))
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.mark()?.wait();
+        self.progress.wait(self.id);
         self.progress.take_failure(|stream| stream == self.id)
     }
 

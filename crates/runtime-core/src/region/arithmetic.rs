@@ -12,6 +12,9 @@ pub(super) trait Operation: 'static {
     /// Whether the result depends on the element already there.
     const READS: bool;
 
+    /// Whether the result is the element that arrives, as it is.
+    const MOVES: bool;
+
     /// The element to store for `new` arriving at `old`.
     fn apply(old: Self::Element, new: Self::Element) -> Self::Element;
 }
@@ -29,6 +32,8 @@ where
 
     const READS: bool = C::READS;
 
+    const MOVES: bool = !C::READS && S::KEEPS;
+
     #[inline(always)]
     fn apply(old: T, new: T) -> T {
         C::merge(old, S::sign(new))
@@ -37,13 +42,20 @@ where
 
 /// Keeps or changes the sign of an element.
 pub(super) trait Sign<T> {
+    const KEEPS: bool = false;
+
     fn sign(value: T) -> T;
 }
 
 pub(super) struct Keep;
+/// Changes the sign of a number.
 pub(super) struct Flip;
+/// Changes the sign bit of a floating-point number, or of each of two, given as bits.
+pub(super) struct FlipBit;
 
 impl<T> Sign<T> for Keep {
+    const KEEPS: bool = true;
+
     #[inline(always)]
     fn sign(value: T) -> T {
         value
@@ -72,8 +84,8 @@ impl<T> Merge<T> for Replace {
 }
 
 macro_rules! sign {
-    ($($type:ty)*: |$value:ident| $result:expr) => {$(
-        impl Sign<$type> for Flip {
+    ($sign:ident, $($type:ty)*: |$value:ident| $result:expr) => {$(
+        impl Sign<$type> for $sign {
             #[inline(always)]
             fn sign($value: $type) -> $type {
                 $result
@@ -94,9 +106,14 @@ macro_rules! merge {
     )*};
 }
 
-sign!(i8 i16 i32 i64: |value| value.wrapping_neg());
-// The sign bit, of each component, flips: of a NaN too.
-sign!(f16 bf16 f32 f64 Complex<f32> Complex<f64>: |value| -value);
+sign!(Flip, i8 i16 i32 i64: |value| value.wrapping_neg());
+// Negation changes the sign bit alone, of a NaN too.
+sign!(Flip, f16 bf16 f32 f64 Complex<f32> Complex<f64>: |value| -value);
+sign!(FlipBit, u16: |bits| bits ^ (1 << 15));
+sign!(FlipBit, u32: |bits| bits ^ (1 << 31));
+sign!(FlipBit, u64: |bits| bits ^ (1 << 63));
+sign!(FlipBit, [u32; 2]: |bits| bits.map(|bits| bits ^ (1 << 31)));
+sign!(FlipBit, [u64; 2]: |bits| bits.map(|bits| bits ^ (1 << 63)));
 
 merge!(Sum, i8 i16 i32 i64 u8 u16 u32 u64: |old, new| old.wrapping_add(new));
 merge!(Sum, f32 f64 Complex<f32> Complex<f64>: |old, new| old + new);

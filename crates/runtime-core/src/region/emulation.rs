@@ -35,7 +35,9 @@ pub(crate) fn execute(
         let Some(memory) = slot.memory else { continue };
         for_each_run(copy, |start, len| {
             // SAFETY: the program writes inside the slot only.
-            unsafe { stream.memory_copy_to(memory, slot.offset + start, &bytes[start..start + len]) }
+            unsafe {
+                stream.memory_copy_to(memory, slot.offset + start, &bytes[start..start + len])
+            }
         })?;
     }
     Ok(())
@@ -46,7 +48,9 @@ fn for_each_run(copy: &LoweredCopy, mut f: impl FnMut(usize, usize) -> Result<()
     let (extents, strides) = (copy.extents(), copy.destination_strides());
     let size = copy.dtype().size();
     let (run, outer) = match (extents.last(), strides.last()) {
-        (Some(&extent), Some(&stride)) if stride == size.cast_signed() => (extent * size, extents.len() - 1),
+        (Some(&extent), Some(&stride)) if stride == size.cast_signed() => {
+            (extent * size, extents.len() - 1)
+        }
         _ => (size, extents.len()),
     };
     let mut index = [0_usize; super::MAX_REGION_RANK];

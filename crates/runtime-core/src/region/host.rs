@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use super::kernels::{self, Choice, Dim, KERNEL_RANK};
+use super::kernels::{self, Choice, KERNEL_RANK};
+use super::loops::Dim;
 use super::{LoweredCopy, MAX_REGION_RANK, RegionProgram};
 
 /// What a part should cost at least, in bytes of memory traffic on both sides.
@@ -94,7 +95,11 @@ impl Job {
         let starts = (0..extent).step_by(step);
         parts.extend(starts.map(|start| {
             let range = start..extent.min(start + step);
-            if range.len() == extent { Part::Jobs(job..job + 1) } else { Part::Piece { job, dim, range } }
+            if range.len() == extent {
+                Part::Jobs(job..job + 1)
+            } else {
+                Part::Piece { job, dim, range }
+            }
         }));
     }
 
@@ -119,8 +124,12 @@ impl Job {
         from: isize,
     ) {
         let kernel = self.choice.kernel;
-        let to = slots[self.destination_slot].base.wrapping_add(self.destination_offset).wrapping_offset(to);
-        let from = slots[self.source_slot].base.wrapping_add(self.source_offset).wrapping_offset(from);
+        let to = slots[self.destination_slot]
+            .base
+            .wrapping_add(self.destination_offset)
+            .wrapping_offset(to);
+        let from =
+            slots[self.source_slot].base.wrapping_add(self.source_offset).wrapping_offset(from);
         let (outer, inner) = dims.split_at(MAX_REGION_RANK - KERNEL_RANK);
         let [a, b, c] = *outer else { return };
         let &[d, e, f] = inner else { return };
@@ -201,7 +210,8 @@ impl RegionProgram {
     ///
     /// As [`run`](Self::run), except that other parts of the same phase may run at the same time.
     pub unsafe fn run_part(&self, phase: usize, part: usize, slots: &[HostSlot]) {
-        let Some(Schedule { jobs, parts }) = self.phases().get(phase).map(|phase| &phase.schedule) else {
+        let Some(Schedule { jobs, parts }) = self.phases().get(phase).map(|phase| &phase.schedule)
+        else {
             return;
         };
         match parts.get(part) {

@@ -8,10 +8,12 @@ mod arithmetic;
 pub(crate) mod emulation;
 mod host;
 mod kernels;
+mod loops;
 mod overlap;
 mod program;
 #[cfg(test)]
 mod tests;
+mod tiles;
 
 pub use host::HostSlot;
 pub use program::{LoweredCopy, RegionPhase, RegionProgram, SlotUse};

@@ -138,7 +138,8 @@ impl Span {
         if self.role == Role::Accumulate && other.role == Role::Accumulate {
             return Ok(());
         }
-        let (earlier, later) = if self.entry <= other.entry { (self, other) } else { (other, self) };
+        let (earlier, later) =
+            if self.entry <= other.entry { (self, other) } else { (other, self) };
         let name = |span: &Self| match span.role {
             Role::Source => "source",
             Role::Replace => "destination",
@@ -149,12 +150,8 @@ impl Span {
         } else {
             format!("entry {}'s", earlier.entry)
         };
-        let message = format!(
-            "its {} overlaps {whose} {} in slot {}",
-            name(later),
-            name(earlier),
-            self.slot
-        );
+        let message =
+            format!("its {} overlaps {whose} {} in slot {}", name(later), name(earlier), self.slot);
         Err(refuse(ErrorKind::InvalidArgument, later.entry, message))
     }
 
@@ -194,8 +191,7 @@ pub(super) fn phases(entries: usize, spans: &[Span]) -> Result<Vec<usize>> {
 
 /// Finds the phases in one slot by listing the bytes of every region.
 fn list(group: &[&Span], phases: &mut [usize]) -> Result<()> {
-    let elements =
-        group.iter().map(|span| span.footprint.elements()).fold(0, u64::saturating_add);
+    let elements = group.iter().map(|span| span.footprint.elements()).fold(0, u64::saturating_add);
     let Some(last) = group.iter().max_by_key(|span| span.entry) else { return Ok(()) };
     if elements > MAX_LISTED {
         let message = format!(
@@ -268,8 +264,11 @@ impl Search {
         // Those whose interval may reach the current start.
         let (mut readers, mut writers) = (Vec::new(), Vec::new());
         for &span in group {
-            let rivals: &mut [&mut Vec<&Span>] =
-                if span.is_source() { &mut [&mut writers] } else { &mut [&mut writers, &mut readers] };
+            let rivals: &mut [&mut Vec<&Span>] = if span.is_source() {
+                &mut [&mut writers]
+            } else {
+                &mut [&mut writers, &mut readers]
+            };
             for rivals in rivals {
                 let mut next = 0;
                 while let Some(&rival) = rivals.get(next) {
@@ -360,8 +359,10 @@ impl Search {
         let mut tails = [Tail::default(); 2 * MAX_REGION_RANK + 1];
         for (index, term) in sum.as_slice().iter().enumerate().rev() {
             let tail = tails[index + 1];
-            tails[index] =
-                Tail { reach: tail.reach + term.reach(), divisor: divisor(term.stride, tail.divisor) };
+            tails[index] = Tail {
+                reach: tail.reach + term.reach(),
+                divisor: divisor(term.stride, tail.divisor),
+            };
         }
         self.descend(sum.as_slice(), &tails, low, high)
     }

@@ -261,7 +261,8 @@ fn entries(specs: &[Spec]) -> (Vec<RegionCopy>, [usize; 2]) {
                 let negate = copy.negate && last.dtype.admits_negate();
                 copy = RegionCopy { negate, ..last.clone() };
                 if last.dtype.admits_order() {
-                    copy.combine = if last.combine == Combine::Sum { Combine::Max } else { Combine::Sum };
+                    copy.combine =
+                        if last.combine == Combine::Sum { Combine::Max } else { Combine::Sum };
                 }
             }
             _ => copy.destination.offset = place(1, to_bytes) + to_offset,
@@ -275,7 +276,9 @@ fn entries(specs: &[Spec]) -> (Vec<RegionCopy>, [usize; 2]) {
 fn memory(entries: &[RegionCopy], used: [usize; 2]) -> Vec<Bytes> {
     let mut memory: Vec<Bytes> = used
         .iter()
-        .map(|bytes| Bytes::new(bytes + 64, |at| (at.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0]))
+        .map(|bytes| {
+            Bytes::new(bytes + 64, |at| (at.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0])
+        })
         .collect();
     for entry in entries {
         let finite = Some(entry.combine == Combine::Sum).filter(|finite| *finite);
@@ -283,7 +286,9 @@ fn memory(entries: &[RegionCopy], used: [usize; 2]) -> Vec<Bytes> {
             continue;
         }
         for side in [&entry.source, &entry.destination] {
-            let ones = Bytes::new(memory[side.slot].bytes().len(), |at| memory[side.slot].bytes()[at] & 0x3B);
+            let ones = Bytes::new(memory[side.slot].bytes().len(), |at| {
+                memory[side.slot].bytes()[at] & 0x3B
+            });
             memory[side.slot] = ones;
         }
     }

@@ -1,0 +1,177 @@
+//! The cores of a device, and spreading loops over them.
+#![expect(unsafe_code, reason = "vouches for the loop that a thread pool runs")]
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use backend_support::{Cores, Work};
+use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use runtime_core::{DeviceId, Result};
+
+/// A loop that is over by then is not worth waking a thread for.
+const ALONE: Duration = Duration::from_micros(4);
+/// Loops of fewer indices per thread are shared out at once: to try even one alone could take too long.
+const FEW_INDICES: usize = 64;
+
+/// The threads that a device's loops run on. They start when a loop first needs them.
+#[derive(Debug)]
+pub(crate) struct CorePool {
+    threads: usize,
+    name: String,
+    // `None` where the system gives no threads: loops then run in the calling thread.
+    pool: OnceLock<Option<ThreadPool>>,
+}
+
+impl CorePool {
+    pub(crate) fn new(device: &DeviceId, threads: usize) -> Self {
+        Self { threads, name: format!("{device} core"), pool: OnceLock::new() }
+    }
+
+    /// Does `work` in this thread, with its loops spread over the cores.
+    ///
+    /// A kernel begins here and not in the pool: one that is too small to be spread costs no hand-over, and a thread
+    /// of the pool never waits for the lock of a memory, whose holder may be waiting for that thread.
+    pub(crate) fn perform(&self, work: &Work) -> Result<()> {
+        let held = work.hold();
+        self.with(|cores| held.perform(cores))
+    }
+
+    /// Calls `f` in this thread with the cores.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(Cores<'_>) -> R) -> R {
+        let spread = |count: usize, body: &(dyn Fn(usize) + Sync)| self.spread(count, body);
+        // SAFETY: the indices before some number run here, and a parallel iterator yields each of the others once; its
+        // `for_each` returns or unwinds when everything it began has ended.
+        f(unsafe { Cores::new(&spread) })
+    }
+
+    fn spread(&self, count: usize, body: &(dyn Fn(usize) + Sync)) {
+        let done = self.begin_alone(count, body);
+        match self.pool() {
+            Some(pool) if done < count => {
+                pool.install(|| (done..count).into_par_iter().for_each(body))
+            }
+            _ => (done..count).for_each(body),
+        }
+    }
+
+    /// Calls the body for the first indices, until the loop proves worth sharing; how many those were.
+    fn begin_alone(&self, count: usize, body: &(dyn Fn(usize) + Sync)) -> usize {
+        if count / FEW_INDICES < self.threads {
+            return 0;
+        }
+        let began = Instant::now();
+        // Ever longer stretches, for asking the time takes longer than a small body; but none that would make this
+        // thread the last to end.
+        let (mut done, mut stretch, longest) = (0, 1, count / self.threads / 8);
+        while done < count && began.elapsed() < ALONE {
+            let end = count.min(done + stretch);
+            (done..end).for_each(body);
+            done = end;
+            stretch = longest.min(stretch * 2);
+        }
+        done
+    }
+
+    fn pool(&self) -> Option<&ThreadPool> {
+        let build = || {
+            let name = self.name.clone();
+            let builder = ThreadPoolBuilder::new().num_threads(self.threads);
+            builder.thread_name(move |index| format!("{name} {index}")).build().ok()
+        };
+        match self.threads {
+            1 => None,
+            _ => self.pool.get_or_init(build).as_ref(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::thread;
+
+    use backend_support::{Block, Span};
+
+    use super::*;
+
+    fn pool(threads: usize) -> CorePool {
+        CorePool::new(&DeviceId::new("host", 0), threads)
+    }
+
+    fn add_one(to: &AtomicUsize) {
+        to.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn every_index_runs_once() {
+        for threads in [1, 2, 3, 8] {
+            let pool = pool(threads);
+            for count in [0, 1, 2, 3, 7, 63, 64, 1000, 100_000] {
+                let counts: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+                pool.with(|cores| cores.for_each(count, &|index| add_one(&counts[index])));
+                assert!(
+                    counts.iter().all(|n| n.load(Ordering::Relaxed) == 1),
+                    "{count} on {threads}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn slow_loops_run_on_several_threads_and_short_ones_on_none_else() {
+        let threads_of = |count: usize, time: Duration| {
+            let seen = Mutex::new(HashSet::new());
+            let body = |_| {
+                seen.lock().unwrap().insert(thread::current().id());
+                thread::sleep(time);
+            };
+            pool(4).with(|cores| cores.for_each(count, &body));
+            seen.into_inner().unwrap()
+        };
+        assert!(threads_of(64, Duration::from_millis(2)).len() >= 4);
+        assert_eq!(threads_of(1, Duration::ZERO), HashSet::from([thread::current().id()]));
+    }
+
+    #[test]
+    fn loops_nest() {
+        let (pool, total) = (pool(3), AtomicUsize::new(0));
+        pool.with(|cores| {
+            cores.for_each(20, &|_| pool.with(|cores| cores.for_each(20, &|_| add_one(&total))));
+        });
+        assert_eq!(total.into_inner(), 400);
+    }
+
+    #[test]
+    fn a_panic_comes_out_when_everything_has_ended() {
+        let (pool, inside) = (pool(4), AtomicUsize::new(0));
+        for bad in [0, 13, 199] {
+            let body = |index: usize| {
+                inside.fetch_add(1, Ordering::SeqCst);
+                thread::sleep(Duration::from_micros(100));
+                inside.fetch_sub(1, Ordering::SeqCst);
+                assert!(index != bad, "index {index}");
+            };
+            let run = || pool.with(|cores| cores.for_each(200, &body));
+            assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+            assert_eq!(inside.load(Ordering::SeqCst), 0);
+        }
+    }
+
+    #[test]
+    fn large_copies_are_right_on_several_cores() {
+        let len = (9 << 20) + 5;
+        let (src, dst) = (Block::zeroed(len, None).unwrap(), Block::zeroed(len, None).unwrap());
+        let span = |block: &Arc<Block>| Span::new(block, 0, len).unwrap();
+        let bytes: Vec<u8> = (0..=250).cycle().take(len).collect();
+        let pool = pool(2);
+        pool.with(|cores| span(&src).copy_in(&bytes, cores)).unwrap();
+        pool.perform(&Work::Copy { src: span(&src), dst: span(&dst) }).unwrap();
+        let mut back = vec![0; len];
+        pool.with(|cores| span(&dst).copy_out(&mut back, cores)).unwrap();
+        assert!(bytes == back);
+    }
+}

@@ -1,0 +1,223 @@
+//! The device: who it is, and making its objects.
+#![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
+
+use std::any::Any;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::thread;
+
+use backend_support::{Block, Identity, Queues, functions_load, guarded};
+use runtime_core::contract::{
+    AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
+    DevicePinned, DeviceStream, MemoryAdoption, MemoryPool, Monitor, PeerAccess, RegionCopyAbility,
+    StreamOptions, UnifiedMemory,
+};
+use runtime_core::{
+    DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, ImageFormat, Limits, ModuleImage,
+    NativeHandle, NativeKind, Result,
+};
+
+use crate::cores::CorePool;
+use crate::event::HostEvent;
+use crate::machine;
+use crate::memory::{Heap, HostMemory};
+use crate::monitor::HostMonitor;
+use crate::stream::HostStream;
+
+/// The host as a device. Every instance is independent: its own threads, streams and account of memory.
+///
+/// Threads start when they are first needed and end with the device, or with the last work that was enqueued on it.
+#[derive(Debug)]
+pub struct HostDevice {
+    info: DeviceInfo,
+    cores: Arc<CorePool>,
+    heap: Heap,
+    monitor: Option<HostMonitor>,
+    queues: Queues,
+}
+
+impl HostDevice {
+    /// Most threads that a device can be given.
+    pub const MAX_THREADS: usize = 4096;
+
+    /// The host under the name `host:index`, with as many threads as there are cores for this process.
+    pub fn new(index: usize) -> Self {
+        Self::build(index, default_threads())
+    }
+
+    /// The host under the name `host:index`, with `threads` threads that run kernels and large copies.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if there are none or more than [`MAX_THREADS`](Self::MAX_THREADS).
+    pub fn with_threads(index: usize, threads: usize) -> Result<Self> {
+        if (1..=Self::MAX_THREADS).contains(&threads) {
+            return Ok(Self::build(index, threads));
+        }
+        let message = format!("threads={threads}; a host device has 1 to {}", Self::MAX_THREADS);
+        Err(Error::new(ErrorKind::InvalidArgument, "open", message))
+    }
+
+    fn build(index: usize, threads: usize) -> Self {
+        let id = DeviceId::new("host", index);
+        let memory = machine::memory_total();
+        let most = memory.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(MAX_ALLOCATION);
+        Self {
+            info: info(&id, threads),
+            cores: Arc::new(CorePool::new(&id, threads)),
+            heap: Heap::new(most),
+            monitor: HostMonitor::new(),
+            queues: Queues::new(Identity { device: id, fault: ("HOST_KERNEL_FAULT", 1) }),
+        }
+    }
+
+    /// Drops an object whose last use may be this one, and keeps a panic for the next `synchronize`.
+    fn release<T>(&self, operation: &'static str, object: T) {
+        let dropped = guarded(operation, || {
+            drop(object);
+            Ok(())
+        });
+        if let Err(error) = dropped {
+            self.queues.failures().keep(self.queues.identity().complete(error));
+        }
+    }
+}
+
+/// Beyond any address space, and far enough from the end of `isize` that offsets cannot overflow.
+const MAX_ALLOCATION: usize = isize::MAX.unsigned_abs() / 2;
+
+pub(crate) fn default_threads() -> usize {
+    thread::available_parallelism().map_or(1, NonZeroUsize::get).min(HostDevice::MAX_THREADS)
+}
+
+pub(crate) fn info(id: &DeviceId, threads: usize) -> DeviceInfo {
+    let processor = machine::processor();
+    DeviceInfo {
+        id: id.clone(),
+        kind: DeviceKind::Host,
+        name: processor.name,
+        vendor: processor.vendor,
+        architecture: std::env::consts::ARCH.to_owned(),
+        driver_version: machine::system_version(),
+        uuid: None,
+        pci: None,
+        memory_bytes: machine::memory_total(),
+        compute_units: u32::try_from(threads).unwrap_or(u32::MAX),
+        lockstep_width: 1,
+        limits: Limits {
+            allocation_bytes: MAX_ALLOCATION,
+            allocation_alignment: NonZeroUsize::new(Block::ALIGN).unwrap_or(NonZeroUsize::MIN),
+            // A host function sees the geometry and nothing else comes of it: the limits of common GPUs' first
+            // dimension everywhere, so that what runs there runs here.
+            grid: [i32::MAX.unsigned_abs(); 3],
+            block: [1024; 3],
+            block_size: 1024,
+            shared_bytes: 0,
+            arguments: 12,
+            argument_bytes: 4096,
+            priorities: (0, 0),
+        },
+        formats: vec![ImageFormat::HostFunctions],
+    }
+}
+
+impl CommonRuntime for HostDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+        functions_load(image)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.queues.synchronize()
+    }
+}
+
+// SAFETY: memory is a block of the length asked for that stays in place; whatever was enqueued holds its blocks, so
+// that a free, which drops the device's hold, cannot take them away too early.
+unsafe impl AcceleratorDevice for HostDevice {
+    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(self.heap.allocate("memory_allocate", bytes)?))
+    }
+
+    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, _after: &[&dyn DeviceStream]) {
+        self.release("memory_free", memory);
+    }
+
+    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+        Ok(Box::new(self.heap.allocate("pinned_allocate", bytes)?))
+    }
+
+    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, _after: &[&dyn DeviceStream]) {
+        self.release("pinned_free", memory);
+    }
+
+    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, _after: &[&dyn DeviceStream]) {
+        self.release("module_unload", module);
+    }
+
+    fn stream_create(&self, _options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
+        Ok(Box::new(HostStream::new(self.queues.create(), &self.cores)))
+    }
+
+    fn event_create(&self, _timing: bool) -> Result<Box<dyn DeviceEvent>> {
+        Ok(Box::new(HostEvent::default()))
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = Arc::as_ptr(&self.cores).addr();
+        NativeHandle { api: "host", kind: NativeKind::Context, raw }
+    }
+
+    fn cooperative_launch(&self) -> bool {
+        false
+    }
+
+    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
+        Some(self)
+    }
+
+    fn peer(&self) -> Option<&dyn PeerAccess> {
+        Some(self)
+    }
+
+    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
+        Some(self)
+    }
+
+    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        Some(self)
+    }
+
+    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
+        Some(&self.heap)
+    }
+
+    fn monitor(&self) -> Option<&dyn Monitor> {
+        self.monitor.as_ref().map(|monitor| monitor as _)
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        None
+    }
+}
+
+impl UnifiedMemory for HostDevice {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        self.memory_allocate(bytes)
+    }
+}
+
+impl MemoryAdoption for HostDevice {
+    unsafe fn adopt(
+        &self,
+        handle: NativeHandle,
+        bytes: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<Box<dyn DeviceMemory>> {
+        // SAFETY: the caller vouches for the handle.
+        Ok(Box::new(unsafe { HostMemory::adopt(handle, bytes, owner) }?))
+    }
+}

@@ -1,0 +1,41 @@
+//! The processor a program runs on, as a device.
+//!
+//! Memory is host memory, so the host reads and writes it without a copy. Kernels are Rust functions
+//! ([`HostModule`](runtime_core::HostModule)) and run on all cores, as do large copies, fills and region copies.
+//! Each [`HostDevice`] is independent of every other; host devices reach one another's memory and events.
+//!
+//! ```
+//! use backend_host::HostDriver;
+//! use runtime_core::{DeviceRegistry, Grid, HostModule, Launch, args};
+//!
+//! fn scale(grid: &Grid<'_>, x: &mut [f64], by: f64) {
+//!     grid.chunks_mut(x, 4096, |_, part| part.iter_mut().for_each(|x| *x *= by));
+//! }
+//!
+//! let mut registry = DeviceRegistry::new();
+//! registry.register(HostDriver::new())?;
+//! let device = registry.open("host?threads=2")?;
+//! let stream = device.default_stream();
+//! let mut x = device.memory_from_slice(&stream, &[1.0, 2.0, 3.0])?;
+//! let kernel = device.module_load(&HostModule::new().with("scale", scale))?.kernel("scale")?;
+//! // Sound: `scale` is safe code and touches its arguments alone.
+//! unsafe { kernel.launch(&stream, &Launch::cover(3, 1), args![&mut x, 2.0]) }?;
+//! assert_eq!(x.view().to_vec::<f64>(&stream)?, [2.0, 4.0, 6.0]);
+//! # Ok::<(), runtime_core::Error>(())
+//! ```
+#![deny(unsafe_code)]
+
+mod cores;
+mod device;
+mod driver;
+mod event;
+mod flops;
+mod machine;
+mod memory;
+mod monitor;
+mod region;
+mod stream;
+
+pub use device::HostDevice;
+pub use driver::HostDriver;
+pub use flops::peak_flops;

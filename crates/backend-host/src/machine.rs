@@ -1,0 +1,108 @@
+//! What the operating system says of the machine. Where it says nothing, as outside Linux, answers are empty.
+
+use std::fs;
+
+/// Who the processor is.
+pub(crate) struct Processor {
+    pub(crate) name: String,
+    pub(crate) vendor: String,
+}
+
+pub(crate) fn processor() -> Processor {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let first = |keys: &[&str]| keys.iter().find_map(|key| field(&text, key)).map(str::to_owned);
+    Processor {
+        // The second key of each pair is what other architectures than x86 use.
+        name: first(&["model name", "Model"])
+            .unwrap_or_else(|| format!("{} processor", std::env::consts::ARCH)),
+        vendor: first(&["vendor_id", "CPU implementer"]).unwrap_or_else(|| "unknown".to_owned()),
+    }
+}
+
+/// The kernel's name and release.
+pub(crate) fn system_version() -> String {
+    match fs::read_to_string("/proc/sys/kernel/osrelease") {
+        Ok(release) => format!("Linux {}", release.trim()),
+        Err(_) => std::env::consts::OS.to_owned(),
+    }
+}
+
+/// Physical memory in bytes.
+pub(crate) fn memory_total() -> Option<u64> {
+    memory().map(|(total, _)| total)
+}
+
+/// Physical memory in bytes: in all, and what could be had without swapping.
+pub(crate) fn memory() -> Option<(u64, u64)> {
+    parse_memory(&fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+/// Time that all processors together spent so far, in ticks: busy, and in all.
+pub(crate) fn processor_ticks() -> Option<(u64, u64)> {
+    parse_ticks(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+fn parse_memory(text: &str) -> Option<(u64, u64)> {
+    let bytes = |key| {
+        let kibibytes = field(text, key)?.strip_suffix("kB")?.trim();
+        kibibytes.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    Some((bytes("MemTotal")?, bytes("MemAvailable")?))
+}
+
+fn parse_ticks(text: &str) -> Option<(u64, u64)> {
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    // user, nice, system, idle, iowait, irq, softirq, steal; guest time, which follows, is part of user time.
+    let ticks: Vec<u64> =
+        line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
+    let total = ticks.iter().sum::<u64>();
+    let idle = ticks.get(3)? + ticks.get(4).unwrap_or(&0);
+    Some((total - idle, total))
+}
+
+/// The value of the first line `key : value`.
+fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == key).then_some(value.trim())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read() {
+        let text = "MemTotal:       16314480 kB\nMemFree:  1 kB\nMemAvailable:    8157240 kB\n";
+        assert_eq!(parse_memory(text), Some((16_314_480 * 1024, 8_157_240 * 1024)));
+        for broken in ["", "MemTotal: 5 kB", "MemTotal: x kB\nMemAvailable: 1 kB"] {
+            assert_eq!(parse_memory(broken), None);
+        }
+    }
+
+    #[test]
+    fn busy_time_is_all_but_idle_time() {
+        let text = "cpu  10 20 30 400 50 6 7 8 9 10\ncpu0 1 2 3 4\n";
+        assert_eq!(parse_ticks(text), Some((81, 531)));
+        assert_eq!(parse_ticks("cpu0 1 2 3 4"), None);
+        assert_eq!(parse_ticks("cpu  1 2 x"), None);
+    }
+
+    #[test]
+    fn fields_are_found() {
+        let text = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC: 64 cores\n";
+        assert_eq!(field(text, "model name"), Some("AMD EPYC: 64 cores"));
+        assert_eq!(field(text, "model"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_machine_answers() {
+        let (total, available) = memory().unwrap();
+        assert!(available <= total && total > 0);
+        assert!(processor_ticks().unwrap().1 > 0);
+        assert!(!processor().name.is_empty());
+        assert!(system_version().starts_with("Linux "));
+    }
+}

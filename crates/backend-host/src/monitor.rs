@@ -1,0 +1,77 @@
+//! Free memory, and how busy the processor is.
+
+use std::sync::{Mutex, PoisonError};
+
+use runtime_core::contract::{DeviceLoad, Monitor};
+use runtime_core::{Error, ErrorKind, Result};
+
+use crate::machine;
+
+/// Reads the operating system's accounts, which are of the whole machine.
+#[derive(Debug)]
+pub(crate) struct HostMonitor {
+    last: Mutex<Sample>,
+}
+
+/// The processor's time at the last call, and the share found then.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    busy: u64,
+    total: u64,
+    share: Option<f32>,
+}
+
+impl Sample {
+    /// What the ticks have become since; ticks that did not advance tell nothing new.
+    #[expect(clippy::cast_precision_loss, reason = "a share needs few digits")]
+    fn next(self, busy: u64, total: u64) -> Self {
+        if total <= self.total {
+            return self;
+        }
+        let share = busy.saturating_sub(self.busy) as f32 / (total - self.total) as f32;
+        Self { busy, total, share: Some(share.min(1.0)) }
+    }
+}
+
+impl HostMonitor {
+    /// `None` where the operating system does not tell.
+    pub(crate) fn new() -> Option<Self> {
+        machine::memory()?;
+        let (busy, total) = machine::processor_ticks().unwrap_or_default();
+        Some(Self { last: Mutex::new(Sample { busy, total, share: None }) })
+    }
+}
+
+impl Monitor for HostMonitor {
+    /// `processor_busy` is since the last call, or since the device was opened.
+    fn load(&self) -> Result<DeviceLoad> {
+        let unreadable =
+            || Error::new(ErrorKind::Driver, "load", "the system's memory account cannot be read");
+        let (total, available) = machine::memory().ok_or_else(unreadable)?;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((busy, total)) = machine::processor_ticks() {
+            *last = last.next(busy, total);
+        }
+        Ok(DeviceLoad {
+            memory_free: Some(available),
+            memory_used: Some(total.saturating_sub(available)),
+            processor_busy: last.share,
+            memory_busy: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_is_that_of_the_time_between() {
+        let first = Sample { busy: 100, total: 1000, share: None };
+        assert_eq!(first.next(100, 1000).share, None);
+        let second = first.next(150, 1200);
+        assert_eq!(second.share, Some(0.25));
+        assert_eq!(second.next(150, 1200).share, Some(0.25));
+        assert_eq!(second.next(0, 1300).share, Some(0.0));
+    }
+}

@@ -1,0 +1,73 @@
+//! Region copies and copies between host devices.
+#![expect(unsafe_code, reason = "implements the contract's unsafe region copy and peer traits")]
+
+use std::sync::Arc;
+
+use backend_support::Work;
+use runtime_core::contract::{
+    AcceleratorDevice, DeviceMemory, DeviceRegions, DeviceStream, PeerAccess, RawSlot,
+    RegionCopyAbility, own,
+};
+use runtime_core::{RegionProgram, Result};
+
+use crate::HostDevice;
+use crate::memory::span;
+use crate::stream::HostStream;
+
+/// A region program, which host loops run as it is.
+struct HostRegions(Arc<RegionProgram>);
+
+impl DeviceRegions for HostRegions {
+    fn launches(&self) -> usize {
+        1
+    }
+}
+
+// SAFETY: an execution is one piece of work on the stream's queue, which runs the program on the slots alone.
+unsafe impl RegionCopyAbility for HostDevice {
+    fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
+        Ok(Box::new(HostRegions(Arc::new(program.clone()))))
+    }
+
+    unsafe fn execute(
+        &self,
+        stream: &dyn DeviceStream,
+        regions: &dyn DeviceRegions,
+        slots: &[RawSlot<'_>],
+    ) -> Result<()> {
+        let program = &own::<HostRegions>(regions, "execute")?.0;
+        let spans = slots.iter().map(|slot| match slot.memory {
+            Some(memory) => span(memory, slot.offset, slot.bytes).map(Some),
+            None => Ok(None),
+        });
+        // SAFETY: the caller vouches for the slots.
+        let work = unsafe { Work::regions(program, spans) }?;
+        own::<HostStream>(stream, "execute")?.enqueue(work)
+    }
+
+    unsafe fn release(&self, regions: Box<dyn DeviceRegions>, _after: &[&dyn DeviceStream]) {
+        // Executions hold the program themselves.
+        drop(regions);
+    }
+}
+
+// SAFETY: memory and events of all host devices are of one kind, and a copy is work like any other.
+unsafe impl PeerAccess for HostDevice {
+    fn reaches(&self, other: &dyn AcceleratorDevice) -> bool {
+        own::<Self>(other, "reaches").is_ok()
+    }
+
+    unsafe fn memory_copy(
+        &self,
+        stream: &dyn DeviceStream,
+        _peer: &dyn AcceleratorDevice,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (src, dst) = (span(src, src_offset, bytes)?, span(dst, dst_offset, bytes)?);
+        own::<HostStream>(stream, "memory_copy")?.enqueue(Work::Copy { src, dst })
+    }
+}

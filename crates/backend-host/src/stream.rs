@@ -1,0 +1,149 @@
+//! Streams of host devices.
+#![expect(unsafe_code, reason = "implements the contract's unsafe stream trait")]
+
+use std::sync::Arc;
+
+use backend_support::{Cores, Function, HostLaunch, Queue, Work};
+use runtime_core::contract::{
+    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg, own,
+};
+use runtime_core::{Launch, NativeHandle, NativeKind, Result};
+
+use crate::cores::CorePool;
+use crate::event::HostEvent;
+use crate::memory::{block, pinned_span, span};
+
+/// Work of at most this many bytes takes a few microseconds, less than handing it to another thread.
+const INLINE_BYTES: usize = 32 << 10;
+
+/// A stream: its queue, and the cores that large work is spread over.
+///
+/// Copies and fills of up to [`INLINE_BYTES`] run in the calling thread if the stream is idle and nobody else has the
+/// memory, as do copies that block anyway. Everything else runs on the stream's own thread.
+#[derive(Debug)]
+pub(crate) struct HostStream {
+    queue: Queue,
+    cores: Arc<CorePool>,
+}
+
+impl HostStream {
+    pub(crate) fn new(queue: Queue, cores: &Arc<CorePool>) -> Self {
+        Self { queue, cores: Arc::clone(cores) }
+    }
+
+    pub(crate) fn enqueue(&self, work: Work) -> Result<()> {
+        let small = !matches!(work, Work::Launch(_)) && work.bytes() <= INLINE_BYTES;
+        if small
+            && let Some(turn) = self.queue.try_turn()
+            && let Some(held) = work.try_hold()
+        {
+            turn.run(|| held.perform(Cores::SERIAL));
+            return Ok(());
+        }
+        let cores = Arc::clone(&self.cores);
+        self.queue.submit(move || cores.perform(&work))
+    }
+}
+
+// SAFETY: spans lie inside their blocks, work touches its spans alone, a queue runs it in order, and blocking copies
+// are done with their slice before they return.
+unsafe impl DeviceStream for HostStream {
+    unsafe fn memory_copy(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (src, dst) = (span(src, src_offset, bytes)?, span(dst, dst_offset, bytes)?);
+        self.enqueue(Work::Copy { src, dst })
+    }
+
+    unsafe fn memory_copy_to(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        src: &[u8],
+    ) -> Result<()> {
+        let dst = span(dst, offset, src.len())?;
+        let _turn = self.queue.turn();
+        self.cores.with(|cores| dst.copy_in(src, cores))
+    }
+
+    unsafe fn memory_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        offset: usize,
+        dst: &mut [u8],
+    ) -> Result<()> {
+        let src = span(src, offset, dst.len())?;
+        let _turn = self.queue.turn();
+        self.queue.report()?;
+        self.cores.with(|cores| src.copy_out(dst, cores))
+    }
+
+    unsafe fn pinned_copy_to(
+        &self,
+        src: &dyn DevicePinned,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (src, dst) = (pinned_span(src, src_offset, bytes)?, span(dst, dst_offset, bytes)?);
+        self.enqueue(Work::Copy { src, dst })
+    }
+
+    unsafe fn pinned_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DevicePinned,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (src, dst) = (span(src, src_offset, bytes)?, pinned_span(dst, dst_offset, bytes)?);
+        self.enqueue(Work::Copy { src, dst })
+    }
+
+    unsafe fn memory_fill(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        self.enqueue(Work::fill(span(dst, offset, bytes)?, pattern))
+    }
+
+    unsafe fn launch(
+        &self,
+        kernel: &dyn DeviceKernel,
+        launch: &Launch,
+        args: &[RawArg<'_>],
+    ) -> Result<()> {
+        let function = own::<Function>(kernel, "launch")?;
+        self.enqueue(Work::Launch(HostLaunch::new(function.kernel(), launch, args, block)?))
+    }
+
+    fn record(&self, event: &dyn DeviceEvent) -> Result<()> {
+        own::<HostEvent>(event, "record")?.0.record(&self.queue)
+    }
+
+    fn wait(&self, event: &dyn DeviceEvent) -> Result<()> {
+        own::<HostEvent>(event, "wait")?.0.hold_up(&self.queue)
+    }
+
+    fn query(&self) -> Result<bool> {
+        Ok(self.queue.is_idle())
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.queue.synchronize()
+    }
+
+    fn native(&self) -> NativeHandle {
+        NativeHandle { api: "host", kind: NativeKind::Stream, raw: self.queue.address() }
+    }
+}

@@ -1,0 +1,10 @@
+//! The host device keeps the contract.
+
+use backend_host::HostDevice;
+use runtime_core::Device;
+
+conformance::accelerator! {
+    name: "host",
+    open: |index| Device::new(HostDevice::with_threads(index, 2)?),
+    kernels: conformance::kernels::host_functions(),
+}

@@ -1,0 +1,257 @@
+//! Order, asynchrony and ownership on the host device.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use backend_host::HostDevice;
+use runtime_core::{
+    Combine, DType, Device, ErrorKind, Grid, HostModule, Kernel, Launch, NativeHandle, NativeKind,
+    RegionCopy, RegionSide, Slot, Stream, StreamOptions, args,
+};
+
+fn device() -> Device {
+    Device::new(HostDevice::with_threads(0, 2).unwrap()).unwrap()
+}
+
+fn kernel(device: &Device, module: HostModule) -> Kernel {
+    device.module_load(&module).unwrap().kernel("k").unwrap()
+}
+
+/// Launches a kernel that holds `memory` until the sender is dropped.
+#[expect(unsafe_code, reason = "launches a kernel")]
+fn occupy(stream: &Stream, memory: &mut runtime_core::Memory<u32>) -> mpsc::Sender<()> {
+    let (open, gate) = mpsc::channel::<()>();
+    let (begun, running) = mpsc::channel();
+    let gate = std::sync::Mutex::new(gate);
+    let wait = move |_: &Grid<'_>, out: &mut [u32]| {
+        begun.send(()).ok();
+        gate.lock().unwrap().recv().ok();
+        out.fill(7);
+    };
+    let kernel = kernel(stream.device(), HostModule::new().with("k", wait));
+    // SAFETY: the kernel is safe code and touches its argument alone.
+    unsafe { kernel.launch(stream, &Launch::cover(1, 1), args![memory]) }.unwrap();
+    running.recv().unwrap();
+    open
+}
+
+#[test]
+fn small_operations_do_not_wait_for_memory_that_another_stream_has() {
+    let device = device();
+    let (busy, idle) =
+        (device.default_stream(), device.stream_create(&StreamOptions::default()).unwrap());
+    let mut x = device.memory_from_slice(&busy, &[1_u32; 8]).unwrap();
+    let mut y = device.memory_from_slice(&busy, &[0_u32; 8]).unwrap();
+    let open = occupy(&busy, &mut x);
+    let began = Instant::now();
+    y.view_mut().copy_from(&idle, &x.view()).unwrap();
+    y.view_mut().slice(0..1).unwrap().fill(&busy, 3_u32).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(!idle.is_done().unwrap() && !busy.is_done().unwrap());
+    drop(open);
+    device.synchronize().unwrap();
+    assert_eq!(y.view().to_vec::<u32>(&idle).unwrap()[1..], [7; 7]);
+}
+
+#[test]
+fn a_device_waits_for_streams_that_were_dropped() {
+    let device = device();
+    let stream = device.stream_create(&StreamOptions::default()).unwrap();
+    let mut x = device.memory_from_slice(&stream, &[1_u32; 8]).unwrap();
+    let open = occupy(&stream, &mut x);
+    drop(stream);
+    let later = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        drop(open);
+    });
+    device.synchronize().unwrap();
+    assert_eq!(x.as_slice().unwrap().unwrap(), [7; 8]);
+    later.join().unwrap();
+}
+
+#[test]
+#[expect(unsafe_code, reason = "launches kernels")]
+fn faults_and_panics_carry_device_and_code() {
+    let device = Device::new(HostDevice::new(5)).unwrap();
+    let stream = device.default_stream();
+    let fault = |_: &Grid<'_>| Err::<(), _>("singular matrix".to_owned());
+    let panic = |grid: &Grid<'_>| grid.for_each(1000, |i| assert!(i != 611, "cell {i} is empty"));
+    for (module, message) in [
+        (HostModule::new().with("k", fault), "singular matrix"),
+        (HostModule::new().with("k", panic), "cell 611 is empty"),
+    ] {
+        // SAFETY: the kernels have no arguments.
+        unsafe { kernel(&device, module).launch(&stream, &Launch::cover(1, 1), args![]) }.unwrap();
+        let error = stream.synchronize().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceFault);
+        assert!(error.message().contains(message), "{error}");
+        assert_eq!(error.device(), Some(device.id()));
+        assert_eq!(error.driver().unwrap().to_string(), "HOST_KERNEL_FAULT (1)");
+        stream.synchronize().unwrap();
+    }
+}
+
+#[test]
+fn an_absurd_allocation_is_out_of_memory_and_the_device_goes_on() {
+    let device = device();
+    let error = device.memory_allocate::<u8>(isize::MAX as usize / 2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert_eq!(error.driver().unwrap().to_string(), "ENOMEM (12)");
+    assert_eq!(
+        device.memory_allocate::<u8>(usize::MAX).unwrap_err().kind(),
+        ErrorKind::OutOfMemory
+    );
+    let memory = device.memory_allocate::<u8>(16).unwrap();
+    assert_eq!(device.memory_pool().unwrap().used_bytes(), 16);
+    drop(memory);
+    assert_eq!(device.memory_pool().unwrap().used_bytes(), 0);
+}
+
+#[test]
+#[expect(unsafe_code, reason = "adopts memory")]
+fn an_owner_is_dropped_when_the_work_is_done() {
+    struct Owner(#[expect(dead_code, reason = "keeps the elements")] Vec<u32>, mpsc::Sender<()>);
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            self.1.send(()).ok();
+        }
+    }
+    let device = device();
+    let stream = device.default_stream();
+    let mut owned = vec![1_u32; 8];
+    let raw = owned.as_mut_ptr().expose_provenance();
+    let handle = NativeHandle { api: "host", kind: NativeKind::Pointer, raw };
+    let (dropped, gone) = mpsc::channel();
+    // SAFETY: the vector owns the elements and goes along as the owner.
+    let adopted = unsafe { device.memory_adopt::<u32>(handle, 8, Owner(owned, dropped)) }.unwrap();
+    let mut memory = adopted.unwrap();
+    let open = occupy(&stream, &mut memory);
+    drop(memory);
+    assert!(gone.try_recv().is_err());
+    drop(open);
+    gone.recv_timeout(Duration::from_secs(10)).unwrap();
+}
+
+#[test]
+#[expect(unsafe_code, reason = "adopts memory")]
+fn a_panicking_owner_is_reported_by_the_device() {
+    struct Owner(#[expect(dead_code, reason = "keeps the elements")] Vec<u8>);
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            panic!("owner refuses");
+        }
+    }
+    let device = device();
+    let mut owned = vec![0_u8; 8];
+    let raw = owned.as_mut_ptr().expose_provenance();
+    let handle = NativeHandle { api: "host", kind: NativeKind::Pointer, raw };
+    // SAFETY: the vector owns the elements and goes along as the owner.
+    let adopted = unsafe { device.memory_adopt::<u8>(handle, 8, Owner(owned)) }.unwrap();
+    drop(adopted.unwrap());
+    let error = device.synchronize().unwrap_err();
+    assert!(error.message().contains("owner refuses"), "{error}");
+    device.synchronize().unwrap();
+}
+
+#[test]
+fn host_devices_share_memory_and_events() {
+    let (a, b) = (device(), Device::new(HostDevice::new(1)).unwrap());
+    assert!(a.reaches(&b) && b.reaches(&a));
+    let (on_a, on_b) = (a.default_stream(), b.default_stream());
+    let mut x = a.memory_from_slice(&on_a, &[1_u32; 8]).unwrap();
+    let open = occupy(&on_a, &mut x);
+    on_b.wait(&on_a.record_event().unwrap()).unwrap();
+    let mut y = b.memory_allocate::<u32>(8).unwrap();
+    y.view_mut().copy_from_device(&on_b, &x.view(), &on_a).unwrap();
+    assert!(!on_b.is_done().unwrap());
+    drop(open);
+    assert_eq!(y.view().to_vec::<u32>(&on_b).unwrap(), [7; 8]);
+}
+
+#[test]
+fn large_region_copies_are_right() {
+    let device = device();
+    let stream = device.default_stream();
+    let n = 700;
+    let values: Vec<u32> = (0..n * n).collect();
+    let side = |slot, strides: [u32; 2]| RegionSide {
+        slot,
+        offset: 0,
+        strides: strides.map(|s| isize::try_from(4 * s).unwrap()).to_vec(),
+    };
+    let entry = RegionCopy {
+        dtype: DType::U32,
+        extents: vec![n as usize; 2],
+        source: side(0, [n, 1]),
+        destination: side(1, [1, n]),
+        negate: false,
+        combine: Combine::Replace,
+    };
+    let plan = device.plan_regions(&[entry]).unwrap();
+    let x = device.memory_from_slice(&stream, &values).unwrap();
+    let mut y = device.memory_allocate::<u32>(values.len()).unwrap();
+    plan.execute(&stream, &mut [Slot::Read(x.view()), Slot::Write(y.view_mut())]).unwrap();
+    let turned = y.view().to_vec::<u32>(&stream).unwrap();
+    assert!(
+        (0..n)
+            .all(|i| (0..n).all(|j| turned[(j * n + i) as usize] == values[(i * n + j) as usize]))
+    );
+}
+
+#[test]
+fn threads_use_one_device_at_once() {
+    let device = Arc::new(device());
+    thread::scope(|scope| {
+        for value in 0..4_u32 {
+            let device = &device;
+            scope.spawn(move || {
+                let stream = device.stream_create(&StreamOptions::default()).unwrap();
+                for round in 0..200 {
+                    let mut x = device.memory_allocate::<u32>(1000).unwrap();
+                    x.view_mut().fill(&stream, value + round).unwrap();
+                    assert_eq!(x.view().to_vec::<u32>(&stream).unwrap(), [value + round; 1000]);
+                }
+            });
+        }
+    });
+    assert_eq!(device.memory_pool().unwrap().used_bytes(), 0);
+}
+
+/// Threads of this process whose name begins with that of the device.
+#[cfg(target_os = "linux")]
+fn threads_of(device: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.unwrap().path().join("comm"))
+    };
+    tasks.filter_map(|task| name(task).ok()).filter(|name| name.starts_with(device)).count()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[expect(unsafe_code, reason = "launches a kernel")]
+fn threads_end_with_their_device() {
+    let device = Device::new(HostDevice::with_threads(77, 4).unwrap()).unwrap();
+    assert_eq!(threads_of("host:77"), 0);
+    for _ in 0..3 {
+        let stream = device.stream_create(&StreamOptions::default()).unwrap();
+        let wait = |grid: &Grid<'_>| grid.for_each(8, |_| thread::sleep(Duration::from_millis(2)));
+        let kernel = kernel(&device, HostModule::new().with("k", wait));
+        // SAFETY: the kernel has no arguments.
+        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![]) }.unwrap();
+    }
+    device.synchronize().unwrap();
+    assert!(threads_of("host:77") > 0);
+    drop(device);
+    let began = Instant::now();
+    while threads_of("host:77") > 0 {
+        assert!(
+            began.elapsed() < Duration::from_secs(10),
+            "{} threads are left",
+            threads_of("host:77")
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
+}

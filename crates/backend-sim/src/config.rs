@@ -1,0 +1,226 @@
+//! How a simulated device behaves.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use runtime_core::{Error, ErrorKind, Result};
+
+use crate::{Fault, Operation};
+
+/// How a simulated device behaves.
+///
+/// Every setting is also an option of selectors, which [`set`](Self::set) lists.
+///
+/// ```
+/// use std::time::Duration;
+/// use backend_sim::{Fault, Operation, SimConfig};
+///
+/// let config = SimConfig::new()
+///     .seed(7)
+///     .jitter(Duration::from_micros(500))
+///     .memory_bytes(64 << 20)
+///     .fault(Fault::fail(Operation::Launch, 50));
+/// let same = SimConfig::new().set("seed", "7")?.set("jitter", "500")?.set("memory", "64MiB")?.set("fail-launch", "50")?;
+/// assert_eq!(config, same);
+/// # Ok::<(), runtime_core::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SimConfig {
+    pub(crate) seed: u64,
+    pub(crate) jitter: Duration,
+    pub(crate) memory_bytes: usize,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) peers: bool,
+    pub(crate) region_copies: bool,
+    pub(crate) cooperative: bool,
+}
+
+impl Default for SimConfig {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            jitter: Duration::from_micros(300),
+            memory_bytes: 1 << 30,
+            faults: Vec::new(),
+            peers: true,
+            region_copies: true,
+            cooperative: false,
+        }
+    }
+}
+
+impl SimConfig {
+    /// Seed 0, pauses of up to 300 µs, 1 GiB of memory, no faults, all abilities but cooperative launches.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The seed of the streams' timing.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// The longest pause of a stream before an operation; zero for none at all.
+    #[must_use]
+    pub fn jitter(self, longest: Duration) -> Self {
+        Self { jitter: longest, ..self }
+    }
+
+    /// How much memory the device has.
+    #[must_use]
+    pub fn memory_bytes(self, bytes: usize) -> Self {
+        Self { memory_bytes: bytes, ..self }
+    }
+
+    /// Plans a fault in addition to those planned already.
+    #[must_use]
+    pub fn fault(mut self, fault: Fault) -> Self {
+        self.faults.push(fault);
+        self
+    }
+
+    /// Whether the device reaches other devices of its driver, if they allow it as well.
+    #[must_use]
+    pub fn peers(self, peers: bool) -> Self {
+        Self { peers, ..self }
+    }
+
+    /// Whether the device does region copies itself; otherwise they are emulated through the host.
+    #[must_use]
+    pub fn region_copies(self, native: bool) -> Self {
+        Self { region_copies: native, ..self }
+    }
+
+    /// Whether the device takes cooperative launches.
+    #[must_use]
+    pub fn cooperative(self, cooperative: bool) -> Self {
+        Self { cooperative, ..self }
+    }
+
+    /// Changes one setting by name, as selectors do:
+    ///
+    /// | option | value |
+    /// |---|---|
+    /// | `seed` | a number |
+    /// | `jitter` | the longest pause in microseconds |
+    /// | `memory` | bytes, or a number with `KiB`, `MiB` or `GiB` |
+    /// | `peers`, `regions`, `cooperative` | `on` or `off` |
+    /// | `fail-allocation`, `fail-copy`, `fail-launch` | the number of the call, `N`; `N:late` to fail when it runs |
+    /// | `lose` | the number of the operation |
+    /// | `hang` | the number of the launch and its time in milliseconds, `N:MS` |
+    ///
+    /// # Errors
+    ///
+    /// `UnknownDevice` for another option, `InvalidArgument` for another value, naming it and what is accepted.
+    pub fn set(self, option: &str, value: &str) -> Result<Self> {
+        let refuse = |accepted: &str| {
+            let message = format!("{option}={value}: expected {accepted}");
+            Error::new(ErrorKind::InvalidArgument, "open", message)
+        };
+        let number = |text: &str, accepted: &str| text.parse::<u64>().map_err(|_| refuse(accepted));
+        let switch = || match value {
+            "on" => Ok(true),
+            "off" => Ok(false),
+            _ => Err(refuse("on or off")),
+        };
+        let count = |text: &str, accepted: &str| match number(text, accepted)? {
+            0 => Err(refuse(accepted)),
+            nth => Ok(nth),
+        };
+        let failure = |operation| {
+            let accepted = "N or N:late with N from 1";
+            match value.split_once(':') {
+                None => Ok(Fault::fail(operation, count(value, accepted)?)),
+                Some((nth, "late")) => Ok(Fault::fail_late(operation, count(nth, accepted)?)),
+                Some(_) => Err(refuse(accepted)),
+            }
+        };
+        Ok(match option {
+            "seed" => self.seed(number(value, "a number")?),
+            "jitter" => self.jitter(Duration::from_micros(number(value, "microseconds")?)),
+            "memory" => {
+                let bytes = bytes(value)
+                    .ok_or_else(|| refuse("bytes, or a number with KiB, MiB or GiB"))?;
+                self.memory_bytes(bytes)
+            }
+            "peers" => self.peers(switch()?),
+            "regions" => self.region_copies(switch()?),
+            "cooperative" => self.cooperative(switch()?),
+            "fail-allocation" => self.fault(failure(Operation::Allocation)?),
+            "fail-copy" => self.fault(failure(Operation::Copy)?),
+            "fail-launch" => self.fault(failure(Operation::Launch)?),
+            "lose" => self.fault(Fault::lose(count(value, "a number from 1")?)),
+            "hang" => {
+                let accepted = "N:MS with N from 1";
+                let (nth, time) = value.split_once(':').ok_or_else(|| refuse(accepted))?;
+                self.fault(Fault::hang(
+                    count(nth, accepted)?,
+                    Duration::from_millis(number(time, accepted)?),
+                ))
+            }
+            _ => {
+                let known = "seed, jitter, memory, peers, regions, cooperative, fail-allocation, fail-copy, fail-launch, lose, hang";
+                let message =
+                    format!("no option {option:?} (={value}); a simulated device takes {known}");
+                return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
+            }
+        })
+    }
+}
+
+fn bytes(text: &str) -> Option<usize> {
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1_usize << 30)];
+    let unit = units.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
+    let (number, unit) = unit.unwrap_or((text, 1));
+    usize::from_str(number).ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_settings() {
+        for (option, value, config) in [
+            ("seed", "18446744073709551615", SimConfig::new().seed(u64::MAX)),
+            ("jitter", "0", SimConfig::new().jitter(Duration::ZERO)),
+            ("memory", "4096", SimConfig::new().memory_bytes(4096)),
+            ("memory", "3KiB", SimConfig::new().memory_bytes(3072)),
+            ("peers", "off", SimConfig::new().peers(false)),
+            ("regions", "off", SimConfig::new().region_copies(false)),
+            ("cooperative", "on", SimConfig::new().cooperative(true)),
+            ("fail-allocation", "1", SimConfig::new().fault(Fault::fail(Operation::Allocation, 1))),
+            ("fail-copy", "2:late", SimConfig::new().fault(Fault::fail_late(Operation::Copy, 2))),
+            ("fail-launch", "50", SimConfig::new().fault(Fault::fail(Operation::Launch, 50))),
+            ("lose", "9", SimConfig::new().fault(Fault::lose(9))),
+            ("hang", "2:250", SimConfig::new().fault(Fault::hang(2, Duration::from_millis(250)))),
+        ] {
+            assert_eq!(SimConfig::new().set(option, value).unwrap(), config, "{option}={value}");
+        }
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        let error = SimConfig::new().set("speed", "9").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownDevice);
+        assert!(error.message().contains("speed") && error.message().contains("jitter"), "{error}");
+        for (option, value) in [
+            ("seed", "-1"),
+            ("seed", ""),
+            ("jitter", "1ms"),
+            ("memory", "1TB"),
+            ("memory", "99999999999GiB"),
+            ("peers", "yes"),
+            ("fail-copy", "0"),
+            ("fail-copy", "1:soon"),
+            ("lose", "0"),
+            ("hang", "1"),
+            ("hang", "x:1"),
+        ] {
+            let error = SimConfig::new().set(option, value).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.message().contains(&format!("{option}={value}: expected")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The device: who it is, what becomes of its operations, and making its objects.
+#![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
+
+use std::any::Any;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use backend_support::{Block, Identity, Queues, functions_load, guarded};
+use runtime_core::contract::{
+    AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceLoad, DeviceMemory,
+    DeviceModule, DevicePinned, DeviceStream, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
+    RegionCopyAbility, StreamOptions, UnifiedMemory,
+};
+use runtime_core::{
+    Device, DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, ModuleImage, NativeHandle,
+    NativeKind, Result,
+};
+
+use crate::codes;
+use crate::counts::{SimCounters, Tally};
+use crate::event::SimEvent;
+use crate::fault::{Fate, FaultPlan};
+use crate::memory::{Pool, SimMemory, SimPinned};
+use crate::stream::SimStream;
+use crate::timing::Timing;
+use crate::{Fault, Operation, SimConfig, SimCounts};
+
+/// A simulated accelerator. See the [crate](crate) for what it does differently from the host.
+#[derive(Debug)]
+pub struct SimDevice {
+    info: DeviceInfo,
+    queues: Queues,
+    counters: SimCounters,
+    shared: Arc<Shared>,
+}
+
+/// What streams, events and handles share with the device.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    config: SimConfig,
+    index: usize,
+    group: Arc<Group>,
+    lost: AtomicBool,
+    faults: FaultPlan,
+    pool: Arc<Pool>,
+    streams: AtomicU64,
+    pub(crate) tally: Arc<Tally>,
+}
+
+/// Devices that can reach one another: those of one driver. Not of size zero, so that each has its own address.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    _address: u8,
+}
+
+impl SimDevice {
+    /// The device `sim:index`, which reaches no other: for devices that do, use a [`SimDriver`](crate::SimDriver).
+    pub fn new(index: usize, config: SimConfig) -> Self {
+        Self::in_group(index, config, &Arc::default())
+    }
+
+    pub(crate) fn in_group(index: usize, config: SimConfig, group: &Arc<Group>) -> Self {
+        let id = DeviceId::new("sim", index);
+        let shared = Shared {
+            index,
+            group: Arc::clone(group),
+            lost: AtomicBool::new(false),
+            faults: FaultPlan::new(&config.faults),
+            pool: Pool::new(config.memory_bytes),
+            streams: AtomicU64::new(0),
+            tally: Arc::default(),
+            config,
+        };
+        Self {
+            info: info(&id, &shared.config),
+            queues: Queues::new(Identity { device: id, fault: codes::LAUNCH_FAILED }),
+            counters: SimCounters(Arc::clone(&shared.tally)),
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// A handle that stays usable when the device has gone into a [`Device`].
+    pub fn handle(&self) -> SimHandle {
+        SimHandle(Arc::clone(&self.shared))
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Drops an object whose last use may be this one, and keeps a panic for the next `synchronize`.
+    fn release<T>(&self, operation: &'static str, object: T) {
+        let dropped = guarded(operation, || {
+            drop(object);
+            Ok(())
+        });
+        if let Err(error) = dropped {
+            self.queues.failures().keep(self.queues.identity().complete(error));
+        }
+    }
+}
+
+/// Looks into a simulated device and interferes with it. Cheap to clone; does not keep the device open.
+#[derive(Clone, Debug)]
+pub struct SimHandle(Arc<Shared>);
+
+impl SimHandle {
+    /// The handle of an opened device, if it is a simulated one.
+    pub fn of(device: &Device) -> Option<Self> {
+        device.backend::<SimDevice>().map(SimDevice::handle)
+    }
+
+    /// What went through the device so far.
+    pub fn counts(&self) -> SimCounts {
+        self.0.tally.counts()
+    }
+
+    /// Plans another fault. It counts from when the device was opened; what has passed does not happen any more.
+    pub fn inject(&self, fault: Fault) {
+        self.0.faults.add(fault);
+    }
+
+    /// Loses the device now.
+    pub fn lose(&self) {
+        self.0.lost.store(true, Ordering::Release);
+    }
+
+    /// Whether the device is lost.
+    pub fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
+
+    /// Bytes of device memory in use.
+    pub fn used_bytes(&self) -> usize {
+        self.0.pool.used()
+    }
+}
+
+impl Shared {
+    /// Refuses whatever is asked of a lost device.
+    pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
+        if self.is_lost() { Err(codes::device_lost(operation)) } else { Ok(()) }
+    }
+
+    pub(crate) fn is_peer_of(&self, other: &Self) -> bool {
+        self.config.peers && other.config.peers && Arc::ptr_eq(&self.group, &other.group)
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// Counts an operation and lets it fail at once if that is planned.
+    pub(crate) fn begin(&self, operation: Operation) -> Result<Fate> {
+        self.check("enqueue")?;
+        match self.faults.next(operation) {
+            Fate::Fail(operation, nth) => Err(Fate::error(operation, nth)),
+            Fate::Lose => {
+                self.lost.store(true, Ordering::Release);
+                Err(codes::device_lost("enqueue"))
+            }
+            fate => Ok(fate),
+        }
+    }
+
+    /// Does the work of an operation as its fate has it, unless the device was lost meanwhile.
+    pub(crate) fn carry_out(&self, fate: Fate, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        match fate {
+            Fate::FailLate(operation, nth) if !self.is_lost() => {
+                return Err(Fate::error(operation, nth));
+            }
+            Fate::Run(time) => self.hang(time),
+            _ => {}
+        }
+        if self.is_lost() { Ok(()) } else { work() }
+    }
+
+    /// Lets time pass, but not on a lost device.
+    fn hang(&self, time: Duration) {
+        let began = Instant::now();
+        while let Some(left) = time.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+            if self.is_lost() {
+                return;
+            }
+            thread::sleep(left.min(Duration::from_millis(5)));
+        }
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<SimMemory> {
+        self.check("memory_allocate")?;
+        self.plan_allocation(bytes)?;
+        let memory = self.pool.allocate(bytes)?;
+        self.tally.add(|counts| counts.allocations += 1);
+        Ok(memory)
+    }
+
+    fn allocate_pinned(&self, bytes: usize) -> Result<SimPinned> {
+        self.check("pinned_allocate")?;
+        self.plan_allocation(bytes)?;
+        let memory = SimPinned::allocate(bytes)?;
+        self.tally.add(|counts| counts.pinned_allocations += 1);
+        Ok(memory)
+    }
+
+    /// Lets an allocation fail if that is planned, and again when it is tried again.
+    fn plan_allocation(&self, bytes: usize) -> Result<()> {
+        if self.pool.is_refused_again(bytes) {
+            return Err(codes::out_of_memory(
+                "allocate",
+                format!("{bytes} bytes fail as planned, again"),
+            ));
+        }
+        let failed = match self.begin(Operation::Allocation) {
+            Ok(Fate::FailLate(operation, nth)) => Err(Fate::error(operation, nth)),
+            fate => fate,
+        };
+        if failed.is_err() {
+            self.pool.refuse(bytes);
+        }
+        failed.map(drop)
+    }
+}
+
+/// Beyond any simulated memory: the pool refuses what the device has no room for.
+const MAX_ALLOCATION: usize = isize::MAX.unsigned_abs() / 2;
+
+pub(crate) fn info(id: &DeviceId, config: &SimConfig) -> DeviceInfo {
+    DeviceInfo {
+        id: id.clone(),
+        kind: DeviceKind::Simulated,
+        name: "Simulated accelerator".to_owned(),
+        vendor: env!("CARGO_PKG_NAME").to_owned(),
+        architecture: "sim".to_owned(),
+        driver_version: env!("CARGO_PKG_VERSION").to_owned(),
+        uuid: None,
+        pci: None,
+        memory_bytes: Some(config.memory_bytes as u64),
+        compute_units: 1,
+        lockstep_width: 1,
+        limits: Limits {
+            allocation_bytes: MAX_ALLOCATION,
+            allocation_alignment: NonZeroUsize::new(Block::ALIGN).unwrap_or(NonZeroUsize::MIN),
+            grid: [i32::MAX.unsigned_abs(), 65535, 65535],
+            block: [1024, 1024, 64],
+            block_size: 1024,
+            shared_bytes: 48 << 10,
+            arguments: 12,
+            argument_bytes: 4096,
+            priorities: (0, 0),
+        },
+        formats: vec![ImageFormat::HostFunctions],
+    }
+}
+
+impl CommonRuntime for SimDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+        self.shared.check("module_load")?;
+        functions_load(image)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.shared.tally.add(|counts| counts.synchronizations += 1);
+        let done = self.queues.synchronize();
+        self.shared.check("synchronize").and(done)
+    }
+}
+
+// SAFETY: memory is a block of the length asked for that stays in place; whatever was enqueued holds its blocks, so
+// that a free, which drops the device's hold, cannot take them away too early.
+unsafe impl AcceleratorDevice for SimDevice {
+    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(self.shared.allocate(bytes)?))
+    }
+
+    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, _after: &[&dyn DeviceStream]) {
+        self.release("memory_free", memory);
+    }
+
+    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+        Ok(Box::new(self.shared.allocate_pinned(bytes)?))
+    }
+
+    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, _after: &[&dyn DeviceStream]) {
+        self.release("pinned_free", memory);
+    }
+
+    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, _after: &[&dyn DeviceStream]) {
+        self.release("module_unload", module);
+    }
+
+    fn stream_create(&self, _options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
+        self.shared.check("stream_create")?;
+        let number = self.shared.streams.fetch_add(1, Ordering::Relaxed);
+        let config = &self.shared.config;
+        let timing = Timing::new(config.seed, self.shared.index, number, config.jitter);
+        Ok(Box::new(SimStream::new(self.queues.create(), timing, &self.shared)))
+    }
+
+    fn event_create(&self, _timing: bool) -> Result<Box<dyn DeviceEvent>> {
+        self.shared.check("event_create")?;
+        Ok(Box::new(SimEvent::new(&self.shared)))
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = Arc::as_ptr(&self.shared).addr();
+        NativeHandle { api: "sim", kind: NativeKind::Context, raw }
+    }
+
+    fn cooperative_launch(&self) -> bool {
+        self.shared.config.cooperative
+    }
+
+    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
+        if self.shared.config.region_copies { Some(self) } else { None }
+    }
+
+    fn peer(&self) -> Option<&dyn PeerAccess> {
+        if self.shared.config.peers { Some(self) } else { None }
+    }
+
+    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
+        None
+    }
+
+    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        Some(self)
+    }
+
+    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
+        Some(self)
+    }
+
+    fn monitor(&self) -> Option<&dyn Monitor> {
+        Some(self)
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        Some(&self.counters)
+    }
+}
+
+impl MemoryAdoption for SimDevice {
+    unsafe fn adopt(
+        &self,
+        handle: NativeHandle,
+        bytes: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<Box<dyn DeviceMemory>> {
+        self.shared.check("memory_adopt")?;
+        // SAFETY: the caller vouches for the handle.
+        Ok(Box::new(unsafe { SimMemory::adopt(handle, bytes, owner) }?))
+    }
+}
+
+impl MemoryPool for SimDevice {
+    fn reserved_bytes(&self) -> usize {
+        self.shared.pool.reserved()
+    }
+
+    fn used_bytes(&self) -> usize {
+        self.shared.pool.used()
+    }
+
+    fn trim(&self, keep_bytes: usize) -> Result<()> {
+        self.shared.check("trim")?;
+        self.shared.pool.trim(keep_bytes);
+        Ok(())
+    }
+}
+
+impl Monitor for SimDevice {
+    fn load(&self) -> Result<DeviceLoad> {
+        self.shared.check("load")?;
+        let reserved = self.shared.pool.reserved();
+        let bytes = |bytes: usize| Some(bytes as u64);
+        Ok(DeviceLoad {
+            memory_free: bytes(self.shared.pool.capacity().saturating_sub(reserved)),
+            memory_used: bytes(reserved),
+            processor_busy: None,
+            memory_busy: None,
+        })
+    }
+}

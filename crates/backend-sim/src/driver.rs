@@ -1,0 +1,58 @@
+//! Opening simulated devices by selector.
+
+use std::sync::Arc;
+
+use runtime_core::{Device, DeviceId, DeviceInfo, Driver, Error, ErrorKind, Result, Selector};
+
+use crate::device::{Group, info};
+use crate::{SimConfig, SimDevice};
+
+/// The backend `sim`: a number of simulated devices that reach one another.
+///
+/// Selectors are `sim:0`, `sim:1`, …, with the options that [`SimConfig::set`] lists: `sim:1?seed=7&fail-launch=50`.
+/// Every opening is an independent device with its own memory, counts and faults.
+#[derive(Clone, Debug)]
+pub struct SimDriver {
+    configs: Vec<SimConfig>,
+    group: Arc<Group>,
+}
+
+impl SimDriver {
+    /// Two devices that behave as [`SimConfig::new`] says.
+    pub fn new() -> Self {
+        Self::with_devices([SimConfig::new(), SimConfig::new()])
+    }
+
+    /// One device for each config. Options of a selector change its copy of the config.
+    pub fn with_devices(configs: impl IntoIterator<Item = SimConfig>) -> Self {
+        Self { configs: configs.into_iter().collect(), group: Arc::default() }
+    }
+}
+
+impl Default for SimDriver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Driver for SimDriver {
+    fn name(&self) -> &str {
+        "sim"
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>> {
+        let devices = self.configs.iter().enumerate();
+        Ok(devices.map(|(index, config)| info(&DeviceId::new("sim", index), config)).collect())
+    }
+
+    fn open(&self, selector: &Selector) -> Result<Device> {
+        let index = selector.index()?;
+        let config = self.configs.get(index).ok_or_else(|| {
+            let message = format!("{selector}: there are {} simulated devices", self.configs.len());
+            Error::new(ErrorKind::UnknownDevice, "open", message)
+        })?;
+        let set = |config: SimConfig, (option, value): &(String, String)| config.set(option, value);
+        let config = selector.options().iter().try_fold(config.clone(), set)?;
+        Device::new(SimDevice::in_group(index, config, &self.group))
+    }
+}

@@ -1,0 +1,47 @@
+//! Events of simulated devices.
+#![expect(unsafe_code, reason = "implements the contract's unsafe event trait")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backend_support::Event;
+use runtime_core::contract::{DeviceEvent, own};
+use runtime_core::{NativeHandle, NativeKind, Result};
+
+use crate::device::Shared;
+
+/// An event, and the device whose loss it reports.
+#[derive(Debug)]
+pub(crate) struct SimEvent {
+    pub(crate) event: Event,
+    device: Arc<Shared>,
+}
+
+impl SimEvent {
+    pub(crate) fn new(device: &Arc<Shared>) -> Self {
+        Self { event: Event::new(), device: Arc::clone(device) }
+    }
+}
+
+// SAFETY: a mark is reached by the thread that did the work before it, under a lock that whoever waits takes.
+unsafe impl DeviceEvent for SimEvent {
+    fn wait(&self) -> Result<()> {
+        self.device.tally.add(|counts| counts.synchronizations += 1);
+        self.event.wait();
+        self.device.check("wait")
+    }
+
+    fn query(&self) -> Result<bool> {
+        self.device.check("query")?;
+        Ok(self.event.is_done())
+    }
+
+    fn elapsed_since(&self, earlier: &dyn DeviceEvent) -> Result<Duration> {
+        self.device.check("elapsed_since")?;
+        Ok(self.event.elapsed_since(&own::<Self>(earlier, "elapsed_since")?.event))
+    }
+
+    fn native(&self) -> NativeHandle {
+        NativeHandle { api: "sim", kind: NativeKind::Event, raw: std::ptr::from_ref(self).addr() }
+    }
+}

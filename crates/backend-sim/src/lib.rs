@@ -1,0 +1,79 @@
+//! Simulated accelerators, for testing programs without one.
+//!
+//! A [`SimDevice`] behaves as a discrete accelerator does where that is easy to get wrong:
+//!
+//! - Its memory is its own: the host cannot address it, fresh memory is full of `0xAB`, freed memory of `0xDD`, and
+//!   there is only so much of it.
+//! - Streams run asynchronously, each on a thread of its own, and before every operation they may pause for as long
+//!   as a seeded generator says. A program that forgets to wait for an event gives a wrong answer under some seed.
+//! - Every transfer, launch and synchronisation is counted, so a test can assert that *nothing* was moved.
+//! - Faults happen as planned: the n-th allocation, copy or launch fails at once or later, the n-th operation loses
+//!   the device, the n-th launch takes long.
+//!
+//! Kernels are Rust functions ([`HostModule`](runtime_core::HostModule)), run by one thread.
+//!
+//! # Testing a program with it
+//!
+//! Open devices by selector, as the program opens real ones. Options are those of [`SimConfig`]:
+//!
+//! ```
+//! use backend_sim::{SimDriver, SimHandle};
+//! use runtime_core::{DeviceRegistry, ErrorKind};
+//!
+//! let mut registry = DeviceRegistry::new();
+//! registry.register(SimDriver::new())?;
+//! let device = registry.open("sim:0?seed=7&fail-copy=3")?;
+//! let seen = SimHandle::of(&device).expect("a simulated device");
+//!
+//! let stream = device.default_stream();
+//! let memory = device.memory_from_slice(&stream, &[1.0_f32; 256])?;
+//! let back = memory.view().to_vec::<f32>(&stream)?;
+//! assert_eq!(back, [1.0; 256]);
+//!
+//! // Exactly what had to move has moved.
+//! let counts = seen.counts();
+//! assert_eq!((counts.to_device.count, counts.to_device.bytes), (1, 1024));
+//! assert_eq!((counts.from_device.count, counts.from_device.bytes), (1, 1024));
+//!
+//! // The third copy fails, and the program gets to see it.
+//! let error = memory.view().to_vec::<f32>(&stream).unwrap_err();
+//! assert_eq!(error.kind(), ErrorKind::Driver);
+//! assert_eq!(error.driver().unwrap().to_string(), "SIM_COPY_FAILED (700)");
+//! # Ok::<(), runtime_core::Error>(())
+//! ```
+//!
+//! To look for missing waits, run the same test under many seeds:
+//!
+//! ```
+//! use backend_sim::{SimConfig, SimDevice};
+//! use runtime_core::Device;
+//!
+//! for seed in 0..8 {
+//!     let device = Device::new(SimDevice::new(0, SimConfig::new().seed(seed)))?;
+//!     let (produce, consume) = (device.default_stream(), device.stream_create(&Default::default())?);
+//!     let mut memory = device.memory_allocate::<u32>(64)?;
+//!     memory.view_mut().fill(&produce, 5_u32)?;
+//!     consume.wait(&produce.record_event()?)?; // without this line some seed fails
+//!     assert_eq!(memory.view().to_vec::<u32>(&consume)?, [5; 64]);
+//! }
+//! # Ok::<(), runtime_core::Error>(())
+//! ```
+#![deny(unsafe_code)]
+
+mod codes;
+mod config;
+mod counts;
+mod device;
+mod driver;
+mod event;
+mod fault;
+mod memory;
+mod region;
+mod stream;
+mod timing;
+
+pub use config::SimConfig;
+pub use counts::SimCounts;
+pub use device::{SimDevice, SimHandle};
+pub use driver::SimDriver;
+pub use fault::{Fault, Operation};

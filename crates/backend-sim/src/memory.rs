@@ -1,0 +1,267 @@
+//! Memory that the host cannot address, and the pool it comes from.
+#![expect(
+    unsafe_code,
+    reason = "implements the contract's unsafe memory traits and adopts foreign memory"
+)]
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use backend_support::{Block, Span};
+use runtime_core::contract::{DeviceMemory, DevicePinned, own};
+use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
+
+use crate::codes;
+
+/// What fresh memory is full of.
+const POISON: u8 = 0xAB;
+/// What freed memory is overwritten with.
+const SCRUB: u8 = 0xDD;
+
+/// Device memory.
+#[derive(Debug)]
+pub(crate) struct SimMemory(Arc<Block>);
+
+// SAFETY: a block has its length and stays in place until its last user is gone.
+unsafe impl DeviceMemory for SimMemory {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn host_ptr(&self) -> Option<*mut u8> {
+        None
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = self.0.pointer().as_ptr().expose_provenance();
+        NativeHandle { api: "sim", kind: NativeKind::Pointer, raw }
+    }
+}
+
+/// Pinned host memory.
+#[derive(Debug)]
+pub(crate) struct SimPinned(Arc<Block>);
+
+// SAFETY: as above; blocks are at least 64 bytes aligned.
+unsafe impl DevicePinned for SimPinned {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn ptr(&self) -> *mut u8 {
+        self.0.pointer().as_ptr()
+    }
+}
+
+impl SimPinned {
+    pub(crate) fn allocate(bytes: usize) -> Result<Self> {
+        let refused =
+            || codes::out_of_memory("pinned_allocate", format!("{bytes} bytes of host memory"));
+        Block::zeroed(bytes, None).map(Self).ok_or_else(refused)
+    }
+}
+
+impl SimMemory {
+    /// Memory made of `bytes` at an address that another simulated device, or the host, owns.
+    ///
+    /// # Safety
+    ///
+    /// As [`MemoryAdoption::adopt`](runtime_core::contract::MemoryAdoption::adopt).
+    pub(crate) unsafe fn adopt(
+        handle: NativeHandle,
+        bytes: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        let pointer = std::ptr::with_exposed_provenance_mut(handle.raw);
+        let pointer = match NonNull::new(pointer) {
+            Some(pointer) if handle.api == "sim" && handle.kind == NativeKind::Pointer => pointer,
+            _ => {
+                let message = format!("{handle:?} is no address of simulated memory");
+                return Err(Error::new(ErrorKind::InvalidArgument, "memory_adopt", message));
+            }
+        };
+        // SAFETY: the caller vouches for the bytes and the owner.
+        Ok(Self(unsafe { Block::adopt(pointer, bytes, owner) }))
+    }
+}
+
+/// The block behind memory of a simulated device.
+pub(crate) fn block(memory: &dyn DeviceMemory) -> Result<&Arc<Block>> {
+    Ok(&own::<SimMemory>(memory, "memory")?.0)
+}
+
+/// A part of memory of a simulated device.
+pub(crate) fn span(memory: &dyn DeviceMemory, offset: usize, bytes: usize) -> Result<Span> {
+    Span::new(block(memory)?, offset, bytes)
+}
+
+/// A part of pinned memory of a simulated device.
+pub(crate) fn pinned_span(memory: &dyn DevicePinned, offset: usize, bytes: usize) -> Result<Span> {
+    Span::new(&own::<SimPinned>(memory, "memory")?.0, offset, bytes)
+}
+
+/// A caching pool with so much memory and no more. What is freed stays reserved for allocations of the same size until
+/// it is trimmed; that an allocation of another size fails for it is on purpose.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    capacity: usize,
+    state: Mutex<PoolState>,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    used: usize,
+    cached: usize,
+    // How many freed pieces of each size.
+    pieces: BTreeMap<usize, usize>,
+    refused: Refused,
+}
+
+/// An allocation that failed as planned, which is to fail as well when it is tried again after a trim.
+#[derive(Debug, Default, PartialEq)]
+enum Refused {
+    #[default]
+    No,
+    Once(usize),
+    Trimmed(usize),
+}
+
+/// Bytes in use for as long as this lives.
+struct Charge {
+    pool: Arc<Pool>,
+    bytes: usize,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let mut state = self.pool.lock();
+        state.used -= self.bytes;
+        state.cached += self.bytes;
+        *state.pieces.entry(self.bytes).or_default() += 1;
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(capacity: usize) -> Arc<Self> {
+        Arc::new(Self { capacity, state: Mutex::default() })
+    }
+
+    /// Notes that an allocation fails as planned.
+    pub(crate) fn refuse(&self, bytes: usize) {
+        self.lock().refused = Refused::Once(bytes);
+    }
+
+    /// Whether this is the allocation that failed as planned, tried again after a trim.
+    pub(crate) fn is_refused_again(&self, bytes: usize) -> bool {
+        let refused = std::mem::take(&mut self.lock().refused);
+        refused == Refused::Trimmed(bytes)
+    }
+
+    pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> Result<SimMemory> {
+        let refused = |what: String| codes::out_of_memory("memory_allocate", what);
+        {
+            let mut state = self.lock();
+            if let Some(pieces) = state.pieces.get_mut(&bytes).filter(|pieces| **pieces > 0) {
+                *pieces -= 1;
+                state.cached -= bytes;
+            } else {
+                let free = self.capacity.saturating_sub(state.used + state.cached);
+                if bytes > free {
+                    return Err(refused(format!(
+                        "{bytes} bytes, {free} of {} free",
+                        self.capacity
+                    )));
+                }
+            }
+            state.used += bytes;
+        }
+        let charge = Charge { pool: Arc::clone(self), bytes };
+        let block = Block::poisoned(bytes, POISON, SCRUB, Some(Box::new(charge)));
+        block
+            .map(SimMemory)
+            .ok_or_else(|| refused(format!("{bytes} bytes of host memory to simulate it with")))
+    }
+
+    pub(crate) fn reserved(&self) -> usize {
+        let state = self.lock();
+        state.used + state.cached
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.lock().used
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Gives back freed pieces, the largest first, until at most `keep` bytes of them are left.
+    pub(crate) fn trim(&self, keep: usize) {
+        let mut state = self.lock();
+        while state.cached > keep {
+            let Some((bytes, pieces)) = state.pieces.pop_last() else { break };
+            let give = pieces.min((state.cached - keep).div_ceil(bytes));
+            state.cached -= give * bytes;
+            if pieces > give {
+                state.pieces.insert(bytes, pieces - give);
+            }
+        }
+        if let Refused::Once(bytes) = state.refused {
+            state.refused = Refused::Trimmed(bytes);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backend_support::Cores;
+
+    use super::*;
+
+    #[test]
+    fn fresh_memory_is_poisoned() {
+        let memory = Pool::new(1 << 20).allocate(100).unwrap();
+        let mut bytes = [0; 100];
+        span(&memory, 0, 100).unwrap().copy_out(&mut bytes, Cores::SERIAL).unwrap();
+        assert_eq!(bytes, [POISON; 100]);
+        assert!(memory.host_ptr().is_none());
+    }
+
+    #[test]
+    fn freed_memory_stays_reserved_until_it_is_trimmed() {
+        let pool = Pool::new(1000);
+        let (a, b) = (pool.allocate(300).unwrap(), pool.allocate(300).unwrap());
+        drop((a, b));
+        assert_eq!((pool.used(), pool.reserved()), (0, 600));
+        let a = pool.allocate(300).unwrap();
+        assert_eq!((pool.used(), pool.reserved()), (300, 600));
+        let error = pool.allocate(500).unwrap_err();
+        assert_eq!(error.driver().unwrap().to_string(), "SIM_OUT_OF_MEMORY (2)");
+        pool.trim(0);
+        assert_eq!((pool.used(), pool.reserved()), (300, 300));
+        let b = pool.allocate(500).unwrap();
+        assert!(pool.allocate(usize::MAX).is_err());
+        drop((a, b));
+        pool.trim(300);
+        assert_eq!(pool.reserved(), 300);
+        pool.trim(299);
+        assert_eq!(pool.reserved(), 0);
+    }
+
+    #[test]
+    fn memory_counts_as_used_while_work_holds_it() {
+        let pool = Pool::new(1000);
+        let memory = pool.allocate(300).unwrap();
+        let held = span(&memory, 0, 1).unwrap();
+        drop(memory);
+        assert_eq!(pool.used(), 300);
+        drop(held);
+        assert_eq!(pool.used(), 0);
+    }
+}

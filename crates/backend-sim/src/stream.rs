@@ -1,0 +1,180 @@
+//! Streams of simulated devices.
+#![expect(unsafe_code, reason = "implements the contract's unsafe stream trait")]
+
+use std::sync::Arc;
+
+use backend_support::{Cores, Function, HostLaunch, Queue, Span, Work};
+use runtime_core::contract::{
+    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg, own,
+};
+use runtime_core::{Launch, NativeHandle, NativeKind, Result};
+
+use crate::counts::{SimCounts, add_traffic};
+use crate::device::Shared;
+use crate::event::SimEvent;
+use crate::fault::Operation;
+use crate::memory::{block, pinned_span, span};
+use crate::timing::Timing;
+
+/// A stream: a queue whose work begins when its timing says so.
+#[derive(Debug)]
+pub(crate) struct SimStream {
+    queue: Queue,
+    timing: Timing,
+    device: Arc<Shared>,
+}
+
+impl SimStream {
+    pub(crate) fn new(queue: Queue, timing: Timing, device: &Arc<Shared>) -> Self {
+        Self { queue, timing, device: Arc::clone(device) }
+    }
+
+    /// Enqueues work, unless it is to fail at once; `count` notes what was enqueued.
+    pub(crate) fn enqueue(
+        &self,
+        operation: Operation,
+        work: Work,
+        count: impl FnOnce(&mut SimCounts),
+    ) -> Result<()> {
+        let fate = self.device.begin(operation)?;
+        let (device, pause) = (Arc::clone(&self.device), self.timing.draw());
+        self.queue.submit(move || {
+            pause.take();
+            device.carry_out(fate, || work.hold().perform(Cores::SERIAL))
+        })?;
+        self.device.tally.add(count);
+        Ok(())
+    }
+
+    fn enqueue_copy(&self, src: Span, dst: Span, count: impl FnOnce(&mut SimCounts)) -> Result<()> {
+        self.enqueue(Operation::Copy, Work::Copy { src, dst }, count)
+    }
+
+    /// Copies in this thread when its turn comes. `report` asks for failures of earlier work first.
+    fn copy_now(&self, report: bool, copy: impl FnOnce() -> Result<()>) -> Result<()> {
+        let fate = self.device.begin(Operation::Copy)?;
+        let pause = self.timing.draw();
+        let _turn = self.queue.turn();
+        pause.take();
+        if report {
+            self.queue.report()?;
+        }
+        self.device.carry_out(fate, copy)?;
+        self.device.check("copy")
+    }
+}
+
+// SAFETY: spans lie inside their blocks, work touches its spans alone, a queue runs it in order, and blocking copies
+// are done with their slice before they return.
+unsafe impl DeviceStream for SimStream {
+    unsafe fn memory_copy(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (src, dst) = (span(src, src_offset, bytes)?, span(dst, dst_offset, bytes)?);
+        self.enqueue_copy(src, dst, |counts| add_traffic(&mut counts.on_device, bytes))
+    }
+
+    unsafe fn memory_copy_to(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        src: &[u8],
+    ) -> Result<()> {
+        let dst = span(dst, offset, src.len())?;
+        self.copy_now(false, || dst.copy_in(src, Cores::SERIAL))?;
+        self.device.tally.add(|counts| add_traffic(&mut counts.to_device, src.len()));
+        Ok(())
+    }
+
+    unsafe fn memory_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        offset: usize,
+        dst: &mut [u8],
+    ) -> Result<()> {
+        let src = span(src, offset, dst.len())?;
+        self.copy_now(true, || src.copy_out(dst, Cores::SERIAL))?;
+        self.device.tally.add(|counts| add_traffic(&mut counts.from_device, src.len()));
+        Ok(())
+    }
+
+    unsafe fn pinned_copy_to(
+        &self,
+        src: &dyn DevicePinned,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (src, dst) = (pinned_span(src, src_offset, bytes)?, span(dst, dst_offset, bytes)?);
+        self.enqueue_copy(src, dst, |counts| add_traffic(&mut counts.to_device, bytes))
+    }
+
+    unsafe fn pinned_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DevicePinned,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (src, dst) = (span(src, src_offset, bytes)?, pinned_span(dst, dst_offset, bytes)?);
+        self.enqueue_copy(src, dst, |counts| add_traffic(&mut counts.from_device, bytes))
+    }
+
+    unsafe fn memory_fill(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        let work = Work::fill(span(dst, offset, bytes)?, pattern);
+        self.enqueue(Operation::Copy, work, |counts| add_traffic(&mut counts.on_device, bytes))
+    }
+
+    unsafe fn launch(
+        &self,
+        kernel: &dyn DeviceKernel,
+        launch: &Launch,
+        args: &[RawArg<'_>],
+    ) -> Result<()> {
+        let function = own::<Function>(kernel, "launch")?;
+        let work = Work::Launch(HostLaunch::new(function.kernel(), launch, args, block)?);
+        self.enqueue(Operation::Launch, work, |counts| counts.launches += 1)
+    }
+
+    fn record(&self, event: &dyn DeviceEvent) -> Result<()> {
+        self.device.check("record")?;
+        own::<SimEvent>(event, "record")?.event.record(&self.queue)?;
+        self.device.tally.add(|counts| counts.records += 1);
+        Ok(())
+    }
+
+    fn wait(&self, event: &dyn DeviceEvent) -> Result<()> {
+        self.device.check("wait")?;
+        own::<SimEvent>(event, "wait")?.event.hold_up(&self.queue)?;
+        self.device.tally.add(|counts| counts.waits += 1);
+        Ok(())
+    }
+
+    fn query(&self) -> Result<bool> {
+        self.device.check("query")?;
+        Ok(self.queue.is_idle())
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.device.tally.add(|counts| counts.synchronizations += 1);
+        let done = self.queue.synchronize();
+        self.device.check("synchronize").and(done)
+    }
+
+    fn native(&self) -> NativeHandle {
+        NativeHandle { api: "sim", kind: NativeKind::Stream, raw: self.queue.address() }
+    }
+}

@@ -1,0 +1,36 @@
+//! Simulated devices keep the contract: under several seeds, and without the abilities that can be switched off.
+
+use backend_sim::{SimConfig, SimDriver};
+use runtime_core::{Device, Driver, Result};
+
+/// Opens a device of a group of two, which reach each other if the config says so.
+fn open(driver: &SimDriver, index: usize) -> Result<Device> {
+    driver.open(&format!("sim:{index}").parse()?)
+}
+
+/// Two devices with little memory, so that running out of it takes no time.
+fn devices(config: SimConfig) -> SimDriver {
+    let config = config.memory_bytes(64 << 20);
+    SimDriver::with_devices([config.clone(), config])
+}
+
+macro_rules! simulated {
+    ($module:ident, $name:literal, $config:expr) => {
+        mod $module {
+            use super::*;
+
+            conformance::accelerator! {
+                name: $name,
+                open: {
+                    let driver = devices($config);
+                    move |index| open(&driver, index)
+                },
+                kernels: conformance::kernels::host_functions(),
+            }
+        }
+    };
+}
+
+simulated!(plain, "sim", SimConfig::new());
+simulated!(seeded, "sim, seed 7", SimConfig::new().seed(7));
+simulated!(bare, "sim, bare", SimConfig::new().seed(9).peers(false).region_copies(false));

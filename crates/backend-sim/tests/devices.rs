@@ -1,0 +1,124 @@
+//! What simulated devices have, keep apart and count.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+
+use backend_sim::{SimConfig, SimDriver, SimHandle};
+use runtime_core::{
+    Combine, DType, Device, Driver, Error, NativeHandle, NativeKind, RegionCopy, RegionSide, Slot,
+    Support,
+};
+
+fn open(driver: &SimDriver, selector: &str) -> Device {
+    driver.open(&selector.parse().unwrap()).unwrap()
+}
+
+fn transpose() -> RegionCopy {
+    RegionCopy {
+        dtype: DType::U32,
+        extents: vec![2, 3],
+        source: RegionSide { slot: 0, offset: 0, strides: vec![12, 4] },
+        destination: RegionSide { slot: 1, offset: 0, strides: vec![4, 8] },
+        negate: false,
+        combine: Combine::Replace,
+    }
+}
+
+#[test]
+fn the_host_cannot_address_memory_and_fresh_memory_is_poisoned() {
+    let device = open(&SimDriver::new(), "sim");
+    let memory = device.memory_allocate::<u8>(32).unwrap();
+    assert!(memory.as_slice().is_none() && device.unified_memory().is_none());
+    assert_eq!(memory.view().to_vec::<u8>(&device.default_stream()).unwrap(), [0xAB; 32]);
+}
+
+#[test]
+fn region_copies_are_native_or_emulated_with_one_result() {
+    for (selector, support, host_bytes) in
+        [("sim", Support::Native, 0), ("sim?regions=off", Support::Emulated, 24)]
+    {
+        let device = open(&SimDriver::new(), selector);
+        assert_eq!(device.capabilities().region_copy, support);
+        let stream = device.default_stream();
+        let x = device.memory_from_slice(&stream, &[1_u32, 2, 3, 4, 5, 6]).unwrap();
+        let mut y = device.memory_allocate::<u32>(6).unwrap();
+        let plan = device.plan_regions(&[transpose()]).unwrap();
+        let seen = SimHandle::of(&device).unwrap();
+        let before = seen.counts();
+        plan.execute(&stream, &mut [Slot::Read(x.view()), Slot::Write(y.view_mut())]).unwrap();
+        stream.synchronize().unwrap();
+        assert_eq!(seen.counts().to_device.bytes - before.to_device.bytes, host_bytes);
+        assert_eq!(y.view().to_vec::<u32>(&stream).unwrap(), [1, 4, 2, 5, 3, 6]);
+    }
+}
+
+#[test]
+fn peers_are_the_devices_of_one_driver_that_both_allow_it() {
+    let driver = SimDriver::new();
+    let (a, b, alone) =
+        (open(&driver, "sim:0"), open(&driver, "sim:1"), open(&driver, "sim:1?peers=off"));
+    let stranger = open(&SimDriver::new(), "sim:1");
+    assert!(a.reaches(&b) && b.reaches(&a));
+    assert!(!a.reaches(&alone) && !alone.reaches(&a) && !a.reaches(&stranger));
+    assert_eq!(
+        (a.capabilities().peer, alone.capabilities().peer),
+        (Support::Native, Support::Emulated)
+    );
+}
+
+#[test]
+fn pools_and_monitors_follow_the_memory() {
+    let device = open(&SimDriver::with_devices([SimConfig::new().memory_bytes(1000)]), "sim");
+    let memory = device.memory_allocate::<u8>(400).unwrap();
+    let load = device.monitor().unwrap().load().unwrap();
+    assert_eq!((load.memory_used, load.memory_free), (Some(400), Some(600)));
+    drop(memory);
+    let pool = device.memory_pool().unwrap();
+    assert_eq!((pool.used_bytes(), pool.reserved_bytes()), (0, 400));
+    pool.trim(0).unwrap();
+    assert_eq!(pool.reserved_bytes(), 0);
+}
+
+#[test]
+fn work_in_flight_keeps_freed_memory_alive() {
+    let device = open(&SimDriver::new(), "sim?seed=3");
+    let stream = device.default_stream();
+    let mut sum = device.memory_allocate::<u32>(64).unwrap();
+    for value in 0..50_u32 {
+        let mut x = device.memory_allocate::<u32>(64).unwrap();
+        x.view_mut().fill(&stream, value).unwrap();
+        sum.view_mut().copy_from(&stream, &x.view()).unwrap();
+    }
+    assert_eq!(sum.view().to_vec::<u32>(&stream).unwrap(), [49; 64]);
+    device.synchronize().unwrap();
+    assert_eq!(SimHandle::of(&device).unwrap().used_bytes(), 256);
+}
+
+#[test]
+#[expect(unsafe_code, reason = "adopts memory")]
+fn adopted_memory_is_device_memory_until_its_owner_is_dropped() {
+    let device = open(&SimDriver::new(), "sim");
+    let stream = device.default_stream();
+    let mut owned = vec![1_u32, 2, 3, 4];
+    let raw = owned.as_mut_ptr().expose_provenance();
+    let handle = NativeHandle { api: "sim", kind: NativeKind::Pointer, raw };
+    // SAFETY: the vector owns the elements and goes along as the owner.
+    let adopted = unsafe { device.memory_adopt::<u32>(handle, 4, owned) }.unwrap();
+    let memory = adopted.unwrap();
+    assert!(memory.as_slice().is_none());
+    assert_eq!(memory.view().to_vec::<u32>(&stream).unwrap(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn counters_are_counts() -> Result<(), Error> {
+    let device = open(&SimDriver::new(), "sim");
+    let stream = device.default_stream();
+    let mut open =
+        device.counters().unwrap().open(&["from_device_bytes", "synchronizations", "records"])?;
+    let memory = device.memory_from_slice(&stream, &[0_u64; 10])?;
+    memory.view().to_vec::<u64>(&stream)?;
+    stream.record_event()?;
+    stream.synchronize()?;
+    let mut values = [0; 3];
+    open.read(&mut values)?;
+    assert_eq!(values, [80, 1, 1]);
+    Ok(())
+}

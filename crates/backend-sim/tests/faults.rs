@@ -1,0 +1,205 @@
+//! Faults happen where they are planned, with typed errors, and nowhere else.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+
+use backend_sim::{Fault, Operation, SimConfig, SimDevice, SimDriver, SimHandle};
+use runtime_core::{
+    Device, DeviceRegistry, Error, ErrorKind, Grid, HostModule, Kernel, Launch, Result, args,
+};
+
+fn device(fault: Fault) -> Device {
+    Device::new(SimDevice::new(0, SimConfig::new().fault(fault))).unwrap()
+}
+
+fn code(error: &Error) -> String {
+    error.driver().unwrap().to_string()
+}
+
+fn kernel(device: &Device) -> Kernel {
+    let module = HostModule::new().with("k", |_: &Grid<'_>| {});
+    device.module_load(&module).unwrap().kernel("k").unwrap()
+}
+
+#[expect(unsafe_code, reason = "launches a kernel")]
+fn launch(kernel: &Kernel) -> Result<()> {
+    // SAFETY: the kernels here have no arguments.
+    unsafe { kernel.launch(&kernel.device().default_stream(), &Launch::cover(1, 1), args![]) }
+}
+
+#[test]
+fn the_planned_allocation_fails_although_it_is_tried_twice() {
+    let device = device(Fault::fail(Operation::Allocation, 2));
+    let first = device.memory_allocate::<u8>(100).unwrap();
+    let error = device.memory_allocate::<u8>(100).unwrap_err();
+    assert_eq!(
+        (error.kind(), code(&error).as_str()),
+        (ErrorKind::OutOfMemory, "SIM_OUT_OF_MEMORY (2)")
+    );
+    let third = device.memory_allocate::<u8>(100).unwrap();
+    let counts = SimHandle::of(&device).unwrap().counts();
+    assert_eq!(counts.allocations, 2);
+    drop((first, third));
+}
+
+#[test]
+fn memory_runs_out_and_a_trim_finds_what_was_freed() {
+    let device = Device::new(SimDevice::new(0, SimConfig::new().memory_bytes(1000))).unwrap();
+    let first = device.memory_allocate::<u8>(600).unwrap();
+    let error = device.memory_allocate::<u8>(500).unwrap_err();
+    assert_eq!(
+        (error.kind(), code(&error).as_str()),
+        (ErrorKind::OutOfMemory, "SIM_OUT_OF_MEMORY (2)")
+    );
+    drop(first);
+    assert_eq!(device.memory_pool().unwrap().reserved_bytes(), 600);
+    assert_eq!(device.memory_allocate::<u8>(500).unwrap().len(), 500);
+}
+
+#[test]
+fn a_copy_fails_at_once_or_late() {
+    for (fault, late) in
+        [(Fault::fail(Operation::Copy, 2), false), (Fault::fail_late(Operation::Copy, 2), true)]
+    {
+        let device = device(fault);
+        let stream = device.default_stream();
+        let mut x = device.memory_from_slice(&stream, &[1_u8; 8]).unwrap();
+        let enqueued = x.view_mut().fill(&stream, 2_u8);
+        let reported = if late { enqueued.and_then(|()| stream.synchronize()) } else { enqueued };
+        let error = reported.unwrap_err();
+        assert_eq!(
+            (error.kind(), code(&error).as_str()),
+            (ErrorKind::Driver, "SIM_COPY_FAILED (700)")
+        );
+        assert_eq!(error.device(), Some(device.id()));
+        stream.synchronize().unwrap();
+        assert_eq!(x.view().to_vec::<u8>(&stream).unwrap(), [1; 8]);
+    }
+}
+
+#[test]
+fn a_late_failure_makes_a_blocking_read_fail() {
+    let device = device(Fault::fail_late(Operation::Copy, 2));
+    let stream = device.default_stream();
+    let mut x = device.memory_from_slice(&stream, &[1_u8; 8]).unwrap();
+    x.view_mut().fill(&stream, 2_u8).unwrap();
+    assert_eq!(x.view().to_vec::<u8>(&stream).unwrap_err().kind(), ErrorKind::Driver);
+}
+
+#[test]
+fn a_launch_fails_at_once_or_late() {
+    for (fault, late) in
+        [(Fault::fail(Operation::Launch, 2), false), (Fault::fail_late(Operation::Launch, 2), true)]
+    {
+        let device = device(fault);
+        let kernel = kernel(&device);
+        launch(&kernel).unwrap();
+        let enqueued = launch(&kernel);
+        let reported = if late { enqueued.and_then(|()| device.synchronize()) } else { enqueued };
+        let error = reported.unwrap_err();
+        assert_eq!(
+            (error.kind(), code(&error).as_str()),
+            (ErrorKind::DeviceFault, "SIM_LAUNCH_FAILED (719)")
+        );
+        launch(&kernel).unwrap();
+        device.synchronize().unwrap();
+    }
+}
+
+#[test]
+#[expect(unsafe_code, reason = "launches a kernel")]
+fn a_panicking_kernel_is_a_fault() {
+    let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
+    let module = HostModule::new()
+        .with("k", |grid: &Grid<'_>| assert!(grid.threads() == [0; 3], "cell 3 is empty"));
+    let kernel = device.module_load(&module).unwrap().kernel("k").unwrap();
+    // SAFETY: the kernel has no arguments.
+    unsafe { kernel.launch(&device.default_stream(), &Launch::cover(1, 1), args![]) }.unwrap();
+    let error = device.synchronize().unwrap_err();
+    assert_eq!(
+        (error.kind(), code(&error).as_str()),
+        (ErrorKind::DeviceFault, "SIM_LAUNCH_FAILED (719)")
+    );
+    assert!(error.message().contains("cell 3 is empty"), "{error}");
+}
+
+#[test]
+fn a_lost_device_says_so_to_everything_and_opens_afresh() {
+    let mut registry = DeviceRegistry::new();
+    registry.register(SimDriver::new()).unwrap();
+    let device = registry.open("sim:1?lose=4").unwrap();
+    let seen = SimHandle::of(&device).unwrap();
+    let stream = device.default_stream();
+    let kernel = kernel(&device);
+    let event = stream.record_event().unwrap();
+    let mut x = device.memory_from_slice(&stream, &[1_u8; 8]).unwrap();
+    let pinned = device.pinned_allocate::<u8>(8).unwrap();
+    assert!(!seen.is_lost());
+    let lost = |result: Result<()>| {
+        let error = result.unwrap_err();
+        assert_eq!(
+            (error.kind(), code(&error).as_str()),
+            (ErrorKind::DeviceLost, "SIM_DEVICE_LOST (46)")
+        );
+        assert_eq!(error.device(), Some(device.id()));
+    };
+    lost(x.view_mut().fill(&stream, 2_u8));
+    assert!(seen.is_lost());
+    for _ in 0..2 {
+        lost(stream.synchronize());
+        lost(device.synchronize());
+    }
+    lost(launch(&kernel));
+    lost(stream.is_done().map(drop));
+    lost(event.wait());
+    lost(event.is_done().map(drop));
+    lost(stream.record(&event));
+    lost(stream.wait(&event));
+    lost(x.view().to_vec::<u8>(&stream).map(drop));
+    lost(device.memory_allocate::<u8>(8).map(drop));
+    lost(device.pinned_allocate::<u8>(8).map(drop));
+    lost(device.event_create(false).map(drop));
+    lost(device.stream_create(&Default::default()).map(drop));
+    lost(device.module_load(&HostModule::new()).map(drop));
+    lost(device.memory_pool().unwrap().trim(0).map_err(|error| error.on(device.id())));
+    drop((x, pinned, event, kernel, stream));
+
+    let again = registry.open("sim:1").unwrap();
+    let stream = again.default_stream();
+    let x = again.memory_from_slice(&stream, &[3_u8; 8]).unwrap();
+    assert_eq!(x.view().to_vec::<u8>(&stream).unwrap(), [3; 8]);
+}
+
+#[test]
+fn work_that_waits_in_a_stream_is_lost_with_the_device() {
+    let device = device(Fault::hang(1, std::time::Duration::from_secs(60)));
+    let seen = SimHandle::of(&device).unwrap();
+    launch(&kernel(&device)).unwrap();
+    seen.lose();
+    assert_eq!(device.synchronize().unwrap_err().kind(), ErrorKind::DeviceLost);
+}
+
+#[test]
+fn faults_can_be_planned_later() {
+    let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
+    let seen = SimHandle::of(&device).unwrap();
+    let kernel = kernel(&device);
+    launch(&kernel).unwrap();
+    seen.inject(Fault::fail(Operation::Launch, seen.counts().launches + 1));
+    assert!(launch(&kernel).is_err());
+    launch(&kernel).unwrap();
+}
+
+#[test]
+fn wrong_selectors_name_what_is_wrong() {
+    let mut registry = DeviceRegistry::new();
+    registry.register(SimDriver::new()).unwrap();
+    for (selector, kind, named) in [
+        ("sim:2", ErrorKind::UnknownDevice, "2 simulated devices"),
+        ("sim:a", ErrorKind::UnknownDevice, "sim:a"),
+        ("sim?speed=3", ErrorKind::UnknownDevice, "fail-launch"),
+        ("sim?seed=x", ErrorKind::InvalidArgument, "seed=x"),
+    ] {
+        let error = registry.open(selector).unwrap_err();
+        assert_eq!(error.kind(), kind, "{selector}");
+        assert!(error.message().contains(named), "{error}");
+    }
+}

@@ -1,0 +1,407 @@
+//! Allocations with a lock, and parts of them.
+#![expect(
+    unsafe_code,
+    reason = "owns raw storage and moves bytes between blocks under their locks"
+)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::any::Any;
+use std::fmt;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use runtime_core::{Error, ErrorKind, Result};
+
+use crate::Cores;
+
+/// Alignment of blocks: a pair of cache lines, which also prefetch together.
+const SMALL_ALIGN: usize = 128;
+/// Alignment of blocks of at least [`LARGE`] bytes: a page.
+const LARGE_ALIGN: usize = 4096;
+const LARGE: usize = 64 << 10;
+
+/// Copies of at least this many bytes are worth more than one core.
+const PARALLEL_BYTES: usize = 4 << 20;
+/// What one core copies at a time then.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// An allocation in host memory, initialised, with a lock that operations take while they touch its bytes.
+///
+/// Dropping it drops its `owner` after the storage is given back.
+pub struct Block {
+    pointer: NonNull<u8>,
+    len: usize,
+    lock: RwLock<()>,
+    storage: Option<Storage>,
+    _owner: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// Storage that the block allocated itself.
+struct Storage {
+    base: NonNull<u8>,
+    layout: Layout,
+    scrub: Option<u8>,
+}
+
+// SAFETY: a block owns its bytes or was promised them, and hands them out under its lock alone.
+unsafe impl Send for Block {}
+// SAFETY: as above; shared access takes the lock.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Allocates `len` zeroed bytes at a multiple of [`ALIGN`](Self::ALIGN). Large blocks take no physical memory
+    /// before they are touched. `None` if the allocator has no room.
+    pub fn zeroed(len: usize, owner: Option<Box<dyn Any + Send + Sync>>) -> Option<Arc<Self>> {
+        Self::allocate(len, None, owner)
+    }
+
+    /// Allocates `len` bytes of `poison` at a multiple of [`ALIGN`](Self::ALIGN), overwritten with `scrub` when they
+    /// are freed. `None` if the allocator has no room.
+    pub fn poisoned(
+        len: usize,
+        poison: u8,
+        scrub: u8,
+        owner: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Option<Arc<Self>> {
+        let block = Self::allocate(len, Some(scrub), owner)?;
+        // SAFETY: the storage has `len` bytes, and nobody else knows of it.
+        unsafe { block.pointer.write_bytes(poison, len) };
+        Some(block)
+    }
+
+    /// What every block's address is a multiple of, but for adopted ones.
+    pub const ALIGN: usize = SMALL_ALIGN;
+
+    // Over-allocates and aligns by hand: an aligned zeroed allocation would be zeroed by writing, which takes physical
+    // memory at once and puts all of it near the core that allocates.
+    fn allocate(
+        len: usize,
+        scrub: Option<u8>,
+        owner: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Option<Arc<Self>> {
+        let align = if len < LARGE { SMALL_ALIGN } else { LARGE_ALIGN };
+        let layout = Layout::from_size_align(len.checked_add(align)?, 16).ok()?;
+        // SAFETY: the layout is not empty.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let skip = base.addr().get().next_multiple_of(align) - base.addr().get();
+        // SAFETY: less than `align` bytes are skipped, and the allocation has `align` more than `len`.
+        let pointer = unsafe { base.add(skip) };
+        let storage = Some(Storage { base, layout, scrub });
+        Some(Arc::new(Self { pointer, len, lock: RwLock::new(()), storage, _owner: owner }))
+    }
+
+    /// A block over `len` bytes that somebody else allocated; dropping it drops `owner` and nothing else.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are initialised, can be read and written until `owner` is dropped, and nobody else touches them
+    /// without being ordered with the operations on this block.
+    pub unsafe fn adopt(
+        pointer: NonNull<u8>,
+        len: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Arc<Self> {
+        Arc::new(Self { pointer, len, lock: RwLock::new(()), storage: None, _owner: Some(owner) })
+    }
+
+    /// Where the bytes lie.
+    pub fn pointer(&self) -> NonNull<u8> {
+        self.pointer
+    }
+
+    /// Size in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn hold(&self, exclusive: bool) -> Guard<'_> {
+        if exclusive {
+            Guard::Exclusive { _guard: self.lock.write().unwrap_or_else(PoisonError::into_inner) }
+        } else {
+            Guard::Shared { _guard: self.lock.read().unwrap_or_else(PoisonError::into_inner) }
+        }
+    }
+
+    pub(crate) fn try_hold(&self, exclusive: bool) -> Option<Guard<'_>> {
+        use std::sync::TryLockError::{Poisoned, WouldBlock};
+        if exclusive {
+            match self.lock.try_write() {
+                Ok(guard) => Some(guard),
+                Err(Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(WouldBlock) => None,
+            }
+            .map(|guard| Guard::Exclusive { _guard: guard })
+        } else {
+            match self.lock.try_read() {
+                Ok(guard) => Some(guard),
+                Err(Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(WouldBlock) => None,
+            }
+            .map(|guard| Guard::Shared { _guard: guard })
+        }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let Some(Storage { base, layout, scrub }) = self.storage else { return };
+        if let Some(scrub) = scrub {
+            // SAFETY: the storage has `len` bytes, and the last user is gone.
+            unsafe { self.pointer.write_bytes(scrub, self.len) };
+        }
+        // SAFETY: allocated with this layout, and freed once.
+        unsafe { dealloc(base.as_ptr(), layout) };
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({} bytes at {:p})", self.len, self.pointer)
+    }
+}
+
+/// A block's lock, held.
+pub(crate) enum Guard<'a> {
+    Shared { _guard: RwLockReadGuard<'a, ()> },
+    Exclusive { _guard: RwLockWriteGuard<'a, ()> },
+}
+
+/// A part of a block that an operation reads or writes; keeps the block alive.
+#[derive(Clone, Debug)]
+pub struct Span {
+    block: Arc<Block>,
+    start: usize,
+    len: usize,
+}
+
+impl Span {
+    /// The `len` bytes from `start` on.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if they leave the block.
+    pub fn new(block: &Arc<Block>, start: usize, len: usize) -> Result<Self> {
+        match start.checked_add(len) {
+            Some(end) if end <= block.len => Ok(Self { block: Arc::clone(block), start, len }),
+            _ => Err(Error::new(
+                ErrorKind::OutOfBounds,
+                "span",
+                format!("{len} bytes from {start} on of a block of {}", block.len),
+            )),
+        }
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the first byte lies.
+    pub fn pointer(&self) -> NonNull<u8> {
+        // SAFETY: the span lies inside the block.
+        unsafe { self.block.pointer.add(self.start) }
+    }
+
+    pub(crate) fn block(&self) -> &Block {
+        &self.block
+    }
+
+    /// Copies `src`, which is as long as the span, into it; holds the block meanwhile. Large copies are spread over
+    /// `cores`.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if the lengths differ.
+    pub fn copy_in(&self, src: &[u8], cores: Cores<'_>) -> Result<()> {
+        self.check_len(src.len())?;
+        let _held = self.block.hold(true);
+        // SAFETY: both sides have `len` bytes. The block's are held exclusively, and those of a slice that safe code
+        // lends cannot be among them.
+        unsafe { spread(src.as_ptr(), self.pointer().as_ptr(), self.len, cores) };
+        Ok(())
+    }
+
+    /// Copies the span to `dst`, which is as long; holds the block meanwhile. Large copies are spread over
+    /// `cores`.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if the lengths differ.
+    pub fn copy_out(&self, dst: &mut [u8], cores: Cores<'_>) -> Result<()> {
+        self.check_len(dst.len())?;
+        let _held = self.block.hold(false);
+        // SAFETY: both sides have `len` bytes. The block's are held shared, and those of a slice that safe code lends
+        // exclusively cannot be among them.
+        unsafe { spread(self.pointer().as_ptr(), dst.as_mut_ptr(), self.len, cores) };
+        Ok(())
+    }
+
+    /// Copies as many bytes as both have from `self` to `dst`, wherever they lie. Both blocks are held.
+    pub(crate) fn copy_to(&self, dst: &Self, cores: Cores<'_>) {
+        let (from, to) = (self.pointer().as_ptr(), dst.pointer().as_ptr());
+        let len = self.len.min(dst.len);
+        if from.addr().abs_diff(to.addr()) < len {
+            // SAFETY: both spans have `len` bytes, and their blocks are held.
+            unsafe { std::ptr::copy(from, to, len) };
+        } else {
+            // SAFETY: as above, and they do not overlap.
+            unsafe { spread(from, to, len, cores) };
+        }
+    }
+
+    /// Fills the span with repetitions of `pattern`, the last one perhaps cut short. The block is held.
+    pub(crate) fn fill(&self, pattern: &[u8], cores: Cores<'_>) {
+        let whole = Bytes(self.pointer().as_ptr());
+        in_chunks(self.len, cores, |range| {
+            // SAFETY: the chunk lies inside the span.
+            let start = unsafe { whole.get().add(range.start) };
+            // SAFETY: the block is held exclusively for the span's length, and chunks are disjoint.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(start, range.len()) };
+            fill(bytes, pattern);
+        });
+    }
+
+    fn check_len(&self, len: usize) -> Result<()> {
+        if len == self.len {
+            return Ok(());
+        }
+        let message = format!("{len} bytes of host memory for a span of {}", self.len);
+        Err(Error::new(ErrorKind::OutOfBounds, "copy", message))
+    }
+}
+
+/// Writes repetitions of `pattern`; a chunk starts with the pattern's first byte.
+fn fill(bytes: &mut [u8], pattern: &[u8]) {
+    match pattern {
+        [] => {}
+        [first, rest @ ..] if rest.iter().all(|byte| byte == first) => bytes.fill(*first),
+        // Doubling what is there keeps every copy but the first few long.
+        _ => {
+            let mut done = pattern.len().min(bytes.len());
+            bytes[..done].copy_from_slice(&pattern[..done]);
+            while done < bytes.len() {
+                let (head, tail) = bytes.split_at_mut(done);
+                // A source of a few pages stays in the first-level cache.
+                let len = tail.len().min(done).min(16 << 10);
+                tail[..len].copy_from_slice(&head[..len]);
+                done += len;
+            }
+        }
+    }
+}
+
+/// Calls `f` with ranges that together are `0..len`: one of all bytes, or chunks on all cores if that pays.
+fn in_chunks(len: usize, cores: Cores<'_>, f: impl Fn(Range<usize>) + Sync) {
+    if len < PARALLEL_BYTES {
+        return f(0..len);
+    }
+    cores.for_each(len.div_ceil(CHUNK_BYTES), &|chunk| {
+        let start = chunk * CHUNK_BYTES;
+        f(start..len.min(start + CHUNK_BYTES));
+    });
+}
+
+/// Copies `len` bytes, on all cores if they are many.
+///
+/// # Safety
+///
+/// `from` can be read and `to` written for `len` bytes by any thread until this returns, and they do not overlap.
+unsafe fn spread(from: *const u8, to: *mut u8, len: usize, cores: Cores<'_>) {
+    let (from, to) = (Bytes(from.cast_mut()), Bytes(to));
+    in_chunks(len, cores, |range| {
+        // SAFETY: the range lies inside both sides.
+        let from = unsafe { from.get().add(range.start) };
+        // SAFETY: as above.
+        let to = unsafe { to.get().add(range.start) };
+        // SAFETY: the caller vouches for both sides.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, range.len()) };
+    });
+}
+
+/// An address that threads share, each for bytes of its own.
+struct Bytes(*mut u8);
+
+impl Bytes {
+    fn get(&self) -> *mut u8 {
+        self.0
+    }
+}
+
+// SAFETY: an address is only a number until somebody with a right to the bytes uses it.
+unsafe impl Sync for Bytes {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_aligned_and_zeroed() {
+        for len in [1, 127, 4096, LARGE - 1, LARGE, LARGE + 1, 3 << 20] {
+            let block = Block::zeroed(len, None).unwrap();
+            let align = if len < LARGE { SMALL_ALIGN } else { LARGE_ALIGN };
+            assert_eq!(block.pointer().addr().get() % align, 0);
+            let mut bytes = vec![1; len];
+            Span::new(&block, 0, len).unwrap().copy_out(&mut bytes, Cores::SERIAL).unwrap();
+            assert!(bytes.iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn an_absurd_size_is_no_block() {
+        for len in [usize::MAX, isize::MAX as usize, (isize::MAX / 2) as usize] {
+            assert!(Block::zeroed(len, None).is_none(), "{len}");
+        }
+    }
+
+    #[test]
+    fn spans_stay_inside() {
+        let block = Block::poisoned(8, 0xAB, 0xDD, None).unwrap();
+        for (start, len) in [(9, 0), (0, 9), (usize::MAX, 2), (4, usize::MAX)] {
+            assert_eq!(Span::new(&block, start, len).unwrap_err().kind(), ErrorKind::OutOfBounds);
+        }
+        let span = Span::new(&block, 2, 4).unwrap();
+        assert!(span.copy_in(&[0; 5], Cores::SERIAL).is_err());
+        span.copy_in(&[1, 2, 3, 4], Cores::SERIAL).unwrap();
+        let mut all = [0; 8];
+        Span::new(&block, 0, 8).unwrap().copy_out(&mut all, Cores::SERIAL).unwrap();
+        assert_eq!(all, [0xAB, 0xAB, 1, 2, 3, 4, 0xAB, 0xAB]);
+    }
+
+    #[test]
+    fn a_fill_repeats_its_pattern_in_every_chunk() {
+        let len = PARALLEL_BYTES + 12;
+        let block = Block::zeroed(len, None).unwrap();
+        let span = Span::new(&block, 0, len).unwrap();
+        for pattern in [&[7_u8][..], &[1, 2], &[3, 3, 3, 3], &[1, 2, 3, 4, 5, 6, 7, 8]] {
+            span.fill(pattern, Cores::SERIAL);
+            let mut bytes = vec![0; len];
+            span.copy_out(&mut bytes, Cores::SERIAL).unwrap();
+            assert!(bytes.iter().zip(pattern.iter().cycle()).all(|(a, b)| a == b), "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn the_owner_goes_with_the_block() {
+        let owner = Arc::new(());
+        let mut bytes = [5_u8; 4];
+        let pointer = NonNull::from(&mut bytes).cast();
+        // SAFETY: the array outlives the block, and nothing else uses it meanwhile.
+        let block = unsafe { Block::adopt(pointer, 4, Box::new(Arc::clone(&owner))) };
+        let span = Span::new(&block, 1, 2).unwrap();
+        drop(block);
+        assert_eq!(Arc::strong_count(&owner), 2);
+        drop(span);
+        assert_eq!(Arc::strong_count(&owner), 1);
+    }
+}

@@ -1,0 +1,240 @@
+//! Marks in queues that threads and other queues wait for.
+
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use runtime_core::Result;
+
+use crate::lock;
+use crate::queue::{Queue, Shared};
+
+/// A mark in a queue that can be moved: recording again replaces the earlier mark, and whoever waits, waits for the
+/// mark that was the latest when the wait began.
+#[derive(Debug, Default)]
+pub struct Event {
+    latest: Mutex<Option<Latest>>,
+}
+
+/// The latest mark, and the queue it is in for as long as that exists.
+#[derive(Clone, Debug)]
+struct Latest {
+    mark: Arc<Mark>,
+    queue: Weak<Shared>,
+}
+
+/// One place in a queue.
+#[derive(Debug, Default)]
+struct Mark {
+    reached: OnceLock<Instant>,
+    waiting: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Mark {
+    fn reach(&self) {
+        let waiting = lock(&self.waiting);
+        // Set under the lock, so that nobody goes to sleep between looking and being counted.
+        let _ = self.reached.set(Instant::now());
+        if *waiting > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    fn wait(&self) {
+        if self.is_reached() {
+            return;
+        }
+        let mut waiting = lock(&self.waiting);
+        *waiting += 1;
+        while !self.is_reached() {
+            waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        *waiting -= 1;
+    }
+
+    fn is_reached(&self) -> bool {
+        self.reached.get().is_some()
+    }
+}
+
+/// Reaches its mark when dropped, so that a task that never ran holds nobody up.
+struct Reach(Arc<Mark>);
+
+impl Drop for Reach {
+    fn drop(&mut self) {
+        self.0.reach();
+    }
+}
+
+impl Event {
+    /// An event without a mark.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Marks the end of everything submitted to `queue` so far, replacing the earlier mark.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::submit`]; the earlier mark stays then.
+    pub fn record(&self, queue: &Queue) -> Result<()> {
+        let mark = Arc::new(Mark::default());
+        let reach = Reach(Arc::clone(&mark));
+        match queue.try_turn() {
+            Some(turn) => {
+                drop(reach);
+                drop(turn);
+            }
+            None => queue.submit(move || {
+                drop(reach);
+                Ok(())
+            })?,
+        }
+        *lock(&self.latest) = Some(Latest { mark, queue: queue.downgrade() });
+        Ok(())
+    }
+
+    /// Lets what is submitted to `queue` from here on wait for the latest mark. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::submit`].
+    pub fn hold_up(&self, queue: &Queue) -> Result<()> {
+        match self.latest() {
+            Some(Latest { mark, .. }) if !mark.is_reached() => queue.submit(move || {
+                mark.wait();
+                Ok(())
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Blocks until the latest mark is reached; returns at once if there is none. Runs the tasks before the mark that
+    /// nobody has begun, as [`Queue::turn`] does.
+    pub fn wait(&self) {
+        let Some(Latest { mark, queue }) = self.latest() else { return };
+        if let (false, Some(queue)) = (mark.is_reached(), queue.upgrade()) {
+            queue.assist_until(|| mark.is_reached());
+        }
+        mark.wait();
+    }
+
+    /// Whether the latest mark is reached; `true` if there is none.
+    pub fn is_done(&self) -> bool {
+        lock(&self.latest).as_ref().is_none_or(|latest| latest.mark.is_reached())
+    }
+
+    /// Time from the mark of `earlier` to the mark of this event; zero if either is not reached, or if they were
+    /// reached the other way round.
+    pub fn elapsed_since(&self, earlier: &Self) -> Duration {
+        let reached =
+            |event: &Self| event.latest().and_then(|latest| latest.mark.reached.get().copied());
+        match (reached(earlier), reached(self)) {
+            (Some(begin), Some(end)) => end.saturating_duration_since(begin),
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn latest(&self) -> Option<Latest> {
+        lock(&self.latest).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use runtime_core::DeviceId;
+
+    use super::*;
+    use crate::{Identity, Queues};
+
+    fn queue(index: usize) -> Queue {
+        Queues::new(Identity { device: DeviceId::new("test", index), fault: ("TEST_FAULT", 1) })
+            .create()
+    }
+
+    fn blocked(queue: &Queue) -> mpsc::Sender<()> {
+        let (open, gate) = mpsc::channel::<()>();
+        queue
+            .submit(move || {
+                let _closed = gate.recv();
+                Ok(())
+            })
+            .unwrap();
+        open
+    }
+
+    #[test]
+    fn an_event_without_a_mark_holds_nothing_up() {
+        let (event, queue) = (Event::new(), queue(0));
+        event.wait();
+        assert!(event.is_done());
+        event.hold_up(&queue).unwrap();
+        assert!(queue.is_idle());
+    }
+
+    #[test]
+    fn a_queue_waits_for_another() {
+        let (first, second, event) = (queue(0), queue(1), Event::new());
+        let open = blocked(&first);
+        event.record(&first).unwrap();
+        event.hold_up(&second).unwrap();
+        let (done, result) = mpsc::channel();
+        second
+            .submit(move || {
+                done.send(()).ok();
+                Ok(())
+            })
+            .unwrap();
+        assert!(result.recv_timeout(Duration::from_millis(20)).is_err());
+        assert!(!event.is_done());
+        drop(open);
+        result.recv().unwrap();
+        event.wait();
+        assert!(event.is_done());
+    }
+
+    #[test]
+    fn a_wait_is_for_the_mark_of_its_time() {
+        let (first, second, third, event) = (queue(0), queue(1), queue(2), Event::new());
+        let open_first = blocked(&first);
+        let open_second = blocked(&second);
+        event.record(&first).unwrap();
+        event.hold_up(&third).unwrap();
+        event.record(&second).unwrap();
+        drop(open_first);
+        third.synchronize().unwrap();
+        assert!(!event.is_done());
+        drop(open_second);
+        event.wait();
+    }
+
+    #[test]
+    fn a_mark_is_reached_although_its_queue_is_gone() {
+        let (first, event) = (queue(0), Event::new());
+        let open = blocked(&first);
+        event.record(&first).unwrap();
+        drop(first);
+        assert!(!event.is_done());
+        drop(open);
+        event.wait();
+    }
+
+    #[test]
+    fn time_passes_between_marks() {
+        let (queue, begin, end) = (queue(0), Event::new(), Event::new());
+        begin.record(&queue).unwrap();
+        queue
+            .submit(|| {
+                std::thread::sleep(Duration::from_millis(5));
+                Ok(())
+            })
+            .unwrap();
+        end.record(&queue).unwrap();
+        end.wait();
+        assert!(end.elapsed_since(&begin) >= Duration::from_millis(5));
+        assert_eq!(begin.elapsed_since(&end), Duration::ZERO);
+        assert_eq!(begin.elapsed_since(&Event::new()), Duration::ZERO);
+    }
+}

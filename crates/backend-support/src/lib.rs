@@ -1,0 +1,33 @@
+//! What devices whose memory is host memory have in common, for authors of backends.
+//!
+//! A *block* is an allocation with a lock; a *span* is a part of one. *Work* is what a stream does to spans: copies,
+//! fills, region copies, host kernels. It locks the blocks it touches in one global order while it runs and never
+//! while it waits in a queue, so that unordered operations of two streams leave unspecified bytes behind but no data
+//! race and no deadlock. A *queue* runs tasks in order on a thread of its own; an *event* marks a place in a queue.
+//!
+//! Work in a queue holds its blocks by reference count, so a backend frees memory by dropping it: the storage goes
+//! when the last operation on it is done, and nobody waits.
+#![deny(unsafe_code)]
+
+mod block;
+mod cores;
+mod event;
+mod fault;
+mod functions;
+mod queue;
+mod work;
+
+pub use block::{Block, Span};
+pub use cores::Cores;
+pub use event::Event;
+pub use fault::{Failures, Identity, guarded};
+pub use functions::{Function, functions_load};
+pub use queue::{Queue, Queues, Turn};
+pub use work::{Held, HostLaunch, Regions, SlotSpan, Work};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks whether or not a thread panicked while it held the lock: every critical section here leaves its data whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,552 @@
+//! In-order queues of tasks.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+
+use runtime_core::{Error, ErrorKind, Result};
+
+use crate::{Failures, Identity, guarded, lock};
+
+type Task = Box<dyn FnOnce() -> Result<()> + Send>;
+
+/// An in-order queue of tasks with a thread of its own.
+///
+/// Tasks run one after the other, in the order of [`submit`](Self::submit), on the queue's thread, which starts with
+/// the first task. A thread that must wait for the queue takes a [`turn`](Self::turn) in the same order. While it
+/// waits it runs the tasks ahead of it that nobody has begun, which spares two hand-overs between threads.
+///
+/// Dropping the queue does not block: its tasks run to the end, then its thread ends.
+pub struct Queue {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    identity: Identity,
+    state: Mutex<State>,
+    /// Where the queue's thread waits for tasks.
+    tasks: Condvar,
+    /// Where threads wait for their turn.
+    turns: Condvar,
+    failures: Failures,
+    /// Where a failure goes that nobody asked this queue for.
+    device_failures: Arc<Failures>,
+}
+
+struct State {
+    entries: VecDeque<Entry>,
+    /// Whether some thread runs a task or has its turn.
+    running: bool,
+    worker: Worker,
+    closed: bool,
+    next_ticket: u64,
+}
+
+enum Entry {
+    Task(Task),
+    Turn(u64),
+}
+
+#[derive(PartialEq)]
+enum Worker {
+    Absent,
+    Awake,
+    Parked,
+}
+
+impl Queue {
+    /// Runs `task` after everything submitted so far. Does not wait for it. Its failure, or its panic as a
+    /// `DeviceFault`, is kept for [`synchronize`](Self::synchronize).
+    ///
+    /// # Errors
+    ///
+    /// `Driver` if the system does not give the queue its thread; the task is dropped then.
+    pub fn submit(&self, task: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+        let task = Box::new(task);
+        let mut state = self.shared.lock();
+        if state.worker == Worker::Absent {
+            self.start()?;
+            state.worker = Worker::Awake;
+        }
+        state.entries.push_back(Entry::Task(task));
+        self.shared.wake_next(&mut state);
+        Ok(())
+    }
+
+    fn start(&self) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let builder =
+            thread::Builder::new().name(format!("{} stream", self.shared.identity.device));
+        match builder.spawn(move || shared.work()) {
+            Ok(_detached) => Ok(()),
+            Err(error) => {
+                let code = i64::from(error.raw_os_error().unwrap_or(0));
+                let refused = Error::new(ErrorKind::Driver, "submit", "no thread for the stream");
+                Err(refused
+                    .with_driver("thread", code)
+                    .with_source(error)
+                    .on(&self.shared.identity.device))
+            }
+        }
+    }
+
+    /// The queue for the caller alone, if it is idle. Never blocks.
+    pub fn try_turn(&self) -> Option<Turn<'_>> {
+        let mut state = self.shared.lock();
+        if state.running || !state.entries.is_empty() {
+            return None;
+        }
+        state.running = true;
+        Some(Turn { shared: &self.shared })
+    }
+
+    /// The queue for the caller alone, after everything submitted so far. Blocks until then.
+    pub fn turn(&self) -> Turn<'_> {
+        self.shared.turn()
+    }
+
+    /// Whether everything submitted so far is done. Never blocks.
+    pub fn is_idle(&self) -> bool {
+        self.shared.lock().is_idle()
+    }
+
+    /// Blocks until everything submitted so far is done.
+    ///
+    /// # Errors
+    ///
+    /// The first failure that was not reported yet.
+    pub fn synchronize(&self) -> Result<()> {
+        self.shared.synchronize()
+    }
+
+    /// Reports a failure without waiting for anything.
+    ///
+    /// # Errors
+    ///
+    /// The first failure that was not reported yet.
+    pub fn report(&self) -> Result<()> {
+        self.shared.failures.report()
+    }
+
+    pub(crate) fn downgrade(&self) -> Weak<Shared> {
+        Arc::downgrade(&self.shared)
+    }
+
+    /// An address that no other queue alive has.
+    pub fn address(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        self.shared.wake_next(&mut state);
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Queue({}, {} waiting)",
+            self.shared.identity.device,
+            self.shared.lock().entries.len()
+        )
+    }
+}
+
+/// A queue in the hands of one thread: what it does now comes after everything submitted before and before everything
+/// submitted later. Dropping it lets the queue go on.
+pub struct Turn<'a> {
+    shared: &'a Shared,
+}
+
+impl Turn<'_> {
+    /// Runs `task` in this thread as if it had been submitted: its failure is kept.
+    pub fn run(self, task: impl FnOnce() -> Result<()>) {
+        self.shared.run(task);
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.running = false;
+        self.shared.wake_next(&mut state);
+    }
+}
+
+impl fmt::Debug for Turn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Turn({})", self.shared.identity.device)
+    }
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        !self.running && self.entries.is_empty()
+    }
+
+    fn is_turn_of(&self, ticket: u64) -> bool {
+        matches!(self.entries.front(), Some(Entry::Turn(front)) if *front == ticket)
+    }
+
+    /// Takes the next task if it can begin.
+    fn begin(&mut self) -> Option<Task> {
+        if self.running || !matches!(self.entries.front(), Some(Entry::Task(_))) {
+            return None;
+        }
+        match self.entries.pop_front() {
+            Some(Entry::Task(task)) => {
+                self.running = true;
+                Some(task)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn run(&self, task: impl FnOnce() -> Result<()>) {
+        if let Err(error) = guarded("task", task) {
+            self.failures.keep(self.identity.complete(error));
+        }
+    }
+
+    /// Wakes whoever is to go on, if nobody has the queue.
+    fn wake_next(&self, state: &mut State) {
+        if state.running {
+            return;
+        }
+        match state.entries.front() {
+            Some(Entry::Turn(_)) => self.turns.notify_all(),
+            Some(Entry::Task(_)) => self.wake_worker(state),
+            None if state.closed => self.wake_worker(state),
+            None => {}
+        }
+    }
+
+    // Waking a thread that is awake would be a system call for nothing.
+    fn wake_worker(&self, state: &mut State) {
+        if state.worker == Worker::Parked {
+            state.worker = Worker::Awake;
+            self.tasks.notify_one();
+        }
+    }
+
+    /// What the queue's thread does.
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            state = self.run_tasks(state, || true);
+            if state.closed && state.is_idle() {
+                return;
+            }
+            self.wake_next(&mut state);
+            state.worker = Worker::Parked;
+            while state.worker == Worker::Parked {
+                state = self.tasks.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// Runs tasks that can begin, one after the other, while `go_on` says so.
+    fn run_tasks<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        go_on: impl Fn() -> bool,
+    ) -> MutexGuard<'a, State> {
+        while go_on() {
+            let Some(task) = state.begin() else { break };
+            drop(state);
+            self.run(task);
+            state = self.lock();
+            state.running = false;
+        }
+        state
+    }
+
+    /// Runs tasks that nobody has begun until `done` says that it is enough, or somebody else has the queue.
+    pub(crate) fn assist_until(&self, done: impl Fn() -> bool) {
+        let mut state = self.run_tasks(self.lock(), || !done());
+        self.wake_next(&mut state);
+    }
+
+    fn turn(&self) -> Turn<'_> {
+        let mut state = self.lock();
+        if !state.is_idle() {
+            let ticket = state.next_ticket;
+            state.next_ticket += 1;
+            state.entries.push_back(Entry::Turn(ticket));
+            loop {
+                state = self.run_tasks(state, || true);
+                if !state.running && state.is_turn_of(ticket) {
+                    state.entries.pop_front();
+                    break;
+                }
+                // Another's turn may have come by the tasks just run.
+                self.wake_next(&mut state);
+                state = self.turns.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        state.running = true;
+        Turn { shared: self }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        if !self.lock().is_idle() {
+            drop(self.turn());
+        }
+        self.failures.report()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Err(error) = self.failures.report() {
+            self.device_failures.keep(error);
+        }
+    }
+}
+
+/// The queues of one device.
+#[derive(Debug)]
+pub struct Queues {
+    identity: Identity,
+    queues: Mutex<Vec<Weak<Shared>>>,
+    failures: Arc<Failures>,
+}
+
+impl Queues {
+    /// No queues yet.
+    pub fn new(identity: Identity) -> Self {
+        Self { identity, queues: Mutex::default(), failures: Arc::default() }
+    }
+
+    /// A new queue.
+    pub fn create(&self) -> Queue {
+        let state = State {
+            entries: VecDeque::new(),
+            running: false,
+            worker: Worker::Absent,
+            closed: false,
+            next_ticket: 0,
+        };
+        let shared = Arc::new(Shared {
+            identity: self.identity.clone(),
+            state: Mutex::new(state),
+            tasks: Condvar::new(),
+            turns: Condvar::new(),
+            failures: Failures::default(),
+            device_failures: Arc::clone(&self.failures),
+        });
+        let mut queues = lock(&self.queues);
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(Arc::downgrade(&shared));
+        Queue { shared }
+    }
+
+    /// Blocks until everything submitted so far to any queue is done, also to queues that were dropped.
+    ///
+    /// # Errors
+    ///
+    /// The first failure that was not reported yet, of a queue or [kept](Self::failures) for the device. If several
+    /// queues failed, the others' failures stay for the next call.
+    pub fn synchronize(&self) -> Result<()> {
+        let queues: Vec<Arc<Shared>> =
+            lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
+        for queue in &queues {
+            drop(queue.turn());
+        }
+        self.failures.report()?;
+        queues.iter().try_for_each(|queue| queue.failures.report())
+    }
+
+    /// Failures that no queue has to report, of destructors for instance.
+    pub fn failures(&self) -> &Failures {
+        &self.failures
+    }
+
+    /// Whose queues they are.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Queue({})", self.identity.device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    use runtime_core::DeviceId;
+
+    use super::*;
+
+    fn queues() -> Queues {
+        Queues::new(Identity { device: DeviceId::new("test", 0), fault: ("TEST_FAULT", 1) })
+    }
+
+    /// A task that ends when the sender does.
+    fn gate() -> (mpsc::Sender<()>, impl FnOnce() -> Result<()> + Send) {
+        let (open, gate) = mpsc::channel::<()>();
+        let wait = move || {
+            let _closed = gate.recv();
+            Ok(())
+        };
+        (open, wait)
+    }
+
+    #[test]
+    fn tasks_and_turns_come_in_order() {
+        let queue = queues().create();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        for round in 0..50 {
+            for step in 0..3 {
+                let log = Arc::clone(&log);
+                queue
+                    .submit(move || {
+                        lock(&log).push((round, step));
+                        Ok(())
+                    })
+                    .unwrap();
+            }
+            let turn = queue.turn();
+            lock(&log).push((round, 3));
+            drop(turn);
+        }
+        let expected: Vec<_> =
+            (0..50).flat_map(|round| (0..4).map(move |step| (round, step))).collect();
+        assert_eq!(*lock(&log), expected);
+    }
+
+    #[test]
+    fn submitting_does_not_wait() {
+        let queue = queues().create();
+        let (open, wait) = gate();
+        queue.submit(wait).unwrap();
+        for _ in 0..1000 {
+            queue.submit(|| Ok(())).unwrap();
+        }
+        assert!(!queue.is_idle());
+        assert!(queue.try_turn().is_none());
+        drop(open);
+        queue.synchronize().unwrap();
+        assert!(queue.is_idle());
+    }
+
+    #[test]
+    fn threads_share_a_queue() {
+        let queue = queues().create();
+        let (count, alone) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let counted = Arc::clone(&count);
+                        queue
+                            .submit(move || {
+                                counted.fetch_add(1, Ordering::Relaxed);
+                                Ok(())
+                            })
+                            .unwrap();
+                        let turn = queue.turn();
+                        assert_eq!(alone.fetch_add(1, Ordering::SeqCst), 0);
+                        alone.fetch_sub(1, Ordering::SeqCst);
+                        drop(turn);
+                    }
+                });
+            }
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 800);
+    }
+
+    #[test]
+    fn failures_and_panics_are_reported_once_and_hold_nothing_up() {
+        let queue = queues().create();
+        let ran = Arc::new(AtomicUsize::new(0));
+        queue.submit(|| panic!("bad cell {}", 7)).unwrap();
+        queue.submit(|| Err(Error::new(ErrorKind::Driver, "late", "second"))).unwrap();
+        let last = Arc::clone(&ran);
+        queue
+            .submit(move || {
+                last.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            })
+            .unwrap();
+        let error = queue.synchronize().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceFault);
+        assert!(
+            error.to_string().contains("test:0") && error.message().contains("bad cell 7"),
+            "{error}"
+        );
+        assert_eq!(error.driver().unwrap().to_string(), "TEST_FAULT (1)");
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+        queue.synchronize().unwrap();
+    }
+
+    #[test]
+    fn dropping_a_queue_blocks_nobody_and_loses_nothing() {
+        let queues = queues();
+        let queue = queues.create();
+        let (open, wait) = gate();
+        let (done, result) = mpsc::channel();
+        queue.submit(wait).unwrap();
+        queue
+            .submit(move || {
+                done.send(()).ok();
+                Err(Error::new(ErrorKind::Driver, "late", "after the drop"))
+            })
+            .unwrap();
+        let began = Instant::now();
+        drop(queue);
+        assert!(began.elapsed() < Duration::from_secs(1));
+        assert!(result.try_recv().is_err());
+        drop(open);
+        // Whether the queue is still there or already gone, its failure reaches the device.
+        let error = loop {
+            match queues.synchronize() {
+                Ok(()) => thread::yield_now(),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.message(), "after the drop");
+        result.recv().unwrap();
+        queues.synchronize().unwrap();
+    }
+
+    #[test]
+    fn threads_end_with_their_queues() {
+        let queues = queues();
+        let busy = queues.create();
+        busy.submit(|| Ok(())).unwrap();
+        let shared = Arc::downgrade(&busy.shared);
+        drop(busy);
+        let began = Instant::now();
+        while shared.strong_count() > 0 {
+            assert!(began.elapsed() < Duration::from_secs(10), "the thread still has the queue");
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn an_idle_queue_has_no_thread() {
+        let queue = queues().create();
+        drop(queue.try_turn().unwrap());
+        queue.synchronize().unwrap();
+        assert!(queue.shared.lock().worker == Worker::Absent);
+    }
+}

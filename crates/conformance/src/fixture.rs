@@ -1,0 +1,140 @@
+//! What the suite knows of a device under test.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use runtime_core::{Device, ErrorKind, ModuleBundle, Result};
+
+use crate::outcome::{Outcome, Stop};
+use crate::rig::{Rig, SpinRate};
+
+/// A device under test: its name, how it is opened, its kernels, and the rules it is known not to keep.
+///
+/// Made by [`accelerator!`](crate::accelerator), or by hand to call single rules:
+///
+/// ```no_run
+/// # fn open(_: usize) -> runtime_core::Result<runtime_core::Device> { unimplemented!() }
+/// use conformance::{Fixture, kernels, rules};
+///
+/// let fixture = Fixture::new("mine", open, kernels::host_functions());
+/// rules::streams_run_in_order(&fixture)?;
+/// # Ok::<(), conformance::Stop>(())
+/// ```
+pub struct Fixture {
+    name: &'static str,
+    open: Box<dyn Fn(usize) -> Result<Device> + Send + Sync>,
+    kernels: ModuleBundle<'static>,
+    unsupported: Vec<(&'static str, &'static str)>,
+    expected_failures: Vec<(&'static str, &'static str)>,
+    shared: OnceLock<Outcome<Rig>>,
+    other: OnceLock<Outcome<Rig>>,
+    spin_rates: [SpinRate; 2],
+}
+
+impl Fixture {
+    /// A device called `name` in reports. `open` gives device 0 or 1, an instance of its own at every call; `kernels`
+    /// has the functions of [`kernels`](crate::kernels).
+    pub fn new(
+        name: &'static str,
+        open: impl Fn(usize) -> Result<Device> + Send + Sync + 'static,
+        kernels: ModuleBundle<'static>,
+    ) -> Self {
+        Self {
+            name,
+            open: Box::new(open),
+            kernels,
+            unsupported: Vec::new(),
+            expected_failures: Vec::new(),
+            shared: OnceLock::new(),
+            other: OnceLock::new(),
+            spin_rates: Default::default(),
+        }
+    }
+
+    /// Skips a rule for good, because the device cannot keep it.
+    #[must_use]
+    pub fn unsupported(mut self, rule: &'static str, reason: &'static str) -> Self {
+        self.unsupported.push((rule, reason));
+        self
+    }
+
+    /// Expects a rule to fail for now. The test fails when the rule passes.
+    #[must_use]
+    pub fn expected_failure(mut self, rule: &'static str, reason: &'static str) -> Self {
+        self.expected_failures.push((rule, reason));
+        self
+    }
+
+    /// The name used in reports.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(crate) fn reason_unsupported(&self, rule: &str) -> Option<&'static str> {
+        reason(&self.unsupported, rule)
+    }
+
+    pub(crate) fn reason_to_fail(&self, rule: &str) -> Option<&'static str> {
+        reason(&self.expected_failures, rule)
+    }
+
+    /// Device 0, opened once and shared by the rules of this process, with a stream of the rule's own.
+    pub(crate) fn rig(&self) -> Outcome<Rig> {
+        let shared = self.shared.get_or_init(|| self.fresh()).clone()?;
+        Ok(shared.with_stream()?)
+    }
+
+    /// An instance of device 0 that nobody else uses.
+    pub(crate) fn fresh(&self) -> Outcome<Rig> {
+        let device = self.open(0)?;
+        Ok(Rig::new(device, &self.kernels, self.spin_rates[0].clone())?)
+    }
+
+    /// Another device than [`rig`](Self::rig)'s, shared as that is: device 1, or where there is none, a second instance
+    /// of device 0, which is another device just as well.
+    pub(crate) fn other(&self) -> Outcome<Rig> {
+        let open = || match (self.open)(1) {
+            Err(error) if is_absent(error.kind()) => self.fresh(),
+            device => Ok(Rig::new(device?, &self.kernels, self.spin_rates[1].clone())?),
+        };
+        Ok(self.other.get_or_init(open).clone()?.with_stream()?)
+    }
+
+    /// A new instance of device `index`; the rule is skipped if device 0 is not available on this machine.
+    pub(crate) fn open(&self, index: usize) -> Outcome<Device> {
+        (self.open)(index).map_err(|error| match error.kind() {
+            ErrorKind::Unavailable => Stop::Skipped(error.to_string()),
+            _ => Stop::failed(format_args!("device {index} cannot be opened: {error}")),
+        })
+    }
+
+    /// Device 1, unless there is none.
+    pub(crate) fn open_second(&self) -> Outcome<Option<Device>> {
+        match (self.open)(1) {
+            Err(error) if is_absent(error.kind()) => Ok(None),
+            device => Ok(Some(device?)),
+        }
+    }
+
+    pub(crate) fn kernels(&self) -> &ModuleBundle<'static> {
+        &self.kernels
+    }
+}
+
+fn is_absent(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::UnknownDevice)
+}
+
+fn reason(list: &[(&'static str, &'static str)], rule: &str) -> Option<&'static str> {
+    list.iter().find(|(name, _)| *name == rule).map(|(_, reason)| *reason)
+}
+
+impl fmt::Debug for Fixture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fixture")
+            .field("name", &self.name)
+            .field("unsupported", &self.unsupported)
+            .field("expected_failures", &self.expected_failures)
+            .finish_non_exhaustive()
+    }
+}

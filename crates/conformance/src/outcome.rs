@@ -1,0 +1,132 @@
+//! What comes of a rule, and the checks that rules are written with.
+
+use std::fmt;
+use std::panic::Location;
+
+use runtime_core::{Element, Error, ErrorKind, Result, bytemuck};
+
+/// `Ok` if the device keeps the rule; otherwise why the rule ended early.
+pub type Outcome<T = ()> = std::result::Result<T, Stop>;
+
+/// Why a rule ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The device breaks the rule: what was seen, what was expected, and where in the suite.
+    Failed(String),
+    /// The rule cannot be tried here: what is missing.
+    Skipped(String),
+}
+
+impl Stop {
+    /// A failure, with the place in the suite that saw it.
+    #[track_caller]
+    pub fn failed(message: impl fmt::Display) -> Self {
+        let place = Location::caller();
+        Self::Failed(format!("{message} (at {}:{})", place.file(), place.line()))
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(reason) => write!(f, "failed: {reason}"),
+            Self::Skipped(reason) => write!(f, "skipped: {reason}"),
+        }
+    }
+}
+
+impl From<Error> for Stop {
+    /// An error where the rule expects none is a failure.
+    #[track_caller]
+    fn from(error: Error) -> Self {
+        Self::failed(format_args!("unexpected error: {error}"))
+    }
+}
+
+/// Fails the rule unless the condition holds; the message says what was seen.
+macro_rules! check {
+    ($condition:expr, $($message:tt)+) => {{
+        let holds: bool = $condition;
+        if !holds {
+            return Err($crate::Stop::failed(format_args!($($message)+)));
+        }
+    }};
+}
+
+/// Fails the rule unless both are equal; the message says what they are, the values are added.
+macro_rules! check_eq {
+    ($left:expr, $right:expr, $($message:tt)+) => {
+        match (&$left, &$right) {
+            (left, right) => check!(
+                *left == *right,
+                "{}: {left:?}, expected {right:?}",
+                format_args!($($message)+)
+            ),
+        }
+    };
+}
+
+pub(crate) use {check, check_eq};
+
+/// Fails unless both have the same bytes; names the first element that differs.
+#[track_caller]
+pub(crate) fn same<T: Element + fmt::Debug>(
+    found: &[T],
+    expected: &[T],
+    what: impl fmt::Display,
+) -> Outcome {
+    if found.len() != expected.len() {
+        let (found, expected) = (found.len(), expected.len());
+        return Err(Stop::failed(format_args!("{what}: {found} elements, expected {expected}")));
+    }
+    let differs = |pair: &(&T, &T)| bytemuck::bytes_of(pair.0) != bytemuck::bytes_of(pair.1);
+    let count = found.iter().zip(expected).filter(differs).count();
+    match found.iter().zip(expected).position(|pair| differs(&pair)) {
+        None => Ok(()),
+        Some(index) => Err(Stop::failed(format_args!(
+            "{what}: element {index} is {:?}, expected {:?}; {count} of {} differ",
+            found[index],
+            expected[index],
+            found.len()
+        ))),
+    }
+}
+
+/// Fails unless the call was refused with that kind; gives the error for further checks.
+#[track_caller]
+pub(crate) fn refused<T>(
+    outcome: Result<T>,
+    kind: ErrorKind,
+    what: impl fmt::Display,
+) -> Outcome<Error> {
+    refused_as(outcome, &[kind], what)
+}
+
+/// As [`refused`], where more than one kind is right.
+#[track_caller]
+pub(crate) fn refused_as<T>(
+    outcome: Result<T>,
+    kinds: &[ErrorKind],
+    what: impl fmt::Display,
+) -> Outcome<Error> {
+    let error = match outcome {
+        Ok(_) => return Err(Stop::failed(format_args!("{what} succeeded, expected {kinds:?}"))),
+        Err(error) => error,
+    };
+    if !kinds.contains(&error.kind()) {
+        return Err(Stop::failed(format_args!("{what}: {error}; expected {kinds:?}")));
+    }
+    if error.operation().is_empty() || error.message().is_empty() {
+        let message = format_args!("{what}: {error:?} names no operation or says nothing");
+        return Err(Stop::failed(message));
+    }
+    if error.device().is_none() {
+        return Err(Stop::failed(format_args!("{what}: {error:?} does not name the device")));
+    }
+    Ok(error)
+}
+
+/// Tries up to three times: for checks against the clock, which a busy machine can disturb but not mend.
+pub(crate) fn best_of_three(mut attempt: impl FnMut() -> Outcome) -> Outcome {
+    attempt().or_else(|_| attempt()).or_else(|_| attempt())
+}

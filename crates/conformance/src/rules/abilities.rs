@@ -1,0 +1,269 @@
+//! What a device may have beyond the contract: what is there works in full, what is not says so.
+#![expect(unsafe_code, reason = "adopts memory of the device itself")]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use runtime_core::contract::DeviceLoad;
+use runtime_core::{ErrorKind, Memory, NativeHandle, NativeKind, Support};
+
+use crate::data::elements;
+use crate::outcome::{Outcome, check, check_eq, refused, same};
+use crate::rig::Rig;
+use crate::{Fixture, Stop};
+
+/// Long enough that what must wait for it can be told from what does not.
+const IN_FLIGHT: Duration = Duration::from_millis(40);
+
+/// Unified memory shows the host what the device wrote and the device what the host wrote, and waits as it must.
+pub fn unified_memory_is_shared_with_the_host(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(unified) = rig.device.unified_memory() else { return Ok(()) };
+    let mut memory = unified.allocate::<u32>(200)?;
+    check!(memory.as_slice().is_some(), "unified memory is hidden from the host");
+    is_shared(&rig, &mut memory)?;
+    let none = unified.allocate::<u32>(0)?;
+    check!(none.as_slice().is_some_and(|slice| slice.is_ok()), "unified memory of no element");
+    let native = memory.native();
+    check!(native.is_some(), "unified memory without a native handle");
+    Ok(())
+}
+
+/// Ordinary memory is shown to the host where it lies there, and hidden where it does not.
+pub fn memory_is_shown_to_the_host_where_it_lies_there(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let mut memory = rig.upload(&elements::<u32>(1, 200))?;
+    let shown = memory.as_slice().is_some();
+    check_eq!(memory.as_mut_slice().is_some(), shown, "whether it is shown for writing");
+    let other = rig.device.memory_allocate::<u32>(10)?;
+    check_eq!(other.as_slice().is_some(), shown, "whether other memory is shown");
+    if shown { is_shared(&rig, &mut memory) } else { Ok(()) }
+}
+
+fn is_shared(rig: &Rig, memory: &mut Memory<u32>) -> Outcome {
+    let hidden = || Stop::failed("memory that was shown to the host is hidden");
+    let data = elements::<u32>(2, memory.len());
+    memory.as_mut_slice().ok_or_else(hidden)??.copy_from_slice(&data);
+    same(&rig.download(memory)?, &data, "what the device reads of the host's writing")?;
+    let busy = rig.spin(&rig.stream, IN_FLIGHT)?;
+    rig.kernels.add_one(&rig.stream, memory.view_mut())?;
+    let expected: Vec<u32> = data.iter().map(|value| value.wrapping_add(1)).collect();
+    same(memory.as_slice().ok_or_else(hidden)??, &expected, "what the host reads of a kernel's")?;
+    busy.must_be_over("memory that a kernel writes was read")?;
+    let mut copy = rig.device.memory_allocate::<u32>(memory.len())?;
+    let busy = rig.spin(&rig.stream, IN_FLIGHT)?;
+    copy.view_mut().copy_from(&rig.stream, &memory.view())?;
+    memory.as_mut_slice().ok_or_else(hidden)??.fill(0);
+    busy.must_be_over("memory that is being read was opened for writing")?;
+    same(&rig.download(&copy)?, &expected, "what was copied before the host wrote")
+}
+
+/// Counts how often it is dropped, and remembers when.
+struct Owner {
+    _memory: Option<Memory<u32>>,
+    drops: Arc<Drops>,
+}
+
+#[derive(Default)]
+struct Drops(Mutex<Vec<Instant>>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.drops.times().push(Instant::now());
+    }
+}
+
+impl Drops {
+    fn times(&self) -> MutexGuard<'_, Vec<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self) -> usize {
+        self.times().len()
+    }
+}
+
+/// Adopted memory is the owner's memory, and the owner is dropped exactly once, when the last work on it is done.
+pub fn adopted_memory_gives_its_owner_back(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let data = elements::<u32>(3, 100);
+    for in_flight in [false, true] {
+        let memory = rig.upload(&data)?;
+        let Some(handle) = memory.native() else {
+            return Err(Stop::failed("memory without a native handle"));
+        };
+        let drops = Arc::new(Drops::default());
+        let stream = rig.new_stream()?;
+        let owner = Owner { _memory: Some(memory), drops: drops.clone() };
+        // SAFETY: the handle is that of a memory of this device and length, which the owner keeps alive, and through
+        // which nobody works meanwhile.
+        let adopted = unsafe { rig.device.memory_adopt::<u32>(handle, 100, owner) };
+        let reported = rig.device.capabilities().memory_adoption;
+        check_eq!(adopted.is_some(), reported == Support::Native, "adoption is {reported}; there");
+        let Some(adopted) = adopted else {
+            check_eq!(drops.count(), 1, "drops of the owner of memory not adopted");
+            return Ok(());
+        };
+        let mut adopted = adopted?;
+        check_eq!(adopted.native().map(|handle| handle.raw), Some(handle.raw), "the handle");
+        same(&rig.download(&adopted)?, &data, "adopted memory")?;
+        let mut copy = rig.device.memory_allocate::<u32>(100)?;
+        let busy = in_flight.then(|| rig.spin(&stream, IN_FLIGHT)).transpose()?;
+        rig.kernels.add_one(&stream, adopted.view_mut())?;
+        copy.view_mut().copy_from(&stream, &adopted.view())?;
+        check_eq!(drops.count(), 0, "drops of the owner while the memory lives");
+        drop(adopted);
+        stream.synchronize()?;
+        let expected: Vec<u32> = data.iter().map(|value| value.wrapping_add(1)).collect();
+        same(&copy.view().to_vec::<u32>(&stream)?, &expected, "what was computed on it")?;
+        super::streams::until("the owner is dropped", || Ok(drops.count() > 0))?;
+        rig.device.synchronize()?;
+        check_eq!(drops.count(), 1, "drops of the owner");
+        if let Some(busy) = busy {
+            busy.must_be_over_at(drops.times()[0], "the owner was dropped")?;
+        }
+    }
+    Ok(())
+}
+
+/// Handles that are not of the device's interface, or not aligned, are refused; their owner is dropped all the same,
+/// and so is that of no element.
+pub fn adoption_is_checked(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let memory = rig.upload(&elements::<u32>(4, 10))?;
+    let Some(handle) = memory.native() else {
+        return Err(Stop::failed("memory without a native handle"));
+    };
+    let foreign = NativeHandle { api: "no such interface", ..handle };
+    let misaligned = NativeHandle { kind: NativeKind::Pointer, raw: handle.raw + 1, ..handle };
+    let wrong_kind = NativeHandle { kind: NativeKind::Stream, ..handle };
+    let cases = [
+        ("of an unknown interface", foreign, 10),
+        ("not aligned", misaligned, 2),
+        ("of a stream", wrong_kind, 10),
+        ("for no element", handle, 0),
+    ];
+    for (what, handle, len) in cases {
+        let drops = Arc::new(Drops::default());
+        let owner = Owner { _memory: None, drops: drops.clone() };
+        // SAFETY: the handle is refused before anybody uses it, or names no element.
+        let Some(adopted) = (unsafe { rig.device.memory_adopt::<u32>(handle, len, owner) }) else {
+            return Ok(());
+        };
+        if len == 0 {
+            check_eq!(adopted?.len(), 0, "elements of memory without any");
+        } else {
+            refused(adopted, ErrorKind::InvalidArgument, format_args!("a handle {what}"))?;
+        }
+        rig.device.synchronize()?;
+        check_eq!(drops.count(), 1, "drops of the owner of a handle {what}");
+    }
+    Ok(())
+}
+
+/// A memory pool counts what is used and reserved, and trimming gives back what is not used.
+pub fn the_memory_pool_accounts_for_its_bytes(fixture: &Fixture) -> Outcome {
+    const BYTES: usize = 3 << 20;
+    let rig = fixture.fresh()?;
+    let Some(pool) = rig.device.memory_pool() else { return Ok(()) };
+    let consistent = |when: &str| -> Outcome<usize> {
+        let (used, reserved) = (pool.used_bytes(), pool.reserved_bytes());
+        check!(used <= reserved, "{used} bytes used of {reserved} reserved, {when}");
+        Ok(used)
+    };
+    rig.device.synchronize()?;
+    let before = consistent("at first")?;
+    let mut memory = rig.device.memory_allocate::<u8>(BYTES)?;
+    let during = consistent("with memory allocated")?;
+    check!(during >= before + BYTES, "{before} bytes used, and {during} after {BYTES} more");
+    memory.view_mut().fill(&rig.stream, 1_u8)?;
+    drop(memory);
+    rig.device.synchronize()?;
+    let after = consistent("after it was dropped")?;
+    check!(
+        after < before + BYTES,
+        "{after} bytes used after {BYTES} were dropped, {before} before"
+    );
+    pool.trim(BYTES)?;
+    let beyond = pool.reserved_bytes().saturating_sub(consistent("after a trim")?);
+    check!(beyond <= BYTES, "{beyond} bytes kept beyond those used, {BYTES} were allowed");
+    pool.trim(0)?;
+    let beyond = pool.reserved_bytes().saturating_sub(consistent("after a trim to nothing")?);
+    check_eq!(beyond, 0, "bytes kept beyond those used after a trim to nothing");
+    pool.trim(usize::MAX)?;
+    rig.is_usable()
+}
+
+/// Memory dropped with work in flight is counted as used until the work is done, and then no more.
+pub fn memory_in_flight_is_given_back_to_the_pool(fixture: &Fixture) -> Outcome {
+    const BYTES: usize = 1 << 20;
+    let rig = fixture.fresh()?;
+    let Some(pool) = rig.device.memory_pool() else { return Ok(()) };
+    rig.device.synchronize()?;
+    let before = pool.used_bytes();
+    for _ in 0..5 {
+        let busy = rig.spin(&rig.stream, Duration::from_millis(5))?;
+        let mut memory = rig.device.memory_allocate::<u8>(BYTES)?;
+        memory.view_mut().fill(&rig.stream, 1_u8)?;
+        drop((memory, busy));
+    }
+    rig.device.synchronize()?;
+    let after = pool.used_bytes();
+    check!(after < before + BYTES, "{after} bytes used after all was dropped, {before} before");
+    Ok(())
+}
+
+/// A monitor tells something, and nothing impossible.
+pub fn the_monitor_is_plausible(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(monitor) = rig.device.monitor() else { return Ok(()) };
+    for _ in 0..3 {
+        let load = monitor.load()?;
+        check!(load != DeviceLoad::default(), "a monitor that tells nothing");
+        for (what, share) in [("processor", load.processor_busy), ("memory", load.memory_busy)] {
+            let possible = share.is_none_or(|share| (0.0..=1.0).contains(&share));
+            check!(possible, "the {what} is busy {share:?} of the time");
+        }
+        if let (Some(free), Some(total)) = (load.memory_free, rig.device.info().memory_bytes) {
+            check!(free <= total, "{free} bytes free of {total}");
+        }
+        if let (Some(free), Some(used)) = (load.memory_free, load.memory_used) {
+            check!(free.checked_add(used).is_some_and(|sum| sum > 0), "{free} free, {used} used");
+        }
+        rig.is_usable()?;
+    }
+    Ok(())
+}
+
+/// Counters open by name, alone and together, are read into every place and only grow; others are refused.
+pub fn counters_count(fixture: &Fixture) -> Outcome {
+    const UNTOUCHED: u64 = 0xDEAD_BEEF_DEAD_BEEF;
+    let rig = fixture.rig()?;
+    let Some(counters) = rig.device.counters() else { return Ok(()) };
+    let names = counters.names();
+    check!(!names.is_empty(), "counters without a name");
+    for wrong in ["no such counter", ""] {
+        match counters.open(&[wrong]) {
+            Ok(_) => return Err(Stop::failed(format_args!("a counter {wrong:?} was opened"))),
+            Err(error) => {
+                check_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}; its kind");
+                check!(error.message().contains(wrong), "{error} does not name {wrong:?}");
+            }
+        }
+    }
+    let one_by_one = names.iter().map(|name| vec![name.as_str()]);
+    let pairs = names.windows(2).map(|pair| vec![pair[1].as_str(), pair[0].as_str()]);
+    for set in one_by_one.chain(pairs) {
+        let mut open = counters.open(&set)?;
+        let mut before = vec![UNTOUCHED; set.len()];
+        open.read(&mut before)?;
+        check!(!before.contains(&UNTOUCHED), "{set:?} were not all read: {before:x?}");
+        rig.is_usable()?;
+        let mut after = vec![UNTOUCHED; set.len()];
+        open.read(&mut after)?;
+        check!(!after.contains(&UNTOUCHED), "{set:?} were not all read: {after:x?}");
+        let grows = before.iter().zip(&after).all(|(before, after)| before <= after);
+        check!(grows, "{set:?} went from {before:?} to {after:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,255 @@
+//! Events: order between streams, waits by the host, and time.
+
+use std::time::{Duration, Instant};
+
+use runtime_core::ErrorKind;
+
+use super::streams::until;
+use crate::Fixture;
+use crate::data::elements;
+use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
+
+/// Long enough that the other stream would be done first if nothing held it back.
+const HEAD_START: Duration = Duration::from_millis(40);
+
+/// A consumer that waits for the producer's event reads what was produced.
+pub fn an_event_holds_the_consumer_back(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let consumer = rig.new_stream()?;
+    for start in [1_u32, 1000, 2000] {
+        let mut produced = rig.upload(&[0_u32; 500])?;
+        let mut consumed = rig.upload(&[0_u32; 500])?;
+        let _busy = rig.spin(&rig.stream, HEAD_START)?;
+        rig.kernels.fill_index(&rig.stream, produced.view_mut(), start)?;
+        consumer.wait(&rig.stream.record_event()?)?;
+        consumed.view_mut().copy_from(&consumer, &produced.view())?;
+        rig.kernels.add_one(&consumer, consumed.view_mut())?;
+        let expected: Vec<u32> = (start + 1..start + 501).collect();
+        let found = consumed.view().to_vec::<u32>(&consumer)?;
+        same(&found, &expected, "what the consumer found behind the event")?;
+        rig.stream.synchronize()?;
+    }
+    Ok(())
+}
+
+/// A producer that waits for the consumer's event does not overwrite what is still to be read.
+pub fn an_event_holds_the_next_producer_back(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let consumer = rig.new_stream()?;
+    let old = elements::<u32>(1, 500);
+    let mut memory = rig.upload(&old)?;
+    let mut consumed = rig.upload(&[0_u32; 500])?;
+    let _busy = rig.spin(&consumer, HEAD_START)?;
+    consumed.view_mut().copy_from(&consumer, &memory.view())?;
+    rig.stream.wait(&consumer.record_event()?)?;
+    rig.kernels.fill_index(&rig.stream, memory.view_mut(), 3)?;
+    let expected: Vec<u32> = (3..503).collect();
+    same(&rig.download(&memory)?, &expected, "what was produced next")?;
+    same(&consumed.view().to_vec::<u32>(&consumer)?, &old, "what was read before")
+}
+
+/// Two streams that hand data to and fro by events never lose a step, over many repetitions.
+pub fn events_order_two_streams_under_repetition(fixture: &Fixture) -> Outcome {
+    const STEPS: u32 = 150;
+    let rig = fixture.rig()?;
+    let (ping, pong) = (&rig.stream, rig.new_stream()?);
+    let (there, back) = (rig.device.event_create(false)?, rig.device.event_create(false)?);
+    let mut x = rig.upload(&[0_u32; 300])?;
+    let mut y = rig.upload(&[0_u32; 300])?;
+    for step in 0..STEPS {
+        rig.kernels.add_one(ping, x.view_mut())?;
+        // Events that are recorded again and events made for one use must do the same.
+        let reached = if step % 2 == 0 { there.clone() } else { rig.device.event_create(false)? };
+        ping.record(&reached)?;
+        pong.wait(&reached)?;
+        y.view_mut().copy_from(&pong, &x.view())?;
+        rig.kernels.add_one(&pong, y.view_mut())?;
+        pong.record(&back)?;
+        ping.wait(&back)?;
+        x.view_mut().copy_from(ping, &y.view())?;
+    }
+    same(&rig.download(&x)?, &[2 * STEPS; 300], "steps taken to and fro")
+}
+
+/// A wait is for the mark at the time of the call: recording the event again elsewhere does not release it.
+pub fn a_wait_is_for_the_mark_at_the_time_of_the_call(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let (consumer, idle) = (rig.new_stream()?, rig.new_stream()?);
+    let event = rig.device.event_create(false)?;
+    let mut produced = rig.upload(&[0_u32; 100])?;
+    let mut consumed = rig.upload(&[0_u32; 100])?;
+    let _busy = rig.spin(&rig.stream, HEAD_START)?;
+    rig.kernels.fill_index(&rig.stream, produced.view_mut(), 1)?;
+    rig.stream.record(&event)?;
+    consumer.wait(&event)?;
+    idle.record(&event)?;
+    consumed.view_mut().copy_from(&consumer, &produced.view())?;
+    let expected: Vec<u32> = (1..101).collect();
+    let found = consumed.view().to_vec::<u32>(&consumer)?;
+    same(&found, &expected, "what the consumer found though the event was recorded elsewhere")
+}
+
+/// An event recorded again stands for its new mark alone.
+pub fn a_recorded_again_event_stands_for_its_new_mark(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let event = rig.stream.record_event()?;
+    event.wait()?;
+    check!(event.is_done()?, "an event is not done after waiting for it");
+    let mut memory = rig.upload(&[0_u32; 100])?;
+    let reader = rig.new_stream()?;
+    let busy = rig.spin(&rig.stream, HEAD_START)?;
+    rig.kernels.fill_index(&rig.stream, memory.view_mut(), 4)?;
+    rig.stream.record(&event)?;
+    event.wait()?;
+    busy.must_be_over("an event recorded again was waited for")?;
+    let expected: Vec<u32> = (4..104).collect();
+    same(&memory.view().to_vec::<u32>(&reader)?, &expected, "what lay before the new mark")
+}
+
+/// An event that was never recorded is done and holds nobody up.
+pub fn a_fresh_event_holds_nothing_up(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    for timing in [false, true] {
+        let event = rig.device.event_create(timing)?;
+        check!(event.is_done()?, "an event that was never recorded is not done");
+        event.wait()?;
+        event.wait_for(Duration::ZERO)?;
+        rig.stream.wait(&event)?;
+        rig.stream.synchronize_for(Duration::from_secs(20))?;
+    }
+    rig.is_usable()
+}
+
+/// Waiting for an event on the host returns when the work before it is done, and its results are there.
+pub fn waiting_for_an_event_waits_for_the_work_before_it(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let reader = rig.new_stream()?;
+    for timing in [false, true] {
+        let event = rig.device.event_create(timing)?;
+        let mut memory = rig.upload(&[0_u32; 100])?;
+        let busy = rig.spin(&rig.stream, HEAD_START)?;
+        rig.kernels.fill_index(&rig.stream, memory.view_mut(), 5)?;
+        rig.stream.record(&event)?;
+        event.wait()?;
+        busy.must_be_over("an event was waited for")?;
+        check!(event.is_done()?, "an event is not done after waiting for it");
+        let expected: Vec<u32> = (5..105).collect();
+        same(&memory.view().to_vec::<u32>(&reader)?, &expected, "what lay before the event")?;
+        busy.was_done(&reader)?;
+    }
+    Ok(())
+}
+
+/// An event says that it is done when it is, not earlier and not never; asking does not block.
+pub fn an_event_knows_whether_it_is_done(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let reader = rig.new_stream()?;
+    best_of_three(|| {
+        let _busy = rig.spin(&rig.stream, Duration::from_millis(200))?;
+        let event = rig.stream.record_event()?;
+        check!(
+            !event.is_done()?,
+            "an event is done while the kernel before it runs, or asking blocked"
+        );
+        rig.stream.synchronize()?;
+        check!(event.is_done()?, "an event is not done after its stream's synchronisation");
+        Ok(())
+    })?;
+    let mut memory = rig.upload(&[0_u32; 100])?;
+    let busy = rig.spin(&rig.stream, HEAD_START)?;
+    rig.kernels.fill_index(&rig.stream, memory.view_mut(), 6)?;
+    let event = rig.stream.record_event()?;
+    until("an event is done", || event.is_done())?;
+    busy.must_be_over("an event said that it was done")?;
+    let expected: Vec<u32> = (6..106).collect();
+    same(&memory.view().to_vec::<u32>(&reader)?, &expected, "what lay before the event")
+}
+
+/// A wait with a time limit ends in `Timeout` when it is up, and the work goes on.
+pub fn a_timed_wait_gives_up_and_the_work_goes_on(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    best_of_three(|| {
+        let busy = rig.spin(&rig.stream, Duration::from_millis(300))?;
+        let event = rig.stream.record_event()?;
+        let kind = ErrorKind::Timeout;
+        refused(event.wait_for(Duration::from_millis(10)), kind, "10 ms for 300 ms")?;
+        refused(event.wait_for(Duration::ZERO), kind, "no time at all")?;
+        check!(!event.is_done()?, "the work was over before the time limit was noticed");
+        event.wait_for(Duration::from_secs(20))?;
+        busy.must_be_over("a timed wait succeeded")?;
+        busy.was_done(&rig.stream)
+    })
+}
+
+/// The time between two events covers the work between them, and no more than the host saw pass.
+pub fn elapsed_time_covers_the_work_between(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let (start, end) = (rig.device.event_create(true)?, rig.device.event_create(true)?);
+    let clock = Instant::now();
+    rig.stream.record(&start)?;
+    let busy = rig.spin(&rig.stream, HEAD_START)?;
+    rig.stream.record(&end)?;
+    let elapsed = end.elapsed_since(&start)?;
+    let passed = clock.elapsed();
+    let least = busy.at_least();
+    check!(elapsed >= least, "{elapsed:?} for work that takes {least:?} or more");
+    // Clocks of a device and the host may differ a little in rate.
+    check!(elapsed <= passed + passed / 20, "{elapsed:?}, while the host saw {passed:?} pass");
+    let nothing = start.elapsed_since(&start)?;
+    check!(nothing < least, "{nothing:?} from an event to itself");
+    Ok(())
+}
+
+/// Elapsed time of events without timing, without a mark, or of two devices is refused.
+pub fn elapsed_time_that_has_no_meaning_is_refused(fixture: &Fixture) -> Outcome {
+    let (rig, other) = (fixture.rig()?, fixture.other()?);
+    let (marked, fresh) = (rig.device.event_create(true)?, rig.device.event_create(true)?);
+    rig.stream.record(&marked)?;
+    let plain = rig.stream.record_event()?;
+    let foreign = other.device.event_create(true)?;
+    other.stream.record(&foreign)?;
+    let kind = ErrorKind::InvalidArgument;
+    refused(marked.elapsed_since(&fresh), kind, "since an event that was never recorded")?;
+    refused(fresh.elapsed_since(&marked), kind, "to an event that was never recorded")?;
+    refused(marked.elapsed_since(&plain), kind, "since an event without timing")?;
+    refused(plain.elapsed_since(&marked), kind, "to an event without timing")?;
+    refused(marked.elapsed_since(&foreign), ErrorKind::WrongDevice, "since a foreign event")?;
+    refused(rig.stream.record(&foreign), ErrorKind::WrongDevice, "recording a foreign event")?;
+    marked.elapsed_since(&marked)?;
+    Ok(())
+}
+
+/// Hundreds of events live at once, and all are done when their stream is.
+pub fn many_events_live_together(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let mut memory = rig.upload(&[0_u32; 16])?;
+    let mut events = Vec::new();
+    for _ in 0..300 {
+        rig.kernels.add_one(&rig.stream, memory.view_mut())?;
+        events.push(rig.stream.record_event()?);
+    }
+    events[299].wait()?;
+    let open = events.iter().filter(|event| !matches!(event.is_done(), Ok(true))).count();
+    check_eq!(open, 0, "events before the last one that are not done");
+    same(&rig.download(&memory)?, &[300; 16], "what was computed")
+}
+
+/// A clone of an event is the same event, on any thread.
+pub fn events_are_shared_by_threads(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let event = rig.device.event_create(false)?;
+    let mut memory = rig.upload(&[0_u32; 100])?;
+    let busy = rig.spin(&rig.stream, HEAD_START)?;
+    rig.kernels.fill_index(&rig.stream, memory.view_mut(), 2)?;
+    rig.stream.record(&event)?;
+    let waits: Vec<_> = std::thread::scope(|scope| {
+        let wait = || scope.spawn(|| event.clone().wait());
+        [wait(), wait(), wait()].into_iter().map(|thread| thread.join()).collect()
+    });
+    for wait in waits {
+        wait.map_err(|_| crate::Stop::failed("a thread panicked"))??;
+    }
+    busy.must_be_over("three threads had waited for an event")?;
+    let expected: Vec<u32> = (2..102).collect();
+    same(&memory.view().to_vec::<u32>(&rig.new_stream()?)?, &expected, "what lay before it")
+}

@@ -1,0 +1,115 @@
+//! Programs that the device stops. Each rule gets a process of its own, since some drivers recover only in a new one.
+
+use std::time::Duration;
+
+use runtime_core::{Device, ErrorKind, Memory, Result};
+
+use crate::outcome::{Outcome, check, check_eq, refused};
+use crate::rig::{Rig, is_fault};
+use crate::{Fixture, Stop};
+
+/// Launches `fault`, after a moment in which more can be enqueued behind it. `None` if the bundle has no such kernel,
+/// and then the kernel is not found, which is checked.
+fn provoke(rig: &Rig) -> Outcome<Option<Memory<u32>>> {
+    let kernel = rig.kernels.kernel("fault");
+    if kernel.is_err() {
+        refused(kernel, ErrorKind::KernelNotFound, "a kernel that the bundle leaves out")?;
+        return Ok(None);
+    }
+    let mut memory = rig.upload(&[0_u32; 16])?;
+    rig.spin(&rig.stream, Duration::from_millis(10))?;
+    if let Some(launched) = rig.kernels.fault(&rig.stream, memory.view_mut()) {
+        launched?;
+    }
+    Ok(Some(memory))
+}
+
+/// Fails unless the outcome is a fault that names the device and the driver's code.
+#[track_caller]
+fn must_be_a_fault(outcome: Result<()>, device: &Device, what: &str) -> Outcome<ErrorKind> {
+    let Err(error) = outcome else { return Err(Stop::failed(format_args!("{what} succeeded"))) };
+    check!(is_fault(&error), "{what}: {error}, which is no fault");
+    check_eq!(error.device(), Some(device.id()), "{what}: {error}; its device");
+    check!(
+        error.driver().is_some_and(|driver| !driver.name.is_empty()),
+        "{what}: {error} has no driver code with a name"
+    );
+    Ok(error.kind())
+}
+
+/// A program that the device stops is a fault, reported once, by the stream it happened on.
+pub fn a_fault_is_reported_once_by_its_stream(fixture: &Fixture) -> Outcome {
+    let rig = fixture.fresh()?;
+    let other = rig.new_stream()?;
+    let Some(memory) = provoke(&rig)? else { return Ok(()) };
+    let kind = must_be_a_fault(rig.stream.synchronize(), &rig.device, "synchronising the stream")?;
+    drop(memory);
+    if kind == ErrorKind::DeviceLost {
+        // A lost device says so for ever, on every stream.
+        must_be_a_fault(rig.stream.synchronize(), &rig.device, "synchronising it again")?;
+        must_be_a_fault(other.synchronize(), &rig.device, "synchronising another stream")?;
+        return Ok(());
+    }
+    for (what, outcome) in [
+        ("the stream", rig.stream.synchronize()),
+        ("another stream", other.synchronize()),
+        ("the device", rig.device.synchronize()),
+    ] {
+        let lost = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::DeviceLost);
+        check!(outcome.is_ok() || lost, "{what} reports the fault once more: {outcome:?}");
+    }
+    Ok(())
+}
+
+/// A fault on a stream that was dropped is reported by the device.
+pub fn a_fault_of_a_dropped_stream_is_reported_by_the_device(fixture: &Fixture) -> Outcome {
+    let rig = fixture.fresh()?;
+    let device = rig.device.clone();
+    let Some(memory) = provoke(&rig)? else { return Ok(()) };
+    drop((rig, memory));
+    must_be_a_fault(device.synchronize(), &device, "synchronising the device")?;
+    Ok(())
+}
+
+/// Work enqueued behind a fault ends, waits return, and everything can be dropped.
+pub fn work_behind_a_fault_ends(fixture: &Fixture) -> Outcome {
+    let rig = fixture.fresh()?;
+    let Some(mut memory) = provoke(&rig)? else { return Ok(()) };
+    let other = rig.new_stream()?;
+    let mut pinned = rig.device.pinned_allocate::<u32>(16)?;
+    // Each of these may be refused or end in an error, since the fault may be known already; none may hang.
+    let _ = rig.kernels.add_one(&rig.stream, memory.view_mut());
+    let _ = memory.view().copy_to_pinned(&rig.stream, &mut pinned);
+    if let Ok(event) = rig.stream.record_event() {
+        let _ = other.wait(&event);
+        let _ = event.wait();
+        let _ = event.is_done();
+    }
+    let _ = pinned.as_slice();
+    let _ = other.synchronize();
+    let copied = memory.view().to_vec::<u32>(&rig.stream);
+    if let Err(error) = &copied {
+        check!(is_fault(error), "reading behind a fault: {error}, which is no fault");
+    }
+    let synchronized = rig.stream.synchronize();
+    let reported = copied.is_err() || synchronized.is_err() || rig.device.synchronize().is_err();
+    check!(reported, "nobody reported the fault");
+    drop((memory, pinned, other));
+    Ok(())
+}
+
+/// After a fault the device works on, or says that it is lost; opening it again gives one that works, where the driver
+/// can do that within one process.
+pub fn a_fault_leaves_a_device_that_can_be_opened_again(fixture: &Fixture) -> Outcome {
+    let rig = fixture.fresh()?;
+    let Some(memory) = provoke(&rig)? else { return Ok(()) };
+    must_be_a_fault(rig.stream.synchronize(), &rig.device, "synchronising the stream")?;
+    drop(memory);
+    if let Err(stop) = rig.is_usable() {
+        let lost = rig.device.synchronize();
+        let lost = lost.is_err_and(|error| error.kind() == ErrorKind::DeviceLost);
+        check!(lost, "after a fault the device neither works nor is lost: {stop}");
+    }
+    drop(rig);
+    fixture.fresh()?.is_usable()
+}

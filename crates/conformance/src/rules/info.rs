@@ -1,0 +1,189 @@
+//! What a device says of itself, and being one of several.
+
+use std::collections::HashSet;
+use std::thread;
+
+use runtime_core::{Device, ErrorKind, Support};
+
+use crate::data::elements;
+use crate::outcome::{Outcome, check, check_eq, refused, same};
+use crate::{Fixture, Stop};
+
+/// A device has a name, a vendor, an architecture and formats, and limits that admit work.
+pub fn identity_and_limits_make_sense(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let info = rig.device.info();
+    for (what, text) in [
+        ("backend", info.id.backend()),
+        ("name", &info.name),
+        ("vendor", &info.vendor),
+        ("architecture", &info.architecture),
+        ("driver version", &info.driver_version),
+    ] {
+        check!(!text.trim().is_empty(), "the {what} is empty");
+    }
+    check!(info.memory_bytes != Some(0), "memory of 0 bytes; unknown is None");
+    check!(info.compute_units > 0, "no compute unit");
+    check!(info.lockstep_width > 0, "a lockstep width of 0; none is 1");
+    let limits = &info.limits;
+    let alignment = limits.allocation_alignment.get();
+    check!(alignment.is_power_of_two(), "an alignment of {alignment}");
+    check!(alignment >= 8, "an alignment of {alignment}, too little for an f64");
+    check!(
+        limits.allocation_bytes >= 1 << 16,
+        "allocations of at most {}",
+        limits.allocation_bytes
+    );
+    check!(!limits.grid.contains(&0), "a grid limit of {:?}", limits.grid);
+    check!(!limits.block.contains(&0), "a block limit of {:?}", limits.block);
+    check!(limits.block_size > 0, "blocks of no work-item");
+    check!(limits.arguments >= 12, "only {} arguments", limits.arguments);
+    check!(limits.argument_bytes >= 12 * 8, "only {} bytes of arguments", limits.argument_bytes);
+    let (least, greatest) = limits.priorities;
+    check!(least <= 0 && greatest >= 0, "priorities {least} to {greatest} leave out 0");
+    let formats: HashSet<_> = info.formats.iter().collect();
+    check!(!formats.is_empty(), "it takes no module format");
+    check_eq!(formats.len(), info.formats.len(), "formats without repetition");
+    Ok(())
+}
+
+/// What a device says of itself is the same at every call, before and after work, and in every instance of it.
+pub fn information_is_stable(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let (info, capabilities) = (rig.device.info().clone(), *rig.device.capabilities());
+    rig.is_usable()?;
+    check_eq!(*rig.device.info(), info, "after work");
+    check_eq!(*rig.device.capabilities(), capabilities, "after work");
+    let again = fixture.open(0)?;
+    check_eq!(*again.info(), info, "opened again");
+    check_eq!(*again.capabilities(), capabilities, "opened again");
+    Ok(())
+}
+
+/// The reported capabilities are those of the accessors.
+pub fn capabilities_agree_with_the_accessors(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let device = &rig.device;
+    let reported = device.capabilities();
+    for (what, support, there) in [
+        ("unified memory", reported.unified_memory, device.unified_memory().is_some()),
+        ("memory pool", reported.memory_pool, device.memory_pool().is_some()),
+        ("monitor", reported.monitor, device.monitor().is_some()),
+        ("counters", reported.counters, device.counters().is_some()),
+    ] {
+        check_eq!(support == Support::Native, there, "{what} is {support}; its accessor is there");
+        check!(support != Support::Emulated, "{what} cannot be emulated");
+    }
+    for support in [reported.region_copy, reported.peer] {
+        check!(support != Support::Absent, "region copies and copies between devices always work");
+    }
+    let copy = super::regions::row_copy::<u8>(0, 1, 4);
+    let plan = device.plan_regions(&[copy])?;
+    check_eq!(
+        plan.launches() > 0,
+        reported.region_copy == Support::Native,
+        "region copies are {}; launches of a plan",
+        reported.region_copy
+    );
+    Ok(())
+}
+
+/// One device opened twice is two devices with one name: both work, and neither takes the other's objects.
+pub fn two_instances_are_two_devices(fixture: &Fixture) -> Outcome {
+    let (one, two) = (fixture.fresh()?, fixture.fresh()?);
+    check_eq!(one.device.id(), two.device.id(), "the names of two instances");
+    are_independent(&one.device, &two.device)?;
+    let mut memory = one.device.memory_allocate::<u32>(4)?;
+    refused(
+        memory.view_mut().fill(&two.stream, 1_u32),
+        ErrorKind::WrongDevice,
+        "filling memory of one instance on a stream of another",
+    )?;
+    drop((one, memory));
+    two.is_usable()
+}
+
+/// Two devices of one class are open at once and work independently. Without a second one, opening it is refused
+/// with a typed error.
+pub fn a_second_device_lives_beside_the_first(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(second) = fixture.open_second()? else { return Ok(()) };
+    check!(second.id() != rig.device.id(), "devices 0 and 1 are both called {}", second.id());
+    are_independent(&rig.device, &second)?;
+    drop(second);
+    rig.is_usable()
+}
+
+fn are_independent(one: &Device, two: &Device) -> Outcome {
+    check!(one.is_same(one) && one.is_same(&one.clone()), "a device is not the same as its clone");
+    check!(!one.is_same(two) && !two.is_same(one), "two devices count as the same");
+    let (mine, yours) = (elements::<u64>(1, 1000), elements::<u64>(2, 1000));
+    let a = one.memory_from_slice(&one.default_stream(), &mine)?;
+    let b = two.memory_from_slice(&two.default_stream(), &yours)?;
+    same(&a.view().to_vec::<u64>(&one.default_stream())?, &mine, "memory of the first device")?;
+    same(&b.view().to_vec::<u64>(&two.default_stream())?, &yours, "memory of the second device")
+}
+
+/// A device can be opened again and again, also after it was dropped.
+pub fn opening_is_repeatable(fixture: &Fixture) -> Outcome {
+    for _ in 0..4 {
+        fixture.fresh()?.is_usable()?;
+    }
+    Ok(())
+}
+
+/// Native handles name the device's interface, stay the same, and tell live objects apart.
+pub fn native_handles_are_stable(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let device = rig.device.native();
+    check!(!device.api.is_empty(), "the interface has no name");
+    check_eq!(rig.device.clone().native(), device, "the handle of a clone");
+    let one = rig.device.memory_allocate::<u8>(256)?;
+    let two = rig.device.memory_allocate::<u8>(256)?;
+    let (Some(first), Some(second)) = (one.native(), two.native()) else {
+        return Err(Stop::failed("memory without a native handle"));
+    };
+    check!(first.raw != second.raw, "two live memories have the handle {first:?}");
+    check_eq!(one.view().native(), Some(first), "the handle of a view");
+    check_eq!(rig.device.memory_allocate::<u8>(0)?.native(), None, "the handle of no bytes");
+    let stream = rig.new_stream()?;
+    check_eq!(stream.clone().native(), stream.native(), "the handle of a stream's clone");
+    let event = stream.record_event()?;
+    check_eq!(event.clone().native(), event.native(), "the handle of an event's clone");
+    rig.is_usable()?;
+    for (handle, before) in [(one.native(), first), (two.native(), second)] {
+        check_eq!(handle, Some(before), "the handle of memory after work");
+    }
+    for handle in [first, stream.native(), event.native()] {
+        check_eq!(handle.api, device.api, "the interface of {handle:?}");
+    }
+    Ok(())
+}
+
+/// Several threads use one device at once, each with objects of its own, and hand memory to one another.
+pub fn threads_share_a_device(fixture: &Fixture) -> Outcome {
+    const THREADS: u64 = 4;
+    let rig = fixture.rig()?;
+    let work = |seed: u64| -> Outcome<_> {
+        let rig = rig.with_stream()?;
+        let expected = elements::<u32>(seed, 3000);
+        let mut memory = rig.upload(&expected)?;
+        for _ in 0..10 {
+            let copy = rig.upload(&expected)?;
+            memory.view_mut().copy_from(&rig.stream, &copy.view())?;
+            rig.kernels.add_one(&rig.stream, memory.view_mut())?;
+        }
+        rig.stream.synchronize()?;
+        Ok((memory, expected))
+    };
+    let made = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|seed| scope.spawn(move || work(seed))).collect();
+        threads.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
+    });
+    for outcome in made {
+        let (memory, before) = outcome.map_err(|_| Stop::failed("a thread panicked"))??;
+        let expected: Vec<u32> = before.iter().map(|value| value.wrapping_add(1)).collect();
+        same(&rig.download(&memory)?, &expected, "memory made by another thread")?;
+    }
+    Ok(())
+}

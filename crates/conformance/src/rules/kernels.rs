@@ -1,0 +1,390 @@
+//! Launches: arguments, geometry, and what kernels compute.
+
+use std::time::Duration;
+
+use runtime_core::contract::ParamKind;
+use runtime_core::{Arg, ErrorKind, Kernel, Launch, Result, Support, args};
+
+use crate::Fixture;
+use crate::data::elements;
+use crate::kernels::host_module;
+use crate::outcome::{Outcome, check, check_eq, refused, same};
+use crate::rig::attempt;
+
+/// Kernels compute what they should, for numbers of elements that no block size divides.
+pub fn kernels_compute(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let (stream, kernels) = (&rig.stream, &rig.kernels);
+    for (len, count) in [(1, 1_u16), (63, 63), (64, 64), (1000, 1000), (5001, 5001)] {
+        let small: Vec<f32> = (0..count).map(f32::from).collect();
+        let x = rig.upload(&small)?;
+        let mut y = rig.upload(&vec![1.0_f32; len])?;
+        kernels.saxpy(stream, y.view_mut(), x.view(), 2.0)?;
+        let expected: Vec<f32> = small.iter().map(|x| 2.0 * x + 1.0).collect();
+        same(&rig.download(&y)?, &expected, format_args!("saxpy of {len} elements"))?;
+
+        let wide: Vec<f64> = (0..count).map(|i| f64::from(i) + 0.1).collect();
+        let x = rig.upload(&wide)?;
+        let mut y = rig.device.memory_allocate::<f64>(len)?;
+        kernels.scale_f64(stream, y.view_mut(), x.view(), -1.5)?;
+        let expected: Vec<f64> = wide.iter().map(|x| -1.5 * x).collect();
+        same(&rig.download(&y)?, &expected, format_args!("scaling {len} elements"))?;
+
+        let (left, right) = (elements::<u32>(1, len), elements::<u32>(2, len));
+        let (a, b) = (rig.upload(&left)?, rig.upload(&right)?);
+        let mut sum = rig.device.memory_allocate::<u32>(len)?;
+        kernels.add(stream, sum.view_mut(), a.view(), b.view())?;
+        let expected: Vec<u32> = left.iter().zip(&right).map(|(a, b)| a.wrapping_add(*b)).collect();
+        same(&rig.download(&sum)?, &expected, format_args!("adding {len} elements"))?;
+    }
+    Ok(())
+}
+
+/// Values of every size and memory arrive in order, a dozen of them.
+pub fn launches_take_many_arguments(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let kernel = rig.kernels.kernel("many_arguments")?;
+    let x = rig.upload(&[2.5_f64])?;
+    let mut out = rig.upload(&[-1.0_f64; 12])?;
+    let arguments = args![
+        &mut out,
+        -5_i8,
+        250_u8,
+        -30_000_i16,
+        60_000_u16,
+        -2_000_000_000_i32,
+        4_000_000_000_u32,
+        -(1_i64 << 50),
+        1_u64 << 52,
+        0.5_f32,
+        -1.0e300_f64,
+        &x,
+    ];
+    attempt(&kernel, &rig.stream, &Launch::cover(1, 1), arguments)?;
+    let expected = [
+        -5.0,
+        250.0,
+        -30_000.0,
+        60_000.0,
+        -2.0e9,
+        4.0e9,
+        -1_125_899_906_842_624.0,
+        4_503_599_627_370_496.0,
+        0.5,
+        -1.0e300,
+        2.5,
+        -1.0,
+    ];
+    same(&rig.download(&out)?, &expected, "arguments as the kernel got them")
+}
+
+/// Values are taken at the launch: what the host does with them afterwards does not matter.
+pub fn values_are_captured_at_the_launch(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let kernel = rig.kernels.kernel("fill_index")?;
+    let mut memory = rig.upload(&[0_u32; 400])?;
+    let _busy = rig.spin(&rig.stream, Duration::from_millis(30))?;
+    let mut bytes;
+    for (index, start) in (0..40).zip((0_u32..).step_by(100)) {
+        let part = memory.view_mut().slice(index * 10..index * 10 + 10)?;
+        bytes = start.to_ne_bytes();
+        let arguments = &[Arg::from(part), Arg::bytes(&bytes), Arg::from(10_u32)];
+        attempt(&kernel, &rig.stream, &rig.kernels.cover(10), arguments)?;
+        bytes.fill(0xFF);
+        check_eq!(bytes, [0xFF; 4], "the host's own bytes");
+    }
+    let expected: Vec<u32> = (0_u32..).step_by(100).take(40).flat_map(|s| s..s + 10).collect();
+    same(&rig.download(&memory)?, &expected, "what forty launches wrote")
+}
+
+/// Arguments that differ from the loaded kernel's parameters in number, kind, type, size or access are refused, and
+/// nothing runs. Where the driver does not tell the parameters, they are unknown and not checked.
+pub fn wrong_arguments_are_refused(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let kernel = rig.kernels.kernel("fill_index")?;
+    let Some(parameters) = kernel.parameters() else { return Ok(()) };
+    let expected = elements::<u32>(3, 8);
+    let mut memory = rig.upload(&expected)?;
+    let mut floats = rig.upload(&[0.0_f32; 8])?;
+    let launch = rig.kernels.cover(8);
+    let refuse = |what: &str, arguments: &[Arg<'_>]| -> Outcome {
+        let launched = attempt(&kernel, &rig.stream, &launch, arguments);
+        let error = refused(launched, ErrorKind::InvalidArgument, what)?;
+        check!(error.message().contains("fill_index"), "{error} does not name the kernel");
+        Ok(())
+    };
+    refuse("no argument", args![])?;
+    refuse("an argument too few", args![&mut memory, 0_u32])?;
+    refuse("an argument too many", args![&mut memory, 0_u32, 8_u32, 8_u32])?;
+    if parameters[1].kind != ParamKind::Unknown {
+        refuse("memory for a value", args![&mut memory, &floats, 8_u32])?;
+    }
+    if parameters[0].kind != ParamKind::Unknown {
+        refuse("a value for memory", args![0_u64, 0_u32, 8_u32])?;
+    }
+    if parameters[1].size.is_some() {
+        refuse("8 bytes for a u32", args![&mut memory, 0_u64, 8_u32])?;
+        refuse(
+            "2 bytes for a u32",
+            &[Arg::from(&mut memory), Arg::bytes(&[1, 2]), Arg::from(8_u32)],
+        )?;
+    }
+    if parameters[1].dtype.is_some() {
+        refuse("an f32 for a u32", args![&mut memory, 0.0_f32, 8_u32])?;
+    }
+    if parameters[0].dtype.is_some() {
+        refuse("memory of f32 for memory of u32", args![&mut floats, 0_u32, 8_u32])?;
+    }
+    if parameters[0].access.is_some() {
+        refuse("memory to read for memory that is written", args![&memory, 0_u32, 8_u32])?;
+    }
+    same(&rig.download(&memory)?, &expected, "memory after refused launches")
+}
+
+/// What a driver tells of a kernel's parameters is right, and the same at every call.
+pub fn reported_parameters_are_those_of_the_kernel(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let module = host_module();
+    for name in super::modules::REQUIRED {
+        let kernel = rig.kernels.kernel(name)?;
+        check_eq!(kernel.name(), *name, "the kernel's name");
+        let Some(parameters) = kernel.parameters() else { continue };
+        check_eq!(kernel.parameters(), Some(parameters), "the parameters at a second call");
+        let expected = module.kernel(name)?;
+        let expected = expected.parameters();
+        check_eq!(parameters.len(), expected.len(), "{name}: the number of parameters");
+        for (index, (found, expected)) in parameters.iter().zip(expected).enumerate() {
+            let right = (found.kind == ParamKind::Unknown || found.kind == expected.kind)
+                && (found.size.is_none() || expected.size.is_none() || found.size == expected.size)
+                && (found.dtype.is_none() || found.dtype == expected.dtype)
+                && (found.access.is_none() || found.access == expected.access);
+            check!(right, "{name}: parameter {index} is {found:?}, the table says {expected:?}");
+        }
+    }
+    Ok(())
+}
+
+/// A launch with a zero in its geometry runs nothing.
+pub fn empty_launches_run_nothing(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let kernel = rig.kernels.kernel("fill_index")?;
+    let expected = elements::<u32>(4, 8);
+    let mut memory = rig.upload(&expected)?;
+    for dim in 0..3 {
+        for (mut grid, mut block) in [([1; 3], [1; 3]), ([2; 3], [1; 3])] {
+            grid[dim] = 0;
+            let arguments = args![&mut memory, 0_u32, 8_u32];
+            attempt(&kernel, &rig.stream, &Launch::new(grid, block), arguments)?;
+            grid[dim] = 1;
+            block[dim] = 0;
+            let arguments = args![&mut memory, 0_u32, 8_u32];
+            attempt(&kernel, &rig.stream, &Launch::new(grid, block), arguments)?;
+        }
+    }
+    same(&rig.download(&memory)?, &expected, "memory after empty launches")
+}
+
+/// Geometry above a limit is refused naming the limit, and nothing runs.
+pub fn launches_beyond_a_limit_are_refused(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let kernel = rig.kernels.kernel("fill_index")?;
+    let limits = &rig.device.info().limits;
+    let expected = elements::<u32>(5, 8);
+    let mut memory = rig.upload(&expected)?;
+    let mut refuse = |launch: Launch, limit: u32| -> Outcome {
+        let launched = attempt(&kernel, &rig.stream, &launch, args![&mut memory, 0_u32, 8_u32]);
+        let error = refused(launched, ErrorKind::InvalidArgument, format_args!("{launch:?}"))?;
+        check!(error.message().contains(&limit.to_string()), "{error} does not say {limit}");
+        Ok(())
+    };
+    for dim in 0..3 {
+        if let Some(over) = limits.grid[dim].checked_add(1) {
+            let mut grid = [1; 3];
+            grid[dim] = over;
+            refuse(Launch::new(grid, [1; 3]), limits.grid[dim])?;
+        }
+        if let Some(over) = limits.block[dim].checked_add(1) {
+            let mut block = [1; 3];
+            block[dim] = over;
+            refuse(Launch::new([1; 3], block), limits.block[dim])?;
+        }
+    }
+    let product: u128 = limits.block.iter().map(|extent| u128::from(*extent)).product();
+    if product > limits.block_size.into() {
+        refuse(Launch::new([1; 3], limits.block), limits.block_size)?;
+    }
+    if let Some(over) = limits.shared_bytes.checked_add(1) {
+        refuse(Launch::cover(8, 1).with_shared(over), limits.shared_bytes)?;
+    }
+    if rig.device.capabilities().cooperative_launch == Support::Absent {
+        let arguments = args![&mut memory, 0_u32, 8_u32];
+        let launched = attempt(&kernel, &rig.stream, &Launch::cover(8, 1).cooperative(), arguments);
+        refused(launched, ErrorKind::InvalidArgument, "a cooperative launch")?;
+    }
+    same(&rig.download(&memory)?, &expected, "memory after refused launches")
+}
+
+/// More arguments than the device takes are refused.
+pub fn too_many_arguments_are_refused(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let kernel = rig.kernels.kernel("fill_index")?;
+    let limits = &rig.device.info().limits;
+    let launch = Launch::new([0; 3], [1; 3]);
+    if limits.arguments < 10_000 {
+        let many: Vec<Arg<'_>> = (0..=limits.arguments).map(|_| Arg::from(0_u8)).collect();
+        let launched = attempt(&kernel, &rig.stream, &launch, &many);
+        refused(launched, ErrorKind::InvalidArgument, "an argument more than the limit")?;
+    }
+    if limits.argument_bytes < 1 << 20 {
+        let large = vec![0_u8; limits.argument_bytes + 1];
+        let launched = attempt(&kernel, &rig.stream, &launch, &[Arg::bytes(&large)]);
+        refused(launched, ErrorKind::InvalidArgument, "a byte of arguments more than the limit")?;
+    }
+    Ok(())
+}
+
+/// The grid and the blocks reach the kernel: all three dimensions, and launches smaller than the memory.
+pub fn the_geometry_reaches_the_kernel(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let limits = &rig.device.info().limits;
+    let kernel = rig.kernels.kernel("index_3d")?;
+    let block = [2, 2, 1].map(|extent: u32| extent.min(limits.block_size));
+    let block: [u32; 3] = std::array::from_fn(|dim| block[dim].min(limits.block[dim]));
+    let grid: [u32; 3] = std::array::from_fn(|dim| [3, 2, 4][dim].min(limits.grid[dim]));
+    let (nx, ny, nz) = (7_u32, 3_u32, 5_u32);
+    let mut memory = rig.upload(&[u32::MAX; 7 * 3 * 5])?;
+    let arguments = args![&mut memory, nx, ny, nz];
+    attempt(&kernel, &rig.stream, &Launch::new(grid, block), arguments)?;
+    let reach: [u32; 3] = std::array::from_fn(|dim| grid[dim] * block[dim]);
+    let mut expected = Vec::new();
+    for z in 0..nz {
+        for y in 0..ny {
+            for x in 0..nx {
+                let there = x < reach[0] && y < reach[1] && z < reach[2];
+                expected.push(if there { x + 1000 * y + 1_000_000 * z } else { u32::MAX });
+            }
+        }
+    }
+    let what = format_args!("{grid:?} blocks of {block:?} on {nx} × {ny} × {nz} elements");
+    same(&rig.download(&memory)?, &expected, what)?;
+
+    let kernel = rig.kernels.kernel("fill_index")?;
+    let mut memory = rig.upload(&[9_u32; 100])?;
+    for (blocks, n, reached) in [(5, 100_u32, 5), (100, 30, 30)] {
+        memory.view_mut().fill(&rig.stream, 9_u32)?;
+        let launch = Launch::new([blocks, 1, 1], [1; 3]);
+        attempt(&kernel, &rig.stream, &launch, args![&mut memory, 50_u32, n])?;
+        let mut expected = vec![9_u32; 100];
+        expected.iter_mut().zip(50..).take(reached).for_each(|(value, index)| *value = index);
+        let what = format_args!("{blocks} work-items for {n} of 100 elements");
+        same(&rig.download(&memory)?, &expected, what)?;
+    }
+    Ok(())
+}
+
+/// A block of the largest size that the limits admit runs.
+pub fn the_largest_block_runs(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let limits = &rig.device.info().limits;
+    let block = limits.block[0].min(limits.block_size).min(1 << 16);
+    let kernel = rig.kernels.kernel("fill_index")?;
+    let len = 2 * block as usize - 1;
+    let n = 2 * block - 1;
+    let mut memory = rig.upload(&vec![0_u32; len])?;
+    let launch = Launch::new([2, 1, 1], [block, 1, 1]);
+    attempt(&kernel, &rig.stream, &launch, args![&mut memory, 1_u32, n])?;
+    let expected: Vec<u32> = (1..=n).collect();
+    same(&rig.download(&memory)?, &expected, format_args!("two blocks of {block}"))
+}
+
+/// One memory can be given twice to read, and in two disjoint parts to read and to write.
+pub fn arguments_may_share_a_memory(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let data = elements::<u32>(6, 300);
+    let doubled: Vec<u32> = data.iter().map(|value| value.wrapping_add(*value)).collect();
+    let source = rig.upload(&data)?;
+    let mut sum = rig.device.memory_allocate::<u32>(300)?;
+    rig.kernels.add(&rig.stream, sum.view_mut(), source.view(), source.view())?;
+    same(&rig.download(&sum)?, &doubled, "a memory added to itself")?;
+    let mut memory = rig.upload(&data)?;
+    let (read, write) = memory.view_mut().split_at(100)?;
+    let (write, rest) = write.split_at(100)?;
+    rig.kernels.add(&rig.stream, write, read.as_view(), rest.as_view())?;
+    let mut expected = data.clone();
+    for index in 0..100 {
+        expected[100 + index] = data[index].wrapping_add(data[200 + index]);
+    }
+    same(&rig.download(&memory)?, &expected, "a sum of two parts written to a third")
+}
+
+/// A kernel given a part of a memory starts at its first element and leaves the rest alone.
+pub fn views_reach_kernels_with_their_offset(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let mut expected = vec![7_u32; 100];
+    let mut memory = rig.upload(&expected)?;
+    for (start, len) in [(1, 1), (3, 40), (99, 1), (50, 13)] {
+        let part = memory.view_mut().slice(start..start + len)?;
+        rig.kernels.fill_index(&rig.stream, part, 1000)?;
+        expected[start..start + len].iter_mut().zip(1000..).for_each(|(v, index)| *v = index);
+        let what = format_args!("a kernel on elements {start} to {}", start + len);
+        same(&rig.download(&memory)?, &expected, what)?;
+    }
+    Ok(())
+}
+
+/// A kernel is launched on streams of its own device alone, with that device's memory.
+pub fn launches_across_devices_are_refused(fixture: &Fixture) -> Outcome {
+    let (rig, other) = (fixture.rig()?, fixture.other()?);
+    let kernel = rig.kernels.kernel("add_one")?;
+    let mut memory = rig.upload(&[1_u32; 8])?;
+    let mut foreign = other.upload(&[2_u32; 8])?;
+    let launch = rig.kernels.cover(8);
+    let kind = ErrorKind::WrongDevice;
+    let on_foreign_stream = attempt(&kernel, &other.stream, &launch, args![&mut memory, 8_u32]);
+    refused(on_foreign_stream, kind, "a launch on a foreign stream")?;
+    let both_foreign = attempt(&kernel, &other.stream, &launch, args![&mut foreign, 8_u32]);
+    refused(both_foreign, kind, "a launch with stream and memory of another device")?;
+    let with_foreign = attempt(&kernel, &rig.stream, &launch, args![&mut foreign, 8_u32]);
+    refused(with_foreign, kind, "a launch with foreign memory")?;
+    same(&rig.download(&memory)?, &[1; 8], "own memory")?;
+    same(&other.download(&foreign)?, &[2; 8], "foreign memory")
+}
+
+/// Where the device launches cooperatively, such a launch runs; where it does not, it says so.
+pub fn cooperative_launches_run_where_they_are_reported(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let kernel = rig.kernels.kernel("fill_index")?;
+    let mut memory = rig.upload(&[0_u32; 8])?;
+    let launch = Launch::cover(8, 8.min(rig.device.info().limits.block_size)).cooperative();
+    let launched: Result<()> =
+        attempt(&kernel, &rig.stream, &launch, args![&mut memory, 1_u32, 8_u32]);
+    if rig.device.capabilities().cooperative_launch == Support::Absent {
+        refused(launched, ErrorKind::InvalidArgument, "a cooperative launch")?;
+        return same(&rig.download(&memory)?, &[0; 8], "memory after a refused launch");
+    }
+    launched?;
+    same(&rig.download(&memory)?, &[1, 2, 3, 4, 5, 6, 7, 8], "a cooperative launch")
+}
+
+/// A kernel works in several threads at once.
+pub fn threads_launch_one_kernel(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let kernel: Kernel = rig.kernels.kernel("fill_index")?;
+    let work = |start: u32| -> Outcome {
+        let rig = rig.with_stream()?;
+        let mut memory = rig.upload(&[0_u32; 500])?;
+        for round in 0..20 {
+            let arguments = args![&mut memory, start + round, 500_u32];
+            attempt(&kernel, &rig.stream, &rig.kernels.cover(500), arguments)?;
+        }
+        let expected: Vec<u32> = (start + 19..start + 519).collect();
+        same(&rig.download(&memory)?, &expected, "what one of several threads launched")
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads = [0, 1000, 2000].map(|start| scope.spawn(move || work(start)));
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().map_err(|_| crate::Stop::failed("a thread panicked"))?
+        })
+    })
+}

@@ -1,0 +1,277 @@
+//! Dropping and forgetting objects while the device still works with them.
+
+use std::mem;
+use std::time::Duration;
+
+use runtime_core::Slot;
+
+use crate::Fixture;
+use crate::data::elements;
+use crate::outcome::{Outcome, best_of_three, check, same};
+
+/// Long enough that everything a rule enqueues is in flight when it drops things.
+const IN_FLIGHT: Duration = Duration::from_millis(40);
+
+/// Memory dropped with work in flight is not handed out again before that work is done.
+pub fn memory_dropped_in_flight_stays_until_the_work_is_done(fixture: &Fixture) -> Outcome {
+    const LEN: usize = 1 << 14;
+    let rig = fixture.rig()?;
+    let other = rig.with_stream()?;
+    for round in 0..3_u64 {
+        let data = elements::<u8>(round, LEN);
+        let source = rig.upload(&data)?;
+        let mut target = rig.device.memory_allocate::<u8>(LEN)?;
+        let mut written = rig.device.memory_allocate::<u8>(LEN)?;
+        let busy = rig.spin(&rig.stream, IN_FLIGHT)?;
+        target.view_mut().copy_from(&rig.stream, &source.view())?;
+        written.view_mut().fill(&rig.stream, 0xEE_u8)?;
+        drop((source, written));
+        // Whoever gets the dropped memory too soon changes what is copied, or has its own bytes overwritten.
+        let mut fresh = Vec::new();
+        for seed in 10..14 {
+            let expected = elements::<u8>(seed, LEN);
+            fresh.push((other.upload(&expected)?, expected));
+        }
+        busy.was_done(&rig.stream)?;
+        same(&rig.download(&target)?, &data, "what was copied from dropped memory")?;
+        for (memory, expected) in &fresh {
+            same(&other.download(memory)?, expected, "memory allocated meanwhile")?;
+        }
+    }
+    Ok(())
+}
+
+/// Memory used on several streams and dropped stays until the last of them is done with it.
+pub fn memory_dropped_in_flight_waits_for_every_stream(fixture: &Fixture) -> Outcome {
+    const LEN: usize = 1 << 14;
+    let rig = fixture.rig()?;
+    let (slow, quick) = (rig.with_stream()?, rig.with_stream()?);
+    let data = elements::<u8>(1, LEN);
+    let source = rig.upload(&data)?;
+    let mut targets =
+        [rig.device.memory_allocate::<u8>(LEN)?, rig.device.memory_allocate::<u8>(LEN)?];
+    let busy = rig.spin(&slow.stream, IN_FLIGHT)?;
+    for (target, stream) in targets.iter_mut().zip([&slow.stream, &quick.stream]) {
+        target.view_mut().copy_from(stream, &source.view())?;
+    }
+    drop(source);
+    quick.stream.synchronize()?;
+    let expected = elements::<u8>(2, LEN);
+    let fresh = [quick.upload(&expected)?, quick.upload(&expected)?];
+    busy.was_done(&slow.stream)?;
+    same(&slow.download(&targets[0])?, &data, "the copy on the slow stream")?;
+    same(&quick.download(&targets[1])?, &data, "the copy on the quick stream")?;
+    for memory in &fresh {
+        same(&quick.download(memory)?, &expected, "memory allocated meanwhile")?;
+    }
+    Ok(())
+}
+
+/// Pinned memory dropped with copies in flight, either way, stays until they are done.
+pub fn pinned_memory_dropped_in_flight_stays_until_the_copies_are_done(
+    fixture: &Fixture,
+) -> Outcome {
+    const LEN: usize = 1 << 14;
+    let rig = fixture.rig()?;
+    let data = elements::<u8>(3, LEN);
+    let mut outgoing = rig.device.pinned_allocate::<u8>(LEN)?;
+    outgoing.as_mut_slice()?.copy_from_slice(&data);
+    let mut incoming = rig.device.pinned_allocate::<u8>(LEN)?;
+    let other = rig.upload(&elements::<u8>(4, LEN))?;
+    let mut memory = rig.device.memory_allocate::<u8>(LEN)?;
+    let busy = rig.spin(&rig.stream, IN_FLIGHT)?;
+    memory.view_mut().copy_from_pinned(&rig.stream, &outgoing)?;
+    other.view().copy_to_pinned(&rig.stream, &mut incoming)?;
+    drop((outgoing, incoming));
+    let mut fresh = Vec::new();
+    for _ in 0..3 {
+        let mut pinned = rig.device.pinned_allocate::<u8>(LEN)?;
+        pinned.as_mut_slice()?.fill(0x55);
+        fresh.push(pinned);
+    }
+    busy.was_done(&rig.stream)?;
+    same(&rig.download(&memory)?, &data, "what was copied from dropped pinned memory")?;
+    for pinned in &fresh {
+        same(pinned.as_slice()?, &[0x55; LEN], "pinned memory allocated meanwhile")?;
+    }
+    Ok(())
+}
+
+/// A kernel and its module can be dropped before their launch has run.
+pub fn modules_and_kernels_dropped_in_flight_run_to_the_end(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let expected: Vec<u32> = (5..1005).collect();
+    let mut memory = rig.device.memory_allocate::<u32>(1000)?;
+    let busy = rig.spin(&rig.stream, IN_FLIGHT)?;
+    {
+        let module = rig.device.module_load_bundle(fixture.kernels())?;
+        let kernel = module.kernel("fill_index")?;
+        drop(module);
+        let launch = rig.kernels.cover(1000);
+        let arguments = runtime_core::args![&mut memory, 5_u32, 1000_u32];
+        crate::rig::attempt(&kernel, &rig.stream, &launch, arguments)?;
+    }
+    busy.was_done(&rig.stream)?;
+    same(&rig.download(&memory)?, &expected, "what a dropped kernel computed")
+}
+
+/// Dropping a stream lets its work run to the end, and the device's synchronisation waits for it.
+pub fn a_dropped_stream_finishes_its_work(fixture: &Fixture) -> Outcome {
+    // An instance of its own: others would wait for this one's work, and this one for theirs.
+    let rig = fixture.fresh()?;
+    let mut memory = rig.upload(&[0_u32; 500])?;
+    let busy = {
+        let stream = rig.new_stream()?;
+        let busy = rig.spin(&stream, IN_FLIGHT)?;
+        rig.kernels.fill_index(&stream, memory.view_mut(), 3)?;
+        rig.kernels.add_one(&stream, memory.view_mut())?;
+        busy
+    };
+    rig.device.synchronize()?;
+    busy.must_be_over("the device was synchronised")?;
+    let expected: Vec<u32> = (4..504).collect();
+    same(&rig.download(&memory)?, &expected, "what the dropped stream computed")
+}
+
+/// Waits that were enqueued hold although the event is dropped, and an event outlives its stream.
+pub fn events_dropped_in_flight_keep_their_order(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let consumer = rig.new_stream()?;
+    let mut memory = rig.upload(&[0_u32; 300])?;
+    let mut copy = rig.device.memory_allocate::<u32>(300)?;
+    let expected: Vec<u32> = (9..309).collect();
+    let event = {
+        let producer = rig.new_stream()?;
+        let _busy = rig.spin(&producer, IN_FLIGHT)?;
+        rig.kernels.fill_index(&producer, memory.view_mut(), 9)?;
+        consumer.wait(&producer.record_event()?)?;
+        producer.record_event()?
+    };
+    copy.view_mut().copy_from(&consumer, &memory.view())?;
+    event.wait()?;
+    same(&rig.download(&memory)?, &expected, "memory after its dropped stream's event")?;
+    consumer.synchronize()?;
+    same(&rig.download(&copy)?, &expected, "what was copied behind a dropped event")
+}
+
+/// A region plan can be dropped before its execution has run.
+pub fn plans_dropped_in_flight_run_to_the_end(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let data = elements::<u8>(5, 1000);
+    let source = rig.upload(&data)?;
+    let mut target = rig.upload(&[0_u8; 1000])?;
+    let busy = rig.spin(&rig.stream, IN_FLIGHT)?;
+    for _ in 0..3 {
+        let plan = rig.device.plan_regions(&[super::regions::row_copy::<u8>(0, 1, 1000)])?;
+        let bind = &mut [Slot::from(source.view()), Slot::from(target.view_mut())];
+        plan.execute(&rig.stream, bind)?;
+    }
+    busy.was_done(&rig.stream)?;
+    same(&rig.download(&target)?, &data, "what a dropped plan copied")
+}
+
+/// Memory, streams and events keep working when every handle of the device is gone.
+pub fn objects_outlive_the_device_handle(fixture: &Fixture) -> Outcome {
+    let rig = fixture.fresh()?;
+    let data = elements::<u32>(6, 100);
+    let mut memory = rig.upload(&data)?;
+    let mut pinned = rig.device.pinned_allocate::<u32>(100)?;
+    let stream = rig.new_stream()?;
+    let event = rig.device.event_create(false)?;
+    drop(rig);
+    memory.view().copy_to_pinned(&stream, &mut pinned)?;
+    stream.record(&event)?;
+    event.wait()?;
+    same(pinned.as_slice()?, &data, "a copy after the device's handles were dropped")?;
+    memory.view_mut().fill(&stream, 4_u32)?;
+    same(&memory.view().to_vec::<u32>(&stream)?, &[4; 100], "a fill")
+}
+
+/// A device and all it made can be dropped at once, in any order, with work in flight.
+pub fn everything_dropped_in_flight_is_sound(fixture: &Fixture) -> Outcome {
+    for order in 0..4 {
+        let rig = fixture.fresh()?;
+        let mut memory = rig.upload(&elements::<u32>(order, 5000))?;
+        let mut pinned = rig.device.pinned_allocate::<u32>(5000)?;
+        let streams = [rig.new_stream()?, rig.new_stream()?];
+        let busy = rig.spin(&streams[0], Duration::from_millis(10))?;
+        rig.kernels.add_one(&streams[0], memory.view_mut())?;
+        streams[1].wait(&streams[0].record_event()?)?;
+        memory.view().copy_to_pinned(&streams[1], &mut pinned)?;
+        match order {
+            0 => drop((rig, memory, pinned, streams, busy)),
+            1 => drop((streams, pinned, memory, busy, rig)),
+            2 => drop((memory, busy, rig, streams, pinned)),
+            _ => drop((pinned, rig, busy, memory, streams)),
+        }
+    }
+    fixture.rig()?.is_usable()
+}
+
+/// Forgetting any object, also one with work in flight, leaks it and does nothing worse.
+pub fn forgetting_is_sound(fixture: &Fixture) -> Outcome {
+    let rig = fixture.fresh()?;
+    for round in 0..2 {
+        let mut memory = rig.upload(&elements::<u32>(round, 2000))?;
+        let mut pinned = rig.device.pinned_allocate::<u32>(2000)?;
+        let mut other = rig.device.pinned_allocate::<u32>(2000)?;
+        let stream = rig.new_stream()?;
+        let module = rig.device.module_load_bundle(fixture.kernels())?;
+        let kernel = module.kernel("add_one")?;
+        let plan = rig.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 2000)])?;
+        let mut target = rig.device.memory_allocate::<u32>(2000)?;
+        mem::forget(rig.spin(&stream, Duration::from_millis(10))?);
+        rig.kernels.add_one(&stream, memory.view_mut())?;
+        memory.view().copy_to_pinned(&stream, &mut pinned)?;
+        memory.view_mut().copy_from_pinned(&stream, &other)?;
+        let bind = &mut [Slot::from(memory.view()), Slot::from(target.view_mut())];
+        plan.execute(&stream, bind)?;
+        let event = stream.record_event()?;
+        other.as_mut_slice()?.fill(1);
+        mem::forget((memory, pinned, other, target, plan, stream, event, module, kernel));
+        mem::forget(rig.device.clone());
+    }
+    rig.device.synchronize()?;
+    rig.is_usable()?;
+    mem::forget(rig);
+    fixture.rig()?.is_usable()
+}
+
+/// Dropping memory, pinned memory, modules, plans, events and streams does not wait for work in flight.
+pub fn dropping_does_not_wait_for_the_work(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    best_of_three(|| {
+        let source = rig.upload(&[1_u32; 100])?;
+        let mut memory = rig.upload(&[0_u32; 100])?;
+        let mut words = rig.upload(&[0_u32; 100])?;
+        let mut pinned = rig.device.pinned_allocate::<u32>(100)?;
+        let plan = rig.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 100)])?;
+        let module = rig.device.module_load_bundle(fixture.kernels())?;
+        let kernel = module.kernel("add_one")?;
+        let stream = rig.new_stream()?;
+        let watch = stream.clone();
+        let busy = rig.spin(&stream, Duration::from_millis(400))?;
+        let arguments = runtime_core::args![&mut words, 100_u32];
+        crate::rig::attempt(&kernel, &stream, &rig.kernels.cover(100), arguments)?;
+        if plan.launches() > 0 {
+            let bind = &mut [Slot::from(source.view()), Slot::from(memory.view_mut())];
+            plan.execute(&stream, bind)?;
+        }
+        memory.view().copy_to_pinned(&stream, &mut pinned)?;
+        let event = stream.record_event()?;
+        check!(!watch.is_done()?, "enqueueing took longer than the work before it");
+        macro_rules! drop_quickly {
+            ($($object:ident: $what:literal),* $(,)?) => {$(
+                drop($object);
+                check!(!watch.is_done()?, "dropping {} waited for work in flight", $what);
+            )*};
+        }
+        drop_quickly! {
+            memory: "memory", source: "memory", words: "memory", pinned: "pinned memory",
+            plan: "a plan", kernel: "a kernel", module: "a module", event: "an event",
+            busy: "memory that a kernel writes", stream: "a stream",
+        }
+        watch.synchronize()?;
+        Ok(())
+    })
+}

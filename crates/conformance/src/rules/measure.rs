@@ -1,0 +1,148 @@
+//! Measuring, and the counts a device keeps.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use runtime_core::{ErrorKind, MeasureOptions, Slot, measure, measure_with};
+
+use crate::Fixture;
+use crate::outcome::{Outcome, check, check_eq, refused};
+
+fn options(repeat: usize, number: usize) -> MeasureOptions {
+    let min_repeat = Duration::ZERO;
+    MeasureOptions { warm_up: 1, repeat, number, min_repeat, counters: Vec::new() }
+}
+
+/// A measurement has as many samples as were asked for, with counters and without, and a count for each of both.
+pub fn a_measurement_has_every_sample(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let mut memory = rig.upload(&[0_u32; 1000])?;
+    let names = rig.device.counters().map(|counters| counters.names()).unwrap_or_default();
+    let few = names.into_iter().take(2).collect::<Vec<_>>();
+    for counters in [Vec::new(), few] {
+        let (repeat, number) = (5, 3);
+        let runs = Cell::new(0);
+        let options = MeasureOptions { counters: counters.clone(), ..options(repeat, number) };
+        let measured = measure(&rig.stream, &options, || {
+            runs.set(runs.get() + 1);
+            rig.kernels.add_one(&rig.stream, memory.view_mut())
+        })?;
+        check_eq!(measured.samples.len(), repeat, "samples with {} counters", counters.len());
+        check_eq!(runs.get(), 1 + repeat * number, "runs, one warm-up among them");
+        for sample in &measured.samples {
+            check_eq!(sample.number, number, "runs of a sample");
+            check_eq!(sample.counts.len(), counters.len(), "counts of a sample");
+            check!(sample.wall > 0.0 && sample.device >= 0.0, "times of {sample:?}");
+            check!(sample.counts.iter().all(|count| *count >= 0.0), "counts of {sample:?}");
+        }
+        check!(measured.median_wall() > 0.0, "a median of {}", measured.median_wall());
+    }
+    Ok(())
+}
+
+/// Samples that are shorter than the least time are repeated with more runs.
+pub fn short_samples_are_run_more_often(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let mut memory = rig.upload(&[0_u32; 16])?;
+    let least = Duration::from_millis(4);
+    let options = MeasureOptions { min_repeat: least, ..options(3, 1) };
+    let measured =
+        measure(&rig.stream, &options, || rig.kernels.add_one(&rig.stream, memory.view_mut()))?;
+    check_eq!(measured.samples.len(), 3, "samples");
+    for sample in &measured.samples {
+        #[expect(clippy::cast_precision_loss, reason = "a few thousand runs are exact")]
+        let took = sample.wall * sample.number as f64;
+        check!(took >= 0.999 * least.as_secs_f64(), "a sample of {took} s, {least:?} is the least");
+        check!(sample.number.is_power_of_two(), "{} runs, not doubled from 1", sample.number);
+    }
+    Ok(())
+}
+
+/// The setup runs before each sample and is not part of its time, which covers the work.
+pub fn the_time_covers_the_work_and_not_the_setup(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let setups = Cell::new(0);
+    let work = rig.spin(&rig.stream, Duration::from_millis(20))?;
+    let least = work.at_least().as_secs_f64();
+    let measured = measure_with(
+        &rig.stream,
+        &options(3, 1),
+        || {
+            setups.set(setups.get() + 1);
+            spin_until_done(&rig, 80)
+        },
+        || spin(&rig, 20),
+    )?;
+    check_eq!(setups.get(), 4, "setups, one before the warm-up");
+    for sample in &measured.samples {
+        check!(sample.device >= least, "{sample:?} for work that takes {least} s or more");
+        check!(sample.wall >= least, "{sample:?} for work that takes {least} s or more");
+    }
+    let shortest = measured.samples.iter().map(|s| s.device).fold(f64::INFINITY, f64::min);
+    check!(shortest < 0.08, "{shortest} s for work of 20 ms behind a setup of 80 ms");
+    work.was_done(&rig.stream)
+}
+
+fn spin(rig: &crate::rig::Rig, milliseconds: u64) -> runtime_core::Result<()> {
+    match rig.spin(&rig.stream, Duration::from_millis(milliseconds)) {
+        Ok(_) => Ok(()),
+        Err(stop) => Err(runtime_core::Error::new(ErrorKind::Driver, "spin", stop.to_string())),
+    }
+}
+
+fn spin_until_done(rig: &crate::rig::Rig, milliseconds: u64) -> runtime_core::Result<()> {
+    spin(rig, milliseconds)?;
+    rig.stream.synchronize()
+}
+
+/// Options without samples or runs, and counters that are not there, are refused.
+pub fn measurements_of_nothing_are_refused(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let kind = ErrorKind::InvalidArgument;
+    for (repeat, number) in [(0, 1), (1, 0), (0, 0)] {
+        let measured = measure(&rig.stream, &options(repeat, number), || Ok(()));
+        refused(measured, kind, format_args!("{repeat} samples of {number} runs"))?;
+    }
+    let unknown = MeasureOptions { counters: vec!["no such counter".to_owned()], ..options(1, 1) };
+    let error = refused(measure(&rig.stream, &unknown, || Ok(())), kind, "an unknown counter")?;
+    check!(error.message().contains("no such counter"), "{error} does not name the counter");
+    let nothing = measure(&rig.stream, &options(2, 1), || Ok(()))?;
+    check_eq!(nothing.samples.len(), 2, "samples of no work");
+    Ok(())
+}
+
+/// The device counts copies, their bytes and directions, launches and allocations.
+pub fn statistics_count_what_went_through(fixture: &Fixture) -> Outcome {
+    let rig = fixture.fresh()?;
+    let stream = &rig.stream;
+    let zero = rig.device.statistics();
+    let mut memory = rig.upload(&[0_u32; 100])?;
+    let mut other = rig.device.memory_allocate::<u32>(100)?;
+    let mut pinned = rig.device.pinned_allocate::<u32>(100)?;
+    memory.view_mut().copy_from_pinned(stream, &pinned)?;
+    memory.view_mut().slice(0..10)?.copy_from_slice(stream, &[1_u32; 10])?;
+    memory.view().copy_to_pinned(stream, &mut pinned)?;
+    rig.download(&memory)?;
+    other.view_mut().copy_from(stream, &memory.view())?;
+    other.view_mut().fill(stream, 4_u32)?;
+    rig.kernels.add_one(stream, other.view_mut())?;
+    rig.kernels.add_one(stream, other.view_mut())?;
+    let plan = rig.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 3)])?;
+    plan.execute(stream, &mut [Slot::from(memory.view()), Slot::from(other.view_mut())])?;
+    let refused_copy = memory.view_mut().copy_from_slice(stream, &[1_u32; 10]);
+    refused(refused_copy, ErrorKind::OutOfBounds, "a copy that is too short")?;
+    memory.view_mut().copy_from_slice(&rig.stream, &[0_u32; 100])?;
+    let now = rig.device.statistics();
+    for (what, before, after, expected) in [
+        ("to the device", zero.to_device, now.to_device, (4, 400 + 400 + 40 + 400)),
+        ("from the device", zero.from_device, now.from_device, (2, 800)),
+        ("on the device", zero.on_device, now.on_device, (3, 400 + 400 + 12)),
+        ("from peers", zero.from_peers, now.from_peers, (0, 0)),
+    ] {
+        let counted = (after.count - before.count, after.bytes - before.bytes);
+        check_eq!(counted, expected, "copies and bytes {what}");
+    }
+    check_eq!(now.launches - zero.launches, 2, "launches");
+    check_eq!(now.allocations - zero.allocations, 2, "allocations");
+    Ok(())
+}

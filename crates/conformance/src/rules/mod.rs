@@ -1,0 +1,225 @@
+//! The rules: what a device must do. One function each, grouped by subject.
+#![expect(
+    clippy::missing_errors_doc,
+    reason = "a rule's error says that it is broken, which its docs define"
+)]
+
+mod abilities;
+mod events;
+mod faults;
+mod info;
+mod kernels;
+mod lifetimes;
+mod measure;
+mod memory;
+mod modules;
+mod peers;
+mod pinned;
+mod regions;
+mod streams;
+mod views;
+
+/// Calls a macro with every group of rules and the names in it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_rule {
+    ($($then:tt)+) => {
+        $($then)+! {
+            info isolated: false {
+                identity_and_limits_make_sense,
+                information_is_stable,
+                capabilities_agree_with_the_accessors,
+                two_instances_are_two_devices,
+                a_second_device_lives_beside_the_first,
+                opening_is_repeatable,
+                native_handles_are_stable,
+                threads_share_a_device,
+            }
+            memory isolated: false {
+                copies_round_trip_for_every_element_type,
+                copies_honour_offsets,
+                large_copies_round_trip,
+                many_small_allocations_live_together,
+                allocations_are_aligned,
+                zero_sizes_are_well_defined,
+                copies_of_the_wrong_length_change_nothing,
+                wrong_element_types_are_refused,
+                copies_within_the_device_move_what_they_name,
+                fills_reach_every_element_type,
+                large_fills_are_complete,
+                objects_of_another_device_are_refused,
+                a_request_beyond_the_limit_is_out_of_memory,
+                exhausted_memory_is_reported_and_survived,
+                errors_name_operation_device_and_value,
+                written_bytes_are_seen_by_other_streams,
+            }
+            views isolated: false {
+                views_address_the_elements_they_name,
+                views_do_not_leave_their_memory,
+                non_contiguous_copies_are_refused,
+                views_bound_to_a_stream_are_refused_elsewhere,
+                writes_are_reported_to_the_lender,
+                what_does_not_write_reports_nothing,
+            }
+            streams isolated: false {
+                streams_run_in_order,
+                enqueueing_does_not_block,
+                is_done_tells_the_truth,
+                synchronizing_a_stream_waits_for_its_work,
+                synchronizing_the_device_waits_for_every_stream,
+                a_timed_synchronisation_gives_up_and_the_work_goes_on,
+                host_copies_are_done_on_return,
+                the_default_stream_is_an_ordinary_stream,
+                streams_are_told_apart,
+                many_streams_share_one_memory,
+                unordered_writers_do_no_harm,
+                priorities_are_checked,
+                threads_enqueue_on_one_stream,
+                waiting_in_circles_does_not_lock_up,
+            }
+            events isolated: false {
+                an_event_holds_the_consumer_back,
+                an_event_holds_the_next_producer_back,
+                events_order_two_streams_under_repetition,
+                a_wait_is_for_the_mark_at_the_time_of_the_call,
+                a_recorded_again_event_stands_for_its_new_mark,
+                a_fresh_event_holds_nothing_up,
+                waiting_for_an_event_waits_for_the_work_before_it,
+                an_event_knows_whether_it_is_done,
+                a_timed_wait_gives_up_and_the_work_goes_on,
+                elapsed_time_covers_the_work_between,
+                elapsed_time_that_has_no_meaning_is_refused,
+                many_events_live_together,
+                events_are_shared_by_threads,
+            }
+            pinned isolated: false {
+                pinned_memory_starts_zeroed,
+                pinned_memory_is_aligned,
+                pinned_copies_round_trip,
+                pinned_copies_honour_offsets,
+                reading_pinned_memory_waits_for_the_device,
+                writing_pinned_memory_waits_for_the_device,
+                reading_pinned_memory_does_not_wait_for_readers,
+                pinned_lengths_are_checked,
+                pinned_memory_of_another_device_is_refused,
+                pinned_memory_serves_many_streams,
+            }
+            lifetimes isolated: false {
+                memory_dropped_in_flight_stays_until_the_work_is_done,
+                memory_dropped_in_flight_waits_for_every_stream,
+                pinned_memory_dropped_in_flight_stays_until_the_copies_are_done,
+                modules_and_kernels_dropped_in_flight_run_to_the_end,
+                a_dropped_stream_finishes_its_work,
+                events_dropped_in_flight_keep_their_order,
+                plans_dropped_in_flight_run_to_the_end,
+                objects_outlive_the_device_handle,
+                everything_dropped_in_flight_is_sound,
+                forgetting_is_sound,
+                dropping_does_not_wait_for_the_work,
+            }
+            kernels isolated: false {
+                kernels_compute,
+                launches_take_many_arguments,
+                values_are_captured_at_the_launch,
+                wrong_arguments_are_refused,
+                reported_parameters_are_those_of_the_kernel,
+                empty_launches_run_nothing,
+                launches_beyond_a_limit_are_refused,
+                too_many_arguments_are_refused,
+                the_geometry_reaches_the_kernel,
+                the_largest_block_runs,
+                arguments_may_share_a_memory,
+                views_reach_kernels_with_their_offset,
+                launches_across_devices_are_refused,
+                cooperative_launches_run_where_they_are_reported,
+                threads_launch_one_kernel,
+            }
+            modules isolated: false {
+                kernels_are_found_by_name,
+                formats_not_taken_are_refused,
+                broken_code_is_refused,
+                a_bundle_offers_the_device_a_choice,
+                many_modules_are_loaded_at_once,
+                a_kernel_keeps_its_module_loaded,
+            }
+            regions isolated: false {
+                contiguous_regions_are_copied,
+                random_regions_agree_with_the_definition,
+                the_symmetries_of_the_square_are_exact,
+                large_regions_are_copied_in_any_orientation,
+                empty_regions_do_nothing,
+                negation_is_exact_where_it_is_admitted,
+                accumulation_is_exact_where_it_is_admitted,
+                special_values_combine_as_documented,
+                one_plan_serves_many_slots_and_types,
+                views_are_bound_by_their_first_byte,
+                overlap_is_decided_exactly,
+                accumulations_that_meet_happen_in_entry_order,
+                two_parts_of_one_memory_share_a_slot,
+                a_plan_is_bound_to_memory_at_each_execution,
+                threads_execute_one_plan,
+                bytes_between_the_regions_may_change_meanwhile,
+                region_copies_run_in_stream_order,
+                launches_agree_with_the_capability,
+                memory_that_does_not_fit_the_plan_is_refused,
+                hostile_entries_are_refused,
+            }
+            peers isolated: false {
+                memory_is_copied_between_devices,
+                copies_between_devices_wait_for_the_producer,
+                copies_between_devices_are_done_before_the_next_producer,
+                copies_between_streams_of_one_device_are_ordered_likewise,
+                copies_between_devices_are_checked,
+                events_of_another_device_are_waited_for_where_it_is_reached,
+                reaching_is_told_truthfully,
+                a_device_of_another_backend_is_not_reached,
+                ends_of_a_copy_between_devices_can_be_dropped_in_flight,
+                two_devices_work_on_each_others_results,
+            }
+            abilities isolated: false {
+                unified_memory_is_shared_with_the_host,
+                memory_is_shown_to_the_host_where_it_lies_there,
+                adopted_memory_gives_its_owner_back,
+                adoption_is_checked,
+                the_memory_pool_accounts_for_its_bytes,
+                memory_in_flight_is_given_back_to_the_pool,
+                the_monitor_is_plausible,
+                counters_count,
+            }
+            measure isolated: false {
+                a_measurement_has_every_sample,
+                short_samples_are_run_more_often,
+                the_time_covers_the_work_and_not_the_setup,
+                measurements_of_nothing_are_refused,
+                statistics_count_what_went_through,
+            }
+            faults isolated: true {
+                a_fault_is_reported_once_by_its_stream,
+                a_fault_of_a_dropped_stream_is_reported_by_the_device,
+                work_behind_a_fault_ends,
+                a_fault_leaves_a_device_that_can_be_opened_again,
+            }
+        }
+    };
+}
+
+macro_rules! publish {
+    ($($group:ident isolated: $isolated:literal { $($rule:ident,)* })*) => {
+        pub(crate) const NAMES: &[&str] = &[$($(stringify!($rule),)*)*];
+        $(pub use $group::{$($rule),*};)*
+    };
+}
+
+for_each_rule! { publish }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::NAMES;
+
+    #[test]
+    fn every_rule_has_a_name_of_its_own() {
+        assert_eq!(NAMES.iter().collect::<HashSet<_>>().len(), NAMES.len());
+    }
+}

@@ -1,0 +1,188 @@
+//! Page-locked host memory and the asynchronous copies it serves.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use runtime_core::{Element, ErrorKind, bytemuck};
+
+use crate::Fixture;
+use crate::data::{each_element, elements};
+use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
+use crate::rig::Rig;
+
+/// Long enough that a copy enqueued behind it has not run when the host goes on.
+const HEAD_START: Duration = Duration::from_millis(40);
+
+/// Pinned memory is zero at first, also where it was used before.
+pub fn pinned_memory_starts_zeroed(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    for bytes in [1, 100, 4096, 100_000] {
+        for _ in 0..3 {
+            let mut pinned = rig.device.pinned_allocate::<u8>(bytes)?;
+            check_eq!(pinned.len(), bytes, "the length");
+            same(pinned.as_slice()?, &vec![0; bytes], format_args!("{bytes} fresh bytes"))?;
+            pinned.as_mut_slice()?.fill(0xFF);
+        }
+    }
+    Ok(())
+}
+
+/// Pinned memory is aligned to 64 bytes.
+pub fn pinned_memory_is_aligned(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let mut kept = Vec::new();
+    for bytes in [1, 3, 65, 5000] {
+        let pinned = rig.device.pinned_allocate::<u8>(bytes)?;
+        check_eq!(pinned.as_slice()?.as_ptr().addr() % 64, 0, "the address modulo 64");
+        kept.push(pinned);
+    }
+    Ok(())
+}
+
+/// What is copied through pinned memory both ways comes back the same, for every element type.
+pub fn pinned_copies_round_trip(fixture: &Fixture) -> Outcome {
+    fn round_trip<T: Element + Debug>(rig: &Rig) -> Outcome {
+        for len in [1, 5, 1001] {
+            let expected = elements::<T>(len as u64, len);
+            let mut there = rig.device.pinned_allocate::<T>(len)?;
+            let mut back = rig.device.pinned_allocate::<T>(len)?;
+            let mut memory = rig.device.memory_allocate::<T>(len)?;
+            there.as_mut_slice()?.copy_from_slice(&expected);
+            memory.view_mut().copy_from_pinned(&rig.stream, &there)?;
+            memory.view().copy_to_pinned(&rig.stream, &mut back)?;
+            same(back.as_slice()?, &expected, format_args!("{len} {}", T::DTYPE))?;
+            same(&rig.download(&memory)?, &expected, "the device's side")?;
+        }
+        Ok(())
+    }
+    let rig = fixture.rig()?;
+    each_element!(round_trip(&rig))
+}
+
+/// Pinned copies of a part of a memory touch exactly that part.
+pub fn pinned_copies_honour_offsets(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let mut expected = elements::<u16>(1, 200);
+    let mut memory = rig.upload(&expected)?;
+    let mut pinned = rig.device.pinned_allocate::<u16>(200)?;
+    for (start, len) in [(0, 1), (3, 60), (199, 1), (7, 100)] {
+        let part = elements::<u16>(start as u64, len);
+        pinned.as_mut_slice()?[..len].copy_from_slice(&part);
+        let mut view = memory.view_mut().slice(start..start + len)?;
+        view.copy_from_pinned(&rig.stream, &pinned)?;
+        expected[start..start + len].copy_from_slice(&part);
+        same(&rig.download(&memory)?, &expected, format_args!("{len} elements to {start}"))?;
+        let mut back = rig.device.pinned_allocate::<u16>(200)?;
+        memory.view().slice(start..start + len)?.copy_to_pinned(&rig.stream, &mut back)?;
+        same(&back.as_slice()?[..len], &part, format_args!("{len} elements from {start}"))?;
+        same(&back.as_slice()?[len..], &vec![0; 200 - len], "pinned memory behind the copy")?;
+    }
+    Ok(())
+}
+
+/// Pinned memory shows itself to the host only when the copies that write it are done.
+pub fn reading_pinned_memory_waits_for_the_device(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    for start in [1, 500] {
+        let mut memory = rig.upload(&[0_u32; 300])?;
+        let mut pinned = rig.device.pinned_allocate::<u32>(300)?;
+        let busy = rig.spin(&rig.stream, HEAD_START)?;
+        rig.kernels.fill_index(&rig.stream, memory.view_mut(), start)?;
+        memory.view().copy_to_pinned(&rig.stream, &mut pinned)?;
+        let expected: Vec<u32> = (start..start + 300).collect();
+        same(pinned.as_slice()?, &expected, "what the host reads after a copy was enqueued")?;
+        busy.must_be_over("pinned memory that a copy writes was read")?;
+    }
+    Ok(())
+}
+
+/// Pinned memory can be written only when the copies that read it are done: the device gets the old bytes.
+pub fn writing_pinned_memory_waits_for_the_device(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let old = elements::<u32>(2, 300);
+    let mut memory = rig.upload(&[0_u32; 300])?;
+    let mut pinned = rig.device.pinned_allocate::<u32>(300)?;
+    pinned.as_mut_slice()?.copy_from_slice(&old);
+    let busy = rig.spin(&rig.stream, HEAD_START)?;
+    memory.view_mut().copy_from_pinned(&rig.stream, &pinned)?;
+    pinned.as_mut_slice()?.fill(7);
+    busy.must_be_over("pinned memory that a copy reads was opened for writing")?;
+    same(&rig.download(&memory)?, &old, "what the device got")?;
+    same(pinned.as_slice()?, &[7; 300], "what the host wrote")
+}
+
+/// Reading pinned memory does not wait for copies that only read it.
+pub fn reading_pinned_memory_does_not_wait_for_readers(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let mut memory = rig.upload(&[0_u32; 300])?;
+    let pinned = rig.device.pinned_allocate::<u32>(300)?;
+    best_of_three(|| {
+        let busy = rig.spin(&rig.stream, Duration::from_millis(200))?;
+        memory.view_mut().copy_from_pinned(&rig.stream, &pinned)?;
+        same(pinned.as_slice()?, &[0; 300], "pinned memory")?;
+        check!(!rig.stream.is_done()?, "reading waited for a copy that reads");
+        busy.was_done(&rig.stream)
+    })
+}
+
+/// Pinned memory may be longer than the view; if it is shorter, the copy is refused and changes nothing.
+pub fn pinned_lengths_are_checked(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let expected = elements::<i64>(3, 50);
+    let mut memory = rig.upload(&expected)?;
+    for len in [0, 1, 49] {
+        let mut short = rig.device.pinned_allocate::<i64>(len)?;
+        let kind = ErrorKind::OutOfBounds;
+        let what = format_args!("{len} pinned elements for 50");
+        refused(memory.view_mut().copy_from_pinned(&rig.stream, &short), kind, what)?;
+        refused(memory.view().copy_to_pinned(&rig.stream, &mut short), kind, what)?;
+        same(short.as_slice()?, &vec![0; len], "pinned memory after a refused copy")?;
+    }
+    same(&rig.download(&memory)?, &expected, "memory after refused copies")?;
+    let mut long = rig.device.pinned_allocate::<i64>(60)?;
+    memory.view().copy_to_pinned(&rig.stream, &mut long)?;
+    same(&long.as_slice()?[..50], &expected, "a copy to longer pinned memory")?;
+    same(&long.as_slice()?[50..], &[0; 10], "the rest of it")
+}
+
+/// Pinned memory serves copies of its own device alone.
+pub fn pinned_memory_of_another_device_is_refused(fixture: &Fixture) -> Outcome {
+    let (rig, other) = (fixture.rig()?, fixture.other()?);
+    let mut memory = rig.upload(&[5_u8; 40])?;
+    let mut pinned = other.device.pinned_allocate::<u8>(40)?;
+    check!(pinned.device().is_same(&other.device), "pinned memory names another device");
+    let kind = ErrorKind::WrongDevice;
+    for stream in [&rig.stream, &other.stream] {
+        refused(memory.view_mut().copy_from_pinned(stream, &pinned), kind, "a copy from it")?;
+        refused(memory.view().copy_to_pinned(stream, &mut pinned), kind, "a copy to it")?;
+    }
+    same(&rig.download(&memory)?, &[5; 40], "memory after refused copies")?;
+    same(pinned.as_slice()?, &[0; 40], "pinned memory after refused copies")
+}
+
+/// One pinned memory serves copies on many streams, and waits for all of them.
+pub fn pinned_memory_serves_many_streams(fixture: &Fixture) -> Outcome {
+    const STREAMS: u32 = 20;
+    let rig = fixture.rig()?;
+    let data = elements::<u32>(4, 100);
+    let mut pinned = rig.device.pinned_allocate::<u32>(100)?;
+    pinned.as_mut_slice()?.copy_from_slice(&data);
+    let mut targets = Vec::new();
+    for index in 0..STREAMS {
+        let stream = rig.new_stream()?;
+        let mut memory = rig.upload(&[0_u32; 100])?;
+        // One of them is late.
+        if index == 3 {
+            rig.spin(&stream, HEAD_START)?;
+        }
+        memory.view_mut().copy_from_pinned(&stream, &pinned)?;
+        targets.push((memory, stream));
+    }
+    pinned.as_mut_slice()?.fill(0);
+    for (memory, stream) in &targets {
+        same(&memory.view().to_vec::<u32>(stream)?, &data, "what each stream copied")?;
+    }
+    let bytes: &[u8] = bytemuck::cast_slice(pinned.as_slice()?);
+    check!(bytes.iter().all(|byte| *byte == 0), "the host's own writes are lost");
+    Ok(())
+}

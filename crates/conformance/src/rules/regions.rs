@@ -1,0 +1,737 @@
+//! Region copies: every result is compared with the definition, element by element, gaps included.
+
+use std::fmt::Display;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use runtime_core::{
+    Combine, DType, Element, ErrorKind, Memory, RegionCopy, RegionPlan, RegionSide, Result, Slot,
+    Support, bf16, bytemuck, f16,
+};
+
+use crate::data::{Random, elements};
+use crate::oracle;
+use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, refused_as, same};
+use crate::rig::Rig;
+use crate::{Fixture, Stop};
+
+/// A copy of `len` elements from the start of one slot to the start of another.
+pub(super) fn row_copy<T: Element>(source: usize, destination: usize, len: usize) -> RegionCopy {
+    let stride = [T::DTYPE.size().cast_signed()];
+    copy(T::DTYPE, &[len], side(source, 0, &stride), side(destination, 0, &stride))
+}
+
+fn copy(
+    dtype: DType,
+    extents: &[usize],
+    source: RegionSide,
+    destination: RegionSide,
+) -> RegionCopy {
+    RegionCopy {
+        dtype,
+        extents: extents.to_vec(),
+        source,
+        destination,
+        negate: false,
+        combine: Combine::Replace,
+    }
+}
+
+fn side(slot: usize, offset: usize, strides: &[isize]) -> RegionSide {
+    RegionSide { slot, offset, strides: strides.to_vec() }
+}
+
+/// Binds each memory to the slot of its number, to be written where the plan writes.
+fn bind<'a>(plan: &RegionPlan, memories: &'a mut [Memory<u8>]) -> Vec<Slot<'a>> {
+    let bind = memories.iter_mut().zip(plan.slots());
+    bind.map(|(memory, used)| match used.written {
+        true => Slot::from(memory.view_mut()),
+        false => Slot::from(memory.view()),
+    })
+    .collect()
+}
+
+/// Executes the entries on memories with these bytes, and compares every byte with what the definition gives.
+#[track_caller]
+fn prove(rig: &Rig, entries: &[RegionCopy], slots: &[Vec<u8>], what: impl Display) -> Outcome {
+    let plan = rig.device.plan_regions(entries)?;
+    let mut memories = slots.iter().map(|bytes| rig.upload(bytes)).collect::<Result<Vec<_>>>()?;
+    plan.execute(&rig.stream, &mut bind(&plan, &mut memories))?;
+    let mut expected = slots.to_vec();
+    oracle::run(entries, &mut expected);
+    for (slot, (memory, expected)) in memories.iter().zip(&expected).enumerate() {
+        same(&rig.download(memory)?, expected, format_args!("{what}: slot {slot}"))?;
+    }
+    Ok(())
+}
+
+/// Contiguous copies of every length up to a few words, and of some KiB, at odd offsets.
+pub fn contiguous_regions_are_copied(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let source = elements::<u8>(1, 9000);
+    let target = elements::<u8>(2, 9000);
+    for bytes in (1..40).chain([127, 4096, 8999]) {
+        let mut entry = row_copy::<u8>(0, 1, bytes);
+        entry.source.offset = 9000 - bytes;
+        entry.destination.offset = (bytes * 7) % (9001 - bytes);
+        let slots = [source.clone(), target.clone()];
+        prove(&rig, &[entry], &slots, format_args!("{bytes} bytes"))?;
+    }
+    Ok(())
+}
+
+/// Random plans of every element type and rank, strides of any order and sign, sources that repeat elements: all bytes
+/// are as defined, those between the regions untouched.
+pub fn random_regions_agree_with_the_definition(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    for seed in 0..60 {
+        let mut random = Random::new(seed);
+        let mut entries = Vec::new();
+        let mut ends = [0, 0];
+        for _ in 0..1 + random.below(4) {
+            let dtype = DType::ALL[random.below(DType::ALL.len())];
+            let rank = random.below(7);
+            let largest = if rank > 3 { 3 } else { 6 };
+            let extents: Vec<usize> = (0..rank)
+                .map(|_| if random.below(20) == 0 { 0 } else { 1 + random.below(largest) })
+                .collect();
+            let repeats = random.chance();
+            let (source, end) = place(&mut random, dtype, &extents, 0, repeats);
+            ends[0] = ends[0].max(end);
+            let (destination, end) = place(&mut random, dtype, &extents, ends[1], false);
+            ends[1] = end;
+            let mut entry = copy(dtype, &extents, source, destination);
+            entry.destination.slot = 1;
+            entry.negate = dtype.admits_negate() && random.chance();
+            entries.push(entry);
+        }
+        let slots = ends.map(|end| elements::<u8>(seed + 100, end + 16)).to_vec();
+        prove(&rig, &entries, &slots, format_args!("{entries:?}"))?;
+    }
+    Ok(())
+}
+
+/// A side for a box of `extents` somewhere behind byte `start`, and the first byte behind it: dimensions in any order,
+/// with gaps, forwards or backwards.
+fn place(
+    random: &mut Random,
+    dtype: DType,
+    extents: &[usize],
+    start: usize,
+    repeats: bool,
+) -> (RegionSide, usize) {
+    let mut order: Vec<usize> = (0..extents.len()).collect();
+    random.shuffle(&mut order);
+    let start = start.next_multiple_of(dtype.size()) + dtype.size() * random.below(3);
+    let mut strides = vec![0; extents.len()];
+    let (mut offset, mut step) = (start, dtype.size());
+    for dim in order {
+        let extent = extents[dim].max(1);
+        if repeats && random.below(4) == 0 {
+            continue;
+        }
+        let stride = step * if random.below(4) == 0 { 2 } else { 1 };
+        step = stride * extent;
+        strides[dim] = stride.cast_signed();
+        if random.chance() {
+            offset += (extent - 1) * stride;
+            strides[dim] = -strides[dim];
+        }
+    }
+    (RegionSide { slot: 0, offset, strides }, start + step)
+}
+
+/// The eight symmetries of the square move every element where geometry says, for several element sizes.
+pub fn the_symmetries_of_the_square_are_exact(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let (rows, columns) = (5_usize, 7_usize);
+    for dtype in [DType::U8, DType::F16, DType::F32, DType::F64, DType::C128] {
+        let size = dtype.size();
+        let bytes = elements::<u8>(3, rows * columns * size);
+        for symmetry in 0..8 {
+            // The result has the element of [i, j] of the source at a place that is found without strides.
+            let (transposed, up, left) = (symmetry & 4 != 0, symmetry & 2 != 0, symmetry & 1 != 0);
+            let (height, width) = if transposed { (columns, rows) } else { (rows, columns) };
+            let mut expected = vec![0; bytes.len()];
+            for i in 0..rows {
+                for j in 0..columns {
+                    let (mut y, mut x) = if transposed { (j, i) } else { (i, j) };
+                    if up {
+                        y = height - 1 - y;
+                    }
+                    if left {
+                        x = width - 1 - x;
+                    }
+                    let (from, to) = ((i * columns + j) * size, (y * width + x) * size);
+                    expected[to..to + size].copy_from_slice(&bytes[from..from + size]);
+                }
+            }
+            let size = size.cast_signed();
+            let pitch = width.cast_signed() * size;
+            let (dy, dx) = (if up { -pitch } else { pitch }, if left { -size } else { size });
+            let strides = if transposed { [dx, dy] } else { [dy, dx] };
+            let offset = if up { (height - 1) * width * dtype.size() } else { 0 }
+                + if left { (width - 1) * dtype.size() } else { 0 };
+            let entry = copy(
+                dtype,
+                &[rows, columns],
+                side(0, 0, &[columns.cast_signed() * size, size]),
+                side(1, offset, &strides),
+            );
+            let plan = rig.device.plan_regions(&[entry])?;
+            let mut memories = [rig.upload(&bytes)?, rig.upload(&vec![0_u8; bytes.len()])?];
+            plan.execute(&rig.stream, &mut bind(&plan, &mut memories))?;
+            let what = format_args!("symmetry {symmetry} of {rows} × {columns} {dtype}");
+            same(&rig.download(&memories[1])?, &expected, what)?;
+        }
+    }
+    Ok(())
+}
+
+/// Permuted three-dimensional arrays, thin faces of them and large planes are copied in any orientation.
+pub fn large_regions_are_copied_in_any_orientation(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let shape = [30_usize, 41, 52];
+    let dtype = DType::F32;
+    let strides = |shape: [usize; 3]| {
+        [shape[1] * shape[2], shape[2], 1].map(|stride| (stride * dtype.size()).cast_signed())
+    };
+    let bytes = shape.iter().product::<usize>() * dtype.size();
+    let slots = [elements::<u8>(4, bytes), elements::<u8>(5, bytes)];
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        // The destination has the dimensions in another order.
+        let there = strides(order.map(|dim| shape[dim]));
+        let mut destination = [0; 3];
+        order.iter().zip(there).for_each(|(dim, stride)| destination[*dim] = stride);
+        for thin in 0..4 {
+            let mut extents = shape;
+            if let Some(extent) = extents.get_mut(thin) {
+                *extent = 3;
+            }
+            let entry =
+                copy(dtype, &extents, side(0, 0, &strides(shape)), side(1, 0, &destination));
+            let what = format_args!("{extents:?} of {shape:?} in order {order:?}");
+            prove(&rig, &[entry], &slots, what)?;
+        }
+    }
+    let (width, bytes) = (300_isize, 300 * 300 * 8);
+    let slots = [elements::<u8>(6, bytes), elements::<u8>(7, bytes)];
+    let turned = side(1, (300 - 1) * 8, &[-8, width * 8]);
+    let entry = copy(DType::F64, &[300, 300], side(0, 0, &[width * 8, 8]), turned);
+    prove(&rig, &[entry], &slots, "a plane of 300² f64 turned by 90°")
+}
+
+/// A plan without an element does nothing, wherever the zero is.
+pub fn empty_regions_do_nothing(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let slots = [elements::<u8>(8, 64), elements::<u8>(9, 64)];
+    for extents in [&[0][..], &[0, 4], &[4, 0], &[2, 0, 2]] {
+        let strides = vec![4; extents.len()];
+        let entry = copy(DType::F32, extents, side(0, 0, &strides), side(1, 0, &strides));
+        let plan = rig.device.plan_regions(std::slice::from_ref(&entry))?;
+        check_eq!((plan.bytes(), plan.phases()), (0, 0), "bytes and phases of {extents:?}");
+        prove(&rig, &[entry], &slots, format_args!("{extents:?}"))?;
+    }
+    Ok(())
+}
+
+/// Entries with elements to negate do so for every type that admits it; others are refused.
+pub fn negation_is_exact_where_it_is_admitted(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    for dtype in DType::ALL {
+        let size = dtype.size().cast_signed();
+        let mut entry =
+            copy(dtype, &[50], side(0, 0, &[size]), side(1, 49 * dtype.size(), &[-size]));
+        entry.negate = true;
+        if !dtype.admits_negate() {
+            let plan = rig.device.plan_regions(&[entry]);
+            refused(plan, ErrorKind::InvalidArgument, format_args!("negating {dtype}"))?;
+            continue;
+        }
+        // Any bits: NaNs, infinities, zeros of both signs and the smallest integers among them.
+        let mut source = elements::<u8>(10, 50 * dtype.size());
+        source[..8 * dtype.size()].fill(0);
+        source[dtype.size() * 2 - 1] = 0x80;
+        let slots = [source, elements::<u8>(11, 50 * dtype.size())];
+        prove(&rig, &[entry], &slots, format_args!("negating {dtype}"))?;
+    }
+    Ok(())
+}
+
+/// Sum, minimum and maximum are exact for every type that admits them; others are refused.
+pub fn accumulation_is_exact_where_it_is_admitted(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    for dtype in DType::ALL {
+        let size = dtype.size().cast_signed();
+        for combine in [Combine::Sum, Combine::Min, Combine::Max] {
+            for negate in [false, true] {
+                let mut entry = copy(
+                    dtype,
+                    &[7, 9],
+                    side(0, 0, &[9 * size, size]),
+                    side(1, 0, &[size, 7 * size]),
+                );
+                (entry.combine, entry.negate) = (combine, negate && dtype.admits_negate());
+                let admitted = match combine {
+                    Combine::Sum => dtype.admits_sum(),
+                    _ => dtype.admits_order(),
+                };
+                let what = format!("{combine:?} of {dtype}, negate: {negate}");
+                if !admitted {
+                    let plan = rig.device.plan_regions(&[entry]);
+                    refused(plan, ErrorKind::InvalidArgument, what)?;
+                    continue;
+                }
+                let slots = [oracle::numbers(dtype, 12, 63), oracle::numbers(dtype, 13, 63)];
+                prove(&rig, &[entry], &slots, what)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Zeros of both signs, infinities and NaN combine as the element types say.
+pub fn special_values_combine_as_documented(fixture: &Fixture) -> Outcome {
+    const SPECIAL: [f32; 8] =
+        [0.0, -0.0, 1.0, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 2.0];
+    let rig = fixture.rig()?;
+    let bytes = |dtype: DType, value: f32| match dtype {
+        DType::F16 => f16::from_f32(value).to_ne_bytes().to_vec(),
+        DType::BF16 => bf16::from_f32(value).to_ne_bytes().to_vec(),
+        DType::F64 => f64::from(value).to_ne_bytes().to_vec(),
+        _ => value.to_ne_bytes().to_vec(),
+    };
+    let value = |dtype: DType, bytes: &[u8]| -> f64 {
+        match dtype {
+            DType::F16 => bytemuck::pod_read_unaligned::<f16>(bytes).to_f64(),
+            DType::BF16 => bytemuck::pod_read_unaligned::<bf16>(bytes).to_f64(),
+            DType::F64 => bytemuck::pod_read_unaligned(bytes),
+            _ => bytemuck::pod_read_unaligned::<f32>(bytes).into(),
+        }
+    };
+    let pairs: Vec<_> = SPECIAL.iter().flat_map(|a| SPECIAL.map(|b| (*a, b))).collect();
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        let size = dtype.size().cast_signed();
+        let old: Vec<u8> = pairs.iter().flat_map(|pair| bytes(dtype, pair.0)).collect();
+        let new: Vec<u8> = pairs.iter().flat_map(|pair| bytes(dtype, pair.1)).collect();
+        for combine in [Combine::Sum, Combine::Min, Combine::Max] {
+            let mut entry = copy(dtype, &[pairs.len()], side(0, 0, &[size]), side(1, 0, &[size]));
+            entry.combine = combine;
+            let plan = rig.device.plan_regions(&[entry])?;
+            let mut memories = [rig.upload(&new)?, rig.upload(&old)?];
+            plan.execute(&rig.stream, &mut bind(&plan, &mut memories))?;
+            let found = rig.download(&memories[1])?;
+            for ((old, new), found) in pairs.iter().zip(found.chunks(dtype.size())) {
+                let (old, new, found) = (f64::from(*old), f64::from(*new), value(dtype, found));
+                let expected = match combine {
+                    Combine::Sum => old + new,
+                    Combine::Min if new < old || new.is_nan() => new,
+                    Combine::Max if new > old || new.is_nan() => new,
+                    _ => old,
+                };
+                // Which NaN comes out of a sum is the processor's choice.
+                let right =
+                    (found.is_nan() && expected.is_nan()) || found.to_bits() == expected.to_bits();
+                check!(
+                    right,
+                    "{combine:?} of {old} and {new} as {dtype} is {found}, expected {expected}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One plan serves several memories and element types; a buffer of bytes holds them all.
+pub fn one_plan_serves_many_slots_and_types(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    // Four fields packed into one buffer, as for a message, and unpacked from it into others.
+    let types = [DType::F64, DType::I16, DType::C64, DType::U8];
+    let buffer = types.len();
+    let (mut pack, mut unpack) = (Vec::new(), Vec::new());
+    let mut end: usize = 0;
+    for (slot, dtype) in types.into_iter().enumerate() {
+        let size = dtype.size().cast_signed();
+        let start = end.next_multiple_of(dtype.size());
+        let strided = side(slot, dtype.size(), &[10 * size, 2 * size]);
+        pack.push(copy(dtype, &[4, 5], strided.clone(), side(buffer, start, &[5 * size, size])));
+        unpack.push(copy(dtype, &[4, 5], side(buffer, start, &[5 * size, size]), strided));
+        end = start + 20 * dtype.size();
+    }
+    let field = |seed: u64, dtype: DType| elements::<u8>(seed, 50 * dtype.size());
+    for (entries, what) in [(pack, "packing"), (unpack, "unpacking")] {
+        let mut slots: Vec<_> = (20..).zip(types).map(|(seed, dtype)| field(seed, dtype)).collect();
+        slots.push(elements::<u8>(30, end));
+        prove(&rig, &entries, &slots, what)?;
+    }
+    // More memories than fit into one launch anywhere.
+    let entries: Vec<_> = (0..40).map(|slot| row_copy::<u8>(2 * slot, 2 * slot + 1, 17)).collect();
+    let slots: Vec<_> = (0..80).map(|seed| elements::<u8>(seed, 20)).collect();
+    prove(&rig, &entries, &slots, "eighty memories")
+}
+
+/// Typed views are bound where the type agrees, and by their lowest byte.
+pub fn views_are_bound_by_their_first_byte(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let data = elements::<f32>(14, 60);
+    let source = rig.upload(&data)?;
+    let mut target = rig.upload(&[0.0_f32; 60])?;
+    let entry = copy(DType::F32, &[6], side(0, 4, &[8]), side(1, 20, &[-4]));
+    let plan = rig.device.plan_regions(&[entry])?;
+    let mut expected = vec![0.0_f32; 60];
+    for (from, to) in [(0, 0), (7, 30), (48, 54)] {
+        let mut slots = [
+            Slot::from(source.view().slice(from..from + 12)?),
+            Slot::from(target.view_mut().slice(to..to + 6)?),
+        ];
+        plan.execute(&rig.stream, &mut slots)?;
+        for i in 0..6 {
+            expected[to + 5 - i] = data[from + 1 + 2 * i];
+        }
+    }
+    same(&rig.download(&target)?, &expected, "three executions on parts of two memories")?;
+    let shaped = source.view().reshape(&[6, 10])?.region(&[1..4, 2..5])?;
+    let mut row = rig.upload(&[0.0_f32; 9])?;
+    let contiguous = row.view().reshape(&[3, 3])?.region_side(1);
+    let gather = copy(DType::F32, &[3, 3], shaped.region_side(0), contiguous);
+    let plan = rig.device.plan_regions(&[gather])?;
+    plan.execute(&rig.stream, &mut [Slot::from(shaped), Slot::from(row.view_mut())])?;
+    let expected: Vec<f32> = (0..9).map(|i| data[(1 + i / 3) * 10 + 2 + i % 3]).collect();
+    same(&rig.download(&row)?, &expected, "a box gathered by its own layout")
+}
+
+/// Destinations that overlap, or that a source overlaps, are refused, and interleaved ones are not.
+pub fn overlap_is_decided_exactly(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let f32s = |offset: usize, stride: isize| {
+        copy(DType::F32, &[8], side(0, 0, &[4]), side(1, offset, &[stride]))
+    };
+    let refuse = |entries: &[RegionCopy], what: &str| -> Outcome {
+        refused(rig.device.plan_regions(entries), ErrorKind::InvalidArgument, what)?;
+        Ok(())
+    };
+    refuse(&[f32s(0, 4), f32s(0, 4)], "two entries to one place")?;
+    refuse(&[f32s(0, 8), f32s(56, -8)], "two entries to one place, one backwards")?;
+    refuse(&[f32s(0, 4), f32s(28, 4)], "two entries that share an element")?;
+    refuse(&[f32s(0, 0)], "an entry whose elements all go to one place")?;
+    let shared = copy(DType::F32, &[4, 4], side(0, 0, &[16, 4]), side(1, 0, &[8, 4]));
+    refuse(&[shared], "an entry whose rows share elements")?;
+    let mut half = f32s(0, 4);
+    half.dtype = DType::I16;
+    half.source.strides = vec![2];
+    half.destination = side(1, 30, &[2]);
+    refuse(&[f32s(0, 4), half.clone()], "two types that share two bytes")?;
+    let mut sum = f32s(28, 4);
+    sum.combine = Combine::Sum;
+    refuse(&[f32s(0, 4), sum], "a replacement and a sum in one place")?;
+    let onto_itself = copy(DType::F32, &[8], side(0, 0, &[4]), side(0, 28, &[4]));
+    refuse(&[onto_itself], "a source that its own destination overlaps")?;
+    let chained = copy(DType::F32, &[8], side(1, 28, &[4]), side(2, 0, &[4]));
+    refuse(&[f32s(0, 4), chained], "a source that another destination overlaps")?;
+
+    let slots = [elements::<u8>(15, 64), elements::<u8>(16, 128)];
+    half.destination.offset = 32;
+    prove(&rig, &[f32s(0, 4), half], &slots, "destinations that touch")?;
+    prove(&rig, &[f32s(0, 8), f32s(4, 8)], &slots, "interleaved destinations")?;
+    let combs: Vec<_> = [0, 4, 8, 12].map(|offset| f32s(offset, 16)).to_vec();
+    prove(&rig, &combs, &slots, "four interleaved destinations")?;
+    let within = copy(DType::F32, &[8], side(1, 0, &[16]), side(1, 8, &[16]));
+    prove(&rig, &[within], &slots, "source and destination interleaved in one memory")
+}
+
+/// Accumulations that meet in one element happen in the order of the entries.
+pub fn accumulations_that_meet_happen_in_entry_order(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    // The order shows: a large number swallows what comes before it is taken away again.
+    let terms = [1.0_f64, 1.0e17, 3.0, -1.0e17, 5.0];
+    let source: Vec<u8> = terms.iter().flat_map(|x| [*x; 6]).flat_map(f64::to_ne_bytes).collect();
+    let entries: Vec<_> = (0..terms.len())
+        .map(|term| {
+            let mut entry = copy(DType::F64, &[6], side(0, term * 48, &[8]), side(1, 0, &[8]));
+            entry.combine = Combine::Sum;
+            entry
+        })
+        .collect();
+    let zeros: Vec<u8> = [0.5_f64; 6].iter().flat_map(|x| x.to_ne_bytes()).collect();
+    let slots = [source, zeros];
+    let plan = rig.device.plan_regions(&entries)?;
+    check!(plan.phases() > 1, "sums that meet in one element take {} phase", plan.phases());
+    for turn in 0..terms.len() {
+        let mut turned = entries.clone();
+        turned.rotate_left(turn);
+        prove(&rig, &turned, &slots, format_args!("sums in order, turned by {turn}"))?;
+    }
+    // Neighbours that share a line only: the sums of a line of elements owned by both.
+    let mut shared: Vec<_> = (0..4)
+        .map(|i| copy(DType::F64, &[3], side(0, i * 24, &[8]), side(1, i * 8, &[8])))
+        .collect();
+    for (entry, combine) in
+        shared.iter_mut().zip([Combine::Sum, Combine::Max, Combine::Min, Combine::Sum])
+    {
+        entry.combine = combine;
+    }
+    prove(&rig, &shared, &slots, "accumulations of different kinds that meet")?;
+    let apart: Vec<_> = (0..2)
+        .map(|i| {
+            let mut entry = copy(DType::F64, &[3], side(0, i * 24, &[8]), side(1, i * 24, &[8]));
+            entry.combine = Combine::Sum;
+            entry
+        })
+        .collect();
+    let plan = rig.device.plan_regions(&apart)?;
+    check_eq!(plan.phases(), 1, "phases of sums that do not meet");
+    Ok(())
+}
+
+/// A slot that is read and written is bound to two parts of one memory, or to all of it.
+pub fn two_parts_of_one_memory_share_a_slot(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let data = elements::<u8>(17, 100);
+    for (read_first, from, to) in [(true, 0, 60), (false, 60, 0)] {
+        let entry = copy(DType::U8, &[40], side(0, from, &[1]), side(0, to, &[1]));
+        let plan = rig.device.plan_regions(&[entry])?;
+        let mut memory = rig.upload(&data)?;
+        let (low, high) = memory.view_mut().split_at(50)?;
+        // The upper part begins where the copy needs it; offsets count from the lower start.
+        let high = high.slice(10..50)?;
+        let (read, write) = if read_first { (low, high) } else { (high, low) };
+        let mut slots = [Slot::Both { read: read.as_view(), write }];
+        plan.execute(&rig.stream, &mut slots)?;
+        let mut expected = data.clone();
+        expected.copy_within(from..from + 40, to);
+        same(&rig.download(&memory)?, &expected, format_args!("40 bytes from {from} to {to}"))?;
+        let mut whole = rig.upload(&data)?;
+        plan.execute(&rig.stream, &mut [Slot::from(whole.view_mut())])?;
+        same(&rig.download(&whole)?, &expected, "the same with the whole memory bound")?;
+    }
+    let entry = copy(DType::U8, &[4], side(0, 0, &[1]), side(0, 8, &[1]));
+    let plan = rig.device.plan_regions(&[entry])?;
+    let (one, mut two) = (rig.upload(&data)?, rig.upload(&data)?);
+    let mut slots = [Slot::Both { read: one.view(), write: two.view_mut() }];
+    let executed = plan.execute(&rig.stream, &mut slots);
+    refused(executed, ErrorKind::InvalidArgument, "two parts of different memories")?;
+    same(&rig.download(&two)?, &data, "memory after a refused execution")
+}
+
+/// One plan is executed many times, on other memory each time.
+pub fn a_plan_is_bound_to_memory_at_each_execution(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let entry = copy(DType::U32, &[10], side(0, 0, &[8]), side(1, 36, &[-4]));
+    let plan = rig.device.plan_regions(&[entry])?;
+    check!(plan.device().is_same(&rig.device), "a plan names another device");
+    check_eq!(plan.bytes(), 40, "the bytes it moves");
+    for seed in 0..30 {
+        let data = elements::<u32>(seed, 19);
+        let expected: Vec<u32> = data.iter().step_by(2).rev().copied().collect();
+        let source = rig.upload(&data)?;
+        let mut target = rig.device.memory_allocate::<u32>(10)?;
+        let mut slots = [Slot::from(source.view()), Slot::from(target.view_mut())];
+        plan.execute(&rig.stream, &mut slots)?;
+        same(&rig.download(&target)?, &expected, format_args!("execution {seed}"))?;
+    }
+    Ok(())
+}
+
+/// One plan is executed by several threads on streams of their own at once.
+pub fn threads_execute_one_plan(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let entry = copy(DType::F64, &[40, 50], side(0, 0, &[400, 8]), side(1, 0, &[8, 320]));
+    let plan = rig.device.plan_regions(std::slice::from_ref(&entry))?;
+    let work = |seed: u64| -> Outcome {
+        let rig = rig.with_stream()?;
+        for round in 0..8 {
+            let slots = [elements::<u8>(seed + round, 16_000), vec![0; 16_000]];
+            let mut memories = [rig.upload(&slots[0])?, rig.upload(&slots[1])?];
+            plan.execute(&rig.stream, &mut bind(&plan, &mut memories))?;
+            let mut expected = slots.to_vec();
+            oracle::run(std::slice::from_ref(&entry), &mut expected);
+            same(&rig.download(&memories[1])?, &expected[1], "what one of several threads copied")?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let work = &work;
+        let threads = [0, 100, 200].map(|seed| scope.spawn(move || work(seed)));
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().map_err(|_| Stop::failed("a thread panicked"))?)
+    })
+}
+
+/// Plans on two streams write into the gaps of each other without order, and neither disturbs the other.
+pub fn bytes_between_the_regions_may_change_meanwhile(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let other = rig.new_stream()?;
+    let (even, odd) = (
+        copy(DType::U32, &[500], side(0, 0, &[4]), side(1, 0, &[8])),
+        copy(DType::U32, &[500], side(0, 0, &[4]), side(1, 4, &[8])),
+    );
+    let plans = [rig.device.plan_regions(&[even])?, rig.device.plan_regions(&[odd])?];
+    let (ones, twos) = (rig.upload(&[1_u32; 500])?, rig.upload(&[2_u32; 500])?);
+    for _ in 0..20 {
+        let mut target = rig.upload(&[0_u32; 1000])?;
+        let streams = [&rig.stream, &other];
+        for ((plan, stream), source) in plans.iter().zip(streams).zip([&ones, &twos]) {
+            let mut slots = [Slot::from(source.view()), Slot::from(target.view_mut())];
+            plan.execute(stream, &mut slots)?;
+        }
+        rig.stream.wait(&other.record_event()?)?;
+        let expected: Vec<u32> = [1, 2].into_iter().cycle().take(1000).collect();
+        same(&rig.download(&target)?, &expected, "two plans in the gaps of each other")?;
+    }
+    Ok(())
+}
+
+/// An execution runs behind what its stream did before, and before what it does next.
+pub fn region_copies_run_in_stream_order(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let entry = copy(DType::U32, &[200], side(0, 0, &[4]), side(1, 199 * 4, &[-4]));
+    let plan = rig.device.plan_regions(&[entry])?;
+    for start in [0, 1000] {
+        let mut source = rig.upload(&[0_u32; 200])?;
+        let mut target = rig.upload(&[0_u32; 200])?;
+        let _busy = rig.spin(&rig.stream, Duration::from_millis(30))?;
+        rig.kernels.fill_index(&rig.stream, source.view_mut(), start)?;
+        let mut slots = [Slot::from(source.view()), Slot::from(target.view_mut())];
+        plan.execute(&rig.stream, &mut slots)?;
+        rig.kernels.fill_index(&rig.stream, source.view_mut(), 5)?;
+        rig.kernels.add_one(&rig.stream, target.view_mut())?;
+        let expected: Vec<u32> = (start + 1..start + 201).rev().collect();
+        same(&rig.download(&target)?, &expected, "what was copied between two kernels")?;
+    }
+    Ok(())
+}
+
+/// Where the device copies regions itself, launches are counted and an execution does not block; where it is emulated
+/// there is none.
+pub fn launches_agree_with_the_capability(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let entry = copy(DType::F32, &[100], side(0, 0, &[8]), side(1, 0, &[4]));
+    let plan = rig.device.plan_regions(&[entry])?;
+    check_eq!(plan.phases(), 1, "phases of one copy");
+    if rig.device.capabilities().region_copy != Support::Native {
+        check_eq!(plan.launches(), 0, "launches of an emulated plan");
+        return Ok(());
+    }
+    check!(plan.launches() > 0, "a copy by the device without a launch");
+    let source = rig.upload(&[1.0_f32; 200])?;
+    let mut target = rig.upload(&[0.0_f32; 100])?;
+    best_of_three(|| {
+        let busy = rig.spin(&rig.stream, Duration::from_millis(200))?;
+        let mut slots = [Slot::from(source.view()), Slot::from(target.view_mut())];
+        plan.execute(&rig.stream, &mut slots)?;
+        check!(!rig.stream.is_done()?, "an execution waited for work in flight");
+        busy.was_done(&rig.stream)
+    })?;
+    same(&rig.download(&target)?, &[1.0; 100], "what was copied")
+}
+
+/// Memory that does not fit the plan is refused before anything is copied.
+pub fn memory_that_does_not_fit_the_plan_is_refused(fixture: &Fixture) -> Outcome {
+    let (rig, other) = (fixture.rig()?, fixture.other()?);
+    let entry = copy(DType::F32, &[8], side(0, 0, &[8]), side(1, 0, &[4]));
+    let plan = rig.device.plan_regions(std::slice::from_ref(&entry))?;
+    let source = rig.upload(&[1.0_f32; 16])?;
+    let mut target = rig.upload(&[2.0_f32; 8])?;
+    let mut integers = rig.upload(&[3_i32; 16])?;
+    let bytes = rig.upload(&[0_u8; 65])?;
+    let mut foreign = other.upload(&[4.0_f32; 16])?;
+    let stream = &rig.stream;
+    let invalid = ErrorKind::InvalidArgument;
+    let attempt = |kind: ErrorKind, what: &str, slots: &mut [Slot<'_>]| -> Outcome {
+        refused(plan.execute(stream, slots), kind, what)?;
+        Ok(())
+    };
+    attempt(invalid, "no memory", &mut [])?;
+    attempt(invalid, "a memory too few", &mut [source.view().into()])?;
+    let three = &mut [source.view().into(), target.view_mut().into(), bytes.view().into()];
+    attempt(invalid, "a memory too many", three)?;
+    let read_only = &mut [source.view().into(), target.view().into()];
+    attempt(invalid, "a written slot bound to a view to read", read_only)?;
+    let short = &mut [source.view().slice(0..14)?.into(), target.view_mut().into()];
+    attempt(ErrorKind::OutOfBounds, "a source that is too short", short)?;
+    let short = &mut [source.view().into(), target.view_mut().slice(0..7)?.into()];
+    attempt(ErrorKind::OutOfBounds, "a destination that is too short", short)?;
+    let typed = &mut [source.view().into(), integers.view_mut().into()];
+    attempt(invalid, "memory of i32 for f32", typed)?;
+    let unaligned = &mut [bytes.view().slice(1..65)?.into(), target.view_mut().into()];
+    attempt(invalid, "bytes that are not aligned", unaligned)?;
+    let mut memory = rig.upload(&[5.0_f32; 32])?;
+    let (low, high) = memory.view_mut().split_at(16)?;
+    let twice = &mut [low.as_view().into(), high.into()];
+    attempt(invalid, "one memory for two slots", twice)?;
+    let mixed = &mut [source.view().into(), foreign.view_mut().into()];
+    attempt(ErrorKind::WrongDevice, "memory of another device", mixed)?;
+    let theirs =
+        plan.execute(&other.stream, &mut [foreign.view().into(), target.view_mut().into()]);
+    refused(theirs, ErrorKind::WrongDevice, "a stream of another device")?;
+    same(&rig.download(&target)?, &[2.0; 8], "the destination after refused executions")?;
+    same(&rig.download(&memory)?, &[5.0; 32], "memory after refused executions")?;
+    same(&other.download(&foreign)?, &[4.0; 16], "foreign memory")?;
+    same(&rig.download(&integers)?, &[3; 16], "memory of another type")
+}
+
+/// Entries that no device could carry out are refused at once, whatever their numbers.
+pub fn hostile_entries_are_refused(fixture: &Fixture) -> Outcome {
+    const KINDS: &[ErrorKind] = &[ErrorKind::InvalidArgument, ErrorKind::OutOfBounds];
+    let rig = fixture.rig()?;
+    let plain = copy(DType::F64, &[4], side(0, 0, &[8]), side(1, 0, &[8]));
+    let change = |f: &dyn Fn(&mut RegionCopy)| {
+        let mut entry = plain.clone();
+        f(&mut entry);
+        entry
+    };
+    let hostile = [
+        ("the most elements", change(&|e| e.extents = vec![usize::MAX])),
+        ("half the most elements", change(&|e| e.extents = vec![usize::MAX / 2])),
+        ("the least stride", change(&|e| e.source.strides = vec![isize::MIN])),
+        ("the least destination stride", change(&|e| e.destination.strides = vec![isize::MIN])),
+        ("the largest stride", change(&|e| e.source.strides = vec![isize::MAX - 7])),
+        ("the largest offset", change(&|e| e.source.offset = usize::MAX - 7)),
+        ("a large offset", change(&|e| e.destination.offset = isize::MAX.cast_unsigned() - 7)),
+        ("the last slot", change(&|e| e.source.slot = usize::MAX)),
+        ("the last slot, written", change(&|e| e.destination.slot = usize::MAX)),
+        ("bytes before the start", change(&|e| e.source.strides = vec![-8])),
+        ("bytes before the start, written", change(&|e| e.destination.strides = vec![-8])),
+        ("an unaligned offset", change(&|e| e.source.offset = 4)),
+        ("an unaligned destination", change(&|e| e.destination.offset = 4)),
+        ("an unaligned stride", change(&|e| e.source.strides = vec![12])),
+        ("an unaligned destination stride", change(&|e| e.destination.strides = vec![12])),
+        ("a stride too few", change(&|e| e.source.strides = vec![])),
+        ("a stride too many", change(&|e| e.destination.strides = vec![8, 8])),
+        (
+            "seven dimensions",
+            change(&|e| {
+                e.extents = vec![1; 7];
+                e.source.strides = vec![8; 7];
+                e.destination.strides = vec![8; 7];
+            }),
+        ),
+        (
+            "sizes whose product overflows",
+            change(&|e| {
+                e.extents = vec![1 << 33, 1 << 33];
+                e.source.strides = vec![0, 0];
+                e.destination.strides = vec![8, 8 << 33];
+            }),
+        ),
+        (
+            "a product that overflows to zero",
+            change(&|e| {
+                e.extents = vec![1 << 32, 1 << 32];
+                e.source.strides = vec![0, 0];
+                e.destination.strides = vec![8 << 32, 8];
+            }),
+        ),
+    ];
+    // One that is right and goes elsewhere does not help.
+    let right = change(&|e| e.destination.slot = 2);
+    let start = Instant::now();
+    for (what, entry) in hostile {
+        refused_as(rig.device.plan_regions(&[right.clone(), entry.clone()]), KINDS, what)?;
+        refused_as(rig.device.plan_regions(&[entry]), KINDS, what)?;
+    }
+    let took = start.elapsed();
+    check!(took < Duration::from_secs(5), "refusing them took {took:?}");
+    rig.is_usable()
+}

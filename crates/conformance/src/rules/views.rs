@@ -1,0 +1,219 @@
+//! Views: parts of a memory, what they refuse, and what they report.
+
+use runtime_core::{
+    DType, ErrorKind, Launch, Layout, MemoryViewMut, Result, Slot, WriteReport, args,
+};
+
+use crate::Fixture;
+use crate::data::elements;
+use crate::outcome::{Outcome, check, check_eq, refused, same};
+use crate::rig::{Rig, attempt};
+
+/// Slices, boxes, reshaped and re-laid views address the elements they name, and copies through them move those.
+pub fn views_address_the_elements_they_name(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let stream = &rig.stream;
+    let mut expected: Vec<u32> = (0..60).collect();
+    let mut memory = rig.upload(&expected)?;
+    let twice = memory.view().slice(10..50)?.slice(5..15)?;
+    same(&twice.to_vec::<u32>(stream)?, &expected[15..25], "a slice of a slice")?;
+    check_eq!(twice.byte_range(), 60..100, "the bytes of a slice");
+
+    let shaped = memory.view().reshape(&[3, 4, 5])?;
+    let row = shaped.region(&[2..3, 1..2, 0..5])?;
+    same(&row.to_vec::<u32>(stream)?, &expected[45..50], "row [2, 1] of a 3 × 4 × 5 array")?;
+    let planes = shaped.region(&[1..3, 0..4, 0..5])?;
+    same(&planes.to_vec::<u32>(stream)?, &expected[20..60], "planes 1 and 2")?;
+    let element = shaped.region(&[1..2, 3..4, 2..3])?;
+    same(&element.to_vec::<u32>(stream)?, &[37], "element [1, 3, 2]")?;
+
+    let inner = memory.view_mut().reshape(&[6, 10])?.region(&[4..5, 2..9])?;
+    write(&rig, inner, &[100, 101, 102, 103, 104, 105, 106])?;
+    expected[42..49].copy_from_slice(&[100, 101, 102, 103, 104, 105, 106]);
+    let (low, high) = memory.view_mut().reshape(&[6, 10])?.split_at(2)?;
+    write(&rig, high.region(&[0..1, 0..10])?, &[7; 10])?;
+    write(&rig, low.region(&[1..2, 9..10])?, &[8])?;
+    expected[20..30].fill(7);
+    expected[19] = 8;
+    let bytes = Layout::row(DType::U16, 4)?;
+    memory.view_mut().with_layout(4, &bytes)?.fill(stream, 0x0101_u16)?;
+    expected[1..3].fill(0x0101_0101);
+    same(&rig.download(&memory)?, &expected, "the memory after writing through views")
+}
+
+fn write(rig: &Rig, mut view: MemoryViewMut<'_>, values: &[u32]) -> Result<()> {
+    view.copy_from_slice(&rig.stream, values)
+}
+
+/// A view cannot be made to leave its memory, whatever the numbers.
+pub fn views_do_not_leave_their_memory(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let memory = rig.device.memory_allocate::<u32>(20)?;
+    let view = memory.view();
+    let out = ErrorKind::OutOfBounds;
+    #[expect(clippy::reversed_empty_ranges, reason = "a mistake that must be refused")]
+    let reversed = 5..3;
+    for range in [0..21, 20..21, 21..21, reversed, 0..usize::MAX, usize::MAX..usize::MAX] {
+        refused(view.slice(range.clone()), out, format_args!("slice {range:?} of 20"))?;
+    }
+    let shaped = view.reshape(&[4, 5])?;
+    refused(shaped.region(&[0..5, 0..5]), out, "5 rows of 4")?;
+    refused(shaped.region(&[0..4, 2..usize::MAX]), out, "a box with a hostile end")?;
+    let rows = shaped.region(std::slice::from_ref(&(0..4)));
+    refused(rows, ErrorKind::InvalidArgument, "one range for two dimensions")?;
+    refused(shaped.slice(0..4), ErrorKind::InvalidArgument, "a slice of a matrix")?;
+    for shape in [&[3, 7][..], &[21], &[], &[usize::MAX, 2]] {
+        // A shape whose size fits no integer is refused where the layout is made, which knows no device.
+        check!(view.reshape(shape).is_err(), "20 elements were reshaped to {shape:?}");
+    }
+    let row = Layout::row(DType::U32, 20)?;
+    refused(view.with_layout(4, &row), out, "20 elements from byte 4")?;
+    refused(view.with_layout(usize::MAX, &row), out, "a layout at a hostile offset")?;
+    let backwards = Layout::new(DType::U32, &[20], &[-1])?;
+    refused(view.with_layout(72, &backwards), out, "a layout that begins before the view")?;
+    view.with_layout(76, &backwards)?;
+    let odd = Layout::row(DType::U32, 2)?;
+    refused(view.with_layout(2, &odd), ErrorKind::InvalidArgument, "u32 at byte 2")?;
+    let spread = Layout::new(DType::U32, &[2], &[isize::MAX / 8])?;
+    refused(view.with_layout(0, &spread), out, "a layout that spans half the address space")?;
+
+    let mut memory = memory;
+    refused(memory.view_mut().split_at(21), out, "splitting 20 at 21")?;
+    refused(memory.view_mut().split_at(usize::MAX), out, "splitting at a hostile index")?;
+    let scalar = memory.view_mut().slice(0..1)?.reshape(&[])?;
+    refused(scalar.split_at(0), ErrorKind::InvalidArgument, "splitting a scalar")?;
+    Ok(())
+}
+
+/// Plain copies and fills of elements that do not lie side by side are refused; nothing is changed.
+pub fn non_contiguous_copies_are_refused(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let stream = &rig.stream;
+    let expected = elements::<u32>(1, 24);
+    let mut memory = rig.upload(&expected)?;
+    let other = rig.upload(&elements::<u32>(2, 8))?;
+    let mut pinned = rig.device.pinned_allocate::<u32>(8)?;
+    let kind = ErrorKind::InvalidArgument;
+    for layout in [
+        Layout::new(DType::U32, &[8], &[2])?,
+        Layout::new(DType::U32, &[8], &[-1])?,
+        Layout::new(DType::U32, &[8], &[0])?,
+        Layout::new(DType::U32, &[2, 4], &[1, 2])?,
+        Layout::new(DType::U32, &[2, 4], &[6, 1])?,
+    ] {
+        let offset = if layout.span_bytes().start < 0 { 28 } else { 0 };
+        let view = memory.view().with_layout(offset, &layout)?;
+        refused(view.copy_to_slice(stream, &mut [0_u32; 8]), kind, format_args!("{layout:?}"))?;
+        refused(view.copy_to_pinned(stream, &mut pinned), kind, format_args!("{layout:?}"))?;
+        refused(view.reshape(&[8]), kind, format_args!("reshaping {layout:?}"))?;
+        let mut view = memory.view_mut().with_layout(offset, &layout)?;
+        refused(view.copy_from_slice(stream, &[0_u32; 8]), kind, format_args!("{layout:?}"))?;
+        refused(view.copy_from_pinned(stream, &pinned), kind, format_args!("{layout:?}"))?;
+        refused(view.fill(stream, 0_u32), kind, format_args!("{layout:?}"))?;
+        refused(view.fill_zero(stream), kind, format_args!("{layout:?}"))?;
+        let same_shape = other.view().reshape(layout.shape())?;
+        refused(view.copy_from(stream, &same_shape), kind, format_args!("{layout:?}"))?;
+    }
+    same(&rig.download(&memory)?, &expected, "memory after refused copies")
+}
+
+/// A view bound to a stream works there, and is refused with `WrongStream` by every other stream.
+pub fn views_bound_to_a_stream_are_refused_elsewhere(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let (own, other) = (&rig.stream, rig.new_stream()?);
+    let expected = elements::<u8>(3, 64);
+    let mut memory = rig.upload(&expected)?;
+    let source = rig.upload(&elements::<u8>(4, 64))?;
+    let mut words = rig.device.memory_allocate::<u32>(8)?;
+    let mut pinned = rig.device.pinned_allocate::<u8>(64)?;
+    let kind = ErrorKind::WrongStream;
+    {
+        let mut bound = memory.view_mut().on_stream(own);
+        refused(bound.fill(&other, 1_u8), kind, "a fill")?;
+        refused(bound.fill_zero(&other), kind, "a fill with zeros")?;
+        refused(bound.copy_from_slice(&other, &[0_u8; 64]), kind, "a copy from a slice")?;
+        refused(bound.copy_from_pinned(&other, &pinned), kind, "a copy from pinned memory")?;
+        refused(bound.copy_from(&other, &source.view()), kind, "a copy to a bound view")?;
+        let narrow = bound.reborrow().slice(0..1)?;
+        refused(narrow.as_view().to_vec::<u8>(&other), kind, "a copy to a vector")?;
+        refused(bound.as_view().copy_to_pinned(&other, &mut pinned), kind, "a copy to pinned")?;
+        let bound_source = source.view().on_stream(&other);
+        refused(bound.copy_from(own, &bound_source), kind, "a copy from a bound view")?;
+        let plan = rig.device.plan_regions(&[super::regions::row_copy::<u8>(0, 1, 64)])?;
+        let bind = &mut [Slot::from(source.view()), Slot::from(bound)];
+        refused(plan.execute(&other, bind), kind, "a plan")?;
+        let kernel = rig.kernels.kernel("add_one")?;
+        let arguments = args![words.view_mut().on_stream(own), 8_u32];
+        refused(attempt(&kernel, &other, &Launch::cover(8, 1), arguments), kind, "a launch")?;
+    }
+    same(&rig.download(&memory)?, &expected, "memory after refused operations")?;
+    memory.view_mut().on_stream(own).fill(own, 9_u8)?;
+    same(&rig.download(&memory)?, &[9; 64], "memory filled through a bound view")
+}
+
+/// Whoever lends a view is told of every kind of write through it.
+pub fn writes_are_reported_to_the_lender(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let stream = &rig.stream;
+    let mut memory = rig.upload(&[0_u32; 16])?;
+    let source = rig.upload(&[1_u32; 16])?;
+    let pinned = rig.device.pinned_allocate::<u32>(16)?;
+    let plan = rig.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 16)])?;
+    let mut reported = |what: &str, write: &mut dyn FnMut(MemoryViewMut<'_>) -> Result<()>| {
+        let report = WriteReport::new();
+        write(memory.view_mut().slice(0..16)?.reporting_to(&report))?;
+        check!(report.wrote() && !report.failed(), "after {what}: {report:?}");
+        Ok(())
+    };
+    reported("a fill", &mut |mut view| view.fill(stream, 1_u32))?;
+    reported("a fill with zeros", &mut |mut view| view.fill_zero(stream))?;
+    reported("a copy from a slice", &mut |mut view| view.copy_from_slice(stream, &[2_u32; 16]))?;
+    reported("a copy from pinned", &mut |mut view| view.copy_from_pinned(stream, &pinned))?;
+    reported("a copy", &mut |mut view| view.copy_from(stream, &source.view()))?;
+    reported("a copy between devices", &mut |mut view| {
+        view.copy_from_device(stream, &source.view(), stream)
+    })?;
+    reported("a launch", &mut |view| rig.kernels.fill_index(stream, view, 0))?;
+    reported("a plan", &mut |view| {
+        plan.execute(stream, &mut [Slot::from(source.view()), Slot::from(view)])
+    })?;
+    reported("a fill of a part", &mut |mut view| view.reborrow().slice(3..4)?.fill(stream, 1_u32))?;
+    reported("a fill of one half", &mut |view| view.split_at(8)?.1.fill(stream, 1_u32))
+}
+
+/// Refused operations, reads and empty launches report no write.
+pub fn what_does_not_write_reports_nothing(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let stream = &rig.stream;
+    let mut memory = rig.upload(&[0_u32; 16])?;
+    let source = rig.upload(&[1_u32; 15])?;
+    let mut target = rig.device.memory_allocate::<u32>(16)?;
+    let kernel = rig.kernels.kernel("fill_index")?;
+    let report = WriteReport::new();
+    let mut view = memory.view_mut().reporting_to(&report);
+    let (bounds, invalid) = (ErrorKind::OutOfBounds, ErrorKind::InvalidArgument);
+    refused(view.copy_from_slice(stream, &[1_u32; 15]), bounds, "a copy that is too short")?;
+    refused(view.copy_from(stream, &source.view()), bounds, "a copy that is too short")?;
+    refused(view.fill(stream, 1.0_f32), invalid, "a fill with f32")?;
+    let mut limit = Launch::cover(16, 1);
+    limit.block[0] = rig.device.info().limits.block[0].saturating_add(1);
+    if limit.block[0] != u32::MAX {
+        let arguments = args![view.reborrow(), 0_u32, 16_u32];
+        refused(attempt(&kernel, stream, &limit, arguments), invalid, "a launch too large")?;
+    }
+    attempt(
+        &kernel,
+        stream,
+        &Launch::new([0, 1, 1], [1, 1, 1]),
+        args![view.reborrow(), 0_u32, 16_u32],
+    )?;
+    let plan = rig.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 16)])?;
+    let missing = plan.execute(stream, &mut [Slot::from(view.reborrow())]);
+    refused(missing, invalid, "a plan with one memory for two slots")?;
+    view.as_view().to_vec::<u32>(stream)?;
+    target.view_mut().copy_from(stream, &view.as_view())?;
+    let bind = &mut [Slot::from(view.reborrow()), Slot::from(target.view_mut())];
+    plan.execute(stream, bind)?;
+    check!(!report.wrote() && !report.failed(), "after operations that wrote nothing: {report:?}");
+    same(&rig.download(&memory)?, &[0; 16], "memory nobody wrote")
+}

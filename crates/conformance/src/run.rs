@@ -1,0 +1,207 @@
+//! Running one rule as one test: watchdog, exceptions, report.
+
+use std::any::Any;
+use std::io::{self, Write};
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use crate::{Fixture, Outcome, Rule, Stop, report};
+
+/// If `1`, a rule that skips itself fails.
+const STRICT: &str = "CONFORMANCE_STRICT";
+/// A file that gets one line for each rule.
+const REPORT: &str = "CONFORMANCE_REPORT";
+/// Seconds that a rule may take.
+const TIMEOUT: &str = "CONFORMANCE_TIMEOUT";
+/// Set in a process that runs a single rule for another: the file that takes the outcome.
+const ISOLATED: &str = "CONFORMANCE_ISOLATED";
+
+/// What a rule may take where [`TIMEOUT`] does not say otherwise.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A test that [`accelerator!`](crate::accelerator) made.
+#[derive(Clone, Copy, Debug)]
+pub struct Test {
+    /// The rule's name.
+    pub rule: &'static str,
+    /// The rule.
+    pub check: Rule,
+    /// The test's path in its crate, as the test harness takes it after the crate's name.
+    pub path: &'static str,
+    /// Whether the rule may break the process or the driver for others, and so gets a process of its own.
+    pub isolated: bool,
+}
+
+/// Runs a test: the rule in a thread of its own, under a time limit, and in a process of its own if it asks for one.
+///
+/// # Panics
+///
+/// With the rule, the device and the reason, if the rule failed, or passed though it was expected to fail.
+pub fn run(fixture: &'static Fixture, test: Test) {
+    if let Some(file) = env::var_os(ISOLATED) {
+        let outcome = run_here(fixture, test);
+        // Whoever started this process takes a missing file for a crash, which is as good as any other report.
+        let _ = fs::write(file, encode(&outcome));
+        return;
+    }
+    let verdict = judge(fixture, test);
+    let (word, reason) = match &verdict {
+        Ok(()) => ("passed", ""),
+        Err(Stop::Skipped(reason)) => ("skipped", reason.as_str()),
+        Err(Stop::Failed(reason)) => ("failed", reason.as_str()),
+    };
+    let (rule, device) = (test.rule, fixture.name());
+    if let Some(file) = env::var_os(REPORT) {
+        let written = report::append(Path::new(&file), device, rule, word, reason);
+        assert!(written.is_ok(), "{REPORT}={}: {written:?}", file.display());
+    }
+    match word {
+        "failed" => panic!("{device} breaks the rule {rule}: {reason}"),
+        // Not by `eprintln!`, which the test harness hides when the test passes.
+        "skipped" => drop(writeln!(io::stderr(), "{device}: {rule} skipped: {reason}")),
+        _ => {}
+    }
+}
+
+/// The outcome in the light of what the fixture says of the rule, and of [`STRICT`].
+fn judge(fixture: &'static Fixture, test: Test) -> Outcome {
+    if let Some(reason) = fixture.reason_unsupported(test.rule) {
+        return Err(Stop::Skipped(format!("unsupported: {reason}")));
+    }
+    let outcome = if test.isolated { run_apart(test) } else { run_here(fixture, test) };
+    match (fixture.reason_to_fail(test.rule), outcome) {
+        (Some(reason), Ok(())) => {
+            Err(Stop::Failed(format!("it passed, but was expected to fail: {reason}")))
+        }
+        (Some(reason), Err(Stop::Failed(how))) => {
+            Err(Stop::Skipped(format!("expected to fail: {reason}; {how}")))
+        }
+        (_, Err(Stop::Skipped(reason)))
+            if env::var_os(STRICT).is_some_and(|value| value == "1") =>
+        {
+            Err(Stop::Failed(format!("skipped, which {STRICT} forbids: {reason}")))
+        }
+        (_, outcome) => outcome,
+    }
+}
+
+/// Runs the rule in a thread, so that one that hangs can be told from one that works.
+fn run_here(fixture: &'static Fixture, test: Test) -> Outcome {
+    let limit = timeout();
+    let (send, receive) = mpsc::channel();
+    let work = move || {
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| (test.check)(fixture)));
+        let outcome = outcome.unwrap_or_else(|panic| {
+            Err(Stop::Failed(format!("it panicked: {}", panic_message(&*panic))))
+        });
+        // Nobody listens any more after the time limit.
+        let _ = send.send(outcome);
+    };
+    let thread = thread::Builder::new().name(test.rule.to_owned()).spawn(work);
+    if let Err(error) = thread {
+        return Err(Stop::Failed(format!("no thread to run it: {error}")));
+    }
+    match receive.recv_timeout(limit) {
+        Ok(outcome) => outcome,
+        Err(RecvTimeoutError::Timeout) => {
+            Err(Stop::Failed(format!("it hangs: not over after {limit:?}")))
+        }
+        Err(RecvTimeoutError::Disconnected) => {
+            Err(Stop::Failed("its thread ended without an outcome".to_owned()))
+        }
+    }
+}
+
+/// Runs the rule in another process of this test program.
+fn run_apart(test: Test) -> Outcome {
+    let failed = |what: &str, error: io::Error| Stop::Failed(format!("{what}: {error}"));
+    let program = env::current_exe().map_err(|e| failed("finding the test program", e))?;
+    let file = TemporaryFile::new(test.rule);
+    // The harness knows tests by their path without the crate's name.
+    let path = test.path.split_once("::").map_or(test.path, |(_, path)| path);
+    let output = Command::new(program)
+        .args([path, "--exact", "--nocapture", "--include-ignored"])
+        .env(ISOLATED, &file.0)
+        .output()
+        .map_err(|e| failed("starting a process for the rule", e))?;
+    match fs::read_to_string(&file.0).ok().and_then(|text| decode(&text)) {
+        Some(outcome) => outcome,
+        None => Err(Stop::Failed(format!(
+            "its process ended without an outcome, {}: {}",
+            output.status,
+            last_lines(&String::from_utf8_lossy(&output.stderr))
+        ))),
+    }
+}
+
+/// A path that is this test's alone, removed at the end.
+struct TemporaryFile(PathBuf);
+
+impl TemporaryFile {
+    fn new(rule: &str) -> Self {
+        let name =
+            format!("conformance-{}-{rule}-{:?}", std::process::id(), thread::current().id());
+        Self(env::temp_dir().join(name.replace(['(', ')'], "-")))
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        // It is not there if the process crashed.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn encode(outcome: &Outcome) -> String {
+    match outcome {
+        Ok(()) => "passed\n".to_owned(),
+        Err(Stop::Skipped(reason)) => format!("skipped\n{reason}"),
+        Err(Stop::Failed(reason)) => format!("failed\n{reason}"),
+    }
+}
+
+fn decode(text: &str) -> Option<Outcome> {
+    let (word, reason) = text.split_once('\n')?;
+    match word {
+        "passed" => Some(Ok(())),
+        "skipped" => Some(Err(Stop::Skipped(reason.to_owned()))),
+        "failed" => Some(Err(Stop::Failed(reason.to_owned()))),
+        _ => None,
+    }
+}
+
+fn timeout() -> Duration {
+    let seconds = env::var(TIMEOUT).ok().and_then(|text| text.parse().ok());
+    seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs)
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(8)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_survive_the_way_between_processes() {
+        for outcome in [
+            Ok(()),
+            Err(Stop::Skipped("two\nlines".to_owned())),
+            Err(Stop::Failed("why: \"x\"".to_owned())),
+        ] {
+            assert_eq!(decode(&encode(&outcome)), Some(outcome));
+        }
+        assert_eq!(decode(""), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! The suite bites: a device that does one thing wrong breaks a rule whose name says which.
+
+mod saboteur;
+
+use backend_host::HostDevice;
+use backend_sim::{SimConfig, SimDevice};
+use conformance::{Fixture, Rule, Stop, kernels, rules};
+use runtime_core::{Device, Result};
+
+use saboteur::{Broken, Saboteur};
+
+/// A simulated device, which has memory of its own, with one thing broken.
+fn simulated(broken: Broken) -> Fixture {
+    let open = move |index| -> Result<Device> {
+        let config = SimConfig::new().memory_bytes(16 << 20);
+        Device::new(Saboteur::new(SimDevice::new(index, config), broken))
+    };
+    Fixture::new("sabotaged sim", open, kernels::host_functions())
+}
+
+/// A host device, which reaches others and shares memory with the host, with one thing broken.
+fn host(broken: Broken) -> Fixture {
+    let open = move |index| Device::new(Saboteur::new(HostDevice::with_threads(index, 2)?, broken));
+    Fixture::new("sabotaged host", open, kernels::host_functions())
+}
+
+/// Fails unless the rule is broken by the device with one thing wrong, and kept by the same device in order.
+fn bites(name: &str, rule: Rule, make: fn(Broken) -> Fixture, broken: Broken) {
+    assert_eq!(rule(&make(Broken::Nothing)), Ok(()), "{name} with nothing broken");
+    let outcome = rule(&make(broken));
+    let noticed = matches!(outcome, Err(Stop::Failed(_)));
+    assert!(noticed, "{name} does not notice {broken:?}: {outcome:?}");
+}
+
+macro_rules! bites {
+    ($($test:ident: $make:ident $broken:ident => $rule:ident;)*) => {$(
+        #[test]
+        fn $test() {
+            bites(stringify!($rule), rules::$rule, $make, Broken::$broken);
+        }
+    )*};
+}
+
+bites! {
+    memory_copy: simulated MemoryCopy => copies_within_the_device_move_what_they_name;
+    memory_copy_to: simulated MemoryCopyTo => copies_round_trip_for_every_element_type;
+    memory_copy_from: simulated MemoryCopyFrom => copies_round_trip_for_every_element_type;
+    pinned_copy_to: simulated PinnedCopyTo => pinned_copies_round_trip;
+    pinned_copy_from: simulated PinnedCopyFrom => pinned_copies_round_trip;
+    memory_fill: simulated MemoryFill => fills_reach_every_element_type;
+    a_fill_that_is_too_long: simulated FillIsTooLong => fills_reach_every_element_type;
+    a_copy_that_is_shifted: simulated CopyIsShifted => copies_within_the_device_move_what_they_name;
+    launch: simulated Launch => kernels_compute;
+    a_launch_that_blocks: simulated LaunchBlocks => enqueueing_does_not_block;
+    record: simulated Record => an_event_holds_the_consumer_back;
+    record_for_the_host: simulated Record => waiting_for_an_event_waits_for_the_work_before_it;
+    wait: simulated Wait => an_event_holds_the_consumer_back;
+    wait_the_other_way: simulated Wait => an_event_holds_the_next_producer_back;
+    query_is_true: simulated QueryIsTrue => is_done_tells_the_truth;
+    query_is_false: simulated QueryIsFalse => is_done_tells_the_truth;
+    synchronize: simulated Synchronize => synchronizing_a_stream_waits_for_its_work;
+    synchronize_on_the_host: host Synchronize => memory_is_shown_to_the_host_where_it_lies_there;
+    event_wait: simulated EventWait => waiting_for_an_event_waits_for_the_work_before_it;
+    event_wait_of_pinned_memory: simulated EventWait => reading_pinned_memory_waits_for_the_device;
+    event_query_is_true: simulated EventQueryIsTrue => an_event_knows_whether_it_is_done;
+    event_query_is_false: simulated EventQueryIsFalse => an_event_knows_whether_it_is_done;
+    elapsed_since: simulated NoTimeElapses => elapsed_time_covers_the_work_between;
+    device_synchronize: simulated DeviceSynchronize => synchronizing_the_device_waits_for_every_stream;
+    memory_free: simulated MemoryIsLeaked => exhausted_memory_is_reported_and_survived;
+    memory_free_in_the_pool: simulated MemoryIsLeaked => the_memory_pool_accounts_for_its_bytes;
+    memory_free_of_an_owner: simulated OwnersAreLeaked => adopted_memory_gives_its_owner_back;
+    memory_free_that_blocks: simulated FreeingBlocks => dropping_does_not_wait_for_the_work;
+    regions_execute: simulated RegionsExecute => contiguous_regions_are_copied;
+    peer_copy: host PeerCopy => memory_is_copied_between_devices;
+    reaches_nobody: host PeersReachNobody => reaching_is_told_truthfully;
+    reaches_everybody: host PeersReachEverybody => a_device_of_another_backend_is_not_reached;
+    pool_trim: simulated PoolTrim => the_memory_pool_accounts_for_its_bytes;
+    pool_used_bytes: simulated PoolUsesNothing => the_memory_pool_accounts_for_its_bytes;
+    pool_reserved_bytes: simulated PoolReservesTooLittle => the_memory_pool_accounts_for_its_bytes;
+    monitor_load: simulated MonitorTellsNothing => the_monitor_is_plausible;
+    counters_read: simulated CountersRead => counters_count;
+    counters_names: simulated CountersHaveNoNames => counters_count;
+    unified_memory_allocate: host UnifiedMemoryIsHidden => unified_memory_is_shared_with_the_host;
+}

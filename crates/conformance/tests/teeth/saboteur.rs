@@ -1,0 +1,485 @@
+//! A device that works, but for one thing.
+#![expect(unsafe_code, reason = "implements the contract's unsafe traits by handing calls on")]
+
+use std::any::Any;
+use std::mem;
+use std::time::Duration;
+
+use runtime_core::contract::{
+    AcceleratorDevice, CommonRuntime, CounterSet, Counters, DeviceEvent, DeviceKernel, DeviceLoad,
+    DeviceMemory, DeviceModule, DevicePinned, DeviceRegions, DeviceStream, MemoryAdoption,
+    MemoryPool, Monitor, PeerAccess, RawArg, RawSlot, RegionCopyAbility, UnifiedMemory, own,
+};
+use runtime_core::{
+    DeviceInfo, Launch, ModuleImage, NativeHandle, RegionProgram, Result, StreamOptions,
+};
+
+/// What a saboteur does wrong. Where nothing else is said, the method does nothing and reports success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Broken {
+    Nothing,
+    // Streams.
+    MemoryCopy,
+    MemoryCopyTo,
+    MemoryCopyFrom,
+    PinnedCopyTo,
+    PinnedCopyFrom,
+    MemoryFill,
+    Launch,
+    LaunchBlocks,
+    Record,
+    Wait,
+    QueryIsTrue,
+    QueryIsFalse,
+    Synchronize,
+    FillIsTooLong,
+    CopyIsShifted,
+    // Events.
+    EventWait,
+    EventQueryIsTrue,
+    EventQueryIsFalse,
+    NoTimeElapses,
+    // The device.
+    DeviceSynchronize,
+    MemoryIsLeaked,
+    FreeingBlocks,
+    RegionsExecute,
+    PeerCopy,
+    PeersReachNobody,
+    PeersReachEverybody,
+    PoolTrim,
+    PoolUsesNothing,
+    PoolReservesTooLittle,
+    MonitorTellsNothing,
+    CountersRead,
+    CountersHaveNoNames,
+    UnifiedMemoryIsHidden,
+    OwnersAreLeaked,
+}
+
+/// Hands every call to a device that works, but for what is broken.
+pub(crate) struct Saboteur {
+    inner: Box<dyn AcceleratorDevice>,
+    broken: Broken,
+}
+
+impl Saboteur {
+    pub(crate) fn new(inner: impl AcceleratorDevice, broken: Broken) -> Self {
+        Self { inner: Box::new(inner), broken }
+    }
+
+    fn is(&self, broken: Broken) -> bool {
+        self.broken == broken
+    }
+}
+
+struct Stream {
+    inner: Box<dyn DeviceStream>,
+    broken: Broken,
+}
+
+struct Event {
+    inner: Box<dyn DeviceEvent>,
+    broken: Broken,
+}
+
+/// Counters that are never read, or hand the call on.
+struct Count {
+    inner: Box<dyn CounterSet>,
+    broken: Broken,
+}
+
+/// Unified memory that says the host cannot address it.
+struct Hidden(Box<dyn DeviceMemory>);
+
+fn stream(wrapped: &dyn DeviceStream) -> Result<&dyn DeviceStream> {
+    own::<Stream>(wrapped, "saboteur").map(|stream| &*stream.inner)
+}
+
+fn event(wrapped: &dyn DeviceEvent) -> Result<&dyn DeviceEvent> {
+    own::<Event>(wrapped, "saboteur").map(|event| &*event.inner)
+}
+
+/// Blocks until the streams are done where freeing is to block; then unwraps them.
+fn streams<'a>(broken: Broken, after: &[&'a dyn DeviceStream]) -> Vec<&'a dyn DeviceStream> {
+    let inner: Vec<_> = after.iter().filter_map(|wrapped| stream(*wrapped).ok()).collect();
+    if broken == Broken::FreeingBlocks {
+        inner.iter().for_each(|stream| drop(stream.synchronize()));
+    }
+    inner
+}
+
+impl CommonRuntime for Saboteur {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+        self.inner.module_load(image)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        if self.is(Broken::DeviceSynchronize) { Ok(()) } else { self.inner.synchronize() }
+    }
+}
+
+// SAFETY: objects are those of the inner device, or hold one and hand every call on. What is broken leaves work out or
+// does it at other places of the same memory, and gives memory back later or never.
+unsafe impl AcceleratorDevice for Saboteur {
+    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        self.inner.memory_allocate(bytes)
+    }
+
+    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]) {
+        if self.is(Broken::MemoryIsLeaked) || self.is(Broken::OwnersAreLeaked) {
+            return mem::forget(memory);
+        }
+        // SAFETY: handed on.
+        unsafe { self.inner.memory_free(memory, &streams(self.broken, after)) }
+    }
+
+    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+        self.inner.pinned_allocate(bytes)
+    }
+
+    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, after: &[&dyn DeviceStream]) {
+        // SAFETY: handed on.
+        unsafe { self.inner.pinned_free(memory, &streams(self.broken, after)) }
+    }
+
+    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, after: &[&dyn DeviceStream]) {
+        // SAFETY: handed on.
+        unsafe { self.inner.module_unload(module, &streams(self.broken, after)) }
+    }
+
+    fn stream_create(&self, options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
+        let inner = self.inner.stream_create(options)?;
+        Ok(Box::new(Stream { inner, broken: self.broken }))
+    }
+
+    fn event_create(&self, timing: bool) -> Result<Box<dyn DeviceEvent>> {
+        let inner = self.inner.event_create(timing)?;
+        Ok(Box::new(Event { inner, broken: self.broken }))
+    }
+
+    fn native(&self) -> NativeHandle {
+        self.inner.native()
+    }
+
+    fn cooperative_launch(&self) -> bool {
+        self.inner.cooperative_launch()
+    }
+
+    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
+        self.inner.region_copy().map(|_| self as &dyn RegionCopyAbility)
+    }
+
+    fn peer(&self) -> Option<&dyn PeerAccess> {
+        self.inner.peer().map(|_| self as &dyn PeerAccess)
+    }
+
+    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
+        self.inner.unified_memory().map(|_| self as &dyn UnifiedMemory)
+    }
+
+    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        self.inner.memory_adoption()
+    }
+
+    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
+        self.inner.memory_pool().map(|_| self as &dyn MemoryPool)
+    }
+
+    fn monitor(&self) -> Option<&dyn Monitor> {
+        self.inner.monitor().map(|_| self as &dyn Monitor)
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        self.inner.counters().map(|_| self as &dyn Counters)
+    }
+}
+
+// SAFETY: handed on, or left out.
+unsafe impl RegionCopyAbility for Saboteur {
+    fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
+        self.inner.region_copy().expect("the ability").prepare(program)
+    }
+
+    unsafe fn execute(
+        &self,
+        on: &dyn DeviceStream,
+        regions: &dyn DeviceRegions,
+        slots: &[RawSlot<'_>],
+    ) -> Result<()> {
+        if self.is(Broken::RegionsExecute) {
+            return Ok(());
+        }
+        let ability = self.inner.region_copy().expect("the ability");
+        // SAFETY: handed on.
+        unsafe { ability.execute(stream(on)?, regions, slots) }
+    }
+
+    unsafe fn release(&self, regions: Box<dyn DeviceRegions>, after: &[&dyn DeviceStream]) {
+        let ability = self.inner.region_copy().expect("the ability");
+        // SAFETY: handed on.
+        unsafe { ability.release(regions, &streams(self.broken, after)) }
+    }
+}
+
+// SAFETY: handed on, or left out.
+unsafe impl PeerAccess for Saboteur {
+    fn reaches(&self, other: &dyn AcceleratorDevice) -> bool {
+        let any: &dyn Any = other;
+        match (self.broken, any.downcast_ref::<Self>()) {
+            (Broken::PeersReachNobody, _) => false,
+            (Broken::PeersReachEverybody, _) => true,
+            (_, Some(other)) => self.inner.peer().is_some_and(|peer| peer.reaches(&*other.inner)),
+            (_, None) => false,
+        }
+    }
+
+    unsafe fn memory_copy(
+        &self,
+        on: &dyn DeviceStream,
+        peer: &dyn AcceleratorDevice,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        if self.is(Broken::PeerCopy) {
+            return Ok(());
+        }
+        let ability = self.inner.peer().expect("the ability");
+        let peer = &*own::<Self>(peer, "saboteur")?.inner;
+        // SAFETY: handed on.
+        unsafe { ability.memory_copy(stream(on)?, peer, src, src_offset, dst, dst_offset, bytes) }
+    }
+}
+
+impl UnifiedMemory for Saboteur {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        let memory = self.inner.unified_memory().expect("the ability").allocate(bytes)?;
+        Ok(if self.is(Broken::UnifiedMemoryIsHidden) { Box::new(Hidden(memory)) } else { memory })
+    }
+}
+
+// SAFETY: describes the memory it holds; it is never worked with.
+unsafe impl DeviceMemory for Hidden {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn host_ptr(&self) -> Option<*mut u8> {
+        None
+    }
+
+    fn native(&self) -> NativeHandle {
+        self.0.native()
+    }
+}
+
+impl MemoryPool for Saboteur {
+    fn reserved_bytes(&self) -> usize {
+        let pool = self.inner.memory_pool().expect("the ability");
+        if self.is(Broken::PoolReservesTooLittle) { 1 } else { pool.reserved_bytes() }
+    }
+
+    fn used_bytes(&self) -> usize {
+        let pool = self.inner.memory_pool().expect("the ability");
+        if self.is(Broken::PoolUsesNothing) { 0 } else { pool.used_bytes() }
+    }
+
+    fn trim(&self, keep_bytes: usize) -> Result<()> {
+        let pool = self.inner.memory_pool().expect("the ability");
+        if self.is(Broken::PoolTrim) { Ok(()) } else { pool.trim(keep_bytes) }
+    }
+}
+
+impl Monitor for Saboteur {
+    fn load(&self) -> Result<DeviceLoad> {
+        let monitor = self.inner.monitor().expect("the ability");
+        if self.is(Broken::MonitorTellsNothing) {
+            Ok(DeviceLoad::default())
+        } else {
+            monitor.load()
+        }
+    }
+}
+
+impl Counters for Saboteur {
+    fn names(&self) -> Vec<String> {
+        let counters = self.inner.counters().expect("the ability");
+        if self.is(Broken::CountersHaveNoNames) { Vec::new() } else { counters.names() }
+    }
+
+    fn open(&self, names: &[&str]) -> Result<Box<dyn CounterSet>> {
+        let inner = self.inner.counters().expect("the ability").open(names)?;
+        Ok(Box::new(Count { inner, broken: self.broken }))
+    }
+}
+
+impl CounterSet for Count {
+    fn read(&mut self, values: &mut [u64]) -> Result<()> {
+        if self.broken == Broken::CountersRead { Ok(()) } else { self.inner.read(values) }
+    }
+}
+
+impl Stream {
+    /// Does the work unless it is to be left out.
+    fn unless(&self, broken: Broken, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.broken == broken { Ok(()) } else { work() }
+    }
+}
+
+// SAFETY: handed on, left out, or done at other places of the same memory.
+unsafe impl DeviceStream for Stream {
+    unsafe fn memory_copy(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let shifted = self.broken == Broken::CopyIsShifted && src_offset > 0;
+        let src_offset = src_offset - usize::from(shifted);
+        self.unless(Broken::MemoryCopy, || {
+            // SAFETY: handed on.
+            unsafe { self.inner.memory_copy(src, src_offset, dst, dst_offset, bytes) }
+        })
+    }
+
+    unsafe fn memory_copy_to(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        src: &[u8],
+    ) -> Result<()> {
+        self.unless(Broken::MemoryCopyTo, || {
+            // SAFETY: handed on.
+            unsafe { self.inner.memory_copy_to(dst, offset, src) }
+        })
+    }
+
+    unsafe fn memory_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        offset: usize,
+        dst: &mut [u8],
+    ) -> Result<()> {
+        self.unless(Broken::MemoryCopyFrom, || {
+            // SAFETY: handed on.
+            unsafe { self.inner.memory_copy_from(src, offset, dst) }
+        })
+    }
+
+    unsafe fn pinned_copy_to(
+        &self,
+        src: &dyn DevicePinned,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        self.unless(Broken::PinnedCopyTo, || {
+            // SAFETY: handed on.
+            unsafe { self.inner.pinned_copy_to(src, src_offset, dst, dst_offset, bytes) }
+        })
+    }
+
+    unsafe fn pinned_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DevicePinned,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        self.unless(Broken::PinnedCopyFrom, || {
+            // SAFETY: handed on.
+            unsafe { self.inner.pinned_copy_from(src, src_offset, dst, dst_offset, bytes) }
+        })
+    }
+
+    unsafe fn memory_fill(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        let room = offset + bytes + pattern.len() <= dst.len();
+        let too_long = self.broken == Broken::FillIsTooLong && room;
+        let bytes = bytes + if too_long { pattern.len() } else { 0 };
+        self.unless(Broken::MemoryFill, || {
+            // SAFETY: handed on; a longer range lies inside the memory too.
+            unsafe { self.inner.memory_fill(dst, offset, bytes, pattern) }
+        })
+    }
+
+    unsafe fn launch(
+        &self,
+        kernel: &dyn DeviceKernel,
+        launch: &Launch,
+        args: &[RawArg<'_>],
+    ) -> Result<()> {
+        self.unless(Broken::Launch, || {
+            // SAFETY: handed on.
+            unsafe { self.inner.launch(kernel, launch, args) }
+        })?;
+        if self.broken == Broken::LaunchBlocks { self.inner.synchronize() } else { Ok(()) }
+    }
+
+    fn record(&self, marked: &dyn DeviceEvent) -> Result<()> {
+        self.unless(Broken::Record, || self.inner.record(event(marked)?))
+    }
+
+    fn wait(&self, marked: &dyn DeviceEvent) -> Result<()> {
+        self.unless(Broken::Wait, || self.inner.wait(event(marked)?))
+    }
+
+    fn query(&self) -> Result<bool> {
+        match self.broken {
+            Broken::QueryIsTrue => Ok(true),
+            Broken::QueryIsFalse => Ok(false),
+            _ => self.inner.query(),
+        }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.unless(Broken::Synchronize, || self.inner.synchronize())
+    }
+
+    fn native(&self) -> NativeHandle {
+        self.inner.native()
+    }
+}
+
+// SAFETY: what is broken does not keep its promise, which the test is about; the memory it lets be read too early is
+// valid and initialised all the same.
+unsafe impl DeviceEvent for Event {
+    fn wait(&self) -> Result<()> {
+        if self.broken == Broken::EventWait { Ok(()) } else { self.inner.wait() }
+    }
+
+    fn query(&self) -> Result<bool> {
+        match self.broken {
+            Broken::EventQueryIsTrue => Ok(true),
+            Broken::EventQueryIsFalse => Ok(false),
+            _ => self.inner.query(),
+        }
+    }
+
+    fn elapsed_since(&self, earlier: &dyn DeviceEvent) -> Result<Duration> {
+        match self.broken {
+            Broken::NoTimeElapses => Ok(Duration::ZERO),
+            _ => self.inner.elapsed_since(event(earlier)?),
+        }
+    }
+
+    fn native(&self) -> NativeHandle {
+        self.inner.native()
+    }
+}

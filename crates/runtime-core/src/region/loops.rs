@@ -1,0 +1,522 @@
+//! The loops that move elements in host memory, compiled per element operation and instruction set.
+#![expect(unsafe_code, reason = "moves elements through raw pointers")]
+
+use std::marker::PhantomData;
+
+use super::arithmetic::Operation;
+use super::kernels::KERNEL_RANK;
+use super::tiles;
+
+/// One dimension of a loop nest: how often, and how many bytes apart on each side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Dim {
+    pub(super) extent: usize,
+    pub(super) to: isize,
+    pub(super) from: isize,
+}
+
+impl Dim {
+    /// A dimension of one element.
+    pub(super) const ONE: Self = Self { extent: 1, to: 0, from: 0 };
+}
+
+/// Copies the elements of a box, the last dimension innermost, from the second pointer to the first.
+///
+/// # Safety
+///
+/// Every element of the box lies in memory that may be read, or written, through the pointers; elements are initialised
+/// and aligned for their type; none that is written overlaps another one, and nobody else touches them meanwhile. The
+/// dimensions are as the kernel's [`Loops`] say, and the processor has the instructions that it was chosen for.
+pub(super) type Kernel = unsafe fn(*mut u8, *const u8, &[Dim; KERNEL_RANK]);
+
+/// The body of a kernel.
+pub(super) trait Loops {
+    /// Runs the loops, with the instructions of `TIER`.
+    ///
+    /// # Safety
+    ///
+    /// As [`Kernel`].
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]);
+}
+
+/// Instructions that every processor of the target has.
+pub(super) const BASE: u8 = 0;
+
+/// Vectors of 256 bits on x86-64.
+pub(super) const AVX2: u8 = 1;
+
+/// The kernel with this body for the instructions of this processor.
+pub(super) fn kernel<L: Loops>() -> Kernel {
+    #[cfg(target_arch = "x86_64")]
+    if std::is_x86_feature_detected!("avx2") {
+        return avx2::<L>;
+    }
+    base::<L>
+}
+
+/// The kernel with this body for every processor.
+///
+/// # Safety
+///
+/// As [`Kernel`].
+pub(super) unsafe fn base<L: Loops>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+    // SAFETY: as the caller promises.
+    unsafe { L::run::<BASE>(to, from, dims) };
+}
+
+/// # Safety
+///
+/// As [`Kernel`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn avx2<L: Loops>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+    // SAFETY: as the caller promises.
+    unsafe { L::run::<AVX2>(to, from, dims) };
+}
+
+/// The pointers `steps` further along a dimension. Steps fit, since they stay inside an allocation.
+#[inline(always)]
+pub(super) fn at(to: *mut u8, from: *const u8, dim: Dim, steps: usize) -> (*mut u8, *const u8) {
+    let steps = steps.cast_signed();
+    (
+        to.wrapping_offset(steps.wrapping_mul(dim.to)),
+        from.wrapping_offset(steps.wrapping_mul(dim.from)),
+    )
+}
+
+/// What the operation makes of one element.
+///
+/// # Safety
+///
+/// `from` and `to` are readable for an element and aligned, and nobody else writes there.
+#[inline(always)]
+unsafe fn result<O: Operation>(to: *const u8, from: *const u8) -> O::Element {
+    // SAFETY: readable, as the caller promises.
+    let new = unsafe { from.cast::<O::Element>().read() };
+    let old = if O::READS {
+        // SAFETY: readable, as the caller promises.
+        unsafe { to.cast::<O::Element>().read() }
+    } else {
+        new
+    };
+    O::apply(old, new)
+}
+
+/// Applies the operation to one element.
+///
+/// # Safety
+///
+/// `from` is readable and `to` readable and writable for an element, both aligned, and nobody else touches them.
+#[inline(always)]
+unsafe fn put<O: Operation>(to: *mut u8, from: *const u8) {
+    // SAFETY: as the caller promises.
+    let result = unsafe { result::<O>(to, from) };
+    // SAFETY: writable, as the caller promises.
+    unsafe { to.cast::<O::Element>().write(result) };
+}
+
+/// Applies the operation to the elements along one dimension.
+///
+/// # Safety
+///
+/// As [`put`] for each of them.
+#[inline(always)]
+pub(super) unsafe fn line<O: Operation>(to: *mut u8, from: *const u8, dim: Dim) {
+    for index in 0..dim.extent {
+        let (to, from) = at(to, from, dim, index);
+        // SAFETY: as the caller promises.
+        unsafe { put::<O>(to, from) };
+    }
+}
+
+/// Multiples of a stride, so that the places of a few elements are found independently of one another.
+#[derive(Clone, Copy)]
+struct Multiples {
+    one: isize,
+    three: isize,
+    five: isize,
+    seven: isize,
+}
+
+impl Multiples {
+    #[inline(always)]
+    fn of(stride: isize) -> Self {
+        // Else the compiler finds each place from the one before, which is a chain of additions.
+        let [three, five, seven] = std::hint::black_box([3, 5, 7].map(|n| stride.wrapping_mul(n)));
+        Self { one: stride, three, five, seven }
+    }
+
+    /// The `n`-th multiple, up to 8.
+    #[inline(always)]
+    fn get(self, n: usize) -> isize {
+        match n {
+            0 => 0,
+            1 => self.one,
+            2 => self.one.wrapping_mul(2),
+            3 => self.three,
+            4 => self.one.wrapping_mul(4),
+            5 => self.five,
+            6 => self.three.wrapping_mul(2),
+            7 => self.seven,
+            _ => self.one.wrapping_mul(8),
+        }
+    }
+}
+
+/// Applies the operation to `count` elements at any strides.
+///
+/// # Safety
+///
+/// As [`put`] for each of them.
+#[inline(always)]
+unsafe fn strided_line<O: Operation>(
+    mut to: *mut u8,
+    mut from: *const u8,
+    strides: [Multiples; 2],
+    count: usize,
+) {
+    const GROUP: usize = 4;
+    let [to_step, from_step] = strides;
+    for _ in 0..count / GROUP {
+        for n in 0..GROUP {
+            let (to, from) =
+                (to.wrapping_offset(to_step.get(n)), from.wrapping_offset(from_step.get(n)));
+            // SAFETY: as the caller promises.
+            unsafe { put::<O>(to, from) };
+        }
+        to = to.wrapping_offset(to_step.get(GROUP));
+        from = from.wrapping_offset(from_step.get(GROUP));
+    }
+    for _ in 0..count % GROUP {
+        // SAFETY: as the caller promises.
+        unsafe { put::<O>(to, from) };
+        to = to.wrapping_offset(to_step.one);
+        from = from.wrapping_offset(from_step.one);
+    }
+}
+
+/// Applies the operation to `count` elements that are contiguous in the destination.
+///
+/// # Safety
+///
+/// As [`put`] for each of them; the instructions of `TIER` are there.
+#[inline(always)]
+unsafe fn gathered_line<O: Operation, const TIER: u8>(
+    mut to: *mut u8,
+    mut from: *const u8,
+    step: Multiples,
+    count: usize,
+) {
+    const GROUP: usize = 8;
+    let size = size_of::<O::Element>();
+    for _ in 0..count / GROUP {
+        let group: [O::Element; GROUP] = std::array::from_fn(|n| {
+            let (to, from) = (to.wrapping_add(n * size), from.wrapping_offset(step.get(n)));
+            // SAFETY: as the caller promises.
+            unsafe { result::<O>(to, from) }
+        });
+        // SAFETY: as the caller promises.
+        unsafe { tiles::store::<_, TIER>(to, group) };
+        to = to.wrapping_add(GROUP * size);
+        from = from.wrapping_offset(step.get(GROUP));
+    }
+    for _ in 0..count % GROUP {
+        // SAFETY: as the caller promises.
+        unsafe { put::<O>(to, from) };
+        to = to.wrapping_add(size);
+        from = from.wrapping_offset(step.one);
+    }
+}
+
+/// Calls `f` with the pointers to lines along the inner dimension, and how many steps of it they have. They are cut into
+/// blocks where one side is denser along the outer dimension, so that its cache lines are used while they are there.
+#[inline(always)]
+fn lines(
+    to: *mut u8,
+    from: *const u8,
+    [outer, inner]: [Dim; 2],
+    mut f: impl FnMut(*mut u8, *const u8, usize),
+) {
+    let mut block = inner.extent;
+    for (outer_stride, inner_stride) in [(outer.to, inner.to), (outer.from, inner.from)] {
+        let (near, far) = (outer_stride.unsigned_abs(), inner_stride.unsigned_abs());
+        if outer.extent > 1 && near < LINE && far > near {
+            block = block.min(resident(inner_stride, FIRST));
+        }
+    }
+    let mut first = 0;
+    while first < inner.extent {
+        let count = block.min(inner.extent - first);
+        let (mut to, mut from) = at(to, from, inner, first);
+        for _ in 0..outer.extent {
+            f(to, from, count);
+            (to, from) = at(to, from, outer, 1);
+        }
+        first += count;
+    }
+}
+
+/// Calls `f` with the pointers to each place of a plane, in the order of [`lines`].
+#[inline(always)]
+fn places(to: *mut u8, from: *const u8, plane: [Dim; 2], mut f: impl FnMut(*mut u8, *const u8)) {
+    let inner = plane[1];
+    lines(to, from, plane, |mut to, mut from, count| {
+        for _ in 0..count {
+            f(to, from);
+            (to, from) = at(to, from, inner, 1);
+        }
+    });
+}
+
+/// Bytes in a cache line.
+const LINE: usize = 64;
+
+/// A cache: the bytes after which lines compete for the same places, and the number of these places to rely on.
+type Cache = (usize, usize);
+
+const FIRST: Cache = (4 << 10, 8);
+const SECOND: Cache = (64 << 10, 8);
+
+/// How many cache lines that far apart stay in a cache together.
+#[inline(always)]
+fn resident(stride: isize, (span, places): Cache) -> usize {
+    let common = 1 << stride.unsigned_abs().trailing_zeros().min(span.trailing_zeros());
+    places * (span / common.max(LINE))
+}
+
+/// Runs of bytes, contiguous on both sides in the innermost dimension, of `BYTES` bytes each.
+pub(super) struct ShortRuns<const BYTES: usize>;
+
+impl<const BYTES: usize> Loops for ShortRuns<BYTES> {
+    #[inline(always)]
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+        let [outer, inner, _] = *dims;
+        places(to, from, [outer, inner], |to, from| {
+            // SAFETY: a run of the box, as the caller promises.
+            unsafe { from.copy_to_nonoverlapping(to, BYTES) };
+        });
+    }
+}
+
+/// Longest run for [`MediumRuns`].
+pub(super) const MEDIUM_RUN: usize = 1024;
+
+/// Runs of bytes, contiguous on both sides in the innermost dimension, short enough that a call costs.
+pub(super) struct MediumRuns;
+
+impl Loops for MediumRuns {
+    #[inline(always)]
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+        const CHUNK: usize = 32;
+        let [outer, inner, run] = *dims;
+        let bytes = run.extent * run.to.unsigned_abs();
+        let Some(last) = bytes.checked_sub(CHUNK) else {
+            // SAFETY: as the caller promises.
+            return unsafe { LongRuns::run::<TIER>(to, from, dims) };
+        };
+        places(to, from, [outer, inner], |to, from| {
+            let mut start = 0;
+            while start < last {
+                let (to, from) = (to.wrapping_add(start), from.wrapping_add(start));
+                // SAFETY: inside a run of the box, as the caller promises.
+                unsafe { from.copy_to_nonoverlapping(to, CHUNK) };
+                start += CHUNK;
+            }
+            // May overlap the chunk before it.
+            let (to, from) = (to.wrapping_add(last), from.wrapping_add(last));
+            // SAFETY: inside a run of the box, as the caller promises.
+            unsafe { from.copy_to_nonoverlapping(to, CHUNK) };
+        });
+    }
+}
+
+/// Runs of bytes, contiguous on both sides in the innermost dimension.
+pub(super) struct LongRuns;
+
+impl Loops for LongRuns {
+    #[inline(always)]
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+        let [outer, inner, run] = *dims;
+        let bytes = run.extent * run.to.unsigned_abs();
+        places(to, from, [outer, inner], |to, from| {
+            // SAFETY: a run of the box, as the caller promises.
+            unsafe { from.copy_to_nonoverlapping(to, bytes) };
+        });
+    }
+}
+
+/// Two runs of elements as slices.
+///
+/// # Safety
+///
+/// `to` and `from` are the lowest bytes of runs of `extent` elements that may be written and read; nobody else touches
+/// them during `'a`.
+#[inline(always)]
+unsafe fn slices<'a, T>(to: *mut u8, from: *const u8, extent: usize) -> (&'a mut [T], &'a [T]) {
+    // SAFETY: as the caller promises.
+    let to = unsafe { std::slice::from_raw_parts_mut(to.cast::<T>(), extent) };
+    // SAFETY: as the caller promises.
+    let from = unsafe { std::slice::from_raw_parts(from.cast::<T>(), extent) };
+    (to, from)
+}
+
+/// Rows of elements, contiguous on both sides in the innermost dimension.
+pub(super) struct Rows<O>(PhantomData<O>);
+
+/// Applies the operation along two runs.
+#[inline(always)]
+fn row<O: Operation>(to: &mut [O::Element], from: &[O::Element]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = O::apply(*to, *from);
+    }
+}
+
+impl<O: Operation> Loops for Rows<O> {
+    #[inline(always)]
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+        let [outer, inner, run] = *dims;
+        places(to, from, [outer, inner], |to, from| {
+            // SAFETY: a run of the box, as the caller promises.
+            let (to, from) = unsafe { slices::<O::Element>(to, from, run.extent) };
+            row::<O>(to, from);
+        });
+    }
+}
+
+/// Rows of elements, contiguous on both sides in the innermost dimension, which the source runs through backwards.
+pub(super) struct Reversed<O>(PhantomData<O>);
+
+/// Applies the operation along two runs in opposite directions.
+#[inline(always)]
+fn reversed_row<O: Operation>(to: &mut [O::Element], from: &[O::Element]) {
+    // Loading whole groups makes the compiler use shuffles.
+    const GROUP: usize = 8;
+    let (groups, rest) = to.as_chunks_mut::<GROUP>();
+    let (from_rest, from_groups) = from.as_rchunks::<GROUP>();
+    for (to, &from) in groups.iter_mut().zip(from_groups.iter().rev()) {
+        let old = *to;
+        *to = std::array::from_fn(|index| O::apply(old[index], from[GROUP - 1 - index]));
+    }
+    for (to, from) in rest.iter_mut().zip(from_rest.iter().rev()) {
+        *to = O::apply(*to, *from);
+    }
+}
+
+impl<O: Operation> Loops for Reversed<O> {
+    #[inline(always)]
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+        let [outer, inner, run] = *dims;
+        places(to, from, [outer, inner], |to, from| {
+            let (_, lowest) = at(to, from, run, run.extent - 1);
+            // SAFETY: a run of the box, as the caller promises.
+            let (to, from) = unsafe { slices::<O::Element>(to, lowest, run.extent) };
+            reversed_row::<O>(to, from);
+        });
+    }
+}
+
+/// Elements at any strides, of which the innermost dimension has `WIDTH`.
+pub(super) struct Thin<O, const WIDTH: usize>(PhantomData<O>);
+
+impl<O: Operation, const WIDTH: usize> Loops for Thin<O, WIDTH> {
+    #[inline(always)]
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+        let [outer, inner, across] = *dims;
+        places(to, from, [outer, inner], |to, from| {
+            // SAFETY: elements of the box, as the caller promises.
+            unsafe { line::<O>(to, from, Dim { extent: WIDTH, ..across }) };
+        });
+    }
+}
+
+/// Elements at any strides.
+pub(super) struct Strided<O>(PhantomData<O>);
+
+impl<O: Operation> Loops for Strided<O> {
+    #[inline(always)]
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+        let [outer, middle, inner] = *dims;
+        let strides = [inner.to, inner.from].map(Multiples::of);
+        for index in 0..outer.extent {
+            let (to, from) = at(to, from, outer, index);
+            lines(to, from, [middle, inner], |to, from, count| {
+                // SAFETY: elements of the box, as the caller promises.
+                unsafe { strided_line::<O>(to, from, strides, count) };
+            });
+        }
+    }
+}
+
+/// Elements contiguous in the destination along the innermost dimension.
+pub(super) struct Gathered<O>(PhantomData<O>);
+
+impl<O: Operation> Loops for Gathered<O> {
+    #[inline(always)]
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+        let [outer, middle, inner] = *dims;
+        let step = Multiples::of(inner.from);
+        for index in 0..outer.extent {
+            let (to, from) = at(to, from, outer, index);
+            lines(to, from, [middle, inner], |to, from, count| {
+                // SAFETY: elements of the box, as the caller promises.
+                unsafe { gathered_line::<O, TIER>(to, from, step, count) };
+            });
+        }
+    }
+}
+
+/// Elements contiguous in the destination along the innermost dimension, and in the source, forwards or backwards, along
+/// the one before it.
+pub(super) struct Transposed<O>(PhantomData<O>);
+
+impl<O: Operation> Loops for Transposed<O> {
+    #[inline(always)]
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+        let size = size_of::<O::Element>();
+        let edge = tiles::edge::<O, TIER>();
+        let [outer, down, along] = *dims;
+        let (full_down, full_along) = (down.extent / edge * edge, along.extent / edge * edge);
+        // Blocks whose source stays in the second cache.
+        let height = (STRIPE / size).next_multiple_of(edge);
+        let width = resident(along.from, SECOND).min(MOST_ROWS).next_multiple_of(edge);
+        // The part of them that uses each cache line of the source once.
+        let lines = (LINE / size).next_multiple_of(edge);
+        for index in 0..outer.extent {
+            let (to, from) = at(to, from, outer, index);
+            for top in (0..full_down).step_by(height) {
+                let bottom = full_down.min(top + height);
+                for left in (0..full_along).step_by(width) {
+                    let right = full_along.min(left + width);
+                    for top in (top..bottom).step_by(lines) {
+                        let bottom = bottom.min(top + lines);
+                        for column in (left..right).step_by(edge) {
+                            let (to, from) = at(to, from, along, column);
+                            for row in (top..bottom).step_by(edge) {
+                                let (to, from) = at(to, from, down, row);
+                                // SAFETY: a tile of the box, as the caller promises.
+                                unsafe { tiles::tile::<O, TIER>(to, from, [down, along]) };
+                            }
+                        }
+                    }
+                }
+            }
+            let bottom = Dim { extent: down.extent - full_down, ..down };
+            let (to_bottom, from_bottom) = at(to, from, down, full_down);
+            let right = Dim { extent: along.extent - full_along, ..along };
+            let (to_right, from_right) = at(to, from, along, full_along);
+            let full = Dim { extent: full_down, ..down };
+            // SAFETY: the rest of the box, as the caller promises.
+            unsafe {
+                Strided::<O>::run::<TIER>(to_bottom, from_bottom, &[Dim::ONE, bottom, along])
+            };
+            // SAFETY: the rest of the box, as the caller promises.
+            unsafe { Strided::<O>::run::<TIER>(to_right, from_right, &[Dim::ONE, right, full]) };
+        }
+    }
+}
+
+/// Bytes of each row of the source that are read before its next rows.
+const STRIPE: usize = 512;
+
+/// Rows of the source in a block at most.
+const MOST_ROWS: usize = 64;

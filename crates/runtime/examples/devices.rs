@@ -1,0 +1,245 @@
+//! Lists every device that can be opened, what it can do, and why a backend has none.
+//!
+//! ```text
+//! cargo run --package runtime --example devices --all-features -- --json
+//! ```
+
+use std::iter;
+
+use clap::Parser;
+use comfy_table::{Table, presets};
+use runtime::{BACKENDS, Capabilities, DeviceInfo, Error, ErrorKind, Limits};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+/// Lists every device that can be opened, and why a backend has none.
+#[derive(Debug, Parser)]
+#[command(name = "devices")]
+struct Args {
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is printed. As JSON, the names here are the names there.
+#[derive(serde::Serialize)]
+struct Report {
+    devices: Vec<Found>,
+    absent: Vec<Absent>,
+}
+
+#[derive(serde::Serialize)]
+struct Found {
+    id: String,
+    backend: String,
+    kind: &'static str,
+    name: String,
+    vendor: String,
+    architecture: String,
+    driver_version: String,
+    /// In hexadecimal.
+    uuid: Option<String>,
+    pci: Option<String>,
+    memory_bytes: Option<u64>,
+    compute_units: u32,
+    lockstep_width: u32,
+    formats: Vec<&'static str>,
+    limits: FoundLimits,
+    capabilities: Abilities,
+}
+
+#[derive(serde::Serialize)]
+struct FoundLimits {
+    allocation_bytes: usize,
+    allocation_alignment: usize,
+    grid: [u32; 3],
+    block: [u32; 3],
+    block_size: u32,
+    shared_bytes: u32,
+    arguments: usize,
+    argument_bytes: usize,
+    priorities: (i32, i32),
+}
+
+struct Abilities(Capabilities);
+
+impl Serialize for Abilities {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (name, support) in self.0.iter() {
+            map.serialize_entry(name, &support.to_string())?;
+        }
+        map.end()
+    }
+}
+
+/// A backend without devices, or a device that does not open.
+#[derive(serde::Serialize)]
+struct Absent {
+    name: String,
+    /// Whether that is a fault and not just a machine without such a device.
+    broken: bool,
+    reason: String,
+}
+
+impl Absent {
+    fn new(name: impl Into<String>, error: &Error) -> Self {
+        Self {
+            name: name.into(),
+            broken: error.kind() != ErrorKind::Unavailable,
+            reason: error.to_string(),
+        }
+    }
+}
+
+impl Report {
+    fn gather() -> Self {
+        let registry = runtime::registry();
+        let (mut devices, mut absent) = (Vec::new(), Vec::new());
+        for listing in registry.list() {
+            let infos = match listing.devices {
+                Ok(infos) if infos.is_empty() => {
+                    let reason = "the driver works and finds no device".to_owned();
+                    absent.push(Absent { name: listing.driver, broken: false, reason });
+                    continue;
+                }
+                Ok(infos) => infos,
+                Err(error) => {
+                    absent.push(Absent::new(listing.driver, &error));
+                    continue;
+                }
+            };
+            for info in infos {
+                let id = info.id.to_string();
+                match registry.open(&id) {
+                    Ok(device) => devices.push(Found::new(device.info(), *device.capabilities())),
+                    Err(error) => absent.push(Absent::new(id, &error)),
+                }
+            }
+        }
+        for (name, _) in BACKENDS.iter().filter(|(_, compiled)| !compiled) {
+            let reason = format!("not compiled in: build with --features {name}");
+            absent.push(Absent { name: (*name).to_owned(), broken: false, reason });
+        }
+        Self { devices, absent }
+    }
+}
+
+impl Found {
+    fn new(info: &DeviceInfo, capabilities: Capabilities) -> Self {
+        let Limits {
+            allocation_bytes,
+            allocation_alignment,
+            grid,
+            block,
+            block_size,
+            shared_bytes,
+            arguments,
+            argument_bytes,
+            priorities,
+        } = info.limits;
+        Self {
+            id: info.id.to_string(),
+            backend: info.id.backend().to_owned(),
+            kind: info.kind.name(),
+            name: info.name.clone(),
+            vendor: info.vendor.clone(),
+            architecture: info.architecture.clone(),
+            driver_version: info.driver_version.clone(),
+            uuid: info.uuid.map(|uuid| uuid.iter().map(|byte| format!("{byte:02x}")).collect()),
+            pci: info.pci.map(|pci| pci.to_string()),
+            memory_bytes: info.memory_bytes,
+            compute_units: info.compute_units,
+            lockstep_width: info.lockstep_width,
+            formats: info.formats.iter().map(|format| format.name()).collect(),
+            limits: FoundLimits {
+                allocation_bytes,
+                allocation_alignment: allocation_alignment.get(),
+                grid,
+                block,
+                block_size,
+                shared_bytes,
+                arguments,
+                argument_bytes,
+                priorities,
+            },
+            capabilities: Abilities(capabilities),
+        }
+    }
+}
+
+fn main() -> serde_json::Result<()> {
+    let args = Args::parse();
+    let report = Report::gather();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+        return Ok(());
+    }
+    for devices in report.devices.chunk_by(|a, b| a.backend == b.backend) {
+        println!("{}\n", table(devices));
+    }
+    if report.devices.is_empty() {
+        println!("no devices\n");
+    }
+    for Absent { name, broken, reason } in &report.absent {
+        println!("{name}: {}{reason}", if *broken { "BROKEN: " } else { "" });
+    }
+    Ok(())
+}
+
+/// A column for each device.
+fn table(devices: &[Found]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_header(iter::once("").chain(devices.iter().map(|device| device.id.as_str())));
+    let mut row = |what: &str, value: &dyn Fn(&Found) -> String| {
+        table.add_row(iter::once(what.to_owned()).chain(devices.iter().map(value)));
+    };
+    row("name", &|d| d.name.clone());
+    row("vendor", &|d| d.vendor.clone());
+    row("kind", &|d| d.kind.to_owned());
+    row("architecture", &|d| d.architecture.clone());
+    row("driver", &|d| format!("{} {}", d.backend, d.driver_version));
+    if devices.iter().any(|d| d.pci.is_some()) {
+        row("PCI address", &|d| d.pci.clone().unwrap_or_default());
+    }
+    if devices.iter().any(|d| d.uuid.is_some()) {
+        row("UUID", &|d| d.uuid.clone().unwrap_or_default());
+    }
+    row("memory", &|d| d.memory_bytes.map_or("unknown".to_owned(), bytes));
+    row("compute units", &|d| d.compute_units.to_string());
+    row("lockstep width", &|d| d.lockstep_width.to_string());
+    row("module formats", &|d| d.formats.join(", "));
+    row("largest allocation", &|d| bytes(d.limits.allocation_bytes as u64));
+    row("alignment", &|d| bytes(d.limits.allocation_alignment as u64));
+    row("largest grid", &|d| d.limits.grid.map(number).join(" x "));
+    row("largest block", &|d| d.limits.block.map(number).join(" x "));
+    row("work-items of a block", &|d| number(d.limits.block_size));
+    row("shared memory", &|d| bytes(d.limits.shared_bytes.into()));
+    row("kernel arguments", &|d| {
+        format!("{} of {}", d.limits.arguments, bytes(d.limits.argument_bytes as u64))
+    });
+    row("stream priorities", &|d| {
+        format!("{} to {}", d.limits.priorities.0, d.limits.priorities.1)
+    });
+    for (index, (name, _)) in devices[0].capabilities.0.iter().enumerate() {
+        let support =
+            |d: &Found| d.capabilities.0.iter().nth(index).map(|(_, support)| support.to_string());
+        row(&name.replace('_', " "), &|d| support(d).unwrap_or_default());
+    }
+    table
+}
+
+fn number(value: u32) -> String {
+    if value == u32::MAX { "2^32 - 1".to_owned() } else { value.to_string() }
+}
+
+fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut unit = 0;
+    let mut value = bytes as f64;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
+}

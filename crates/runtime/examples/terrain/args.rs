@@ -1,0 +1,67 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Smooths terrain by hillslope diffusion on a device of your choice, checks the result and draws it.
+#[derive(Debug, Parser)]
+#[command(name = "terrain")]
+pub(crate) struct Args {
+    /// Device to run on, such as host, host:0?threads=1 or sim:0 [default: $RUNTIME_DEVICE, or host]
+    #[arg(long, value_name = "SELECTOR")]
+    pub(crate) device: Option<String>,
+
+    /// Time steps, each a quarter of the longest stable one
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) steps: u64,
+
+    /// Repeats the terrain N times each way, every other time mirrored
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) scale: u32,
+
+    /// Elevation in metres as a two-dimensional .npy file of int16, int32, float32 or float64 [default: the Jacksboro
+    /// fault, built in]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+
+    /// Folder for smoothed.npy and terrain.png, created if need be
+    #[arg(long, value_name = "DIR", default_value = "target/demo")]
+    pub(crate) output: PathBuf,
+
+    /// Metres from column to column
+    #[arg(long, value_name = "METRES", default_value = "74.4", value_parser = positive)]
+    pub(crate) dx: f64,
+
+    /// Metres from row to row
+    #[arg(long, value_name = "METRES", default_value = "92.7", value_parser = positive)]
+    pub(crate) dy: f64,
+
+    /// How fast soil creeps, in square metres per year
+    #[arg(long, value_name = "D", default_value = "0.01", value_parser = positive)]
+    pub(crate) diffusivity: f64,
+
+    /// Shows no progress
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+impl Args {
+    pub(crate) fn spacing(&self) -> Spacing {
+        Spacing { dx: self.dx, dy: self.dy }
+    }
+}
+
+/// Metres between neighbouring columns and rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spacing {
+    pub(crate) dx: f64,
+    pub(crate) dy: f64,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(value) if (1e-6..=1e9).contains(&value) => Ok(value),
+        _ => Err("expected a number from 1e-6 to 1e9".to_owned()),
+    }
+}

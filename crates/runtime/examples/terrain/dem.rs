@@ -1,0 +1,121 @@
+//! Elevations: read from and written to `.npy` files, and repeated to make a larger problem.
+
+use std::borrow::Cow;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use ndarray::{Array2, ArrayView2, s};
+use ndarray_npy::npy::header::Header;
+use ndarray_npy::{ReadNpyError, ReadNpyExt, ReadableElement, WriteNpyExt};
+use runtime::{Device, DeviceKind};
+
+use crate::error::DemoError;
+
+const JACKSBORO: &[u8] = include_bytes!("data/jacksboro_fault_dem.npy");
+
+/// Reads elevations, those of the Jacksboro fault if there is no path: at least 3 × 3, all finite, row-major.
+pub(crate) fn read(path: Option<&Path>) -> Result<Array2<f64>, DemoError> {
+    let named = || path.map_or_else(|| PathBuf::from("the built-in terrain"), Path::to_owned);
+    let bytes = match path {
+        None => Cow::Borrowed(JACKSBORO),
+        Some(path) => fs::read(path)
+            .map(Cow::Owned)
+            .map_err(|source| DemoError::Read { path: named(), source })?,
+    };
+    parse(&bytes, &named)
+}
+
+type Reader = fn(&[u8]) -> Result<Array2<f64>, ReadNpyError>;
+
+fn parse(bytes: &[u8], path: &dyn Fn() -> PathBuf) -> Result<Array2<f64>, DemoError> {
+    let mut data = bytes;
+    let header = Header::from_reader(&mut data)
+        .map_err(|error| DemoError::NotNpy { path: path(), source: error.into() })?;
+    let shape = header.shape;
+    if shape.len() != 2 || shape.iter().any(|extent| *extent < 3) {
+        return Err(DemoError::Shape { path: path(), shape });
+    }
+    let found = header.type_descriptor.to_string();
+    let (size, read): (u128, Reader) = match found.trim_matches(['\'', '<', '>', '=']) {
+        "i2" => (2, read_as::<i16>),
+        "i4" => (4, read_as::<i32>),
+        "f4" => (4, read_as::<f32>),
+        "f8" => (8, read_as::<f64>),
+        _ => return Err(DemoError::ElementType { path: path(), found }),
+    };
+    // Before any memory is taken: a damaged header can claim any shape.
+    let needed = shape.iter().try_fold(size, |bytes, extent| bytes.checked_mul(*extent as u128));
+    let needed = needed.unwrap_or(u128::MAX);
+    if needed != data.len() as u128 {
+        return Err(DemoError::Length { path: path(), shape, needed, found: data.len() });
+    }
+    let tile = read(bytes).map_err(|source| DemoError::NotNpy { path: path(), source })?;
+    match tile.indexed_iter().find(|(_, value)| !value.is_finite()) {
+        Some(((row, column), &value)) => {
+            Err(DemoError::NotFinite { path: path(), value, row, column })
+        }
+        None => Ok(tile.as_standard_layout().into_owned()),
+    }
+}
+
+fn read_as<T: ReadableElement + Copy + Into<f64>>(npy: &[u8]) -> Result<Array2<f64>, ReadNpyError> {
+    Ok(Array2::<T>::read_npy(npy)?.mapv(Into::into))
+}
+
+/// Writes elevations as an `.npy` file of float64.
+pub(crate) fn write(file: &mut File, terrain: &Array2<f64>) -> io::Result<()> {
+    let mut file = BufWriter::new(file);
+    terrain.write_npy(&mut file).map_err(io::Error::other)?;
+    file.flush()
+}
+
+/// The terrain `scale` times each way, every other copy mirrored so that heights stay continuous.
+///
+/// No soil crosses a mirror line, so every copy evolves as a single tile with closed boundaries does.
+pub(crate) fn mirror_tiles(
+    tile: &Array2<f64>,
+    scale: u32,
+    device: &Device,
+) -> Result<Array2<f64>, DemoError> {
+    let (rows, columns) = tile.dim();
+    let unaddressable = || DemoError::Unaddressable { scale, rows, columns };
+    let times = usize::try_from(scale).map_err(|_| unaddressable())?;
+    let shape =
+        rows.checked_mul(times).zip(columns.checked_mul(times)).ok_or_else(unaddressable)?;
+    let cells = shape.0.checked_mul(shape.1).ok_or_else(unaddressable)?;
+    let bytes = cells.checked_mul(size_of::<f64>()).ok_or_else(unaddressable)?;
+
+    // Two grids on the device; if its memory is the host's, also the one here.
+    let grids = if device.info().kind == DeviceKind::Host { 3 } else { 2 };
+    let needed = (bytes as u64).saturating_mul(grids);
+    match device.info().memory_bytes {
+        Some(available) if needed > available => {
+            let device = device.id().to_string();
+            return Err(DemoError::DeviceTooSmall { scale, needed, device, available });
+        }
+        _ => {}
+    }
+    let mut heights = Vec::new();
+    heights.try_reserve_exact(cells).map_err(|source| DemoError::HostTooSmall {
+        scale,
+        bytes,
+        source,
+    })?;
+    heights.resize(cells, 0.0);
+    let mut terrain = Array2::from_shape_vec(shape, heights).map_err(|_| unaddressable())?;
+    for (index, mut copy) in terrain.exact_chunks_mut(tile.dim()).into_iter().enumerate() {
+        copy.assign(&mirrored(tile, index / times, index % times));
+    }
+    Ok(terrain)
+}
+
+/// The tile as it lies in row `down` and column `across` of the tiles of [`mirror_tiles`].
+pub(crate) fn mirrored(tile: &Array2<f64>, down: usize, across: usize) -> ArrayView2<'_, f64> {
+    match (down % 2, across % 2) {
+        (0, 0) => tile.view(),
+        (0, _) => tile.slice(s![.., ..;-1]),
+        (_, 0) => tile.slice(s![..;-1, ..]),
+        _ => tile.slice(s![..;-1, ..;-1]),
+    }
+}

@@ -1,0 +1,47 @@
+//! What can go wrong, with the value that was wrong.
+
+use std::collections::TryReserveError;
+use std::io;
+use std::path::PathBuf;
+
+use ndarray_npy::ReadNpyError;
+
+/// Why the demo ended without a result. Displays as one line; causes are in `source`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DemoError {
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+
+    #[error("{} is no .npy array", path.display())]
+    NotNpy { path: PathBuf, source: ReadNpyError },
+
+    #[error("{} has elements of type {found}; int16, int32, float32 or float64 can be read", path.display())]
+    ElementType { path: PathBuf, found: String },
+
+    #[error("{} has shape {shape:?}; terrain has 2 dimensions of at least 3 cells each", path.display())]
+    Shape { path: PathBuf, shape: Vec<usize> },
+
+    #[error("{} has {found} bytes of data; shape {shape:?} takes {needed}", path.display())]
+    Length { path: PathBuf, shape: Vec<usize>, needed: u128, found: usize },
+
+    #[error("{} has {value} in row {row}, column {column}; elevations must be finite", path.display())]
+    NotFinite { path: PathBuf, value: f64, row: usize, column: usize },
+
+    #[error("scale {scale} makes {rows} x {columns} cells into more than this machine can address")]
+    Unaddressable { scale: u32, rows: usize, columns: usize },
+
+    #[error("scale {scale} needs {needed} bytes of memory; {device} has {available}")]
+    DeviceTooSmall { scale: u32, needed: u64, device: String, available: u64 },
+
+    #[error("scale {scale} needs {bytes} bytes of host memory at once")]
+    HostTooSmall { scale: u32, bytes: usize, source: TryReserveError },
+
+    #[error(transparent)]
+    Device(#[from] runtime::Error),
+
+    #[error("the result is wrong: {what} is {value:e}, and may be {bound:e}")]
+    Wrong { what: &'static str, value: f64, bound: f64 },
+
+    #[error("cannot write {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+}

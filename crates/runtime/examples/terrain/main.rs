@@ -1,0 +1,105 @@
+//! Smooths real terrain on the device of your choice, checks the result, and draws it.
+//!
+//! The model is hillslope diffusion, `dz/dt = D ∇²z`: soil creeps downhill, summits sink and hollows fill. What to read
+//! first: `diffusion.rs` has the kernel and everything that talks to the device; the other files read, check and draw.
+//!
+//! ```text
+//! cargo run --release --package runtime --example terrain -- --device host --steps 400 --scale 4
+//! ```
+
+mod args;
+mod check;
+mod dem;
+mod diffusion;
+mod error;
+mod hillshade;
+mod output;
+mod picture;
+mod progress;
+mod reference;
+mod report;
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use ndarray::s;
+
+use crate::args::Args;
+use crate::check::Checks;
+use crate::diffusion::Scheme;
+use crate::error::DemoError;
+use crate::output::Folder;
+use crate::progress::Progress;
+use crate::report::Report;
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(report) => {
+            println!("{report}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("terrain: {}", one_line(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<Report, DemoError> {
+    let tile = dem::read(args.input.as_deref())?;
+    let device = match &args.device {
+        Some(selector) => runtime::registry().open(selector)?,
+        None => runtime::registry().open_default("host")?,
+    };
+    let folder = Folder::create(&args.output)?;
+    let scheme = Scheme::stable(args.spacing(), args.diffusivity);
+
+    let mut terrain = dem::mirror_tiles(&tile, args.scale, &device)?;
+    let before = check::Summary::of(&terrain);
+    let mut progress = Progress::new("smoothing", args.steps, terrain.len(), args.quiet);
+    let timing = diffusion::smooth(&device, &mut terrain, &scheme, args.steps, &mut progress)?;
+    drop(progress);
+
+    let clock = Instant::now();
+    let mut progress = Progress::new("checking", args.steps, tile.len(), args.quiet);
+    let reference = reference::smooth(&tile, &scheme, args.steps, &mut progress);
+    drop(progress);
+    let checks = Checks::run(&before, &terrain, &reference, args.steps)?;
+    let checking = clock.elapsed();
+
+    let (rows, columns) = tile.dim();
+    let picture = picture::draw(&tile, &terrain.slice(s![..rows, ..columns]), args.spacing());
+    let written = folder.save(&[
+        ("smoothed.npy", &|file| dem::write(file, &terrain)),
+        ("terrain.png", &|file| picture.write(file)),
+    ])?;
+    Ok(Report {
+        shape: terrain.dim(),
+        spacing: args.spacing(),
+        scheme,
+        steps: args.steps,
+        device: device.info().clone(),
+        statistics: device.statistics(),
+        timing,
+        checks,
+        checking,
+        deepest: picture.deepest,
+        written,
+    })
+}
+
+/// An error with its causes, leaving out those that an outer message ends with already.
+fn one_line(error: &DemoError) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let text = inner.to_string();
+        if !line.ends_with(&text) {
+            line += &format!(": {text}");
+        }
+        cause = inner.source();
+    }
+    line.replace('\n', " ")
+}

@@ -1,0 +1,79 @@
+//! Files that appear whole or not at all.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::error::DemoError;
+
+/// Writes the contents of one file.
+pub(crate) type Write<'a> = &'a dyn Fn(&mut File) -> io::Result<()>;
+
+/// The folder that results go to. One that was made here and stayed empty is removed on drop.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// Outermost first.
+    made: Vec<PathBuf>,
+}
+
+impl Folder {
+    /// Makes the folder if need be, and sees that a file can be made in it.
+    pub(crate) fn create(path: &Path) -> Result<Self, DemoError> {
+        let missing = path
+            .ancestors()
+            .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+        let mut made: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+        made.reverse();
+        let folder = Self { path: path.to_owned(), made };
+        let ready = fs::create_dir_all(path).and_then(|()| folder.temporary().map(drop));
+        ready.map_err(|source| DemoError::Write { path: path.to_owned(), source })?;
+        Ok(folder)
+    }
+
+    /// Writes all files under temporary names, and then renames them all. After an error none of them is there.
+    pub(crate) fn save(&self, files: &[(&str, Write<'_>)]) -> Result<Vec<PathBuf>, DemoError> {
+        let mut ready = Vec::new();
+        for (name, write) in files {
+            let path = self.path.join(name);
+            let written =
+                self.temporary().and_then(|mut file| write(file.as_file_mut()).map(|()| file));
+            match written {
+                Ok(file) => ready.push((path, file)),
+                Err(source) => return Err(DemoError::Write { path, source }),
+            }
+        }
+        let mut saved: Vec<PathBuf> = Vec::new();
+        for (path, file) in ready {
+            if let Err(error) = file.persist(&path) {
+                for earlier in saved {
+                    // Nothing is left to be done if this fails, too; the first error is the one to report.
+                    let _ = fs::remove_file(earlier);
+                }
+                return Err(DemoError::Write { path, source: error.error });
+            }
+            saved.push(path);
+        }
+        Ok(saved)
+    }
+
+    fn temporary(&self) -> io::Result<NamedTempFile> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".terrain-");
+        // As for any other file, the user's mask decides who may read it.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        builder.tempfile_in(&self.path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        for folder in self.made.iter().rev() {
+            // Fails where there is something in it, as it should.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}

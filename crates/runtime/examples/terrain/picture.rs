@@ -1,0 +1,186 @@
+//! The picture: terrain before, terrain after, and what changed, side by side in square pixels.
+
+use std::io::{self, BufWriter, Write};
+
+use ndarray::{Array2, ArrayRef2, ArrayView1, Axis, Zip};
+
+use crate::args::Spacing;
+use crate::hillshade::{Light, hillshade};
+
+/// Colours are red, green and blue from 0 to 255.
+type Colour = [f64; 3];
+
+const SUN: Light = Light { azimuth: 315.0, altitude: 45.0, exaggeration: 3.0 };
+
+/// Heights from low to high: river meadows, woods, dry slopes, rock and summits.
+const HEIGHTS: [Colour; 7] = [
+    [86.0, 125.0, 104.0],
+    [128.0, 158.0, 116.0],
+    [182.0, 192.0, 138.0],
+    [222.0, 205.0, 153.0],
+    [205.0, 168.0, 124.0],
+    [176.0, 141.0, 121.0],
+    [240.0, 236.0, 230.0],
+];
+
+/// Change from lowered over unchanged to raised.
+const CHANGES: [Colour; 5] = [
+    [140.0, 45.0, 30.0],
+    [221.0, 139.0, 95.0],
+    [244.0, 241.0, 234.0],
+    [112.0, 168.0, 176.0],
+    [18.0, 78.0, 112.0],
+];
+
+const SHADOW: Colour = [38.0, 40.0, 72.0];
+const SUNLIGHT: Colour = [255.0, 250.0, 232.0];
+const DIVIDER: Colour = [250.0, 250.0, 247.0];
+
+/// Longest side of one panel and width of the dividers, in pixels.
+const PANEL: f64 = 880.0;
+const GAP: usize = 8;
+
+/// A picture, and the change that the ends of its colour scale stand for.
+pub(crate) struct Picture {
+    width: usize,
+    height: usize,
+    rgb: Vec<u8>,
+    /// Metres.
+    pub(crate) deepest: f64,
+}
+
+/// Draws two terrains of one shape and their difference.
+pub(crate) fn draw(before: &ArrayRef2<f64>, after: &ArrayRef2<f64>, spacing: Spacing) -> Picture {
+    let (rows, columns) = before.dim();
+    let extent = (rows as f64 * spacing.dy, columns as f64 * spacing.dx);
+    let pixel = (extent.0.max(extent.1) / PANEL).max(spacing.dx.min(spacing.dy) / 2.0);
+    let square = Spacing { dx: pixel, dy: pixel };
+    let scaled = |heights: &ArrayRef2<f64>| {
+        let down = resample(heights, Axis(0), pixel / spacing.dy);
+        resample(&down, Axis(1), pixel / spacing.dx)
+    };
+    let (before, after) = (scaled(before), scaled(after));
+    let change = &after - &before;
+    let shade = |heights: &ArrayRef2<f64>| hillshade(heights, square, SUN);
+
+    let lowest = before.iter().copied().fold(f64::INFINITY, f64::min);
+    let highest = before.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let deepest = change.iter().map(|c| c.abs()).fold(0.0, f64::max);
+    let height_tint = |height: f64| gradient(&HEIGHTS, (height - lowest) / (highest - lowest));
+    // The square root spreads small changes, which are most.
+    let change_tint = |change: f64| {
+        let share = change / deepest;
+        gradient(&CHANGES, 0.5 + 0.5 * share.signum() * share.abs().sqrt())
+    };
+
+    let panels = [
+        paint(&before, &shade(&before), height_tint),
+        paint(&after, &shade(&after), height_tint),
+        paint(&change, &shade(&after), change_tint),
+    ];
+    let (height, width) = before.dim();
+    let mut rgb = Vec::new();
+    for row in 0..height {
+        for (index, panel) in panels.iter().enumerate() {
+            if index > 0 {
+                rgb.extend([DIVIDER.map(byte); GAP].as_flattened());
+            }
+            rgb.extend(panel.row(row).iter().flat_map(|colour| colour.map(byte)));
+        }
+    }
+    Picture { width: 3 * width + 2 * GAP, height, rgb, deepest }
+}
+
+impl Picture {
+    /// Writes the picture as PNG.
+    pub(crate) fn write(&self, file: impl Write) -> io::Result<()> {
+        let side = |pixels: usize| u32::try_from(pixels).map_err(io::Error::other);
+        let mut file = BufWriter::new(file);
+        let mut encoder = png::Encoder::new(&mut file, side(self.width)?, side(self.height)?);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_depth(png::BitDepth::Eight);
+        encoder.set_source_srgb(png::SrgbRenderingIntent::Perceptual);
+        let mut writer = encoder.write_header()?;
+        writer.write_image_data(&self.rgb)?;
+        writer.finish()?;
+        file.flush()
+    }
+}
+
+/// Tints and shades: away from the sun towards a bluish shadow, towards it into warm light.
+fn paint(
+    values: &Array2<f64>,
+    shade: &Array2<f64>,
+    tint: impl Fn(f64) -> Colour,
+) -> Array2<Colour> {
+    let flat = SUN.altitude.to_radians().sin();
+    Zip::from(values).and(shade).map_collect(|value, shade| {
+        let colour = tint(*value);
+        if *shade < flat {
+            mix(colour, SHADOW, 0.85 * (1.0 - shade / flat))
+        } else {
+            mix(colour, SUNLIGHT, 0.6 * (shade - flat) / (1.0 - flat))
+        }
+    })
+}
+
+fn mix(from: Colour, to: Colour, share: f64) -> Colour {
+    std::array::from_fn(|channel| from[channel] + share * (to[channel] - from[channel]))
+}
+
+/// The colour at `place` from 0 to 1 of evenly spaced `colours`; the middle for NaN.
+fn gradient(colours: &[Colour], place: f64) -> Colour {
+    let last = colours.len() - 1;
+    let place = if place.is_nan() { 0.5 } else { place.clamp(0.0, 1.0) } * last as f64;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to `last`")]
+    let index = (place as usize).min(last - 1);
+    mix(colours[index], colours[index + 1], place - index as f64)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+fn byte(channel: f64) -> u8 {
+    channel.round() as u8
+}
+
+/// Samples along one axis, `step` old cells apart, by Catmull-Rom splines, which are widened where that makes the grid
+/// coarser, so that nothing is skipped.
+fn resample(values: &ArrayRef2<f64>, axis: Axis, step: f64) -> Array2<f64> {
+    let old = values.len_of(axis);
+    let wide = step.clamp(1.0, old as f64);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "at least 1, and at most twice `old`"
+    )]
+    let new = ((old as f64 / step).round() as usize).max(1);
+    let lines = (0..new).map(|index| {
+        let centre = (index as f64 + 0.5) * step - 0.5;
+        let mut line = values.index_axis(axis, 0).to_owned();
+        line.fill(0.0);
+        let mut total = 0.0;
+        #[expect(clippy::cast_possible_truncation, reason = "an index, or just outside")]
+        let (first, last) =
+            ((centre - 2.0 * wide).ceil() as isize, (centre + 2.0 * wide).floor() as isize);
+        for near in first..=last {
+            let weight = catmull_rom((near as f64 - centre) / wide);
+            let near = near.clamp(0, old as isize - 1).cast_unsigned();
+            line.scaled_add(weight, &values.index_axis(axis, near));
+            total += weight;
+        }
+        line / total
+    });
+    let lines: Vec<_> = lines.collect();
+    let views: Vec<ArrayView1<'_, f64>> = lines.iter().map(|line| line.view()).collect();
+    ndarray::stack(axis, &views).unwrap_or_default()
+}
+
+fn catmull_rom(x: f64) -> f64 {
+    let x = x.abs();
+    if x < 1.0 {
+        (1.5 * x - 2.5) * x * x + 1.0
+    } else if x < 2.0 {
+        ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
+    } else {
+        0.0
+    }
+}

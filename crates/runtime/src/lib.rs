@@ -1,0 +1,82 @@
+//! Every device behind one contract: open one by name, move data, launch kernels, measure.
+//!
+//! ```
+//! use runtime::{Grid, HostModule, Launch, args};
+//!
+//! fn saxpy(grid: &Grid<'_>, y: &mut [f32], x: &[f32], a: f32) {
+//!     grid.chunks_mut(y, 4096, |chunk, y| {
+//!         for (y, x) in y.iter_mut().zip(&x[4096 * chunk..]) {
+//!             *y += a * x;
+//!         }
+//!     });
+//! }
+//!
+//! # if cfg!(not(feature = "host")) { return Ok(()) }
+//! let device = runtime::registry().open("host")?;
+//! let stream = device.default_stream();
+//! let x = device.memory_from_slice(&stream, &[1.0_f32; 10_000])?;
+//! let mut y = device.memory_from_slice(&stream, &[2.0_f32; 10_000])?;
+//! let kernel = device.module_load(&HostModule::new().with("saxpy", saxpy))?.kernel("saxpy")?;
+//! // SAFETY: the kernel is safe Rust, which touches nothing but its arguments.
+//! unsafe { kernel.launch(&stream, &Launch::cover(10_000, 256), args![&mut y, &x, 3.0_f32])? };
+//! assert_eq!(y.view().to_vec::<f32>(&stream)?, [5.0; 10_000]);
+//! # Ok::<(), runtime::Error>(())
+//! ```
+//!
+//! This crate adds nothing of its own but [`registry`]: it re-exports the contract of `runtime-core` and, by feature,
+//! the backends.
+//!
+//! | feature | backend | selectors |
+//! |---|---|---|
+//! | `host` (default) | the processor the program runs on; kernels are Rust functions | `host`, `host:1` |
+//! | `sim` | simulated accelerators that misbehave on request, for tests | `sim:0`, `sim:0?seed=7&fail-launch=50` |
+//!
+//! Features only add. A device that is missing at run time is an [`ErrorKind::Unavailable`] error when it is opened,
+//! never a failure to build or to start.
+#![forbid(unsafe_code)]
+#![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
+
+#[doc(inline)]
+pub use runtime_core::*;
+
+#[cfg(feature = "host")]
+#[doc(inline)]
+pub use backend_host as host;
+#[cfg(feature = "sim")]
+#[doc(inline)]
+pub use backend_sim as sim;
+
+/// Every backend this crate has a feature for, and whether it was compiled in.
+pub const BACKENDS: &[(&str, bool)] =
+    &[("host", cfg!(feature = "host")), ("sim", cfg!(feature = "sim"))];
+
+/// A registry with a driver for every backend that was compiled in; drivers of other crates can be added to it.
+///
+/// Making it touches no device and loads no driver library: [`DeviceRegistry::list`] and [`DeviceRegistry::open`] do.
+///
+/// ```
+/// for listing in runtime::registry().list() {
+///     match listing.devices {
+///         Ok(devices) => devices.iter().for_each(|device| println!("{}: {}", device.id, device.name)),
+///         Err(why) => println!("{}: {why}", listing.driver),
+///     }
+/// }
+/// ```
+pub fn registry() -> DeviceRegistry {
+    #[cfg_attr(
+        not(any(feature = "host", feature = "sim")),
+        expect(unused_mut, reason = "there is nothing to add")
+    )]
+    let mut registry = DeviceRegistry::new();
+    #[cfg(feature = "host")]
+    add(&mut registry, host::HostDriver::new());
+    #[cfg(feature = "sim")]
+    add(&mut registry, sim::SimDriver::new());
+    registry
+}
+
+#[cfg(any(feature = "host", feature = "sim"))]
+fn add(registry: &mut DeviceRegistry, driver: impl Driver + 'static) {
+    let added = registry.register(driver);
+    debug_assert!(added.is_ok(), "two backends of one name: {added:?}");
+}

@@ -1,0 +1,72 @@
+//! The devices example: what it prints, and the names of its JSON, which others rely on.
+#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
+
+mod common;
+
+use std::process::Command;
+
+use serde_json::Value;
+
+fn devices(args: &[&str]) -> String {
+    let output = Command::new(common::example("devices")).args(args).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn every_backend_is_listed_or_its_absence_explained() {
+    let report: Value = serde_json::from_str(&devices(&["--json"])).unwrap();
+    let text = devices(&[]);
+    for (name, compiled) in runtime::BACKENDS {
+        let has = |list: &str, key: &str| {
+            report[list].as_array().unwrap().iter().any(|entry| entry[key].as_str() == Some(name))
+        };
+        assert_eq!(has("devices", "backend"), *compiled, "{name}");
+        assert_eq!(has("absent", "name"), !compiled, "{name}");
+        let line = if *compiled { format!("{name}:0") } else { format!("{name}: not compiled in") };
+        assert!(text.contains(&line), "no {line:?} in\n{text}");
+    }
+}
+
+#[test]
+fn the_names_in_the_json_are_stable() {
+    let report: Value = serde_json::from_str(&devices(&["--json"])).unwrap();
+    assert_eq!(keys(&report), ["absent", "devices"]);
+    for device in report["devices"].as_array().unwrap() {
+        assert_eq!(
+            keys(device),
+            [
+                "architecture",
+                "backend",
+                "capabilities",
+                "compute_units",
+                "driver_version",
+                "formats",
+                "id",
+                "kind",
+                "limits",
+                "lockstep_width",
+                "memory_bytes",
+                "name",
+                "pci",
+                "uuid",
+                "vendor",
+            ]
+        );
+        let supports = device["capabilities"].as_object().unwrap();
+        assert!(supports.contains_key("region_copy"));
+        assert!(
+            supports
+                .values()
+                .all(|s| ["native", "emulated", "absent"].contains(&s.as_str().unwrap()))
+        );
+        assert!(device["limits"]["allocation_bytes"].as_u64().unwrap() > 0);
+    }
+    for absent in report["absent"].as_array().unwrap() {
+        assert_eq!(keys(absent), ["broken", "name", "reason"]);
+    }
+}

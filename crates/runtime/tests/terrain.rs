@@ -1,0 +1,401 @@
+//! The terrain example as its users meet it: results, and what it says when something is wrong.
+#![cfg(feature = "host")]
+#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use ndarray::{Array1, Array2, Array3, ArrayD, ShapeBuilder, s};
+use ndarray_npy::{WritableElement, WriteNpyExt, read_npy, write_npy};
+use tempfile::TempDir;
+
+/// A folder for one test, and the example run in it.
+struct Demo {
+    folder: TempDir,
+}
+
+impl Demo {
+    fn new() -> Self {
+        Self { folder: TempDir::new().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn output(&self) -> PathBuf {
+        self.path("out")
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(common::example("terrain"));
+        command
+            .env_remove("RUNTIME_DEVICE")
+            .arg("--quiet")
+            .arg("--output")
+            .arg(self.output())
+            .args(args);
+        command
+    }
+
+    /// Runs to success; the smoothed terrain.
+    fn smoothed(&self, args: &[&str]) -> Array2<f64> {
+        let output = self.command(args).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+        let mut files: Vec<_> =
+            fs::read_dir(self.output()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        files.sort();
+        assert_eq!(files, ["smoothed.npy", "terrain.png"]);
+        read_npy(self.output().join("smoothed.npy")).unwrap()
+    }
+
+    /// Runs to failure, which leaves nothing behind; the one line it says.
+    fn refused(&self, args: &[&str]) -> String {
+        let output = self.command(args).output().unwrap();
+        assert!(
+            !self.output().is_dir(),
+            "{:?}",
+            fs::read_dir(self.output()).unwrap().collect::<Vec<_>>()
+        );
+        complaint(&output)
+    }
+
+    /// A file to read.
+    fn input<T: WritableElement>(&self, array: &ArrayD<T>) -> String {
+        let path = self.path("input.npy");
+        write_npy(&path, array).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn input_bytes(&self, bytes: &[u8]) -> String {
+        let path = self.path("input.npy");
+        fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+fn complaint(output: &Output) -> String {
+    let line = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
+    assert!(line.starts_with("terrain: "), "{line}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+    line
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Hills of 24 × 20 cells without any symmetry.
+fn hills() -> Array2<f64> {
+    Array2::from_shape_fn((24, 20), |(row, column)| {
+        let (y, x) = (row as f64, column as f64);
+        300.0
+            + 40.0 * (0.7 * x).sin() * (0.4 * y).cos()
+            + 3.0 * x
+            + ((7 * row + 13 * column) % 11) as f64
+    })
+}
+
+/// One step after the other, cell by cell.
+fn by_hand(mut z: Array2<f64>, steps: usize) -> Array2<f64> {
+    let (x, y) = (1.0 / (74.4 * 74.4), 1.0 / (92.7 * 92.7));
+    let (ax, ay) = (0.125 * x / (x + y), 0.125 * y / (x + y));
+    for _ in 0..steps {
+        let old = z.clone();
+        let (rows, columns) = z.dim();
+        for ((row, column), new) in z.indexed_iter_mut() {
+            let mut edge = |a: f64, other: Option<(usize, usize)>| {
+                if let Some(other) = other.filter(|(row, column)| *row < rows && *column < columns)
+                {
+                    *new += a * (old[other] - old[(row, column)]);
+                }
+            };
+            edge(ax, column.checked_sub(1).map(|column| (row, column)));
+            edge(ax, Some((row, column + 1)));
+            edge(ay, row.checked_sub(1).map(|row| (row, column)));
+            edge(ay, Some((row + 1, column)));
+        }
+    }
+    z
+}
+
+fn assert_close(a: &Array2<f64>, b: &Array2<f64>) {
+    assert_eq!(a.dim(), b.dim());
+    let apart = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(apart < 1e-10, "{apart:e}");
+}
+
+#[test]
+fn the_built_in_terrain_is_smoothed_and_drawn() {
+    let demo = Demo::new();
+    let before: Array2<i16> = read_npy(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/examples/terrain/data/jacksboro_fault_dem.npy"
+    ))
+    .unwrap();
+    let before = before.mapv(f64::from);
+    let after = demo.smoothed(&["--steps", "3"]);
+    assert_close(&after, &by_hand(before.clone(), 3));
+    assert!((after.sum() - before.sum()).abs() < 1e-12 * before.sum());
+
+    let png = png::Decoder::new(std::io::BufReader::new(
+        File::open(demo.output().join("terrain.png")).unwrap(),
+    ));
+    let info = png.read_info().unwrap();
+    let (width, height) = info.info().size();
+    assert!(width > 3 * 400 && height > 400, "{width} x {height}");
+}
+
+#[test]
+fn the_report_says_what_was_moved_and_checked() {
+    let demo = Demo::new();
+    let input = demo.input(&hills().into_dyn());
+    let output = demo.command(&["--steps", "7", "--input", &input]).output().unwrap();
+    let report = text(&output.stdout);
+    for part in [
+        "host:0",
+        "7 steps",
+        "3840 bytes in 1 transfer",
+        "cells per second",
+        "mass kept",
+        "equals reference",
+    ] {
+        assert!(report.contains(part), "no {part:?} in\n{report}");
+    }
+}
+
+#[test]
+fn a_scaled_run_is_the_mirrored_tile() {
+    let demo = Demo::new();
+    let input = demo.input(&hills().into_dyn());
+    let large = demo.smoothed(&["--steps", "30", "--scale", "3", "--input", &input]);
+    let small = by_hand(hills(), 30);
+    assert_eq!(large.dim(), (72, 60));
+    assert_close(&large.slice(s![..24, ..20]).to_owned(), &small);
+    assert_close(&large.slice(s![..24, 20..40;-1]).to_owned(), &small);
+    assert_close(&large.slice(s![24..48;-1, 20..40;-1]).to_owned(), &small);
+    assert_close(&large.slice(s![48.., 40..]).to_owned(), &small);
+}
+
+#[test]
+fn every_readable_type_and_order_is_read() {
+    let whole = Array2::from_shape_fn((11, 13), |(row, column)| {
+        i16::try_from((row * row * 31 + column * 17) % 900).unwrap() - 100
+    });
+    let expected = by_hand(whole.mapv(f64::from), 4);
+    let run = |write: &dyn Fn(&Demo) -> String| {
+        let demo = Demo::new();
+        let input = write(&demo);
+        assert_close(&demo.smoothed(&["--steps", "4", "--input", &input]), &expected);
+    };
+    run(&|demo| demo.input(&whole.clone().into_dyn()));
+    run(&|demo| demo.input(&whole.mapv(i32::from).into_dyn()));
+    run(&|demo| demo.input(&whole.mapv(f32::from).into_dyn()));
+    run(&|demo| {
+        let mut columns_first = Array2::zeros(whole.dim().f());
+        columns_first.assign(&whole);
+        demo.input(&columns_first.into_dyn())
+    });
+    run(&|demo| {
+        let header =
+            format!("{{'descr': '>i2', 'fortran_order': False, 'shape': {:?}, }}\n", whole.dim());
+        let mut npy = b"\x93NUMPY\x01\x00".to_vec();
+        npy.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
+        npy.extend(header.as_bytes());
+        npy.extend(whole.iter().flat_map(|z| z.to_be_bytes()));
+        demo.input_bytes(&npy)
+    });
+}
+
+#[test]
+fn flat_and_tiny_terrain_is_smoothed() {
+    let demo = Demo::new();
+    let flat = Array2::<f32>::zeros((3, 3));
+    let input = demo.input(&flat.into_dyn());
+    assert_eq!(demo.smoothed(&["--steps", "5", "--input", &input]), Array2::<f64>::zeros((3, 3)));
+}
+
+#[test]
+fn results_are_replaced_and_neighbours_are_kept() {
+    let demo = Demo::new();
+    fs::create_dir(demo.output()).unwrap();
+    fs::write(demo.output().join("smoothed.npy"), "old").unwrap();
+    fs::write(demo.output().join("keep"), "mine").unwrap();
+    let input = demo.input(&hills().into_dyn());
+    let output = demo.command(&["--steps", "1", "--input", &input]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let result: Array2<f64> = read_npy(demo.output().join("smoothed.npy")).unwrap();
+    assert_close(&result, &by_hand(hills(), 1));
+    assert_eq!(fs::read(demo.output().join("keep")).unwrap(), b"mine");
+    assert_eq!(fs::read_dir(demo.output()).unwrap().count(), 3);
+}
+
+#[test]
+fn unknown_devices_are_named_with_those_there_are() {
+    let demo = Demo::new();
+    let line = demo.refused(&["--device", "abacus:3"]);
+    assert!(line.contains("abacus") && line.contains("host"), "{line}");
+    assert!(demo.refused(&["--device", "host:first"]).contains("host:first"));
+    assert!(demo.refused(&["--device", "host?threads"]).contains("threads"));
+
+    let output = demo.command(&[]).env("RUNTIME_DEVICE", "sundial").output().unwrap();
+    assert!(complaint(&output).contains("sundial"));
+}
+
+#[test]
+fn usage_errors_name_the_value() {
+    let demo = Demo::new();
+    for args in [
+        ["--steps", "0"],
+        ["--steps", "many"],
+        ["--scale", "0"],
+        ["--scale", "4294967296"],
+        ["--dx", "-74"],
+        ["--dy", "NaN"],
+        ["--diffusivity", "0"],
+    ] {
+        let output = demo.command(&[&args.join("=")]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let line = text(&output.stderr);
+        assert!(args.iter().all(|word| line.contains(word)), "{line}");
+        assert!(!demo.output().exists());
+    }
+}
+
+#[test]
+fn what_is_no_terrain_is_refused() {
+    let demo = Demo::new();
+    let refused = |input: String, parts: &[&str]| {
+        let line = demo.refused(&["--input", &input]);
+        assert!(line.contains(&input) && parts.iter().all(|part| line.contains(part)), "{line}");
+    };
+    refused(demo.path("nowhere.npy").to_str().unwrap().to_owned(), &[]);
+    refused(demo.folder.path().to_str().unwrap().to_owned(), &[]);
+    refused(demo.input_bytes(b""), &[]);
+    refused(demo.input_bytes(b"elevation,36.6,-84.2\n"), &["npy"]);
+    refused(demo.input(&Array1::<f64>::zeros(9).into_dyn()), &["[9]"]);
+    refused(demo.input(&Array3::<f64>::zeros((4, 5, 6)).into_dyn()), &["[4, 5, 6]"]);
+    refused(demo.input(&Array2::<f64>::zeros((0, 7)).into_dyn()), &["[0, 7]"]);
+    refused(demo.input(&Array2::<f64>::zeros((9, 2)).into_dyn()), &["[9, 2]"]);
+    refused(demo.input(&Array2::<u8>::zeros((4, 4)).into_dyn()), &["|u1", "int16"]);
+
+    let mut npy = Vec::new();
+    hills().write_npy(&mut npy).unwrap();
+    refused(demo.input_bytes(&npy[..npy.len() - 1]), &["3839 bytes", "3840"]);
+    refused(demo.input_bytes(&npy[..100]), &[]);
+    npy.push(0);
+    refused(demo.input_bytes(&npy), &["3841 bytes", "3840"]);
+
+    // A header that claims more than there is, and more than there can be.
+    for shape in ["(100000000000, 3)", "(9223372036854775807, 9223372036854775807)"] {
+        let header = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let mut npy = b"\x93NUMPY\x01\x00".to_vec();
+        npy.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
+        npy.extend(header.as_bytes());
+        refused(demo.input_bytes(&npy), &["0 bytes"]);
+    }
+}
+
+#[test]
+fn the_first_infinite_height_is_named() {
+    for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let demo = Demo::new();
+        let mut heights = hills();
+        heights[(5, 11)] = value;
+        heights[(17, 2)] = value;
+        let line = demo.refused(&["--input", &demo.input(&heights.into_dyn())]);
+        assert!(line.contains(&format!("{value} in row 5, column 11")), "{line}");
+    }
+}
+
+#[test]
+fn terrain_that_does_not_fit_is_refused() {
+    let demo = Demo::new();
+    for scale in ["20000", "4294967295"] {
+        let line = demo.refused(&["--scale", scale]);
+        assert!(line.contains(scale), "{line}");
+    }
+}
+
+#[test]
+fn an_output_that_is_no_folder_is_refused() {
+    let demo = Demo::new();
+    fs::write(demo.output(), "a file").unwrap();
+    assert!(demo.refused(&["--steps", "1"]).contains("out"));
+    assert_eq!(fs::read(demo.output()).unwrap(), b"a file");
+}
+
+#[test]
+fn when_one_file_cannot_be_written_neither_is() {
+    let demo = Demo::new();
+    let input = demo.input(&hills().into_dyn());
+    fs::create_dir_all(demo.output().join("terrain.png")).unwrap();
+    let output = demo.command(&["--steps", "1", "--input", &input]).output().unwrap();
+    assert!(complaint(&output).contains("terrain.png"));
+    assert_eq!(fs::read_dir(demo.output()).unwrap().count(), 1);
+}
+
+#[cfg(feature = "sim")]
+mod simulated {
+    use super::*;
+
+    #[test]
+    fn host_and_simulated_device_agree_to_the_last_bit() {
+        let demo = Demo::new();
+        let input = demo.input(&hills().into_dyn());
+        let host = demo.smoothed(&["--steps", "25", "--input", &input]);
+        for device in ["sim:0", "sim:1?seed=7"] {
+            assert_eq!(
+                demo.smoothed(&["--steps", "25", "--input", &input, "--device", device]),
+                host
+            );
+        }
+    }
+
+    #[test]
+    fn a_device_that_fails_half_way_leaves_nothing_behind() {
+        let demo = Demo::new();
+        let input = demo.input(&hills().into_dyn());
+        for (fault, part) in [
+            ("fail-launch=50", "SIM_LAUNCH_FAILED"),
+            ("fail-launch=50:late", "SIM_LAUNCH_FAILED"),
+            ("fail-copy=1", "copy 1"),
+            ("fail-copy=2", "copy 2"),
+            ("fail-copy=2:late", "copy 2"),
+            ("fail-allocation=2", "SIM_OUT_OF_MEMORY"),
+            ("lose=60", "SIM_DEVICE_LOST"),
+        ] {
+            let device = format!("sim:0?{fault}");
+            let line = demo.refused(&["--input", &input, "--steps", "200", "--device", &device]);
+            assert!(line.contains("sim:0") && line.contains(part), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_failure_ends_a_long_run_early() {
+        let demo = Demo::new();
+        let input = demo.input(&hills().into_dyn());
+        let years = "1000000000000";
+        let line = demo.refused(&[
+            "--input",
+            &input,
+            "--steps",
+            years,
+            "--device",
+            "sim:0?fail-launch=50:late",
+        ]);
+        assert!(line.contains("SIM_LAUNCH_FAILED"), "{line}");
+    }
+
+    #[test]
+    fn a_device_with_too_little_memory_is_refused() {
+        let line = Demo::new().refused(&["--device", "sim:0?memory=1MiB"]);
+        assert!(line.contains("2218112") && line.contains("1048576"), "{line}");
+    }
+}
