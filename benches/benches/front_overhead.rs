@@ -8,10 +8,11 @@ use std::process::ExitCode;
 use benches::null::NullDevice;
 use benches::overhead::nanoseconds;
 use runtime_core::contract::{
-    AcceleratorDevice, CommonRuntime, DeviceMemory, RawArg, RawSlot, RegionCopyAbility, StreamOptions,
+    AcceleratorDevice, CommonRuntime, DeviceMemory, RawArg, RawSlot, RegionCopyAbility,
+    StreamOptions,
 };
 use runtime_core::{
-    Combine, DType, Device, ImageFormat, Launch, MemoryView, ModuleImage, RegionCopy, RegionProgram,
+    Combine, DType, Device, ImageFormat, Launch, ModuleImage, RegionCopy, RegionProgram,
     RegionSide, Result, Slot, args,
 };
 
@@ -42,7 +43,11 @@ impl Table {
 fn main() -> Result<ExitCode> {
     let quick = std::env::args().any(|arg| arg == "--quick");
     let check = std::env::args().any(|arg| arg == "--check");
-    let mut table = Table { batch: if quick { 100 } else { 20_000 }, rounds: if quick { 3 } else { 101 }, missed: false };
+    let mut table = Table {
+        batch: if quick { 100 } else { 20_000 },
+        rounds: if quick { 3 } else { 101 },
+        missed: false,
+    };
     println!("{:28} {:>8} {:>8} {:>8} {:>8}", "ns per call", "front", "direct", "added", "limit");
     copies(&mut table)?;
     launches(&mut table)?;
@@ -83,7 +88,11 @@ fn copies(table: &mut Table) -> Result<()> {
         PER_OPERATION,
         || drop(black_box(memory.view_mut().copy_from(&stream, &source.view()))),
         // SAFETY: as above.
-        || drop(black_box(unsafe { raw_stream.memory_copy(&*raw_source, 0, &*raw_memory, 0, 8192) })),
+        || {
+            drop(black_box(unsafe {
+                raw_stream.memory_copy(&*raw_source, 0, &*raw_memory, 0, 8192)
+            }))
+        },
     );
     table.row(
         "fill",
@@ -111,7 +120,8 @@ fn launches(table: &mut Table) -> Result<()> {
     let device = Device::new(NullDevice::default())?;
     let stream = device.default_stream();
     let module = device.module_load(ModuleImage::source(ImageFormat::Ptx, ""))?;
-    let memories = (0..8).map(|_| device.memory_allocate::<f64>(1024)).collect::<Result<Vec<_>>>()?;
+    let memories =
+        (0..8).map(|_| device.memory_allocate::<f64>(1024)).collect::<Result<Vec<_>>>()?;
     let view = |index: usize| memories[index].view();
     let launch = Launch::cover(1024, 256);
 
@@ -159,9 +169,8 @@ fn plans(table: &mut Table) -> Result<()> {
     };
     let device = Device::new(NullDevice::default())?;
     let stream = device.default_stream();
-    let source: MemoryView<'_>;
     let memory = device.memory_allocate::<f64>(1024)?;
-    source = memory.view();
+    let source = memory.view();
     let mut target = device.memory_allocate::<f64>(1024)?;
     let plan = device.plan_regions(std::slice::from_ref(&entry))?;
 

@@ -64,12 +64,19 @@ fn main() -> Result<ExitCode> {
             unsafe { nothing.launch(&stream, &one, &[]) }.expect("an empty launch");
             stream.synchronize().expect("an empty launch");
         },
-        || pool.install(|| drop(black_box(0))),
+        || pool.install(|| _ = black_box(0)),
     );
-    println!("{:24} {:10.2} {:10.2} {:6.2}", "empty, synchronised", ours / 1e3, rival / 1e3, ours / rival);
+    println!(
+        "{:24} {:10.2} {:10.2} {:6.2}",
+        "empty, synchronised",
+        ours / 1e3,
+        rival / 1e3,
+        ours / rival
+    );
 
     for side in [256_usize, 1024, 2048] {
-        let z: Vec<f64> = (0..side * side).map(|i| f64::from(u32::try_from(i % 977).unwrap_or(0))).collect();
+        let z: Vec<f64> =
+            (0..side * side).map(|i| f64::from(u32::try_from(i % 977).unwrap_or(0))).collect();
         let field = device.memory_from_slice(&stream, &z)?;
         let mut next = device.memory_from_slice(&stream, &z)?;
         let mut plain = z.clone();
@@ -85,7 +92,8 @@ fn main() -> Result<ExitCode> {
                 stream.synchronize().expect("a step");
             },
             || {
-                let bands = |(band, next): (usize, &mut [f64])| rows(side, band * BAND, next, &z, 0.1);
+                let bands =
+                    |(band, next): (usize, &mut [f64])| rows(side, band * BAND, next, &z, 0.1);
                 pool.install(|| plain.par_chunks_mut(BAND * side).enumerate().for_each(bands));
             },
         );
@@ -95,7 +103,12 @@ fn main() -> Result<ExitCode> {
         let verdict = if bound && ratio > LIMIT { "  MISSED" } else { "" };
         missed |= bound && ratio > LIMIT;
         let limit = if bound { format!("{LIMIT:6.2}") } else { String::new() };
-        println!("{:24} {:10.1} {:10.1} {ratio:6.2} {limit}{verdict}", format!("diffusion {side}²"), ours / 1e3, rival / 1e3);
+        println!(
+            "{:24} {:10.1} {:10.1} {ratio:6.2} {limit}{verdict}",
+            format!("diffusion {side}²"),
+            ours / 1e3,
+            rival / 1e3
+        );
     }
     Ok(ExitCode::from(u8::from(check && missed)))
 }

@@ -24,9 +24,11 @@ impl<'a, T: Element, D: Dimension> Case<'a, T, D> {
         // Slots start at the lowest element.
         let side = |slot: usize, strides: &[isize]| {
             let strides: Vec<isize> = strides.iter().map(|stride| stride * bytes).collect();
-            let below = from.shape().iter().zip(&strides).map(|(extent, stride)| {
-                (extent - 1) * stride.min(&0).unsigned_abs()
-            });
+            let below = from
+                .shape()
+                .iter()
+                .zip(&strides)
+                .map(|(extent, stride)| (extent - 1) * stride.min(&0).unsigned_abs());
             RegionSide { slot, offset: below.sum(), strides }
         };
         let (source, destination) = (side(0, from.strides()), side(1, to.strides()));
@@ -43,7 +45,8 @@ impl<'a, T: Element, D: Dimension> Case<'a, T, D> {
             combine: Combine::Replace,
         };
         let program = RegionProgram::new(&[entry]).expect("views of arrays are sound regions");
-        let slots = [0, 1].map(|slot| HostSlot { base: bases[slot], len: program.slots()[slot].bytes });
+        let slots =
+            [0, 1].map(|slot| HostSlot { base: bases[slot], len: program.slots()[slot].bytes });
         Self { to, from, program, slots }
     }
 
@@ -123,7 +126,11 @@ fn filled<T: Number, D: Dimension>(shape: impl ndarray::IntoDimension<Dim = D>) 
 }
 
 /// The part of a cube of edge `edge + 2 * width` that is `shape` large: at `start` along axes `width` thin.
-fn place(shape: [usize; 3], width: usize, start: usize) -> impl Fn(ndarray::AxisDescription) -> Slice {
+fn place(
+    shape: [usize; 3],
+    width: usize,
+    start: usize,
+) -> impl Fn(ndarray::AxisDescription) -> Slice {
     move |axis| {
         let extent = shape[axis.axis.index()];
         let first = if extent == width { start } else { width };

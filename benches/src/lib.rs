@@ -162,7 +162,9 @@ impl Bench {
     fn end_group(&mut self) {
         let rows = std::mem::take(&mut self.rows);
         let margin = |row: &Row| row.ratio / row.target;
-        let Some(worst) = rows.iter().min_by(|a, b| margin(a).total_cmp(&margin(b))) else { return };
+        let Some(worst) = rows.iter().min_by(|a, b| margin(a).total_cmp(&margin(b))) else {
+            return;
+        };
         let mut ratios: Vec<f64> = rows.iter().map(|row| row.ratio).collect();
         let middle = median(&mut ratios);
         println!("{}: {} cases, median ratio {middle:.2}, worst:", self.title, rows.len());
@@ -221,7 +223,8 @@ fn calls(at_least: Duration, run: &mut dyn FnMut()) -> u32 {
             return calls;
         }
         let factor = at_least.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
-        calls = if factor > 8.0 { calls * 8 } else { (f64::from(calls) * factor).ceil() as u32 + 1 };
+        calls =
+            if factor > 8.0 { calls * 8 } else { (f64::from(calls) * factor).ceil() as u32 + 1 };
     }
 }
 

@@ -141,7 +141,12 @@ unsafe impl RegionCopyAbility for NullDevice {
         Ok(Box::new(NullObject(0)))
     }
 
-    unsafe fn execute(&self, _: &dyn DeviceStream, _: &dyn DeviceRegions, slots: &[RawSlot<'_>]) -> Result<()> {
+    unsafe fn execute(
+        &self,
+        _: &dyn DeviceStream,
+        _: &dyn DeviceRegions,
+        slots: &[RawSlot<'_>],
+    ) -> Result<()> {
         black_box(slots);
         Ok(())
     }
@@ -226,7 +231,12 @@ unsafe impl DeviceStream for NullObject {
         Ok(())
     }
 
-    unsafe fn memory_copy_from(&self, _: &dyn DeviceMemory, offset: usize, dst: &mut [u8]) -> Result<()> {
+    unsafe fn memory_copy_from(
+        &self,
+        _: &dyn DeviceMemory,
+        offset: usize,
+        dst: &mut [u8],
+    ) -> Result<()> {
         black_box((offset, dst));
         Ok(())
     }
@@ -255,12 +265,23 @@ unsafe impl DeviceStream for NullObject {
         Ok(())
     }
 
-    unsafe fn memory_fill(&self, _: &dyn DeviceMemory, _: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+    unsafe fn memory_fill(
+        &self,
+        _: &dyn DeviceMemory,
+        _: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
         black_box((bytes, pattern));
         Ok(())
     }
 
-    unsafe fn launch(&self, _: &dyn DeviceKernel, launch: &Launch, args: &[RawArg<'_>]) -> Result<()> {
+    unsafe fn launch(
+        &self,
+        _: &dyn DeviceKernel,
+        launch: &Launch,
+        args: &[RawArg<'_>],
+    ) -> Result<()> {
         black_box((launch, args));
         Ok(())
     }

@@ -3,7 +3,12 @@
 use std::time::Instant;
 
 /// Median nanoseconds per call of `ours` and of `rival`, called in turns in batches.
-pub fn nanoseconds(batch: u32, rounds: usize, mut ours: impl FnMut(), mut rival: impl FnMut()) -> (f64, f64) {
+pub fn nanoseconds(
+    batch: u32,
+    rounds: usize,
+    mut ours: impl FnMut(),
+    mut rival: impl FnMut(),
+) -> (f64, f64) {
     let time = |call: &mut dyn FnMut(u32)| {
         let start = Instant::now();
         call(batch);

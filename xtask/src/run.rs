@@ -29,6 +29,7 @@ pub(crate) fn must(command: &mut Command) -> Result<()> {
 }
 
 fn shown(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let words = std::iter::once(program).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

@@ -70,7 +70,7 @@ impl Queue {
             state.worker = Worker::Awake;
         }
         state.entries.push_back(Entry::Task(task));
-        self.shared.wake_next(&mut state);
+        self.shared.unlock(state);
         Ok(())
     }
 
@@ -82,9 +82,10 @@ impl Queue {
             Ok(_detached) => Ok(()),
             Err(error) => {
                 let code = i64::from(error.raw_os_error().unwrap_or(0));
+                let name = if code == 12 { "ENOMEM" } else { "EAGAIN" };
                 let refused = Error::new(ErrorKind::Driver, "submit", "no thread for the stream");
                 Err(refused
-                    .with_driver("thread", code)
+                    .with_driver(name, code)
                     .with_source(error)
                     .on(&self.shared.identity.device))
             }
@@ -143,7 +144,7 @@ impl Drop for Queue {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.closed = true;
-        self.shared.wake_next(&mut state);
+        self.shared.unlock(state);
     }
 }
 
@@ -175,7 +176,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.running = false;
-        self.shared.wake_next(&mut state);
+        self.shared.unlock(state);
     }
 }
 
@@ -220,25 +221,36 @@ impl Shared {
         }
     }
 
-    /// Wakes whoever is to go on, if nobody has the queue.
-    fn wake_next(&self, state: &mut State) {
-        if state.running {
-            return;
-        }
-        match state.entries.front() {
-            Some(Entry::Turn(_)) => self.turns.notify_all(),
-            Some(Entry::Task(_)) => self.wake_worker(state),
-            None if state.closed => self.wake_worker(state),
-            None => {}
+    /// Unlocks the state, and wakes whoever is to go on if nobody has the queue: after unlocking, or a thread that is
+    /// woken would at once wait for the lock.
+    fn unlock(&self, mut state: MutexGuard<'_, State>) {
+        let wake = match state.entries.front() {
+            _ if state.running => None,
+            Some(Entry::Turn(_)) => Some(&self.turns),
+            // Waking a thread that is awake would be a system call for nothing.
+            Some(Entry::Task(_)) if state.worker != Worker::Parked => None,
+            None if !state.closed || state.worker != Worker::Parked => None,
+            Some(Entry::Task(_)) | None => {
+                state.worker = Worker::Awake;
+                Some(&self.tasks)
+            }
+        };
+        drop(state);
+        if let Some(sleepers) = wake {
+            sleepers.notify_all();
         }
     }
 
-    // Waking a thread that is awake would be a system call for nothing.
-    fn wake_worker(&self, state: &mut State) {
-        if state.worker == Worker::Parked {
-            state.worker = Worker::Awake;
-            self.tasks.notify_one();
+    /// Waits for `condition`. Somebody else's turn may have come by the tasks just run.
+    fn sleep<'a>(
+        &self,
+        condition: &Condvar,
+        state: MutexGuard<'a, State>,
+    ) -> MutexGuard<'a, State> {
+        if !state.running && matches!(state.entries.front(), Some(Entry::Turn(_))) {
+            self.turns.notify_all();
         }
+        condition.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the queue's thread does.
@@ -249,10 +261,9 @@ impl Shared {
             if state.closed && state.is_idle() {
                 return;
             }
-            self.wake_next(&mut state);
             state.worker = Worker::Parked;
             while state.worker == Worker::Parked {
-                state = self.tasks.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.sleep(&self.tasks, state);
             }
         }
     }
@@ -275,8 +286,7 @@ impl Shared {
 
     /// Runs tasks that nobody has begun until `done` says that it is enough, or somebody else has the queue.
     pub(crate) fn assist_until(&self, done: impl Fn() -> bool) {
-        let mut state = self.run_tasks(self.lock(), || !done());
-        self.wake_next(&mut state);
+        self.unlock(self.run_tasks(self.lock(), || !done()));
     }
 
     fn turn(&self) -> Turn<'_> {
@@ -291,9 +301,7 @@ impl Shared {
                     state.entries.pop_front();
                     break;
                 }
-                // Another's turn may have come by the tasks just run.
-                self.wake_next(&mut state);
-                state = self.turns.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.sleep(&self.turns, state);
             }
         }
         state.running = true;

@@ -17,10 +17,25 @@
 //!   none: every rule skips then and prints why. Any other error fails. Without a device 1, a second instance of
 //!   device 0 takes its place.
 //! - `kernels` is a bundle with the functions of [`kernels`], in a format the device takes.
-//! - `unsupported: { rule: "reason" }` leaves out rules that the device cannot keep for good.
-//!   `expected_failures: { rule: "reason" }` names those it does not keep yet: the test fails when the rule passes.
+//! - `unsupported` leaves out rules that the device cannot keep for good. `expected_failures` names those it does not
+//!   keep yet: the test fails when the rule passes. Both need a reason, and a name that is no rule does not compile:
 //!
-//! A rule is a public function of [`rules`] whose first sentence says what a device must do; call it by hand with a
+//! ```no_run
+//! # fn main() {}
+//! # mod backend { pub fn open(_: usize) -> runtime_core::Result<runtime_core::Device> { unimplemented!() } }
+//! # mod macros {
+//! # use super::backend;
+//! conformance::accelerator! {
+//!     name: "mine",
+//!     open: backend::open,
+//!     kernels: conformance::kernels::host_functions(),
+//!     unsupported: { dropping_does_not_wait_for_the_work: "the driver frees synchronously" },
+//!     expected_failures: { counters_count: "the profiler's numbers wrap around" },
+//! }
+//! # }
+//! ```
+//!
+//! A rule is a public function of [`mod@rules`] whose first sentence says what a device must do; call it by hand with a
 //! [`Fixture`] to debug it. A rule about an ability that the device lacks checks that the accessor, the capability
 //! report and the fallback agree, and passes.
 //!
@@ -28,7 +43,7 @@
 //!
 //! | variable | effect |
 //! |---|---|
-//! | `CONFORMANCE_STRICT=1` | a rule that skips itself fails, the absent device among the reasons |
+//! | `CONFORMANCE_STRICT=1` | a rule that skips itself fails, the absent device among the reasons; declared exceptions are still reported as skipped |
 //! | `CONFORMANCE_REPORT=FILE` | appends `{"device":…, "rule":…, "outcome":"passed\|failed\|skipped", "reason":…}` for each rule, one line each; several processes may share the file |
 //! | `CONFORMANCE_TIMEOUT=SECONDS` | how long a rule may take before it fails as hanging; 60 by default |
 //!

@@ -248,7 +248,7 @@ pub(crate) fn attempt(
 ) -> Result<()> {
     // SAFETY: the suite's kernels touch only elements below the numbers they are given, which the callers take from
     // the views, and write only views that are mutable. Wrong arguments are tried only where the device reports its
-    // parameters, so that the launch is refused before anything runs.
+    // parameters or the launch is empty, so that nothing runs with them.
     unsafe { kernel.launch(stream, launch, args) }
 }
 

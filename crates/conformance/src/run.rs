@@ -4,9 +4,9 @@ use std::any::Any;
 use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use crate::{Fixture, Outcome, Rule, Stop, report};
@@ -43,12 +43,13 @@ pub struct Test {
 /// With the rule, the device and the reason, if the rule failed, or passed though it was expected to fail.
 pub fn run(fixture: &'static Fixture, test: Test) {
     if let Some(file) = env::var_os(ISOLATED) {
-        let outcome = run_here(fixture, test);
+        let outcome = run_here(fixture, test, timeout());
         // Whoever started this process takes a missing file for a crash, which is as good as any other report.
         let _ = fs::write(file, encode(&outcome));
         return;
     }
-    let verdict = judge(fixture, test);
+    let strict = env::var_os(STRICT).is_some_and(|value| value == "1");
+    let verdict = judge(fixture, test, strict);
     let (word, reason) = match &verdict {
         Ok(()) => ("passed", ""),
         Err(Stop::Skipped(reason)) => ("skipped", reason.as_str()),
@@ -67,12 +68,13 @@ pub fn run(fixture: &'static Fixture, test: Test) {
     }
 }
 
-/// The outcome in the light of what the fixture says of the rule, and of [`STRICT`].
-fn judge(fixture: &'static Fixture, test: Test) -> Outcome {
+/// The outcome in the light of what the fixture says of the rule, and of [`STRICT`], which is about skips that nobody
+/// declared.
+fn judge(fixture: &'static Fixture, test: Test, strict: bool) -> Outcome {
     if let Some(reason) = fixture.reason_unsupported(test.rule) {
         return Err(Stop::Skipped(format!("unsupported: {reason}")));
     }
-    let outcome = if test.isolated { run_apart(test) } else { run_here(fixture, test) };
+    let outcome = if test.isolated { run_apart(test) } else { run_here(fixture, test, timeout()) };
     match (fixture.reason_to_fail(test.rule), outcome) {
         (Some(reason), Ok(())) => {
             Err(Stop::Failed(format!("it passed, but was expected to fail: {reason}")))
@@ -80,9 +82,7 @@ fn judge(fixture: &'static Fixture, test: Test) -> Outcome {
         (Some(reason), Err(Stop::Failed(how))) => {
             Err(Stop::Skipped(format!("expected to fail: {reason}; {how}")))
         }
-        (_, Err(Stop::Skipped(reason)))
-            if env::var_os(STRICT).is_some_and(|value| value == "1") =>
-        {
+        (_, Err(Stop::Skipped(reason))) if strict => {
             Err(Stop::Failed(format!("skipped, which {STRICT} forbids: {reason}")))
         }
         (_, outcome) => outcome,
@@ -90,8 +90,7 @@ fn judge(fixture: &'static Fixture, test: Test) -> Outcome {
 }
 
 /// Runs the rule in a thread, so that one that hangs can be told from one that works.
-fn run_here(fixture: &'static Fixture, test: Test) -> Outcome {
-    let limit = timeout();
+fn run_here(fixture: &'static Fixture, test: Test, limit: Duration) -> Outcome {
     let (send, receive) = mpsc::channel();
     let work = move || {
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| (test.check)(fixture)));
@@ -116,25 +115,44 @@ fn run_here(fixture: &'static Fixture, test: Test) -> Outcome {
     }
 }
 
-/// Runs the rule in another process of this test program.
+/// Runs the rule in another process of this test program, which watches the time limit itself and is killed if it
+/// does not end for all that.
 fn run_apart(test: Test) -> Outcome {
+    const GRACE: Duration = Duration::from_secs(10);
     let failed = |what: &str, error: io::Error| Stop::Failed(format!("{what}: {error}"));
     let program = env::current_exe().map_err(|e| failed("finding the test program", e))?;
-    let file = TemporaryFile::new(test.rule);
+    let (result, log) = (TemporaryFile::new(test.rule), TemporaryFile::new("log"));
+    let log_file = fs::File::create(&log.0).map_err(|e| failed("creating a file", e))?;
     // The harness knows tests by their path without the crate's name.
     let path = test.path.split_once("::").map_or(test.path, |(_, path)| path);
-    let output = Command::new(program)
+    let mut child = Command::new(program)
         .args([path, "--exact", "--nocapture", "--include-ignored"])
-        .env(ISOLATED, &file.0)
-        .output()
+        .env(ISOLATED, &result.0)
+        .stdout(Stdio::null())
+        .stderr(log_file)
+        .spawn()
         .map_err(|e| failed("starting a process for the rule", e))?;
-    match fs::read_to_string(&file.0).ok().and_then(|text| decode(&text)) {
+    let deadline = Instant::now() + timeout() + GRACE;
+    let status = loop {
+        let status = child.try_wait().map_err(|e| failed("waiting for the rule's process", e))?;
+        match status {
+            Some(status) => break status.to_string(),
+            None if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
+            None => {
+                // It may have ended by itself just now.
+                let _ = child.kill();
+                let _ = child.wait();
+                break "killed for not ending".to_owned();
+            }
+        }
+    };
+    match fs::read_to_string(&result.0).ok().and_then(|text| decode(&text)) {
         Some(outcome) => outcome,
-        None => Err(Stop::Failed(format!(
-            "its process ended without an outcome, {}: {}",
-            output.status,
-            last_lines(&String::from_utf8_lossy(&output.stderr))
-        ))),
+        None => {
+            let log = fs::read(&log.0).unwrap_or_default();
+            let log = last_lines(&String::from_utf8_lossy(&log));
+            Err(Stop::Failed(format!("its process ended without an outcome, {status}: {log}")))
+        }
     }
 }
 
@@ -191,7 +209,67 @@ fn last_lines(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use runtime_core::{Error, ErrorKind};
+
     use super::*;
+    use crate::{kernels, rules};
+
+    fn fixture(kind: ErrorKind) -> Fixture {
+        let open = move |_| Err(Error::new(kind, "open", "no such machine"));
+        Fixture::new("absent", open, kernels::host_functions())
+    }
+
+    fn leaked(fixture: Fixture) -> &'static Fixture {
+        Box::leak(Box::new(fixture))
+    }
+
+    fn test(check: Rule) -> Test {
+        Test { rule: "a_rule", check, path: "tests::a_rule", isolated: false }
+    }
+
+    fn failing(_: &Fixture) -> Outcome {
+        Err(Stop::failed("seven"))
+    }
+
+    fn failed(outcome: Outcome, reason: &str) -> bool {
+        matches!(outcome, Err(Stop::Failed(why)) if why.contains(reason))
+    }
+
+    fn skipped(outcome: Outcome, reason: &str) -> bool {
+        matches!(outcome, Err(Stop::Skipped(why)) if why.contains(reason))
+    }
+
+    #[test]
+    fn an_absent_device_skips_and_a_broken_one_fails() {
+        let rule = test(rules::streams_run_in_order);
+        let absent = leaked(fixture(ErrorKind::Unavailable));
+        assert!(skipped(judge(absent, rule, false), "no such machine"));
+        assert!(failed(judge(absent, rule, true), "no such machine"));
+        let broken = leaked(fixture(ErrorKind::Driver));
+        assert!(failed(judge(broken, rule, false), "no such machine"));
+    }
+
+    #[test]
+    fn declared_exceptions_hold_also_where_skips_are_forbidden() {
+        let unsupported = fixture(ErrorKind::Driver).unsupported("a_rule", "no clock");
+        assert!(skipped(judge(leaked(unsupported), test(failing), true), "no clock"));
+        let expected = leaked(fixture(ErrorKind::Driver).expected_failure("a_rule", "not yet"));
+        assert!(skipped(judge(expected, test(failing), true), "seven"));
+        assert!(failed(judge(expected, test(|_| Ok(())), false), "not yet"));
+    }
+
+    #[test]
+    fn panics_and_hangs_are_failures() {
+        let fixture = leaked(fixture(ErrorKind::Driver));
+        let panics = test(|_| panic!("out of order"));
+        assert!(failed(run_here(fixture, panics, DEFAULT_TIMEOUT), "out of order"));
+        let hangs = test(|_| {
+            loop {
+                thread::park();
+            }
+        });
+        assert!(failed(run_here(fixture, hangs, Duration::from_millis(20)), "hangs"));
+    }
 
     #[test]
     fn outcomes_survive_the_way_between_processes() {
@@ -203,5 +281,26 @@ mod tests {
             assert_eq!(decode(&encode(&outcome)), Some(outcome));
         }
         assert_eq!(decode(""), None);
+    }
+
+    #[test]
+    fn reports_of_several_threads_are_lines_of_their_own() {
+        let file = TemporaryFile::new("report");
+        let path = &file.0;
+        thread::scope(|scope| {
+            for number in 0..8 {
+                let rule = format!("rule {number}");
+                let write = move || report::append(path, "a \"device\"", &rule, "failed", "a\nb");
+                scope.spawn(write);
+            }
+        });
+        let text = fs::read_to_string(path).unwrap();
+        let mut rules: Vec<String> = text
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+            .map(|line| line["rule"].as_str().unwrap().to_owned())
+            .collect();
+        rules.sort();
+        assert_eq!(rules, (0..8).map(|number| format!("rule {number}")).collect::<Vec<_>>());
     }
 }

@@ -117,6 +117,7 @@ impl Device {
             0 => None,
             _ => Some(self.retry_trimmed(|| self.0.raw.pinned_allocate(bytes))?),
         };
+        self.check_length("pinned_allocate", raw.as_ref().map_or(0, |raw| raw.len()), bytes)?;
         tracing::debug!(device = %self.id(), bytes, "pinned memory allocated");
         Ok(Pinned::new(raw, len, self.clone()))
     }
@@ -315,6 +316,7 @@ impl Device {
             0 => None,
             _ => Some(self.retry_trimmed(|| allocate(bytes))?),
         };
+        self.check_length(operation, raw.as_ref().map_or(0, |raw| raw.len()), bytes)?;
         self.counts().allocated();
         tracing::debug!(device = %self.id(), bytes, "memory allocated");
         Ok(Memory::new(Allocation::new(raw, bytes, self.clone()), len))
@@ -331,6 +333,15 @@ impl Device {
             )
             .on(self.id())),
         }
+    }
+
+    /// A backend that gives less than it was asked for is told so before anybody relies on it.
+    fn check_length(&self, operation: &'static str, given: usize, bytes: usize) -> Result<()> {
+        if given >= bytes {
+            return Ok(());
+        }
+        let message = format!("the backend gave {given} bytes for {bytes}");
+        Err(Error::new(ErrorKind::Driver, operation, message).on(self.id()))
     }
 
     fn retry_trimmed<R>(&self, allocate: impl Fn() -> Result<R>) -> Result<R> {

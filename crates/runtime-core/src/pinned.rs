@@ -55,8 +55,8 @@ const PRUNE_AT: usize = 16;
 impl<T: Element> Pinned<T> {
     pub(crate) fn new(raw: Option<Box<dyn DevicePinned>>, len: usize, device: Device) -> Self {
         if let Some(raw) = &raw {
-            // SAFETY: the device lends `len` writable bytes, and nobody else has the memory yet.
-            unsafe { raw.ptr().write_bytes(0, raw.len()) };
+            // SAFETY: the device lends at least that many writable bytes, as checked, and nobody else has them yet.
+            unsafe { raw.ptr().write_bytes(0, len * size_of::<T>()) };
         }
         Self {
             raw: ManuallyDrop::new(raw),

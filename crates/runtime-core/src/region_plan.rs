@@ -257,8 +257,11 @@ fn written(program: &RegionProgram) -> Vec<Range<usize>> {
         }
         high += copy.dtype().size();
         let range = &mut written[copy.destination_slot()];
-        *range =
-            if range.start == range.end { low..high } else { range.start.min(low)..range.end.max(high) };
+        *range = if range.start == range.end {
+            low..high
+        } else {
+            range.start.min(low)..range.end.max(high)
+        };
     }
     written
 }

@@ -71,11 +71,12 @@ impl Stream {
         self.synchronize()
     }
 
-    /// Whether everything enqueued so far is done; never blocks.
+    /// Whether everything enqueued so far is done, or has failed; never blocks.
     ///
     /// # Errors
     ///
-    /// As [`synchronize`](Self::synchronize).
+    /// `DeviceLost`, or what the driver reports. Failures of the work itself are left to
+    /// [`synchronize`](Self::synchronize), so a program that never synchronises does not learn of them.
     pub fn is_done(&self) -> Result<bool> {
         self.core.raw.query().map_err(|e| self.device.place(e))
     }

@@ -4,6 +4,7 @@
 //! cargo run --package runtime --example devices --all-features -- --json
 //! ```
 
+use std::io::{self, Write};
 use std::iter;
 
 use clap::Parser;
@@ -167,21 +168,21 @@ impl Found {
     }
 }
 
-fn main() -> serde_json::Result<()> {
+fn main() -> io::Result<()> {
     let args = Args::parse();
     let report = Report::gather();
+    let mut out = io::stdout().lock();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-        return Ok(());
+        return writeln!(out, "{}", serde_json::to_string_pretty(&report)?);
     }
     for devices in report.devices.chunk_by(|a, b| a.backend == b.backend) {
-        println!("{}\n", table(devices));
+        writeln!(out, "{}\n", table(devices))?;
     }
     if report.devices.is_empty() {
-        println!("no devices\n");
+        writeln!(out, "no devices\n")?;
     }
     for Absent { name, broken, reason } in &report.absent {
-        println!("{name}: {}{reason}", if *broken { "BROKEN: " } else { "" });
+        writeln!(out, "{name}: {}{reason}", if *broken { "BROKEN: " } else { "" })?;
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ pub unsafe trait RegionCopyAbility {
 
 /// A region program made ready for a device.
 pub trait DeviceRegions: Any + Send + Sync {
-    /// Launches, or equivalent enqueues, that one execution takes.
+    /// Launches, or equivalent enqueues, that one execution takes. One may cover several phases.
     fn launches(&self) -> usize;
 }
 
@@ -67,7 +67,8 @@ impl std::fmt::Debug for RawSlot<'_> {
     }
 }
 
-/// Copies from other devices of the same backend without the host.
+/// Copies from other devices of the same backend without the host. The accessor is `Some` only where another device is
+/// really reached.
 ///
 /// # Safety
 ///

@@ -160,11 +160,12 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     /// What the driver reports.
     fn wait(&self, event: &dyn DeviceEvent) -> Result<()>;
 
-    /// Whether everything enqueued so far is done; never blocks.
+    /// Whether everything enqueued so far is done, or has failed; never blocks.
     ///
     /// # Errors
     ///
-    /// As [`synchronize`](Self::synchronize).
+    /// `DeviceLost`, or what the driver reports. Failures of the work itself are left to
+    /// [`synchronize`](Self::synchronize).
     fn query(&self) -> Result<bool>;
 
     /// Blocks until everything enqueued so far is done.

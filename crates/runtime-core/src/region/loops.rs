@@ -237,11 +237,13 @@ fn lines(
     [outer, inner]: [Dim; 2],
     mut f: impl FnMut(*mut u8, *const u8, usize),
 ) {
+    // Reads wait less for the second cache than writes do.
+    let sides = [(outer.to, inner.to, FIRST), (outer.from, inner.from, SECOND)];
     let mut block = inner.extent;
-    for (outer_stride, inner_stride) in [(outer.to, inner.to), (outer.from, inner.from)] {
+    for (outer_stride, inner_stride, cache) in sides {
         let (near, far) = (outer_stride.unsigned_abs(), inner_stride.unsigned_abs());
         if outer.extent > 1 && near < LINE && far > near {
-            block = block.min(resident(inner_stride, FIRST));
+            block = block.min(resident(inner_stride, cache));
         }
     }
     let mut first = 0;
@@ -478,7 +480,8 @@ impl<O: Operation> Loops for Transposed<O> {
         let (full_down, full_along) = (down.extent / edge * edge, along.extent / edge * edge);
         // Blocks whose source stays in the second cache.
         let height = (STRIPE / size).next_multiple_of(edge);
-        let width = resident(along.from, SECOND).min(MOST_ROWS).next_multiple_of(edge);
+        let bytes = down.extent * along.extent * size;
+        let width = if creeps(along.from) && bytes <= HALF_SECOND { FEW_ROWS } else { MOST_ROWS };
         // The part of them that uses each cache line of the source once.
         let lines = (LINE / size).next_multiple_of(edge);
         for index in 0..outer.extent {
@@ -518,5 +521,18 @@ impl<O: Operation> Loops for Transposed<O> {
 /// Bytes of each row of the source that are read before its next rows.
 const STRIPE: usize = 512;
 
-/// Rows of the source in a block at most.
+/// Rows of the source in a block.
 const MOST_ROWS: usize = 64;
+
+/// The same where lines of rows next to each other compete in the first cache.
+const FEW_ROWS: usize = 16;
+
+/// Bytes that surely stay in the second cache.
+const HALF_SECOND: usize = 512 << 10;
+
+/// Whether places that far apart creep through the first cache, so slowly that many share few of its places.
+fn creeps(stride: isize) -> bool {
+    let step = stride.unsigned_abs() % FIRST.0;
+    let step = step.min(FIRST.0 - step);
+    step > 0 && step < LINE
+}

@@ -1,9 +1,8 @@
 //! Elevations: read from and written to `.npy` files, and repeated to make a larger problem.
 
-use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ndarray::{Array2, ArrayView2, s};
 use ndarray_npy::npy::header::Header;
@@ -16,19 +15,18 @@ const JACKSBORO: &[u8] = include_bytes!("data/jacksboro_fault_dem.npy");
 
 /// Reads elevations, those of the Jacksboro fault if there is no path: at least 3 × 3, all finite, row-major.
 pub(crate) fn read(path: Option<&Path>) -> Result<Array2<f64>, DemoError> {
-    let named = || path.map_or_else(|| PathBuf::from("the built-in terrain"), Path::to_owned);
-    let bytes = match path {
-        None => Cow::Borrowed(JACKSBORO),
-        Some(path) => fs::read(path)
-            .map(Cow::Owned)
-            .map_err(|source| DemoError::Read { path: named(), source })?,
+    let Some(path) = path else {
+        return parse(JACKSBORO, Path::new("the built-in terrain"));
     };
-    parse(&bytes, &named)
+    let bytes =
+        fs::read(path).map_err(|source| DemoError::Read { path: path.to_owned(), source })?;
+    parse(&bytes, path)
 }
 
 type Reader = fn(&[u8]) -> Result<Array2<f64>, ReadNpyError>;
 
-fn parse(bytes: &[u8], path: &dyn Fn() -> PathBuf) -> Result<Array2<f64>, DemoError> {
+fn parse(bytes: &[u8], path: &Path) -> Result<Array2<f64>, DemoError> {
+    let path = || path.to_owned();
     let mut data = bytes;
     let header = Header::from_reader(&mut data)
         .map_err(|error| DemoError::NotNpy { path: path(), source: error.into() })?;

@@ -110,8 +110,8 @@ const LAUNCHES_PER_EVENT: usize = 256;
 /// Events in flight: the device always has work, and the progress shown is not far from the truth.
 const EVENTS_IN_FLIGHT: usize = 2;
 
-/// Time between two synchronisations, which alone report what failed on the device. Seldom enough to cost nothing, often
-/// enough to end a run that has failed.
+/// Time between two synchronisations, which alone report what failed on the device: seldom enough to cost nothing,
+/// often enough to end a run that has failed.
 const BETWEEN_CHECKS: Duration = Duration::from_millis(200);
 
 /// Runs `steps` steps on the device and leaves the result in `terrain`.

@@ -2,6 +2,7 @@
 
 use std::collections::TryReserveError;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use ndarray_npy::ReadNpyError;
@@ -41,6 +42,9 @@ pub(crate) enum DemoError {
 
     #[error("the result is wrong: {what} is {value:e}, and may be {bound:e}")]
     Wrong { what: &'static str, value: f64, bound: f64 },
+
+    #[error("the result is wrong: heights were {before:?} and are {after:?}")]
+    NewExtreme { before: RangeInclusive<f64>, after: RangeInclusive<f64> },
 
     #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },

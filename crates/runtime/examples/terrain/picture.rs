@@ -2,10 +2,11 @@
 
 use std::io::{self, BufWriter, Write};
 
-use ndarray::{Array2, ArrayRef2, ArrayView1, Axis, Zip};
+use ndarray::{Array2, ArrayRef2, Axis, Zip};
 
 use crate::args::Spacing;
 use crate::hillshade::{Light, hillshade};
+use crate::resample::resample;
 
 /// Colours are red, green and blue from 0 to 255.
 type Colour = [f64; 3];
@@ -140,47 +141,4 @@ fn gradient(colours: &[Colour], place: f64) -> Colour {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
 fn byte(channel: f64) -> u8 {
     channel.round() as u8
-}
-
-/// Samples along one axis, `step` old cells apart, by Catmull-Rom splines, which are widened where that makes the grid
-/// coarser, so that nothing is skipped.
-fn resample(values: &ArrayRef2<f64>, axis: Axis, step: f64) -> Array2<f64> {
-    let old = values.len_of(axis);
-    let wide = step.clamp(1.0, old as f64);
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "at least 1, and at most twice `old`"
-    )]
-    let new = ((old as f64 / step).round() as usize).max(1);
-    let lines = (0..new).map(|index| {
-        let centre = (index as f64 + 0.5) * step - 0.5;
-        let mut line = values.index_axis(axis, 0).to_owned();
-        line.fill(0.0);
-        let mut total = 0.0;
-        #[expect(clippy::cast_possible_truncation, reason = "an index, or just outside")]
-        let (first, last) =
-            ((centre - 2.0 * wide).ceil() as isize, (centre + 2.0 * wide).floor() as isize);
-        for near in first..=last {
-            let weight = catmull_rom((near as f64 - centre) / wide);
-            let near = near.clamp(0, old as isize - 1).cast_unsigned();
-            line.scaled_add(weight, &values.index_axis(axis, near));
-            total += weight;
-        }
-        line / total
-    });
-    let lines: Vec<_> = lines.collect();
-    let views: Vec<ArrayView1<'_, f64>> = lines.iter().map(|line| line.view()).collect();
-    ndarray::stack(axis, &views).unwrap_or_default()
-}
-
-fn catmull_rom(x: f64) -> f64 {
-    let x = x.abs();
-    if x < 1.0 {
-        (1.5 * x - 2.5) * x * x + 1.0
-    } else if x < 2.0 {
-        ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
-    } else {
-        0.0
-    }
 }

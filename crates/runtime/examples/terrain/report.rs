@@ -98,10 +98,10 @@ fn traffic(Traffic { count, bytes }: Traffic) -> String {
 }
 
 fn years(years: f64) -> String {
-    if years < 1e6 {
-        format!("{years:.0} years")
-    } else {
-        format!("{:.2} million years", years / 1e6)
+    match years {
+        ..10.0 => format!("{years:.1e} years"),
+        10.0..1e6 => format!("{years:.0} years"),
+        _ => format!("{:.2} million years", years / 1e6),
     }
 }
 
