@@ -223,9 +223,20 @@ fn calls(at_least: Duration, run: &mut dyn FnMut()) -> u32 {
             return calls;
         }
         let factor = at_least.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
-        calls =
-            if factor > 8.0 { calls * 8 } else { (f64::from(calls) * factor).ceil() as u32 + 1 };
+        calls = if factor > 8.0 { calls * 8 } else { scaled(calls, factor) };
     }
+}
+
+/// More than `calls` times `factor`, which is at most 8.
+fn scaled(calls: u32, factor: f64) -> u32 {
+    let scaled = f64::from(calls) * factor;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "positive, and calls stay far below u32::MAX / 8"
+    )]
+    let whole = scaled.ceil() as u32;
+    whole + 1
 }
 
 /// Seconds per call.

@@ -83,6 +83,9 @@ pub(super) fn choose(copy: &LoweredCopy) -> Choice {
         (Shape::Thin(_) | Shape::Transposed | Shape::Gathered, Some(partner)) => {
             dims[partner..LAST].rotate_left(1);
         }
+        (Shape::Strided, Some(partner)) if inner.to.unsigned_abs() >= 64 => {
+            dims[partner..].rotate_left(1);
+        }
         _ => {}
     }
     let run = dims[LAST].extent.saturating_mul(size);

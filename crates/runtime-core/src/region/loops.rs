@@ -456,12 +456,20 @@ impl<O: Operation> Loops for Gathered<O> {
     #[inline(always)]
     unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
         let [outer, middle, inner] = *dims;
-        let step = Multiples::of(inner.from);
+        let [unit, step] = [inner.to, inner.from].map(Multiples::of);
+        // Elements that each come from a line of their own wait for memory, and small groups hide that better.
+        let near = inner.from.unsigned_abs() < LINE
+            || middle.extent > 1 && middle.from.unsigned_abs() < LINE;
         for index in 0..outer.extent {
             let (to, from) = at(to, from, outer, index);
             lines(to, from, [middle, inner], |to, from, count| {
-                // SAFETY: elements of the box, as the caller promises.
-                unsafe { gathered_line::<O, TIER>(to, from, step, count) };
+                if near {
+                    // SAFETY: elements of the box, as the caller promises.
+                    unsafe { gathered_line::<O, TIER>(to, from, step, count) };
+                } else {
+                    // SAFETY: elements of the box, as the caller promises.
+                    unsafe { strided_line::<O>(to, from, [unit, step], count) };
+                }
             });
         }
     }
@@ -481,7 +489,8 @@ impl<O: Operation> Loops for Transposed<O> {
         // Blocks whose source stays in the second cache.
         let height = (STRIPE / size).next_multiple_of(edge);
         let bytes = down.extent * along.extent * size;
-        let width = if creeps(along.from) && bytes <= HALF_SECOND { FEW_ROWS } else { MOST_ROWS };
+        let creeping = creeps(along.from) && creeps(down.to);
+        let width = if creeping && bytes <= HALF_SECOND { FEW_ROWS } else { MOST_ROWS };
         // The part of them that uses each cache line of the source once.
         let lines = (LINE / size).next_multiple_of(edge);
         for index in 0..outer.extent {
