@@ -1,4 +1,4 @@
-//! Which crate of the workspace may depend on which.
+//! Which crate of the workspace may depend on which, and what adding a device from outside it costs.
 
 /// Each crate and its allowed normal and build dependencies among ours; dev-dependencies are free. `docs/architecture.md` has the
 /// same table with the reasons.
@@ -43,10 +43,12 @@ const TOPS: &[&str] = &["xtask", "benches"];
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use serde_json::Value;
 
     use super::*;
-    use crate::run::cargo;
+    use crate::run::{cargo, root};
 
     fn metadata() -> Value {
         let output = cargo(&["metadata", "--no-deps", "--format-version", "1"]).output().unwrap();
@@ -80,6 +82,20 @@ mod tests {
     #[test]
     fn the_workspace_keeps_its_layers() {
         assert_eq!(violations(&metadata()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_price_of_a_device_is_stated() {
+        let folder = root().join("docs/foreign-device/src");
+        let files = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
+        let lines: usize = files.map(|text| text.lines().count()).sum();
+        let page = fs::read_to_string(root().join("docs/adding-a-device.md")).unwrap();
+        assert!(
+            page.contains(&format!("has {lines} lines")),
+            "the foreign device has {lines} lines"
+        );
     }
 
     #[test]

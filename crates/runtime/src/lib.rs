@@ -46,6 +46,11 @@ pub use backend_host as host;
 #[doc(inline)]
 pub use backend_sim as sim;
 
+/// The README's example, so that it is compiled and run.
+#[cfg(all(doctest, feature = "host"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 /// Every backend this crate has a feature for, and whether it was compiled in.
 pub const BACKENDS: &[(&str, bool)] =
     &[("host", cfg!(feature = "host")), ("sim", cfg!(feature = "sim"))];
