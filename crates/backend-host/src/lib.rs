@@ -1,7 +1,10 @@
 //! The processor a program runs on, as a device.
 //!
 //! Memory is host memory, so the host reads and writes it without a copy. Kernels are Rust functions
-//! ([`HostModule`](runtime_core::HostModule)) and run on all cores, as do large copies, fills and region copies.
+//! ([`HostModule`](runtime_core::HostModule)). A kernel begins on its stream's thread, or in a thread that waits for
+//! the stream, and its [`Grid`](runtime_core::Grid) loops run on all cores, as do large copies, fills and region
+//! copies. Loops that a kernel runs by other means run where those decide.
+//!
 //! Each [`HostDevice`] is independent of every other; host devices reach one another's memory and events.
 //!
 //! ```

@@ -9,6 +9,7 @@ use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use runtime_core::{Error, ErrorKind, Result};
@@ -16,10 +17,12 @@ use runtime_core::{Error, ErrorKind, Result};
 use crate::Cores;
 
 /// Alignment of blocks: a pair of cache lines, which also prefetch together.
-const SMALL_ALIGN: usize = 128;
-/// Alignment of blocks of at least [`LARGE`] bytes: a page.
-const LARGE_ALIGN: usize = 4096;
+const ALIGN: usize = 128;
+/// Blocks of at least this many bytes start at different places of a page.
 const LARGE: usize = 64 << 10;
+/// The places: [`ALIGN`] apart, and visited in an order that keeps neighbours away from each other.
+const PLACES: usize = 32;
+const NEXT_PLACE: usize = 5;
 
 /// Copies of at least this many bytes are worth more than one core.
 const PARALLEL_BYTES: usize = 4 << 20;
@@ -71,21 +74,27 @@ impl Block {
     }
 
     /// What every block's address is a multiple of, but for adopted ones.
-    pub const ALIGN: usize = SMALL_ALIGN;
+    pub const ALIGN: usize = ALIGN;
 
-    // Over-allocates and aligns by hand: an aligned zeroed allocation would be zeroed by writing, which takes physical
-    // memory at once and puts all of it near the core that allocates.
+    // Over-allocates and aligns by hand, for two reasons. An aligned zeroed allocation would be zeroed by writing, which
+    // takes physical memory at once and puts all of it near the core that allocates. And the system gives large
+    // blocks at multiples of a page: loops that run through several arrays side by side would meet the same cache sets
+    // in all of them, and loads that wait for stores they only resemble.
     fn allocate(
         len: usize,
         scrub: Option<u8>,
         owner: Option<Box<dyn Any + Send + Sync>>,
     ) -> Option<Arc<Self>> {
-        let align = if len < LARGE { SMALL_ALIGN } else { LARGE_ALIGN };
-        let layout = Layout::from_size_align(len.checked_add(align)?, 16).ok()?;
+        static PLACE: AtomicUsize = AtomicUsize::new(0);
+        let place = match len {
+            ..LARGE => 0,
+            _ => PLACE.fetch_add(NEXT_PLACE, Ordering::Relaxed) % PLACES,
+        };
+        let layout = Layout::from_size_align(len.checked_add(ALIGN * (place + 1))?, 16).ok()?;
         // SAFETY: the layout is not empty.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        let skip = base.addr().get().next_multiple_of(align) - base.addr().get();
-        // SAFETY: less than `align` bytes are skipped, and the allocation has `align` more than `len`.
+        let skip = base.addr().get().next_multiple_of(ALIGN) - base.addr().get() + ALIGN * place;
+        // SAFETY: at most `ALIGN * (place + 1)` bytes are skipped, and the allocation has as many more than `len`.
         let pointer = unsafe { base.add(skip) };
         let storage = Some(Storage { base, layout, scrub });
         Some(Arc::new(Self { pointer, len, lock: RwLock::new(()), storage, _owner: owner }))
@@ -343,18 +352,27 @@ unsafe impl Sync for Bytes {}
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
     fn blocks_are_aligned_and_zeroed() {
         for len in [1, 127, 4096, LARGE - 1, LARGE, LARGE + 1, 3 << 20] {
             let block = Block::zeroed(len, None).unwrap();
-            let align = if len < LARGE { SMALL_ALIGN } else { LARGE_ALIGN };
-            assert_eq!(block.pointer().addr().get() % align, 0);
+            assert_eq!(block.pointer().addr().get() % ALIGN, 0);
             let mut bytes = vec![1; len];
             Span::new(&block, 0, len).unwrap().copy_out(&mut bytes, Cores::SERIAL).unwrap();
             assert!(bytes.iter().all(|byte| *byte == 0));
         }
+    }
+
+    #[test]
+    fn large_blocks_start_at_different_places_of_a_page() {
+        let blocks: Vec<_> = (0..8).map(|_| Block::zeroed(1 << 20, None).unwrap()).collect();
+        let places: HashSet<_> =
+            blocks.iter().map(|block| block.pointer().addr().get() % 4096).collect();
+        assert!(places.len() > 4, "{places:x?}");
     }
 
     #[test]

@@ -265,9 +265,6 @@ impl Shared {
             while state.worker == Worker::Parked {
                 state = self.sleep(&self.tasks, state);
             }
-            drop(state);
-            thread::yield_now();
-            state = self.lock();
         }
     }
 

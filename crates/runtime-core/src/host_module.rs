@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use smallvec::SmallVec;
 
 use crate::contract::{ParamAccess, ParamInfo, ParamKind};
 use crate::{Element, Error, ErrorKind, Launch, Result};
@@ -214,12 +216,13 @@ impl<'a> Grid<'a> {
         let total = slice.len();
         let chunks = total.div_ceil(len);
         let base = SharedBase(slice.as_mut_ptr());
-        // Chunks are dealt out here and not taken from the device's index, so that whatever a device does with the
-        // indices, no chunk is lent twice.
-        let dealt = AtomicUsize::new(0);
-        self.for_each(chunks, |_| {
-            let chunk = dealt.fetch_add(1, Ordering::Relaxed);
-            if chunk >= chunks {
+        // A chunk is lent once, whatever a device does with the indices.
+        let taken: SmallVec<[AtomicU64; 16]> =
+            (0..chunks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        self.for_each(chunks, |chunk| {
+            let bit = 1 << (chunk % 64);
+            let word = taken.get(chunk / 64).filter(|_| chunk < chunks);
+            if word.is_none_or(|word| word.fetch_or(bit, Ordering::Relaxed) & bit != 0) {
                 return;
             }
             let start = chunk * len;
@@ -498,6 +501,17 @@ mod tests {
         // SAFETY: both arrays live through the call and nothing else uses them.
         unsafe { kernel.run(&Grid::new(Launch::cover(1, 1), &serial), &args) }.unwrap();
         assert_eq!(out, [42]);
+    }
+
+    #[test]
+    fn a_chunk_is_lent_once_whatever_the_device_does() {
+        let twice_and_beyond = |count: usize, f: &(dyn Fn(usize) + Sync)| {
+            (0..count + 70).chain(0..count).chain([usize::MAX]).for_each(f);
+        };
+        let grid = Grid::new(Launch::cover(1, 1), &twice_and_beyond);
+        let mut data = [0; 150];
+        grid.chunks_mut(&mut data, 2, |chunk, part| part.iter_mut().for_each(|x| *x += chunk + 1));
+        assert!(data.iter().enumerate().all(|(i, x)| *x == i / 2 + 1), "{data:?}");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use super::kernels::{self, Choice, KERNEL_RANK};
-use super::loops::Dim;
+use super::kernels::{self, Choice};
+use super::loops::{self, Dim};
 use super::{LoweredCopy, MAX_REGION_RANK, RegionProgram};
 
 /// What a part should cost at least, in bytes of memory traffic on both sides.
@@ -123,26 +123,47 @@ impl Job {
         to: isize,
         from: isize,
     ) {
-        let kernel = self.choice.kernel;
-        let to = slots[self.destination_slot]
-            .base
-            .wrapping_add(self.destination_offset)
-            .wrapping_offset(to);
-        let from =
-            slots[self.source_slot].base.wrapping_add(self.source_offset).wrapping_offset(from);
-        let (outer, inner) = dims.split_at(MAX_REGION_RANK - KERNEL_RANK);
-        let [a, b, c] = *outer else { return };
-        let &[d, e, f] = inner else { return };
-        for i in 0..a.extent.cast_signed() {
-            for j in 0..b.extent.cast_signed() {
-                for k in 0..c.extent.cast_signed() {
-                    let to = to.wrapping_offset(i * a.to + j * b.to + k * c.to);
-                    let from = from.wrapping_offset(i * a.from + j * b.from + k * c.from);
-                    // SAFETY: the slots are as the program demands, so the box is inside them; `choose` made the
-                    // dimensions, and only those that may be split were.
-                    unsafe { kernel(to, from, &[d, e, f]) };
-                }
+        let base = slots[self.destination_slot].base.wrapping_add(self.destination_offset);
+        let to = base.wrapping_offset(to);
+        let base = slots[self.source_slot].base.wrapping_add(self.source_offset);
+        let from = base.cast_const().wrapping_offset(from);
+        let first = dims.iter().position(|dim| dim.extent > 1).unwrap_or(MAX_REGION_RANK);
+        // SAFETY: the slots are as the program demands, so that the box is inside them.
+        unsafe { self.walk(first, dims, to, from) };
+    }
+
+    /// Runs the dimensions from `level` on.
+    ///
+    /// # Safety
+    ///
+    /// As [`Kernel`](super::loops::Kernel) for the box of these dimensions.
+    unsafe fn walk(
+        &self,
+        level: usize,
+        dims: &[Dim; MAX_REGION_RANK],
+        to: *mut u8,
+        from: *const u8,
+    ) {
+        let (blocked, block) = self.choice.block;
+        if level + 1 == blocked && dims[blocked].extent > block {
+            let mut part = *dims;
+            for first in (0..dims[blocked].extent).step_by(block) {
+                part[blocked].extent = block.min(dims[blocked].extent - first);
+                let (to, from) = loops::at(to, from, dims[blocked], first);
+                // SAFETY: a block of the box.
+                unsafe { self.walk(level, &part, to, from) };
             }
+            return;
+        }
+        let [.., outer, inner] = *dims;
+        if level + 2 >= MAX_REGION_RANK {
+            // SAFETY: as the caller promises; `choose` made the dimensions, and only those were cut that may be.
+            return unsafe { (self.choice.kernel)(to, from, &[outer, inner]) };
+        }
+        for index in 0..dims[level].extent {
+            let (to, from) = loops::at(to, from, dims[level], index);
+            // SAFETY: a part of the box.
+            unsafe { self.walk(level + 1, dims, to, from) };
         }
     }
 }

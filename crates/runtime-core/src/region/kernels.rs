@@ -1,27 +1,26 @@
 //! Which loops run a copy in host memory.
 //!
-//! A kernel runs the three innermost dimensions of a copy; which three, and which kernel, [`choose`] decides once per
-//! copy from the strides.
+//! A kernel runs the two innermost dimensions of a copy. [`choose`] decides from the strides, once per copy, which two
+//! these are, which kernel it is, and how the loops around it are cut into blocks.
 
 use half::{bf16, f16};
 use num_complex::Complex;
 
 use super::arithmetic::{Flip, FlipBit, Keep, Max, Merge, Min, Op, Replace, Sign, Sum};
-use super::loops::{self, Dim, Kernel, MEDIUM_RUN};
+use super::loops::{self, Dim, FIRST, Kernel, LINE, MEDIUM_RUN, SECOND};
 use super::{Combine, LoweredCopy, MAX_REGION_RANK};
 use crate::DType;
-
-/// Dimensions that a kernel runs itself.
-pub(super) const KERNEL_RANK: usize = 3;
 
 /// How a copy is run.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
     pub(super) kernel: Kernel,
-    /// Outermost first, the last [`KERNEL_RANK`] of them the kernel's.
+    /// Outermost first, the last two of them the kernel's.
     pub(super) dims: [Dim; MAX_REGION_RANK],
     /// Whether the innermost dimension may be run in pieces.
     pub(super) splits_inner: bool,
+    /// A dimension to run in blocks of so many elements, around the dimension before it.
+    pub(super) block: (usize, usize),
 }
 
 /// Longest run of bytes that is copied by moves of fixed size.
@@ -83,9 +82,6 @@ pub(super) fn choose(copy: &LoweredCopy) -> Choice {
         (Shape::Thin(_) | Shape::Transposed | Shape::Gathered, Some(partner)) => {
             dims[partner..LAST].rotate_left(1);
         }
-        (Shape::Strided, Some(partner)) if inner.to.unsigned_abs() >= 64 => {
-            dims[partner..].rotate_left(1);
-        }
         _ => {}
     }
     let run = dims[LAST].extent.saturating_mul(size);
@@ -94,7 +90,29 @@ pub(super) fn choose(copy: &LoweredCopy) -> Choice {
         Shape::Thin(_) => false,
         _ => true,
     };
-    Choice { kernel: kernel(copy, shape, run), dims, splits_inner }
+    let row = match shape {
+        Shape::Strided | Shape::Gathered => LAST,
+        _ => LAST - 1,
+    };
+    let block = match shape {
+        // Has blocks of its own.
+        Shape::Transposed => (LAST, usize::MAX),
+        _ => (row, block(dims[row - 1], dims[row])),
+    };
+    Choice { kernel: kernel(copy, shape, run), dims, splits_inner, block }
+}
+
+/// How many elements of the inner dimension to run before going on along the outer one, if one side is denser along
+/// that: so many that cache lines there are still at hand.
+fn block(outer: Dim, inner: Dim) -> usize {
+    // Reads wait less for the second cache than writes do.
+    let sides = [(outer.to, inner.to, FIRST), (outer.from, inner.from, SECOND)];
+    let blocks = sides.map(|(outer_stride, inner_stride, cache)| {
+        let (near, far) = (outer_stride.unsigned_abs(), inner_stride.unsigned_abs());
+        let crossed = outer.extent > 1 && near < LINE && near < far;
+        if crossed { loops::resident(inner_stride, cache) } else { usize::MAX }
+    });
+    blocks[0].min(blocks[1])
 }
 
 /// The kernel for the operation and the shape; `run` is the length of the innermost dimension in bytes.

@@ -4,7 +4,6 @@
 use std::marker::PhantomData;
 
 use super::arithmetic::Operation;
-use super::kernels::KERNEL_RANK;
 use super::tiles;
 
 /// One dimension of a loop nest: how often, and how many bytes apart on each side.
@@ -20,14 +19,17 @@ impl Dim {
     pub(super) const ONE: Self = Self { extent: 1, to: 0, from: 0 };
 }
 
-/// Copies the elements of a box, the last dimension innermost, from the second pointer to the first.
+/// A plane of elements: the outer dimension, then the inner one.
+pub(super) type Plane = [Dim; 2];
+
+/// Copies the elements of a plane from the second pointer to the first.
 ///
 /// # Safety
 ///
-/// Every element of the box lies in memory that may be read, or written, through the pointers; elements are initialised
-/// and aligned for their type; none that is written overlaps another one, and nobody else touches them meanwhile. The
+/// Every element lies in memory that may be read, or written, through the pointers; elements are initialised and
+/// aligned for their type; none that is written overlaps another one, and nobody else touches them meanwhile. The
 /// dimensions are as the kernel's [`Loops`] say, and the processor has the instructions that it was chosen for.
-pub(super) type Kernel = unsafe fn(*mut u8, *const u8, &[Dim; KERNEL_RANK]);
+pub(super) type Kernel = unsafe fn(*mut u8, *const u8, &Plane);
 
 /// The body of a kernel.
 pub(super) trait Loops {
@@ -36,11 +38,11 @@ pub(super) trait Loops {
     /// # Safety
     ///
     /// As [`Kernel`].
-    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]);
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, plane: &Plane);
 }
 
 /// Instructions that every processor of the target has.
-pub(super) const BASE: u8 = 0;
+const BASE: u8 = 0;
 
 /// Vectors of 256 bits on x86-64.
 pub(super) const AVX2: u8 = 1;
@@ -59,9 +61,9 @@ pub(super) fn kernel<L: Loops>() -> Kernel {
 /// # Safety
 ///
 /// As [`Kernel`].
-pub(super) unsafe fn base<L: Loops>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+pub(super) unsafe fn base<L: Loops>(to: *mut u8, from: *const u8, plane: &Plane) {
     // SAFETY: as the caller promises.
-    unsafe { L::run::<BASE>(to, from, dims) };
+    unsafe { L::run::<BASE>(to, from, plane) };
 }
 
 /// # Safety
@@ -69,9 +71,9 @@ pub(super) unsafe fn base<L: Loops>(to: *mut u8, from: *const u8, dims: &[Dim; K
 /// As [`Kernel`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn avx2<L: Loops>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+unsafe fn avx2<L: Loops>(to: *mut u8, from: *const u8, plane: &Plane) {
     // SAFETY: as the caller promises.
-    unsafe { L::run::<AVX2>(to, from, dims) };
+    unsafe { L::run::<AVX2>(to, from, plane) };
 }
 
 /// The pointers `steps` further along a dimension. Steps fit, since they stay inside an allocation.
@@ -82,6 +84,16 @@ pub(super) fn at(to: *mut u8, from: *const u8, dim: Dim, steps: usize) -> (*mut 
         to.wrapping_offset(steps.wrapping_mul(dim.to)),
         from.wrapping_offset(steps.wrapping_mul(dim.from)),
     )
+}
+
+/// Calls `f` with the pointers to each place along a dimension.
+#[inline(always)]
+fn places(to: *mut u8, from: *const u8, dim: Dim, mut f: impl FnMut(*mut u8, *const u8)) {
+    let (mut to, mut from) = (to, from);
+    for _ in 0..dim.extent {
+        f(to, from);
+        (to, from) = at(to, from, dim, 1);
+    }
 }
 
 /// What the operation makes of one element.
@@ -129,219 +141,60 @@ pub(super) unsafe fn line<O: Operation>(to: *mut u8, from: *const u8, dim: Dim) 
     }
 }
 
-/// Multiples of a stride, so that the places of a few elements are found independently of one another.
-#[derive(Clone, Copy)]
-struct Multiples {
-    one: isize,
-    three: isize,
-    five: isize,
-    seven: isize,
-}
-
-impl Multiples {
-    #[inline(always)]
-    fn of(stride: isize) -> Self {
-        // Else the compiler finds each place from the one before, which is a chain of additions.
-        let [three, five, seven] = std::hint::black_box([3, 5, 7].map(|n| stride.wrapping_mul(n)));
-        Self { one: stride, three, five, seven }
-    }
-
-    /// The `n`-th multiple, up to 8.
-    #[inline(always)]
-    fn get(self, n: usize) -> isize {
-        match n {
-            0 => 0,
-            1 => self.one,
-            2 => self.one.wrapping_mul(2),
-            3 => self.three,
-            4 => self.one.wrapping_mul(4),
-            5 => self.five,
-            6 => self.three.wrapping_mul(2),
-            7 => self.seven,
-            _ => self.one.wrapping_mul(8),
-        }
-    }
-}
-
-/// Applies the operation to `count` elements at any strides.
-///
-/// # Safety
-///
-/// As [`put`] for each of them.
-#[inline(always)]
-unsafe fn strided_line<O: Operation>(
-    mut to: *mut u8,
-    mut from: *const u8,
-    strides: [Multiples; 2],
-    count: usize,
-) {
-    const GROUP: usize = 4;
-    let [to_step, from_step] = strides;
-    for _ in 0..count / GROUP {
-        for n in 0..GROUP {
-            let (to, from) =
-                (to.wrapping_offset(to_step.get(n)), from.wrapping_offset(from_step.get(n)));
-            // SAFETY: as the caller promises.
-            unsafe { put::<O>(to, from) };
-        }
-        to = to.wrapping_offset(to_step.get(GROUP));
-        from = from.wrapping_offset(from_step.get(GROUP));
-    }
-    for _ in 0..count % GROUP {
-        // SAFETY: as the caller promises.
-        unsafe { put::<O>(to, from) };
-        to = to.wrapping_offset(to_step.one);
-        from = from.wrapping_offset(from_step.one);
-    }
-}
-
-/// Applies the operation to `count` elements that are contiguous in the destination.
-///
-/// # Safety
-///
-/// As [`put`] for each of them; the instructions of `TIER` are there.
-#[inline(always)]
-unsafe fn gathered_line<O: Operation, const TIER: u8>(
-    mut to: *mut u8,
-    mut from: *const u8,
-    step: Multiples,
-    count: usize,
-) {
-    const GROUP: usize = 8;
-    let size = size_of::<O::Element>();
-    for _ in 0..count / GROUP {
-        let group: [O::Element; GROUP] = std::array::from_fn(|n| {
-            let (to, from) = (to.wrapping_add(n * size), from.wrapping_offset(step.get(n)));
-            // SAFETY: as the caller promises.
-            unsafe { result::<O>(to, from) }
-        });
-        // SAFETY: as the caller promises.
-        unsafe { tiles::store::<_, TIER>(to, group) };
-        to = to.wrapping_add(GROUP * size);
-        from = from.wrapping_offset(step.get(GROUP));
-    }
-    for _ in 0..count % GROUP {
-        // SAFETY: as the caller promises.
-        unsafe { put::<O>(to, from) };
-        to = to.wrapping_add(size);
-        from = from.wrapping_offset(step.one);
-    }
-}
-
-/// Calls `f` with the pointers to lines along the inner dimension, and how many steps of it they have. They are cut into
-/// blocks where one side is denser along the outer dimension, so that its cache lines are used while they are there.
-#[inline(always)]
-fn lines(
-    to: *mut u8,
-    from: *const u8,
-    [outer, inner]: [Dim; 2],
-    mut f: impl FnMut(*mut u8, *const u8, usize),
-) {
-    // Reads wait less for the second cache than writes do.
-    let sides = [(outer.to, inner.to, FIRST), (outer.from, inner.from, SECOND)];
-    let mut block = inner.extent;
-    for (outer_stride, inner_stride, cache) in sides {
-        let (near, far) = (outer_stride.unsigned_abs(), inner_stride.unsigned_abs());
-        if outer.extent > 1 && near < LINE && far > near {
-            block = block.min(resident(inner_stride, cache));
-        }
-    }
-    let mut first = 0;
-    while first < inner.extent {
-        let count = block.min(inner.extent - first);
-        let (mut to, mut from) = at(to, from, inner, first);
-        for _ in 0..outer.extent {
-            f(to, from, count);
-            (to, from) = at(to, from, outer, 1);
-        }
-        first += count;
-    }
-}
-
-/// Calls `f` with the pointers to each place of a plane, in the order of [`lines`].
-#[inline(always)]
-fn places(to: *mut u8, from: *const u8, plane: [Dim; 2], mut f: impl FnMut(*mut u8, *const u8)) {
-    let inner = plane[1];
-    lines(to, from, plane, |mut to, mut from, count| {
-        for _ in 0..count {
-            f(to, from);
-            (to, from) = at(to, from, inner, 1);
-        }
-    });
-}
-
-/// Bytes in a cache line.
-const LINE: usize = 64;
-
-/// A cache: the bytes after which lines compete for the same places, and the number of these places to rely on.
-type Cache = (usize, usize);
-
-const FIRST: Cache = (4 << 10, 8);
-const SECOND: Cache = (64 << 10, 8);
-
-/// How many cache lines that far apart stay in a cache together.
-#[inline(always)]
-fn resident(stride: isize, (span, places): Cache) -> usize {
-    let common = 1 << stride.unsigned_abs().trailing_zeros().min(span.trailing_zeros());
-    places * (span / common.max(LINE))
-}
-
-/// Runs of bytes, contiguous on both sides in the innermost dimension, of `BYTES` bytes each.
+/// Rows of `BYTES` bytes, which are contiguous on both sides.
 pub(super) struct ShortRuns<const BYTES: usize>;
 
 impl<const BYTES: usize> Loops for ShortRuns<BYTES> {
     #[inline(always)]
-    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
-        let [outer, inner, _] = *dims;
-        places(to, from, [outer, inner], |to, from| {
-            // SAFETY: a run of the box, as the caller promises.
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, _]: &Plane) {
+        places(to, from, rows, |to, from| {
+            // SAFETY: a run of the plane, as the caller promises.
             unsafe { from.copy_to_nonoverlapping(to, BYTES) };
         });
     }
 }
 
-/// Longest run for [`MediumRuns`].
-pub(super) const MEDIUM_RUN: usize = 1024;
+/// Longest row for [`MediumRuns`].
+pub(super) const MEDIUM_RUN: usize = 16 << 10;
 
-/// Runs of bytes, contiguous on both sides in the innermost dimension, short enough that a call costs.
+/// Rows of bytes, contiguous on both sides and short enough that calling somebody for each would cost.
 pub(super) struct MediumRuns;
 
 impl Loops for MediumRuns {
     #[inline(always)]
-    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, plane: &Plane) {
         const CHUNK: usize = 32;
-        let [outer, inner, run] = *dims;
+        let [rows, run] = *plane;
         let bytes = run.extent * run.to.unsigned_abs();
         let Some(last) = bytes.checked_sub(CHUNK) else {
             // SAFETY: as the caller promises.
-            return unsafe { LongRuns::run::<TIER>(to, from, dims) };
+            return unsafe { LongRuns::run::<TIER>(to, from, plane) };
         };
-        places(to, from, [outer, inner], |to, from| {
+        places(to, from, rows, |to, from| {
             let mut start = 0;
             while start < last {
                 let (to, from) = (to.wrapping_add(start), from.wrapping_add(start));
-                // SAFETY: inside a run of the box, as the caller promises.
+                // SAFETY: inside a run of the plane, as the caller promises.
                 unsafe { from.copy_to_nonoverlapping(to, CHUNK) };
                 start += CHUNK;
             }
             // May overlap the chunk before it.
             let (to, from) = (to.wrapping_add(last), from.wrapping_add(last));
-            // SAFETY: inside a run of the box, as the caller promises.
+            // SAFETY: inside a run of the plane, as the caller promises.
             unsafe { from.copy_to_nonoverlapping(to, CHUNK) };
         });
     }
 }
 
-/// Runs of bytes, contiguous on both sides in the innermost dimension.
+/// Rows of bytes, contiguous on both sides.
 pub(super) struct LongRuns;
 
 impl Loops for LongRuns {
     #[inline(always)]
-    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
-        let [outer, inner, run] = *dims;
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, run]: &Plane) {
         let bytes = run.extent * run.to.unsigned_abs();
-        places(to, from, [outer, inner], |to, from| {
-            // SAFETY: a run of the box, as the caller promises.
+        places(to, from, rows, |to, from| {
+            // SAFETY: a run of the plane, as the caller promises.
             unsafe { from.copy_to_nonoverlapping(to, bytes) };
         });
     }
@@ -362,7 +215,7 @@ unsafe fn slices<'a, T>(to: *mut u8, from: *const u8, extent: usize) -> (&'a mut
     (to, from)
 }
 
-/// Rows of elements, contiguous on both sides in the innermost dimension.
+/// Rows of elements, contiguous on both sides.
 pub(super) struct Rows<O>(PhantomData<O>);
 
 /// Applies the operation along two runs.
@@ -375,17 +228,16 @@ fn row<O: Operation>(to: &mut [O::Element], from: &[O::Element]) {
 
 impl<O: Operation> Loops for Rows<O> {
     #[inline(always)]
-    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
-        let [outer, inner, run] = *dims;
-        places(to, from, [outer, inner], |to, from| {
-            // SAFETY: a run of the box, as the caller promises.
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, run]: &Plane) {
+        places(to, from, rows, |to, from| {
+            // SAFETY: a run of the plane, as the caller promises.
             let (to, from) = unsafe { slices::<O::Element>(to, from, run.extent) };
             row::<O>(to, from);
         });
     }
 }
 
-/// Rows of elements, contiguous on both sides in the innermost dimension, which the source runs through backwards.
+/// Rows of elements, contiguous on both sides, which the source runs through backwards.
 pub(super) struct Reversed<O>(PhantomData<O>);
 
 /// Applies the operation along two runs in opposite directions.
@@ -406,126 +258,172 @@ fn reversed_row<O: Operation>(to: &mut [O::Element], from: &[O::Element]) {
 
 impl<O: Operation> Loops for Reversed<O> {
     #[inline(always)]
-    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
-        let [outer, inner, run] = *dims;
-        places(to, from, [outer, inner], |to, from| {
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, run]: &Plane) {
+        places(to, from, rows, |to, from| {
             let (_, lowest) = at(to, from, run, run.extent - 1);
-            // SAFETY: a run of the box, as the caller promises.
+            // SAFETY: a run of the plane, as the caller promises.
             let (to, from) = unsafe { slices::<O::Element>(to, lowest, run.extent) };
             reversed_row::<O>(to, from);
         });
     }
 }
 
-/// Elements at any strides, of which the innermost dimension has `WIDTH`.
+/// Rows of `WIDTH` elements at any strides.
 pub(super) struct Thin<O, const WIDTH: usize>(PhantomData<O>);
 
 impl<O: Operation, const WIDTH: usize> Loops for Thin<O, WIDTH> {
     #[inline(always)]
-    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
-        let [outer, inner, across] = *dims;
-        places(to, from, [outer, inner], |to, from| {
-            // SAFETY: elements of the box, as the caller promises.
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, across]: &Plane) {
+        places(to, from, rows, |to, from| {
+            // SAFETY: elements of the plane, as the caller promises.
             unsafe { line::<O>(to, from, Dim { extent: WIDTH, ..across }) };
         });
     }
 }
 
-/// Elements at any strides.
+/// Rows of elements at any strides.
 pub(super) struct Strided<O>(PhantomData<O>);
 
 impl<O: Operation> Loops for Strided<O> {
     #[inline(always)]
-    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
-        let [outer, middle, inner] = *dims;
-        let strides = [inner.to, inner.from].map(Multiples::of);
-        for index in 0..outer.extent {
-            let (to, from) = at(to, from, outer, index);
-            lines(to, from, [middle, inner], |to, from, count| {
-                // SAFETY: elements of the box, as the caller promises.
-                unsafe { strided_line::<O>(to, from, strides, count) };
-            });
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, along]: &Plane) {
+        const GROUP: usize = 4;
+        let [to_step, from_step] = [along.to, along.from].map(Multiples::of);
+        places(to, from, rows, |mut to, mut from| {
+            for _ in 0..along.extent / GROUP {
+                for n in 0..GROUP {
+                    let to = to.wrapping_offset(to_step.get(n));
+                    let from = from.wrapping_offset(from_step.get(n));
+                    // SAFETY: an element of the plane, as the caller promises.
+                    unsafe { put::<O>(to, from) };
+                }
+                (to, from) = at(to, from, along, GROUP);
+            }
+            for _ in 0..along.extent % GROUP {
+                // SAFETY: an element of the plane, as the caller promises.
+                unsafe { put::<O>(to, from) };
+                (to, from) = at(to, from, along, 1);
+            }
+        });
+    }
+}
+
+/// Multiples of a stride, which the compiler takes for unrelated numbers: else it would find the places of a group of
+/// elements by a chain of additions, each waiting for the one before.
+#[derive(Clone, Copy)]
+struct Multiples {
+    one: isize,
+    three: isize,
+    five: isize,
+    seven: isize,
+}
+
+impl Multiples {
+    #[inline(always)]
+    fn of(one: isize) -> Self {
+        let multiple = |n: isize| one.wrapping_mul(n);
+        std::hint::black_box(Self {
+            one,
+            three: multiple(3),
+            five: multiple(5),
+            seven: multiple(7),
+        })
+    }
+
+    /// The `n`-th multiple, up to 7.
+    #[inline(always)]
+    fn get(self, n: usize) -> isize {
+        match n {
+            0 => 0,
+            1 => self.one,
+            2 => self.one.wrapping_mul(2),
+            3 => self.three,
+            4 => self.one.wrapping_mul(4),
+            5 => self.five,
+            6 => self.three.wrapping_mul(2),
+            _ => self.seven,
         }
     }
 }
 
-/// Elements contiguous in the destination along the innermost dimension.
+/// Rows of elements, contiguous in the destination.
 pub(super) struct Gathered<O>(PhantomData<O>);
 
 impl<O: Operation> Loops for Gathered<O> {
     #[inline(always)]
-    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
-        let [outer, middle, inner] = *dims;
-        let [unit, step] = [inner.to, inner.from].map(Multiples::of);
-        // Elements that each come from a line of their own wait for memory, and small groups hide that better.
-        let near = inner.from.unsigned_abs() < LINE
-            || middle.extent > 1 && middle.from.unsigned_abs() < LINE;
-        for index in 0..outer.extent {
-            let (to, from) = at(to, from, outer, index);
-            lines(to, from, [middle, inner], |to, from, count| {
-                if near {
-                    // SAFETY: elements of the box, as the caller promises.
-                    unsafe { gathered_line::<O, TIER>(to, from, step, count) };
-                } else {
-                    // SAFETY: elements of the box, as the caller promises.
-                    unsafe { strided_line::<O>(to, from, [unit, step], count) };
-                }
-            });
-        }
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, along]: &Plane) {
+        const GROUP: usize = 8;
+        let size = size_of::<O::Element>();
+        let step = Multiples::of(along.from);
+        places(to, from, rows, |mut to, mut from| {
+            for _ in 0..along.extent / GROUP {
+                let group: [O::Element; GROUP] = std::array::from_fn(|n| {
+                    let (to, from) = (to.wrapping_add(n * size), from.wrapping_offset(step.get(n)));
+                    // SAFETY: an element of the plane, as the caller promises.
+                    unsafe { result::<O>(to, from) }
+                });
+                // SAFETY: elements of the plane next to each other, as the caller promises.
+                unsafe { tiles::store::<_, TIER>(to, group) };
+                (to, from) = at(to, from, along, GROUP);
+            }
+            for _ in 0..along.extent % GROUP {
+                // SAFETY: an element of the plane, as the caller promises.
+                unsafe { put::<O>(to, from) };
+                (to, from) = at(to, from, along, 1);
+            }
+        });
     }
 }
 
-/// Elements contiguous in the destination along the innermost dimension, and in the source, forwards or backwards, along
-/// the one before it.
+/// Elements contiguous in the destination along the inner dimension, and in the source, forwards or backwards, along the
+/// outer one.
 pub(super) struct Transposed<O>(PhantomData<O>);
 
 impl<O: Operation> Loops for Transposed<O> {
     #[inline(always)]
-    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, dims: &[Dim; KERNEL_RANK]) {
+    unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, plane: &Plane) {
         let size = size_of::<O::Element>();
         let edge = tiles::edge::<O, TIER>();
-        let [outer, down, along] = *dims;
+        let [down, along] = *plane;
         let (full_down, full_along) = (down.extent / edge * edge, along.extent / edge * edge);
         // Blocks whose source stays in the second cache.
         let height = (STRIPE / size).next_multiple_of(edge);
-        let bytes = down.extent * along.extent * size;
         let creeping = creeps(along.from) && creeps(down.to);
-        let width = if creeping && bytes <= HALF_SECOND { FEW_ROWS } else { MOST_ROWS };
+        let small = down.extent * along.extent * size <= HALF_SECOND_CACHE;
+        let width = if creeping && small { FEW_ROWS } else { MOST_ROWS };
         // The part of them that uses each cache line of the source once.
         let lines = (LINE / size).next_multiple_of(edge);
-        for index in 0..outer.extent {
-            let (to, from) = at(to, from, outer, index);
-            for top in (0..full_down).step_by(height) {
-                let bottom = full_down.min(top + height);
-                for left in (0..full_along).step_by(width) {
-                    let right = full_along.min(left + width);
-                    for top in (top..bottom).step_by(lines) {
-                        let bottom = bottom.min(top + lines);
-                        for column in (left..right).step_by(edge) {
-                            let (to, from) = at(to, from, along, column);
-                            for row in (top..bottom).step_by(edge) {
-                                let (to, from) = at(to, from, down, row);
-                                // SAFETY: a tile of the box, as the caller promises.
-                                unsafe { tiles::tile::<O, TIER>(to, from, [down, along]) };
-                            }
+        for top in (0..full_down).step_by(height) {
+            let bottom = full_down.min(top + height);
+            for left in (0..full_along).step_by(width) {
+                let right = full_along.min(left + width);
+                for top in (top..bottom).step_by(lines) {
+                    let bottom = bottom.min(top + lines);
+                    for column in (left..right).step_by(edge) {
+                        let (to, from) = at(to, from, along, column);
+                        for row in (top..bottom).step_by(edge) {
+                            let (to, from) = at(to, from, down, row);
+                            // SAFETY: a tile of the plane, as the caller promises.
+                            unsafe { tiles::tile::<O, TIER>(to, from, [down, along]) };
                         }
                     }
                 }
             }
-            let bottom = Dim { extent: down.extent - full_down, ..down };
-            let (to_bottom, from_bottom) = at(to, from, down, full_down);
-            let right = Dim { extent: along.extent - full_along, ..along };
-            let (to_right, from_right) = at(to, from, along, full_along);
-            let full = Dim { extent: full_down, ..down };
-            // SAFETY: the rest of the box, as the caller promises.
-            unsafe {
-                Strided::<O>::run::<TIER>(to_bottom, from_bottom, &[Dim::ONE, bottom, along])
-            };
-            // SAFETY: the rest of the box, as the caller promises.
-            unsafe { Strided::<O>::run::<TIER>(to_right, from_right, &[Dim::ONE, right, full]) };
         }
+        let bottom = Dim { extent: down.extent - full_down, ..down };
+        let (to_bottom, from_bottom) = at(to, from, down, full_down);
+        // SAFETY: the rest of the plane, as the caller promises.
+        unsafe { Strided::<O>::run::<TIER>(to_bottom, from_bottom, &[bottom, along]) };
+        let right = Dim { extent: along.extent - full_along, ..along };
+        let (to_right, from_right) = at(to, from, along, full_along);
+        let full = Dim { extent: full_down, ..down };
+        // SAFETY: the rest of the plane, as the caller promises.
+        unsafe { Strided::<O>::run::<TIER>(to_right, from_right, &[right, full]) };
     }
 }
+
+/// Bytes in a cache line.
+pub(super) const LINE: usize = 64;
 
 /// Bytes of each row of the source that are read before its next rows.
 const STRIPE: usize = 512;
@@ -537,11 +435,24 @@ const MOST_ROWS: usize = 64;
 const FEW_ROWS: usize = 16;
 
 /// Bytes that surely stay in the second cache.
-const HALF_SECOND: usize = 512 << 10;
+const HALF_SECOND_CACHE: usize = 512 << 10;
+
+/// A cache: the bytes after which lines compete for the same places, and the number of these places to rely on.
+pub(super) type Cache = (usize, usize);
+
+pub(super) const FIRST: Cache = (4 << 10, 8);
+pub(super) const SECOND: Cache = (64 << 10, 8);
+
+/// How many cache lines that far apart stay in a cache together.
+pub(super) fn resident(stride: isize, (span, places): Cache) -> usize {
+    let common = 1 << stride.unsigned_abs().trailing_zeros().min(span.trailing_zeros());
+    places * (span / common.max(LINE))
+}
 
 /// Whether places that far apart creep through the first cache, so slowly that many share few of its places.
 fn creeps(stride: isize) -> bool {
-    let step = stride.unsigned_abs() % FIRST.0;
-    let step = step.min(FIRST.0 - step);
+    let (span, _) = FIRST;
+    let step = stride.unsigned_abs() % span;
+    let step = step.min(span - step);
     step > 0 && step < LINE
 }
