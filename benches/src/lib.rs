@@ -47,7 +47,7 @@ impl Row {
         self.ratio < self.target
     }
 
-    fn print(&self) {
+    fn print(&self, judged: bool) {
         let rate = |seconds: f64| match self.bytes {
             0 => String::new(),
             bytes => format!(" {:6.1} GB/s", bytes as f64 / seconds / 1e9),
@@ -62,7 +62,11 @@ impl Row {
             rate(self.theirs),
             self.ratio,
             self.target,
-            if self.missed() { "MISSED" } else { "ok" }
+            match self.missed() {
+                _ if !judged => "",
+                true => "MISSED",
+                false => "ok",
+            }
         );
     }
 }
@@ -146,7 +150,7 @@ impl Bench {
                     continue;
                 }
                 if self.verbose || (row.missed() && !self.quick) {
-                    row.print();
+                    row.print(!self.quick);
                 }
                 self.rows.push(row);
                 break;
@@ -168,7 +172,7 @@ impl Bench {
         let mut ratios: Vec<f64> = rows.iter().map(|row| row.ratio).collect();
         let middle = median(&mut ratios);
         println!("{}: {} cases, median ratio {middle:.2}, worst:", self.title, rows.len());
-        worst.print();
+        worst.print(!self.quick);
         let missed = rows.iter().filter(|row| row.missed());
         self.missed.extend(missed.map(|row| format!("{}: {}", self.title, row.case)));
     }

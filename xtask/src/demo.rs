@@ -4,7 +4,7 @@ use std::process::{Command, exit};
 
 use anyhow::{Context, Result};
 
-use crate::run::{cargo, must};
+use crate::run::{cargo, cargo_here, must};
 
 /// `cargo xtask demo`: the main job.
 pub(crate) fn demo(options: &[String]) -> Result<()> {
@@ -24,7 +24,7 @@ pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
 
 fn example(name: &str) -> Command {
     let quiet = ["run", "--quiet", "--release", "--package", "runtime", "--all-features"];
-    let mut command = cargo(&quiet);
+    let mut command = cargo_here(&quiet);
     command.args(["--example", name, "--"]);
     command
 }

@@ -40,8 +40,11 @@ pub(crate) fn install() -> Result<()> {
         )?;
     }
     let python = python();
-    if !python.exists() {
-        must(Command::new("python3").args(["-m", "venv"]).arg(root().join("target/venv")))?;
+    let works = Command::new(&python).args(["-m", "pip", "--version"]).output();
+    if !works.is_ok_and(|output| output.status.success()) {
+        must(
+            Command::new("python3").args(["-m", "venv", "--clear"]).arg(root().join("target/venv")),
+        )?;
     }
     let wanted = PYTHON.iter().map(|package| package.0);
     must(

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 
 /// Commands of this workspace.
 #[derive(Parser)]
-#[command(name = "cargo xtask", version)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

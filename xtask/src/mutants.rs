@@ -55,6 +55,11 @@ pub(crate) fn mutants() -> Result<usize> {
     if silent < LEAST {
         bail!("{silent} mutants that compile; at least {LEAST} are wanted");
     }
+    lay_out(&source, &copy)?;
+    let (failing, which) = noticed(&copy)?;
+    if failing {
+        bail!("the device fails without a mutation: {which}");
+    }
     let mut survivors = Vec::new();
     for mutant in &mutants {
         place(&source, &copy, mutant)?;
@@ -150,9 +155,21 @@ fn offset(text: &str, place: LineColumn) -> usize {
     lines + column
 }
 
-/// Copies the device to a folder of the same depth below the root, so that its paths still lead to the crates, and
-/// breaks it there.
+/// Copies the device, and breaks the copy.
 fn place(source: &Path, copy: &Path, mutant: &Mutant) -> Result<()> {
+    lay_out(source, copy)?;
+    let file = copy.join(&mutant.file);
+    let mut text = fs::read_to_string(&file)?;
+    let body = match mutant.change {
+        Change::Delete => "",
+        Change::Nothing(body) => body,
+    };
+    text.replace_range(mutant.bytes.clone(), body);
+    Ok(fs::write(file, text)?)
+}
+
+/// Copies the device to where its paths, one folder deeper, still lead to the crates.
+fn lay_out(source: &Path, copy: &Path) -> Result<()> {
     fs::create_dir_all(copy)?;
     for file in ["Cargo.toml", "Cargo.lock", "src", "tests"] {
         let from = source.join(file);
@@ -167,14 +184,7 @@ fn place(source: &Path, copy: &Path, mutant: &Mutant) -> Result<()> {
             write_changed(&copy.join(file), text.into_bytes())?;
         }
     }
-    let file = copy.join(&mutant.file);
-    let mut text = fs::read_to_string(&file)?;
-    let body = match mutant.change {
-        Change::Delete => "",
-        Change::Nothing(body) => body,
-    };
-    text.replace_range(mutant.bytes.clone(), body);
-    Ok(fs::write(file, text)?)
+    Ok(())
 }
 
 /// Leaves a file alone that has the bytes already, so that cargo does not build it again.

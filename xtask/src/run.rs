@@ -19,6 +19,13 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
+/// Cargo, started where the user is, for programs that take paths.
+pub(crate) fn cargo_here(args: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args).arg("--manifest-path").arg(root().join("Cargo.toml"));
+    command
+}
+
 /// Runs a command that must succeed.
 pub(crate) fn must(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {}", shown(command)))?;

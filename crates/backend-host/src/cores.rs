@@ -1,7 +1,8 @@
 //! The cores of a device, and spreading loops over them.
 #![expect(unsafe_code, reason = "vouches for the loop that a thread pool runs")]
 
-use std::sync::OnceLock;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use backend_support::{Cores, Work};
@@ -49,7 +50,22 @@ impl CorePool {
         let done = self.begin_alone(count, body);
         match self.pool() {
             Some(pool) if done < count => {
-                pool.install(|| (done..count).into_par_iter().for_each(body))
+                // Rayon drops all panics but one, and a payload that panics when dropped would end the process.
+                let first = Mutex::new(None);
+                pool.install(|| {
+                    (done..count).into_par_iter().for_each(|index| {
+                        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| body(index))) {
+                            let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
+                            match &*first {
+                                None => *first = Some(payload),
+                                Some(_) => std::mem::forget(payload),
+                            }
+                        }
+                    });
+                });
+                if let Some(payload) = first.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                    resume_unwind(payload);
+                }
             }
             _ => (done..count).for_each(body),
         }

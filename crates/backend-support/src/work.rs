@@ -160,7 +160,7 @@ impl Held<'_> {
     /// # Errors
     ///
     /// What a kernel reports; its panic as a `DeviceFault`.
-    pub fn perform(&self, cores: Cores<'_>) -> Result<()> {
+    pub fn perform(self, cores: Cores<'_>) -> Result<()> {
         match self.work {
             Work::Copy { src, dst } => src.copy_to(dst, cores),
             Work::Fill { dst, pattern, len } => dst.fill(&pattern[..*len], cores),
@@ -416,7 +416,6 @@ mod tests {
         // The parameter is written, whatever the argument says.
         assert!(raw.0.try_hold(false).is_none());
         held.perform(Cores::SERIAL).unwrap();
-        drop(held);
         assert_eq!(bytes(&raw.0), [1.0_f32, 6.0, 9.0, 4.0].map(f32::to_ne_bytes).concat());
     }
 

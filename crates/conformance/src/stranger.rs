@@ -31,7 +31,7 @@ pub(crate) fn open() -> Result<Device> {
             lockstep_width: 1,
             limits: Limits {
                 allocation_bytes: 0,
-                allocation_alignment: NonZeroUsize::MIN,
+                allocation_alignment: NonZeroUsize::new(16).unwrap_or(NonZeroUsize::MIN),
                 grid: [1; 3],
                 block: [1; 3],
                 block_size: 1,

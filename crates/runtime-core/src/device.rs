@@ -36,6 +36,9 @@ struct Inner {
     raw: Box<dyn AcceleratorDevice>,
 }
 
+/// What every allocation's address is a multiple of at least, so that it can hold any element type.
+const LEAST_ALIGNMENT: usize = 16;
+
 #[inline]
 pub(crate) fn same_device(a: &Device, b: &Device) -> bool {
     Arc::ptr_eq(&a.0, &b.0)
@@ -46,14 +49,22 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// What creating the default stream reports.
+    /// What creating the default stream reports; `InvalidArgument` if the device's allocations are less aligned than
+    /// every element type needs.
     pub fn new(raw: impl AcceleratorDevice) -> Result<Self> {
         let raw: Box<dyn AcceleratorDevice> = Box::new(raw);
+        let align = raw.info().limits.allocation_alignment;
+        if align.get() < LEAST_ALIGNMENT {
+            let message = format!(
+                "allocations aligned to {align} bytes; at least {LEAST_ALIGNMENT} are needed"
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, "open", message).on(&raw.info().id));
+        }
         let stream =
             raw.stream_create(&StreamOptions::default()).map_err(|e| e.on(&raw.info().id))?;
         tracing::info!(device = %raw.info().id, name = raw.info().name, "device opened");
         Ok(Self(Arc::new(Inner {
-            default_stream: StreamCore::new(stream),
+            default_stream: StreamCore::lasting(stream),
             capabilities: capabilities(&*raw),
             limits: raw.info().limits.clone(),
             counts: Counts::default(),
@@ -141,7 +152,9 @@ impl Device {
         owner: impl Any + Send + Sync,
     ) -> Option<Result<Memory<T>>> {
         let ability = self.0.raw.memory_adoption()?;
-        if handle.kind == NativeKind::Pointer && !handle.raw.is_multiple_of(T::DTYPE.align()) {
+        if handle.kind == NativeKind::Pointer
+            && !handle.raw.is_multiple_of(T::DTYPE.align().max(align_of::<T>()))
+        {
             let message = format!("{handle:?} is not aligned for {}", T::DTYPE);
             return Some(Err(self.invalid("memory_adopt", message)));
         }
@@ -151,7 +164,12 @@ impl Device {
                 // SAFETY: the caller vouches for the handle.
                 _ => Some(unsafe { ability.adopt(handle, bytes, Box::new(owner)) }?),
             };
-            Ok(Memory::new(Allocation::new(raw, bytes, self.clone()), len))
+            let align = match handle.kind {
+                // Whatever the address happens to be a multiple of.
+                NativeKind::Pointer if handle.raw != 0 => 1 << handle.raw.trailing_zeros(),
+                _ => self.limits().allocation_alignment.get(),
+            };
+            Ok(Memory::new(Allocation::new(raw, bytes, align, self.clone()), len))
         });
         Some(adopted.map_err(|e| self.place(e)))
     }
@@ -231,7 +249,7 @@ impl Device {
         let image = bundle.best_for(&self.info().formats).map_err(|e| self.place(e))?;
         let raw = self.0.raw.module_load(image).map_err(|e| self.place(e))?;
         tracing::debug!(device = %self.id(), format = %image.format(), "module loaded");
-        Ok(Module::new(raw, self.clone()))
+        Ok(Module::new(raw, image.format(), self.clone()))
     }
 
     /// Checks and prepares a batch of strided copies; the plan can be executed many times.
@@ -319,7 +337,8 @@ impl Device {
         self.check_length(operation, raw.as_ref().map_or(0, |raw| raw.len()), bytes)?;
         self.counts().allocated();
         tracing::debug!(device = %self.id(), bytes, "memory allocated");
-        Ok(Memory::new(Allocation::new(raw, bytes, self.clone()), len))
+        let align = self.limits().allocation_alignment.get();
+        Ok(Memory::new(Allocation::new(raw, bytes, align, self.clone()), len))
     }
 
     fn allocation_bytes<T: Element>(&self, operation: &'static str, len: usize) -> Result<usize> {

@@ -129,7 +129,8 @@ impl fmt::Display for DType {
 /// A Rust type that can be an array element.
 ///
 /// [`Pod`] promises that every bit pattern is a value and that there is no padding, so bytes that a device wrote
-/// are always readable. That is why `bool` is not an element and [`Bool`] is.
+/// are always readable. That is why `bool` is not an element and [`Bool`] is. Nor is `usize`, whose size differs from
+/// machine to machine: pass sizes as `u64` or `u32`.
 ///
 /// # Safety
 ///

@@ -201,8 +201,18 @@ impl Error {
 }
 
 impl fmt::Debug for Error {
+    /// The line, the log and the causes: what a program that ends with the error should show.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        write!(f, "{self}")?;
+        if let Some(log) = self.log() {
+            write!(f, "\n{log}")?;
+        }
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            write!(f, "\ncaused by: {error}")?;
+            cause = error.source();
+        }
+        Ok(())
     }
 }
 
@@ -228,6 +238,15 @@ mod tests {
         let cause = std::io::Error::other("disk on fire");
         let error = Error::new(ErrorKind::Driver, "load", "cache").with_source(cause);
         assert_eq!(error.source().unwrap().to_string(), "disk on fire");
+    }
+
+    #[test]
+    fn debug_shows_the_log_and_the_causes() {
+        let error = Error::new(ErrorKind::InvalidModule, "module_load", "2 errors")
+            .with_log("line 3: what?")
+            .with_source(std::io::Error::other("disk on fire"));
+        let shown = "module_load: invalid module: 2 errors\nline 3: what?\ncaused by: disk on fire";
+        assert_eq!(format!("{error:?}"), shown);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
@@ -13,8 +13,8 @@ use crate::{Element, Error, ErrorKind, Launch, Result};
 
 /// A module whose kernels are Rust functions.
 ///
-/// A kernel takes a [`Grid`] and up to twelve parameters: `&[T]` is memory it reads, `&mut [T]` memory it writes,
-/// any other [`Element`] a value. The signature is what launches are checked against. A kernel may return
+/// A kernel takes a [`Grid`] and up to twelve parameters: `&[T]` is memory it reads, `&mut [T]` memory it writes, both
+/// given as contiguous views; any other [`Element`] is a value. The signature is what launches are checked against. A kernel may return
 /// `Result<(), String>` to report a fault; a panic is a fault too.
 ///
 /// The function runs once per launch and spreads its work over the device's cores with [`Grid::chunks_mut`] or
@@ -216,15 +216,22 @@ impl<'a> Grid<'a> {
         let total = slice.len();
         let chunks = total.div_ceil(len);
         let base = SharedBase(slice.as_mut_ptr());
-        // A chunk is lent once, whatever a device does with the indices.
+        // A chunk is lent once, whatever a device does with the indices: its own index where a bit per chunk is little
+        // memory, so that neighbouring chunks stay with one core, else the next one.
+        let marked = if chunks <= MARKED_CHUNKS { chunks } else { 0 };
         let taken: SmallVec<[AtomicU64; 16]> =
-            (0..chunks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        self.for_each(chunks, |chunk| {
-            let bit = 1 << (chunk % 64);
-            let word = taken.get(chunk / 64).filter(|_| chunk < chunks);
-            if word.is_none_or(|word| word.fetch_or(bit, Ordering::Relaxed) & bit != 0) {
-                return;
+            (0..marked.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let next = AtomicUsize::new(0);
+        let take = |index: usize| {
+            if marked == 0 {
+                return Some(next.fetch_add(1, Ordering::Relaxed));
             }
+            let bit = 1 << (index % 64);
+            let before = taken.get(index / 64)?.fetch_or(bit, Ordering::Relaxed);
+            (before & bit == 0).then_some(index)
+        };
+        self.for_each(chunks, |index| {
+            let Some(chunk) = take(index).filter(|chunk| *chunk < chunks) else { return };
             let start = chunk * len;
             // SAFETY: `start` is inside the slice, since it is less than `chunks * len` and chunks are not empty.
             let first = unsafe { base.get().add(start) };
@@ -241,6 +248,9 @@ impl fmt::Debug for Grid<'_> {
         f.debug_struct("Grid").field("launch", &self.launch).finish_non_exhaustive()
     }
 }
+
+/// Most chunks that are marked one by one as taken.
+const MARKED_CHUNKS: usize = 1 << 16;
 
 struct SharedBase<T>(*mut T);
 
@@ -512,6 +522,9 @@ mod tests {
         let mut data = [0; 150];
         grid.chunks_mut(&mut data, 2, |chunk, part| part.iter_mut().for_each(|x| *x += chunk + 1));
         assert!(data.iter().enumerate().all(|(i, x)| *x == i / 2 + 1), "{data:?}");
+        let mut many = vec![0_u8; MARKED_CHUNKS + 1];
+        grid.chunks_mut(&mut many, 1, |_, part| part[0] += 1);
+        assert!(many.iter().all(|x| *x == 1));
     }
 
     #[test]

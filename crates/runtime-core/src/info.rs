@@ -96,7 +96,7 @@ pub struct DeviceInfo {
 pub struct Limits {
     /// Largest single allocation in bytes.
     pub allocation_bytes: usize,
-    /// Every allocation starts at a multiple of this many bytes.
+    /// Every allocation starts at a multiple of this many bytes, at least 16.
     pub allocation_alignment: NonZeroUsize,
     /// Most blocks along each dimension of a launch.
     pub grid: [u32; 3],

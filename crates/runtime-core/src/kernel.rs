@@ -15,8 +15,8 @@ use crate::memory::Allocation;
 use crate::uses::Uses;
 use crate::view::check_use;
 use crate::{
-    DType, Device, Element, Error, Launch, Memory, MemoryView, MemoryViewMut, Result, Stream,
-    Support, WriteReport,
+    DType, Device, Element, Error, ImageFormat, Launch, Memory, MemoryView, MemoryViewMut, Result,
+    Stream, Support, WriteReport,
 };
 
 /// Code loaded on a device. Cheap to clone; unloaded when the last clone and the last kernel of it are gone and the
@@ -26,13 +26,17 @@ pub struct Module(Arc<Loaded>);
 
 struct Loaded {
     raw: ManuallyDrop<Box<dyn DeviceModule>>,
+    /// Rust functions, which take memory as slices.
+    takes_slices: bool,
     uses: Uses,
     device: Device,
 }
 
 impl Module {
-    pub(crate) fn new(raw: Box<dyn DeviceModule>, device: Device) -> Self {
-        Self(Arc::new(Loaded { raw: ManuallyDrop::new(raw), uses: Uses::default(), device }))
+    pub(crate) fn new(raw: Box<dyn DeviceModule>, format: ImageFormat, device: Device) -> Self {
+        let takes_slices = format == ImageFormat::HostFunctions;
+        let raw = ManuallyDrop::new(raw);
+        Self(Arc::new(Loaded { raw, takes_slices, uses: Uses::default(), device }))
     }
 
     /// The device it is loaded on.
@@ -104,6 +108,8 @@ impl Kernel {
     ///
     /// Arguments are made by [`args!`](crate::args). They are checked against what the loaded kernel reports: how
     /// many, memory or value, element type, size, and whether it writes. What a driver does not report is not checked.
+    /// A kernel gets the address of a view's element `[0, …, 0]`; one that is a Rust function gets a slice, and so takes
+    /// contiguous views only.
     /// A launch with a zero in its geometry checks its arguments and runs nothing.
     ///
     /// # Errors
@@ -202,6 +208,11 @@ impl Kernel {
             {
                 return Err(self.refuse(format!("argument {index}: {}", arg.misfit(parameter))));
             }
+            if self.0.module.0.takes_slices && arg.is_no_slice() {
+                return Err(self.refuse(format!(
+                    "argument {index}: a view that is not contiguous, which a Rust function cannot take"
+                )));
+            }
             bytes += arg.size();
             raw.push(arg.begin(stream)?);
         }
@@ -244,6 +255,7 @@ struct MemoryArg<'a> {
     bytes: usize,
     stream: u64,
     dtype: DType,
+    contiguous: bool,
     writes: bool,
     report: Option<&'a WriteReport>,
 }
@@ -252,6 +264,11 @@ impl<'a> Arg<'a> {
     /// A value of any type, as its bytes: a struct with `bytemuck::bytes_of`, for instance.
     pub fn bytes(bytes: &'a [u8]) -> Self {
         Self(Given::Bytes(bytes))
+    }
+
+    /// Whether memory has gaps, or runs backwards, so that no slice is the view.
+    fn is_no_slice(&self) -> bool {
+        matches!(&self.0, Given::Memory(memory) if !memory.contiguous)
     }
 
     #[inline]
@@ -264,6 +281,7 @@ impl<'a> Arg<'a> {
             bytes: range.len(),
             stream: view.bound_stream(),
             dtype: view.dtype(),
+            contiguous: view.layout().is_contiguous(),
             writes,
             report,
         }))

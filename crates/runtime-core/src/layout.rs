@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::{DType, Error, ErrorKind, MAX_REGION_RANK, Result};
 
 /// Most dimensions a [`Layout`] can have, as many as a region copy takes.
@@ -182,11 +184,33 @@ impl Layout {
         self.low..self.high
     }
 
+    /// Whether no element can be another one, as far as nesting strides tell.
+    pub(crate) fn is_nested(&self) -> bool {
+        self.empty || is_nested(self.shape(), self.strides())
+    }
+
     /// Whether the elements lie in row-major order without gaps.
     #[inline]
     pub fn is_contiguous(&self) -> bool {
         self.contiguous
     }
+}
+
+/// Whether each stride lies beyond what all smaller ones reach, so that no two elements are one.
+fn is_nested(shape: &[usize], strides: &[isize]) -> bool {
+    let mut dims: SmallVec<[(usize, usize); MAX_RANK]> = shape
+        .iter()
+        .zip(strides)
+        .filter(|(extent, _)| **extent > 1)
+        .map(|(extent, stride)| (stride.unsigned_abs(), *extent))
+        .collect();
+    dims.sort_unstable();
+    let mut reach = 0_usize;
+    dims.into_iter().all(|(stride, extent)| {
+        let beyond = stride > reach;
+        reach = reach.saturating_add(stride.saturating_mul(extent - 1));
+        beyond
+    })
 }
 
 fn is_contiguous(shape: &[usize], strides: &[isize]) -> bool {
@@ -258,6 +282,18 @@ mod tests {
         }
         assert!(Layout::contiguous(DType::F64, &[usize::MAX, usize::MAX]).is_err());
         assert!(Layout::contiguous(DType::F64, &[1; 9]).is_err());
+    }
+
+    #[test]
+    fn repeating_layouts_do_not_nest() {
+        let nested = |shape: &[usize], strides: &[isize]| {
+            Layout::new(DType::U8, shape, strides).unwrap().is_nested()
+        };
+        assert!(nested(&[3, 4], &[4, 1]) && nested(&[3, 4], &[-1, 3]) && nested(&[1, 4], &[0, 1]));
+        assert!(nested(&[0, 4], &[0, 0]) && nested(&[], &[]));
+        assert!(
+            !nested(&[2, 4], &[0, 1]) && !nested(&[3, 4], &[3, 1]) && !nested(&[2, 2], &[1, -1])
+        );
     }
 
     #[test]

@@ -2,13 +2,14 @@
 //!
 //! **Programs** open a [`Device`] by selector from a [`DeviceRegistry`] (or from a backend crate directly) and use
 //! [`Memory`], [`Stream`], [`Event`], [`Pinned`], [`Kernel`] and [`RegionPlan`]. These check every argument once, for
-//! all backends; all but launching a kernel and adopting memory is safe to call.
+//! all backends; all but launching a kernel and adopting memory are safe to call.
 //!
 //! **Backends** implement the traits of [`contract`] and nothing else.
 //!
-//! The crate knows no vendor's interface. Streams are in order; nothing but events orders two of them; nothing blocks
-//! the host but `synchronize`, `Event::wait`, and copies whose host side is a plain slice. Each operation's docs say
-//! so where it differs.
+//! The crate knows no vendor's interface. Streams are in order, and nothing but events orders two of them. The host
+//! waits only where it asks for a result: in `synchronize`, `Event::wait` and `elapsed_since`, in copies whose host side
+//! is a plain slice, and where memory shows itself as a slice. What a device lacks is served through the host, which
+//! blocks too: region copies, and copies from a device that is not reached.
 #![deny(unsafe_code)]
 
 pub mod contract;

@@ -140,7 +140,7 @@ pub fn measure_with(
     stream.synchronize()?;
 
     let mut number = options.number;
-    let mut samples = Vec::with_capacity(options.repeat);
+    let mut samples = Vec::with_capacity(options.repeat.min(1024));
     let mut before = vec![0_u64; options.counters.len()];
     let mut after = before.clone();
     while samples.len() < options.repeat {

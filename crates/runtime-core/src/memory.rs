@@ -10,9 +10,11 @@ use std::mem::ManuallyDrop;
 
 use crate::contract::DeviceMemory;
 use crate::uses::Uses;
-use crate::{Device, Element, Layout, MemoryView, MemoryViewMut, NativeHandle, Result};
+use crate::{Device, Element, Layout, MemoryView, MemoryViewMut, NativeHandle, Result, Stream};
 
 /// Memory on a device for a fixed number of elements. One owner, freed on drop.
+///
+/// The type is checked here; views know it at run time alone.
 ///
 /// Dropping it with work in flight is safe and does not block where the driver can avoid it: the device frees it once
 /// every stream it was used on has got that far. Forgetting it leaks it and nothing else.
@@ -27,14 +29,25 @@ pub(crate) struct Allocation {
     /// `None` for memory of no bytes, which no device ever sees.
     raw: ManuallyDrop<Option<Box<dyn DeviceMemory>>>,
     bytes: usize,
+    /// What its first byte's address is a multiple of.
+    align: usize,
     uses: Uses,
     device: Device,
 }
 
 impl Allocation {
     #[inline]
-    pub(crate) fn new(raw: Option<Box<dyn DeviceMemory>>, bytes: usize, device: Device) -> Self {
-        Self { raw: ManuallyDrop::new(raw), bytes, uses: Uses::default(), device }
+    pub(crate) fn new(
+        raw: Option<Box<dyn DeviceMemory>>,
+        bytes: usize,
+        align: usize,
+        device: Device,
+    ) -> Self {
+        Self { raw: ManuallyDrop::new(raw), bytes, align, uses: Uses::default(), device }
+    }
+
+    pub(crate) fn align(&self) -> usize {
+        self.align
     }
 
     #[inline]
@@ -111,6 +124,33 @@ impl<T: Element> Memory<T> {
     #[inline(always)]
     fn row(&self) -> Layout {
         Layout::row_unchecked(T::DTYPE, self.len)
+    }
+
+    /// The elements as a new vector. Blocks until the copy is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`MemoryView::copy_to_slice`].
+    pub fn to_vec(&self, stream: &Stream) -> Result<Vec<T>> {
+        self.view().to_vec(stream)
+    }
+
+    /// Copies host elements, as many as there are, to the device in stream order. Done with `source` on return.
+    ///
+    /// # Errors
+    ///
+    /// As [`MemoryViewMut::copy_from_slice`].
+    pub fn copy_from_slice(&mut self, stream: &Stream, source: &[T]) -> Result<()> {
+        self.view_mut().copy_from_slice(stream, source)
+    }
+
+    /// Enqueues filling every element with `value`.
+    ///
+    /// # Errors
+    ///
+    /// As [`MemoryViewMut::fill`].
+    pub fn fill(&mut self, stream: &Stream, value: T) -> Result<()> {
+        self.view_mut().fill(stream, value)
     }
 
     /// The elements, if the host can address them. Blocks until the streams it was used on are done.

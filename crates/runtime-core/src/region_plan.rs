@@ -21,13 +21,15 @@ use crate::{
 ///
 /// On a device with native region copies an execution is enqueued and does not block. On others it is *emulated*:
 /// memory is read to the host, copied there, and exactly the bytes that the plan writes are written back, which
-/// blocks. [`Capabilities::region_copy`](crate::Capabilities::region_copy) says which.
+/// blocks and counts as copies from and to the device. [`Capabilities::region_copy`](crate::Capabilities::region_copy) says which.
 pub struct RegionPlan {
     program: RegionProgram,
     // `None` where the device lacks the ability.
     native: Option<Box<dyn DeviceRegions>>,
     /// Bytes of each slot between the first and the last that is written.
     written: Vec<Range<usize>>,
+    /// Stretches of each slot that are read, apart from one another.
+    read: Vec<Vec<Range<usize>>>,
     uses: Uses,
     device: Device,
 }
@@ -100,8 +102,8 @@ impl RegionPlan {
             Some(ability) => Some(ability.prepare(&program).map_err(|e| device.place(e))?),
             None => None,
         };
-        let written = written(&program);
-        Ok(Self { program, native, written, uses: Uses::default(), device: device.clone() })
+        let (written, read) = touched(&program);
+        Ok(Self { program, native, written, read, uses: Uses::default(), device: device.clone() })
     }
 
     /// The device it was made for.
@@ -136,7 +138,7 @@ impl RegionPlan {
     /// `InvalidArgument` if the number of slots differs, a slot that is written is bound for reading, a view's type
     /// differs from the slot's or its start is not aligned for it, one memory is bound to two slots, or the two parts
     /// of [`Slot::Both`] are of different memories; `OutOfBounds` if a view is shorter than the slot needs, or the plan
-    /// writes outside the part of [`Slot::Both`] that is to be written;
+    /// leaves the parts of [`Slot::Both`];
     /// `WrongDevice`, `WrongStream`. Nothing was enqueued then. Otherwise what the driver reports.
     pub fn execute(&self, stream: &Stream, bind: &mut [Slot<'_>]) -> Result<()> {
         self.device.check_same("execute", stream.device())?;
@@ -150,7 +152,7 @@ impl RegionPlan {
                 // SAFETY: everything is of this device and the slots agree with the program, as checked.
                 unsafe { ability.execute(&*stream.core.raw, &**native, &raw) }
             }
-            _ => emulation::execute(&self.program, &*stream.core.raw, &raw),
+            _ => emulation::execute(&self.program, &*stream.core.raw, &raw, self.device.counts()),
         };
         for (slot, used) in bind.iter().zip(self.slots()) {
             if let (Some(view), true) = (slot.writer(), used.written) {
@@ -158,6 +160,9 @@ impl RegionPlan {
             }
         }
         done.map_err(|e| self.device.place(e))?;
+        if self.native.is_none() {
+            return Ok(());
+        }
         #[expect(
             clippy::cast_possible_truncation,
             reason = "bytes of memory that exists fit usize"
@@ -187,7 +192,12 @@ impl RegionPlan {
                 );
             }
             let range = slot.range();
-            if let Slot::Both { write, .. } = slot {
+            if let Slot::Both { read, write } = slot {
+                self.check_reads(
+                    index,
+                    range.start,
+                    &[read.byte_range(), write.as_view().byte_range()],
+                )?;
                 let within = write.as_view().byte_range();
                 let written = &self.written[index];
                 let (start, end) = (range.start + written.start, range.start + written.end);
@@ -210,23 +220,53 @@ impl RegionPlan {
                     Error::new(ErrorKind::OutOfBounds, "execute", message).on(self.device.id())
                 );
             }
-            if used.bytes > 0 && !range.start.is_multiple_of(used.align) {
+            let aligned =
+                range.start.is_multiple_of(used.align) && first.allocation().align() >= used.align;
+            if used.bytes > 0 && !aligned {
                 let message = format!(
-                    "slot {index} begins at byte {}, not a multiple of {}",
+                    "slot {index} begins at byte {} of its memory, not aligned to {}",
                     range.start, used.align
                 );
                 return Err(self.refuse(message));
             }
-            for (other, earlier) in bind[..index].iter().enumerate() {
-                let used = !range.is_empty() && !earlier.range().is_empty();
-                if used && earlier.views().0.shares_memory(&first) {
-                    return Err(
-                        self.refuse(format!("slots {other} and {index} are bound to one memory"))
-                    );
-                }
+        }
+        self.check_distinct(bind)
+    }
+
+    /// Refuses a plan that reads between the two parts of a slot which starts at byte `start` of the memory.
+    fn check_reads(&self, index: usize, start: usize, parts: &[Range<usize>; 2]) -> Result<()> {
+        let [a, b] = parts;
+        if a.start <= b.end && b.start <= a.end {
+            return Ok(());
+        }
+        for read in &self.read[index] {
+            let read = start + read.start..start + read.end;
+            if !parts.iter().any(|part| part.start <= read.start && read.end <= part.end) {
+                let message = format!(
+                    "slot {index} is read at bytes {read:?} of the memory; its parts are {parts:?}"
+                );
+                return Err(
+                    Error::new(ErrorKind::OutOfBounds, "execute", message).on(self.device.id())
+                );
             }
         }
         Ok(())
+    }
+
+    /// Refuses a memory in two slots.
+    fn check_distinct(&self, bind: &[Slot<'_>]) -> Result<()> {
+        let mut bound: SmallVec<[(usize, usize); 16]> = SmallVec::new();
+        for (index, slot) in bind.iter().enumerate().filter(|(_, slot)| !slot.range().is_empty()) {
+            bound.push((std::ptr::from_ref(slot.views().0.allocation()).addr(), index));
+        }
+        bound.sort_unstable();
+        match bound.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            None => Ok(()),
+            Some(pair) => {
+                let (one, other) = (pair[0].1, pair[1].1);
+                Err(self.refuse(format!("slots {one} and {other} are bound to one memory")))
+            }
+        }
     }
 
     /// Bytes stand for any type, so that a wire buffer can hold several.
@@ -244,26 +284,35 @@ impl RegionPlan {
     }
 }
 
-/// Bytes of each slot between the first and the last that the program writes.
-fn written(program: &RegionProgram) -> Vec<Range<usize>> {
-    let mut written = vec![0..0; program.slots().len()];
+/// For each slot, the bytes between the first and the last that the program writes, and the stretches that it reads.
+fn touched(program: &RegionProgram) -> (Vec<Range<usize>>, Vec<Vec<Range<usize>>>) {
+    let slots = program.slots().len();
+    let (mut written, mut read) = (vec![0..0; slots], vec![Vec::new(); slots]);
     for copy in program.phases().iter().flat_map(|phase| phase.copies()) {
-        let (mut low, mut high) = (copy.destination_offset(), copy.destination_offset());
-        for (extent, stride) in copy.extents().iter().zip(copy.destination_strides()) {
-            // The program has checked that the span fits.
-            let reach = (extent - 1).cast_signed() * stride;
-            let end = if reach < 0 { &mut low } else { &mut high };
-            *end = end.wrapping_add_signed(reach);
-        }
-        high += copy.dtype().size();
-        let range = &mut written[copy.destination_slot()];
-        *range = if range.start == range.end {
-            low..high
-        } else {
-            range.start.min(low)..range.end.max(high)
+        let hull = |offset: usize, strides: &[isize]| {
+            let (mut low, mut high) = (offset, offset);
+            for (extent, stride) in copy.extents().iter().zip(strides) {
+                // The program has checked that the span fits.
+                let reach = (extent - 1).cast_signed() * stride;
+                let end = if reach < 0 { &mut low } else { &mut high };
+                *end = end.wrapping_add_signed(reach);
+            }
+            low..high + copy.dtype().size()
         };
+        let to = hull(copy.destination_offset(), copy.destination_strides());
+        let all: &mut Range<usize> = &mut written[copy.destination_slot()];
+        *all = if all.start == all.end { to } else { all.start.min(to.start)..all.end.max(to.end) };
+        read[copy.source_slot()].push(hull(copy.source_offset(), copy.source_strides()));
     }
-    written
+    for stretches in &mut read {
+        stretches.sort_unstable_by_key(|range: &Range<usize>| range.start);
+        stretches.dedup_by(|next, kept| {
+            let meets = next.start <= kept.end;
+            kept.end = if meets { kept.end.max(next.end) } else { kept.end };
+            meets
+        });
+    }
+    (written, read)
 }
 
 /// Notes the use of a slot's memory and makes what a backend gets.

@@ -190,15 +190,22 @@ impl DeviceRegistry {
     }
 
     /// Opens the device named by the environment variable [`VARIABLE`](Self::VARIABLE), or `otherwise` where it is not
-    /// set.
+    /// set or empty.
     ///
     /// # Errors
     ///
     /// As [`open`](Self::open).
     pub fn open_default(&self, otherwise: &str) -> Result<Device> {
-        match env::var(Self::VARIABLE) {
-            Ok(selector) => self.open(&selector),
-            Err(_) => self.open(otherwise),
+        let variable = Self::VARIABLE;
+        match env::var(variable) {
+            Ok(selector) if !selector.is_empty() => self.open(&selector).map_err(|error| {
+                let message = format!("{variable}={selector}: {}", error.message());
+                Error::new(error.kind(), "open", message).with_source(error)
+            }),
+            Err(env::VarError::NotUnicode(value)) => {
+                Err(unknown(format!("{variable}={value:?} is not Unicode")))
+            }
+            _ => self.open(otherwise),
         }
     }
 }

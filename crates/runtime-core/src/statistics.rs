@@ -1,6 +1,7 @@
 //! Counts of what went through a device.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Copies and the bytes they moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub struct Statistics {
     pub from_peers: Traffic,
     /// Kernel launches.
     pub launches: u64,
-    /// Memory allocated, in allocations.
+    /// Allocations of device memory; pinned memory is not counted.
     pub allocations: u64,
 }
 
@@ -38,13 +39,12 @@ pub(crate) struct Counts {
     allocations: AtomicU64,
 }
 
-/// Count and bytes in one word, so that noting a copy takes one atomic addition; half-full words are emptied into two
-/// wide ones.
+/// Count and bytes in one word, so that noting a copy takes one atomic addition; half-full words are emptied
+/// into wide counts.
 #[derive(Default)]
 struct TrafficCount {
     packed: AtomicU64,
-    count: AtomicU64,
-    bytes: AtomicU64,
+    emptied: Mutex<Traffic>,
 }
 
 /// Bits of the packed word that hold bytes; the others hold the count.
@@ -56,27 +56,33 @@ impl TrafficCount {
     fn add(&self, bytes: usize) {
         let bytes = bytes as u64;
         if bytes > BYTE_MASK / 4 {
-            return self.add_wide(1, bytes);
+            let mut emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
+            (emptied.count, emptied.bytes) = (emptied.count + 1, emptied.bytes + bytes);
+            return;
         }
         let before = self.packed.fetch_add((1 << BYTE_BITS) + bytes, Ordering::Relaxed);
         // At half of either field: what many threads add before one of them has emptied the word still fits.
         if before & (1 << 63 | 1 << (BYTE_BITS - 1)) != 0 {
-            let full = self.packed.swap(0, Ordering::Relaxed);
-            self.add_wide(full >> BYTE_BITS, full & BYTE_MASK);
+            self.empty();
         }
     }
 
+    /// Under the lock that [`snapshot`](Self::snapshot) takes, so that no count is seen to shrink.
     #[cold]
-    fn add_wide(&self, count: u64, bytes: u64) {
-        self.count.fetch_add(count, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    fn empty(&self) {
+        let mut emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = self.packed.swap(0, Ordering::Relaxed);
+        emptied.count += full >> BYTE_BITS;
+        emptied.bytes += full & BYTE_MASK;
     }
 
     fn snapshot(&self) -> Traffic {
+        // Held while the packed word is read, or an emptying between the two would be counted twice or not at all.
+        let emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
         let packed = self.packed.load(Ordering::Relaxed);
         Traffic {
-            count: self.count.load(Ordering::Relaxed) + (packed >> BYTE_BITS),
-            bytes: self.bytes.load(Ordering::Relaxed) + (packed & BYTE_MASK),
+            count: emptied.count + (packed >> BYTE_BITS),
+            bytes: emptied.bytes + (packed & BYTE_MASK),
         }
     }
 }

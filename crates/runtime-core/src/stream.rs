@@ -29,6 +29,13 @@ pub(crate) struct StreamCore {
 }
 
 impl StreamCore {
+    /// The default stream, to which its device makes handles at any time, so that it never retires.
+    pub(crate) fn lasting(raw: Box<dyn DeviceStream>) -> Arc<Self> {
+        let core = Self::new(raw);
+        core.handles.fetch_add(1, Ordering::Relaxed);
+        core
+    }
+
     pub(crate) fn new(raw: Box<dyn DeviceStream>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +63,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The first failure of asynchronous work on this stream that was not reported before.
+    /// The first failure of asynchronous work on this stream that was not reported before, by a blocking copy to the
+    /// host for instance.
     pub fn synchronize(&self) -> Result<()> {
         self.core.raw.synchronize().map_err(|e| self.device.place(e))
     }
@@ -217,7 +225,8 @@ impl Event {
         self.core.raw.query().map_err(|e| self.device.place(e))
     }
 
-    /// Time on the device from the mark of `earlier` to the mark of this event. Blocks until both are reached.
+    /// Time on the device from the mark of `earlier` to the mark of this event. Blocks until both are reached. Zero
+    /// if this event was reached first.
     ///
     /// # Errors
     ///

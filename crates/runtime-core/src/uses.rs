@@ -21,6 +21,7 @@ pub(crate) struct Uses {
     streams: Mutex<Vec<StreamUse>>,
 }
 
+#[derive(Clone)]
 struct StreamUse {
     core: Arc<StreamCore>,
     // A stream of another device keeps that device open; our own is kept by the object.
@@ -58,9 +59,9 @@ impl Uses {
         }
     }
 
-    /// Calls `f` with every stream noted.
+    /// Calls `f` with every stream noted, without the lock, which other threads need to note theirs.
     pub(crate) fn with_streams<R>(&self, f: impl FnOnce(&[&dyn DeviceStream]) -> R) -> R {
-        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let raw: Vec<&dyn DeviceStream> = streams.iter().map(|used| &*used.core.raw).collect();
         f(&raw)
     }

@@ -143,7 +143,8 @@ impl<'a> MemoryView<'a> {
             return Err(self.out_of_bounds("with_layout", message));
         }
         let origin = bytes.start + offset;
-        if !origin.is_multiple_of(layout.dtype().align()) {
+        let align = layout.dtype().align();
+        if !origin.is_multiple_of(align) || self.allocation.align() < align {
             let message =
                 format!("byte {origin} of the memory is not aligned for {}", layout.dtype());
             return Err(self.device().invalid("with_layout", message));
@@ -172,13 +173,31 @@ impl<'a> MemoryView<'a> {
         Self { stream: stream.core.id, ..self }
     }
 
-    /// This view as one end of a region copy, bound to `slot`.
+    /// This view as one end of a region copy whose `slot` is bound to a view that covers `bound`.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if this view is not a part of `bound`.
+    pub fn region_side_in(&self, slot: usize, bound: &MemoryView<'_>) -> Result<RegionSide> {
+        let (part, whole) = (self.byte_range(), bound.byte_range());
+        let inside = whole.start <= part.start && part.end <= whole.end;
+        if !(inside && self.shares_memory(bound)) {
+            let message = format!("bytes {part:?} of a memory for a bound view of bytes {whole:?}");
+            return Err(self.out_of_bounds("region_side_in", message));
+        }
+        let side = self.region_side(slot);
+        Ok(RegionSide { offset: side.offset + (part.start - whole.start), ..side })
+    }
+
+    /// This view as one end of a region copy, bound to `slot`. Offsets count from the lowest byte of this view: bind
+    /// exactly this view, or use [`region_side_in`](Self::region_side_in).
     pub fn region_side(&self, slot: usize) -> RegionSide {
         let size = self.dtype().size().cast_signed();
         RegionSide {
             slot,
             offset: self.origin - self.byte_range().start,
-            strides: self.layout.strides().iter().map(|stride| stride * size).collect(),
+            // Only strides that nobody steps along, those of a single element, can overflow.
+            strides: self.layout.strides().iter().map(|stride| stride.wrapping_mul(size)).collect(),
         }
     }
 
@@ -188,7 +207,8 @@ impl<'a> MemoryView<'a> {
     ///
     /// `OutOfBounds` if `out` has not as many elements as the view; `InvalidArgument` if its type differs or the view
     /// is not contiguous ([`Device::plan_regions`] gathers such views); `WrongDevice`, `WrongStream`. Nothing was
-    /// copied then. Otherwise what the driver reports.
+    /// copied then. Otherwise what the driver reports, and the first failure of earlier work on the stream that was not
+    /// reported before, which [`Stream::synchronize`] does not repeat then.
     pub fn copy_to_slice<T: Element>(&self, stream: &Stream, out: &mut [T]) -> Result<()> {
         let range = self.host_copy::<T>("copy_to_slice", stream, out.len())?;
         let Some(raw) = self.begin(stream) else { return Ok(()) };
@@ -228,7 +248,9 @@ impl<'a> MemoryView<'a> {
     ///
     /// As [`copy_to_slice`](Self::copy_to_slice).
     pub fn to_vec<T: Element>(&self, stream: &Stream) -> Result<Vec<T>> {
+        // Checked before a vector is made, which a repeating layout could make far larger than the memory.
         self.check_dtype::<T>("to_vec")?;
+        self.contiguous_range("to_vec")?;
         let mut out = vec![T::zeroed(); self.len()];
         self.copy_to_slice(stream, &mut out)?;
         Ok(out)
@@ -449,8 +471,17 @@ impl<'a> MemoryViewMut<'a> {
     ///
     /// # Errors
     ///
-    /// As [`MemoryView::with_layout`].
+    /// As [`MemoryView::with_layout`]; also `InvalidArgument` if strides do not nest, each beyond the reach of all
+    /// smaller ones, so that elements might share bytes.
     pub fn with_layout(self, offset: usize, layout: &Layout) -> Result<Self> {
+        if !layout.is_nested() {
+            let message = format!(
+                "strides {:?} of shape {:?} may repeat elements",
+                layout.strides(),
+                layout.shape()
+            );
+            return Err(self.device().invalid("with_layout", message));
+        }
         Ok(Self { view: self.view.with_layout(offset, layout)?, ..self })
     }
 
@@ -546,6 +577,13 @@ impl<'a> MemoryViewMut<'a> {
     pub fn copy_from(&mut self, stream: &Stream, source: &MemoryView<'_>) -> Result<()> {
         const OPERATION: &str = "copy_from";
         self.view.check_stream(OPERATION, stream)?;
+        if !self.device().is_same(source.device()) {
+            let message =
+                format!("the source is on {}; use copy_from_device", source.device().id());
+            return Err(
+                Error::new(ErrorKind::WrongDevice, OPERATION, message).on(self.device().id())
+            );
+        }
         source.check_stream(OPERATION, stream)?;
         let (from, to) = self.copy_ranges(OPERATION, source)?;
         if self.view.shares_memory(source) && from.start < to.end && to.start < from.end {

@@ -23,7 +23,7 @@
 //! # Ok::<(), runtime::Error>(())
 //! ```
 //!
-//! This crate adds nothing of its own but [`registry`]: it re-exports the contract of `runtime-core` and, by feature,
+//! This crate adds nothing of its own but [`registry`] and [`BACKENDS`]: it re-exports the contract of `runtime-core` and, by feature,
 //! the backends.
 //!
 //! | feature | backend | selectors |

@@ -252,7 +252,7 @@ unsafe impl DeviceStream for Stream {
         offset: usize,
         dst: &mut [u8],
     ) -> Result<()> {
-        self.progress.wait(self.id);
+        self.synchronize()?;
         storage(src)?.with(|src| dst.copy_from_slice(&src[offset..][..dst.len()]));
         Ok(())
     }

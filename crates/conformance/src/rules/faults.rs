@@ -61,6 +61,16 @@ pub fn a_fault_is_reported_once_by_its_stream(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
+/// A blocking copy to the host reports a fault before it on its stream: what it would give is doubtful.
+pub fn a_blocking_read_reports_the_fault_before_it(fixture: &Fixture) -> Outcome {
+    let rig = fixture.fresh()?;
+    let Some(memory) = provoke(&rig)? else { return Ok(()) };
+    let mut back = [0_u32; 16];
+    let read = memory.view().copy_to_slice(&rig.stream, &mut back);
+    must_be_a_fault(read, &rig.device, "reading behind the fault")?;
+    Ok(())
+}
+
 /// A fault on a stream that was dropped is reported by the device.
 pub fn a_fault_of_a_dropped_stream_is_reported_by_the_device(fixture: &Fixture) -> Outcome {
     let rig = fixture.fresh()?;

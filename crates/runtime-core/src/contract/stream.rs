@@ -59,7 +59,8 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What the driver reports, and any failure of earlier work that makes the bytes doubtful.
+    /// What the driver reports; *must* report a failure of earlier work on this stream, which makes the bytes doubtful,
+    /// as [`synchronize`](Self::synchronize) would. It is reported by one of the two, once.
     ///
     /// # Safety
     ///

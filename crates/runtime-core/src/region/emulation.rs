@@ -4,22 +4,25 @@
 use super::{HostSlot, LoweredCopy, RegionProgram};
 use crate::Result;
 use crate::contract::{DeviceStream, RawSlot};
+use crate::statistics::Counts;
 
-/// Reads every slot to the host, runs the program there, and writes back exactly the bytes that it wrote, so that
+/// Reads every slot whose contents matter to the host, runs the program there, and writes back exactly the bytes that it wrote, so that
 /// whatever lies between them may change meanwhile. Blocks.
 pub(crate) fn execute(
     program: &RegionProgram,
     stream: &dyn DeviceStream,
     slots: &[RawSlot<'_>],
+    counts: &Counts,
 ) -> Result<()> {
     // Words of 16 bytes, since the program demands the alignment of its widest element.
     let mut copies: Vec<Vec<u128>> = Vec::with_capacity(slots.len());
     for (slot, used) in slots.iter().zip(program.slots()) {
         let mut copy = vec![0_u128; used.bytes.div_ceil(16)];
-        if let Some(memory) = slot.memory {
+        if let (Some(memory), true) = (slot.memory, used.read) {
             let bytes = &mut bytemuck::cast_slice_mut(&mut copy)[..used.bytes];
             // SAFETY: the slot is at least as long as the program uses.
             unsafe { stream.memory_copy_from(memory, slot.offset, bytes) }?;
+            counts.copied_from_device(used.bytes);
         }
         copies.push(copy);
     }
@@ -37,7 +40,9 @@ pub(crate) fn execute(
             // SAFETY: the program writes inside the slot only.
             unsafe {
                 stream.memory_copy_to(memory, slot.offset + start, &bytes[start..start + len])
-            }
+            }?;
+            counts.copied_to_device(len);
+            Ok(())
         })?;
     }
     Ok(())

@@ -7,7 +7,7 @@ use super::kernels::{self, Choice};
 use super::loops::{self, Dim};
 use super::{LoweredCopy, MAX_REGION_RANK, RegionProgram};
 
-/// What a part should cost at least, in bytes of memory traffic on both sides.
+/// What a part should cost at least, in bytes that pass through memory: 64 KiB read and written.
 const PART_COST: u64 = 2 * (64 << 10);
 
 /// Parts that a phase is cut into at most, or a few more.
@@ -90,7 +90,11 @@ impl Job {
         let Some(dim) = enough.or(longest) else { return parts.push(Part::Jobs(job..job + 1)) };
         let extent = dims[dim].extent;
         // Kernels like whole tiles, and neighbouring parts should not share cache lines.
-        let grain = if dim + 2 >= MAX_REGION_RANK && extent >= 64 * pieces { 64 } else { 1 };
+        let grain = match extent {
+            _ if dim + 2 < MAX_REGION_RANK || extent < 64 => 1,
+            _ if extent < 64 * pieces => 16,
+            _ => 64,
+        };
         let step = extent.div_ceil(pieces).next_multiple_of(grain);
         let starts = (0..extent).step_by(step);
         parts.extend(starts.map(|start| {
@@ -210,14 +214,17 @@ impl RegionProgram {
     /// Slots that are written overlap no others. Nobody writes the bytes that the program touches, or reads those that
     /// it writes, until this returns.
     pub unsafe fn run(&self, slots: &[HostSlot]) {
+        self.debug_check(slots);
         for job in self.phases().iter().flat_map(|phase| &phase.schedule.jobs) {
             // SAFETY: as the caller promises.
             unsafe { job.run(slots) };
         }
     }
 
-    /// Number of parts that a phase is cut into, so that several threads can share it: about equal in cost, and of
-    /// 64 KiB or more unless the phase is smaller. 0 if there is no such phase.
+    /// Number of parts that a phase is cut into, so that several threads can share it; 0 if there is no such phase.
+    ///
+    /// Parts cost about the same, and at least what copying 64 KiB does, if the phase costs that much. Elements that
+    /// lie alone in their cache lines cost as much as whole lines.
     pub fn parts(&self, phase: usize) -> usize {
         self.phases().get(phase).map_or(0, |phase| phase.schedule.parts.len())
     }
@@ -235,6 +242,7 @@ impl RegionProgram {
         else {
             return;
         };
+        self.debug_check(slots);
         match parts.get(part) {
             None => {}
             Some(Part::Jobs(range)) => {
@@ -252,6 +260,15 @@ impl RegionProgram {
                 // SAFETY: as the caller promises; the range is inside the extent.
                 unsafe { job.run_box(slots, &dims, to, from) };
             }
+        }
+    }
+
+    /// What can be checked of the promises that come with slots, in debug builds.
+    fn debug_check(&self, slots: &[HostSlot]) {
+        debug_assert_eq!(slots.len(), self.slots().len());
+        for (slot, used) in slots.iter().zip(self.slots()).filter(|(_, used)| used.bytes > 0) {
+            debug_assert!(slot.len >= used.bytes, "{} bytes of {}", slot.len, used.bytes);
+            debug_assert_eq!(slot.base.align_offset(used.align), 0);
         }
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn choose(copy: &LoweredCopy) -> Choice {
     const LAST: usize = MAX_REGION_RANK - 1;
     let size = copy.dtype().size();
     let unit = size.cast_signed();
-    let plain = copy.combine() == Combine::Replace && !copy.negate();
+    let replaces = copy.combine() == Combine::Replace;
     let mut dims = [Dim::ONE; MAX_REGION_RANK];
     let first = MAX_REGION_RANK - copy.extents().len();
     let strides = copy.destination_strides().iter().zip(copy.source_strides());
@@ -67,9 +67,14 @@ pub(super) fn choose(copy: &LoweredCopy) -> Choice {
     let partner = (first..LAST).find(|&dim| dims[dim].from.unsigned_abs() == size);
     let is_thin = |dim: usize| dims[dim].extent <= THIN;
     let shape = match partner {
-        _ if inner.to == unit && inner.from == unit && (plain || !is_thin(LAST)) => Shape::Rows,
+        _ if inner.to == unit
+            && inner.from == unit
+            && (!is_thin(LAST) || replaces && !copy.negate()) =>
+        {
+            Shape::Rows
+        }
         _ if is_thin(LAST) => Shape::Thin(inner.extent),
-        Some(partner) if inner.to == unit && !is_thin(partner) => Shape::Transposed,
+        Some(partner) if replaces && inner.to == unit && !is_thin(partner) => Shape::Transposed,
         Some(partner) if inner.to != unit && is_thin(partner) => Shape::Thin(dims[partner].extent),
         _ if inner.to == unit && inner.from == -unit => Shape::Reversed,
         _ if inner.to == unit => Shape::Gathered,
@@ -81,6 +86,10 @@ pub(super) fn choose(copy: &LoweredCopy) -> Choice {
         // The partner comes next to the innermost.
         (Shape::Thin(_) | Shape::Transposed | Shape::Gathered, Some(partner)) => {
             dims[partner..LAST].rotate_left(1);
+        }
+        // At least on one side, neighbours in a line are moved together.
+        (Shape::Strided, Some(partner)) if inner.to.unsigned_abs() >= LINE => {
+            dims[partner..].rotate_left(1);
         }
         _ => {}
     }
@@ -96,23 +105,49 @@ pub(super) fn choose(copy: &LoweredCopy) -> Choice {
     };
     let block = match shape {
         // Has blocks of its own.
-        Shape::Transposed => (LAST, usize::MAX),
-        _ => (row, block(dims[row - 1], dims[row])),
+        Shape::Transposed => usize::MAX,
+        _ => block(dims[row - 1], dims[row]),
     };
-    Choice { kernel: kernel(copy, shape, run), dims, splits_inner, block }
+    let shape = match shape {
+        Shape::Gathered if is_scattered([dims[LAST - 1], dims[LAST]], block) => Shape::Strided,
+        _ => shape,
+    };
+    Choice { kernel: kernel(copy, shape, run), dims, splits_inner, block: (row, block) }
 }
 
 /// How many elements of the inner dimension to run before going on along the outer one, if one side is denser along
-/// that: so many that cache lines there are still at hand.
+/// that; else no limit.
 fn block(outer: Dim, inner: Dim) -> usize {
+    // Lines of so many elements do not stay in the second cache.
+    const MANY: usize = (2 << 20) / LINE;
+    let many = outer.extent.saturating_mul(inner.extent) >= MANY;
     // Reads wait less for the second cache than writes do.
-    let sides = [(outer.to, inner.to, FIRST), (outer.from, inner.from, SECOND)];
-    let blocks = sides.map(|(outer_stride, inner_stride, cache)| {
+    let sides =
+        [(outer.to, inner.to, inner.from, FIRST), (outer.from, inner.from, inner.to, SECOND)];
+    let blocks = sides.map(|(outer_stride, inner_stride, other, cache)| {
         let (near, far) = (outer_stride.unsigned_abs(), inner_stride.unsigned_abs());
-        let crossed = outer.extent > 1 && near < LINE && near < far;
-        if crossed { loops::resident(inner_stride, cache) } else { usize::MAX }
+        let other = other.unsigned_abs();
+        if outer.extent == 1 || near >= far {
+            usize::MAX
+        } else if near < LINE {
+            // So many that lines on this side are still at hand for their next elements.
+            loops::resident(inner_stride, cache)
+        } else if many && 0 < other && other < LINE {
+            // About a line of the other side, so that this side goes along its nearer dimension otherwise.
+            (LINE / other).max(8)
+        } else {
+            usize::MAX
+        }
     });
     blocks[0].min(blocks[1])
+}
+
+/// Whether every element read is in a line of its own, and rows are short: then the processor, which fetches ahead of
+/// each load in a loop, fetches much in vain if there are several.
+fn is_scattered([outer, inner]: [Dim; 2], block: usize) -> bool {
+    const SHORT: usize = 128;
+    let near = |dim: Dim| dim.extent > 1 && dim.from.unsigned_abs() < LINE;
+    !near(outer) && !near(inner) && inner.extent < SHORT && block >= inner.extent
 }
 
 /// The kernel for the operation and the shape; `run` is the length of the innermost dimension in bytes.
@@ -197,7 +232,7 @@ where
         Shape::Thin(3) => loops::kernel::<loops::Thin<Op<T, S, Replace>, 3>>(),
         Shape::Thin(4) => loops::kernel::<loops::Thin<Op<T, S, Replace>, 4>>(),
         Shape::Gathered => loops::kernel::<loops::Gathered<Op<T, S, Replace>>>(),
-        Shape::Thin(_) | Shape::Strided => loops::kernel::<loops::Strided<Op<T, S, Replace>>>(),
+        Shape::Thin(_) | Shape::Strided => loops::base::<loops::Strided<Op<T, S, Replace>>>,
     }
 }
 
@@ -210,7 +245,6 @@ where
 {
     match shape {
         Shape::Rows => loops::kernel::<loops::Rows<Op<T, S, C>>>(),
-        Shape::Transposed => loops::base::<loops::Transposed<Op<T, S, C>>>,
         _ => loops::base::<loops::Strided<Op<T, S, C>>>,
     }
 }

@@ -50,10 +50,24 @@ pub(super) const AVX2: u8 = 1;
 /// The kernel with this body for the instructions of this processor.
 pub(super) fn kernel<L: Loops>() -> Kernel {
     #[cfg(target_arch = "x86_64")]
-    if std::is_x86_feature_detected!("avx2") {
+    if !prefers_base() && std::is_x86_feature_detected!("avx2") {
         return avx2::<L>;
     }
     base::<L>
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Lets tests choose the kernels that other processors would use.
+    pub(super) static PREFER_BASE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+#[cfg(target_arch = "x86_64")]
+fn prefers_base() -> bool {
+    #[cfg(test)]
+    return PREFER_BASE.get();
+    #[cfg(not(test))]
+    false
 }
 
 /// The kernel with this body for every processor.
@@ -287,24 +301,11 @@ pub(super) struct Strided<O>(PhantomData<O>);
 impl<O: Operation> Loops for Strided<O> {
     #[inline(always)]
     unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, along]: &Plane) {
-        const GROUP: usize = 4;
-        let [to_step, from_step] = [along.to, along.from].map(Multiples::of);
-        places(to, from, rows, |mut to, mut from| {
-            for _ in 0..along.extent / GROUP {
-                for n in 0..GROUP {
-                    let to = to.wrapping_offset(to_step.get(n));
-                    let from = from.wrapping_offset(from_step.get(n));
-                    // SAFETY: an element of the plane, as the caller promises.
-                    unsafe { put::<O>(to, from) };
-                }
-                (to, from) = at(to, from, along, GROUP);
-            }
-            for _ in 0..along.extent % GROUP {
-                // SAFETY: an element of the plane, as the caller promises.
-                unsafe { put::<O>(to, from) };
-                (to, from) = at(to, from, along, 1);
-            }
-        });
+        for row in 0..rows.extent {
+            let (to, from) = at(to, from, rows, row);
+            // SAFETY: elements of the plane, as the caller promises.
+            unsafe { line::<O>(to, from, along) };
+        }
     }
 }
 
@@ -413,12 +414,12 @@ impl<O: Operation> Loops for Transposed<O> {
         let bottom = Dim { extent: down.extent - full_down, ..down };
         let (to_bottom, from_bottom) = at(to, from, down, full_down);
         // SAFETY: the rest of the plane, as the caller promises.
-        unsafe { Strided::<O>::run::<TIER>(to_bottom, from_bottom, &[bottom, along]) };
+        unsafe { base::<Strided<O>>(to_bottom, from_bottom, &[bottom, along]) };
         let right = Dim { extent: along.extent - full_along, ..along };
         let (to_right, from_right) = at(to, from, along, full_along);
         let full = Dim { extent: full_down, ..down };
         // SAFETY: the rest of the plane, as the caller promises.
-        unsafe { Strided::<O>::run::<TIER>(to_right, from_right, &[right, full]) };
+        unsafe { base::<Strided<O>>(to_right, from_right, &[right, full]) };
     }
 }
 

@@ -79,10 +79,11 @@ impl Footprint {
         counts.fold(1, u64::saturating_mul)
     }
 
-    /// Calls `f` with start and end of runs of bytes that together are the footprint; ends early when `f` fails.
+    /// Calls `f` with start and end of runs of bytes that together are the footprint, and overlap where its elements do;
+    /// ends early when `f` fails.
     fn for_each_run<E>(&self, mut f: impl FnMut(i64, i64) -> Result<(), E>) -> Result<(), E> {
         let (outer, run) = match self.terms().split_last() {
-            Some((last, outer)) if last.stride <= self.size => (outer, self.size + last.reach()),
+            Some((last, outer)) if last.stride == self.size => (outer, self.size + last.reach()),
             _ => (self.terms(), self.size),
         };
         let mut index = [0_i64; MAX_REGION_RANK];
@@ -138,8 +139,9 @@ impl Span {
         if self.role == Role::Accumulate && other.role == Role::Accumulate {
             return Ok(());
         }
+        let order = |span: &Self| (span.entry, !span.is_source());
         let (earlier, later) =
-            if self.entry <= other.entry { (self, other) } else { (other, self) };
+            if order(self) <= order(other) { (self, other) } else { (other, self) };
         let name = |span: &Self| match span.role {
             Role::Source => "source",
             Role::Replace => "destination",
@@ -168,7 +170,12 @@ impl Span {
 /// Fails where regions overlap that must not.
 pub(super) fn phases(entries: usize, spans: &[Span]) -> Result<Vec<usize>> {
     let elements = spans.iter().map(|span| span.footprint.elements()).fold(0, u64::saturating_add);
-    let mut search = Search { left: elements.saturating_mul(4).clamp(STEPS.0, STEPS.1) };
+    phases_within(entries, spans, elements.saturating_mul(4).clamp(STEPS.0, STEPS.1))
+}
+
+/// [`phases`] with so many steps before regions are listed.
+fn phases_within(entries: usize, spans: &[Span], steps: u64) -> Result<Vec<usize>> {
+    let mut search = Search { left: steps };
     let mut phases = vec![0; entries];
     let mut order: Vec<&Span> = spans.iter().collect();
     order.sort_by_key(|span| (span.slot, span.footprint.low, span.entry));
@@ -446,4 +453,181 @@ fn divisor(mut a: i64, mut b: i64) -> i64 {
         (a, b) = (b, a % b);
     }
     a
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Extents, strides in elements, and the place of the lowest element.
+    #[derive(Clone, Debug)]
+    struct Region {
+        size: usize,
+        dims: Vec<(usize, isize)>,
+        low: usize,
+    }
+
+    impl Region {
+        fn footprint(&self) -> Footprint {
+            let (extents, strides): (Vec<_>, Vec<_>) = self.dims.iter().copied().unzip();
+            let below =
+                |(extent, stride): &(usize, isize)| (extent - 1) * stride.min(&0).unsigned_abs();
+            let offset = self.low + self.dims.iter().map(below).sum::<usize>();
+            Footprint::new(self.size, offset, &extents, &strides)
+        }
+
+        /// The first byte of every element, as often as it occurs.
+        fn starts(&self) -> Vec<i64> {
+            let mut starts = vec![self.low as i64];
+            for (extent, stride) in &self.dims {
+                let steps = (0..*extent as i64).map(|step| step * stride.unsigned_abs() as i64);
+                starts = steps.flat_map(|step| starts.iter().map(move |s| s + step)).collect();
+            }
+            starts
+        }
+
+        fn bytes(&self) -> BTreeSet<i64> {
+            self.starts().iter().flat_map(|start| *start..start + self.size as i64).collect()
+        }
+    }
+
+    fn region() -> impl Strategy<Value = Region> {
+        let strides = prop_oneof![
+            -40..40_isize,
+            prop::sample::select(vec![1, 2, 3, 6, 8, 12, 24, 30, 36, -6, -8, -36_isize])
+        ];
+        let dims = prop::collection::vec((1..6_usize, strides), 0..5);
+        (prop::sample::select(vec![1, 2, 4, 8_usize]), dims, 0..60_usize)
+            .prop_map(|(size, dims, low)| Region { size, dims, low })
+    }
+
+    fn span(entry: usize, role: Role, region: &Region) -> Span {
+        Span { entry, slot: 0, role, footprint: region.footprint() }
+    }
+
+    fn role() -> impl Strategy<Value = Role> {
+        prop_oneof![
+            2 => Just(Role::Source),
+            1 => Just(Role::Replace),
+            2 => Just(Role::Accumulate)
+        ]
+    }
+
+    /// What `phases` should answer, by sets of bytes; `None` for an error.
+    fn oracle(spans: &[(Role, Region)]) -> Option<Vec<usize>> {
+        let mut phases = vec![0; spans.len()];
+        let sets: Vec<_> = spans.iter().map(|(_, region)| region.bytes()).collect();
+        for (later, (role, region)) in spans.iter().enumerate() {
+            let bytes = region.starts().len() * region.size;
+            if *role != Role::Source && bytes != sets[later].len() {
+                return None;
+            }
+            for earlier in 0..later {
+                let roles = (spans[earlier].0, *role);
+                if roles == (Role::Source, Role::Source) || sets[earlier].is_disjoint(&sets[later])
+                {
+                    continue;
+                }
+                if roles != (Role::Accumulate, Role::Accumulate) {
+                    return None;
+                }
+                phases[later] = phases[later].max(phases[earlier] + 1);
+            }
+        }
+        Some(phases)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(3000))]
+
+        #[test]
+        fn overlaps_are_those_of_the_sets_of_bytes(a in region(), b in region()) {
+            let mut search = Search { left: u64::MAX };
+            let (of_a, of_b) = (a.footprint(), b.footprint());
+            let expected = !a.bytes().is_disjoint(&b.bytes());
+            prop_assert_eq!(search.overlap(&of_a, &of_b), Some(expected));
+            prop_assert_eq!(search.overlap(&of_b, &of_a), Some(expected));
+            let expected = a.starts().len() * a.size != a.bytes().len();
+            // A stride of zero is refused before it gets here.
+            if a.dims.iter().all(|(extent, stride)| *extent == 1 || *stride != 0) {
+                prop_assert_eq!(search.overlaps_itself(&of_a), Some(expected));
+            }
+        }
+
+        #[test]
+        fn runs_are_the_set_of_bytes(region in region()) {
+            let mut bytes = BTreeSet::new();
+            let Ok(()) = region.footprint().for_each_run(|start, end| {
+                bytes.extend(start..end);
+                Ok::<_, std::convert::Infallible>(())
+            });
+            prop_assert_eq!(bytes, region.bytes());
+        }
+
+        #[test]
+        fn phases_follow_from_the_sets_of_bytes(
+            mut spans in prop::collection::vec((role(), region()), 1..5),
+            apart in any::<bool>(),
+        ) {
+            for (index, (_, region)) in spans.iter_mut().enumerate() {
+                region.dims.retain(|(_, stride)| *stride != 0);
+                if apart {
+                    region.low += index * 100;
+                }
+            }
+            let expected = oracle(&spans);
+            let spans: Vec<Span> =
+                spans.iter().enumerate().map(|(n, (role, region))| span(n, *role, region)).collect();
+            // Searched, and listed.
+            for steps in [u64::MAX, 0, 7] {
+                let phases = phases_within(spans.len(), &spans, steps);
+                prop_assert_eq!(phases.as_ref().ok(), expected.as_ref(), "{} steps: {:?}", steps, phases);
+            }
+        }
+    }
+
+    #[test]
+    fn interleaved_regions_take_few_steps() {
+        // 64 components of a structure of 8-byte numbers, each a region of its own.
+        let spans: Vec<Span> = (0..64)
+            .map(|n| {
+                let region = Region { size: 8, dims: vec![(10_000, 512)], low: n * 8 };
+                span(n, Role::Replace, &region)
+            })
+            .collect();
+        assert_eq!(phases_within(64, &spans, 10_000).unwrap(), vec![0; 64]);
+    }
+
+    #[test]
+    fn regions_one_after_the_other_are_hardly_compared() {
+        let spans: Vec<Span> = (0..5000)
+            .map(|n| {
+                let region = Region { size: 8, dims: vec![(10, 1600), (100, 8)], low: n * 16_000 };
+                span(n, Role::Accumulate, &region)
+            })
+            .collect();
+        assert_eq!(phases_within(5000, &spans, 20_000).unwrap(), vec![0; 5000]);
+    }
+
+    #[test]
+    fn hard_sums_are_decided_by_listing_and_refused_when_too_large() {
+        // Strides that share no divisor and cover one another many times.
+        let strides = [99_991, 99_989, 99_971, 99_961, 99_929, 99_923];
+        let region = |extent: usize| {
+            let dims = strides.iter().map(|stride| (extent, *stride)).collect();
+            Region { size: 1, dims, low: 0 }
+        };
+        let small = [span(0, Role::Replace, &region(4))];
+        assert_eq!(
+            phases_within(1, &small, 10).unwrap_err().kind(),
+            phases(1, &small).unwrap_err().kind()
+        );
+        let error = phases_within(1, &[span(0, Role::Replace, &region(40))], 1000).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.message().contains("4096000000 elements, limit 16777216"), "{error}");
+    }
 }

@@ -181,7 +181,7 @@ impl RegionProgram {
     ///
     /// Messages name the entry by its index in `entries`. `InvalidArgument` if
     ///
-    /// - an entry has more than [`MAX_REGION_RANK`] dimensions, or as many strides as it has not extents;
+    /// - an entry has more than [`MAX_REGION_RANK`] dimensions, or the number of strides differs from that of extents;
     /// - its element type does not admit the operation;
     /// - an offset, or the stride of a dimension with more than one element, is no multiple of the type's alignment;
     /// - a slot index is 65536 or more;
@@ -428,5 +428,319 @@ impl Checker<'_> {
             copy.rank += 1;
         }
         copy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn side(slot: usize, offset: usize, strides: &[isize]) -> RegionSide {
+        RegionSide { slot, offset, strides: strides.to_vec() }
+    }
+
+    fn copy(extents: &[usize], source: RegionSide, destination: RegionSide) -> RegionCopy {
+        RegionCopy {
+            dtype: DType::F32,
+            extents: extents.to_vec(),
+            source,
+            destination,
+            negate: false,
+            combine: Combine::Replace,
+        }
+    }
+
+    /// A 4 × 5 block of a 10-wide array, packed.
+    fn pack() -> RegionCopy {
+        copy(&[4, 5], side(0, 44, &[40, 4]), side(1, 0, &[20, 4]))
+    }
+
+    #[track_caller]
+    fn refused(entries: &[RegionCopy], kind: ErrorKind, message: &str) {
+        let error = RegionProgram::new(entries).unwrap_err();
+        assert_eq!((error.kind(), error.message()), (kind, message));
+        assert_eq!(error.operation(), "plan_regions");
+    }
+
+    #[track_caller]
+    fn invalid(entry: RegionCopy, message: &str) {
+        refused(&[pack(), entry], ErrorKind::InvalidArgument, &format!("entry 1: {message}"));
+    }
+
+    #[track_caller]
+    fn lowered(entry: RegionCopy) -> LoweredCopy {
+        let program = RegionProgram::new(&[entry]).unwrap();
+        let [phase] = program.phases() else { panic!("one phase") };
+        let [copy] = phase.copies() else { panic!("one copy") };
+        copy.clone()
+    }
+
+    #[test]
+    fn slots_say_what_must_be_bound() {
+        let mut sum = copy(&[3], side(4, 0, &[8]), side(1, 96, &[8]));
+        sum.dtype = DType::F64;
+        sum.combine = Combine::Sum;
+        let program = RegionProgram::new(&[pack(), sum]).unwrap();
+        let slot =
+            |bytes, align, read, written, dtype| SlotUse { bytes, align, read, written, dtype };
+        let expected = [
+            slot(44 + 3 * 40 + 20, 4, true, false, Some(DType::F32)),
+            slot(120, 8, true, true, None),
+            SlotUse::UNTOUCHED,
+            SlotUse::UNTOUCHED,
+            slot(24, 8, true, false, Some(DType::F64)),
+        ];
+        assert_eq!(program.slots(), expected);
+        assert_eq!(program.bytes(), 4 * 5 * 4 + 3 * 8);
+        assert_eq!(program.phases().len(), 1);
+    }
+
+    #[test]
+    fn no_entries_are_no_phases() {
+        let program = RegionProgram::new(&[]).unwrap();
+        assert!(program.phases().is_empty() && program.slots().is_empty());
+        assert_eq!((program.bytes(), program.parts(0)), (0, 0));
+    }
+
+    #[test]
+    fn dimensions_that_are_one_in_memory_merge() {
+        let strides = [240, 60, 12, 4];
+        let whole = copy(&[2, 4, 5, 3], side(0, 8, &strides), side(1, 0, &strides));
+        let whole = lowered(whole);
+        assert_eq!((whole.extents(), whole.elements()), (&[120][..], 120));
+        assert_eq!((whole.source_strides(), whole.destination_strides()), (&[4][..], &[4][..]));
+        // The source is padded between the outer dimensions.
+        let padded = copy(&[2, 4, 5, 3], side(0, 8, &[400, 60, 12, 4]), side(1, 0, &strides));
+        assert_eq!(lowered(padded).extents(), [2, 60]);
+    }
+
+    #[test]
+    fn destinations_run_forwards_and_outermost_first() {
+        // Transposed and turned round in the destination.
+        let turned = copy(&[3, 2], side(0, 0, &[8, 4]), side(1, 20, &[-4, -12]));
+        let turned = lowered(turned);
+        assert_eq!((turned.source_offset(), turned.destination_offset()), (20, 0));
+        assert_eq!(turned.extents(), [2, 3]);
+        assert_eq!(turned.source_strides(), [-4, -8]);
+        assert_eq!(turned.destination_strides(), [12, 4]);
+    }
+
+    #[test]
+    fn dimensions_of_one_element_do_not_count() {
+        let one = copy(&[1, 1], side(0, 4, &[isize::MIN, 3]), side(1, 8, &[isize::MAX, 0]));
+        let one = lowered(one);
+        assert_eq!((one.rank, one.elements()), (0, 1));
+        assert_eq!((one.source_offset(), one.destination_offset()), (4, 8));
+        let scalar = lowered(copy(&[], side(0, 0, &[]), side(1, 0, &[])));
+        assert_eq!((scalar.extents().len(), scalar.elements()), (0, 1));
+    }
+
+    #[test]
+    fn empty_entries_are_checked_and_dropped() {
+        let empty = copy(&[0, 7], side(5, 4, &[4, -400]), side(6, 0, &[0, 0]));
+        let program = RegionProgram::new(std::slice::from_ref(&empty)).unwrap();
+        assert!(program.phases().is_empty());
+        assert_eq!(program.slots(), [SlotUse::UNTOUCHED; 7]);
+        invalid(
+            RegionCopy { source: side(5, 2, &[4, -400]), ..empty },
+            "byte offset 2 of the source is no multiple of 4",
+        );
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_refused() {
+        invalid(copy(&[1; 7], side(0, 0, &[4; 7]), side(1, 0, &[4; 7])), "7 dimensions, at most 6");
+        invalid(
+            copy(&[2, 2], side(0, 0, &[4]), side(1, 0, &[8, 4])),
+            "1 strides of the source for 2 extents",
+        );
+        invalid(
+            copy(&[2], side(0, 0, &[4]), side(1, 0, &[8, 4])),
+            "2 strides of the destination for 1 extents",
+        );
+        invalid(
+            copy(&[2], side(0, 0, &[4]), side(65_536, 0, &[4])),
+            "slot 65536 of the destination, limit 65536",
+        );
+        invalid(
+            copy(&[2], side(usize::MAX, 0, &[4]), side(1, 0, &[4])),
+            &format!("slot {} of the source, limit 65536", usize::MAX),
+        );
+    }
+
+    #[test]
+    fn what_is_not_aligned_is_refused() {
+        invalid(
+            copy(&[2], side(0, 6, &[4]), side(1, 0, &[4])),
+            "byte offset 6 of the source is no multiple of 4",
+        );
+        invalid(
+            copy(&[2, 1], side(0, 0, &[4, 3]), side(1, 0, &[-6, 3])),
+            "byte stride -6 of the destination is no multiple of 4",
+        );
+        // A complex number is aligned as its components are.
+        let mut pair = copy(&[2], side(0, 4, &[12]), side(1, 4, &[12]));
+        pair.dtype = DType::C64;
+        assert_eq!(RegionProgram::new(&[pair]).unwrap().slots()[0].align, 4);
+    }
+
+    #[test]
+    fn operations_that_a_type_does_not_admit_are_refused() {
+        for (dtype, negate, combine, missing) in [
+            (DType::U16, true, Combine::Sum, "u16 cannot be negated"),
+            (DType::Bool, true, Combine::Replace, "bool cannot be negated"),
+            (DType::Bool, false, Combine::Sum, "bool cannot be summed"),
+            (DType::C64, false, Combine::Min, "c64 cannot be ordered"),
+            (DType::C128, true, Combine::Max, "c128 cannot be ordered"),
+        ] {
+            let entry = copy(&[2], side(0, 0, &[16]), side(1, 160, &[16]));
+            invalid(RegionCopy { dtype, negate, combine, ..entry }, missing);
+        }
+    }
+
+    #[test]
+    fn what_leaves_the_slot_is_out_of_bounds() {
+        let out = |entry, message: &str| {
+            refused(&[entry], ErrorKind::OutOfBounds, &format!("entry 0: {message}"));
+        };
+        out(
+            copy(&[3], side(0, 4, &[-4]), side(1, 0, &[4])),
+            "the source reaches byte -4, before byte 0 of slot 0",
+        );
+        out(
+            copy(&[3, 2], side(0, 0, &[8, 4]), side(7, 16, &[8, -20])),
+            "the destination reaches byte -4, before byte 0 of slot 7",
+        );
+        out(
+            copy(&[2], side(0, 1 << 60, &[4]), side(1, 0, &[4])),
+            "the source reaches byte 1152921504606846984 of slot 0, limit 1152921504606846976",
+        );
+    }
+
+    #[test]
+    fn destinations_on_themselves_are_refused() {
+        invalid(
+            copy(&[3], side(0, 0, &[4]), side(1, 200, &[0])),
+            "3 elements of the destination lie on one place (stride 0)",
+        );
+        let message = "two elements of its destination in slot 1 lie on the same bytes";
+        invalid(copy(&[3, 3], side(0, 0, &[12, 4]), side(1, 200, &[8, 4])), message);
+        invalid(copy(&[2, 2], side(0, 0, &[8, 4]), side(1, 200, &[4, 4])), message);
+        let mut partly = copy(&[2], side(0, 0, &[16]), side(1, 200, &[8]));
+        partly.dtype = DType::C128;
+        invalid(partly, message);
+        // 3 steps of 4 and 2 of 12 never meet.
+        RegionProgram::new(&[copy(&[3, 2], side(0, 0, &[8, 4]), side(1, 0, &[4, 12]))]).unwrap();
+    }
+
+    #[test]
+    fn regions_that_overlap_are_refused() {
+        let at = |slot, offset| copy(&[4], side(0, 0, &[4]), side(slot, offset, &[8]));
+        // In the gaps of one another.
+        RegionProgram::new(&[at(1, 0), at(1, 4)]).unwrap();
+        RegionProgram::new(&[at(1, 0), at(2, 8)]).unwrap();
+        let refuse = |entries: &[RegionCopy], message| {
+            refused(entries, ErrorKind::InvalidArgument, message);
+        };
+        refuse(
+            &[at(1, 0), at(1, 8)],
+            "entry 1: its destination overlaps entry 0's destination in slot 1",
+        );
+        let sum = RegionCopy { combine: Combine::Sum, ..at(1, 8) };
+        refuse(
+            &[sum.clone(), at(1, 0)],
+            "entry 1: its destination overlaps entry 0's accumulating destination in slot 1",
+        );
+        refuse(&[at(0, 8)], "entry 0: its destination overlaps its own source in slot 0");
+        let reads = copy(&[1], side(1, 8, &[4]), side(2, 0, &[4]));
+        refuse(
+            &[reads, sum],
+            "entry 1: its accumulating destination overlaps entry 0's source in slot 1",
+        );
+    }
+
+    #[test]
+    fn accumulations_that_meet_come_in_entry_order() {
+        let sum = |offset, extent| RegionCopy {
+            combine: Combine::Sum,
+            ..copy(&[extent], side(0, 0, &[4]), side(1, offset, &[4]))
+        };
+        // The second meets the first, the fourth the second and third, the fifth nobody.
+        let entries = [sum(0, 4), sum(12, 4), sum(28, 4), sum(24, 4), sum(400, 4)];
+        let program = RegionProgram::new(&entries).unwrap();
+        let offsets: Vec<Vec<usize>> = program
+            .phases()
+            .iter()
+            .map(|phase| phase.copies().iter().map(LoweredCopy::destination_offset).collect())
+            .collect();
+        assert_eq!(offsets, [vec![0, 28, 400], vec![12], vec![24]]);
+        let again = vec![sum(0, 1); 50];
+        assert_eq!(RegionProgram::new(&again).unwrap().phases().len(), 50);
+    }
+
+    #[test]
+    fn huge_batches_do_not_overflow() {
+        let huge = RegionCopy {
+            combine: Combine::Max,
+            ..copy(&[1 << 57], side(0, 0, &[4]), side(1, 0, &[4]))
+        };
+        let program = RegionProgram::new(std::slice::from_ref(&huge)).unwrap();
+        assert!((2..5000).contains(&program.parts(0)));
+        let error = RegionProgram::new(&vec![huge; 32]).unwrap_err();
+        assert_eq!(error.message(), "entry 31: the batch moves 2^64 bytes or more");
+    }
+
+    /// Numbers at which arithmetic goes wrong.
+    fn hostile() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            0..20_u64,
+            any::<u64>(),
+            (0..64_u32, -2..3_i64).prop_map(|(bit, by)| (1_u64 << bit).wrapping_add_signed(by)),
+            (0..64_u32, 0..3_i64)
+                .prop_map(|(bit, by)| (1_u64 << bit).wrapping_add_signed(by * 8).wrapping_neg()),
+        ]
+    }
+
+    fn hostile_side(rank: usize) -> impl Strategy<Value = RegionSide> {
+        let number = || hostile().prop_map(|n| usize::try_from(n).unwrap() & !7);
+        let strides = prop::collection::vec(number().prop_map(usize::cast_signed), rank);
+        (0..3_usize, number(), strides).prop_map(|(slot, offset, strides)| RegionSide {
+            slot,
+            offset,
+            strides,
+        })
+    }
+
+    fn hostile_copy() -> impl Strategy<Value = RegionCopy> {
+        let rank = (0..7_usize).prop_flat_map(|rank| {
+            let extent = hostile().prop_map(|n| usize::try_from(n).unwrap());
+            (prop::collection::vec(extent, rank), hostile_side(rank), hostile_side(rank))
+        });
+        (rank, prop::sample::select(&DType::ALL[..]), any::<bool>()).prop_map(
+            |((extents, source, destination), dtype, replaces)| RegionCopy {
+                dtype,
+                extents,
+                source,
+                destination,
+                negate: false,
+                combine: if replaces { Combine::Replace } else { Combine::Sum },
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn hostile_entries_are_answered(entries in prop::collection::vec(hostile_copy(), 1..4)) {
+            if let Ok(program) = RegionProgram::new(&entries) {
+                let copies = program.phases().iter().flat_map(RegionPhase::copies);
+                prop_assert!(copies.clone().all(|copy| copy.elements() > 0));
+                let bytes: u64 = copies.map(|c| (c.elements() * c.dtype().size()) as u64).sum();
+                prop_assert_eq!(bytes, program.bytes());
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use num_complex::Complex;
 use proptest::prelude::*;
 
-use super::{Combine, HostSlot, RegionCopy, RegionProgram, RegionSide};
+use super::{Combine, HostSlot, RegionCopy, RegionProgram, RegionSide, SlotUse, loops};
 use crate::DType;
 
 /// Memory of one slot, aligned for every element type.
@@ -37,6 +37,12 @@ impl Bytes {
     }
 }
 
+fn bind(memory: &mut [Bytes]) -> Vec<HostSlot> {
+    let slot =
+        |bytes: &mut Bytes| HostSlot { base: bytes.0.as_mut_ptr().cast(), len: bytes.0.len() * 16 };
+    memory.iter_mut().map(slot).collect()
+}
+
 /// How a test runs a program.
 #[derive(Clone, Copy, Debug)]
 enum Way {
@@ -48,10 +54,7 @@ fn run(program: &RegionProgram, memory: &mut [Bytes], way: Way) {
     for (used, bytes) in program.slots().iter().zip(memory.iter()) {
         assert!(used.bytes <= bytes.bytes().len());
     }
-    let slots: Vec<HostSlot> = memory
-        .iter_mut()
-        .map(|bytes| HostSlot { base: bytes.0.as_mut_ptr().cast(), len: bytes.0.len() * 16 })
-        .collect();
+    let slots = bind(memory);
     match way {
         // SAFETY: the slots are long enough, aligned, distinct, and owned by this thread.
         Way::Whole => unsafe { program.run(&slots) },
@@ -272,27 +275,31 @@ fn entries(specs: &[Spec]) -> (Vec<RegionCopy>, [usize; 2]) {
     (entries, used)
 }
 
-/// Memory whose every float is a small finite number, so that sums are exact whichever instructions do them.
+/// Memory whose every float is a small finite number where it is summed, so that no NaN hides an order of operands.
 fn memory(entries: &[RegionCopy], used: [usize; 2]) -> Vec<Bytes> {
-    let mut memory: Vec<Bytes> = used
-        .iter()
-        .map(|bytes| {
-            Bytes::new(bytes + 64, |at| (at.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0])
-        })
-        .collect();
-    for entry in entries {
-        let finite = Some(entry.combine == Combine::Sum).filter(|finite| *finite);
-        if finite.is_none() {
-            continue;
-        }
-        for side in [&entry.source, &entry.destination] {
-            let ones = Bytes::new(memory[side.slot].bytes().len(), |at| {
-                memory[side.slot].bytes()[at] & 0x3B
-            });
-            memory[side.slot] = ones;
+    let sums = entries.iter().any(|entry| entry.combine == Combine::Sum);
+    let mask = if sums { 0x3B } else { 0xFF };
+    let byte = |at: usize| (at.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0] & mask;
+    used.iter().map(|bytes| Bytes::new(bytes + 64, byte)).collect()
+}
+
+/// Checks that a program of these entries does what the oracle does, run in every way.
+#[track_caller]
+fn check(entries: &[RegionCopy], start: &[Bytes]) {
+    let mut expected = start.to_vec();
+    oracle(entries, &mut expected);
+    for (base, way) in [(false, Way::Whole), (false, Way::PartsBackwards), (true, Way::Whole)] {
+        loops::PREFER_BASE.set(base);
+        let program = RegionProgram::new(entries);
+        loops::PREFER_BASE.set(false);
+        let mut actual = start.to_vec();
+        run(&program.unwrap(), &mut actual, way);
+        for (slot, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+            let (actual, expected) = (actual.bytes(), expected.bytes());
+            let wrong = (0..actual.len()).find(|&at| actual[at] != expected[at]);
+            assert_eq!(wrong, None, "first wrong byte of slot {slot}, run {way:?}, base: {base}");
         }
     }
-    memory
 }
 
 proptest! {
@@ -301,17 +308,267 @@ proptest! {
     #[test]
     fn programs_do_what_the_oracle_does(specs in prop::collection::vec(spec(), 1..6)) {
         let (entries, used) = entries(&specs);
-        let program = RegionProgram::new(&entries).unwrap();
-        let start = memory(&entries, used);
-        let mut expected = start.clone();
-        oracle(&entries, &mut expected);
-        for way in [Way::Whole, Way::PartsBackwards] {
-            let mut actual = start.clone();
-            run(&program, &mut actual, way);
-            for (slot, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
-                let wrong = (0..actual.bytes().len()).find(|&at| actual.bytes()[at] != expected.bytes()[at]);
-                prop_assert_eq!(wrong, None, "first wrong byte of slot {} running {:?}", slot, way);
+        check(&entries, &memory(&entries, used));
+    }
+}
+
+/// A matrix of `rows` by `columns`, turned in one of eight ways into another slot.
+fn turned(
+    dtype: DType,
+    rows: usize,
+    columns: usize,
+    pad: usize,
+    turn: usize,
+) -> (RegionCopy, [usize; 2]) {
+    let size = dtype.size();
+    let from_pitch = (columns + pad) * size;
+    let transposed = turn & 4 != 0;
+    let to_pitch = (if transposed { rows } else { columns } + pad) * size;
+    let mut from = [from_pitch.cast_signed(), size.cast_signed()];
+    let to = if transposed { [size, to_pitch] } else { [to_pitch, size] };
+    let mut offset = 0;
+    for (dim, extent) in [rows, columns].into_iter().enumerate() {
+        if turn & (1 << dim) != 0 {
+            offset += from[dim].unsigned_abs() * (extent - 1);
+            from[dim] = -from[dim];
+        }
+    }
+    let copy = RegionCopy {
+        dtype,
+        extents: vec![rows, columns],
+        source: RegionSide { slot: 0, offset, strides: from.to_vec() },
+        destination: RegionSide {
+            slot: 1,
+            offset: 0,
+            strides: to.map(usize::cast_signed).to_vec(),
+        },
+        negate: false,
+        combine: Combine::Replace,
+    };
+    (copy, [rows * from_pitch, (if transposed { columns } else { rows }) * to_pitch])
+}
+
+#[test]
+fn matrices_turn_every_way() {
+    for dtype in [DType::U8, DType::F16, DType::F32, DType::C64, DType::F64, DType::C128] {
+        for (rows, columns) in
+            [(2, 70), (3, 67), (4, 9), (5, 5), (7, 40), (16, 17), (33, 66), (70, 2)]
+        {
+            for (turn, pad) in (0..8).flat_map(|turn| [(turn, 0), (turn, 3)]) {
+                let (copy, used) = turned(dtype, rows, columns, pad, turn);
+                let start = memory(std::slice::from_ref(&copy), used);
+                check(std::slice::from_ref(&copy), &start);
+                if dtype.admits_negate() {
+                    check(&[RegionCopy { negate: true, ..copy }], &start);
+                }
             }
         }
+    }
+}
+
+#[test]
+fn rows_of_any_length_are_copied() {
+    for length in (1..200).chain([255, 256, 257, 1000, 20_000]) {
+        let (mut copy, used) = turned(DType::U8, 3, length, 5, 0);
+        check(std::slice::from_ref(&copy), &memory(&[], used));
+        copy.extents[0] = 1;
+        check(std::slice::from_ref(&copy), &memory(&[], used));
+    }
+}
+
+#[test]
+fn blocked_loops_leave_nothing_out() {
+    // Pitches at which few lines stay in a cache, and planes too large for it.
+    let strided = |extents: &[usize], from: &[isize], to: &[isize]| {
+        let span = |strides: &[isize]| -> usize {
+            extents.iter().zip(strides).map(|(n, s)| (n - 1) * s.unsigned_abs()).sum()
+        };
+        let copy = RegionCopy {
+            dtype: DType::F32,
+            extents: extents.to_vec(),
+            source: RegionSide { slot: 0, offset: 0, strides: from.to_vec() },
+            destination: RegionSide { slot: 1, offset: 0, strides: to.to_vec() },
+            negate: false,
+            combine: Combine::Replace,
+        };
+        check(&[copy], &memory(&[], [span(from) + 4, span(to) + 4]));
+    };
+    strided(&[20, 30, 3], &[4, 4096, 122_880], &[360, 12, 4]);
+    strided(&[20, 30, 3], &[12, 8192, 4], &[120, 4, 2400]);
+    strided(&[200, 190], &[80, 16_384], &[760, 4]);
+    strided(&[200, 190], &[4, 800], &[160_000, 80]);
+    strided(&[3, 19, 70], &[4, 65_536, 16], &[20_000, 560, 8]);
+}
+
+#[test]
+fn parts_touch_each_element_once() {
+    // Each element is increased by one, so that leaving one out shows as well as touching it twice.
+    for (dims, dtype) in [
+        (vec![(600_000, 4_isize, 4_isize)], DType::I32),
+        (vec![(700, 4, 2800), (700, 2800, 4)], DType::I32),
+        (vec![(3, 1_000_000, 4), (300, 2400, 12), (300, 8, 3600)], DType::I32),
+        (vec![(90_000, 24, 24), (3, 8, 8)], DType::I64),
+    ] {
+        let strides = |side: usize| dims.iter().map(|(_, to, from)| [*to, *from][side]).collect();
+        let one = RegionCopy {
+            dtype,
+            extents: dims.iter().map(|(extent, ..)| *extent).collect(),
+            source: RegionSide { slot: 0, offset: 0, strides: strides(1) },
+            destination: RegionSide { slot: 1, offset: 0, strides: strides(0) },
+            negate: false,
+            combine: Combine::Sum,
+        };
+        // A few small copies gather in a part beside the large one.
+        let small = |slot: usize, extent: usize| {
+            let side = |slot: usize| RegionSide { slot, offset: 0, strides: vec![1] };
+            RegionCopy {
+                dtype: DType::U8,
+                extents: vec![extent],
+                source: side(0),
+                destination: side(slot),
+                ..one.clone()
+            }
+        };
+        let entries = [small(2, 100), one.clone(), small(3, 70), small(4, 1)];
+        let program = RegionProgram::new(&entries).unwrap();
+        assert!(program.parts(0) > 3, "{} parts", program.parts(0));
+        let ones = |used: &SlotUse| Bytes::new(used.bytes, |at| u8::from(at % dtype.size() == 0));
+        let mut memory: Vec<Bytes> = program.slots().iter().map(ones).collect();
+        for zero in &mut memory[1..] {
+            zero.0.fill(0);
+        }
+        let mut expected = memory.clone();
+        oracle(&entries, &mut expected);
+        let slots = bind(&mut memory);
+        std::thread::scope(|scope| {
+            let (program, slots) = (&program, &slots);
+            for first in 0..2 {
+                scope.spawn(move || {
+                    for part in (first..program.parts(0)).step_by(2) {
+                        // SAFETY: the slots are long enough, aligned and distinct; each part is run once.
+                        unsafe { program.run_part(0, part, slots) };
+                    }
+                });
+            }
+        });
+        assert!(memory == expected);
+        assert_eq!((program.parts(1), program.parts(usize::MAX)), (0, 0));
+    }
+}
+
+#[test]
+fn parts_that_are_not_there_do_nothing() {
+    let (copy, used) = turned(DType::U8, 2, 3, 0, 4);
+    let program = RegionProgram::new(&[copy]).unwrap();
+    let mut memory = memory(&[], used);
+    let before = memory.clone();
+    let slots = bind(&mut memory);
+    for (phase, part) in [(0, 1), (1, 0), (usize::MAX, usize::MAX)] {
+        // SAFETY: the slots are long enough, aligned and distinct.
+        unsafe { program.run_part(phase, part, &slots) };
+    }
+    assert!(memory == before);
+}
+
+/// The result of combining `new` into `old`.
+fn combined<T: crate::Element + Copy>(combine: Combine, negate: bool, old: T, new: T) -> T {
+    let side = |slot| RegionSide { slot, offset: 0, strides: vec![] };
+    let entry = RegionCopy {
+        dtype: T::DTYPE,
+        extents: vec![],
+        source: side(0),
+        destination: side(1),
+        negate,
+        combine,
+    };
+    let program = RegionProgram::new(&[entry]).unwrap();
+    let mut memory = vec![Bytes::new(16, |_| 0); 2];
+    memory[0].set(0, new);
+    memory[1].set(0, old);
+    run(&program, &mut memory, Way::Whole);
+    memory[1].get(0)
+}
+
+#[test]
+fn integers_wrap() {
+    assert_eq!(combined(Combine::Sum, false, 250_u8, 10), 4);
+    assert_eq!(combined(Combine::Sum, false, i64::MAX, 1), i64::MIN);
+    assert_eq!(combined(Combine::Sum, true, 0_u8.cast_signed(), i8::MIN), i8::MIN);
+    assert_eq!(combined(Combine::Replace, true, 0, i32::MIN), i32::MIN);
+    assert_eq!(combined(Combine::Sum, true, 5_i16, 7), -2);
+    assert_eq!(combined(Combine::Min, false, 200_u8, 100), 100);
+    assert_eq!(combined(Combine::Min, false, -100_i8, 100), -100);
+    assert_eq!(combined(Combine::Max, true, -100_i8, 99), -99);
+}
+
+#[test]
+fn negation_flips_sign_bits() {
+    let nan = f64::from_bits(0x7FF8_0000_0000_1234);
+    assert_eq!(combined(Combine::Replace, true, 0.0, nan).to_bits(), nan.to_bits() | 1 << 63);
+    assert_eq!(combined(Combine::Replace, true, 1.0, 0.0_f32).to_bits(), 1 << 31);
+    assert_eq!(
+        combined(Combine::Replace, true, f16::ONE, f16::NAN).to_bits(),
+        f16::NAN.to_bits() | 0x8000
+    );
+    let pair = combined(Combine::Replace, true, Complex::default(), Complex::new(0.0_f32, -2.0));
+    assert_eq!((pair.re.to_bits(), pair.im), (1 << 31, 2.0));
+}
+
+#[test]
+fn either_nan_is_the_minimum_and_the_maximum() {
+    for combine in [Combine::Min, Combine::Max] {
+        assert!(combined(combine, false, 1.0, f64::NAN).is_nan());
+        assert!(combined(combine, false, f32::NAN, 1.0).is_nan());
+        assert!(combined(combine, true, bf16::ONE, bf16::NAN).is_nan());
+        // Of two zeros the old one stays.
+        assert!(combined(combine, false, -0.0, 0.0_f64).is_sign_negative());
+        assert!(combined(combine, false, 0.0, -0.0_f64).is_sign_positive());
+    }
+    assert_eq!(combined(Combine::Min, true, 1.0_f32, 2.0), -2.0);
+    assert_eq!(combined(Combine::Max, false, f16::NEG_INFINITY, f16::ONE), f16::ONE);
+}
+
+#[test]
+fn halves_are_summed_in_single_precision() {
+    // 2048 + 1 lies between two halves and goes to the even one.
+    assert_eq!(
+        combined(Combine::Sum, false, f16::from_f32(2048.0), f16::ONE),
+        f16::from_f32(2048.0)
+    );
+    assert_eq!(
+        combined(Combine::Sum, false, f16::from_f32(2050.0), f16::ONE),
+        f16::from_f32(2052.0)
+    );
+    assert_eq!(combined(Combine::Sum, true, bf16::from_f32(3.0), bf16::ONE), bf16::from_f32(2.0));
+    assert!(combined(Combine::Sum, false, f64::INFINITY, f64::NEG_INFINITY).is_nan());
+    let sum = combined(Combine::Sum, true, Complex::new(1.0, 2.0), Complex::new(10.0_f64, 20.0));
+    assert_eq!(sum, Complex::new(-9.0, -18.0));
+}
+
+#[test]
+fn accumulations_follow_entry_order() {
+    let at = |offset: usize, combine, negate| RegionCopy {
+        dtype: DType::F64,
+        extents: vec![3],
+        source: RegionSide { slot: 0, offset, strides: vec![8] },
+        destination: RegionSide { slot: 1, offset: 0, strides: vec![8] },
+        negate,
+        combine,
+    };
+    // ((0 + 5) max 7) - 1, then the other way round.
+    let (add, most, less) =
+        (at(0, Combine::Sum, false), at(24, Combine::Max, false), at(48, Combine::Sum, true));
+    for (entries, expected) in [([&add, &most, &less], 6.0), ([&less, &most, &add], 12.0)] {
+        let entries = entries.map(Clone::clone);
+        let program = RegionProgram::new(&entries).unwrap();
+        assert_eq!(program.phases().len(), 3);
+        let mut memory = vec![Bytes::new(72, |_| 0), Bytes::new(24, |_| 0)];
+        for index in 0..3 {
+            for (offset, value) in [(0, 5.0_f64), (24, 7.0), (48, 1.0)] {
+                memory[0].set(offset + index * 8, value);
+            }
+        }
+        run(&program, &mut memory, Way::PartsBackwards);
+        assert_eq!([0, 8, 16].map(|at| memory[1].get::<f64>(at)), [expected; 3]);
     }
 }

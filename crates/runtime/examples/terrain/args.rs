@@ -6,7 +6,7 @@ use clap::Parser;
 
 /// Smooths terrain by hillslope diffusion on a device of your choice, checks the result and draws it.
 #[derive(Debug, Parser)]
-#[command(name = "terrain")]
+#[command(name = "terrain", allow_negative_numbers = true)]
 pub(crate) struct Args {
     /// Device to run on, such as host, host:0?threads=1 or sim:0 [default: $RUNTIME_DEVICE, or host]
     #[arg(long, value_name = "SELECTOR")]

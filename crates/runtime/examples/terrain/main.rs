@@ -38,7 +38,18 @@ use crate::progress::Progress;
 use crate::report::Report;
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) if error.use_stderr() => {
+            let told = error.to_string();
+            let line = told.lines().next().unwrap_or_default();
+            eprintln!("terrain: {}", line.trim_start_matches("error: "));
+            return ExitCode::from(2);
+        }
+        // The help or the version.
+        Err(text) => text.exit(),
+    };
+    match run(&args) {
         Ok(report) => {
             // The results are written; a reader that has gone away is no failure.
             let _ = writeln!(stdout(), "{report}");
