@@ -116,7 +116,8 @@ pub trait Driver: Send + Sync {
 /// ```no_run
 /// # fn driver() -> impl runtime_core::Driver { struct D; impl runtime_core::Driver for D {
 /// # fn name(&self) -> &str { "d" } fn devices(&self) -> runtime_core::Result<Vec<runtime_core::DeviceInfo>> { Ok(vec![]) }
-/// # fn open(&self, _: &runtime_core::Selector) -> runtime_core::Result<runtime_core::Device> { todo!() } } D }
+/// # fn open(&self, _: &runtime_core::Selector) -> runtime_core::Result<runtime_core::Device> {
+/// # Err(runtime_core::Error::new(runtime_core::ErrorKind::Unavailable, "open", "an example")) } } D }
 /// use runtime_core::DeviceRegistry;
 ///
 /// let mut registry = DeviceRegistry::new();
