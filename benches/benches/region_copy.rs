@@ -329,6 +329,7 @@ fn main() -> ExitCode {
     faces::<f64>(&mut bench);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("two threads");
     // On a thread of the pool, so that handing work over is not measured each time.
+    bench.set_sample_time(Duration::from_millis(5));
     pool.install(|| {
         threads::<f32>(&mut bench);
         threads::<f64>(&mut bench);

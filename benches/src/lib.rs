@@ -81,6 +81,7 @@ pub struct Bench {
     title: String,
     rows: Vec<Row>,
     missed: Vec<String>,
+    sample: Duration,
 }
 
 impl Bench {
@@ -94,6 +95,7 @@ impl Bench {
             title: String::new(),
             rows: Vec::new(),
             missed: Vec::new(),
+            sample: Duration::from_micros(200),
         };
         for arg in std::env::args().skip(1) {
             match &*arg {
@@ -158,9 +160,15 @@ impl Bench {
         }
     }
 
+    /// Lets samples from now on take at least this long, instead of 200 µs. Threads that have to be woken need a few
+    /// milliseconds until each has its core.
+    pub fn set_sample_time(&mut self, at_least: Duration) {
+        self.sample = at_least;
+    }
+
     /// The least time that one sample takes.
     fn sample_time(&self) -> Duration {
-        Duration::from_micros(if self.quick { 10 } else { 200 })
+        if self.quick { Duration::from_micros(10) } else { self.sample }
     }
 
     fn end_group(&mut self) {
