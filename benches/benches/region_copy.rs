@@ -256,7 +256,7 @@ fn contiguous(bench: &mut Bench) {
 /// Waits until two threads get two cores, up to `tries` times in all: with one core this measures nothing.
 fn wait_for_cores(tries: &mut u32) {
     let work = || {
-        (0..400_000_u64).fold(0_u64, |sum, n| black_box(sum.wrapping_mul(31) ^ n));
+        (0..8_000_000_u64).fold(0_u64, |sum, n| black_box(sum.wrapping_mul(31) ^ n));
     };
     while *tries > 0 {
         let start = Instant::now();
