@@ -7,7 +7,7 @@
 //! In the worst case such sums are a knapsack problem. All tests of a batch together therefore have a budget of steps,
 //! 4 per element but between 2²² and 2²⁶, and every pair of regions looked at counts as one. When it is spent, each
 //! slot left is decided by listing the bytes of its regions in sorted order, which takes n log n for n elements and is
-//! refused for more than 2²⁴ of them. So a batch takes a few seconds and half a gigabyte at the very most, and one
+//! refused for more than 2²⁴ of them. So a batch takes some tens of seconds and half a gigabyte at the very most, and one
 //! whose intervals rarely meet takes n log n of its entries.
 
 use super::MAX_REGION_RANK;

@@ -187,7 +187,7 @@ impl RegionProgram {
     /// - a slot index is 65536 or more;
     /// - two elements of one destination overlap, or two overwriting destinations, or an overwriting and an
     ///   accumulating one, or a source and any destination, its own included;
-    /// - the regions are so entangled that neither 2²⁶ steps of search nor an enumeration of 2²⁶ elements
+    /// - the regions are so entangled that neither 2²⁶ steps of search nor an enumeration of 2²⁴ elements
     ///   can decide that.
     ///
     /// `OutOfBounds` if an element lies before byte 0 of its slot or ends beyond 1 EiB. An entry without elements is
