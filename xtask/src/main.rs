@@ -75,7 +75,7 @@ fn run() -> anyhow::Result<()> {
         Command::Devices { json } => demo::devices(json),
         Command::Test { install } => test::test(install),
         Command::TestBackend { name } => conformance::test_backend(&name),
-        Command::Mutants => mutants::mutants().map(drop),
+        Command::Mutants => mutants::mutants(),
         Command::Bench { check, quick } => demo::bench(check, quick),
     }
 }

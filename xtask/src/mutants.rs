@@ -45,8 +45,8 @@ enum Change {
     Nothing(&'static str),
 }
 
-/// Runs every mutant; how many there were. An error names those that survived.
-pub(crate) fn mutants() -> Result<usize> {
+/// Runs every mutant. An error names those that survived.
+pub(crate) fn mutants() -> Result<()> {
     let source = root().join("docs/foreign-device");
     let copy = root().join("target/mutants/foreign-device");
     let mutants = find(&source)?;
@@ -83,7 +83,7 @@ pub(crate) fn mutants() -> Result<usize> {
     if !survivors.is_empty() {
         bail!("mutants survived: {}", survivors.join(", "));
     }
-    Ok(mutants.len())
+    Ok(())
 }
 
 /// Every method of the contract in the device's source, deleted; and those whose result can be faked, doing nothing.

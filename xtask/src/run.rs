@@ -14,15 +14,21 @@ pub(crate) fn root() -> PathBuf {
 
 /// Cargo, started in the root.
 pub(crate) fn cargo(args: &[&str]) -> Command {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root()).args(args);
+    let mut command = started_here(args);
+    command.current_dir(root());
     command
 }
 
 /// Cargo, started where the user is, for programs that take paths.
 pub(crate) fn cargo_here(args: &[&str]) -> Command {
+    let mut command = started_here(args);
+    command.arg("--manifest-path").arg(root().join("Cargo.toml"));
+    command
+}
+
+fn started_here(args: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(args).arg("--manifest-path").arg(root().join("Cargo.toml"));
+    command.args(args);
     command
 }
 

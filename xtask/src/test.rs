@@ -179,7 +179,7 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
     totals.tests("workspace", &mut cargo(&every), &["host", "sim"]);
     let foreign = ["test", "--no-fail-fast"];
     totals.tests("foreign device", cargo(&foreign).args(FOREIGN), &["foreign"]);
-    totals.step("mutants", || mutants::mutants().map(drop));
+    totals.step("mutants", mutants::mutants);
     totals.step("benchmarks, briefly", || {
         must(&mut cargo(&["bench", "--quiet", "--package", "benches", "--", "--quick"]))
     });
