@@ -10,6 +10,8 @@
 #![deny(unsafe_code)]
 
 mod block;
+#[cfg(feature = "cache")]
+mod cache;
 mod cores;
 mod event;
 mod fault;
@@ -18,6 +20,8 @@ mod queue;
 mod work;
 
 pub use block::{Block, Span};
+#[cfg(feature = "cache")]
+pub use cache::{CacheKey, DiskCache};
 pub use cores::Cores;
 pub use event::Event;
 pub use fault::{Failures, Identity, guarded};

@@ -310,6 +310,7 @@ impl<'a> Arg<'a> {
                 bytes,
                 stream: bound,
                 dtype,
+                contiguous,
                 writes,
                 ..
             }) => {
@@ -317,7 +318,7 @@ impl<'a> Arg<'a> {
                 match allocation.raw() {
                     Some(memory) if bytes > 0 => {
                         allocation.uses().mark(stream, allocation.device());
-                        RawArg::Memory { memory, origin, start, bytes, dtype, writes }
+                        RawArg::Memory { memory, origin, start, bytes, contiguous, dtype, writes }
                     }
                     _ => RawArg::Empty { dtype, writes },
                 }

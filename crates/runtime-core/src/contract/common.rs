@@ -88,6 +88,8 @@ pub enum RawArg<'a> {
         start: usize,
         /// Bytes covered from `start` on.
         bytes: usize,
+        /// Whether the elements fill those bytes without gaps, in order. Bytes in gaps are somebody else's.
+        contiguous: bool,
         /// Type of the elements.
         dtype: DType,
         /// Whether the kernel may write it.

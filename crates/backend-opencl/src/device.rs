@@ -1,0 +1,281 @@
+//! The device: making its objects and giving them back.
+#![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
+
+use std::any::Any;
+use std::sync::Arc;
+
+use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES};
+use opencl3::types::{cl_command_queue, cl_int};
+use runtime_core::contract::{
+    AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
+    DevicePinned, DeviceStream, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
+    RegionCopyAbility, StreamOptions, UnifiedMemory, own,
+};
+use runtime_core::{
+    DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result,
+};
+
+use crate::event::OpenClEvent;
+use crate::handle::Handle;
+use crate::info::Description;
+use crate::memory::{OpenClMemory, OpenClPinned};
+use crate::module::OpenClModule;
+use crate::platform::Found;
+use crate::program::Builder;
+use crate::queue::Queue;
+use crate::region::RegionKernels;
+use crate::shared::{Context, Object, Retired, Shared};
+use crate::stream::OpenClStream;
+use crate::{MemoryKind, OpenClConfig};
+
+/// The key of a queue's priority, and its values.
+const CL_QUEUE_PRIORITY_KHR: u64 = 0x1096;
+const PRIORITIES: [u64; 3] = [1 << 2, 1 << 1, 1];
+
+/// An opened OpenCL device.
+#[derive(Debug)]
+pub struct OpenClDevice {
+    info: DeviceInfo,
+    priorities: bool,
+    by_pointer: bool,
+    builder: Builder,
+    regions: RegionKernels,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl OpenClDevice {
+    pub(crate) fn open(
+        found: &Found,
+        description: Description,
+        context: Arc<Context>,
+        config: &OpenClConfig,
+    ) -> Result<Self> {
+        let Description { info, doubles, priorities, svm, usm } = description;
+        let (by_pointer, pointers) = match config.memory {
+            MemoryKind::Auto => (usm.is_some(), usm.or(svm)),
+            MemoryKind::Buffer => (false, usm.or(svm)),
+            MemoryKind::Svm => (true, svm),
+            MemoryKind::Usm => (true, usm),
+        };
+        if by_pointer && pointers.is_none() {
+            let message = format!("memory={:?}: {} has no such memory", config.memory, info.name);
+            return Err(Error::new(ErrorKind::InvalidArgument, "open", message).on(&info.id));
+        }
+        let alignment = crate::info::base_alignment(found)?;
+        let shared =
+            Arc::new(Shared::new(info.id.clone(), found.clone(), context, pointers, alignment));
+        let builder = Builder::new(config, &shared);
+        let regions = RegionKernels::new(&info, doubles);
+        let device = Self { info, priorities, by_pointer, builder, regions, shared };
+        // The device's own queue, which is the first.
+        device.create_queue(0)?;
+        Ok(device)
+    }
+
+    pub(crate) fn builder(&self) -> &Builder {
+        &self.builder
+    }
+
+    pub(crate) fn regions(&self) -> &RegionKernels {
+        &self.regions
+    }
+
+    /// The driver's handles of the platform and the device, in this order, valid for as long as the process.
+    pub fn native_ids(&self) -> [usize; 2] {
+        let found = &self.shared.found;
+        [found.platform.id().expose_provenance(), found.id().expose_provenance()]
+    }
+
+    fn create_queue(&self, priority: i32) -> Result<Arc<Queue>> {
+        let shared = &self.shared;
+        shared.check("stream_create")?;
+        let raw = self
+            .new_queue(priority)
+            .map_err(|code| shared.error("stream_create", code, "a queue cannot be created"))?;
+        // SAFETY: the queue was just created.
+        let handle = unsafe { Handle::own(raw, &shared.failures) };
+        let queue = Arc::new(Queue::new(handle, Arc::clone(&shared.failures)));
+        shared.add_queue(&queue);
+        Ok(queue)
+    }
+
+    fn new_queue(&self, priority: i32) -> Result<cl_command_queue, cl_int> {
+        let (context, device) = (self.shared.context.raw(), self.shared.found.id());
+        if self.shared.found.version < (2, 0) {
+            // SAFETY: the device is of the context.
+            return unsafe {
+                opencl3::command_queue::create_command_queue(
+                    context,
+                    device,
+                    CL_QUEUE_PROFILING_ENABLE,
+                )
+            };
+        }
+        let mut properties = vec![u64::from(CL_QUEUE_PROPERTIES), CL_QUEUE_PROFILING_ENABLE];
+        if self.priorities {
+            let level = usize::try_from(priority + 1).unwrap_or(1).min(2);
+            properties.extend([CL_QUEUE_PRIORITY_KHR, PRIORITIES[level]]);
+        }
+        properties.push(0);
+        // SAFETY: as above; the list ends with a zero, and is read by the call.
+        unsafe {
+            opencl3::command_queue::create_command_queue_with_properties(
+                context,
+                device,
+                properties.as_ptr(),
+            )
+        }
+    }
+
+    /// Gives an object back when the work that streams have got so far is done.
+    fn retire(&self, object: Object, after: &[&dyn DeviceStream]) {
+        self.shared.reap();
+        let last = |stream: &&dyn DeviceStream| {
+            let any: &dyn Any = *stream;
+            any.downcast_ref::<OpenClStream>().and_then(OpenClStream::last)
+        };
+        self.shared.retire(Retired { object, after: after.iter().filter_map(last).collect() });
+    }
+}
+
+/// Takes an object of this backend out of its box.
+fn unboxed<T: Any>(object: Box<dyn Any>) -> Option<T> {
+    object.downcast().ok().map(|object| *object)
+}
+
+impl CommonRuntime for OpenClDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+        self.shared.check("module_load")?;
+        let built = self.builder.build(&self.shared, image)?;
+        Ok(Box::new(OpenClModule::new(built, &self.shared)))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.shared.synchronize()
+    }
+}
+
+// SAFETY: memory has the length asked for and stays in place. The driver keeps buffers until commands that use them
+// are over; what it would not keep is retired until then.
+unsafe impl AcceleratorDevice for OpenClDevice {
+    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(OpenClMemory::allocate(&self.shared, bytes, self.by_pointer, false)?))
+    }
+
+    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]) {
+        if let Some(object) = unboxed::<OpenClMemory>(memory).and_then(OpenClMemory::into_object) {
+            self.retire(object, after);
+        }
+    }
+
+    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+        Ok(Box::new(OpenClPinned::allocate(&self.shared, bytes)?))
+    }
+
+    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, after: &[&dyn DeviceStream]) {
+        if let Some(pinned) = unboxed::<OpenClPinned>(memory) {
+            self.retire(pinned.into_object(), after);
+        }
+    }
+
+    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, _after: &[&dyn DeviceStream]) {
+        // The driver keeps the program until its kernels have run.
+        drop(module);
+    }
+
+    fn stream_create(&self, options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
+        let queue = self.create_queue(options.priority)?;
+        Ok(Box::new(OpenClStream::new(&self.shared, queue)))
+    }
+
+    fn event_create(&self, timing: bool) -> Result<Box<dyn DeviceEvent>> {
+        self.shared.check("event_create")?;
+        Ok(Box::new(OpenClEvent::new(&self.shared, timing)))
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = self.shared.context.raw().expose_provenance();
+        NativeHandle { api: "opencl", kind: NativeKind::Context, raw }
+    }
+
+    fn cooperative_launch(&self) -> bool {
+        false
+    }
+
+    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
+        None
+    }
+
+    fn peer(&self) -> Option<&dyn PeerAccess> {
+        if self.shared.context.has_peers() { Some(self) } else { None }
+    }
+
+    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
+        match &self.shared.pointers {
+            Some(pointers) if pointers.unified() => Some(self),
+            _ => None,
+        }
+    }
+
+    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        Some(self)
+    }
+
+    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
+        None
+    }
+
+    fn monitor(&self) -> Option<&dyn Monitor> {
+        None
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        None
+    }
+}
+
+// SAFETY: the devices of a context share its memory objects, and a stream's commands may name any of them.
+unsafe impl PeerAccess for OpenClDevice {
+    fn reaches(&self, other: &dyn AcceleratorDevice) -> bool {
+        let any: &dyn Any = other;
+        any.downcast_ref::<Self>()
+            .is_some_and(|other| Arc::ptr_eq(&self.shared.context, &other.shared.context))
+    }
+
+    unsafe fn memory_copy(
+        &self,
+        stream: &dyn DeviceStream,
+        _peer: &dyn AcceleratorDevice,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let stream = own::<OpenClStream>(stream, "memory_copy")?;
+        // SAFETY: the caller vouches for the ranges, and both memories are of the stream's context.
+        unsafe { stream.memory_copy(src, src_offset, dst, dst_offset, bytes) }
+    }
+}
+
+impl UnifiedMemory for OpenClDevice {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(OpenClMemory::allocate(&self.shared, bytes, true, true)?))
+    }
+}
+
+impl MemoryAdoption for OpenClDevice {
+    unsafe fn adopt(
+        &self,
+        handle: NativeHandle,
+        bytes: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<Box<dyn DeviceMemory>> {
+        // SAFETY: the caller vouches for the handle.
+        Ok(Box::new(unsafe { OpenClMemory::adopt(&self.shared, handle, bytes, owner) }?))
+    }
+}

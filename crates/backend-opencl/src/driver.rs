@@ -1,0 +1,80 @@
+//! Opening devices by selector.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use runtime_core::{Device, DeviceInfo, Driver, Result, Selector};
+
+use crate::device::OpenClDevice;
+use crate::info::describe;
+use crate::platform::{self, Found, Platform};
+use crate::shared::Context;
+use crate::OpenClConfig;
+
+/// The backend `opencl`: every device of every platform that the OpenCL loader finds.
+///
+/// | selector | device |
+/// |---|---|
+/// | `opencl`, `opencl:2` | the first, the third of all |
+/// | `opencl:gpu:0` | the first of a kind: `cpu`, `gpu` or `accelerator` |
+/// | `opencl:pocl:1` | the second of the platforms whose name, vendor or version has that word |
+/// | `opencl:Tesla T4:0` | the first with that in its own name |
+///
+/// Case does not matter, and words narrow the choice: `opencl:nvidia:gpu:0`. Options follow a question mark, see
+/// [`OpenClConfig`]. The devices of one platform that are open at once, through one driver, reach one another's memory
+/// and events.
+#[derive(Debug, Default)]
+pub struct OpenClDriver {
+    config: OpenClConfig,
+    contexts: Mutex<Vec<(Platform, Weak<Context>)>>,
+}
+
+impl OpenClDriver {
+    /// A driver whose devices are opened with the default [`OpenClConfig`] and the options of their selectors.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A driver whose devices are opened with `config` and the options of their selectors.
+    pub fn with_config(config: OpenClConfig) -> Self {
+        Self { config, contexts: Mutex::default() }
+    }
+
+    /// The context of a platform's open devices, or a new one.
+    fn context(&self, all: &[Found], found: &Found) -> Result<Arc<Context>> {
+        let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        contexts.retain(|(_, context)| context.upgrade().is_some_and(|c| !c.is_broken()));
+        let open = contexts.iter().find(|(platform, _)| *platform == found.platform);
+        if let Some(context) = open.and_then(|(_, context)| context.upgrade()) {
+            return Ok(context);
+        }
+        let siblings: Vec<&Found> =
+            all.iter().filter(|other| other.platform == found.platform).collect();
+        // Some platforms do not put all of their devices into one context.
+        let context = Arc::new(Context::new(&siblings).or_else(|_| Context::new(&[found]))?);
+        if context.holds(siblings.len()) {
+            contexts.push((found.platform.clone(), Arc::downgrade(&context)));
+        }
+        Ok(context)
+    }
+}
+
+impl Driver for OpenClDriver {
+    fn name(&self) -> &str {
+        "opencl"
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>> {
+        platform::discover()?.iter().map(|found| Ok(describe(found)?.info)).collect()
+    }
+
+    fn open(&self, selector: &Selector) -> Result<Device> {
+        let set =
+            |config: OpenClConfig, (option, value): &(String, String)| config.set(option, value);
+        let config = selector.options().iter().try_fold(self.config.clone(), set)?;
+        let all = platform::discover()?;
+        let found = platform::select(&all, selector)?;
+        let description = describe(&found)?;
+        let context = self.context(&all, &found)?;
+        Device::new(OpenClDevice::open(&found, description, context, &config)?)
+    }
+}

@@ -1,0 +1,102 @@
+//! Marks in streams.
+#![expect(unsafe_code, reason = "implements the contract's unsafe event trait")]
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use opencl3::event::{CL_COMPLETE, CL_PROFILING_COMMAND_END};
+use opencl3::types::cl_int;
+use runtime_core::contract::{DeviceEvent, own};
+use runtime_core::{NativeHandle, NativeKind, Result};
+
+use crate::handle::{Event, Handle};
+use crate::queue::{Queue, stamp, status};
+use crate::shared::Shared;
+
+/// An event: the command that was the last one in its queue when the event was recorded.
+#[derive(Debug)]
+pub(crate) struct OpenClEvent {
+    shared: Arc<Shared>,
+    timing: bool,
+    mark: Mutex<Option<Arc<Mark>>>,
+}
+
+/// A command, and the queue it is in.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    pub(crate) event: Handle<Event>,
+    pub(crate) queue: Arc<Queue>,
+}
+
+impl Mark {
+    /// Whether the command is over, however it ended.
+    pub(crate) fn is_over(&self) -> Result<bool, cl_int> {
+        Ok(status(self.event.raw())? <= CL_COMPLETE)
+    }
+}
+
+impl OpenClEvent {
+    pub(crate) fn new(shared: &Arc<Shared>, timing: bool) -> Self {
+        Self { shared: Arc::clone(shared), timing, mark: Mutex::default() }
+    }
+
+    pub(crate) fn has_timing(&self) -> bool {
+        self.timing
+    }
+
+    /// The latest mark.
+    pub(crate) fn mark(&self) -> Option<Arc<Mark>> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the latest mark; `None` if there was nothing to wait for.
+    pub(crate) fn set(&self, mark: Option<Mark>) {
+        let mark = mark.map(Arc::new);
+        let before = std::mem::replace(
+            &mut *self.mark.lock().unwrap_or_else(PoisonError::into_inner),
+            mark,
+        );
+        drop(before);
+    }
+}
+
+// SAFETY: commands of an in-order queue are over when a later one is, and their writes are visible then.
+unsafe impl DeviceEvent for OpenClEvent {
+    fn wait(&self) -> Result<()> {
+        self.shared.check("wait")?;
+        let Some(mark) = self.mark() else { return Ok(()) };
+        let waited = mark.queue.flush().and_then(|()| mark.queue.wait(&mark.event));
+        waited.map_err(|code| self.shared.error("wait", code, "waiting for an event"))
+    }
+
+    fn query(&self) -> Result<bool> {
+        self.shared.check("query")?;
+        let Some(mark) = self.mark() else { return Ok(true) };
+        let over = match mark.is_over() {
+            // What nobody has told the driver to begin with would never be over.
+            Ok(false) => mark.queue.flush().map(|()| false),
+            over => over,
+        };
+        over.map_err(|code| self.shared.error("query", code, "asking for an event"))
+    }
+
+    fn elapsed_since(&self, earlier: &dyn DeviceEvent) -> Result<Duration> {
+        let earlier = own::<Self>(earlier, "elapsed_since")?;
+        let end = |event: &Self| match event.mark() {
+            Some(mark) => stamp(mark.event.raw(), CL_PROFILING_COMMAND_END),
+            None => Ok(0),
+        };
+        let (begin, end) = (end(earlier), end(self));
+        match (begin, end) {
+            (Ok(begin), Ok(end)) => Ok(Duration::from_nanos(end.saturating_sub(begin))),
+            (Err(code), _) | (_, Err(code)) => {
+                Err(self.shared.error("elapsed_since", code, "the time of an event"))
+            }
+        }
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = self.mark().map_or(0, |mark| mark.event.raw().expose_provenance());
+        NativeHandle { api: "opencl", kind: NativeKind::Event, raw }
+    }
+}

@@ -1,0 +1,195 @@
+//! What a device says about itself.
+
+use std::num::NonZeroUsize;
+
+use opencl3::device::{
+    CL_DEVICE_ADDRESS_BITS, CL_DEVICE_COMPILER_AVAILABLE, CL_DEVICE_EXTENSIONS,
+    CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_IL_VERSION, CL_DEVICE_LOCAL_MEM_SIZE,
+    CL_DEVICE_MAX_COMPUTE_UNITS, CL_DEVICE_MAX_MEM_ALLOC_SIZE, CL_DEVICE_MAX_PARAMETER_SIZE,
+    CL_DEVICE_MAX_WORK_GROUP_SIZE, CL_DEVICE_MAX_WORK_ITEM_SIZES, CL_DEVICE_MEM_BASE_ADDR_ALIGN,
+    CL_DEVICE_NAME, CL_DEVICE_PCI_BUS_INFO_KHR, CL_DEVICE_SVM_CAPABILITIES,
+    CL_DEVICE_SVM_COARSE_GRAIN_BUFFER, CL_DEVICE_SVM_FINE_GRAIN_BUFFER, CL_DEVICE_UUID_KHR,
+    CL_DEVICE_VENDOR, CL_DEVICE_VERSION, CL_DRIVER_VERSION, get_device_data,
+};
+use opencl3::platform::platform::{CL_PLATFORM_EXTENSIONS, get_platform_data};
+use opencl3::types::cl_device_info;
+use runtime_core::{DeviceId, DeviceInfo, ImageFormat, Limits, PciAddress, Result};
+
+use crate::codes;
+use crate::platform::{Found, integer, text};
+use crate::pointers::{Pointers, Usm};
+
+const CL_DEVICE_WARP_SIZE_NV: cl_device_info = 0x4003;
+const CL_DEVICE_WAVEFRONT_WIDTH_AMD: cl_device_info = 0x4043;
+const CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV: cl_device_info = 0x4000;
+const CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV: cl_device_info = 0x4001;
+const CL_DEVICE_MEM_CAPABILITIES_INTEL: cl_device_info = 0x4191;
+const CL_DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL: cl_device_info = 0x4192;
+/// A kind of unified shared memory that the device can read and write.
+const CL_UNIFIED_SHARED_MEMORY_ACCESS_INTEL: u64 = 1;
+
+/// Largest alignment that a device can ask for and OpenCL still guarantee: that of the widest vector type.
+const LEAST_ALIGNMENT: usize = 128;
+
+/// What the backend needs to know of a device, and what it tells its users.
+#[derive(Clone, Debug)]
+pub(crate) struct Description {
+    pub(crate) info: DeviceInfo,
+    /// Whether kernels can use double precision.
+    pub(crate) doubles: bool,
+    /// Whether queues can have a priority.
+    pub(crate) priorities: bool,
+    /// Ways to address memory by pointers.
+    pub(crate) svm: Option<Pointers>,
+    pub(crate) usm: Option<Pointers>,
+}
+
+/// Asks the driver for everything.
+pub(crate) fn describe(found: &Found) -> Result<Description> {
+    let data = |what: cl_device_info| {
+        get_device_data(found.id(), what).map_err(|code| {
+            codes::error("devices", code, format!("{} does not tell {what:#x}", found.name))
+        })
+    };
+    let word = |what| data(what).map(text);
+    let number = |what| data(what).map(|bytes| integer(&bytes));
+    let optional = |what| get_device_data(found.id(), what).ok();
+    let extensions = word(CL_DEVICE_EXTENSIONS)?;
+    let has = |name: &str| extensions.split_whitespace().any(|extension| extension == name);
+
+    let arguments = saturate(number(CL_DEVICE_MAX_PARAMETER_SIZE)?);
+    let pointer = saturate(number(CL_DEVICE_ADDRESS_BITS)?) / 8;
+    let block: Vec<u32> = data(CL_DEVICE_MAX_WORK_ITEM_SIZES)?
+        .chunks_exact(size_of::<usize>())
+        .map(|size| u32::try_from(integer(size)).unwrap_or(u32::MAX))
+        .collect();
+    let align = base_alignment(found)?;
+    let limits = Limits {
+        allocation_bytes: saturate(number(CL_DEVICE_MAX_MEM_ALLOC_SIZE)?),
+        allocation_alignment: NonZeroUsize::new(align.clamp(16, LEAST_ALIGNMENT))
+            .unwrap_or(NonZeroUsize::MIN),
+        // The number of work-items must fit the device's own size type, whatever the block.
+        grid: if pointer < 8 { [u32::from(u16::MAX); 3] } else { [i32::MAX.unsigned_abs(); 3] },
+        block: std::array::from_fn(|dim| block.get(dim).copied().unwrap_or(1)),
+        block_size: u32::try_from(number(CL_DEVICE_MAX_WORK_GROUP_SIZE)?).unwrap_or(u32::MAX),
+        shared_bytes: u32::try_from(number(CL_DEVICE_LOCAL_MEM_SIZE)?).unwrap_or(u32::MAX),
+        arguments,
+        argument_bytes: arguments,
+        priorities: if has("cl_khr_priority_hints") { (-1, 1) } else { (0, 0) },
+    };
+    let mut formats = Vec::new();
+    if optional(CL_DEVICE_IL_VERSION).map(text).is_some_and(|il| il.contains("SPIR-V")) {
+        formats.push(ImageFormat::SpirV);
+    }
+    if number(CL_DEVICE_COMPILER_AVAILABLE)? != 0 {
+        formats.push(ImageFormat::OpenClC);
+    }
+    let lockstep = [
+        ("cl_nv_device_attribute_query", CL_DEVICE_WARP_SIZE_NV),
+        ("cl_amd_device_attribute_query", CL_DEVICE_WAVEFRONT_WIDTH_AMD),
+    ]
+    .into_iter()
+    .filter(|(extension, _)| has(extension))
+    .find_map(|(_, what)| optional(what));
+    let info = DeviceInfo {
+        id: DeviceId::new("opencl", found.index),
+        kind: found.kind,
+        name: found.name.clone(),
+        vendor: word(CL_DEVICE_VENDOR)?,
+        architecture: architecture(found, &extensions),
+        driver_version: format!("{} ({})", word(CL_DRIVER_VERSION)?, found.platform.name),
+        uuid: has("cl_khr_device_uuid")
+            .then(|| optional(CL_DEVICE_UUID_KHR))
+            .flatten()
+            .and_then(|bytes| bytes.try_into().ok()),
+        pci: has("cl_khr_pci_bus_info")
+            .then(|| optional(CL_DEVICE_PCI_BUS_INFO_KHR))
+            .flatten()
+            .and_then(|bytes| pci(&bytes)),
+        memory_bytes: Some(number(CL_DEVICE_GLOBAL_MEM_SIZE)?),
+        compute_units: u32::try_from(number(CL_DEVICE_MAX_COMPUTE_UNITS)?).unwrap_or(u32::MAX),
+        lockstep_width: lockstep
+            .map_or(1, |bytes| u32::try_from(integer(&bytes)).unwrap_or(1).max(1)),
+        limits,
+        formats,
+    };
+    let svm = match optional(CL_DEVICE_SVM_CAPABILITIES).map(|bytes| integer(&bytes)) {
+        Some(bits) if found.version >= (2, 0) && bits & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER != 0 => {
+            Some(Pointers::Svm { fine: bits & CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0 })
+        }
+        _ => None,
+    };
+    let platform = get_platform_data(found.platform.id(), CL_PLATFORM_EXTENSIONS).map(text);
+    // Some platforms advertise the extension for themselves, some for each device.
+    let advertised = has(Usm::EXTENSION)
+        || platform.is_ok_and(|all| all.split_whitespace().any(|name| name == Usm::EXTENSION));
+    let accessible = |what| {
+        optional(what).is_some_and(|b| integer(&b) & CL_UNIFIED_SHARED_MEMORY_ACCESS_INTEL != 0)
+    };
+    let usm = match Usm::load(found.platform.id()) {
+        Some(functions) if advertised && accessible(CL_DEVICE_MEM_CAPABILITIES_INTEL) => {
+            let shared = accessible(CL_DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL);
+            Some(Pointers::Usm { functions, shared })
+        }
+        _ => None,
+    };
+    Ok(Description {
+        info,
+        doubles: has("cl_khr_fp64") || has("cl_amd_fp64"),
+        priorities: has("cl_khr_priority_hints"),
+        svm,
+        usm,
+    })
+}
+
+/// The instruction set as far as the platform tells it.
+fn architecture(found: &Found, extensions: &str) -> String {
+    let number = |what| get_device_data(found.id(), what).ok().map(|bytes| integer(&bytes));
+    if extensions.contains("cl_nv_device_attribute_query")
+        && let (Some(major), Some(minor)) = (
+            number(CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV),
+            number(CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV),
+        )
+    {
+        return format!("sm_{major}{minor}");
+    }
+    if extensions.contains("cl_amd_device_attribute_query") && found.name.starts_with("gfx") {
+        return found.name.clone();
+    }
+    let version = get_device_data(found.id(), CL_DEVICE_VERSION).map(text).unwrap_or_default();
+    match version.split_once("HSTR: ") {
+        // PoCL tells its compiler's target.
+        Some((_, target)) => target.to_owned(),
+        None if number(CL_DEVICE_ADDRESS_BITS) == Some(32) => "spir".to_owned(),
+        None => "spir64".to_owned(),
+    }
+}
+
+fn pci(bytes: &[u8]) -> Option<PciAddress> {
+    let mut words = bytes
+        .chunks_exact(4)
+        .map(|word| word.try_into().map(u32::from_ne_bytes).unwrap_or_default());
+    Some(PciAddress { domain: words.next()?, bus: words.next()?, device: words.next()? })
+}
+
+/// What the start of a part of a buffer must be a multiple of, in bytes.
+pub(crate) fn base_alignment(found: &Found) -> Result<usize> {
+    let bits = get_device_data(found.id(), CL_DEVICE_MEM_BASE_ADDR_ALIGN)
+        .map_err(|code| codes::error("open", code, "the alignment of buffers"))?;
+    Ok((saturate(integer(&bits)) / 8).max(1))
+}
+
+fn saturate(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// The device's name as the driver gives it, to tell builds for different devices apart.
+pub(crate) fn fingerprint(found: &Found) -> String {
+    let data = |what| get_device_data(found.id(), what).map(text).unwrap_or_default();
+    let [name, version, driver] =
+        [CL_DEVICE_NAME, CL_DEVICE_VERSION, CL_DRIVER_VERSION].map(data);
+    let platform = &found.platform;
+    [&platform.name, &platform.version, &platform.vendor, &name, &version, &driver]
+        .map(String::as_str)
+        .join("\n")
+}

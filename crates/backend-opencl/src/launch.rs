@@ -1,0 +1,319 @@
+//! Launches: arguments, and memory whose address OpenCL cannot name.
+#![expect(unsafe_code, reason = "sets arguments and enqueues kernels through the driver")]
+
+use std::ffi::c_void;
+use std::ptr;
+
+use opencl3::command_queue::{enqueue_copy_buffer, enqueue_nd_range_kernel};
+use opencl3::kernel::set_kernel_arg;
+use opencl3::memory::{CL_BUFFER_CREATE_TYPE_REGION, CL_MEM_READ_WRITE, create_sub_buffer};
+use opencl3::types::{cl_buffer_region, cl_int, cl_kernel, cl_mem, cl_uint};
+use runtime_core::contract::{RawArg, own};
+use runtime_core::{Error, ErrorKind, Launch, Result};
+use smallvec::SmallVec;
+
+use crate::handle::{Handle, Mem};
+use crate::memory::{OpenClMemory, Place, new_buffer};
+use crate::module::OpenClKernel;
+use crate::shared::Shared;
+use crate::stream::OpenClStream;
+
+const OPERATION: &str = "launch";
+
+/// Memory that a launch uses in place of the argument's own.
+struct Stand {
+    buffer: Handle<Mem>,
+    /// What is copied back, if the kernel may write it.
+    back: Option<Part>,
+}
+
+/// Bytes of a buffer, and where they are in the one that stands in for it.
+#[derive(Clone, Copy)]
+struct Part {
+    whole: cl_mem,
+    start: usize,
+    at: usize,
+    bytes: usize,
+}
+
+impl OpenClKernel {
+    /// Sets the arguments and enqueues the kernel.
+    ///
+    /// # Safety
+    ///
+    /// As `DeviceStream::launch`.
+    pub(crate) unsafe fn launch(
+        &self,
+        stream: &OpenClStream,
+        launch: &Launch,
+        args: &[RawArg<'_>],
+    ) -> Result<()> {
+        let shared = stream.shared();
+        self.check(shared, launch)?;
+        let mut stands: SmallVec<[Stand; 4]> = SmallVec::new();
+        let kernel = self.lock();
+        let raw = kernel.raw();
+        let indices = (0..).filter(|index| Some(*index) != self.local);
+        for (index, arg) in indices.zip(args) {
+            // SAFETY: the kernel is locked, and the caller vouches for the argument.
+            unsafe { bind(stream, raw, index, arg, &mut stands) }?;
+        }
+        if let Some(index) = self.local {
+            // SAFETY: the kernel is locked; local memory has a size and no value.
+            unsafe { set_kernel_arg(raw, index, launch.shared_bytes as usize, ptr::null()) }
+                .map_err(|code| {
+                    let what = format!("{} bytes of shared memory", launch.shared_bytes);
+                    shared.error(OPERATION, code, what)
+                })?;
+        }
+        let local = launch.block.map(|extent| extent as usize);
+        let global: [usize; 3] =
+            std::array::from_fn(|dim| local[dim] * launch.grid[dim] as usize);
+        // SAFETY: the caller vouches for the kernel; its arguments are set, and copied by the call.
+        let enqueued = unsafe {
+            stream.submit(OPERATION, |queue| {
+                enqueue_nd_range_kernel(
+                    queue,
+                    raw,
+                    3,
+                    ptr::null(),
+                    global.as_ptr(),
+                    local.as_ptr(),
+                    0,
+                    ptr::null(),
+                )
+            })
+        };
+        drop(kernel);
+        enqueued.map_err(|error| self.refused(error, launch))?;
+        for Stand { buffer, back } in &stands {
+            let Some(Part { whole, start, at, bytes }) = *back else { continue };
+            // SAFETY: the ranges lie inside both buffers.
+            unsafe {
+                stream.submit(OPERATION, |queue| {
+                    enqueue_copy_buffer(
+                        queue,
+                        buffer.raw(),
+                        whole,
+                        at,
+                        start,
+                        bytes,
+                        0,
+                        ptr::null(),
+                    )
+                })
+            }?;
+        }
+        Ok(())
+    }
+
+    /// Refuses blocks larger than this kernel can have, which may be less than the device's limit.
+    fn check(&self, shared: &Shared, launch: &Launch) -> Result<()> {
+        let block: u64 = launch.block.iter().map(|extent| u64::from(*extent)).product();
+        if block <= self.most {
+            return Ok(());
+        }
+        let message = format!(
+            "kernel {:?}: block size of {block}; this kernel has at most {}",
+            self.name, self.most
+        );
+        Err(Error::new(ErrorKind::InvalidArgument, OPERATION, message).on(&shared.id))
+    }
+
+    /// Says which launch was refused.
+    #[cold]
+    fn refused(&self, error: Error, launch: &Launch) -> Error {
+        let what = format!(
+            "kernel {:?}, grid {:?}, block {:?}: {}",
+            self.name,
+            launch.grid,
+            launch.block,
+            error.message()
+        );
+        let again = Error::new(error.kind(), OPERATION, what);
+        match error.driver() {
+            Some(driver) => again.with_driver(driver.name.clone(), driver.code),
+            None => again,
+        }
+    }
+}
+
+/// Sets one argument.
+///
+/// # Safety
+///
+/// The kernel is locked, and memory is of the stream's context.
+unsafe fn bind(
+    stream: &OpenClStream,
+    kernel: cl_kernel,
+    index: cl_uint,
+    arg: &RawArg<'_>,
+    stands: &mut SmallVec<[Stand; 4]>,
+) -> Result<()> {
+    let shared = stream.shared();
+    let failed =
+        |code: cl_int| shared.error(OPERATION, code, format!("argument {index}: {arg:?}"));
+    match *arg {
+        RawArg::Value { bytes, .. } => {
+            // SAFETY: the value is copied by the call.
+            unsafe { set_kernel_arg(kernel, index, bytes.len(), bytes.as_ptr().cast()) }
+                .map_err(failed)
+        }
+        RawArg::Empty { .. } => {
+            // SAFETY: memory of no element is a null pointer in the kernel.
+            unsafe { set_kernel_arg(kernel, index, size_of::<cl_mem>(), ptr::null()) }
+                .map_err(failed)
+        }
+        RawArg::Memory { memory, origin, start, bytes, contiguous, writes, .. } => {
+            let memory = own::<OpenClMemory>(memory, OPERATION)?;
+            let span = Span { origin, start, bytes, contiguous, writes };
+            match memory.place() {
+                // SAFETY: the caller vouches for kernel and memory.
+                Place::Buffer(_) => unsafe { bind_buffer(stream, kernel, index, memory, span, stands) },
+                // SAFETY: as above.
+                place => unsafe { set_memory(shared, kernel, index, place, origin) }.map_err(failed),
+            }
+        }
+    }
+}
+
+/// Makes memory by pointer, or a whole buffer, an argument.
+///
+/// # Safety
+///
+/// The kernel is locked; a buffer's `origin` is 0.
+pub(crate) unsafe fn set_memory(
+    shared: &Shared,
+    kernel: cl_kernel,
+    index: cl_uint,
+    place: &Place,
+    origin: usize,
+) -> Result<(), cl_int> {
+    match (place, &shared.pointers) {
+        (Place::Pointer(address), Some(pointers)) => {
+            let pointer = ptr::with_exposed_provenance::<c_void>(address + origin);
+            // SAFETY: the caller holds the kernel's lock.
+            unsafe { pointers.set_argument(kernel, index, pointer) }
+        }
+        // SAFETY: as above.
+        (Place::Buffer(buffer), _) => unsafe { set_buffer(kernel, index, buffer.raw()) },
+        // SAFETY: as above; memory by pointer exists only on devices that have it.
+        (Place::Pointer(_), None) => unsafe { set_buffer(kernel, index, ptr::null_mut()) },
+    }
+}
+
+/// Makes a buffer an argument.
+///
+/// # Safety
+///
+/// The kernel is locked.
+pub(crate) unsafe fn set_buffer(
+    kernel: cl_kernel,
+    index: cl_uint,
+    buffer: cl_mem,
+) -> Result<(), cl_int> {
+    // SAFETY: the handle is read by the call.
+    unsafe { set_kernel_arg(kernel, index, size_of::<cl_mem>(), (&raw const buffer).cast()) }
+}
+
+/// The bytes of an argument, and where the kernel's pointer points.
+#[derive(Clone, Copy)]
+struct Span {
+    origin: usize,
+    start: usize,
+    bytes: usize,
+    contiguous: bool,
+    writes: bool,
+}
+
+/// Makes a part of a buffer an argument. OpenCL has no pointers into buffers: a part is a buffer of its own, whose
+/// start must be aligned. A part that is not, is copied to a buffer that is, and back if the kernel may write it.
+///
+/// # Safety
+///
+/// The kernel is locked, and the span lies inside the memory.
+unsafe fn bind_buffer(
+    stream: &OpenClStream,
+    kernel: cl_kernel,
+    index: cl_uint,
+    memory: &OpenClMemory,
+    span: Span,
+    stands: &mut SmallVec<[Stand; 4]>,
+) -> Result<()> {
+    let shared = stream.shared();
+    let failed = |code: cl_int| {
+        shared.error(OPERATION, code, format!("argument {index}: bytes from {} on", span.start))
+    };
+    let Some((whole, base)) = memory.whole() else { return Ok(()) };
+    let lead = span.origin - span.start;
+    if span.origin == 0 {
+        // SAFETY: the caller holds the kernel's lock.
+        return unsafe { set_memory(shared, kernel, index, memory.place(), 0) }.map_err(failed);
+    }
+    let from = base + span.origin;
+    if lead == 0 && from.is_multiple_of(shared.alignment) {
+        let part = sub_buffer(shared, whole, from, span.bytes).map_err(failed)?;
+        // SAFETY: as above; the driver keeps the part until the kernel has run.
+        unsafe { set_buffer(kernel, index, part.raw()) }.map_err(failed)?;
+        stands.push(Stand { buffer: part, back: None });
+        return Ok(());
+    }
+    if span.writes && !span.contiguous {
+        let message = format!(
+            "argument {index}: a view that is written, has gaps and begins at byte {}: a buffer's views with gaps must begin at a multiple of {} bytes; memory=svm or memory=usm has no such limit",
+            span.origin, shared.alignment
+        );
+        return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, message).on(&shared.id));
+    }
+    let at = lead.next_multiple_of(shared.alignment) - lead;
+    let stand = new_buffer(shared, CL_MEM_READ_WRITE, at + span.bytes).map_err(failed)?;
+    let part = Part { whole, start: base + span.start, at, bytes: span.bytes };
+    // SAFETY: the ranges lie inside both buffers.
+    unsafe {
+        stream.submit(OPERATION, |queue| {
+            enqueue_copy_buffer(
+                queue,
+                whole,
+                stand.raw(),
+                part.start,
+                at,
+                part.bytes,
+                0,
+                ptr::null(),
+            )
+        })
+    }?;
+    let argument = match lead {
+        0 => None,
+        _ => Some(sub_buffer(shared, stand.raw(), at + lead, span.bytes - lead).map_err(failed)?),
+    };
+    let raw = argument.as_ref().map_or(stand.raw(), Handle::raw);
+    // SAFETY: as above.
+    unsafe { set_buffer(kernel, index, raw) }.map_err(failed)?;
+    if let Some(buffer) = argument {
+        stands.push(Stand { buffer, back: None });
+    }
+    stands.push(Stand { buffer: stand, back: span.writes.then_some(part) });
+    Ok(())
+}
+
+/// A part of a buffer as a buffer of its own.
+fn sub_buffer(
+    shared: &Shared,
+    whole: cl_mem,
+    start: usize,
+    bytes: usize,
+) -> Result<Handle<Mem>, cl_int> {
+    let region = cl_buffer_region { origin: start, size: bytes };
+    // SAFETY: the region lies inside the buffer, and is read by the call.
+    let raw = unsafe {
+        create_sub_buffer(
+            whole,
+            CL_MEM_READ_WRITE,
+            CL_BUFFER_CREATE_TYPE_REGION,
+            (&raw const region).cast(),
+        )
+    }?;
+    // SAFETY: the part was just created.
+    Ok(unsafe { Handle::own(raw, &shared.failures) })
+}

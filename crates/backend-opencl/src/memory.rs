@@ -1,0 +1,296 @@
+//! Device memory and pinned host memory.
+#![expect(unsafe_code, reason = "allocates through the driver and implements the contract's memory traits")]
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use opencl3::command_queue::enqueue_map_buffer;
+use opencl3::memory::{
+    CL_MAP_READ, CL_MAP_WRITE, CL_MEM_ALLOC_HOST_PTR, CL_MEM_ASSOCIATED_MEMOBJECT, CL_MEM_CONTEXT,
+    CL_MEM_OBJECT_BUFFER, CL_MEM_OFFSET, CL_MEM_READ_WRITE, CL_MEM_SIZE, CL_MEM_TYPE,
+    create_buffer, get_mem_object_data,
+};
+use opencl3::types::{CL_NON_BLOCKING, cl_mem, cl_mem_info};
+use runtime_core::contract::{DeviceMemory, DevicePinned};
+use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
+
+use crate::handle::{Handle, Mem};
+use crate::platform::integer;
+use crate::shared::{Object, Shared};
+
+/// What pinned memory is aligned to at least.
+const PINNED_ALIGNMENT: usize = 64;
+
+/// Where memory is.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// A memory object.
+    Buffer(Handle<Mem>),
+    /// An address.
+    Pointer(usize),
+}
+
+/// Device memory.
+pub(crate) struct OpenClMemory {
+    place: Place,
+    bytes: usize,
+    visible: bool,
+    /// The buffer that parts are made of, and where this one begins in it: itself, unless it was adopted as a part.
+    whole: Option<(cl_mem_bits, usize)>,
+    /// For adopted memory.
+    owner: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// A memory object as a number, so that it can be shared between threads.
+#[expect(non_camel_case_types, reason = "named as the handle it stands for")]
+type cl_mem_bits = usize;
+
+impl OpenClMemory {
+    /// New memory; `unified` if the host is to address it.
+    pub(crate) fn allocate(
+        shared: &Shared,
+        bytes: usize,
+        by_pointer: bool,
+        unified: bool,
+    ) -> Result<Self> {
+        const OPERATION: &str = "memory_allocate";
+        shared.check(OPERATION)?;
+        shared.reap();
+        let attempt = || match &shared.pointers {
+            Some(pointers) if by_pointer => pointers
+                .allocate(
+                    (shared.context.raw(), shared.found.id()),
+                    bytes,
+                    shared.alignment.min(128),
+                    unified,
+                )
+                .map(|pointer| Place::Pointer(pointer.expose_provenance())),
+            _ => new_buffer(shared, CL_MEM_READ_WRITE, bytes).map(Place::Buffer),
+        };
+        let place = attempt()
+            .or_else(|_| {
+                // Memory that waits for its last user may be what is missing.
+                shared.reap_all();
+                attempt()
+            })
+            .map_err(|code| out_of_memory(shared, OPERATION, code, bytes))?;
+        let whole = match &place {
+            Place::Buffer(buffer) => Some((buffer.raw().expose_provenance(), 0)),
+            Place::Pointer(_) => None,
+        };
+        Ok(Self { place, bytes, visible: unified, whole, owner: None })
+    }
+
+    /// Somebody else's memory.
+    ///
+    /// # Safety
+    ///
+    /// The handle names memory that stays until `owner` is dropped.
+    pub(crate) unsafe fn adopt(
+        shared: &Shared,
+        handle: NativeHandle,
+        bytes: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        shared.check("memory_adopt")?;
+        let refuse = |message: String| {
+            Err(Error::new(ErrorKind::InvalidArgument, "memory_adopt", message).on(&shared.id))
+        };
+        match (handle.api, handle.kind) {
+            ("opencl", NativeKind::Object) => {
+                let raw = ptr::with_exposed_provenance_mut::<c_void>(handle.raw);
+                let ask = |what: cl_mem_info| {
+                    let data = get_mem_object_data(raw, what);
+                    data.map(|data| integer(&data)).map_err(|code| {
+                        shared.error("memory_adopt", code, format!("{handle:?} is no memory object"))
+                    })
+                };
+                if ask(CL_MEM_TYPE)? != u64::from(CL_MEM_OBJECT_BUFFER) {
+                    return refuse(format!("{handle:?} is no buffer"));
+                }
+                if ask(CL_MEM_CONTEXT)? != shared.context.raw().expose_provenance() as u64 {
+                    return refuse(format!("{handle:?} belongs to another context"));
+                }
+                let size = ask(CL_MEM_SIZE)?;
+                if size < bytes as u64 {
+                    return refuse(format!("{handle:?} has {size} bytes, not {bytes}"));
+                }
+                let whole = match ask(CL_MEM_ASSOCIATED_MEMOBJECT)? {
+                    0 => (handle.raw, 0),
+                    parent => (to_usize(parent), to_usize(ask(CL_MEM_OFFSET)?)),
+                };
+                // SAFETY: the caller vouches for the buffer.
+                let buffer = unsafe { Handle::retain(raw, &shared.failures) }
+                    .map_err(|code| shared.error("memory_adopt", code, format!("{handle:?}")))?;
+                Ok(Self {
+                    place: Place::Buffer(buffer),
+                    bytes,
+                    visible: false,
+                    whole: Some(whole),
+                    owner: Some(owner),
+                })
+            }
+            ("opencl", NativeKind::Pointer) if shared.pointers.is_some() => Ok(Self {
+                place: Place::Pointer(handle.raw),
+                bytes,
+                visible: false,
+                whole: None,
+                owner: Some(owner),
+            }),
+            ("opencl", NativeKind::Pointer) => {
+                refuse(format!("{handle:?}: the device has no memory by pointer"))
+            }
+            _ => refuse(format!("{handle:?} is no OpenCL memory")),
+        }
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Whether the host addresses it.
+    pub(crate) fn is_visible(&self) -> bool {
+        self.visible
+    }
+
+    /// The buffer that a part of this memory can be made of, and where this memory begins in it.
+    pub(crate) fn whole(&self) -> Option<(cl_mem, usize)> {
+        self.whole.map(|(raw, start)| (ptr::with_exposed_provenance_mut(raw), start))
+    }
+
+    /// What is to be given back when the memory's last user is done, unless the driver sees to that itself.
+    pub(crate) fn into_object(self) -> Option<Object> {
+        match (self.place, self.owner) {
+            (Place::Buffer(buffer), Some(owner)) => Some(Object::Adopted(Some(buffer), owner)),
+            (Place::Pointer(_), Some(owner)) => Some(Object::Adopted(None, owner)),
+            (Place::Pointer(address), None) => Some(Object::Pointer(address)),
+            (Place::Buffer(_), None) => None,
+        }
+    }
+}
+
+/// A new buffer.
+pub(crate) fn new_buffer(
+    shared: &Shared,
+    flags: u64,
+    bytes: usize,
+) -> Result<Handle<Mem>, opencl3::types::cl_int> {
+    // SAFETY: the context is alive, and no host memory is named.
+    let raw = unsafe { create_buffer(shared.context.raw(), flags, bytes, ptr::null_mut()) }?;
+    // SAFETY: the buffer was just created.
+    Ok(unsafe { Handle::own(raw, &shared.failures) })
+}
+
+fn to_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Whatever a driver calls it, an allocation that fails has found no room.
+#[cold]
+fn out_of_memory(shared: &Shared, operation: &'static str, code: i32, bytes: usize) -> Error {
+    let error = shared.error(operation, code, format!("{bytes} bytes"));
+    match error.kind() {
+        ErrorKind::OutOfMemory | ErrorKind::DeviceLost => error,
+        _ => {
+            let again = Error::new(ErrorKind::OutOfMemory, operation, format!("{bytes} bytes"));
+            match error.driver() {
+                Some(driver) => again.with_driver(driver.name.clone(), driver.code),
+                None => again,
+            }
+            .on(&shared.id)
+        }
+    }
+}
+
+// SAFETY: buffers and pointers have the length asked for, and unified memory keeps its address until it is freed.
+unsafe impl DeviceMemory for OpenClMemory {
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn host_ptr(&self) -> Option<*mut u8> {
+        match self.place {
+            Place::Pointer(address) if self.visible => {
+                Some(ptr::with_exposed_provenance_mut(address))
+            }
+            _ => None,
+        }
+    }
+
+    fn native(&self) -> NativeHandle {
+        let (kind, raw) = match &self.place {
+            Place::Buffer(buffer) => (NativeKind::Object, buffer.raw().expose_provenance()),
+            Place::Pointer(address) => (NativeKind::Pointer, *address),
+        };
+        NativeHandle { api: "opencl", kind, raw }
+    }
+}
+
+impl fmt::Debug for OpenClMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes, {:?}", self.bytes, self.place)
+    }
+}
+
+/// Host memory that the driver allocated for fast copies: a buffer that stays mapped for its whole life.
+#[derive(Debug)]
+pub(crate) struct OpenClPinned {
+    buffer: Handle<Mem>,
+    address: usize,
+    bytes: usize,
+}
+
+impl OpenClPinned {
+    pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize) -> Result<Self> {
+        const OPERATION: &str = "pinned_allocate";
+        shared.check(OPERATION)?;
+        shared.reap();
+        let failed = |code| out_of_memory(shared, OPERATION, code, bytes);
+        let flags = CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR;
+        let buffer = new_buffer(shared, flags, bytes).map_err(failed)?;
+        let queue = shared.service_queue()?;
+        let mut address = ptr::null_mut();
+        // SAFETY: the buffer has that many bytes; the address is used once the mapping is there.
+        let mapped = unsafe {
+            queue.submit(OPERATION, |queue| {
+                enqueue_map_buffer(
+                    queue,
+                    buffer.raw(),
+                    CL_NON_BLOCKING,
+                    CL_MAP_READ | CL_MAP_WRITE,
+                    0,
+                    bytes,
+                    &mut address,
+                    0,
+                    ptr::null(),
+                )
+            })
+        };
+        queue.wait(&mapped.map_err(failed)?).map_err(failed)?;
+        if address.is_null() || !address.addr().is_multiple_of(PINNED_ALIGNMENT) {
+            let message = format!(
+                "the driver mapped pinned memory at {address:p}, not aligned to {PINNED_ALIGNMENT} bytes"
+            );
+            return Err(Error::new(ErrorKind::Driver, OPERATION, message).on(&shared.id));
+        }
+        Ok(Self { buffer, address: address.expose_provenance(), bytes })
+    }
+
+    pub(crate) fn into_object(self) -> Object {
+        Object::Mapped(self.buffer, self.address)
+    }
+}
+
+// SAFETY: the buffer stays mapped at this address until it is freed.
+unsafe impl DevicePinned for OpenClPinned {
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn ptr(&self) -> *mut u8 {
+        ptr::with_exposed_provenance_mut(self.address)
+    }
+}

@@ -1,0 +1,314 @@
+//! The platforms and devices of this machine, and which of them a selector names.
+
+use std::ffi::c_void;
+
+use opencl3::device::{
+    CL_DEVICE_NAME, CL_DEVICE_TYPE, CL_DEVICE_TYPE_ACCELERATOR, CL_DEVICE_TYPE_ALL,
+    CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_CUSTOM, CL_DEVICE_TYPE_GPU, CL_DEVICE_VERSION,
+    get_device_data, get_device_ids,
+};
+use opencl3::error_codes::{
+    CL_DEVICE_NOT_FOUND, CL_PLATFORM_NOT_FOUND_KHR, DLOPEN_FUNCTION_NOT_AVAILABLE,
+    DLOPEN_RUNTIME_LOAD_FAILED,
+};
+use opencl3::platform::platform::{
+    CL_PLATFORM_NAME, CL_PLATFORM_VENDOR, CL_PLATFORM_VERSION, get_platform_data,
+    get_platform_ids,
+};
+use opencl3::types::{cl_device_id, cl_int, cl_platform_id};
+use runtime_core::{DeviceKind, Error, ErrorKind, Result, Selector};
+
+use crate::codes;
+
+/// An installed implementation of OpenCL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Platform {
+    id: usize,
+    pub(crate) name: String,
+    pub(crate) vendor: String,
+    pub(crate) version: String,
+}
+
+/// A device of a platform.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// Its place among the devices of all platforms.
+    pub(crate) index: usize,
+    pub(crate) platform: Platform,
+    pub(crate) name: String,
+    pub(crate) kind: DeviceKind,
+    /// Major and minor version of OpenCL that it has.
+    pub(crate) version: (u32, u32),
+    id: usize,
+}
+
+impl Platform {
+    pub(crate) fn id(&self) -> cl_platform_id {
+        std::ptr::with_exposed_provenance_mut::<c_void>(self.id)
+    }
+
+    /// Whether a word of a selector means it.
+    fn is_called(&self, word: &str) -> bool {
+        [&self.name, &self.vendor, &self.version]
+            .into_iter()
+            .any(|text| text.to_lowercase().contains(word))
+    }
+}
+
+impl Found {
+    pub(crate) fn id(&self) -> cl_device_id {
+        std::ptr::with_exposed_provenance_mut::<c_void>(self.id)
+    }
+}
+
+/// Every device of every platform, in the loader's order.
+///
+/// A platform that fails is left out as long as another has devices.
+///
+/// # Errors
+///
+/// `Unavailable` if there is no loader, no platform or no device, saying which; what a platform reports if none works.
+pub(crate) fn discover() -> Result<Vec<Found>> {
+    let platforms = get_platform_ids().map_err(|code| unavailable(code))?;
+    if platforms.is_empty() {
+        return Err(unavailable(CL_PLATFORM_NOT_FOUND_KHR));
+    }
+    let mut found = Vec::new();
+    let mut names = Vec::new();
+    let mut broken = None;
+    for id in platforms {
+        match devices_of(id, found.len()) {
+            Ok((platform, devices)) => {
+                names.push(platform.name);
+                found.extend(devices);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "an OpenCL platform does not work");
+                broken = Some(error);
+            }
+        }
+    }
+    match broken {
+        _ if !found.is_empty() => Ok(found),
+        Some(error) => Err(error),
+        None => Err(Error::new(
+            ErrorKind::Unavailable,
+            "devices",
+            format!("no OpenCL device; the platforms without any: {}", names.join(", ")),
+        )
+        .with_driver("CL_DEVICE_NOT_FOUND", CL_DEVICE_NOT_FOUND.into())),
+    }
+}
+
+fn unavailable(code: cl_int) -> Error {
+    let what = match code {
+        DLOPEN_RUNTIME_LOAD_FAILED => "no OpenCL loader: libOpenCL.so.1 cannot be loaded",
+        DLOPEN_FUNCTION_NOT_AVAILABLE => {
+            "the library loaded as OpenCL loader has no clGetPlatformIDs; OPENCL_DYLIB_PATH may name something else"
+        }
+        CL_PLATFORM_NOT_FOUND_KHR => {
+            "an OpenCL loader, but no platform: no driver is installed for it"
+        }
+        _ => "the OpenCL platforms cannot be listed",
+    };
+    codes::error("devices", code, what)
+}
+
+fn devices_of(id: cl_platform_id, first: usize) -> Result<(Platform, Vec<Found>)> {
+    let text = |what| {
+        get_platform_data(id, what)
+            .map(text)
+            .map_err(|code| codes::error("devices", code, "a platform does not answer"))
+    };
+    let platform = Platform {
+        id: id.expose_provenance(),
+        name: text(CL_PLATFORM_NAME)?,
+        vendor: text(CL_PLATFORM_VENDOR)?,
+        version: text(CL_PLATFORM_VERSION)?,
+    };
+    let ids = match get_device_ids(id, CL_DEVICE_TYPE_ALL) {
+        Ok(ids) => ids,
+        Err(CL_DEVICE_NOT_FOUND) => Vec::new(),
+        Err(code) => {
+            return Err(codes::error("devices", code, format!("platform {}", platform.name)));
+        }
+    };
+    let mut devices = Vec::new();
+    for id in ids {
+        let query = |what| {
+            get_device_data(id, what).map_err(|code| {
+                codes::error("devices", code, format!("a device of platform {}", platform.name))
+            })
+        };
+        let bits = integer(&query(CL_DEVICE_TYPE)?);
+        let kind = match bits {
+            // Devices of fixed functions cannot run kernels.
+            _ if bits & CL_DEVICE_TYPE_CUSTOM != 0 => continue,
+            _ if bits & CL_DEVICE_TYPE_GPU != 0 => DeviceKind::Gpu,
+            _ if bits & CL_DEVICE_TYPE_ACCELERATOR != 0 => DeviceKind::Accelerator,
+            _ if bits & CL_DEVICE_TYPE_CPU != 0 => DeviceKind::Cpu,
+            _ => DeviceKind::Accelerator,
+        };
+        devices.push(Found {
+            index: first + devices.len(),
+            platform: platform.clone(),
+            name: self::text(query(CL_DEVICE_NAME)?),
+            kind,
+            version: version(&self::text(query(CL_DEVICE_VERSION)?)),
+            id: id.expose_provenance(),
+        });
+    }
+    Ok((platform, devices))
+}
+
+/// The device that a selector names: words for the kind, the platform or the device, each narrowing the choice, and a
+/// number among those that are left.
+///
+/// # Errors
+///
+/// `UnknownDevice` if a word fits nothing or there are fewer devices, naming those there are.
+pub(crate) fn select(found: &[Found], selector: &Selector) -> Result<Found> {
+    let (words, number) = match selector.parts() {
+        [words @ .., last] if last.bytes().all(|b| b.is_ascii_digit()) => {
+            (words, last.parse().unwrap_or(usize::MAX))
+        }
+        words => (words, 0),
+    };
+    let mut left: Vec<&Found> = found.iter().collect();
+    for word in words {
+        left = narrow(&left, &word.to_lowercase());
+        if left.is_empty() {
+            return Err(unknown(selector, found, &format!("nothing is called {word:?}")));
+        }
+    }
+    match left.get(number) {
+        Some(device) => Ok((*device).clone()),
+        None => Err(unknown(selector, found, &format!("{} fit", left.len()))),
+    }
+}
+
+/// A word means a kind of device, else a platform, else a device: the name of a processor's maker is in the device
+/// names of other makers' platforms too.
+fn narrow<'a>(from: &[&'a Found], word: &str) -> Vec<&'a Found> {
+    let those = |fits: &dyn Fn(&Found) -> bool| -> Vec<&'a Found> {
+        from.iter().copied().filter(|found| fits(found)).collect()
+    };
+    if ["cpu", "gpu", "accelerator"].contains(&word) {
+        return those(&|found| found.kind.name() == word);
+    }
+    let by_platform = those(&|found| found.platform.is_called(word));
+    if by_platform.is_empty() {
+        return those(&|found| found.name.to_lowercase().contains(word));
+    }
+    by_platform
+}
+
+fn unknown(selector: &Selector, found: &[Found], why: &str) -> Error {
+    let list: Vec<String> = found
+        .iter()
+        .map(|f| format!("opencl:{} ({}, {} of {})", f.index, f.name, f.kind, f.platform.name))
+        .collect();
+    let message = format!("{selector}: {why}; there is {}", list.join(", "));
+    Error::new(ErrorKind::UnknownDevice, "open", message)
+}
+
+/// A text as the driver gives it: with a NUL at the end, and blanks at either.
+pub(crate) fn text(bytes: Vec<u8>) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).trim().to_owned()
+}
+
+/// An integer of whatever size the driver gives it.
+pub(crate) fn integer(bytes: &[u8]) -> u64 {
+    let mut wide = [0; 8];
+    let len = bytes.len().min(8);
+    if cfg!(target_endian = "little") {
+        wide[..len].copy_from_slice(&bytes[..len]);
+    } else {
+        wide[8 - len..].copy_from_slice(&bytes[..len]);
+    }
+    u64::from_ne_bytes(wide)
+}
+
+/// The version in a text such as `OpenCL 3.0 PoCL …`; 1.0 if there is none.
+pub(crate) fn version(text: &str) -> (u32, u32) {
+    let parse = |word: &str| {
+        let (major, minor) = word.split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    text.split_whitespace().find_map(parse).unwrap_or((1, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found() -> Vec<Found> {
+        let platform = |name: &str, vendor: &str| Platform {
+            id: 0,
+            name: name.to_owned(),
+            vendor: vendor.to_owned(),
+            version: "OpenCL 3.0".to_owned(),
+        };
+        let pocl = platform("Portable Computing Language", "The pocl project");
+        let intel = platform("Intel(R) OpenCL", "Intel(R) Corporation");
+        let nvidia = platform("NVIDIA CUDA", "NVIDIA Corporation");
+        let device = |index, platform: &Platform, name: &str, kind| Found {
+            index,
+            platform: platform.clone(),
+            name: name.to_owned(),
+            kind,
+            version: (3, 0),
+            id: 0,
+        };
+        vec![
+            device(0, &pocl, "pthread-Intel(R) Xeon(R)", DeviceKind::Cpu),
+            device(1, &pocl, "pthread-Intel(R) Xeon(R)", DeviceKind::Cpu),
+            device(2, &intel, "Intel(R) Xeon(R)", DeviceKind::Cpu),
+            device(3, &nvidia, "Tesla T4", DeviceKind::Gpu),
+        ]
+    }
+
+    fn index(selector: &str) -> Result<usize> {
+        select(&found(), &selector.parse()?).map(|found| found.index)
+    }
+
+    #[test]
+    fn words_narrow_the_choice() {
+        for (selector, expected) in [
+            ("opencl", 0),
+            ("opencl:3", 3),
+            ("opencl:pocl:1", 1),
+            ("opencl:intel", 2),
+            ("opencl:gpu:0", 3),
+            ("opencl:cpu:2", 2),
+            ("opencl:Tesla T4", 3),
+            ("opencl:NVIDIA:gpu:0", 3),
+        ] {
+            assert_eq!(index(selector).unwrap(), expected, "{selector}");
+        }
+    }
+
+    #[test]
+    fn what_fits_nothing_names_what_there_is() {
+        for selector in ["opencl:4", "opencl:pocl:2", "opencl:amd:0", "opencl:gpu:pocl:0"] {
+            let error = index(selector).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UnknownDevice, "{selector}");
+            assert!(error.message().contains("opencl:3 (Tesla T4"), "{error}");
+        }
+        assert!(index("opencl:99999999999999999999").is_err());
+    }
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(version("OpenCL 3.0 PoCL HSTR: x"), (3, 0));
+        assert_eq!(version("OpenCL C 1.2 PoCL"), (1, 2));
+        assert_eq!(version(""), (1, 0));
+    }
+
+    #[test]
+    fn integers_of_any_size() {
+        assert_eq!(integer(&7_u32.to_ne_bytes()), 7);
+        assert_eq!(integer(&(1_u64 << 40).to_ne_bytes()), 1 << 40);
+    }
+}

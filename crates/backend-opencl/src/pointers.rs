@@ -1,0 +1,266 @@
+//! Memory that is an address: shared virtual memory of OpenCL 2, and Intel's unified shared memory.
+#![expect(unsafe_code, reason = "calls extension functions of the driver")]
+
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::ptr;
+
+use cl3::load_library;
+use opencl3::command_queue::{enqueue_svm_mem_cpy, enqueue_svm_mem_fill};
+use opencl3::error_codes::{CL_OUT_OF_RESOURCES, DLOPEN_FUNCTION_NOT_AVAILABLE};
+use opencl3::kernel::set_kernel_arg_svm_pointer;
+use opencl3::memory::{CL_MEM_READ_WRITE, CL_MEM_SVM_FINE_GRAIN_BUFFER, svm_alloc, svm_free};
+use opencl3::types::{
+    CL_NON_BLOCKING, cl_bool, cl_command_queue, cl_context, cl_device_id, cl_event, cl_int,
+    cl_kernel, cl_platform_id, cl_uint,
+};
+
+/// How a device addresses memory by pointers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pointers {
+    /// Shared virtual memory; `fine` if host and device may use it in turn without mapping it.
+    Svm { fine: bool },
+    /// Unified shared memory; `shared` if there is memory that host and device both address.
+    Usm { functions: Usm, shared: bool },
+}
+
+impl Pointers {
+    /// Whether there is memory that host and device both address.
+    pub(crate) fn unified(&self) -> bool {
+        match self {
+            Self::Svm { fine } => *fine,
+            Self::Usm { shared, .. } => *shared,
+        }
+    }
+
+    /// Allocates memory of the device, or if `unified`, memory that the host addresses as well.
+    pub(crate) fn allocate(
+        &self,
+        (context, device): (cl_context, cl_device_id),
+        bytes: usize,
+        align: usize,
+        unified: bool,
+    ) -> Result<*mut c_void, cl_int> {
+        let align = cl_uint::try_from(align).unwrap_or(0);
+        let pointer = match self {
+            Self::Svm { .. } => {
+                let fine = if unified { CL_MEM_SVM_FINE_GRAIN_BUFFER } else { 0 };
+                // SAFETY: the context is alive, and whoever gets the address frees it.
+                unsafe { svm_alloc(context, CL_MEM_READ_WRITE | fine, bytes, align) }?
+            }
+            Self::Usm { functions, .. } => {
+                let allocate = if unified { functions.shared_alloc } else { functions.device_alloc };
+                let mut code = CL_OUT_OF_RESOURCES;
+                // SAFETY: as above; no properties are named.
+                let pointer =
+                    unsafe { allocate(context, device, ptr::null(), bytes, align, &raw mut code) };
+                if code != 0 {
+                    return Err(code);
+                }
+                pointer
+            }
+        };
+        if pointer.is_null() { Err(CL_OUT_OF_RESOURCES) } else { Ok(pointer) }
+    }
+
+    /// Gives memory back.
+    ///
+    /// # Safety
+    ///
+    /// `pointer` is from [`allocate`](Self::allocate) in this context, and no command uses it any more.
+    pub(crate) unsafe fn free(
+        &self,
+        context: cl_context,
+        pointer: *mut c_void,
+    ) -> Result<(), cl_int> {
+        match self {
+            // SAFETY: the caller vouches for the pointer.
+            Self::Svm { .. } => unsafe { svm_free(context, pointer) },
+            // SAFETY: as above.
+            Self::Usm { functions, .. } => checked(unsafe { (functions.free)(context, pointer) }),
+        }
+    }
+
+    /// Enqueues a copy; either side may be host memory.
+    ///
+    /// # Safety
+    ///
+    /// Both sides have `bytes` bytes, do not overlap, and stay until the copy has run.
+    pub(crate) unsafe fn copy(
+        &self,
+        queue: cl_command_queue,
+        dst: *mut c_void,
+        src: *const c_void,
+        bytes: usize,
+    ) -> Result<cl_event, cl_int> {
+        match self {
+            // SAFETY: the caller vouches for both sides.
+            Self::Svm { .. } => unsafe {
+                enqueue_svm_mem_cpy(queue, CL_NON_BLOCKING, dst, src, bytes, 0, ptr::null())
+            },
+            Self::Usm { functions, .. } => {
+                let mut event = ptr::null_mut();
+                // SAFETY: as above.
+                let code = unsafe {
+                    (functions.copy)(
+                        queue,
+                        CL_NON_BLOCKING,
+                        dst,
+                        src,
+                        bytes,
+                        0,
+                        ptr::null(),
+                        &raw mut event,
+                    )
+                };
+                checked(code).map(|()| event)
+            }
+        }
+    }
+
+    /// Enqueues a fill.
+    ///
+    /// # Safety
+    ///
+    /// `pointer` has `bytes` bytes, and is a multiple of the pattern's length.
+    pub(crate) unsafe fn fill(
+        &self,
+        queue: cl_command_queue,
+        pointer: *mut c_void,
+        pattern: &[u8],
+        bytes: usize,
+    ) -> Result<cl_event, cl_int> {
+        let (start, len) = (pattern.as_ptr().cast::<c_void>(), pattern.len());
+        match self {
+            // SAFETY: the caller vouches for the memory; the pattern is copied by the call.
+            Self::Svm { .. } => unsafe {
+                enqueue_svm_mem_fill(queue, pointer, start, len, bytes, 0, ptr::null())
+            },
+            Self::Usm { functions, .. } => {
+                let mut event = ptr::null_mut();
+                // SAFETY: as above.
+                let code = unsafe {
+                    (functions.fill)(
+                        queue,
+                        pointer,
+                        start,
+                        len,
+                        bytes,
+                        0,
+                        ptr::null(),
+                        &raw mut event,
+                    )
+                };
+                checked(code).map(|()| event)
+            }
+        }
+    }
+
+    /// Makes an address the kernel's argument.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else sets arguments of the kernel meanwhile.
+    pub(crate) unsafe fn set_argument(
+        &self,
+        kernel: cl_kernel,
+        index: cl_uint,
+        pointer: *const c_void,
+    ) -> Result<(), cl_int> {
+        match self {
+            // SAFETY: the caller vouches for the kernel.
+            Self::Svm { .. } => unsafe { set_kernel_arg_svm_pointer(kernel, index, pointer) },
+            Self::Usm { functions, .. } => {
+                // SAFETY: as above.
+                checked(unsafe { (functions.set_argument)(kernel, index, pointer) })
+            }
+        }
+    }
+}
+
+fn checked(code: cl_int) -> Result<(), cl_int> {
+    if code == 0 { Ok(()) } else { Err(code) }
+}
+
+type Alloc = unsafe extern "C" fn(
+    cl_context,
+    cl_device_id,
+    *const u64,
+    usize,
+    cl_uint,
+    *mut cl_int,
+) -> *mut c_void;
+type Free = unsafe extern "C" fn(cl_context, *mut c_void) -> cl_int;
+type SetArgument = unsafe extern "C" fn(cl_kernel, cl_uint, *const c_void) -> cl_int;
+type Copy = unsafe extern "C" fn(
+    cl_command_queue,
+    cl_bool,
+    *mut c_void,
+    *const c_void,
+    usize,
+    cl_uint,
+    *const cl_event,
+    *mut cl_event,
+) -> cl_int;
+type Fill = unsafe extern "C" fn(
+    cl_command_queue,
+    *mut c_void,
+    *const c_void,
+    usize,
+    usize,
+    cl_uint,
+    *const cl_event,
+    *mut cl_event,
+) -> cl_int;
+
+/// The functions of `cl_intel_unified_shared_memory`, which the loader does not export: each platform is asked.
+#[derive(Clone, Copy)]
+pub(crate) struct Usm {
+    device_alloc: Alloc,
+    shared_alloc: Alloc,
+    free: Free,
+    set_argument: SetArgument,
+    copy: Copy,
+    fill: Fill,
+}
+
+impl Usm {
+    /// The name of the extension.
+    pub(crate) const EXTENSION: &str = "cl_intel_unified_shared_memory";
+
+    /// The functions of a platform that has the extension; `None` if one is missing.
+    pub(crate) fn load(platform: cl_platform_id) -> Option<Self> {
+        let address = |name: &CStr| function(platform, name).ok();
+        // SAFETY: for each of these names the extension's specification gives the type that the field has.
+        unsafe {
+            Some(Self {
+                device_alloc: std::mem::transmute::<*mut c_void, Alloc>(address(
+                    c"clDeviceMemAllocINTEL",
+                )?),
+                shared_alloc: std::mem::transmute::<*mut c_void, Alloc>(address(
+                    c"clSharedMemAllocINTEL",
+                )?),
+                free: std::mem::transmute::<*mut c_void, Free>(address(c"clMemFreeINTEL")?),
+                set_argument: std::mem::transmute::<*mut c_void, SetArgument>(address(
+                    c"clSetKernelArgMemPointerINTEL",
+                )?),
+                copy: std::mem::transmute::<*mut c_void, Copy>(address(c"clEnqueueMemcpyINTEL")?),
+                fill: std::mem::transmute::<*mut c_void, Fill>(address(c"clEnqueueMemFillINTEL")?),
+            })
+        }
+    }
+}
+
+impl fmt::Debug for Usm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::EXTENSION)
+    }
+}
+
+fn function(platform: cl_platform_id, name: &CStr) -> Result<*mut c_void, cl_int> {
+    let library = load_library().as_ref().map_err(|_| DLOPEN_FUNCTION_NOT_AVAILABLE)?;
+    let address = library
+        .clGetExtensionFunctionAddressForPlatform(platform, name.as_ptr())
+        .unwrap_or(ptr::null_mut());
+    if address.is_null() { Err(DLOPEN_FUNCTION_NOT_AVAILABLE) } else { Ok(address) }
+}

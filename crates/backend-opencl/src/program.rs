@@ -1,0 +1,285 @@
+//! Building programs, and keeping what was built.
+#![expect(unsafe_code, reason = "creates programs through the driver and asks for their binaries")]
+
+use std::ffi::{CStr, CString, c_void};
+use std::fs;
+use std::path::Path;
+use std::ptr;
+
+use backend_support::{CacheKey, DiskCache};
+use cl3::load_library;
+use opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
+use opencl3::program::{
+    CL_PROGRAM_BINARIES, CL_PROGRAM_BINARY_SIZES, CL_PROGRAM_BUILD_LOG, CL_PROGRAM_DEVICES,
+    build_program, create_program_with_binary, create_program_with_il, create_program_with_source,
+    get_program_build_data, get_program_data,
+};
+use opencl3::types::{cl_int, cl_program};
+use runtime_core::{Error, ErrorKind, ImageCode, ImageFormat, ModuleImage, Result};
+use tempfile::TempDir;
+
+use crate::OpenClConfig;
+use crate::handle::{self, Handle};
+use crate::info::fingerprint;
+use crate::module::OpenClModule;
+use crate::platform::{integer, text};
+use crate::shared::Shared;
+
+const OPERATION: &str = "module_load";
+/// Makes the driver remember the parameters of kernels, which launches are checked against.
+const ARGUMENT_INFO: &str = "-cl-kernel-arg-info";
+/// The first word of every SPIR-V module.
+const SPIRV_MAGIC: u32 = 0x0723_0203;
+
+/// What a program is made from.
+#[derive(Clone, Copy)]
+enum Code<'a> {
+    Source(&'a str),
+    SpirV(&'a [u8]),
+}
+
+/// Builds programs for one device.
+#[derive(Debug)]
+pub(crate) struct Builder {
+    config: OpenClConfig,
+    cache: Option<DiskCache>,
+    fingerprint: String,
+}
+
+/// A built program, and the folder with what it was built from, if there is one.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) program: Handle<handle::Program>,
+    pub(crate) folder: Option<TempDir>,
+}
+
+impl Builder {
+    pub(crate) fn new(config: &OpenClConfig, shared: &Shared) -> Self {
+        let cache = match &config.cache_dir {
+            _ if !config.cache => None,
+            Some(folder) => Some(DiskCache::new(folder)),
+            None => DiskCache::of_user("opencl"),
+        };
+        Self { config: config.clone(), cache, fingerprint: fingerprint(&shared.found) }
+    }
+
+    /// Builds an image, or loads what was built from it before.
+    pub(crate) fn build(&self, shared: &Shared, image: &ModuleImage<'_>) -> Result<Built> {
+        let code = code(image)?;
+        let options = self.options(image, code)?;
+        let folder = self.intermediates(code, &options)?;
+        let key = CacheKey::new()
+            .with(image.format().name())
+            .with(match code {
+                Code::Source(source) => source.as_bytes(),
+                Code::SpirV(words) => words,
+            })
+            .with(options.as_bytes())
+            .with(&self.fingerprint);
+        if let Some(program) = self.cached(shared, &key, &options) {
+            tracing::debug!(device = %shared.id, "program loaded from the cache");
+            return Ok(Built { program, folder });
+        }
+        let program = match create(shared, code).and_then(|p| self.compile(shared, p, &options)) {
+            Ok(program) => program,
+            Err(error) => {
+                write(folder.as_ref(), "build.log", error.log().unwrap_or_default().as_bytes());
+                return Err(error);
+            }
+        };
+        self.keep(shared, &key, &program, folder.as_ref());
+        Ok(Built { program, folder })
+    }
+
+    fn options(&self, image: &ModuleImage<'_>, code: Code<'_>) -> Result<CString> {
+        let mut words: Vec<&str> = Vec::new();
+        if matches!(code, Code::Source(_)) {
+            words.push(ARGUMENT_INFO);
+        }
+        words.extend(self.config.build_options.split_whitespace());
+        words.extend(image.options().iter().map(AsRef::as_ref));
+        CString::new(words.join(" ")).map_err(|error| {
+            Error::new(ErrorKind::InvalidArgument, OPERATION, "an option contains a NUL")
+                .with_source(error)
+        })
+    }
+
+    /// A private folder with what is built, if the user wants one.
+    fn intermediates(&self, code: Code<'_>, options: &CStr) -> Result<Option<TempDir>> {
+        let Some(parent) = &self.config.work_dir else { return Ok(None) };
+        let mut folder = tempfile::Builder::new().prefix("opencl-").tempdir_in(parent).map_err(
+            |error| {
+                let message = format!("no folder for intermediates in {}", parent.display());
+                Error::new(ErrorKind::InvalidArgument, OPERATION, message).with_source(error)
+            },
+        )?;
+        folder.disable_cleanup(self.config.keep);
+        match code {
+            Code::Source(source) => write(Some(&folder), "program.cl", source.as_bytes()),
+            Code::SpirV(words) => write(Some(&folder), "program.spv", words),
+        }
+        write(Some(&folder), "options", options.to_bytes());
+        Ok(Some(folder))
+    }
+
+    /// What was built before, if it still loads and tells its kernels' parameters.
+    fn cached(
+        &self,
+        shared: &Shared,
+        key: &CacheKey,
+        options: &CStr,
+    ) -> Option<Handle<handle::Program>> {
+        let cache = self.cache.as_ref()?;
+        let binary = cache.get(key)?;
+        let load = || -> Result<Handle<handle::Program>, cl_int> {
+            // SAFETY: the device is of the context.
+            let raw = unsafe {
+                create_program_with_binary(shared.context.raw(), &[shared.found.id()], &[&binary])
+            }?;
+            // SAFETY: the program was just created.
+            let program = unsafe { Handle::own(raw, &shared.failures) };
+            build_program(raw, &[shared.found.id()], options, None, ptr::null_mut())?;
+            Ok(program)
+        };
+        match load() {
+            Ok(program) if OpenClModule::tells_parameters(program.raw()) => Some(program),
+            _ => {
+                tracing::debug!(device = %shared.id, "a cached program is of no use");
+                cache.remove(key);
+                None
+            }
+        }
+    }
+
+    fn compile(
+        &self,
+        shared: &Shared,
+        program: Handle<handle::Program>,
+        options: &CStr,
+    ) -> Result<Handle<handle::Program>> {
+        let device = shared.found.id();
+        let built = build_program(program.raw(), &[device], options, None, ptr::null_mut());
+        let log = get_program_build_data(program.raw(), device, CL_PROGRAM_BUILD_LOG)
+            .map(text)
+            .unwrap_or_default();
+        if let Err(code) = built {
+            let about = log.lines().find(|line| line.contains("error")).unwrap_or("no log");
+            return Err(refused(shared, code, about).with_log(log));
+        }
+        match (log.is_empty(), self.config.verbose) {
+            (true, _) => {}
+            (false, true) => tracing::info!(device = %shared.id, log, "compiler log"),
+            (false, false) => tracing::debug!(device = %shared.id, log, "compiler log"),
+        }
+        Ok(program)
+    }
+
+    /// Puts the binary into the cache and among the intermediates. That a cache cannot be written costs time alone.
+    fn keep(
+        &self,
+        shared: &Shared,
+        key: &CacheKey,
+        program: &Handle<handle::Program>,
+        folder: Option<&TempDir>,
+    ) {
+        if self.cache.is_none() && folder.is_none() {
+            return;
+        }
+        let Ok(binary) = binary(program.raw(), shared) else { return };
+        write(folder, "program.bin", &binary);
+        if let Some(cache) = &self.cache
+            && let Err(error) = cache.put(key, &binary)
+        {
+            tracing::debug!(%error, folder = %cache.folder().display(), "a program could not be cached");
+        }
+    }
+}
+
+/// The code of an image in one of the two formats.
+fn code<'a>(image: &'a ModuleImage<'_>) -> Result<Code<'a>> {
+    let refuse = |message: &str| Err(Error::new(ErrorKind::InvalidModule, OPERATION, message));
+    let source = |text: &'a str| match text.find('\0') {
+        Some(at) => refuse(&format!("the source has a NUL at byte {at}")),
+        None => Ok(Code::Source(text)),
+    };
+    match (image.format(), image.code()) {
+        (ImageFormat::OpenClC, ImageCode::Text(text)) => source(text),
+        (ImageFormat::OpenClC, ImageCode::Bytes(bytes)) => match std::str::from_utf8(bytes) {
+            Ok(text) => source(text),
+            Err(_) => refuse("the source is no UTF-8 text"),
+        },
+        // Some drivers crash on what is not even SPIR-V.
+        (ImageFormat::SpirV, ImageCode::Bytes(bytes)) => match bytes.first_chunk::<4>() {
+            Some(first) if bytes.len().is_multiple_of(4) && is_magic(*first) => {
+                Ok(Code::SpirV(bytes))
+            }
+            _ => refuse("the image does not begin as SPIR-V does, or is no whole number of words"),
+        },
+        (format, _) => refuse(&format!("an image of {format} with code of another kind")),
+    }
+}
+
+fn is_magic(first: [u8; 4]) -> bool {
+    [u32::from_le_bytes(first), u32::from_be_bytes(first)].contains(&SPIRV_MAGIC)
+}
+
+fn create(shared: &Shared, code: Code<'_>) -> Result<Handle<handle::Program>> {
+    let context = shared.context.raw();
+    let raw = match code {
+        Code::Source(source) => create_program_with_source(context, &[source]),
+        Code::SpirV(words) => create_program_with_il(context, words),
+    };
+    let raw = raw.map_err(|code| refused(shared, code, "the driver does not take the code"))?;
+    // SAFETY: the program was just created.
+    Ok(unsafe { Handle::own(raw, &shared.failures) })
+}
+
+/// Whatever a driver calls it, code that it does not take is an invalid module.
+fn refused(shared: &Shared, code: cl_int, about: &str) -> Error {
+    let error = shared.error(OPERATION, code, about);
+    match (error.kind(), error.driver()) {
+        (ErrorKind::OutOfMemory | ErrorKind::DeviceLost | ErrorKind::InvalidModule, _)
+        | (_, None) => error,
+        (_, Some(driver)) => Error::new(ErrorKind::InvalidModule, OPERATION, about)
+            .with_driver(driver.name.clone(), driver.code)
+            .on(&shared.id),
+    }
+}
+
+/// The program's binary for this device, among those for the others of the context.
+fn binary(program: cl_program, shared: &Shared) -> Result<Vec<u8>, cl_int> {
+    let word = size_of::<usize>();
+    let devices = get_program_data(program, CL_PROGRAM_DEVICES)?;
+    let sizes = get_program_data(program, CL_PROGRAM_BINARY_SIZES)?;
+    let own = shared.found.id().expose_provenance() as u64;
+    let place = devices.chunks_exact(word).position(|id| integer(id) == own);
+    let size = place.and_then(|place| sizes.chunks_exact(word).nth(place)).map_or(0, integer);
+    let mut binary = vec![0_u8; usize::try_from(size).unwrap_or(0)];
+    let (Some(place), false) = (place, binary.is_empty()) else {
+        return Err(DLOPEN_FUNCTION_NOT_AVAILABLE);
+    };
+    let mut places = vec![ptr::null_mut::<u8>(); devices.len() / word];
+    places[place] = binary.as_mut_ptr();
+    let library = load_library().as_ref().map_err(|_| DLOPEN_FUNCTION_NOT_AVAILABLE)?;
+    let code = library.clGetProgramInfo(
+        program,
+        CL_PROGRAM_BINARIES,
+        places.len() * word,
+        places.as_mut_ptr().cast::<c_void>(),
+        ptr::null_mut(),
+    );
+    match code {
+        Some(0) => Ok(binary),
+        Some(code) => Err(code),
+        None => Err(DLOPEN_FUNCTION_NOT_AVAILABLE),
+    }
+}
+
+/// Intermediates are for people to look at: one that cannot be written does not fail the build.
+fn write(folder: Option<&TempDir>, name: &str, content: &[u8]) {
+    let Some(folder) = folder else { return };
+    let path: &Path = folder.path();
+    if let Err(error) = fs::write(path.join(name), content) {
+        tracing::warn!(%error, name, "an intermediate could not be written");
+    }
+}

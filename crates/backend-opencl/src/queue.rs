@@ -1,0 +1,190 @@
+//! Command queues, and what became of the commands in them.
+#![expect(unsafe_code, reason = "enqueues commands through the driver")]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use backend_support::Failures;
+use cl3::info_type::InfoType;
+use opencl3::command_queue::{finish, flush};
+use opencl3::event::{
+    CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, CL_PROFILING_COMMAND_END,
+    CL_PROFILING_COMMAND_QUEUED, CL_PROFILING_COMMAND_START, get_event_info,
+    get_event_profiling_info, wait_for_events,
+};
+use opencl3::types::{cl_command_queue, cl_event, cl_int, cl_profiling_info};
+use runtime_core::Result;
+
+use crate::codes;
+use crate::handle::{CommandQueue, Event, Handle};
+
+/// Commands whose end nobody has looked at, beyond which those that are over are forgotten.
+const SWEEP_AT: usize = 64;
+
+/// An in-order command queue that remembers every command until it has seen how it ended.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    raw: Handle<CommandQueue>,
+    pending: Mutex<Pending>,
+    failures: Failures,
+    keep: Arc<Failures>,
+}
+
+/// Commands in the order in which they were enqueued.
+#[derive(Debug, Default)]
+struct Pending {
+    commands: VecDeque<Command>,
+    /// Whether the driver may still sit on some of them.
+    unflushed: bool,
+}
+
+#[derive(Debug)]
+struct Command {
+    event: Handle<Event>,
+    operation: &'static str,
+}
+
+impl Queue {
+    /// Releases that fail later are kept in `keep`.
+    pub(crate) fn new(raw: Handle<CommandQueue>, keep: Arc<Failures>) -> Self {
+        Self { raw, pending: Mutex::default(), failures: Failures::default(), keep }
+    }
+
+    pub(crate) fn raw(&self) -> cl_command_queue {
+        self.raw.raw()
+    }
+
+    /// Enqueues what `enqueue` enqueues, and returns its event. The order of commands is that of the calls, whoever
+    /// makes them.
+    ///
+    /// # Safety
+    ///
+    /// `enqueue` returns the event of a command in this queue, and gives up one reference to it.
+    pub(crate) unsafe fn submit(
+        &self,
+        operation: &'static str,
+        enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
+    ) -> Result<Handle<Event>, cl_int> {
+        let mut pending = self.lock();
+        let raw = enqueue(self.raw())?;
+        // SAFETY: the caller vouches for the event.
+        let event = unsafe { Handle::own(raw, &self.keep) };
+        // SAFETY: as above; the queue's own reference.
+        let returned = unsafe { Handle::retain(raw, &self.keep) }?;
+        pending.commands.push_back(Command { event, operation });
+        pending.unflushed = true;
+        if pending.commands.len() >= SWEEP_AT {
+            self.sweep(&mut pending);
+        }
+        Ok(returned)
+    }
+
+    /// The last command that is not known to be over.
+    pub(crate) fn last(&self) -> Option<Handle<Event>> {
+        let mut pending = self.lock();
+        self.sweep(&mut pending);
+        let last = pending.commands.back()?.event.raw();
+        // SAFETY: the event is alive: the queue holds a reference.
+        unsafe { Handle::retain(last, &self.keep) }.ok()
+    }
+
+    /// Makes the driver begin with what was enqueued.
+    pub(crate) fn flush(&self) -> Result<(), cl_int> {
+        let mut pending = self.lock();
+        if std::mem::take(&mut pending.unflushed) { flush(self.raw()) } else { Ok(()) }
+    }
+
+    /// Whether every command is over. Says no while another thread is enqueueing.
+    pub(crate) fn is_idle(&self) -> Result<bool, cl_int> {
+        let Ok(mut pending) = self.pending.try_lock() else { return Ok(false) };
+        self.sweep(&mut pending);
+        if pending.commands.is_empty() {
+            return Ok(true);
+        }
+        if std::mem::take(&mut pending.unflushed) {
+            flush(self.raw())?;
+        }
+        Ok(false)
+    }
+
+    /// Blocks until every command enqueued so far is over.
+    pub(crate) fn finish(&self, operation: &'static str) {
+        if let Err(code) = finish(self.raw()) {
+            self.failures.keep(codes::fault(operation, code));
+        }
+        let mut pending = self.lock();
+        pending.unflushed = false;
+        self.sweep(&mut pending);
+    }
+
+    /// Blocks until the command is over, however it ended.
+    pub(crate) fn wait(&self, event: &Handle<Event>) -> Result<(), cl_int> {
+        self.lock().unflushed = false;
+        match wait_for_events(&[event.raw()]) {
+            // It ended with a failure, which the queue has noted.
+            Err(code) if status(event.raw()).is_ok_and(|status| status > CL_COMPLETE) => Err(code),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reports the first failure of a command that was not reported before.
+    pub(crate) fn report(&self) -> Result<()> {
+        self.sweep(&mut self.lock());
+        self.failures.report()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the commands that are over. They are the first ones, since the queue is in order.
+    fn sweep(&self, pending: &mut Pending) {
+        while let Some(Command { event, operation }) = pending.commands.front() {
+            match status(event.raw()) {
+                Ok(CL_COMPLETE) => trace(event.raw(), operation),
+                Ok(failed) if failed < CL_COMPLETE => {
+                    self.failures.keep(codes::fault(operation, failed));
+                }
+                Ok(_) => return,
+                Err(code) => {
+                    let what = "the state of a command cannot be asked for";
+                    self.failures.keep(codes::error(operation, code, what));
+                }
+            }
+            pending.commands.pop_front();
+        }
+    }
+}
+
+/// How far a command has come: 0 when it is over, negative when it failed.
+pub(crate) fn status(event: cl_event) -> Result<cl_int, cl_int> {
+    match get_event_info(event, CL_EVENT_COMMAND_EXECUTION_STATUS)? {
+        InfoType::Int(status) => Ok(status),
+        _ => Ok(CL_COMPLETE),
+    }
+}
+
+/// A time stamp of a command in nanoseconds of the device's clock.
+pub(crate) fn stamp(event: cl_event, which: cl_profiling_info) -> Result<u64, cl_int> {
+    match get_event_profiling_info(event, which)? {
+        InfoType::Ulong(nanoseconds) => Ok(nanoseconds),
+        _ => Ok(0),
+    }
+}
+
+/// Tells whoever listens how long a command waited and ran.
+fn trace(event: cl_event, operation: &'static str) {
+    if !tracing::enabled!(target: "backend_opencl::profile", tracing::Level::TRACE) {
+        return;
+    }
+    let stamps = [
+        CL_PROFILING_COMMAND_QUEUED,
+        CL_PROFILING_COMMAND_START,
+        CL_PROFILING_COMMAND_END,
+    ]
+    .map(|which| stamp(event, which));
+    if let [Ok(queued), Ok(started), Ok(ended)] = stamps {
+        let (waited_ns, ran_ns) = (started.saturating_sub(queued), ended.saturating_sub(started));
+        tracing::trace!(target: "backend_opencl::profile", operation, waited_ns, ran_ns, "command over");
+    }
+}

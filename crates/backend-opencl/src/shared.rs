@@ -1,0 +1,286 @@
+//! What a device's streams, memory and modules share with it.
+#![expect(unsafe_code, reason = "creates contexts and gives memory back to the driver")]
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::fmt::Display;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use backend_support::{Failures, guarded};
+use opencl3::command_queue::enqueue_unmap_mem_object;
+use opencl3::context::context::create_context;
+use opencl3::event::{CL_COMPLETE, wait_for_events};
+use opencl3::types::{cl_context, cl_device_id, cl_int};
+use runtime_core::{DeviceId, Error, ErrorKind, Result};
+
+use crate::codes;
+use crate::handle::{self, Handle};
+use crate::memory::Place;
+use crate::platform::Found;
+use crate::pointers::Pointers;
+use crate::queue::{self, Queue};
+
+/// A context with all devices of a platform, so that they reach one another's memory and events.
+#[derive(Debug)]
+pub(crate) struct Context {
+    handle: Handle<handle::Context>,
+    devices: usize,
+    /// Set when a device of the context was lost, which may have taken the context with it.
+    broken: AtomicBool,
+}
+
+impl Context {
+    pub(crate) fn new(devices: &[&Found]) -> Result<Self> {
+        let ids: Vec<cl_device_id> = devices.iter().map(|found| found.id()).collect();
+        let raw = create_context(&ids, ptr::null(), None, ptr::null_mut())
+            .map_err(|code| codes::error("open", code, "a context cannot be created"))?;
+        // SAFETY: the context was just created.
+        let handle = unsafe { Handle::own(raw, &Arc::default()) };
+        Ok(Self { handle, devices: ids.len(), broken: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn raw(&self) -> cl_context {
+        self.handle.raw()
+    }
+
+    /// Whether there are other devices in it.
+    pub(crate) fn has_peers(&self) -> bool {
+        self.devices > 1
+    }
+
+    /// Whether it has that many devices.
+    pub(crate) fn holds(&self, devices: usize) -> bool {
+        self.devices == devices
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+}
+
+/// An opened device, shared by all of its objects.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) id: DeviceId,
+    pub(crate) found: Found,
+    pub(crate) context: Arc<Context>,
+    /// How memory is addressed by pointers, if it can be.
+    pub(crate) pointers: Option<Pointers>,
+    /// What parts of a buffer that become kernel arguments must be aligned to.
+    pub(crate) alignment: usize,
+    pub(crate) failures: Arc<Failures>,
+    lost: AtomicBool,
+    queues: Mutex<Vec<Arc<Queue>>>,
+    retired: Mutex<Vec<Retired>>,
+    retired_count: AtomicUsize,
+}
+
+/// An object whose end must wait for commands.
+#[derive(Debug)]
+pub(crate) struct Retired {
+    pub(crate) object: Object,
+    pub(crate) after: Vec<Handle<handle::Event>>,
+}
+
+/// What is given back at the end.
+pub(crate) enum Object {
+    /// Memory by pointer.
+    Pointer(usize),
+    /// Host memory mapped from a buffer.
+    Mapped(Handle<handle::Mem>, usize),
+    /// What somebody else owns; with the reference to it, if it is a buffer.
+    Adopted(Option<Handle<handle::Mem>>, Box<dyn Any + Send + Sync>),
+}
+
+impl std::fmt::Debug for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Pointer(_) => "Pointer",
+            Self::Mapped(..) => "Mapped",
+            Self::Adopted(..) => "Adopted",
+        })
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        id: DeviceId,
+        found: Found,
+        context: Arc<Context>,
+        pointers: Option<Pointers>,
+        alignment: usize,
+    ) -> Self {
+        Self {
+            id,
+            found,
+            context,
+            pointers,
+            alignment,
+            failures: Arc::default(),
+            lost: AtomicBool::new(false),
+            queues: Mutex::default(),
+            retired: Mutex::default(),
+            retired_count: AtomicUsize::new(0),
+        }
+    }
+
+    /// The error for a `code` that the driver returned; remembers if it says that the device is lost.
+    #[cold]
+    pub(crate) fn error(&self, operation: &'static str, code: cl_int, what: impl Display) -> Error {
+        self.note(codes::error(operation, code, what))
+    }
+
+    /// Passes an error on, and remembers if it says that the device is lost.
+    pub(crate) fn note(&self, error: Error) -> Error {
+        if error.kind() == ErrorKind::DeviceLost {
+            self.lost.store(true, Ordering::Release);
+            self.context.broken.store(true, Ordering::Release);
+        }
+        error.on(&self.id)
+    }
+
+    /// Refuses whatever is asked of a lost device.
+    pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
+        if self.lost.load(Ordering::Acquire) {
+            let message = "the device was lost in an earlier operation";
+            return Err(Error::new(ErrorKind::DeviceLost, operation, message).on(&self.id));
+        }
+        Ok(())
+    }
+
+    /// Remembers a queue until its commands are over, which may be after its stream was dropped.
+    pub(crate) fn add_queue(&self, queue: &Arc<Queue>) {
+        let mut queues = lock(&self.queues);
+        // Those of dropped streams go once their work is done and their failures are taken over.
+        queues.retain(|queue| {
+            let forgotten = Arc::strong_count(queue) == 1 && queue.is_idle().unwrap_or(true);
+            if forgotten && let Err(error) = queue.report() {
+                self.failures.keep(self.note(error));
+            }
+            !forgotten
+        });
+        queues.push(Arc::clone(queue));
+    }
+
+    /// Blocks until every command in every queue is over; reports the first failure not reported before.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let queues = lock(&self.queues).clone();
+        let mut first = Ok(());
+        for queue in &queues {
+            queue.finish("synchronize");
+            first = first.and(queue.report().map_err(|error| self.note(error)));
+        }
+        self.reap();
+        self.check("synchronize")?;
+        first.and_then(|()| self.failures.report())
+    }
+
+    /// Gives an object back once all commands in `retired.after` are over.
+    pub(crate) fn retire(&self, retired: Retired) {
+        if retired.after.iter().all(is_over) {
+            return self.give_back(retired.object);
+        }
+        lock(&self.retired).push(retired);
+        self.retired_count.fetch_add(1, Ordering::Release);
+    }
+
+    /// Gives back the retired objects whose commands are over.
+    pub(crate) fn reap(&self) {
+        if self.retired_count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let ready: Vec<Retired> = {
+            let mut retired = lock(&self.retired);
+            let ready: Vec<_> =
+                retired.extract_if(.., |retired| retired.after.iter().all(is_over)).collect();
+            self.retired_count.fetch_sub(ready.len(), Ordering::Release);
+            ready
+        };
+        // Owners run code of their own when they are dropped, and so not under the lock.
+        ready.into_iter().for_each(|retired| self.give_back(retired.object));
+    }
+
+    /// Waits for the commands that hold retired objects up, and gives these back.
+    pub(crate) fn reap_all(&self) {
+        let all = std::mem::take(&mut *lock(&self.retired));
+        self.retired_count.fetch_sub(all.len(), Ordering::Release);
+        for Retired { object, after } in all {
+            for event in &after {
+                // However it ended, it is over.
+                let _ = wait_for_events(&[event.raw()]);
+            }
+            self.give_back(object);
+        }
+    }
+
+    fn give_back(&self, object: Object) {
+        let done = match object {
+            Object::Pointer(address) => self.free(address),
+            Object::Mapped(buffer, address) => self.unmap(&buffer, address),
+            Object::Adopted(buffer, owner) => {
+                drop(buffer);
+                guarded("memory_free", || {
+                    drop(owner);
+                    Ok(())
+                })
+            }
+        };
+        if let Err(error) = done {
+            self.failures.keep(self.note(error));
+        }
+    }
+
+    fn free(&self, address: usize) -> Result<()> {
+        let Some(pointers) = &self.pointers else { return Ok(()) };
+        let pointer = ptr::with_exposed_provenance_mut::<c_void>(address);
+        // SAFETY: the memory is of this context, and the commands that used it are over.
+        unsafe { pointers.free(self.context.raw(), pointer) }
+            .map_err(|code| self.error("memory_free", code, "memory could not be freed"))
+    }
+
+    fn unmap(&self, buffer: &Handle<handle::Mem>, address: usize) -> Result<()> {
+        let failed =
+            |code| self.error("pinned_free", code, "pinned memory could not be unmapped");
+        let queue = self.service_queue()?;
+        let pointer = ptr::with_exposed_provenance_mut::<c_void>(address);
+        // SAFETY: the buffer is mapped there, and nobody uses the mapping any more.
+        let unmapped = unsafe {
+            queue.submit("pinned_free", |queue| {
+                enqueue_unmap_mem_object(queue, buffer.raw(), pointer, 0, ptr::null())
+            })
+        };
+        unmapped.map_err(failed)?;
+        queue.flush().map_err(failed)
+    }
+
+    /// The queue that memory is mapped and unmapped through: the first one, which belongs to the device itself.
+    pub(crate) fn service_queue(&self) -> Result<Arc<Queue>> {
+        lock(&self.queues).first().cloned().ok_or_else(|| {
+            Error::new(ErrorKind::Driver, "service_queue", "the device has no queue yet")
+        })
+    }
+
+    /// What a kernel or copy needs to know of the place.
+    pub(crate) fn pointers_of(&self, place: &Place) -> Result<&Pointers> {
+        debug_assert!(matches!(place, Place::Pointer(_)), "a buffer has no address");
+        self.pointers.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::Driver, "memory", "the device has no memory by pointer")
+        })
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.reap_all();
+    }
+}
+
+fn is_over(event: &Handle<handle::Event>) -> bool {
+    queue::status(event.raw()).is_ok_and(|status| status <= CL_COMPLETE)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,220 @@
+//! Compiled programs kept on disk.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use sha2::{Digest, Sha256};
+
+/// Most bytes that a cache keeps.
+const CAPACITY: u64 = 256 << 20;
+/// Bytes of the checksum that stands before each entry.
+const CHECKSUM: usize = 32;
+
+/// A folder of compiled programs, shared by any number of threads and processes.
+///
+/// An entry is found by everything that it was made from and for, its [`CacheKey`]. It is written beside its place and
+/// moved there in one step, so nobody sees half of one, and one that was damaged counts as missing. Beyond 256 MiB the
+/// entries written longest ago make room.
+///
+/// ```
+/// use backend_support::{CacheKey, DiskCache};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let folder = folder.path();
+/// let cache = DiskCache::new(folder.join("programs"));
+/// let key = CacheKey::new().with("kernel void k() {}").with("driver 3.1");
+/// assert_eq!(cache.get(&key), None);
+/// cache.put(&key, b"compiled")?;
+/// assert_eq!(cache.get(&key).as_deref(), Some(&b"compiled"[..]));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct DiskCache {
+    folder: PathBuf,
+}
+
+/// What an entry was made from and for: source, options, compiler, device.
+#[derive(Clone, Debug, Default)]
+pub struct CacheKey(Sha256);
+
+impl CacheKey {
+    /// A key of nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a part. Where one ends and the next begins matters.
+    #[must_use]
+    pub fn with(mut self, part: impl AsRef<[u8]>) -> Self {
+        let part = part.as_ref();
+        self.0.update((part.len() as u64).to_le_bytes());
+        self.0.update(part);
+        self
+    }
+
+    fn name(&self) -> String {
+        self.0.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl DiskCache {
+    /// A cache in `folder`, which is made when the first entry is written.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into() }
+    }
+
+    /// The cache of this user for programs of `kind`; `None` if the system names no folder for caches.
+    pub fn of_user(kind: &str) -> Option<Self> {
+        Some(Self::new(dirs::cache_dir()?.join("device-runtime").join(kind)))
+    }
+
+    /// Where the entries are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The entry, if it is there and whole.
+    pub fn get(&self, key: &CacheKey) -> Option<Vec<u8>> {
+        let mut entry = fs::read(self.folder.join(key.name())).ok()?;
+        let (checksum, content) = entry.split_at_checked(CHECKSUM)?;
+        if Sha256::digest(content).as_slice() != checksum {
+            return None;
+        }
+        drop(entry.drain(..CHECKSUM));
+        Some(entry)
+    }
+
+    /// Keeps an entry, in place of one that is there already.
+    ///
+    /// # Errors
+    ///
+    /// What the file system reports.
+    pub fn put(&self, key: &CacheKey, content: &[u8]) -> io::Result<()> {
+        make(&self.folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+        file.write_all(&Sha256::digest(content))?;
+        file.write_all(content)?;
+        file.persist(self.folder.join(key.name())).map_err(|error| error.error)?;
+        self.make_room(CAPACITY)
+    }
+
+    /// Forgets an entry, if it is there.
+    pub fn remove(&self, key: &CacheKey) {
+        // Another process may have been quicker.
+        drop(fs::remove_file(self.folder.join(key.name())));
+    }
+
+    /// Removes the oldest entries until at most `capacity` bytes are left.
+    fn make_room(&self, capacity: u64) -> io::Result<()> {
+        let mut entries: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            // What another process removes meanwhile is no longer there to count.
+            let Ok(entry) = entry else { continue };
+            let Ok(metadata) = entry.metadata() else { continue };
+            let written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            entries.push((written, metadata.len(), entry.path()));
+        }
+        let mut total: u64 = entries.iter().map(|(_, bytes, _)| bytes).sum();
+        entries.sort();
+        for (_, bytes, path) in entries {
+            if total <= capacity {
+                break;
+            }
+            drop(fs::remove_file(path));
+            total -= bytes;
+        }
+        Ok(())
+    }
+}
+
+/// Makes a folder that other users cannot write to: what is in it will be run.
+fn make(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn cache() -> (tempfile::TempDir, DiskCache) {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = DiskCache::new(folder.path().join("a").join("b"));
+        (folder, cache)
+    }
+
+    #[test]
+    fn parts_of_a_key_do_not_run_together() {
+        let (_folder, cache) = cache();
+        cache.put(&CacheKey::new().with("ab").with("c"), b"1").unwrap();
+        assert_eq!(cache.get(&CacheKey::new().with("a").with("bc")), None);
+        assert_eq!(cache.get(&CacheKey::new().with("ab").with("c")).unwrap(), b"1");
+    }
+
+    #[test]
+    fn a_damaged_entry_is_missing() {
+        let (_folder, cache) = cache();
+        let key = CacheKey::new().with("k");
+        cache.put(&key, b"content").unwrap();
+        let path = cache.folder().join(key.name());
+        let mut bytes = fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        for damaged in [&bytes[..], &bytes[..10], &[]] {
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(cache.get(&key), None, "{} bytes", damaged.len());
+        }
+        cache.put(&key, b"content").unwrap();
+        assert!(cache.get(&key).is_some());
+        cache.remove(&key);
+        assert_eq!(cache.get(&key), None);
+    }
+
+    #[test]
+    fn writers_at_once_leave_whole_entries() {
+        let (_folder, cache) = cache();
+        let key = CacheKey::new().with("k");
+        thread::scope(|scope| {
+            for writer in 0..4_u8 {
+                let (cache, key) = (&cache, &key);
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        cache.put(key, &vec![writer; 100_000]).unwrap();
+                        let found = cache.get(key).unwrap();
+                        assert!(found.iter().all(|byte| *byte == found[0]));
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(cache.folder()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_oldest_entries_make_room() {
+        let (_folder, cache) = cache();
+        for number in 0..5_u8 {
+            cache.put(&CacheKey::new().with([number]), &[number; 1000]).unwrap();
+            thread::sleep(std::time::Duration::from_millis(10));
+        }
+        cache.make_room(2500).unwrap();
+        let left: Vec<bool> =
+            (0..5_u8).map(|n| cache.get(&CacheKey::new().with([n])).is_some()).collect();
+        assert_eq!(left, [false, false, false, true, true]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_folder_is_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let (_folder, cache) = cache();
+        cache.put(&CacheKey::new(), b"").unwrap();
+        let mode = fs::metadata(cache.folder()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{mode:o}");
+    }
+}
