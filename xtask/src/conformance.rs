@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::run::{cargo, root};
+use crate::{install, opencl};
 
 /// What became of the rules on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,19 +25,22 @@ impl Tally {
     }
 }
 
-/// `cargo xtask test-backend NAME`.
-pub(crate) fn test_backend(name: &str) -> Result<()> {
-    let report = report_file(name)?;
-    let mut command = match name {
-        "host" | "sim" => {
-            let mut command = cargo(&["test", "--package"]);
-            command.arg(format!("backend-{name}"));
-            command
+/// `cargo xtask test-backend NAME`, for OpenCL with a platform, which can be installed if it is Intel's.
+pub(crate) fn test_backend(name: &str, platform: Option<&str>, install: bool) -> Result<()> {
+    match (name, platform) {
+        ("opencl", Some("intel")) if install => install::install_intel()?,
+        ("opencl", Some(other)) if install => {
+            bail!(
+                "no way to install {other}; intel is installed here, PoCL by `cargo xtask test --install`"
+            )
         }
-        "foreign" => cargo(&["test", "--manifest-path", "docs/foreign-device/Cargo.toml"]),
-        _ => bail!("no backend {name:?}; there is host, sim, foreign"),
-    };
-    command.args(["--all-features", "--test", "conformance"]);
+        ("opencl", _) | (_, None) => {}
+        (_, Some(platform)) => {
+            bail!("--platform {platform} is for opencl; {name} has no platforms")
+        }
+    }
+    let mut command = suite(name, platform)?;
+    let report = report_file(name)?;
     let ended = watch(&mut command, &report).env("CONFORMANCE_STRICT", "1").status()?;
     let tallies = read(&report)?;
     let mut clean = ended.success() && !tallies.is_empty();
@@ -57,6 +61,25 @@ pub(crate) fn test_backend(name: &str) -> Result<()> {
         bail!("{name}: not every rule passed");
     }
     Ok(())
+}
+
+/// The conformance test of a backend.
+pub(crate) fn suite(name: &str, platform: Option<&str>) -> Result<Command> {
+    let mut command = match name {
+        "host" | "opencl" | "sim" => {
+            let mut command = cargo(&["test", "--package"]);
+            command.arg(format!("backend-{name}"));
+            command
+        }
+        "foreign" => cargo(&["test", "--manifest-path", "docs/foreign-device/Cargo.toml"]),
+        _ => bail!("no backend {name:?}; there is host, opencl, sim, foreign"),
+    };
+    command.args(["--all-features", "--test", "conformance"]);
+    opencl::two_devices(&mut command);
+    if let Some(platform) = platform {
+        opencl::choose(&mut command, platform)?;
+    }
+    Ok(command)
 }
 
 /// A fresh file for the suite to report to.

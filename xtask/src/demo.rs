@@ -18,7 +18,7 @@ pub(crate) fn devices(json: bool) -> Result<()> {
 
 /// `cargo xtask bench`.
 pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
-    let mut command = cargo(&["bench", "--package", "benches", "--"]);
+    let mut command = cargo(&["bench", "--package", "benches", "--all-features", "--"]);
     must(command.args(check.then_some("--check")).args(quick.then_some("--quick")))
 }
 

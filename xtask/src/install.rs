@@ -8,11 +8,17 @@ use anyhow::Result;
 use crate::run::{must, root};
 
 /// Debian and Ubuntu packages, and what each is for.
-const PACKAGES: &[(&str, &str)] =
-    &[("python3-venv", "the virtual environment for the Python checks")];
+const PACKAGES: &[(&str, &str)] = &[
+    ("python3-venv", "the virtual environment for the Python checks"),
+    ("ocl-icd-libopencl1", "the loader that finds OpenCL platforms"),
+    ("pocl-opencl-icd", "an OpenCL platform on the processor, with as many devices as asked for"),
+];
 
 /// Python packages, and what each is for. They go into a virtual environment under `target`.
 const PYTHON: &[(&str, &str)] = &[("numpy", "reads the demo's output independently")];
+
+/// Intel's CPU runtime for OpenCL, and a library that it needs and does not ask for.
+const INTEL: [&str; 2] = ["intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"];
 
 /// Installs what is missing; where it cannot, says what to install.
 pub(crate) fn install() -> Result<()> {
@@ -39,6 +45,23 @@ pub(crate) fn install() -> Result<()> {
                 .args(&packages),
         )?;
     }
+    pip_install(PYTHON.iter().map(|package| package.0))
+}
+
+/// Installs Intel's CPU runtime for OpenCL into the virtual environment: large, and under a licence of its own, so never
+/// as part of [`install`].
+pub(crate) fn install_intel() -> Result<()> {
+    println!("installing {} from Intel, under Intel's licence", INTEL.join(" and "));
+    pip_install(INTEL)
+}
+
+/// Where [`install_intel`] puts the runtime.
+pub(crate) fn intel_library() -> PathBuf {
+    root().join("target/venv/lib/libintelocl.so")
+}
+
+/// Installs Python packages into the virtual environment, which is made if need be.
+fn pip_install(packages: impl IntoIterator<Item = &'static str>) -> Result<()> {
     let python = python();
     let works = Command::new(&python).args(["-m", "pip", "--version"]).output();
     if !works.is_ok_and(|output| output.status.success()) {
@@ -46,15 +69,14 @@ pub(crate) fn install() -> Result<()> {
             Command::new("python3").args(["-m", "venv", "--clear"]).arg(root().join("target/venv")),
         )?;
     }
-    let wanted = PYTHON.iter().map(|package| package.0);
     must(
         Command::new(&python)
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-            .args(wanted),
+            .args(packages),
     )
 }
 
-/// The virtual environment's Python, which exists once [`install`] ran.
+/// The virtual environment's Python, which exists once something was installed into it.
 pub(crate) fn python() -> PathBuf {
     root().join("target/venv/bin/python")
 }

@@ -5,6 +5,7 @@ mod demo;
 mod install;
 mod layers;
 mod mutants;
+mod opencl;
 mod run;
 mod test;
 
@@ -43,8 +44,14 @@ enum Command {
     },
     /// Runs every conformance rule on one backend; a skipped rule is a failure.
     TestBackend {
-        /// The backend: host, sim, or foreign for the device of `docs/foreign-device`.
+        /// The backend: host, opencl, sim, or foreign for the device of `docs/foreign-device`.
         name: String,
+        /// For opencl: a word of the platform's name, such as intel or pocl, instead of the first platform.
+        #[arg(long, value_name = "WORD")]
+        platform: Option<String>,
+        /// For `opencl --platform intel`: first installs that runtime into target/venv.
+        #[arg(long, requires = "platform")]
+        install: bool,
     },
     /// Breaks the foreign device in every way that compiles, and checks that a rule notices.
     Mutants,
@@ -74,7 +81,9 @@ fn run() -> anyhow::Result<()> {
         Command::Demo { options } => demo::demo(&options),
         Command::Devices { json } => demo::devices(json),
         Command::Test { install } => test::test(install),
-        Command::TestBackend { name } => conformance::test_backend(&name),
+        Command::TestBackend { name, platform, install } => {
+            conformance::test_backend(&name, platform.as_deref(), install)
+        }
         Command::Mutants => mutants::mutants(),
         Command::Bench { check, quick } => demo::bench(check, quick),
     }

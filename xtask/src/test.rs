@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::conformance::{read, report_file, watch};
+use crate::conformance::{read, report_file, suite, watch};
 use crate::run::{cargo, must, root};
-use crate::{install, mutants};
+use crate::{install, mutants, opencl};
 
 /// What became of the steps.
 #[derive(Default)]
@@ -45,8 +45,8 @@ impl Totals {
     }
 
     /// A step that runs tests, counted by the test runner and, for the conformance suite, by device.
-    /// A required device of which no rule was reported is a failure.
-    fn tests(&mut self, name: &str, command: &mut Command, required: &[&str]) {
+    /// A required device of which no rule was reported is a failure. `variant` tells rows of one device apart.
+    fn tests(&mut self, name: &str, command: &mut Command, required: &[&str], variant: &str) {
         println!("\n== {name}");
         let start = Instant::now();
         let outcome = report_file(&name.replace(' ', "-")).and_then(|report| {
@@ -67,20 +67,18 @@ impl Totals {
         let (passed, failed) =
             (counts.passed.saturating_sub(rules), counts.failed.saturating_sub(broken));
         let unseen = usize::from(!counts.clean && failed + broken == 0);
-        self.add(
-            name,
-            passed,
-            failed + unseen,
-            counts.ignored,
-            if counts.clean { "" } else { "see above" },
-        );
+        // Where there are rules and no other test, they have their own rows.
+        if passed + failed + unseen + counts.ignored > 0 || rules + broken == 0 {
+            let why = if counts.clean { "" } else { "see above" };
+            self.add(name, passed, failed + unseen, counts.ignored, why);
+        }
+        let row = |device: &str| format!("conformance {device}{variant}");
         for device in required.iter().filter(|device| !tallies.contains_key(**device)) {
-            self.add(&format!("conformance {device}"), 0, 1, 0, "no rule ran");
+            self.add(&row(device), 0, 1, 0, "no rule ran");
         }
         for (device, tally) in tallies {
             let why = tally.failed.first().or(tally.skipped.first()).cloned().unwrap_or_default();
-            let name = format!("conformance {device}");
-            self.add(&name, tally.passed, tally.failed.len(), tally.skipped.len(), &why);
+            self.add(&row(&device), tally.passed, tally.failed.len(), tally.skipped.len(), &why);
         }
     }
 
@@ -169,19 +167,33 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
         must(cargo(&["clippy", "--quiet", "--all-targets"]).args(FOREIGN).args(STRICT))
     });
     totals.step("no default features", || {
-        must(&mut cargo(&["check", "--quiet", "--package", "runtime", "--no-default-features"]))
+        let bare = ["check", "--quiet", "--package", "runtime", "--no-default-features"];
+        must(&mut cargo(&bare))?;
+        must(cargo(&bare).args(["--features", "opencl"]))
     });
     totals.step("documentation", || {
         let mut doc = cargo(&["doc", "--quiet", "--workspace", "--no-deps", "--all-features"]);
         must(doc.env("RUSTDOCFLAGS", "--deny warnings"))
     });
     let every = ["test", "--no-fail-fast", "--workspace", "--all-features"];
-    totals.tests("workspace", &mut cargo(&every), &["host", "sim"]);
+    let mut workspace = cargo(&every);
+    let required = ["host", "opencl", "sim"];
+    totals.tests("workspace", opencl::two_devices(&mut workspace), &required, "");
+    if install::intel_library().exists() {
+        match suite("opencl", Some("intel")) {
+            Ok(mut suite) => totals.tests("opencl on intel", &mut suite, &["opencl"], " (intel)"),
+            Err(error) => totals.add("opencl on intel", 0, 1, 0, &first_line(&error)),
+        }
+    }
     let foreign = ["test", "--no-fail-fast"];
-    totals.tests("foreign device", cargo(&foreign).args(FOREIGN), &["foreign"]);
+    totals.tests("foreign device", cargo(&foreign).args(FOREIGN), &["foreign"], "");
     totals.step("mutants", mutants::mutants);
     totals.step("benchmarks, briefly", || {
-        must(&mut cargo(&["bench", "--quiet", "--package", "benches", "--", "--quick"]))
+        must(cargo(&["bench", "--quiet", "--package", "benches"]).args([
+            "--all-features",
+            "--",
+            "--quick",
+        ]))
     });
     numpy(&mut totals);
     totals.print();

@@ -29,6 +29,7 @@
 //! | feature | backend | selectors |
 //! |---|---|---|
 //! | `host` (default) | the processor the program runs on; kernels are Rust functions | `host`, `host:1` |
+//! | `opencl` | GPUs, processors and other accelerators with an OpenCL platform; kernels are OpenCL C or SPIR-V | `opencl:0`, `opencl:gpu:0`, `opencl:pocl:1?memory=svm` |
 //! | `sim` | simulated accelerators that misbehave on request, for tests | `sim:0`, `sim:0?seed=7&fail-launch=50` |
 //!
 //! Features only add. A device that is missing at run time is an [`ErrorKind::Unavailable`] error when it is opened,
@@ -42,6 +43,9 @@ pub use runtime_core::*;
 #[cfg(feature = "host")]
 #[doc(inline)]
 pub use backend_host as host;
+#[cfg(feature = "opencl")]
+#[doc(inline)]
+pub use backend_opencl as opencl;
 #[cfg(feature = "sim")]
 #[doc(inline)]
 pub use backend_sim as sim;
@@ -52,8 +56,11 @@ pub use backend_sim as sim;
 struct Readme;
 
 /// Every backend this crate has a feature for, and whether it was compiled in.
-pub const BACKENDS: &[(&str, bool)] =
-    &[("host", cfg!(feature = "host")), ("sim", cfg!(feature = "sim"))];
+pub const BACKENDS: &[(&str, bool)] = &[
+    ("host", cfg!(feature = "host")),
+    ("opencl", cfg!(feature = "opencl")),
+    ("sim", cfg!(feature = "sim")),
+];
 
 /// A registry with a driver for every backend that was compiled in; drivers of other crates can be added to it.
 ///
@@ -69,18 +76,20 @@ pub const BACKENDS: &[(&str, bool)] =
 /// ```
 pub fn registry() -> DeviceRegistry {
     #[cfg_attr(
-        not(any(feature = "host", feature = "sim")),
+        not(any(feature = "host", feature = "opencl", feature = "sim")),
         expect(unused_mut, reason = "there is nothing to add")
     )]
     let mut registry = DeviceRegistry::new();
     #[cfg(feature = "host")]
     add(&mut registry, host::HostDriver::new());
+    #[cfg(feature = "opencl")]
+    add(&mut registry, opencl::OpenClDriver::new());
     #[cfg(feature = "sim")]
     add(&mut registry, sim::SimDriver::new());
     registry
 }
 
-#[cfg(any(feature = "host", feature = "sim"))]
+#[cfg(any(feature = "host", feature = "opencl", feature = "sim"))]
 fn add(registry: &mut DeviceRegistry, driver: impl Driver + 'static) {
     let added = registry.register(driver);
     debug_assert!(added.is_ok(), "two backends of one name: {added:?}");

@@ -399,3 +399,27 @@ mod simulated {
         assert!(line.contains("2218112") && line.contains("1048576"), "{line}");
     }
 }
+
+#[cfg(feature = "opencl")]
+mod opencl {
+    use runtime::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn host_and_opencl_device_agree_to_the_last_bit() {
+        match runtime::registry().open("opencl:0") {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                return eprintln!("skipped: {error}");
+            }
+            device => drop(device.unwrap()),
+        }
+        let demo = Demo::new();
+        let input = demo.input(&hills().into_dyn());
+        for size in [["--scale", "1"], ["--scale", "3"]] {
+            let args = ["--steps", "25", "--input", &input, size[0], size[1]];
+            let host = demo.smoothed(&args);
+            assert_eq!(demo.smoothed(&[&args[..], &["--device", "opencl:0"]].concat()), host);
+        }
+    }
+}

@@ -7,7 +7,7 @@ use runtime_core::{Arg, ErrorKind, Kernel, Launch, Result, Support, args};
 
 use crate::Fixture;
 use crate::data::elements;
-use crate::kernels::host_module;
+use crate::kernels::{REQUIRED, host_module};
 use crate::outcome::{Outcome, check, check_eq, refused, same};
 use crate::rig::attempt;
 
@@ -145,7 +145,7 @@ pub fn wrong_arguments_are_refused(fixture: &Fixture) -> Outcome {
 pub fn reported_parameters_are_those_of_the_kernel(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let module = host_module();
-    for name in super::modules::REQUIRED {
+    for name in REQUIRED {
         let kernel = rig.kernels.kernel(name)?;
         check_eq!(kernel.name(), *name, "the kernel's name");
         let Some(parameters) = kernel.parameters() else { continue };

@@ -2,14 +2,10 @@
 
 use runtime_core::{ErrorKind, ImageFormat, ModuleBundle, ModuleImage, args};
 
-use crate::kernels::host_functions;
+use crate::kernels::{REQUIRED, host_functions};
 use crate::outcome::{Outcome, check, check_eq, refused, same};
 use crate::rig::attempt;
 use crate::{Fixture, Stop};
-
-/// The kernels that a bundle must have.
-pub(super) const REQUIRED: &[&str] =
-    &["fill_index", "add_one", "add", "saxpy", "scale_f64", "index_3d", "many_arguments", "spin"];
 
 const FORMATS: [ImageFormat; 9] = [
     ImageFormat::HostFunctions,

@@ -9,7 +9,10 @@ use std::mem::swap;
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
-use runtime::{Device, Event, Grid, HostModule, Launch, ModuleBundle, ModuleImage, Result, args};
+use runtime::{
+    Device, Event, Grid, HostModule, ImageFormat, Launch, Limits, ModuleBundle, ModuleImage,
+    Result, args,
+};
 
 use crate::args::Spacing;
 use crate::progress::Progress;
@@ -43,13 +46,24 @@ impl Scheme {
 /// The kernel in every format there is of it.
 fn bundle() -> ModuleBundle<'static> {
     let functions = HostModule::new().with("diffuse", diffuse);
-    ModuleBundle::new().with(ModuleImage::functions(&functions))
+    ModuleBundle::new()
+        .with(ModuleImage::functions(&functions))
+        .with(ModuleImage::source(ImageFormat::OpenClC, include_str!("diffusion.cl")))
+}
+
+/// A work-item for each cell, in blocks that are wide, for cells of a row are neighbours in memory. Rust functions share
+/// out the cells themselves.
+fn geometry(limits: &Limits, width: usize, height: usize) -> Launch {
+    let across = limits.block[0].min(limits.block_size).min(32);
+    let down = limits.block[1].min(limits.block_size / across).min(8);
+    Launch::cover_2d(width, height, [across, down])
 }
 
 /// Cells that one core takes at a time: enough to hide what handing them out costs, few enough to share out evenly.
 const BAND_CELLS: usize = 16_384;
 
-/// One step of diffusion from `z` to `next`, both row-major with `width` columns. Nothing flows through the boundary.
+/// One step of diffusion from `z` to `next`, both row-major with `height` rows of `width` cells. Nothing flows through
+/// the boundary.
 ///
 /// In flux form: what flows through an edge between two cells is computed from the same numbers on either side, and
 /// so cancels to the last bit. Mass changes by the rounding of the final sums alone.
@@ -58,15 +72,18 @@ fn diffuse(
     next: &mut [f64],
     z: &[f64],
     width: u64,
+    height: u64,
     ax: f64,
     ay: f64,
 ) -> Result<(), String> {
-    let width = usize::try_from(width).unwrap_or(usize::MAX);
-    if width < 2 || z.len() != next.len() || !z.len().is_multiple_of(width) {
-        return Err(format!("{} and {} cells in rows of {width}", z.len(), next.len()));
+    let [width, height] =
+        [width, height].map(|extent| usize::try_from(extent).unwrap_or(usize::MAX));
+    let cells = width.checked_mul(height);
+    if width < 2 || cells != Some(z.len()) || cells != Some(next.len()) {
+        return Err(format!("{} and {} cells for {height} x {width}", z.len(), next.len()));
     }
     let row = |index: usize| &z[index * width..][..width];
-    let last = (z.len() / width).saturating_sub(1);
+    let last = height.saturating_sub(1);
     let band = (BAND_CELLS / width).max(1);
     grid.chunks_mut(next, band * width, |chunk, rows| {
         for (index, next) in (chunk * band..).zip(rows.chunks_exact_mut(width)) {
@@ -127,7 +144,7 @@ pub(crate) fn smooth(
     let (height, width) = terrain.dim();
     let heights = terrain.as_slice_mut().expect("the terrain is row-major");
     let kernel = device.module_load_bundle(&bundle())?.kernel("diffuse")?;
-    let launch = Launch::cover_2d(width, height, [32, 8]);
+    let launch = geometry(&device.info().limits, width, height);
     let stream = device.default_stream();
 
     let start = Instant::now();
@@ -148,9 +165,9 @@ pub(crate) fn smooth(
     while left > 0 {
         let now = left.min(batch);
         for _ in 0..now {
-            let args = args![&mut next, &z, width as u64, scheme.ax, scheme.ay];
-            // SAFETY: a Rust function touches nothing but its arguments, and their types are checked against what the
-            // loaded kernel reports.
+            let args = args![&mut next, &z, width as u64, height as u64, scheme.ax, scheme.ay];
+            // SAFETY: in every format the kernel takes these arguments, and touches nothing but cells of the two grids,
+            // whose extents it is told.
             unsafe { kernel.launch(&stream, &launch, args)? };
             swap(&mut z, &mut next);
         }
