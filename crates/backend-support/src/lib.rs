@@ -7,6 +7,9 @@
 //!
 //! Work in a queue holds its blocks by reference count, so a backend frees memory by dropping it: the storage goes
 //! when the last operation on it is done, and nobody waits.
+//!
+//! For devices with memory of their own there is the kernel of region copies, one text for OpenCL, CUDA and HIP, and
+//! what lowers programs to its launches.
 #![deny(unsafe_code)]
 
 mod block;
@@ -17,6 +20,7 @@ mod event;
 mod fault;
 mod functions;
 mod queue;
+mod region_kernel;
 mod work;
 
 pub use block::{Block, Span};
@@ -27,6 +31,9 @@ pub use event::Event;
 pub use fault::{Failures, Identity, guarded};
 pub use functions::{Function, functions_load};
 pub use queue::{Queue, Queues, Turn};
+pub use region_kernel::{
+    Dialect, Mapping, RegionKernel, RegionLaunch, RegionLaunches, RegionLimits,
+};
 pub use work::{Held, HostLaunch, Regions, SlotSpan, Work};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,0 +1,208 @@
+//! From a program to launches.
+
+use runtime_core::{Error, ErrorKind, RegionProgram, Result};
+
+use super::piece::Piece;
+use super::words::{self, Code};
+use super::{Mapping, RegionKernel};
+
+/// Chunks per compute unit that a large launch has at least, so that all units have work until the end.
+const CHUNKS_PER_UNIT: u64 = 8;
+
+/// What a run should cost, in bytes that pass through memory: enough to be worth an item, little enough to stay in a
+/// core's first caches.
+const RUN_COST: std::ops::RangeInclusive<u64> = (16 << 10)..=(128 << 10);
+
+/// Elements that a lane moves at most.
+const MOST_PER_LANE: u64 = 8;
+
+/// What decides how a launch is shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionLimits {
+    /// Compute units of the device.
+    pub compute_units: usize,
+    /// Work-items per group. For [`Mapping::Runs`] mostly 1.
+    pub group_size: usize,
+    /// Groups that a launch can have at most; with more work than that, work-items loop.
+    pub most_groups: u64,
+}
+
+/// A program lowered to launches of a [`RegionKernel`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionLaunches {
+    words: Vec<u64>,
+    launches: Vec<RegionLaunch>,
+}
+
+impl RegionLaunches {
+    /// What the kernel reads, for all launches: upload it, in the byte order of the device, to an address that is a
+    /// multiple of 8.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// The launches of one execution, in order; none if there is nothing to copy.
+    pub fn launches(&self) -> &[RegionLaunch] {
+        &self.launches
+    }
+}
+
+/// One launch of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionLaunch {
+    /// Where its words begin, counted in words.
+    pub start: u64,
+    /// The slots of the program that it binds, in the order of the kernel's parameters.
+    pub slots: Vec<usize>,
+    /// Groups, all in the first dimension; at least 1.
+    pub groups: u64,
+    /// Work-items per group.
+    pub group_size: usize,
+}
+
+pub(super) fn lower(
+    kernel: &RegionKernel,
+    program: &RegionProgram,
+    limits: RegionLimits,
+) -> Result<RegionLaunches> {
+    let refuse = |message: String| Error::new(ErrorKind::InvalidArgument, "lower_regions", message);
+    if limits.compute_units == 0 || limits.group_size == 0 || limits.most_groups == 0 {
+        return Err(refuse(format!("a limit of 0: {limits:?}")));
+    }
+    let mut lowered = RegionLaunches { words: Vec::new(), launches: Vec::new() };
+    for phase in program.phases() {
+        let mut pieces: Vec<Piece> = phase.copies().iter().flat_map(Piece::of).collect();
+        if !kernel.has_f64 && pieces.iter().any(|piece| piece.rule.code == Code::AddF64) {
+            let message = "a sum of f64 or c128 on a device without double precision";
+            return Err(refuse(message.to_owned()));
+        }
+        while !pieces.is_empty() {
+            let mut slots = Vec::with_capacity(kernel.slots);
+            let bound: Vec<Piece> =
+                pieces.extract_if(.., |piece| bind(&mut slots, piece, kernel.slots)).collect();
+            lowered.push(kernel.mapping, limits, &bound, slots)?;
+        }
+    }
+    Ok(lowered)
+}
+
+/// Adds the slots of a piece if there is room for them.
+fn bind(slots: &mut Vec<usize>, piece: &Piece, most: usize) -> bool {
+    let before = slots.len();
+    for slot in [piece.to_slot, piece.from_slot] {
+        if !slots.contains(&slot) {
+            slots.push(slot);
+        }
+    }
+    let fits = slots.len() <= most;
+    if !fits {
+        slots.truncate(before);
+    }
+    fits
+}
+
+impl RegionLaunches {
+    fn push(
+        &mut self,
+        mapping: Mapping,
+        limits: RegionLimits,
+        pieces: &[Piece],
+        slots: Vec<usize>,
+    ) -> Result<()> {
+        let rank = pieces.iter().map(|piece| piece.dims().len()).max().unwrap_or(0);
+        let record = words::DIMS + rank * words::PER_DIM;
+        let start = self.words.len();
+        let room = words::HEADER + pieces.len() * (1 + record);
+        self.words.try_reserve(room).map_err(|source| {
+            let message = format!("{room} words for {} copies: {source}", pieces.len());
+            Error::new(ErrorKind::OutOfMemory, "lower_regions", message)
+        })?;
+        let share = Share::new(mapping, limits, pieces);
+        let mut chunks = 0_u64;
+        self.words.extend([pieces.len() as u64, 0, record as u64]);
+        for piece in pieces {
+            self.words.push(chunks);
+            // Elements are at most 2^60 bytes of a slot each, and a phase at most 2^64 bytes.
+            chunks = chunks.saturating_add(piece.elements().div_ceil(share.chunk(piece)));
+        }
+        self.words[start + words::CHUNKS] = chunks;
+        for piece in pieces {
+            self.record(piece, share.chunk(piece), &slots, rank);
+        }
+        let workers = match mapping {
+            Mapping::Runs => chunks.div_ceil(limits.group_size as u64),
+            Mapping::Lanes => chunks,
+        };
+        self.launches.push(RegionLaunch {
+            start: start as u64,
+            slots,
+            groups: workers.min(limits.most_groups),
+            group_size: limits.group_size,
+        });
+        Ok(())
+    }
+
+    fn record(&mut self, piece: &Piece, chunk: u64, slots: &[usize], rank: usize) {
+        let place = |slot| slots.iter().position(|bound| *bound == slot).unwrap_or(0) as u64;
+        let mut record = [0; words::DIMS];
+        record[words::TO_SLOT] = place(piece.to_slot);
+        record[words::TO_OFFSET] = piece.to_offset;
+        record[words::FROM_SLOT] = place(piece.from_slot);
+        record[words::FROM_OFFSET] = piece.from_offset;
+        record[words::CODE] = piece.rule.code as u64;
+        record[words::UNIT] = piece.unit.ilog2().into();
+        record[words::WORD] = piece.word.ilog2().into();
+        record[words::FLIP] = piece.rule.flip;
+        record[words::CARRY] = piece.rule.carry;
+        record[words::BIAS] = piece.rule.bias;
+        record[words::INFINITY] = piece.rule.infinity;
+        record[words::ELEMENTS] = piece.elements();
+        record[words::CHUNK] = chunk;
+        record[words::RANK] = piece.dims().len() as u64;
+        self.words.extend(record);
+        for dim in piece.dims() {
+            self.words.extend([dim.extent, dim.to.cast_unsigned(), dim.from.cast_unsigned()]);
+        }
+        self.words.extend(std::iter::repeat_n(0, (rank - piece.dims().len()) * words::PER_DIM));
+    }
+}
+
+/// How elements are shared out to chunks.
+enum Share {
+    /// Chunks of about this cost.
+    Cost(u64),
+    /// Chunks of so many elements.
+    Elements(u64),
+}
+
+impl Share {
+    fn new(mapping: Mapping, limits: RegionLimits, pieces: &[Piece]) -> Self {
+        let sum = |of: fn(&Piece) -> u64| pieces.iter().map(of).fold(0, u64::saturating_add);
+        let wanted = (limits.compute_units as u64).saturating_mul(CHUNKS_PER_UNIT);
+        match mapping {
+            Mapping::Runs => {
+                let total = sum(|piece| piece.elements().saturating_mul(piece.cost()));
+                Self::Cost((total / wanted).clamp(*RUN_COST.start(), *RUN_COST.end()))
+            }
+            Mapping::Lanes => {
+                let group = limits.group_size as u64;
+                let per_lane = sum(Piece::elements) / group.saturating_mul(wanted);
+                Self::Elements(group.saturating_mul(per_lane.clamp(1, MOST_PER_LANE)))
+            }
+        }
+    }
+
+    /// Elements of a piece that a chunk has.
+    fn chunk(&self, piece: &Piece) -> u64 {
+        match *self {
+            Self::Elements(elements) => elements,
+            Self::Cost(cost) => {
+                let columns = piece.dims()[0].extent;
+                let elements = (cost / piece.cost()).max(1);
+                // Whole rows if they are short, else pieces that share no cache line.
+                let grain = if columns < elements { columns } else { 64 };
+                elements.next_multiple_of(grain)
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! From a copy to the pieces that the kernel runs: simple operations on elements of 1 to 16 bytes, in boxes whose
+//! dimensions come in the order that suits memory.
+
+use runtime_core::{Combine, DType, LoweredCopy};
+
+use super::words::{Code, MAX_RANK};
+
+/// Largest element that is moved at once.
+const MAX_UNIT: u64 = 16;
+
+/// Largest extent of a dimension that is better run innermost than a long one.
+const THIN: u64 = 4;
+
+/// What one touched cache line has.
+const LINE: u64 = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Dim {
+    pub(super) extent: u64,
+    /// Bytes from one element to the next.
+    pub(super) to: i64,
+    pub(super) from: i64,
+}
+
+impl Dim {
+    const ONE: Self = Self { extent: 1, to: 0, from: 0 };
+}
+
+/// How elements are changed on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rule {
+    pub(super) code: Code,
+    pub(super) flip: u64,
+    pub(super) carry: u64,
+    pub(super) bias: u64,
+    pub(super) infinity: u64,
+}
+
+/// A box of elements to carry from one slot to another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) to_slot: usize,
+    pub(super) to_offset: u64,
+    pub(super) from_slot: usize,
+    pub(super) from_offset: u64,
+    pub(super) rule: Rule,
+    /// Bytes of an element.
+    pub(super) unit: u64,
+    /// Bytes that an element is a multiple of and that every address is, wherever the slots begin. If they are fewer
+    /// than the unit, dimension 0 is contiguous on both sides.
+    pub(super) word: u64,
+    /// Innermost first; at least two.
+    dims: [Dim; MAX_RANK],
+    rank: usize,
+}
+
+impl Rule {
+    fn new(copy: &LoweredCopy) -> Self {
+        use DType::{BF16, Bool, C64, C128, F16, F32, F64, U8, U16, U32, U64};
+        let dtype = copy.dtype();
+        let sign = 1 << (dtype.align() * 8 - 1);
+        let infinity = match dtype {
+            F16 => Some(0x7c00),
+            BF16 => Some(0x7f80),
+            F32 | C64 => Some(0x7f80_0000),
+            F64 | C128 => Some(0x7ff0_0000_0000_0000),
+            _ => None,
+        };
+        let is_unsigned = matches!(dtype, Bool | U8 | U16 | U32 | U64);
+        let code = match copy.combine() {
+            Combine::Replace if copy.negate() => Code::Negate,
+            Combine::Replace => Code::Move,
+            Combine::Sum => match dtype {
+                F16 => Code::AddF16,
+                BF16 => Code::AddBf16,
+                F32 | C64 => Code::AddF32,
+                F64 | C128 => Code::AddF64,
+                _ => Code::Add,
+            },
+            Combine::Min | Combine::Max if infinity.is_some() => Code::OrderFloat,
+            Combine::Min | Combine::Max => Code::Order,
+        };
+        let (flip, carry) = match infinity {
+            _ if !copy.negate() => (0, 0),
+            Some(_) => (sign, 0),
+            None => (u64::MAX, u64::MAX),
+        };
+        // A float's order is reversed by its sign, an integer's by all bits.
+        let bias = match (copy.combine(), infinity) {
+            (Combine::Max, Some(_)) => sign,
+            (Combine::Min, None) if is_unsigned => sign,
+            (Combine::Max, None) if is_unsigned => !sign,
+            (Combine::Max, None) => u64::MAX,
+            _ => 0,
+        };
+        Self { code, flip, carry, bias, infinity: infinity.unwrap_or(0) }
+    }
+}
+
+impl Piece {
+    /// The pieces of a copy, one or two.
+    pub(super) fn of(copy: &LoweredCopy) -> impl Iterator<Item = Self> {
+        let (piece, rest) = Self::components(copy).widened().ordered();
+        [Some(piece), rest].into_iter().flatten()
+    }
+
+    /// Dimensions, innermost first; at least two.
+    pub(super) fn dims(&self) -> &[Dim] {
+        &self.dims[..self.rank]
+    }
+
+    pub(super) fn elements(&self) -> u64 {
+        self.dims().iter().map(|dim| dim.extent).product()
+    }
+
+    /// Bytes of memory traffic per element: whole lines where neighbours in a line are not touched together.
+    pub(super) fn cost(&self) -> u64 {
+        let side = |stride: fn(&Dim) -> i64| {
+            let strides = self.dims().iter().filter(|dim| dim.extent > 1).map(stride);
+            let nearest = strides.map(i64::unsigned_abs).min().unwrap_or(self.unit);
+            nearest.clamp(self.unit, LINE.max(self.unit))
+        };
+        side(|dim| dim.to) + side(|dim| dim.from)
+    }
+
+    /// The copy, element by element; a complex number is two elements side by side.
+    fn components(copy: &LoweredCopy) -> Self {
+        let dtype = copy.dtype();
+        let word = dtype.align() as u64;
+        let mut piece = Self {
+            to_slot: copy.destination_slot(),
+            to_offset: copy.destination_offset() as u64,
+            from_slot: copy.source_slot(),
+            from_offset: copy.source_offset() as u64,
+            rule: Rule::new(copy),
+            unit: word,
+            word,
+            dims: [Dim::ONE; MAX_RANK],
+            rank: 0,
+        };
+        let stride = word.cast_signed();
+        let parts = Dim { extent: dtype.size() as u64 / word, to: stride, from: stride };
+        piece.push(parts);
+        let strides = copy.destination_strides().iter().zip(copy.source_strides());
+        for (&extent, (&to, &from)) in copy.extents().iter().zip(strides).rev() {
+            piece.push(Dim { extent: extent as u64, to: to as i64, from: from as i64 });
+        }
+        piece.rank = piece.rank.max(2);
+        piece
+    }
+
+    /// Adds an outer dimension, or makes it one with the last if it is one in memory.
+    fn push(&mut self, dim: Dim) {
+        if let Some(last) = self.dims[..self.rank].last_mut() {
+            let count = last.extent.cast_signed();
+            if last.extent == 1 {
+                return *last = dim;
+            }
+            if dim.to == last.to * count && dim.from == last.from * count {
+                last.extent *= dim.extent;
+                return;
+            }
+        }
+        self.dims[self.rank] = dim;
+        self.rank += 1;
+    }
+
+    /// Joins elements that lie side by side on both sides, as many as every address admits.
+    fn widened(mut self) -> Self {
+        let [inner, outer @ ..] = self.dims;
+        let word = self.word.cast_signed();
+        if self.rule.code != Code::Move || (inner.to, inner.from) != (word, word) {
+            return self;
+        }
+        let strides = outer.iter().flat_map(|dim| [dim.to.unsigned_abs(), dim.from.unsigned_abs()]);
+        let bits = strides.fold(inner.extent * self.word, |bits, stride| bits | stride)
+            | self.to_offset
+            | self.from_offset
+            | MAX_UNIT;
+        self.unit = 1 << bits.trailing_zeros();
+        let unit = self.unit.cast_signed();
+        self.dims[0] = Dim { extent: inner.extent * self.word / self.unit, to: unit, from: unit };
+        self
+    }
+
+    /// Brings together the dimensions along which either side is dense, if these are two: a thin one goes innermost;
+    /// of two long ones, blocks of the destination's are run along the source's, and what remains is another piece.
+    fn ordered(mut self) -> (Self, Option<Self>) {
+        let unit = self.unit.cast_signed();
+        // Rows that are contiguous on both sides stay whole, and are the elements of what is decided here.
+        let is_row = (self.dims[0].to, self.dims[0].from) == (unit, unit);
+        let row = if is_row { self.dims[0].extent * self.unit } else { self.unit };
+        let first = usize::from(is_row);
+        if row >= LINE || first + 2 > self.rank {
+            return (self, None);
+        }
+        let inner = self.dims[first];
+        let near = |dim: usize| self.dims[dim].from.unsigned_abs();
+        let others = (first + 1..self.rank).filter(|dim| self.dims[*dim].extent > 1);
+        let partner = others.min_by_key(|dim| near(*dim));
+        let Some(partner) = partner.filter(|dim| near(*dim) < near(first).min(LINE)) else {
+            return (self, None);
+        };
+        let block = (LINE / row).max(8);
+        let thin = self.dims[partner].extent;
+        if thin <= THIN {
+            self.dims[first..=partner].rotate_right(1);
+            return (self, None);
+        }
+        // The partner comes next.
+        self.dims[first + 1..=partner].rotate_right(1);
+        if inner.extent < 2 * block || self.rank == MAX_RANK {
+            return (self, None);
+        }
+        let mut rest = self;
+        let left = inner.extent % block;
+        let skipped = (inner.extent - left).cast_signed();
+        rest.dims[first].extent = left;
+        rest.to_offset = rest.to_offset.wrapping_add_signed(skipped * inner.to);
+        rest.from_offset = rest.from_offset.wrapping_add_signed(skipped * inner.from);
+        self.dims[first].extent = block;
+        let count = block.cast_signed();
+        let blocks =
+            Dim { extent: inner.extent / block, to: inner.to * count, from: inner.from * count };
+        self.dims[first + 2..=self.rank].rotate_right(1);
+        self.dims[first + 2] = blocks;
+        self.rank += 1;
+        (self, (left > 0).then_some(rest))
+    }
+}
