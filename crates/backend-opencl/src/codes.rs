@@ -23,12 +23,7 @@ pub(crate) fn fault(operation: &'static str, status: cl_int) -> Error {
     with_code(kind, operation, status, "a command did not complete")
 }
 
-fn with_code(
-    kind: ErrorKind,
-    operation: &'static str,
-    code: cl_int,
-    what: impl Display,
-) -> Error {
+fn with_code(kind: ErrorKind, operation: &'static str, code: cl_int, what: impl Display) -> Error {
     let error = Error::new(kind, operation, what.to_string());
     match error_text(code) {
         "UNKNOWN_ERROR" => error.with_driver("unknown OpenCL error", code.into()),

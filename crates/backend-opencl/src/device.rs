@@ -8,12 +8,10 @@ use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES};
 use opencl3::types::{cl_command_queue, cl_int};
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
-    RegionCopyAbility, StreamOptions, UnifiedMemory, own,
+    DevicePinned, DeviceStream, MemoryAdoption, MemoryPool, Monitor, PeerAccess, RegionCopyAbility,
+    StreamOptions, UnifiedMemory, own,
 };
-use runtime_core::{
-    DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result,
-};
+use runtime_core::{DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result};
 
 use crate::event::OpenClEvent;
 use crate::handle::Handle;
@@ -207,7 +205,7 @@ unsafe impl AcceleratorDevice for OpenClDevice {
     }
 
     fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
-        None
+        if self.regions.is_supported() { Some(self) } else { None }
     }
 
     fn peer(&self) -> Option<&dyn PeerAccess> {

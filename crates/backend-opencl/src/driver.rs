@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use runtime_core::{Device, DeviceInfo, Driver, Result, Selector};
 
+use crate::OpenClConfig;
 use crate::device::OpenClDevice;
 use crate::info::describe;
 use crate::platform::{self, Found, Platform};
 use crate::shared::Context;
-use crate::OpenClConfig;
 
 /// The backend `opencl`: every device of every platform that the OpenCL loader finds.
 ///

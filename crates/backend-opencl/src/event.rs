@@ -52,10 +52,8 @@ impl OpenClEvent {
     /// Replaces the latest mark; `None` if there was nothing to wait for.
     pub(crate) fn set(&self, mark: Option<Mark>) {
         let mark = mark.map(Arc::new);
-        let before = std::mem::replace(
-            &mut *self.mark.lock().unwrap_or_else(PoisonError::into_inner),
-            mark,
-        );
+        let before =
+            std::mem::replace(&mut *self.mark.lock().unwrap_or_else(PoisonError::into_inner), mark);
         drop(before);
     }
 }

@@ -186,8 +186,7 @@ fn saturate(number: u64) -> usize {
 /// The device's name as the driver gives it, to tell builds for different devices apart.
 pub(crate) fn fingerprint(found: &Found) -> String {
     let data = |what| get_device_data(found.id(), what).map(text).unwrap_or_default();
-    let [name, version, driver] =
-        [CL_DEVICE_NAME, CL_DEVICE_VERSION, CL_DRIVER_VERSION].map(data);
+    let [name, version, driver] = [CL_DEVICE_NAME, CL_DEVICE_VERSION, CL_DRIVER_VERSION].map(data);
     let platform = &found.platform;
     [&platform.name, &platform.version, &platform.vendor, &name, &version, &driver]
         .map(String::as_str)

@@ -67,8 +67,7 @@ impl OpenClKernel {
                 })?;
         }
         let local = launch.block.map(|extent| extent as usize);
-        let global: [usize; 3] =
-            std::array::from_fn(|dim| local[dim] * launch.grid[dim] as usize);
+        let global: [usize; 3] = std::array::from_fn(|dim| local[dim] * launch.grid[dim] as usize);
         // SAFETY: the caller vouches for the kernel; its arguments are set, and copied by the call.
         let enqueued = unsafe {
             stream.submit(OPERATION, |queue| {
@@ -151,8 +150,7 @@ unsafe fn bind(
     stands: &mut SmallVec<[Stand; 4]>,
 ) -> Result<()> {
     let shared = stream.shared();
-    let failed =
-        |code: cl_int| shared.error(OPERATION, code, format!("argument {index}: {arg:?}"));
+    let failed = |code: cl_int| shared.error(OPERATION, code, format!("argument {index}: {arg:?}"));
     match *arg {
         RawArg::Value { bytes, .. } => {
             // SAFETY: the value is copied by the call.
@@ -169,9 +167,13 @@ unsafe fn bind(
             let span = Span { origin, start, bytes, contiguous, writes };
             match memory.place() {
                 // SAFETY: the caller vouches for kernel and memory.
-                Place::Buffer(_) => unsafe { bind_buffer(stream, kernel, index, memory, span, stands) },
+                Place::Buffer(_) => unsafe {
+                    bind_buffer(stream, kernel, index, memory, span, stands)
+                },
                 // SAFETY: as above.
-                place => unsafe { set_memory(shared, kernel, index, place, origin) }.map_err(failed),
+                place => {
+                    unsafe { set_memory(shared, kernel, index, place, origin) }.map_err(failed)
+                }
             }
         }
     }

@@ -1,5 +1,8 @@
 //! Device memory and pinned host memory.
-#![expect(unsafe_code, reason = "allocates through the driver and implements the contract's memory traits")]
+#![expect(
+    unsafe_code,
+    reason = "allocates through the driver and implements the contract's memory traits"
+)]
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -105,7 +108,11 @@ impl OpenClMemory {
                 let ask = |what: cl_mem_info| {
                     let data = get_mem_object_data(raw, what);
                     data.map(|data| integer(&data)).map_err(|code| {
-                        shared.error("memory_adopt", code, format!("{handle:?} is no memory object"))
+                        shared.error(
+                            "memory_adopt",
+                            code,
+                            format!("{handle:?} is no memory object"),
+                        )
                     })
                 };
                 if ask(CL_MEM_TYPE)? != u64::from(CL_MEM_OBJECT_BUFFER) {

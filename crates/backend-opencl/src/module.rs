@@ -35,7 +35,8 @@ impl OpenClModule {
 
     /// Whether the driver tells the parameters of every kernel of a built program.
     pub(crate) fn tells_parameters(program: cl_program) -> bool {
-        let names = get_program_data(program, CL_PROGRAM_KERNEL_NAMES).map(text).unwrap_or_default();
+        let names =
+            get_program_data(program, CL_PROGRAM_KERNEL_NAMES).map(text).unwrap_or_default();
         names.split(';').filter(|name| !name.is_empty()).all(|name| {
             let Ok(kernel) = create(program, name) else { return false };
             // SAFETY: the kernel was just created.
@@ -44,7 +45,8 @@ impl OpenClModule {
         })
     }
 
-    pub(crate) fn opencl_kernel(&self, name: &str) -> Result<OpenClKernel> {
+    /// A new object for the kernel of that name, with arguments of its own.
+    pub(crate) fn create(&self, name: &str) -> Result<Handle<Kernel>> {
         let shared = &self.shared;
         shared.check("kernel")?;
         let raw = create(self.built.program.raw(), name).map_err(|code| {
@@ -59,7 +61,13 @@ impl OpenClModule {
             }
         })?;
         // SAFETY: the kernel was just created.
-        let kernel = unsafe { Handle::own(raw, &shared.failures) };
+        Ok(unsafe { Handle::own(raw, &shared.failures) })
+    }
+
+    fn opencl_kernel(&self, name: &str) -> Result<OpenClKernel> {
+        let shared = &self.shared;
+        let kernel = self.create(name)?;
+        let raw = kernel.raw();
         let failed = |code| shared.error("kernel", code, format!("kernel {name:?}"));
         let (parameters, local) = parameters(raw).map_err(failed)?;
         if let Local::Several(count) = local {

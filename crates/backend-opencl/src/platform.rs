@@ -12,8 +12,7 @@ use opencl3::error_codes::{
     DLOPEN_RUNTIME_LOAD_FAILED,
 };
 use opencl3::platform::platform::{
-    CL_PLATFORM_NAME, CL_PLATFORM_VENDOR, CL_PLATFORM_VERSION, get_platform_data,
-    get_platform_ids,
+    CL_PLATFORM_NAME, CL_PLATFORM_VENDOR, CL_PLATFORM_VERSION, get_platform_data, get_platform_ids,
 };
 use opencl3::types::{cl_device_id, cl_int, cl_platform_id};
 use runtime_core::{DeviceKind, Error, ErrorKind, Result, Selector};

@@ -49,7 +49,8 @@ impl Pointers {
                 unsafe { svm_alloc(context, CL_MEM_READ_WRITE | fine, bytes, align) }?
             }
             Self::Usm { functions, .. } => {
-                let allocate = if unified { functions.shared_alloc } else { functions.device_alloc };
+                let allocate =
+                    if unified { functions.shared_alloc } else { functions.device_alloc };
                 let mut code = CL_OUT_OF_RESOURCES;
                 // SAFETY: as above; no properties are named.
                 let pointer =

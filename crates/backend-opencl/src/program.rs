@@ -50,7 +50,8 @@ pub(crate) struct Builder {
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) program: Handle<handle::Program>,
-    pub(crate) folder: Option<TempDir>,
+    /// Removed with the program.
+    pub(crate) _folder: Option<TempDir>,
 }
 
 impl Builder {
@@ -63,10 +64,19 @@ impl Builder {
         Self { config: config.clone(), cache, fingerprint: fingerprint(&shared.found) }
     }
 
-    /// Builds an image, or loads what was built from it before.
+    /// Builds a user's image, or loads what was built from it before.
     pub(crate) fn build(&self, shared: &Shared, image: &ModuleImage<'_>) -> Result<Built> {
+        self.build_with(shared, image, &self.config.build_options)
+    }
+
+    /// Builds an image of this backend, whose results must not depend on a user's options.
+    pub(crate) fn build_own(&self, shared: &Shared, image: &ModuleImage<'_>) -> Result<Built> {
+        self.build_with(shared, image, "")
+    }
+
+    fn build_with(&self, shared: &Shared, image: &ModuleImage<'_>, options: &str) -> Result<Built> {
         let code = code(image)?;
-        let options = self.options(image, code)?;
+        let options = join(options, image, code)?;
         let folder = self.intermediates(code, &options)?;
         let key = CacheKey::new()
             .with(image.format().name())
@@ -78,7 +88,7 @@ impl Builder {
             .with(&self.fingerprint);
         if let Some(program) = self.cached(shared, &key, &options) {
             tracing::debug!(device = %shared.id, "program loaded from the cache");
-            return Ok(Built { program, folder });
+            return Ok(Built { program, _folder: folder });
         }
         let program = match create(shared, code).and_then(|p| self.compile(shared, p, &options)) {
             Ok(program) => program,
@@ -88,31 +98,17 @@ impl Builder {
             }
         };
         self.keep(shared, &key, &program, folder.as_ref());
-        Ok(Built { program, folder })
-    }
-
-    fn options(&self, image: &ModuleImage<'_>, code: Code<'_>) -> Result<CString> {
-        let mut words: Vec<&str> = Vec::new();
-        if matches!(code, Code::Source(_)) {
-            words.push(ARGUMENT_INFO);
-        }
-        words.extend(self.config.build_options.split_whitespace());
-        words.extend(image.options().iter().map(AsRef::as_ref));
-        CString::new(words.join(" ")).map_err(|error| {
-            Error::new(ErrorKind::InvalidArgument, OPERATION, "an option contains a NUL")
-                .with_source(error)
-        })
+        Ok(Built { program, _folder: folder })
     }
 
     /// A private folder with what is built, if the user wants one.
     fn intermediates(&self, code: Code<'_>, options: &CStr) -> Result<Option<TempDir>> {
         let Some(parent) = &self.config.work_dir else { return Ok(None) };
-        let mut folder = tempfile::Builder::new().prefix("opencl-").tempdir_in(parent).map_err(
-            |error| {
+        let mut folder =
+            tempfile::Builder::new().prefix("opencl-").tempdir_in(parent).map_err(|error| {
                 let message = format!("no folder for intermediates in {}", parent.display());
                 Error::new(ErrorKind::InvalidArgument, OPERATION, message).with_source(error)
-            },
-        )?;
+            })?;
         folder.disable_cleanup(self.config.keep);
         match code {
             Code::Source(source) => write(Some(&folder), "program.cl", source.as_bytes()),
@@ -195,6 +191,20 @@ impl Builder {
     }
 }
 
+/// The options of a build: ours, the user's for every module, and the image's own.
+fn join(common: &str, image: &ModuleImage<'_>, code: Code<'_>) -> Result<CString> {
+    let mut words: Vec<&str> = Vec::new();
+    if matches!(code, Code::Source(_)) {
+        words.push(ARGUMENT_INFO);
+    }
+    words.extend(common.split_whitespace());
+    words.extend(image.options().iter().map(AsRef::as_ref));
+    CString::new(words.join(" ")).map_err(|error| {
+        Error::new(ErrorKind::InvalidArgument, OPERATION, "an option contains a NUL")
+            .with_source(error)
+    })
+}
+
 /// The code of an image in one of the two formats.
 fn code<'a>(image: &'a ModuleImage<'_>) -> Result<Code<'a>> {
     let refuse = |message: &str| Err(Error::new(ErrorKind::InvalidModule, OPERATION, message));
@@ -226,6 +236,8 @@ fn is_magic(first: [u8; 4]) -> bool {
 fn create(shared: &Shared, code: Code<'_>) -> Result<Handle<handle::Program>> {
     let context = shared.context.raw();
     let raw = match code {
+        // To OpenCL, a length of 0 means text that ends with a NUL.
+        Code::Source("") => create_program_with_source(context, &["\n"]),
         Code::Source(source) => create_program_with_source(context, &[source]),
         Code::SpirV(words) => create_program_with_il(context, words),
     };

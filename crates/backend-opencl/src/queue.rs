@@ -177,12 +177,9 @@ fn trace(event: cl_event, operation: &'static str) {
     if !tracing::enabled!(target: "backend_opencl::profile", tracing::Level::TRACE) {
         return;
     }
-    let stamps = [
-        CL_PROFILING_COMMAND_QUEUED,
-        CL_PROFILING_COMMAND_START,
-        CL_PROFILING_COMMAND_END,
-    ]
-    .map(|which| stamp(event, which));
+    let stamps =
+        [CL_PROFILING_COMMAND_QUEUED, CL_PROFILING_COMMAND_START, CL_PROFILING_COMMAND_END]
+            .map(|which| stamp(event, which));
     if let [Ok(queued), Ok(started), Ok(ended)] = stamps {
         let (waited_ns, ran_ns) = (started.saturating_sub(queued), ended.saturating_sub(started));
         tracing::trace!(target: "backend_opencl::profile", operation, waited_ns, ran_ns, "command over");

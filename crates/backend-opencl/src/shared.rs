@@ -241,8 +241,7 @@ impl Shared {
     }
 
     fn unmap(&self, buffer: &Handle<handle::Mem>, address: usize) -> Result<()> {
-        let failed =
-            |code| self.error("pinned_free", code, "pinned memory could not be unmapped");
+        let failed = |code| self.error("pinned_free", code, "pinned memory could not be unmapped");
         let queue = self.service_queue()?;
         let pointer = ptr::with_exposed_provenance_mut::<c_void>(address);
         // SAFETY: the buffer is mapped there, and nobody uses the mapping any more.

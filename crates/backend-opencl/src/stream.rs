@@ -1,5 +1,8 @@
 //! Streams: in-order queues that copy, fill, launch and wait.
-#![expect(unsafe_code, reason = "enqueues through the driver and implements the contract's unsafe stream trait")]
+#![expect(
+    unsafe_code,
+    reason = "enqueues through the driver and implements the contract's unsafe stream trait"
+)]
 
 use std::ffi::c_void;
 use std::ptr;
@@ -130,7 +133,8 @@ impl OpenClStream {
                 }
             }
             (None, None) => {
-                let (from, to) = (address(src).unwrap_or_default(), address(dst).unwrap_or_default());
+                let (from, to) =
+                    (address(src).unwrap_or_default(), address(dst).unwrap_or_default());
                 let pointers = match (src, dst) {
                     (End::Device(memory, _), _) | (_, End::Device(memory, _)) => {
                         self.shared.pointers_of(memory.place())?
@@ -138,9 +142,7 @@ impl OpenClStream {
                     (End::Host(_), End::Host(_)) => return self.marker(operation),
                 };
                 // SAFETY: the caller vouches for the ranges.
-                unsafe {
-                    self.submit(operation, |queue| pointers.copy(queue, to, from, bytes))
-                }
+                unsafe { self.submit(operation, |queue| pointers.copy(queue, to, from, bytes)) }
             }
             // One end is a buffer, the other an address that the host cannot use.
             _ => {
@@ -355,7 +357,8 @@ unsafe impl DeviceStream for OpenClStream {
         self.shared.check("record")?;
         let event = own::<OpenClEvent>(event, "record")?;
         // A time needs a command of its own: the last one may have ended long ago.
-        let last = if event.has_timing() { Some(self.marker("record")?) } else { self.queue.last() };
+        let last =
+            if event.has_timing() { Some(self.marker("record")?) } else { self.queue.last() };
         event.set(last.map(|event| Mark { event, queue: Arc::clone(&self.queue) }));
         Ok(())
     }
