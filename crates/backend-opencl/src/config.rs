@@ -18,11 +18,24 @@ pub enum MemoryKind {
     Usm,
 }
 
+/// How work-items share the elements of a region copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RegionMapping {
+    /// Runs on processors, lanes on everything else.
+    #[default]
+    Auto,
+    /// A work-item moves consecutive elements.
+    Runs,
+    /// Neighbouring work-items move neighbouring elements.
+    Lanes,
+}
+
 /// How a device is opened; the options of a selector: `opencl:0?memory=svm&cache=off`.
 ///
 /// | option | values | effect |
 /// |---|---|---|
 /// | `memory` | `auto`, `buffer`, `svm`, `usm` | [`MemoryKind`] |
+/// | `regions` | `auto`, `runs`, `lanes` | [`RegionMapping`] |
 /// | `options` | text | compiler options for every module, before the module's own |
 /// | `cache` | `on`, `off` | whether built programs are kept on disk |
 /// | `cache-dir` | folder | where; the user's cache folder otherwise |
@@ -43,6 +56,8 @@ pub enum MemoryKind {
 pub struct OpenClConfig {
     /// What memory is made of.
     pub memory: MemoryKind,
+    /// How work-items share region copies.
+    pub regions: RegionMapping,
     /// Compiler options for every module that is built from source, before the module's own.
     pub build_options: String,
     /// Whether built programs are kept on disk.
@@ -58,10 +73,11 @@ pub struct OpenClConfig {
 }
 
 impl OpenClConfig {
-    /// The defaults: `memory=auto`, `cache=on`, no intermediates.
+    /// The defaults: `memory=auto`, `regions=auto`, `cache=on`, no intermediates.
     pub fn new() -> Self {
         Self {
             memory: MemoryKind::Auto,
+            regions: RegionMapping::Auto,
             build_options: String::new(),
             cache: true,
             cache_dir: None,
@@ -88,6 +104,14 @@ impl OpenClConfig {
                     _ => return Err(refused(option, value, "auto, buffer, svm or usm")),
                 }
             }
+            "regions" => {
+                self.regions = match value {
+                    "auto" => RegionMapping::Auto,
+                    "runs" => RegionMapping::Runs,
+                    "lanes" => RegionMapping::Lanes,
+                    _ => return Err(refused(option, value, "auto, runs or lanes")),
+                }
+            }
             "options" => value.clone_into(&mut self.build_options),
             "cache" => self.cache = switch(option, value)?,
             "cache-dir" if !value.is_empty() => self.cache_dir = folder(),
@@ -97,7 +121,7 @@ impl OpenClConfig {
             "verbose" => self.verbose = switch(option, value)?,
             _ => {
                 let message = format!(
-                    "no option {option:?}; an OpenCL device takes memory, options, cache, cache-dir, work-dir, keep and verbose"
+                    "no option {option:?}; an OpenCL device takes memory, regions, options, cache, cache-dir, work-dir, keep and verbose"
                 );
                 return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
             }
@@ -133,6 +157,7 @@ mod tests {
     fn wrong_options_name_what_is_wrong() {
         for (option, value, kind) in [
             ("memory", "paper", ErrorKind::InvalidArgument),
+            ("regions", "rows", ErrorKind::InvalidArgument),
             ("cache", "yes", ErrorKind::InvalidArgument),
             ("work-dir", "", ErrorKind::InvalidArgument),
             ("platform", "x", ErrorKind::UnknownDevice),

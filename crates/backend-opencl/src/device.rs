@@ -63,7 +63,7 @@ impl OpenClDevice {
         let shared =
             Arc::new(Shared::new(info.id.clone(), found.clone(), context, pointers, alignment));
         let builder = Builder::new(config, &shared);
-        let regions = RegionKernels::new(&info, doubles);
+        let regions = RegionKernels::new(&info, doubles, config.regions);
         let device = Self { info, priorities, by_pointer, builder, regions, shared };
         // The device's own queue, which is the first.
         device.create_queue(0)?;

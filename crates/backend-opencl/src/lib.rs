@@ -66,6 +66,6 @@ mod region;
 mod shared;
 mod stream;
 
-pub use config::{MemoryKind, OpenClConfig};
+pub use config::{MemoryKind, OpenClConfig, RegionMapping};
 pub use device::OpenClDevice;
 pub use driver::OpenClDriver;

@@ -1,6 +1,7 @@
 //! The platforms and devices of this machine, and which of them a selector names.
 
 use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
 
 use opencl3::device::{
     CL_DEVICE_NAME, CL_DEVICE_TYPE, CL_DEVICE_TYPE_ACCELERATOR, CL_DEVICE_TYPE_ALL,
@@ -68,6 +69,9 @@ impl Found {
 ///
 /// `Unavailable` if there is no loader, no platform or no device, saying which; what a platform reports if none works.
 pub(crate) fn discover() -> Result<Vec<Found>> {
+    // Some platforms set themselves up at the first question, and not safely for several threads that ask at once.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = get_platform_ids().map_err(|code| unavailable(code))?;
     if platforms.is_empty() {
         return Err(unavailable(CL_PLATFORM_NOT_FOUND_KHR));

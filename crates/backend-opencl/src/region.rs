@@ -17,6 +17,7 @@ use runtime_core::{
     DeviceInfo, DeviceKind, Error, ErrorKind, ImageFormat, ModuleImage, RegionProgram, Result,
 };
 
+use crate::RegionMapping;
 use crate::device::OpenClDevice;
 use crate::handle::{Handle, Kernel, Mem};
 use crate::launch::{set_buffer, set_memory};
@@ -42,13 +43,13 @@ pub(crate) struct RegionKernels {
 }
 
 impl RegionKernels {
-    pub(crate) fn new(info: &DeviceInfo, doubles: bool) -> Self {
+    pub(crate) fn new(info: &DeviceInfo, doubles: bool, mapping: RegionMapping) -> Self {
         let compiles = info.formats.contains(&ImageFormat::OpenClC);
         let most = info.limits.argument_bytes.saturating_sub(FIXED_BYTES) / SLOT_BYTES;
-        let (mapping, group) = match info.kind {
+        let (mapping, group) = match (mapping, info.kind) {
             // A processor runs the items of a group one after the other.
-            DeviceKind::Cpu => (Mapping::Runs, 1),
-            _ => (Mapping::Lanes, 256),
+            (RegionMapping::Auto, DeviceKind::Cpu) | (RegionMapping::Runs, _) => (Mapping::Runs, 1),
+            (RegionMapping::Auto | RegionMapping::Lanes, _) => (Mapping::Lanes, 256),
         };
         let group = group.min(info.limits.block_size).min(info.limits.block[0]);
         let make = |slots: usize| RegionKernel::new(mapping, slots.min(most), doubles).ok();

@@ -21,8 +21,27 @@ fn open(index: usize, options: &str) -> Result<Device> {
     DRIVER.open(&selector.parse()?)
 }
 
-conformance::accelerator! {
-    name: "opencl",
-    open: |index| open(index, ""),
-    kernels: conformance::kernels::opencl_c(),
+/// As a processor is used by default.
+mod defaults {
+    conformance::accelerator! {
+        name: "opencl",
+        open: |index| super::open(index, ""),
+        kernels: conformance::kernels::opencl_c(),
+    }
+}
+
+/// Memory of the other kind, by address if there is such memory, and region copies as on a GPU.
+mod others {
+    use runtime_core::ErrorKind;
+
+    conformance::accelerator! {
+        name: "opencl, memory=svm, regions=lanes",
+        open: |index| match super::open(index, "?memory=svm&regions=lanes") {
+            Err(error) if error.kind() == ErrorKind::InvalidArgument => {
+                super::open(index, "?memory=buffer&regions=lanes")
+            }
+            device => device,
+        },
+        kernels: conformance::kernels::opencl_c(),
+    }
 }
