@@ -102,3 +102,18 @@ impl<K: Kind> fmt::Debug for Handle<K> {
         write!(f, "{:p}", self.raw)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_that_fails_is_kept_and_does_not_panic() {
+        let failures = Arc::<Failures>::default();
+        // SAFETY: no driver takes a null handle: it reports that there is no such object.
+        drop(unsafe { Handle::<Mem>::own(std::ptr::null_mut(), &failures) });
+        let error = failures.report().unwrap_err();
+        assert_eq!(error.operation(), "clReleaseMemObject");
+        assert!(error.driver().is_some_and(|driver| driver.code < 0), "{error}");
+    }
+}

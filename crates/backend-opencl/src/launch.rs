@@ -1,5 +1,9 @@
 //! Launches: arguments, and memory whose address OpenCL cannot name.
 #![expect(unsafe_code, reason = "sets arguments and enqueues kernels through the driver")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "enqueueing a command and submitting its event are one step"
+)]
 
 use std::ffi::c_void;
 use std::ptr;
@@ -106,16 +110,20 @@ impl OpenClKernel {
         Ok(())
     }
 
-    /// Refuses blocks larger than this kernel can have, which may be less than the device's limit.
+    /// Refuses blocks larger than this kernel can have, which may be less than the device's limit, and local memory of
+    /// no byte, which not every driver refuses.
     fn check(&self, shared: &Shared, launch: &Launch) -> Result<()> {
         let block: u64 = launch.block.iter().map(|extent| u64::from(*extent)).product();
-        if block <= self.most {
-            return Ok(());
-        }
-        let message = format!(
-            "kernel {:?}: block size of {block}; this kernel has at most {}",
-            self.name, self.most
-        );
+        let what = match self.local {
+            _ if block > self.most => {
+                format!("block size of {block}; this kernel has at most {}", self.most)
+            }
+            Some(index) if launch.shared_bytes == 0 => {
+                format!("0 bytes of shared memory for parameter {index}, which is in local memory")
+            }
+            _ => return Ok(()),
+        };
+        let message = format!("kernel {:?}: {what}", self.name);
         Err(Error::new(ErrorKind::InvalidArgument, OPERATION, message).on(&shared.id))
     }
 
@@ -166,12 +174,12 @@ unsafe fn bind(
             let memory = own::<OpenClMemory>(memory, OPERATION)?;
             let span = Span { origin, start, bytes, contiguous, writes };
             match memory.place() {
-                // SAFETY: the caller vouches for kernel and memory.
-                Place::Buffer(_) => unsafe {
-                    bind_buffer(stream, kernel, index, memory, span, stands)
-                },
-                // SAFETY: as above.
+                Place::Buffer(_) => {
+                    // SAFETY: the caller vouches for kernel and memory.
+                    unsafe { bind_buffer(stream, kernel, index, memory, span, stands) }
+                }
                 place => {
+                    // SAFETY: as above.
                     unsafe { set_memory(shared, kernel, index, place, origin) }.map_err(failed)
                 }
             }

@@ -64,6 +64,7 @@ mod program;
 mod queue;
 mod region;
 mod shared;
+mod signature;
 mod stream;
 
 pub use config::{MemoryKind, OpenClConfig, RegionMapping};

@@ -3,6 +3,10 @@
     unsafe_code,
     reason = "allocates through the driver and implements the contract's memory traits"
 )]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "enqueueing a command and submitting its event are one step"
+)]
 
 use std::any::Any;
 use std::ffi::c_void;

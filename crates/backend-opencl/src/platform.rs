@@ -72,7 +72,7 @@ pub(crate) fn discover() -> Result<Vec<Found>> {
     // Some platforms set themselves up at the first question, and not safely for several threads that ask at once.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let platforms = get_platform_ids().map_err(|code| unavailable(code))?;
+    let platforms = get_platform_ids().map_err(unavailable)?;
     if platforms.is_empty() {
         return Err(unavailable(CL_PLATFORM_NOT_FOUND_KHR));
     }

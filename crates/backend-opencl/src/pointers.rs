@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
+use std::mem;
 use std::ptr;
 
 use cl3::load_library;
@@ -231,24 +232,22 @@ impl Usm {
 
     /// The functions of a platform that has the extension; `None` if one is missing.
     pub(crate) fn load(platform: cl_platform_id) -> Option<Self> {
-        let address = |name: &CStr| function(platform, name).ok();
-        // SAFETY: for each of these names the extension's specification gives the type that the field has.
-        unsafe {
-            Some(Self {
-                device_alloc: std::mem::transmute::<*mut c_void, Alloc>(address(
-                    c"clDeviceMemAllocINTEL",
-                )?),
-                shared_alloc: std::mem::transmute::<*mut c_void, Alloc>(address(
-                    c"clSharedMemAllocINTEL",
-                )?),
-                free: std::mem::transmute::<*mut c_void, Free>(address(c"clMemFreeINTEL")?),
-                set_argument: std::mem::transmute::<*mut c_void, SetArgument>(address(
-                    c"clSetKernelArgMemPointerINTEL",
-                )?),
-                copy: std::mem::transmute::<*mut c_void, Copy>(address(c"clEnqueueMemcpyINTEL")?),
-                fill: std::mem::transmute::<*mut c_void, Fill>(address(c"clEnqueueMemFillINTEL")?),
-            })
+        /// The function of that name as the type that the extension's specification gives it.
+        macro_rules! function {
+            ($name:literal as $type:ty) => {{
+                let address = function(platform, $name).ok()?;
+                // SAFETY: the specification gives the function this type, and the address is not null.
+                unsafe { mem::transmute::<*mut c_void, $type>(address) }
+            }};
         }
+        Some(Self {
+            device_alloc: function!(c"clDeviceMemAllocINTEL" as Alloc),
+            shared_alloc: function!(c"clSharedMemAllocINTEL" as Alloc),
+            free: function!(c"clMemFreeINTEL" as Free),
+            set_argument: function!(c"clSetKernelArgMemPointerINTEL" as SetArgument),
+            copy: function!(c"clEnqueueMemcpyINTEL" as Copy),
+            fill: function!(c"clEnqueueMemFillINTEL" as Fill),
+        })
     }
 }
 

@@ -21,9 +21,9 @@ use tempfile::TempDir;
 use crate::OpenClConfig;
 use crate::handle::{self, Handle};
 use crate::info::fingerprint;
-use crate::module::OpenClModule;
 use crate::platform::{integer, text};
 use crate::shared::Shared;
+use crate::signature::Signatures;
 
 const OPERATION: &str = "module_load";
 /// Makes the driver remember the parameters of kernels, which launches are checked against.
@@ -50,6 +50,8 @@ pub(crate) struct Builder {
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) program: Handle<handle::Program>,
+    /// `None` where the driver does not tell them.
+    pub(crate) signatures: Option<Signatures>,
     /// Removed with the program.
     pub(crate) _folder: Option<TempDir>,
 }
@@ -86,9 +88,9 @@ impl Builder {
             })
             .with(options.as_bytes())
             .with(&self.fingerprint);
-        if let Some(program) = self.cached(shared, &key, &options) {
+        if let Some((program, signatures)) = self.cached(shared, &key, &options) {
             tracing::debug!(device = %shared.id, "program loaded from the cache");
-            return Ok(Built { program, _folder: folder });
+            return Ok(Built { program, signatures, _folder: folder });
         }
         let program = match create(shared, code).and_then(|p| self.compile(shared, p, &options)) {
             Ok(program) => program,
@@ -97,18 +99,22 @@ impl Builder {
                 return Err(error);
             }
         };
-        self.keep(shared, &key, &program, folder.as_ref());
-        Ok(Built { program, _folder: folder })
+        let signatures = Signatures::of(program.raw());
+        self.keep(shared, &key, (&program, signatures.as_ref()), folder.as_ref());
+        Ok(Built { program, signatures, _folder: folder })
     }
 
     /// A private folder with what is built, if the user wants one.
     fn intermediates(&self, code: Code<'_>, options: &CStr) -> Result<Option<TempDir>> {
         let Some(parent) = &self.config.work_dir else { return Ok(None) };
-        let mut folder =
-            tempfile::Builder::new().prefix("opencl-").tempdir_in(parent).map_err(|error| {
-                let message = format!("no folder for intermediates in {}", parent.display());
-                Error::new(ErrorKind::InvalidArgument, OPERATION, message).with_source(error)
-            })?;
+        let mut named = tempfile::Builder::new();
+        named.prefix("opencl-");
+        #[cfg(unix)]
+        named.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+        let mut folder = named.tempdir_in(parent).map_err(|error| {
+            let message = format!("no folder for intermediates in {}", parent.display());
+            Error::new(ErrorKind::InvalidArgument, OPERATION, message).with_source(error)
+        })?;
         folder.disable_cleanup(self.config.keep);
         match code {
             Code::Source(source) => write(Some(&folder), "program.cl", source.as_bytes()),
@@ -118,19 +124,20 @@ impl Builder {
         Ok(Some(folder))
     }
 
-    /// What was built before, if it still loads and tells its kernels' parameters.
+    /// What was built before, if it still loads.
     fn cached(
         &self,
         shared: &Shared,
         key: &CacheKey,
         options: &CStr,
-    ) -> Option<Handle<handle::Program>> {
+    ) -> Option<(Handle<handle::Program>, Option<Signatures>)> {
         let cache = self.cache.as_ref()?;
-        let binary = cache.get(key)?;
+        let entry = cache.get(key)?;
+        let (signatures, binary) = unpack(&entry)?;
         let load = || -> Result<Handle<handle::Program>, cl_int> {
             // SAFETY: the device is of the context.
             let raw = unsafe {
-                create_program_with_binary(shared.context.raw(), &[shared.found.id()], &[&binary])
+                create_program_with_binary(shared.context.raw(), &[shared.found.id()], &[binary])
             }?;
             // SAFETY: the program was just created.
             let program = unsafe { Handle::own(raw, &shared.failures) };
@@ -138,9 +145,9 @@ impl Builder {
             Ok(program)
         };
         match load() {
-            Ok(program) if OpenClModule::tells_parameters(program.raw()) => Some(program),
-            _ => {
-                tracing::debug!(device = %shared.id, "a cached program is of no use");
+            Ok(program) => Some((program, signatures)),
+            Err(code) => {
+                tracing::debug!(device = %shared.id, code, "a cached program is of no use");
                 cache.remove(key);
                 None
             }
@@ -175,7 +182,7 @@ impl Builder {
         &self,
         shared: &Shared,
         key: &CacheKey,
-        program: &Handle<handle::Program>,
+        (program, signatures): (&Handle<handle::Program>, Option<&Signatures>),
         folder: Option<&TempDir>,
     ) {
         if self.cache.is_none() && folder.is_none() {
@@ -184,7 +191,7 @@ impl Builder {
         let Ok(binary) = binary(program.raw(), shared) else { return };
         write(folder, "program.bin", &binary);
         if let Some(cache) = &self.cache
-            && let Err(error) = cache.put(key, &binary)
+            && let Err(error) = cache.put(key, &pack(signatures, &binary))
         {
             tracing::debug!(%error, folder = %cache.folder().display(), "a program could not be cached");
         }
@@ -284,6 +291,23 @@ fn binary(program: cl_program, shared: &Shared) -> Result<Vec<u8>, cl_int> {
         Some(0) => Ok(binary),
         Some(code) => Err(code),
         None => Err(DLOPEN_FUNCTION_NOT_AVAILABLE),
+    }
+}
+
+/// An entry of the cache: the length of the signatures' text, 0 if they are unknown, the text, and the binary.
+fn pack(signatures: Option<&Signatures>, binary: &[u8]) -> Vec<u8> {
+    // A text begins with a line of its own, so that it is never empty.
+    let text = signatures.map_or(String::new(), |all| format!("\n{}", all.to_text()));
+    [&(text.len() as u64).to_le_bytes(), text.as_bytes(), binary].concat()
+}
+
+fn unpack(entry: &[u8]) -> Option<(Option<Signatures>, &[u8])> {
+    let (len, rest) = entry.split_first_chunk::<8>()?;
+    let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
+    let (text, binary) = rest.split_at_checked(len)?;
+    match std::str::from_utf8(text).ok()?.strip_prefix('\n') {
+        Some(lines) => Some((Some(Signatures::from_text(lines)?), binary)),
+        None => Some((None, binary)),
     }
 }
 

@@ -3,6 +3,10 @@
     unsafe_code,
     reason = "sets arguments and enqueues kernels through the driver, and implements an unsafe ability"
 )]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "enqueueing a command and submitting its event are one step"
+)]
 
 use std::ptr;
 use std::sync::{Mutex, OnceLock, PoisonError};

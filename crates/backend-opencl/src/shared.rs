@@ -1,5 +1,9 @@
 //! What a device's streams, memory and modules share with it.
 #![expect(unsafe_code, reason = "creates contexts and gives memory back to the driver")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "enqueueing a command and submitting its event are one step"
+)]
 
 use std::any::Any;
 use std::ffi::c_void;

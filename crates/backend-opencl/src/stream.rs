@@ -3,6 +3,10 @@
     unsafe_code,
     reason = "enqueues through the driver and implements the contract's unsafe stream trait"
 )]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "enqueueing a command and submitting its event are one step"
+)]
 
 use std::ffi::c_void;
 use std::ptr;

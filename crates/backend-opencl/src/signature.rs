@@ -1,0 +1,229 @@
+//! What the driver tells of kernels' parameters.
+#![expect(unsafe_code, reason = "creates kernels to ask for their parameters")]
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::sync::Arc;
+
+use opencl3::error_codes::CL_INVALID_KERNEL_NAME;
+use opencl3::kernel::{
+    CL_KERNEL_ARG_ADDRESS_CONSTANT, CL_KERNEL_ARG_ADDRESS_GLOBAL, CL_KERNEL_ARG_ADDRESS_LOCAL,
+    CL_KERNEL_ARG_ADDRESS_QUALIFIER, CL_KERNEL_ARG_TYPE_CONST, CL_KERNEL_ARG_TYPE_NAME,
+    CL_KERNEL_ARG_TYPE_QUALIFIER, CL_KERNEL_NUM_ARGS, create_kernel, get_kernel_arg_data,
+    get_kernel_data,
+};
+use opencl3::program::{CL_PROGRAM_KERNEL_NAMES, get_program_data};
+use opencl3::types::{cl_int, cl_kernel, cl_program, cl_uint};
+use runtime_core::DType;
+use runtime_core::contract::{ParamAccess, ParamInfo, ParamKind};
+
+use crate::handle::{Handle, Kernel};
+use crate::platform::{integer, text};
+
+/// The parameters of every kernel of a program. Drivers tell them of programs built from source alone, and so they
+/// are kept beside the binary.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Signatures(BTreeMap<String, Signature>);
+
+/// The parameters of one kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Signature(Vec<Parameter>);
+
+/// A parameter as its declaration says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parameter {
+    space: Space,
+    constant: bool,
+    /// Such as `float*`.
+    name: String,
+}
+
+/// Address space of what a parameter points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Space {
+    Global,
+    Constant,
+    Local,
+    /// It is a value.
+    Private,
+}
+
+/// The letters of the spaces in text.
+const SPACES: [(Space, &str); 4] =
+    [(Space::Global, "g"), (Space::Constant, "c"), (Space::Local, "l"), (Space::Private, "p")];
+
+impl Signatures {
+    /// Those of a built program, if the driver tells them.
+    pub(crate) fn of(program: cl_program) -> Option<Self> {
+        let names = get_program_data(program, CL_PROGRAM_KERNEL_NAMES).map(text).ok()?;
+        let names = names.split(';').map(str::trim).filter(|name| !name.is_empty());
+        let signature = |name: &str| {
+            let raw = create(program, name).ok()?;
+            // SAFETY: the kernel was just created.
+            let kernel: Handle<Kernel> = unsafe { Handle::own(raw, &Arc::default()) };
+            Some((name.to_owned(), Signature::of(kernel.raw()).ok()?))
+        };
+        names.map(signature).collect::<Option<_>>().map(Self)
+    }
+
+    pub(crate) fn get(&self, kernel: &str) -> Option<&Signature> {
+        self.0.get(kernel)
+    }
+
+    /// As text, a line for each kernel: its name, and for each parameter a space, `const` or not, and a type.
+    pub(crate) fn to_text(&self) -> String {
+        let parameter = |Parameter { space, constant, name }: &Parameter| {
+            let letter = SPACES.iter().find(|(known, _)| known == space).map_or("p", |s| s.1);
+            format!("\t{letter}{}{name}", if *constant { 'r' } else { 'w' })
+        };
+        let line = |(name, Signature(parameters)): (&String, &Signature)| {
+            parameters.iter().fold(name.clone(), |line, p| line + &parameter(p)) + "\n"
+        };
+        self.0.iter().map(line).collect()
+    }
+
+    /// From text; `None` for what [`to_text`](Self::to_text) does not write.
+    pub(crate) fn from_text(text: &str) -> Option<Self> {
+        let parameter = |field: &str| {
+            let (letter, rest) = field.split_at_checked(1)?;
+            let (access, name) = rest.split_at_checked(1)?;
+            let space = SPACES.iter().find(|(_, known)| *known == letter)?.0;
+            Some(Parameter { space, constant: access == "r", name: name.to_owned() })
+        };
+        let line = |line: &str| {
+            let mut fields = line.split('\t');
+            let name = fields.next()?.to_owned();
+            Some((name, Signature(fields.map(parameter).collect::<Option<_>>()?)))
+        };
+        text.lines().map(line).collect::<Option<_>>().map(Self)
+    }
+}
+
+impl Signature {
+    fn of(kernel: cl_kernel) -> Result<Self, cl_int> {
+        let count = integer(&get_kernel_data(kernel, CL_KERNEL_NUM_ARGS)?);
+        let count = cl_uint::try_from(count).unwrap_or(cl_uint::MAX);
+        let parameter = |index| {
+            let ask = |what| get_kernel_arg_data(kernel, index, what);
+            let space = match cl_uint::try_from(integer(&ask(CL_KERNEL_ARG_ADDRESS_QUALIFIER)?)) {
+                Ok(CL_KERNEL_ARG_ADDRESS_GLOBAL) => Space::Global,
+                Ok(CL_KERNEL_ARG_ADDRESS_CONSTANT) => Space::Constant,
+                Ok(CL_KERNEL_ARG_ADDRESS_LOCAL) => Space::Local,
+                _ => Space::Private,
+            };
+            let qualifiers = integer(&ask(CL_KERNEL_ARG_TYPE_QUALIFIER)?);
+            let constant = qualifiers & u64::from(CL_KERNEL_ARG_TYPE_CONST) != 0;
+            Ok(Parameter { space, constant, name: text(ask(CL_KERNEL_ARG_TYPE_NAME)?) })
+        };
+        (0..count).map(parameter).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Those that are arguments of a launch.
+    pub(crate) fn parameters(&self) -> Vec<ParamInfo> {
+        let arguments = self.0.iter().filter(|parameter| parameter.space != Space::Local);
+        let info = |parameter: &Parameter| match parameter.space {
+            Space::Private => value(&parameter.name),
+            space => pointer(&parameter.name, parameter.constant || space == Space::Constant),
+        };
+        arguments.map(info).collect()
+    }
+
+    /// The indices of those in local memory, which are not.
+    pub(crate) fn local(&self) -> Vec<cl_uint> {
+        let all = (0..).zip(&self.0);
+        all.filter(|(_, parameter)| parameter.space == Space::Local).map(|(i, _)| i).collect()
+    }
+}
+
+/// A new object for the kernel of that name.
+pub(crate) fn create(program: cl_program, name: &str) -> Result<cl_kernel, cl_int> {
+    let name = CString::new(name).map_err(|_| CL_INVALID_KERNEL_NAME)?;
+    create_kernel(program, &name)
+}
+
+fn pointer(name: &str, constant: bool) -> ParamInfo {
+    let element = name.trim_end().trim_end_matches('*').trim_end();
+    ParamInfo {
+        kind: ParamKind::Memory,
+        size: None,
+        // Bytes stand for memory of any type.
+        dtype: scalar(element).map(|(_, dtype)| dtype).filter(|dtype| dtype.size() > 1),
+        access: Some(if constant { ParamAccess::Read } else { ParamAccess::Write }),
+    }
+}
+
+fn value(name: &str) -> ParamInfo {
+    let (size, dtype) = match scalar(name) {
+        Some((size, dtype)) => (Some(size), Some(dtype)),
+        None => (vector(name), None),
+    };
+    ParamInfo { kind: ParamKind::Value, size, dtype, access: None }
+}
+
+/// Size and element type of a built-in type of OpenCL C.
+fn scalar(name: &str) -> Option<(usize, DType)> {
+    let dtype = match name {
+        "char" => DType::I8,
+        "uchar" | "unsigned char" => DType::U8,
+        "short" => DType::I16,
+        "ushort" | "unsigned short" => DType::U16,
+        "int" => DType::I32,
+        "uint" | "unsigned int" | "unsigned" => DType::U32,
+        "long" => DType::I64,
+        "ulong" | "unsigned long" => DType::U64,
+        "half" => DType::F16,
+        "float" => DType::F32,
+        "double" => DType::F64,
+        _ => return None,
+    };
+    Some((dtype.size(), dtype))
+}
+
+/// Size of a vector such as `float4`; three components take the room of four.
+fn vector(name: &str) -> Option<usize> {
+    let digits = name.find(|c: char| c.is_ascii_digit())?;
+    let (size, _) = scalar(&name[..digits])?;
+    match name[digits..].parse().ok()? {
+        count @ (2 | 4 | 8 | 16) => Some(count * size),
+        3 => Some(4 * size),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_read_from_their_names() {
+        assert_eq!(value("uint").dtype, Some(DType::U32));
+        assert_eq!(value("float4").size, Some(16));
+        assert_eq!(value("double3").size, Some(32));
+        assert_eq!(value("struct particle").size, None);
+        assert_eq!(value("float5").size, None);
+        assert_eq!(pointer("float*", true).dtype, Some(DType::F32));
+        assert_eq!(pointer("uchar*", false).dtype, None);
+        assert_eq!(pointer("double2*", false).dtype, None);
+        assert_eq!(pointer("int *", false).access, Some(ParamAccess::Write));
+    }
+
+    #[test]
+    fn signatures_survive_as_text() {
+        let parameter =
+            |space, constant, name: &str| Parameter { space, constant, name: name.to_owned() };
+        let mut all = Signatures::default();
+        let parameters = vec![
+            parameter(Space::Global, true, "float*"),
+            parameter(Space::Local, false, "int*"),
+            parameter(Space::Private, false, "struct a b"),
+        ];
+        all.0.insert("k".to_owned(), Signature(parameters));
+        all.0.insert("none".to_owned(), Signature::default());
+        assert_eq!(Signatures::from_text(&all.to_text()), Some(all.clone()));
+        assert_eq!(all.get("k").unwrap().local(), [1]);
+        assert_eq!(all.get("k").unwrap().parameters().len(), 2);
+        for broken in ["k\tx", "k\t", "k\txrfloat"] {
+            assert_eq!(Signatures::from_text(broken), None, "{broken:?}");
+        }
+    }
+}

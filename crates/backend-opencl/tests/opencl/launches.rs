@@ -1,0 +1,156 @@
+//! Arguments and geometry as OpenCL has them.
+
+use runtime_core::contract::{ParamAccess, ParamKind};
+use runtime_core::{DType, ErrorKind, Launch, Layout, args};
+
+use crate::{open, run, source};
+
+#[test]
+fn parameters_are_read_from_the_loaded_kernel() {
+    let Some(device) = open("") else { return };
+    let text = "
+        typedef struct { int a; float b; } pair;
+        kernel void k(global const float *x, global uint *y, constant int *c, uchar n, float4 v,
+                      pair p, local float *scratch, global char *bytes) {}";
+    let kernel = device.module_load(source(text)).unwrap().kernel("k").unwrap();
+    let found = kernel.parameters().unwrap();
+    // Local memory is no argument of a launch.
+    assert_eq!(found.len(), 7);
+    let memory = |index: usize| (found[index].kind, found[index].dtype, found[index].access);
+    assert_eq!(memory(0), (ParamKind::Memory, Some(DType::F32), Some(ParamAccess::Read)));
+    assert_eq!(memory(1), (ParamKind::Memory, Some(DType::U32), Some(ParamAccess::Write)));
+    assert_eq!(memory(2), (ParamKind::Memory, Some(DType::I32), Some(ParamAccess::Read)));
+    assert_eq!(memory(6), (ParamKind::Memory, None, Some(ParamAccess::Write)));
+    assert_eq!((found[3].size, found[3].dtype), (Some(1), Some(DType::U8)));
+    assert_eq!((found[4].size, found[4].dtype), (Some(16), None));
+    assert_eq!((found[5].kind, found[5].size), (ParamKind::Value, None));
+}
+
+#[test]
+fn a_struct_is_passed_as_its_bytes() {
+    let Some(device) = open("") else { return };
+    let stream = device.default_stream();
+    let text = "
+        typedef struct { int a; int b; } pair;
+        kernel void k(global int *out, pair p) { out[0] = p.a; out[1] = p.b; }";
+    let kernel = device.module_load(source(text)).unwrap().kernel("k").unwrap();
+    let mut out = device.memory_from_slice(&stream, &[0_i32; 2]).unwrap();
+    let bytes: Vec<u8> = [5_i32, 6].into_iter().flat_map(i32::to_ne_bytes).collect();
+    let launch = Launch::cover(1, 1);
+    run(&kernel, &launch, &[(&mut out).into(), runtime_core::Arg::bytes(&bytes)]).unwrap();
+    assert_eq!(out.view().to_vec::<i32>(&stream).unwrap(), [5, 6]);
+}
+
+#[test]
+fn local_memory_is_the_shared_memory_of_a_launch() {
+    let Some(device) = open("") else { return };
+    let stream = device.default_stream();
+    let text = "
+        kernel void reverse(global int *x, local int *scratch, int add) {
+            const int i = get_local_id(0), n = get_local_size(0);
+            scratch[i] = x[i] + add;
+            barrier(CLK_LOCAL_MEM_FENCE);
+            x[i] = scratch[n - 1 - i];
+        }
+        kernel void two(global int *x, local int *a, local int *b) {}";
+    let module = device.module_load(source(text)).unwrap();
+    let kernel = module.kernel("reverse").unwrap();
+    let mut x = device.memory_from_slice(&stream, &[1, 2, 3, 4]).unwrap();
+    let launch = Launch::cover(4, 4).with_shared(16);
+    run(&kernel, &launch, args![&mut x, 10]).unwrap();
+    assert_eq!(x.view().to_vec::<i32>(&stream).unwrap(), [14, 13, 12, 11]);
+    // Without any, the driver refuses.
+    let error = run(&kernel, &Launch::cover(4, 4), args![&mut x, 10]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    let error = module.kernel("two").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidModule);
+    assert!(error.message().contains("2 parameters in local memory"), "{error}");
+}
+
+#[test]
+fn a_block_larger_than_the_kernel_admits_is_refused() {
+    let Some(device) = open("") else { return };
+    let stream = device.default_stream();
+    let text = "kernel __attribute__((reqd_work_group_size(2, 1, 1))) void k(global int *x) {
+        x[get_global_id(0)] = 1;
+    }";
+    let kernel = device.module_load(source(text)).unwrap().kernel("k").unwrap();
+    let mut x = device.memory_from_slice(&stream, &[0; 4]).unwrap();
+    let error = run(&kernel, &Launch::cover(4, 4), args![&mut x]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().contains("[4, 1, 1]") || error.message().contains('4'), "{error}");
+    run(&kernel, &Launch::cover(4, 2), args![&mut x]).unwrap();
+    assert_eq!(x.view().to_vec::<i32>(&stream).unwrap(), [1; 4]);
+}
+
+/// A kernel gets the address of a view's first element wherever that lies, on every kind of memory.
+#[test]
+fn views_begin_anywhere() {
+    const TEXT: &str = "
+        kernel void shift(global int *out, global const int *in, int step) {
+            const int i = get_global_id(0);
+            out[i] = in[i * step] + 100;
+        }";
+    for options in ["?memory=buffer", "?memory=svm", "?memory=usm"] {
+        let Some(device) = open_if(options) else { continue };
+        let stream = device.default_stream();
+        let kernel = device.module_load(source(TEXT)).unwrap().kernel("shift").unwrap();
+        let numbers: Vec<i32> = (0..256).collect();
+        let input = device.memory_from_slice(&stream, &numbers).unwrap();
+        for start in [0, 1, 31, 32, 33, 128, 200] {
+            let mut output = device.memory_from_slice(&stream, &vec![-1; 256]).unwrap();
+            let from = input.view().slice(start..start + 40).unwrap();
+            let to = output.view_mut().slice(start + 3..start + 43).unwrap();
+            run(&kernel, &Launch::cover(40, 1), args![to, from, 1]).unwrap();
+            let mut expected = vec![-1; 256];
+            for i in 0..40 {
+                expected[start + 3 + i] = numbers[start + i] + 100;
+            }
+            let found = output.view().to_vec::<i32>(&stream).unwrap();
+            assert_eq!(found, expected, "{options}, from element {start} on");
+            // Backwards: the pointer is at the last element.
+            let backwards = Layout::new(DType::I32, &[40], &[-1]).unwrap();
+            let forward = input.view().slice(start..start + 40).unwrap();
+            let back = forward.with_layout(39 * 4, &backwards).unwrap();
+            let to = output.view_mut().slice(0..40).unwrap();
+            run(&kernel, &Launch::cover(40, 1), args![to, back, -1]).unwrap();
+            let expected: Vec<i32> = (0..40).map(|i| numbers[start + 39 - i] + 100).collect();
+            let found = output.view().slice(0..40).unwrap().to_vec::<i32>(&stream).unwrap();
+            assert_eq!(found, expected, "{options}, backwards from element {start}");
+        }
+    }
+}
+
+/// Bytes between the elements of a view belong to somebody else, and a copy would overwrite what they get meanwhile.
+#[test]
+fn a_written_view_with_gaps_begins_where_the_device_can_point() {
+    const TEXT: &str = "kernel void k(global int *out) { out[2 * get_global_id(0)] = 5; }";
+    let Some(device) = open_if("?memory=buffer") else { return };
+    let stream = device.default_stream();
+    let kernel = device.module_load(source(TEXT)).unwrap().kernel("k").unwrap();
+    let mut memory = device.memory_from_slice(&stream, &[0_i32; 8]).unwrap();
+    let every_other = memory.view_mut().reshape(&[4, 2]).unwrap().region(&[0..4, 1..2]).unwrap();
+    let error = run(&kernel, &Launch::cover(4, 1), args![every_other]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    for part in ["byte 4", "memory=svm"] {
+        assert!(error.message().contains(part), "{error}");
+    }
+    let every_other = memory.view_mut().reshape(&[4, 2]).unwrap().region(&[0..4, 0..1]).unwrap();
+    run(&kernel, &Launch::cover(4, 1), args![every_other]).unwrap();
+    assert_eq!(memory.view().to_vec::<i32>(&stream).unwrap(), [5, 0, 5, 0, 5, 0, 5, 0]);
+}
+
+/// A device with that kind of memory, if there is one.
+fn open_if(options: &str) -> Option<runtime_core::Device> {
+    use runtime_core::Driver;
+    let plain = open("")?;
+    let index = plain.id().index();
+    let selector = format!("opencl:{index}{options}").parse().unwrap();
+    match backend_opencl::OpenClDriver::new().open(&selector) {
+        Ok(device) => Some(device),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            None
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What OpenCL devices do beyond the rules that every device keeps.
+#![cfg(feature = "opencl")]
+#![expect(unsafe_code, reason = "launches the tests' own kernels and adopts memory")]
+
+mod cache;
+mod launches;
+mod memory;
+mod modules;
+
+use std::env;
+use std::io::{Write, stderr};
+
+use backend_opencl::OpenClDriver;
+use runtime_core::{
+    Arg, Device, Driver, ErrorKind, ImageFormat, Kernel, Launch, ModuleImage, Result,
+};
+
+/// Opens the first device, or the first of the platform that the environment names, with these options. `None`, said
+/// aloud, where there is no device.
+fn open(options: &str) -> Option<Device> {
+    open_with(&OpenClDriver::new(), 0, options)
+}
+
+fn open_with(driver: &OpenClDriver, index: usize, options: &str) -> Option<Device> {
+    let platform = env::var("OPENCL_TEST_PLATFORM").map_or(String::new(), |word| word + ":");
+    let selector = format!("opencl:{platform}{index}{options}").parse().unwrap();
+    match driver.open(&selector) {
+        Ok(device) => Some(device),
+        Err(error) if error.kind() == ErrorKind::Unavailable => {
+            // Not by `eprintln!`, which the test harness hides when the test passes.
+            drop(writeln!(stderr(), "skipped: {error}"));
+            None
+        }
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+fn source(text: &str) -> ModuleImage<'_> {
+    ModuleImage::source(ImageFormat::OpenClC, text)
+}
+
+/// Launches one of the tests' kernels, which touch one element per work-item of the memory they are given.
+fn run(kernel: &Kernel, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
+    // SAFETY: as above; the callers launch as many work-items as there are elements.
+    unsafe { kernel.launch(&kernel.device().default_stream(), launch, args) }
+}

@@ -1,0 +1,66 @@
+//! Memory of other contexts and kinds, and limits.
+
+use backend_opencl::{OpenClDevice, OpenClDriver};
+use runtime_core::{ErrorKind, NativeKind};
+
+use crate::{open, open_with};
+
+#[test]
+fn memory_of_another_context_is_refused() {
+    // Two drivers have two contexts.
+    let Some(one) = open("?memory=buffer") else { return };
+    let two = open("?memory=buffer").unwrap();
+    assert!(!one.reaches(&two));
+    let memory = one.memory_from_slice(&one.default_stream(), &[1_u32, 2, 3]).unwrap();
+    let handle = memory.native().unwrap();
+    assert_eq!((handle.api, handle.kind), ("opencl", NativeKind::Object));
+    // SAFETY: the handle is that of a live buffer.
+    let adopted = unsafe { two.memory_adopt::<u32>(handle, 3, ()) }.unwrap();
+    let error = adopted.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().contains("another context"), "{error}");
+    // SAFETY: as above.
+    let adopted = unsafe { one.memory_adopt::<u32>(handle, 4, ()) }.unwrap();
+    assert!(adopted.unwrap_err().message().contains("12 bytes, not 16"));
+}
+
+#[test]
+fn devices_of_one_context_reach_one_another() {
+    let driver = OpenClDriver::new();
+    let (Some(one), Some(two)) =
+        (open_with(&driver, 0, ""), second(&driver).and_then(|()| open_with(&driver, 1, "")))
+    else {
+        return;
+    };
+    assert!(one.reaches(&two) && two.reaches(&one));
+    let (first, second) = (one.default_stream(), two.default_stream());
+    let numbers: Vec<u64> = (0..1000).collect();
+    let source = one.memory_from_slice(&first, &numbers).unwrap();
+    let mut target = two.memory_allocate::<u64>(1000).unwrap();
+    target.view_mut().copy_from_device(&second, &source.view(), &first).unwrap();
+    assert_eq!(target.view().to_vec::<u64>(&second).unwrap(), numbers);
+    assert_eq!(two.statistics().from_peers.count, 1);
+}
+
+/// Whether the platform under test has a second device.
+fn second(driver: &OpenClDriver) -> Option<()> {
+    use runtime_core::Driver;
+    (driver.devices().ok()?.len() > 1 && std::env::var_os("OPENCL_TEST_PLATFORM").is_none())
+        .then_some(())
+}
+
+#[test]
+fn what_is_too_large_is_out_of_memory() {
+    let Some(device) = open("") else { return };
+    let limit = device.info().limits.allocation_bytes;
+    let error = device.memory_allocate::<u8>(limit + 1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert!(error.message().contains(&limit.to_string()), "{error}");
+}
+
+#[test]
+fn the_backends_own_device_tells_its_handles() {
+    let Some(device) = open("") else { return };
+    let [platform, id] = device.backend::<OpenClDevice>().unwrap().native_ids();
+    assert!(platform != 0 && id != 0);
+}
