@@ -153,7 +153,15 @@ fn launches(table: &mut Table) -> Result<()> {
 }
 
 fn argument(memory: &dyn DeviceMemory) -> RawArg<'_> {
-    RawArg::Memory { memory, origin: 0, start: 0, bytes: 8192, dtype: DType::F64, writes: false }
+    RawArg::Memory {
+        memory,
+        origin: 0,
+        start: 0,
+        bytes: 8192,
+        dtype: DType::F64,
+        writes: false,
+        contiguous: true,
+    }
 }
 
 fn plans(table: &mut Table) -> Result<()> {

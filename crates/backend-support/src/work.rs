@@ -397,7 +397,15 @@ mod tests {
     }
 
     fn argument(memory: &Raw, origin: usize, writes: bool) -> RawArg<'_> {
-        RawArg::Memory { memory, origin, start: 4, bytes: 8, dtype: DType::F32, writes }
+        RawArg::Memory {
+            memory,
+            origin,
+            start: 4,
+            bytes: 8,
+            dtype: DType::F32,
+            writes,
+            contiguous: true,
+        }
     }
 
     #[test]
