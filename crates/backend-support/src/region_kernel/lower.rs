@@ -7,11 +7,11 @@ use super::words::{self, Code};
 use super::{Mapping, RegionKernel};
 
 /// Chunks per compute unit that a large launch has at least, so that all units have work until the end.
-const CHUNKS_PER_UNIT: u64 = 8;
+const CHUNKS_PER_UNIT: u64 = 64;
 
 /// What a run should cost, in bytes that pass through memory: enough to be worth an item, little enough to stay in a
 /// core's first caches.
-const RUN_COST: std::ops::RangeInclusive<u64> = (16 << 10)..=(128 << 10);
+const RUN_COST: std::ops::RangeInclusive<u64> = (4 << 10)..=(128 << 10);
 
 /// Elements that a lane moves at most.
 const MOST_PER_LANE: u64 = 8;
@@ -197,11 +197,16 @@ impl Share {
         match *self {
             Self::Elements(elements) => elements,
             Self::Cost(cost) => {
-                let columns = piece.dims()[0].extent;
                 let elements = (cost / piece.cost()).max(1);
-                // Whole rows if they are short, else pieces that share no cache line.
-                let grain = if columns < elements { columns } else { 64 };
-                elements.next_multiple_of(grain)
+                // As many whole rows, planes and so on as fit, else pieces that share no cache line.
+                let nests = piece.dims().iter().scan(1, |size: &mut u64, dim| {
+                    *size = size.saturating_mul(dim.extent);
+                    Some(*size)
+                });
+                match nests.take_while(|size| *size <= elements).last().unwrap_or(1) {
+                    1 => elements.next_multiple_of(64),
+                    grain => elements / grain * grain,
+                }
             }
         }
     }

@@ -11,6 +11,10 @@ const MAX_UNIT: u64 = 16;
 /// Largest extent of a dimension that is better run innermost than a long one.
 const THIN: u64 = 4;
 
+/// Elements per block along the destination's dense dimension, and along the source's, at least: a line of `f64`, and
+/// so few rows that the pages of all of them can be found at once.
+const BLOCK: (u64, u64) = (8, 32);
+
 /// What one touched cache line has.
 const LINE: u64 = 64;
 
@@ -98,10 +102,9 @@ impl Rule {
 }
 
 impl Piece {
-    /// The pieces of a copy, one or two.
+    /// The pieces of a copy, one to three.
     pub(super) fn of(copy: &LoweredCopy) -> impl Iterator<Item = Self> {
-        let (piece, rest) = Self::components(copy).widened().ordered();
-        [Some(piece), rest].into_iter().flatten()
+        Self::components(copy).widened().ordered().into_iter().flatten()
     }
 
     /// Dimensions, innermost first; at least two.
@@ -184,47 +187,49 @@ impl Piece {
     }
 
     /// Brings together the dimensions along which either side is dense, if these are two: a thin one goes innermost;
-    /// of two long ones, blocks of the destination's are run along the source's, and what remains is another piece.
-    fn ordered(mut self) -> (Self, Option<Self>) {
+    /// two long ones are run in blocks, so that cache lines and pages of both sides are used up while they are at hand.
+    /// What is left beside whole blocks is other pieces.
+    fn ordered(mut self) -> [Option<Self>; 3] {
         let unit = self.unit.cast_signed();
         // Rows that are contiguous on both sides stay whole, and are the elements of what is decided here.
         let is_row = (self.dims[0].to, self.dims[0].from) == (unit, unit);
         let row = if is_row { self.dims[0].extent * self.unit } else { self.unit };
         let first = usize::from(is_row);
-        if row >= LINE || first + 2 > self.rank {
-            return (self, None);
-        }
-        let inner = self.dims[first];
         let near = |dim: usize| self.dims[dim].from.unsigned_abs();
         let others = (first + 1..self.rank).filter(|dim| self.dims[*dim].extent > 1);
         let partner = others.min_by_key(|dim| near(*dim));
-        let Some(partner) = partner.filter(|dim| near(*dim) < near(first).min(LINE)) else {
-            return (self, None);
-        };
-        let block = (LINE / row).max(8);
-        let thin = self.dims[partner].extent;
-        if thin <= THIN {
+        let partner = partner.filter(|dim| row < LINE && near(*dim) < near(first).min(LINE));
+        let Some(partner) = partner else { return [Some(self), None, None] };
+        if self.dims[partner].extent <= THIN {
             self.dims[first..=partner].rotate_right(1);
-            return (self, None);
+            return [Some(self), None, None];
         }
-        // The partner comes next.
         self.dims[first + 1..=partner].rotate_right(1);
-        if inner.extent < 2 * block || self.rank == MAX_RANK {
-            return (self, None);
+        let line = LINE / row;
+        let narrow = self.split(first, line.max(BLOCK.0), first + 2);
+        let low =
+            self.split(first + 1, line.max(BLOCK.1), first + 2 + usize::from(narrow.is_some()));
+        [Some(self), narrow.flatten(), low.flatten()]
+    }
+
+    /// Runs a dimension in blocks, which become the dimension `blocks`. The inner value is what is left beside whole
+    /// blocks; nothing is done if there are fewer than two.
+    fn split(&mut self, dim: usize, block: u64, blocks: usize) -> Option<Option<Self>> {
+        let Dim { extent, to, from } = self.dims[dim];
+        let (count, left) = (extent / block, extent % block);
+        if count < 2 {
+            return None;
         }
-        let mut rest = self;
-        let left = inner.extent % block;
-        let skipped = (inner.extent - left).cast_signed();
-        rest.dims[first].extent = left;
-        rest.to_offset = rest.to_offset.wrapping_add_signed(skipped * inner.to);
-        rest.from_offset = rest.from_offset.wrapping_add_signed(skipped * inner.from);
-        self.dims[first].extent = block;
-        let count = block.cast_signed();
-        let blocks =
-            Dim { extent: inner.extent / block, to: inner.to * count, from: inner.from * count };
-        self.dims[first + 2..=self.rank].rotate_right(1);
-        self.dims[first + 2] = blocks;
+        let mut rest = *self;
+        let skipped = (extent - left).cast_signed();
+        rest.dims[dim].extent = left;
+        rest.to_offset = rest.to_offset.wrapping_add_signed(skipped * to);
+        rest.from_offset = rest.from_offset.wrapping_add_signed(skipped * from);
+        self.dims[dim].extent = block;
+        self.dims[blocks..=self.rank].rotate_right(1);
+        let step = block.cast_signed();
+        self.dims[blocks] = Dim { extent: count, to: to * step, from: from * step };
         self.rank += 1;
-        (self, (left > 0).then_some(rest))
+        Some((left > 0).then_some(rest))
     }
 }

@@ -121,7 +121,7 @@ typedef struct {
             THIN(T, 3, MOVE(T, 0) MOVE(T, 1) MOVE(T, 2))                                                            \
             THIN(T, 4, MOVE(T, 0) MOVE(T, 1) MOVE(T, 2) MOVE(T, 3))                                                 \
         }                                                                                                           \
-        if (box.to_column == sizeof(T) && box.from_column == sizeof(T)) {                                           \
+        if (box.to_column == (i64)sizeof(T) && box.from_column == (i64)sizeof(T)) {                                           \
             for (u64 row = 0; row < box.rows; ++row) {                                                              \
                 if (sizeof(T) < sizeof(u64)) {                                                                      \
                     GLOBAL T *out = &TO(T, row, 0);                                                                 \
@@ -141,7 +141,7 @@ typedef struct {
 
 #define APPLIES(T, apply)                                                                                           \
     DEVICE void box_##apply(GLOBAL u8 *RESTRICT to, GLOBAL const u8 *RESTRICT from, Box box, Rule rule) {           \
-        if (box.to_column == sizeof(T) && box.from_column == sizeof(T)) {                                           \
+        if (box.to_column == (i64)sizeof(T) && box.from_column == (i64)sizeof(T)) {                                           \
             for (u64 row = 0; row < box.rows; ++row) {                                                              \
                 GLOBAL T *out = &TO(T, row, 0);                                                                     \
                 GLOBAL const T *in = &FROM(T, row, 0);                                                              \

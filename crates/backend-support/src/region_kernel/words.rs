@@ -1,7 +1,8 @@
 //! The words that the kernel reads: one header, the first chunk of every copy, and one record for each.
 
-/// Most dimensions of a record: those of a copy, the two parts of a complex number, the blocks of a transposition.
-pub(super) const MAX_RANK: usize = runtime_core::MAX_REGION_RANK + 2;
+/// Most dimensions of a record: those of a copy, the two parts of a complex number, the blocks of a
+/// transposition.
+pub(super) const MAX_RANK: usize = runtime_core::MAX_REGION_RANK + 3;
 
 /// Words per dimension: extent, stride of the destination, stride of the source.
 pub(super) const PER_DIM: usize = 3;

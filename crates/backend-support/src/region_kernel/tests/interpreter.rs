@@ -1,0 +1,140 @@
+//! What the kernel does, one element at a time.
+#![expect(clippy::cast_possible_truncation, reason = "takes the low bits of words")]
+
+use runtime_core::{bf16, f16};
+
+use super::super::words::{self, Code};
+use super::super::{Mapping, RegionLaunch, RegionLaunches};
+
+/// The records of a launch.
+pub(super) fn records<'a>(lowered: &'a RegionLaunches, launch: &RegionLaunch) -> Vec<&'a [u64]> {
+    let header = &lowered.words()[index(launch.start)..];
+    let (copies, record) = (index(header[words::COPIES]), index(header[words::RECORD]));
+    header[words::HEADER + copies..][..copies * record].chunks(record).collect()
+}
+
+/// Runs all launches on slots of which each begins at an address with such a remainder.
+pub(super) fn run(
+    lowered: &RegionLaunches,
+    mapping: Mapping,
+    bases: &[usize],
+    slots: &mut [Vec<u8>],
+) {
+    for launch in lowered.launches() {
+        let header = &lowered.words()[index(launch.start)..];
+        let chunks = header[words::CHUNKS];
+        let firsts = &header[words::HEADER..][..index(header[words::COPIES])];
+        let records = records(lowered, launch);
+        let workers =
+            launch.groups * if mapping == Mapping::Runs { launch.group_size as u64 } else { 1 };
+        for worker in 0..workers {
+            for chunk in (worker..chunks).step_by(index(workers)) {
+                let copy = firsts.partition_point(|first| *first <= chunk) - 1;
+                let record = records[copy];
+                let first = (chunk - firsts[copy]) * record[words::CHUNK];
+                let end = record[words::ELEMENTS].min(first + record[words::CHUNK]);
+                assert!(first < end, "an empty chunk");
+                Copy { record, launch, bases }.run(first, end, slots);
+            }
+        }
+    }
+}
+
+struct Copy<'a> {
+    record: &'a [u64],
+    launch: &'a RegionLaunch,
+    bases: &'a [usize],
+}
+
+impl Copy<'_> {
+    fn run(&self, first: u64, end: u64, slots: &mut [Vec<u8>]) {
+        let record = self.record;
+        let [to_slot, from_slot] =
+            [words::TO_SLOT, words::FROM_SLOT].map(|field| self.launch.slots[index(record[field])]);
+        let (to, from) = (index(record[words::TO_OFFSET]), index(record[words::FROM_OFFSET]));
+        let unit = record[words::UNIT];
+        let is_aligned = |address: usize| address.is_multiple_of(1 << unit);
+        let aligned =
+            is_aligned(self.bases[to_slot] + to) && is_aligned(self.bases[from_slot] + from);
+        let narrow = if aligned { 0 } else { unit - record[words::WORD] };
+        let size = 1 << (unit - narrow);
+        for element in first << narrow..end << narrow {
+            let (mut rest, mut to, mut from) = (element, to, from);
+            for dim in 0..index(record[words::RANK]) {
+                let [extent, to_stride, from_stride] =
+                    record[words::DIMS + dim * words::PER_DIM..][..words::PER_DIM]
+                else {
+                    unreachable!("{} words per dimension", words::PER_DIM)
+                };
+                let (mut extent, mut strides) = (extent, [to_stride, from_stride]);
+                if dim == 0 && narrow > 0 {
+                    assert_eq!(strides, [1 << unit; 2], "only contiguous elements are joined");
+                    (extent, strides) = (extent << narrow, [size as u64; 2]);
+                }
+                let step = |stride: u64| index(rest % extent).cast_signed() * stride as isize;
+                to = to.wrapping_add_signed(step(strides[0]));
+                from = from.wrapping_add_signed(step(strides[1]));
+                rest /= extent;
+            }
+            assert_eq!(rest, 0, "an element beyond the last");
+            assert!((self.bases[to_slot] + to).is_multiple_of(size));
+            assert!((self.bases[from_slot] + from).is_multiple_of(size));
+            let arriving = slots[from_slot][from..from + size].to_vec();
+            self.apply(&mut slots[to_slot][to..to + size], &arriving);
+        }
+    }
+
+    fn apply(&self, there: &mut [u8], arriving: &[u8]) {
+        let size = there.len();
+        let code = self.record[words::CODE];
+        if code == Code::Move as u64 {
+            return there.copy_from_slice(arriving);
+        }
+        let bits = |bytes: &[u8]| {
+            let mut word = [0; 8];
+            word[..size].copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        };
+        let mask = u64::MAX >> (64 - 8 * size);
+        let x = (bits(arriving) ^ self.record[words::FLIP]).wrapping_sub(self.record[words::CARRY])
+            & mask;
+        let old = bits(there);
+        let result = match code {
+            _ if code == Code::Negate as u64 => x,
+            _ if code == Code::Add as u64 => old.wrapping_add(x),
+            _ if code == Code::AddF16 as u64 => {
+                let [a, b] = [old, x].map(|bits| f16::from_bits(bits as u16).to_f32());
+                f16::from_f32(a + b).to_bits().into()
+            }
+            _ if code == Code::AddBf16 as u64 => {
+                let [a, b] = [old, x].map(|bits| bf16::from_bits(bits as u16).to_f32());
+                bf16::from_f32(a + b).to_bits().into()
+            }
+            _ if code == Code::AddF32 as u64 => {
+                (f32::from_bits(old as u32) + f32::from_bits(x as u32)).to_bits().into()
+            }
+            _ if code == Code::AddF64 as u64 => (f64::from_bits(old) + f64::from_bits(x)).to_bits(),
+            _ => self.smaller(old, x, mask),
+        };
+        there.copy_from_slice(&result.to_le_bytes()[..size]);
+    }
+
+    fn smaller(&self, old: u64, x: u64, mask: u64) -> u64 {
+        let (bias, infinity) = (self.record[words::BIAS] & mask, self.record[words::INFINITY]);
+        let sign = mask ^ (mask >> 1);
+        if self.record[words::CODE] == Code::Order as u64 {
+            // Signed order, by turning the sign.
+            return if (x ^ bias ^ sign) < (old ^ bias ^ sign) { x } else { old };
+        }
+        let is_nan = |bits: u64| bits & !sign > infinity;
+        let key = |bits: u64| {
+            let magnitude = (bits & !sign).cast_signed();
+            if (bits ^ bias) & sign == 0 { magnitude } else { -magnitude }
+        };
+        if is_nan(x) || !is_nan(old) && key(x) < key(old) { x } else { old }
+    }
+}
+
+fn index(word: u64) -> usize {
+    usize::try_from(word).unwrap()
+}

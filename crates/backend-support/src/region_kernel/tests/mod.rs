@@ -1,0 +1,181 @@
+//! Lowered programs, executed by an interpreter of their words, against the execution in host memory.
+#![expect(unsafe_code, reason = "runs programs in host memory")]
+
+mod interpreter;
+mod random;
+
+use runtime_core::bytemuck;
+use runtime_core::{
+    Combine, DType, ErrorKind, HostSlot, RegionCopy, RegionProgram, RegionSide, Result,
+};
+
+use super::{Dialect, Mapping, RegionKernel, RegionLaunches, RegionLimits};
+use random::Random;
+
+const LIMITS: RegionLimits =
+    RegionLimits { compute_units: 4, group_size: 8, most_groups: (1 << 31) - 1 };
+
+fn lower(slots: usize, mapping: Mapping, entries: &[RegionCopy]) -> Result<RegionLaunches> {
+    let program = RegionProgram::new(entries).unwrap();
+    RegionKernel::new(mapping, slots, true).unwrap().lower(&program, LIMITS)
+}
+
+/// A contiguous copy of `len` elements.
+fn row(dtype: DType, from: usize, to: usize, len: usize) -> RegionCopy {
+    let side = |slot| RegionSide { slot, offset: 0, strides: vec![dtype.size().cast_signed()] };
+    RegionCopy {
+        dtype,
+        extents: vec![len],
+        source: side(from),
+        destination: side(to),
+        negate: false,
+        combine: Combine::Replace,
+    }
+}
+
+fn on_host(program: &RegionProgram, slots: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut aligned: Vec<Vec<u128>> = Vec::new();
+    for bytes in slots {
+        let mut words = vec![0_u128; bytes.len().div_ceil(16)];
+        bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
+        aligned.push(words);
+    }
+    let bind = |(words, bytes): (&mut Vec<u128>, &Vec<u8>)| HostSlot {
+        base: words.as_mut_ptr().cast(),
+        len: bytes.len(),
+    };
+    let bound: Vec<HostSlot> = aligned.iter_mut().zip(slots).map(bind).collect();
+    // SAFETY: each slot is a buffer of its own, aligned for every type and as long as the program needs.
+    unsafe { program.run(&bound[..program.slots().len()]) };
+    let bytes = |(words, bytes): (&Vec<u128>, &Vec<u8>)| {
+        bytemuck::cast_slice(words)[..bytes.len()].to_vec()
+    };
+    aligned.iter().zip(slots).map(bytes).collect()
+}
+
+#[test]
+fn lowered_programs_do_what_the_host_does() {
+    for seed in 0..if cfg!(miri) { 4 } else { 400 } {
+        let mut random = Random::new(seed);
+        let (entries, slots) = random.program();
+        let program = RegionProgram::new(&entries).unwrap();
+        let expected = on_host(&program, &slots);
+        for mapping in [Mapping::Runs, Mapping::Lanes] {
+            let kernel = RegionKernel::new(mapping, 2 + random.below(5), true).unwrap();
+            let limits = RegionLimits {
+                compute_units: 1 + random.below(8),
+                group_size: 1 + random.below(16),
+                most_groups: 1 + random.below(9) as u64,
+            };
+            let lowered = kernel.lower(&program, limits).unwrap();
+            // Slots begin at multiples of 8 bytes, as the program demands, or of more.
+            let bases: Vec<usize> = slots.iter().map(|_| 8 * random.below(4)).collect();
+            let mut found = slots.clone();
+            interpreter::run(&lowered, mapping, &bases, &mut found);
+            assert_eq!(found, expected, "seed {seed}, {mapping:?}, {entries:#?}");
+        }
+    }
+}
+
+#[test]
+fn contiguous_moves_are_of_16_bytes() {
+    for mapping in [Mapping::Runs, Mapping::Lanes] {
+        let lowered = lower(2, mapping, &[row(DType::U8, 0, 1, 4096)]).unwrap();
+        let record = interpreter::records(&lowered, &lowered.launches()[0]).remove(0);
+        assert_eq!((record[super::words::UNIT], record[super::words::ELEMENTS]), (4, 256));
+    }
+}
+
+#[test]
+fn one_launch_takes_thousands_of_copies() {
+    let entries: Vec<RegionCopy> = (0..4000)
+        .map(|index| {
+            let mut copy = row(DType::F64, index % 5, 5 + index % 3, 1 + index % 40);
+            copy.destination.offset = index * 320;
+            copy
+        })
+        .collect();
+    let lowered = lower(8, Mapping::Lanes, &entries).unwrap();
+    let [launch] = lowered.launches() else { panic!("{} launches", lowered.launches().len()) };
+    assert!(launch.groups >= 4000);
+    assert_eq!(launch.slots.len(), 8);
+}
+
+#[test]
+fn slots_beyond_the_kernels_take_more_launches() {
+    let entries: Vec<RegionCopy> =
+        (0..40).map(|index| row(DType::F32, 0, 1 + index, 100)).collect();
+    let lowered = lower(32, Mapping::Runs, &entries).unwrap();
+    let slots: Vec<usize> = lowered.launches().iter().map(|launch| launch.slots.len()).collect();
+    assert_eq!(slots, [32, 10]);
+    assert_eq!(lower(2, Mapping::Runs, &entries).unwrap().launches().len(), 40);
+}
+
+#[test]
+fn phases_are_launches_in_order() {
+    let mut add = row(DType::F32, 0, 1, 100);
+    add.combine = Combine::Sum;
+    let mut again = add.clone();
+    again.source.slot = 2;
+    let lowered = lower(8, Mapping::Lanes, &[add, again]).unwrap();
+    let slots: Vec<&[usize]> = lowered.launches().iter().map(|launch| &*launch.slots).collect();
+    assert_eq!(slots, [[1, 0], [1, 2]]);
+}
+
+#[test]
+fn nothing_to_copy_takes_no_launch() {
+    let lowered = lower(8, Mapping::Runs, &[row(DType::F32, 0, 1, 0)]).unwrap();
+    assert!(lowered.launches().is_empty() && lowered.words().is_empty());
+}
+
+#[test]
+fn copies_beyond_32_bits_stay_small_and_within_the_grid() {
+    let copy = row(DType::U8, 0, 1, 1 << 50);
+    let program = RegionProgram::new(&[copy]).unwrap();
+    for mapping in [Mapping::Runs, Mapping::Lanes] {
+        let kernel = RegionKernel::new(mapping, 2, true).unwrap();
+        let lowered = kernel.lower(&program, LIMITS).unwrap();
+        assert!(lowered.words().len() < 64);
+        assert_eq!(lowered.launches()[0].groups, LIMITS.most_groups);
+    }
+}
+
+#[test]
+fn only_sums_of_doubles_need_doubles() {
+    let kernel = RegionKernel::new(Mapping::Runs, 2, false).unwrap();
+    for dtype in DType::ALL {
+        for combine in [Combine::Replace, Combine::Sum, Combine::Min, Combine::Max] {
+            let mut copy = row(dtype, 0, 1, 9);
+            (copy.combine, copy.negate) = (combine, dtype.admits_negate());
+            let Ok(program) = RegionProgram::new(&[copy]) else { continue };
+            let lowered = kernel.lower(&program, LIMITS).map(|_| ()).map_err(|error| error.kind());
+            let needs = combine == Combine::Sum && matches!(dtype, DType::F64 | DType::C128);
+            let expected = if needs { Err(ErrorKind::InvalidArgument) } else { Ok(()) };
+            assert_eq!(lowered, expected, "{combine:?} of {dtype}");
+        }
+    }
+}
+
+#[test]
+fn limits_of_zero_are_refused() {
+    let program = RegionProgram::new(&[row(DType::U8, 0, 1, 4)]).unwrap();
+    let kernel = RegionKernel::new(Mapping::Runs, 2, true).unwrap();
+    for limits in [
+        RegionLimits { compute_units: 0, ..LIMITS },
+        RegionLimits { group_size: 0, ..LIMITS },
+        RegionLimits { most_groups: 0, ..LIMITS },
+    ] {
+        let error = kernel.lower(&program, limits).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
+}
+
+#[test]
+fn kernels_have_2_to_32_slots() {
+    for slots in [0, 1, 33] {
+        let error = RegionKernel::new(Mapping::Lanes, slots, true).unwrap_err();
+        assert_eq!(error.message(), format!("a kernel of {slots} slots, allowed are 2 to 32"));
+    }
+    let source = RegionKernel::new(Mapping::Lanes, 32, true).unwrap().source(Dialect::HipC);
+    assert!(source.contains("u64 offset_31") && !source.contains("offset_32"));
+}
