@@ -66,6 +66,7 @@ mod region;
 mod shared;
 mod signature;
 mod stream;
+mod transfer;
 
 pub use config::{MemoryKind, OpenClConfig, RegionMapping};
 pub use device::OpenClDevice;

@@ -266,7 +266,7 @@ impl OpenClPinned {
         let mut address = ptr::null_mut();
         // SAFETY: the buffer has that many bytes; the address is used once the mapping is there.
         let mapped = unsafe {
-            queue.submit(OPERATION, |queue| {
+            queue.submit_marked(OPERATION, |queue| {
                 enqueue_map_buffer(
                     queue,
                     buffer.raw(),

@@ -54,8 +54,7 @@ impl Queue {
         self.raw.raw()
     }
 
-    /// Enqueues what `enqueue` enqueues, and returns its event. The order of commands is that of the calls, whoever
-    /// makes them.
+    /// Enqueues what `enqueue` enqueues. The order of commands is that of the calls, whoever makes them.
     ///
     /// # Safety
     ///
@@ -64,28 +63,57 @@ impl Queue {
         &self,
         operation: &'static str,
         enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
+    ) -> Result<(), cl_int> {
+        // SAFETY: the caller vouches for the event.
+        unsafe { self.add(&mut self.lock(), operation, enqueue) }
+    }
+
+    /// As [`submit`](Self::submit), with a reference to the event for the caller.
+    ///
+    /// # Safety
+    ///
+    /// As [`submit`](Self::submit).
+    pub(crate) unsafe fn submit_marked(
+        &self,
+        operation: &'static str,
+        enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
     ) -> Result<Handle<Event>, cl_int> {
         let mut pending = self.lock();
+        // SAFETY: the caller vouches for the event.
+        unsafe { self.add(&mut pending, operation, enqueue) }?;
+        self.last_of(&pending)
+    }
+
+    /// # Safety
+    ///
+    /// As [`submit`](Self::submit).
+    unsafe fn add(
+        &self,
+        pending: &mut Pending,
+        operation: &'static str,
+        enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
+    ) -> Result<(), cl_int> {
+        if pending.commands.len() >= SWEEP_AT {
+            self.sweep(pending);
+        }
         let raw = enqueue(self.raw())?;
         // SAFETY: the caller vouches for the event.
         let event = unsafe { Handle::own(raw, &self.keep) };
-        // SAFETY: as above; the queue's own reference.
-        let returned = unsafe { Handle::retain(raw, &self.keep) }?;
         pending.commands.push_back(Command { event, operation });
         pending.unflushed = true;
-        if pending.commands.len() >= SWEEP_AT {
-            self.sweep(&mut pending);
-        }
-        Ok(returned)
+        Ok(())
     }
 
-    /// The last command that is not known to be over.
-    pub(crate) fn last(&self) -> Option<Handle<Event>> {
-        let mut pending = self.lock();
-        self.sweep(&mut pending);
-        let last = pending.commands.back()?.event.raw();
+    fn last_of(&self, pending: &Pending) -> Result<Handle<Event>, cl_int> {
+        let last = pending.commands.back().map(|command| command.event.raw());
         // SAFETY: the event is alive: the queue holds a reference.
-        unsafe { Handle::retain(last, &self.keep) }.ok()
+        unsafe { Handle::retain(last.unwrap_or_default(), &self.keep) }
+    }
+
+    /// The last command, unless it is known to be over.
+    pub(crate) fn last(&self) -> Option<Handle<Event>> {
+        let pending = self.lock();
+        if pending.commands.is_empty() { None } else { self.last_of(&pending).ok() }
     }
 
     /// Makes the driver begin with what was enqueued.

@@ -21,7 +21,6 @@ use runtime_core::{DeviceId, Error, ErrorKind, Result};
 
 use crate::codes;
 use crate::handle::{self, Handle};
-use crate::memory::Place;
 use crate::platform::Found;
 use crate::pointers::Pointers;
 use crate::queue::{self, Queue};
@@ -262,14 +261,6 @@ impl Shared {
     pub(crate) fn service_queue(&self) -> Result<Arc<Queue>> {
         lock(&self.queues).first().cloned().ok_or_else(|| {
             Error::new(ErrorKind::Driver, "service_queue", "the device has no queue yet")
-        })
-    }
-
-    /// What a kernel or copy needs to know of the place.
-    pub(crate) fn pointers_of(&self, place: &Place) -> Result<&Pointers> {
-        debug_assert!(matches!(place, Place::Pointer(_)), "a buffer has no address");
-        self.pointers.as_ref().ok_or_else(|| {
-            Error::new(ErrorKind::Driver, "memory", "the device has no memory by pointer")
         })
     }
 }

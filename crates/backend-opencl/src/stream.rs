@@ -8,15 +8,11 @@
     reason = "enqueueing a command and submitting its event are one step"
 )]
 
-use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use opencl3::command_queue::{
-    enqueue_barrier_with_wait_list, enqueue_copy_buffer, enqueue_fill_buffer,
-    enqueue_marker_with_wait_list, enqueue_read_buffer, enqueue_write_buffer,
-};
-use opencl3::types::{CL_NON_BLOCKING, cl_command_queue, cl_event, cl_int};
+use opencl3::command_queue::{enqueue_barrier_with_wait_list, enqueue_marker_with_wait_list};
+use opencl3::types::{cl_command_queue, cl_event, cl_int};
 use runtime_core::contract::{
     DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg, own,
 };
@@ -24,23 +20,17 @@ use runtime_core::{Launch, NativeHandle, NativeKind, Result};
 
 use crate::event::{Mark, OpenClEvent};
 use crate::handle::{Event, Handle};
-use crate::memory::{OpenClMemory, OpenClPinned, Place};
+use crate::memory::OpenClPinned;
 use crate::module::OpenClKernel;
 use crate::queue::Queue;
 use crate::shared::Shared;
+use crate::transfer::End;
 
 /// A stream.
 #[derive(Debug)]
 pub(crate) struct OpenClStream {
     shared: Arc<Shared>,
     queue: Arc<Queue>,
-}
-
-/// One end of a copy.
-#[derive(Clone, Copy)]
-enum End<'a> {
-    Device(&'a OpenClMemory, usize),
-    Host(*mut c_void),
 }
 
 impl OpenClStream {
@@ -57,7 +47,7 @@ impl OpenClStream {
         self.queue.last()
     }
 
-    /// Enqueues a command, and lets the driver begin with it.
+    /// Enqueues a command.
     ///
     /// # Safety
     ///
@@ -66,11 +56,31 @@ impl OpenClStream {
         &self,
         operation: &'static str,
         enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
-    ) -> Result<Handle<Event>> {
+    ) -> Result<()> {
         self.shared.check(operation)?;
         // SAFETY: the caller vouches for the event.
         unsafe { self.queue.submit(operation, enqueue) }
             .map_err(|code| self.shared.error(operation, code, "a command was not accepted"))
+    }
+
+    /// As [`submit`](Self::submit), with a reference to the event.
+    ///
+    /// # Safety
+    ///
+    /// As [`Queue::submit`].
+    pub(crate) unsafe fn submit_marked(
+        &self,
+        operation: &'static str,
+        enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
+    ) -> Result<Handle<Event>> {
+        self.shared.check(operation)?;
+        // SAFETY: the caller vouches for the event.
+        unsafe { self.queue.submit_marked(operation, enqueue) }
+            .map_err(|code| self.shared.error(operation, code, "a command was not accepted"))
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
     }
 
     pub(crate) fn flush(&self, operation: &'static str) -> Result<()> {
@@ -79,150 +89,14 @@ impl OpenClStream {
             .map_err(|code| self.shared.error(operation, code, "commands were not submitted"))
     }
 
-    /// Enqueues a copy.
-    ///
-    /// # Safety
-    ///
-    /// Both ends have `bytes` bytes, which do not overlap; those of the host stay until the copy has run.
-    unsafe fn copy(
-        &self,
-        operation: &'static str,
-        src: End<'_>,
-        dst: End<'_>,
-        bytes: usize,
-    ) -> Result<Handle<Event>> {
-        let address = |end: End<'_>| match end {
-            End::Host(pointer) => Some(pointer),
-            End::Device(memory, offset) => match memory.place() {
-                Place::Pointer(address) => {
-                    Some(ptr::with_exposed_provenance_mut::<c_void>(address + offset))
-                }
-                Place::Buffer(_) => None,
-            },
-        };
-        let buffer = |end: End<'_>| match end {
-            End::Device(memory, offset) => match memory.place() {
-                Place::Buffer(buffer) => Some((buffer.raw(), offset)),
-                Place::Pointer(_) => None,
-            },
-            End::Host(_) => None,
-        };
-        let hidden = |end: End<'_>| matches!(end, End::Device(memory, _) if matches!(memory.place(), Place::Pointer(_)) && !memory.is_visible());
-        let no = ptr::null();
-        match (buffer(src), buffer(dst)) {
-            (Some((src, from)), Some((dst, to))) => {
-                // SAFETY: both are buffers of this context, and the caller vouches for the ranges.
-                unsafe {
-                    self.submit(operation, |queue| {
-                        enqueue_copy_buffer(queue, src, dst, from, to, bytes, 0, no)
-                    })
-                }
-            }
-            (Some((src, from)), None) if !hidden(dst) => {
-                let to = address(dst).unwrap_or_default();
-                // SAFETY: the host addresses the destination, and the caller vouches for the ranges.
-                unsafe {
-                    self.submit(operation, |queue| {
-                        enqueue_read_buffer(queue, src, CL_NON_BLOCKING, from, bytes, to, 0, no)
-                    })
-                }
-            }
-            (None, Some((dst, to))) if !hidden(src) => {
-                let from = address(src).unwrap_or_default();
-                // SAFETY: as above, the other way round.
-                unsafe {
-                    self.submit(operation, |queue| {
-                        enqueue_write_buffer(queue, dst, CL_NON_BLOCKING, to, bytes, from, 0, no)
-                    })
-                }
-            }
-            (None, None) => {
-                let (from, to) =
-                    (address(src).unwrap_or_default(), address(dst).unwrap_or_default());
-                let pointers = match (src, dst) {
-                    (End::Device(memory, _), _) | (_, End::Device(memory, _)) => {
-                        self.shared.pointers_of(memory.place())?
-                    }
-                    (End::Host(_), End::Host(_)) => return self.marker(operation),
-                };
-                // SAFETY: the caller vouches for the ranges.
-                unsafe { self.submit(operation, |queue| pointers.copy(queue, to, from, bytes)) }
-            }
-            // One end is a buffer, the other an address that the host cannot use.
-            _ => {
-                let mut stage = vec![0_u8; bytes];
-                let host = End::Host(stage.as_mut_ptr().cast());
-                // SAFETY: the stage has as many bytes, and stays: both halves are waited for.
-                let half = unsafe { self.copy(operation, src, host, bytes) }?;
-                self.finish(operation, &half)?;
-                // SAFETY: as above.
-                let half = unsafe { self.copy(operation, host, dst, bytes) }?;
-                self.finish(operation, &half)?;
-                Ok(half)
-            }
-        }
-    }
-
     /// A command that does nothing.
-    fn marker(&self, operation: &'static str) -> Result<Handle<Event>> {
+    fn marker(&self) -> Result<Handle<Event>> {
+        let enqueue = |queue| {
+            // SAFETY: a marker touches nothing.
+            unsafe { enqueue_marker_with_wait_list(queue, 0, ptr::null()) }
+        };
         // SAFETY: the event is that of the marker.
-        unsafe {
-            self.submit(operation, |queue| enqueue_marker_with_wait_list(queue, 0, ptr::null()))
-        }
-    }
-
-    /// Waits for a copy whose host side must be let go on return.
-    fn finish(&self, operation: &'static str, event: &Handle<Event>) -> Result<()> {
-        if let Err(code) = self.queue.wait(event) {
-            // Nothing may be left that still uses the host's memory.
-            self.queue.finish(operation);
-            return Err(self.shared.error(operation, code, "waiting for a copy"));
-        }
-        Ok(())
-    }
-
-    /// Enqueues a fill of a range that starts and ends at multiples of the pattern's length.
-    ///
-    /// # Safety
-    ///
-    /// The range lies inside the memory.
-    unsafe fn fill(
-        &self,
-        dst: &OpenClMemory,
-        offset: usize,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> Result<()> {
-        const OPERATION: &str = "memory_fill";
-        match dst.place() {
-            Place::Buffer(buffer) => {
-                let (start, len) = (pattern.as_ptr().cast::<c_void>(), pattern.len());
-                // SAFETY: the caller vouches for the range; the pattern is copied by the call.
-                unsafe {
-                    self.submit(OPERATION, |queue| {
-                        enqueue_fill_buffer(
-                            queue,
-                            buffer.raw(),
-                            start,
-                            len,
-                            offset,
-                            bytes,
-                            0,
-                            ptr::null(),
-                        )
-                    })
-                }?;
-            }
-            place @ Place::Pointer(address) => {
-                let pointers = self.shared.pointers_of(place)?;
-                let pointer = ptr::with_exposed_provenance_mut(address + offset);
-                // SAFETY: as above.
-                unsafe {
-                    self.submit(OPERATION, |queue| pointers.fill(queue, pointer, pattern, bytes))
-                }?;
-            }
-        }
-        Ok(())
+        unsafe { self.submit_marked("record", enqueue) }
     }
 }
 
@@ -250,8 +124,7 @@ unsafe impl DeviceStream for OpenClStream {
         let (src, dst) = (own(src, OPERATION)?, own(dst, OPERATION)?);
         let (src, dst) = (End::Device(src, src_offset), End::Device(dst, dst_offset));
         // SAFETY: the caller vouches for the ranges.
-        unsafe { self.copy(OPERATION, src, dst, bytes) }?;
-        self.flush(OPERATION)
+        unsafe { self.copy(OPERATION, src, dst, bytes) }
     }
 
     unsafe fn memory_copy_to(
@@ -264,8 +137,7 @@ unsafe impl DeviceStream for OpenClStream {
         let dst = End::Device(own(dst, OPERATION)?, offset);
         let host = End::Host(src.as_ptr().cast_mut().cast());
         // SAFETY: the caller vouches for the range; the slice is only read, and stays until the copy is over.
-        let event = unsafe { self.copy(OPERATION, host, dst, src.len()) }?;
-        self.finish(OPERATION, &event)
+        unsafe { self.copy_and_wait(OPERATION, host, dst, src.len()) }
     }
 
     unsafe fn memory_copy_from(
@@ -278,8 +150,7 @@ unsafe impl DeviceStream for OpenClStream {
         let src = End::Device(own(src, OPERATION)?, offset);
         let host = End::Host(dst.as_mut_ptr().cast());
         // SAFETY: the caller vouches for the range; the slice stays until the copy is over.
-        let event = unsafe { self.copy(OPERATION, src, host, dst.len()) }?;
-        self.finish(OPERATION, &event)?;
+        unsafe { self.copy_and_wait(OPERATION, src, host, dst.len()) }?;
         self.queue.report().map_err(|error| self.shared.note(error))
     }
 
@@ -295,8 +166,7 @@ unsafe impl DeviceStream for OpenClStream {
         let host = own::<OpenClPinned>(src, OPERATION)?.ptr().wrapping_add(src_offset);
         let dst = End::Device(own(dst, OPERATION)?, dst_offset);
         // SAFETY: the caller vouches for both ranges, and for the pinned memory until the copy has run.
-        unsafe { self.copy(OPERATION, End::Host(host.cast()), dst, bytes) }?;
-        self.flush(OPERATION)
+        unsafe { self.copy(OPERATION, End::Host(host.cast()), dst, bytes) }
     }
 
     unsafe fn pinned_copy_from(
@@ -311,8 +181,7 @@ unsafe impl DeviceStream for OpenClStream {
         let src = End::Device(own(src, OPERATION)?, src_offset);
         let host = own::<OpenClPinned>(dst, OPERATION)?.ptr().wrapping_add(dst_offset);
         // SAFETY: as above.
-        unsafe { self.copy(OPERATION, src, End::Host(host.cast()), bytes) }?;
-        self.flush(OPERATION)
+        unsafe { self.copy(OPERATION, src, End::Host(host.cast()), bytes) }
     }
 
     unsafe fn memory_fill(
@@ -322,27 +191,8 @@ unsafe impl DeviceStream for OpenClStream {
         bytes: usize,
         pattern: &[u8],
     ) -> Result<()> {
-        let dst = own::<OpenClMemory>(dst, "memory_fill")?;
-        if offset.is_multiple_of(pattern.len()) {
-            // SAFETY: the caller vouches for the range.
-            unsafe { self.fill(dst, offset, bytes, pattern) }?;
-        } else {
-            // OpenCL wants the start to be a multiple of the pattern's length. A pattern of two components may start
-            // half-way: the same bytes are the pattern with its halves exchanged, between two single halves.
-            let (first, second) = pattern.split_at(pattern.len() / 2);
-            let half = first.len();
-            let exchanged = [second, first].concat();
-            let parts = [
-                (offset, half, first),
-                (offset + half, bytes - 2 * half, exchanged.as_slice()),
-                (offset + bytes - half, half, second),
-            ];
-            for (start, len, pattern) in parts.into_iter().filter(|(_, len, _)| *len > 0) {
-                // SAFETY: the parts are those of the caller's range.
-                unsafe { self.fill(dst, start, len, pattern) }?;
-            }
-        }
-        self.flush("memory_fill")
+        // SAFETY: the caller vouches for the range.
+        unsafe { self.fill(own(dst, "memory_fill")?, offset, bytes, pattern) }
     }
 
     unsafe fn launch(
@@ -361,8 +211,7 @@ unsafe impl DeviceStream for OpenClStream {
         self.shared.check("record")?;
         let event = own::<OpenClEvent>(event, "record")?;
         // A time needs a command of its own: the last one may have ended long ago.
-        let last =
-            if event.has_timing() { Some(self.marker("record")?) } else { self.queue.last() };
+        let last = if event.has_timing() { Some(self.marker()?) } else { self.queue.last() };
         event.set(last.map(|event| Mark { event, queue: Arc::clone(&self.queue) }));
         Ok(())
     }
@@ -380,8 +229,7 @@ unsafe impl DeviceStream for OpenClStream {
         // SAFETY: the event is alive and of this context; the list is read by the call.
         unsafe {
             self.submit("wait", |queue| enqueue_barrier_with_wait_list(queue, 1, list.as_ptr()))
-        }?;
-        Ok(())
+        }
     }
 
     fn query(&self) -> Result<bool> {

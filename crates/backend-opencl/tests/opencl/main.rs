@@ -1,5 +1,6 @@
 //! What OpenCL devices do beyond the rules that every device keeps.
 #![cfg(feature = "opencl")]
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(unsafe_code, reason = "launches the tests' own kernels and adopts memory")]
 
 mod cache;

@@ -1,0 +1,250 @@
+//! Copies and fills, between buffers, addresses and the host.
+#![expect(unsafe_code, reason = "enqueues copies through the driver")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "enqueueing a command and submitting its event are one step"
+)]
+
+use std::ffi::c_void;
+use std::ptr;
+
+use opencl3::command_queue::{
+    enqueue_copy_buffer, enqueue_fill_buffer, enqueue_read_buffer, enqueue_write_buffer,
+};
+use opencl3::types::{CL_NON_BLOCKING, cl_command_queue, cl_event, cl_int, cl_mem};
+use runtime_core::Result;
+
+use crate::memory::{OpenClMemory, Place};
+use crate::pointers::Pointers;
+use crate::stream::OpenClStream;
+
+/// One end of a copy.
+#[derive(Clone, Copy)]
+pub(crate) enum End<'a> {
+    Device(&'a OpenClMemory, usize),
+    Host(*mut c_void),
+}
+
+/// What a copy calls, by the kinds of its ends.
+enum Route<'a> {
+    Buffers {
+        src: cl_mem,
+        from: usize,
+        dst: cl_mem,
+        to: usize,
+    },
+    Read {
+        src: cl_mem,
+        from: usize,
+        to: *mut c_void,
+    },
+    Write {
+        from: *mut c_void,
+        dst: cl_mem,
+        to: usize,
+    },
+    Pointers {
+        api: &'a Pointers,
+        from: *mut c_void,
+        to: *mut c_void,
+    },
+    /// A buffer and an address that the host cannot use.
+    Staged,
+}
+
+/// A place as a command names it.
+enum Named {
+    Buffer(cl_mem, usize),
+    Address { pointer: *mut c_void, host: bool },
+}
+
+impl End<'_> {
+    fn named(self) -> Named {
+        match self {
+            Self::Host(pointer) => Named::Address { pointer, host: true },
+            Self::Device(memory, offset) => match memory.place() {
+                Place::Buffer(buffer) => Named::Buffer(buffer.raw(), offset),
+                Place::Pointer(address) => {
+                    let pointer = ptr::with_exposed_provenance_mut(address + offset);
+                    Named::Address { pointer, host: memory.is_visible() }
+                }
+            },
+        }
+    }
+}
+
+impl Route<'_> {
+    /// # Safety
+    ///
+    /// Both ends have `bytes` bytes, which stay until the copy has run.
+    unsafe fn enqueue(self, queue: cl_command_queue, bytes: usize) -> Result<cl_event, cl_int> {
+        let no = ptr::null();
+        match self {
+            // SAFETY: the caller vouches for the ranges, here and below.
+            Self::Buffers { src, from, dst, to } => unsafe {
+                enqueue_copy_buffer(queue, src, dst, from, to, bytes, 0, no)
+            },
+            // SAFETY: as above.
+            Self::Read { src, from, to } => unsafe {
+                enqueue_read_buffer(queue, src, CL_NON_BLOCKING, from, bytes, to, 0, no)
+            },
+            // SAFETY: as above.
+            Self::Write { from, dst, to } => unsafe {
+                enqueue_write_buffer(queue, dst, CL_NON_BLOCKING, to, bytes, from, 0, no)
+            },
+            // SAFETY: as above.
+            Self::Pointers { api, from, to } => unsafe { api.copy(queue, to, from, bytes) },
+            Self::Staged => Err(opencl3::error_codes::CL_INVALID_VALUE),
+        }
+    }
+}
+
+impl OpenClStream {
+    fn route(&self, src: End<'_>, dst: End<'_>) -> Route<'_> {
+        match (src.named(), dst.named(), &self.shared().pointers) {
+            (Named::Buffer(src, from), Named::Buffer(dst, to), _) => {
+                Route::Buffers { src, from, dst, to }
+            }
+            (Named::Buffer(src, from), Named::Address { pointer: to, host: true }, _) => {
+                Route::Read { src, from, to }
+            }
+            (Named::Address { pointer: from, host: true }, Named::Buffer(dst, to), _) => {
+                Route::Write { from, dst, to }
+            }
+            (
+                Named::Address { pointer: from, .. },
+                Named::Address { pointer: to, .. },
+                Some(api),
+            ) => Route::Pointers { api, from, to },
+            _ => Route::Staged,
+        }
+    }
+
+    /// Enqueues a copy.
+    ///
+    /// # Safety
+    ///
+    /// Both ends have `bytes` bytes, which do not overlap; those of the host stay until the copy has run.
+    pub(crate) unsafe fn copy(
+        &self,
+        operation: &'static str,
+        src: End<'_>,
+        dst: End<'_>,
+        bytes: usize,
+    ) -> Result<()> {
+        match self.route(src, dst) {
+            // SAFETY: the caller vouches for both ends.
+            Route::Staged => unsafe { self.copy_staged(operation, src, dst, bytes) },
+            route => {
+                // SAFETY: the caller vouches for both ends, and the event is that of the copy.
+                unsafe { self.submit(operation, |queue| route.enqueue(queue, bytes)) }?;
+                self.flush(operation)
+            }
+        }
+    }
+
+    /// Enqueues a copy and blocks until it is over, also when it fails.
+    ///
+    /// # Safety
+    ///
+    /// Both ends have `bytes` bytes, which do not overlap.
+    pub(crate) unsafe fn copy_and_wait(
+        &self,
+        operation: &'static str,
+        src: End<'_>,
+        dst: End<'_>,
+        bytes: usize,
+    ) -> Result<()> {
+        let route = self.route(src, dst);
+        // SAFETY: the caller vouches for both ends, and the event is that of the copy.
+        let event = unsafe { self.submit_marked(operation, |queue| route.enqueue(queue, bytes)) }?;
+        self.queue().wait(&event).map_err(|code| {
+            // Nothing may be left that still uses the host's memory.
+            self.queue().finish(operation);
+            self.shared().error(operation, code, "waiting for a copy")
+        })
+    }
+
+    /// A copy in two halves through the host, each of which is waited for.
+    ///
+    /// # Safety
+    ///
+    /// As [`copy`](Self::copy).
+    unsafe fn copy_staged(
+        &self,
+        operation: &'static str,
+        src: End<'_>,
+        dst: End<'_>,
+        bytes: usize,
+    ) -> Result<()> {
+        let mut stage = vec![0_u8; bytes];
+        let host = End::Host(stage.as_mut_ptr().cast());
+        // SAFETY: the stage has as many bytes as the other end, for which the caller vouches.
+        unsafe { self.copy_and_wait(operation, src, host, bytes) }?;
+        // SAFETY: as above.
+        unsafe { self.copy_and_wait(operation, host, dst, bytes) }
+    }
+
+    /// Enqueues a fill.
+    ///
+    /// # Safety
+    ///
+    /// The range lies inside the memory; it starts at a multiple of the pattern's alignment, and its length is one of
+    /// the pattern's.
+    pub(crate) unsafe fn fill(
+        &self,
+        dst: &OpenClMemory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        if offset.is_multiple_of(pattern.len()) {
+            // SAFETY: the caller vouches for the range.
+            unsafe { self.fill_aligned(dst, offset, bytes, pattern) }?;
+        } else {
+            // OpenCL wants the start to be a multiple of the pattern's length. A pattern of two components may start
+            // half-way: the same bytes are the pattern with its halves exchanged, between two single halves.
+            let (first, second) = pattern.split_at(pattern.len() / 2);
+            let half = first.len();
+            let exchanged = [second, first].concat();
+            let parts = [
+                (offset, half, first),
+                (offset + half, bytes - 2 * half, exchanged.as_slice()),
+                (offset + bytes - half, half, second),
+            ];
+            for (start, len, pattern) in parts.into_iter().filter(|(_, len, _)| *len > 0) {
+                // SAFETY: the parts are those of the caller's range.
+                unsafe { self.fill_aligned(dst, start, len, pattern) }?;
+            }
+        }
+        self.flush("memory_fill")
+    }
+
+    /// # Safety
+    ///
+    /// As [`fill`](Self::fill), and the start is a multiple of the pattern's length.
+    unsafe fn fill_aligned(
+        &self,
+        dst: &OpenClMemory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        let (start, len) = (pattern.as_ptr().cast::<c_void>(), pattern.len());
+        let no = ptr::null();
+        let enqueue = |queue| match (End::Device(dst, offset).named(), &self.shared().pointers) {
+            // SAFETY: the caller vouches for the range; the pattern is copied by the call.
+            (Named::Buffer(buffer, offset), _) => unsafe {
+                enqueue_fill_buffer(queue, buffer, start, len, offset, bytes, 0, no)
+            },
+            // SAFETY: as above.
+            (Named::Address { pointer, .. }, Some(api)) => unsafe {
+                api.fill(queue, pointer, pattern, bytes)
+            },
+            // Memory by address exists only where it can be used.
+            (Named::Address { .. }, None) => Err(opencl3::error_codes::CL_INVALID_VALUE),
+        };
+        // SAFETY: the event is that of the fill.
+        unsafe { self.submit("memory_fill", enqueue) }
+    }
+}
