@@ -2,7 +2,7 @@
 //! copies and a whole loop of diffusion.
 //!
 //! Both sides run in turns, and every timed call ends when the device is done. The rival has an in-order queue of its own,
-//! and checks and remembers nothing.
+//! which keeps times as a stream's does, and checks and remembers nothing.
 
 mod raw;
 

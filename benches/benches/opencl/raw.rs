@@ -2,7 +2,9 @@
 
 use std::ptr::{self, NonNull, null_mut};
 
-use opencl3::command_queue::{CL_QUEUE_DEVICE, CommandQueue, get_command_queue_info};
+use opencl3::command_queue::{
+    CL_QUEUE_DEVICE, CL_QUEUE_PROFILING_ENABLE, CommandQueue, get_command_queue_info,
+};
 use opencl3::context::Context;
 use opencl3::device::Device;
 use opencl3::error_codes::ClError;
@@ -53,7 +55,8 @@ impl Raw {
         let device: isize = get_command_queue_info(queue, CL_QUEUE_DEVICE)?.into();
         let device = Device::new(device as cl_device_id);
         let context = Context::from_device(&device)?;
-        let queue = CommandQueue::create_default_with_properties(&context, 0, 0)?;
+        let queue =
+            CommandQueue::create_default_with_properties(&context, CL_QUEUE_PROFILING_ENABLE, 0)?;
         Ok(Self { queue, context })
     }
 

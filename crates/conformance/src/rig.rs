@@ -195,10 +195,25 @@ impl Kernels {
 
     /// Keeps a stream busy for about `time`; it may take half as long, or more than twice as long.
     pub(crate) fn spin(&self, stream: &Stream, time: Duration) -> Outcome<Busy> {
-        let rate = self.rate.get_or_init(|| self.calibrate()).clone()?;
-        let rounds = rate * u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let out = self.module.device().memory_allocate(1)?;
-        Ok(self.spin_rounds(stream, rounds, out, time / 4)?)
+        Ok(self.spin_rounds(stream, self.rounds(time)?, out, time / 4)?)
+    }
+
+    /// As [`spin`](Self::spin), with the first element of a view to write to.
+    pub(crate) fn spin_on(
+        &self,
+        stream: &Stream,
+        time: Duration,
+        out: MemoryViewMut<'_>,
+    ) -> Outcome<Result<()>> {
+        let (kernel, rounds) = (self.kernel("spin")?, self.rounds(time)?);
+        Ok(attempt(&kernel, stream, &Launch::cover(1, 1), args![out, rounds]))
+    }
+
+    /// Rounds of `spin` that take about `time`.
+    fn rounds(&self, time: Duration) -> Outcome<u64> {
+        let rate = self.rate.get_or_init(|| self.calibrate()).clone()?;
+        Ok(rate * u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     }
 
     fn spin_rounds(

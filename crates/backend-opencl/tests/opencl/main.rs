@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(unsafe_code, reason = "launches the tests' own kernels and adopts memory")]
 
+mod absence;
 mod cache;
 mod launches;
 mod memory;

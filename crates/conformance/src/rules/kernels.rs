@@ -332,6 +332,31 @@ pub fn views_reach_kernels_with_their_offset(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
+/// What lies between the elements of a view that a kernel writes belongs to others, who may write it meanwhile. A
+/// device whose kernels cannot be given such a view refuses it.
+pub fn gaps_in_a_written_view_are_left_alone(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let other = rig.new_stream()?;
+    for first in [0, 1] {
+        let mut memory = rig.upload(&[1_u32; 64])?;
+        let written = memory.view_mut().reshape(&[32, 2])?.region(&[0..32, first..first + 1])?;
+        let launched = rig.kernels.spin_on(&rig.stream, Duration::from_millis(30), written)?;
+        if let Err(error) = launched {
+            check_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}; its kind");
+            continue;
+        }
+        // The element after the first one of the view, while the kernel runs.
+        let gap = first + 1;
+        memory.view_mut().slice(gap..gap + 1)?.fill(&other, 9_u32)?;
+        other.synchronize()?;
+        rig.stream.synchronize()?;
+        let found = rig.download(&memory)?;
+        check_eq!(found[gap], 9, "an element between those of a view that a kernel wrote");
+        check_eq!(found[gap + 1..], [1; 64][gap + 1..], "elements that nobody wrote");
+    }
+    Ok(())
+}
+
 /// A kernel is launched on streams of its own device alone, with that device's memory.
 pub fn launches_across_devices_are_refused(fixture: &Fixture) -> Outcome {
     let (rig, other) = (fixture.rig()?, fixture.other()?);

@@ -130,6 +130,7 @@ macro_rules! for_each_rule {
                 the_largest_block_runs,
                 arguments_may_share_a_memory,
                 views_reach_kernels_with_their_offset,
+                gaps_in_a_written_view_are_left_alone,
                 launches_across_devices_are_refused,
                 cooperative_launches_run_where_they_are_reported,
                 threads_launch_one_kernel,
