@@ -47,8 +47,7 @@ fn no_loader() {
     }
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("libOpenCL.so.1"), "no library").unwrap();
-    let text =
-        told("absence::no_loader", &[("LD_LIBRARY_PATH", folder.path().to_str().unwrap())]);
+    let text = told("absence::no_loader", &[("LD_LIBRARY_PATH", folder.path().to_str().unwrap())]);
     assert!(text.contains("no OpenCL loader"), "{text}");
     assert!(text.contains("DLOPEN_RUNTIME_LOAD_FAILED (-2000)"), "{text}");
 }
