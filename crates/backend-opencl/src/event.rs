@@ -73,7 +73,9 @@ unsafe impl DeviceEvent for OpenClEvent {
         let over = match mark.is_over() {
             // What nobody has told the driver to begin with would never be over.
             Ok(false) => mark.queue.flush().map(|()| false),
-            over => over,
+            // Only a wait makes the command's writes visible; it has nothing to wait for.
+            Ok(true) => mark.queue.wait(&mark.event).map(|()| true),
+            Err(code) => Err(code),
         };
         over.map_err(|code| self.shared.error("query", code, "asking for an event"))
     }

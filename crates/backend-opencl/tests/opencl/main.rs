@@ -8,6 +8,7 @@ mod cache;
 mod launches;
 mod memory;
 mod modules;
+mod regions;
 
 use std::env;
 use std::io::{Write, stderr};

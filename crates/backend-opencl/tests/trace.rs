@@ -1,0 +1,78 @@
+//! What commands tell of themselves. In a process of its own: who listens to `tracing` is found out once for all threads.
+#![cfg(feature = "opencl")]
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+#![expect(unsafe_code, reason = "launches the test's own kernel")]
+
+use std::sync::{Arc, Mutex};
+
+use backend_opencl::OpenClDriver;
+use runtime_core::{Driver, ErrorKind, ImageFormat, Launch, ModuleImage, args};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// Notes the operations that are told, and the longest time that one ran.
+#[derive(Clone, Default)]
+struct Listener(Arc<Mutex<(Vec<String>, u64)>>);
+
+impl Subscriber for Listener {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "backend_opencl::profile"
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+impl Visit for Listener {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "operation" {
+            self.0.lock().unwrap().0.push(value.to_owned());
+        }
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        let longest = &mut self.0.lock().unwrap().1;
+        if field.name() == "ran_ns" {
+            *longest = value.max(*longest);
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
+}
+
+#[test]
+fn commands_tell_how_long_they_ran() {
+    let listener = Listener::default();
+    tracing::subscriber::with_default(listener.clone(), || {
+        let device = match OpenClDriver::new().open(&"opencl:0".parse().unwrap()) {
+            Err(error) if error.kind() == ErrorKind::Unavailable => return,
+            device => device.unwrap(),
+        };
+        let stream = device.default_stream();
+        let text = "kernel void work(global float *x) {
+            float v = x[get_global_id(0)];
+            for (int i = 0; i < 10000; ++i) v = v * 0.5f + 1.0f;
+            x[get_global_id(0)] = v;
+        }";
+        let image = ModuleImage::source(ImageFormat::OpenClC, text);
+        let kernel = device.module_load(image).unwrap().kernel("work").unwrap();
+        let mut x = device.memory_from_slice(&stream, &[0.0_f32; 64]).unwrap();
+        // SAFETY: there are as many elements as work-items, each of which touches its own.
+        unsafe { kernel.launch(&stream, &Launch::cover(64, 8), args![&mut x]) }.unwrap();
+        stream.synchronize().unwrap();
+        let (operations, longest) = listener.0.lock().unwrap().clone();
+        assert_eq!(operations, ["memory_copy_to", "launch"]);
+        assert!(longest > 0);
+    });
+}
