@@ -15,12 +15,12 @@ pub(crate) fn error(operation: &'static str, code: cl_int, what: impl Display) -
 /// The error for a command that ended with a negative `status`: whatever the code, the program on the device did
 /// not come to its end.
 #[cold]
-pub(crate) fn fault(operation: &'static str, status: cl_int) -> Error {
+pub(crate) fn fault(operation: &'static str, status: cl_int, what: &str) -> Error {
     let kind = match kind(status) {
         lost @ ErrorKind::DeviceLost => lost,
         _ => ErrorKind::DeviceFault,
     };
-    with_code(kind, operation, status, "a command did not complete")
+    with_code(kind, operation, status, format_args!("{what} did not come to its end"))
 }
 
 fn with_code(kind: ErrorKind, operation: &'static str, code: cl_int, what: impl Display) -> Error {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn what_ends_a_command_is_a_fault() {
-        assert_eq!(fault("launch", -5).kind(), ErrorKind::DeviceFault);
-        assert_eq!(fault("launch", -36).kind(), ErrorKind::DeviceLost);
+        assert_eq!(fault("launch", -5, "k").kind(), ErrorKind::DeviceFault);
+        assert_eq!(fault("launch", -36, "k").kind(), ErrorKind::DeviceLost);
     }
 }

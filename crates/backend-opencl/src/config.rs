@@ -1,5 +1,6 @@
 //! How a device is opened.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use runtime_core::{Error, ErrorKind, Result};
@@ -16,6 +17,17 @@ pub enum MemoryKind {
     Svm,
     /// Device memory of `cl_intel_unified_shared_memory`.
     Usm,
+}
+
+impl fmt::Display for MemoryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::Buffer => "buffer",
+            Self::Svm => "svm",
+            Self::Usm => "usm",
+        })
+    }
 }
 
 /// How work-items share the elements of a region copy.
@@ -37,10 +49,10 @@ pub enum RegionMapping {
 /// | `memory` | `auto`, `buffer`, `svm`, `usm` | [`MemoryKind`] |
 /// | `regions` | `auto`, `runs`, `lanes` | [`RegionMapping`] |
 /// | `options` | text | compiler options for every module, before the module's own |
-/// | `cache` | `on`, `off` | whether built programs are kept on disk |
+/// | `cache` | `on`, `off` | whether built programs are kept on disk; those whose source includes files never are |
 /// | `cache-dir` | folder | where; the user's cache folder otherwise |
-/// | `work-dir` | folder | puts source, options, log and binary of each module there, in a private folder that is removed with the module |
-/// | `keep` | `on`, `off` | leaves those folders behind |
+/// | `work-dir` | folder | puts source, options, log and binary of each module there, in a private folder that is removed with the module; nothing is taken from the cache then |
+/// | `keep` | `on`, `off` | leaves those folders behind; only with `work-dir` |
 /// | `verbose` | `on`, `off` | compiler logs of successful builds as `tracing` events of level `INFO` instead of `DEBUG` |
 ///
 /// ```

@@ -56,13 +56,19 @@ impl OpenClDevice {
             MemoryKind::Usm => (true, usm),
         };
         if by_pointer && pointers.is_none() {
-            let message = format!("memory={:?}: {} has no such memory", config.memory, info.name);
+            let message = format!("memory={}: {} has no such memory", config.memory, info.name);
             return Err(Error::new(ErrorKind::InvalidArgument, "open", message).on(&info.id));
         }
         let alignment = crate::info::base_alignment(found)?;
-        let shared =
-            Arc::new(Shared::new(info.id.clone(), found.clone(), context, pointers, alignment));
-        let builder = Builder::new(config, &shared);
+        let shared = Arc::new(Shared::new(
+            info.id.clone(),
+            found.clone(),
+            context,
+            pointers,
+            alignment,
+            info.limits.shared_bytes.into(),
+        ));
+        let builder = Builder::new(config, &shared)?;
         let regions = RegionKernels::new(&info, doubles, config.regions);
         let device = Self { info, priorities, by_pointer, builder, regions, shared };
         // The device's own queue, which is the first.
@@ -92,7 +98,7 @@ impl OpenClDevice {
             .map_err(|code| shared.error("stream_create", code, "a queue cannot be created"))?;
         // SAFETY: the queue was just created.
         let handle = unsafe { Handle::own(raw, &shared.failures) };
-        let queue = Arc::new(Queue::new(handle, Arc::clone(&shared.failures)));
+        let queue = Arc::new(Queue::new(handle, Arc::clone(&shared.failures), shared.id.clone()));
         shared.add_queue(&queue);
         Ok(queue)
     }

@@ -16,8 +16,8 @@ use crate::shared::Context;
 /// |---|---|
 /// | `opencl`, `opencl:2` | the first, the third of all |
 /// | `opencl:gpu:0` | the first of a kind: `cpu`, `gpu` or `accelerator` |
-/// | `opencl:pocl:1` | the second of the platforms whose name, vendor or version has that word |
-/// | `opencl:Tesla T4:0` | the first with that in its own name |
+/// | `opencl:pocl:1` | the second of the platforms with that word in their name or vendor |
+/// | `opencl:Tesla T4:0` | the first with those words in its own name, if no platform has them |
 ///
 /// Case does not matter, and words narrow the choice: `opencl:nvidia:gpu:0`. Options follow a question mark, see
 /// [`OpenClConfig`]. The devices of one platform that are open at once, through one driver, reach one another's memory

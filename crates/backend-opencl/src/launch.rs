@@ -58,9 +58,12 @@ impl OpenClKernel {
         let kernel = self.lock();
         let raw = kernel.raw();
         let indices = (0..).filter(|index| Some(*index) != self.local);
-        for (index, arg) in indices.zip(args) {
+        for (number, (index, arg)) in indices.zip(args).enumerate() {
+            let aligned = self.check_alignment(shared, number, arg);
             // SAFETY: the kernel is locked, and the caller vouches for the argument.
-            unsafe { bind(stream, raw, index, arg, &mut stands) }?;
+            let bound =
+                aligned.and_then(|()| unsafe { bind(stream, raw, index, arg, &mut stands) });
+            bound.map_err(|error| self.named(error, &format!("argument {number}")))?;
         }
         if let Some(index) = self.local {
             // SAFETY: the kernel is locked; local memory has a size and no value.
@@ -74,7 +77,7 @@ impl OpenClKernel {
         let global: [usize; 3] = std::array::from_fn(|dim| local[dim] * launch.grid[dim] as usize);
         // SAFETY: the caller vouches for the kernel; its arguments are set, and copied by the call.
         let enqueued = unsafe {
-            stream.submit(OPERATION, |queue| {
+            stream.submit_kernel(&self.name, |queue| {
                 enqueue_nd_range_kernel(
                     queue,
                     raw,
@@ -93,7 +96,7 @@ impl OpenClKernel {
             let Some(Part { whole, start, at, bytes }) = *back else { continue };
             // SAFETY: the ranges lie inside both buffers.
             unsafe {
-                stream.submit(OPERATION, |queue| {
+                stream.submit("launch: copy from an aligned buffer", |queue| {
                     enqueue_copy_buffer(
                         queue,
                         buffer.raw(),
@@ -114,10 +117,22 @@ impl OpenClKernel {
     /// no byte, which not every driver refuses.
     fn check(&self, shared: &Shared, launch: &Launch) -> Result<()> {
         let block: u64 = launch.block.iter().map(|extent| u64::from(*extent)).product();
+        let shared_bytes = self.static_bytes + u64::from(launch.shared_bytes);
         let what = match self.local {
             _ if block > self.most => {
                 format!("block size of {block}; this kernel has at most {}", self.most)
             }
+            _ if self.required.is_some_and(|required| required != launch.block.map(u64::from)) => {
+                format!(
+                    "a block of {:?}; this kernel takes {:?} alone",
+                    launch.block,
+                    self.required.unwrap_or_default()
+                )
+            }
+            _ if shared_bytes > shared.local_bytes => format!(
+                "{} bytes of shared memory and {} that the kernel declares; the device has {}",
+                launch.shared_bytes, self.static_bytes, shared.local_bytes
+            ),
             Some(index) if launch.shared_bytes == 0 => {
                 format!("0 bytes of shared memory for parameter {index}, which is in local memory")
             }
@@ -127,17 +142,32 @@ impl OpenClKernel {
         Err(Error::new(ErrorKind::InvalidArgument, OPERATION, message).on(&shared.id))
     }
 
+    /// Refuses an address that the kernel's loads and stores of whole vectors cannot take.
+    fn check_alignment(&self, shared: &Shared, number: usize, arg: &RawArg<'_>) -> Result<()> {
+        let RawArg::Memory { memory, origin, .. } = *arg else { return Ok(()) };
+        let align = self.alignments.get(number).copied().unwrap_or(1);
+        match own::<OpenClMemory>(memory, OPERATION)?.place() {
+            Place::Pointer(address) if !(address + origin).is_multiple_of(align) => {
+                let message = format!(
+                    "a view that begins at byte {origin}, not aligned to the {align} bytes of what the kernel's pointer points to"
+                );
+                Err(Error::new(ErrorKind::InvalidArgument, OPERATION, message).on(&shared.id))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Says which launch was refused.
     #[cold]
     fn refused(&self, error: Error, launch: &Launch) -> Error {
-        let what = format!(
-            "kernel {:?}, grid {:?}, block {:?}: {}",
-            self.name,
-            launch.grid,
-            launch.block,
-            error.message()
-        );
-        let again = Error::new(error.kind(), OPERATION, what);
+        self.named(error, &format!("grid {:?}, block {:?}", launch.grid, launch.block))
+    }
+
+    /// The error with the kernel's name and what it is about.
+    #[cold]
+    fn named(&self, error: Error, what: &str) -> Error {
+        let message = format!("kernel {:?}, {what}: {}", self.name, error.message());
+        let again = Error::new(error.kind(), OPERATION, message);
         match error.driver() {
             Some(driver) => again.with_driver(driver.name.clone(), driver.code),
             None => again,
@@ -158,7 +188,7 @@ unsafe fn bind(
     stands: &mut SmallVec<[Stand; 4]>,
 ) -> Result<()> {
     let shared = stream.shared();
-    let failed = |code: cl_int| shared.error(OPERATION, code, format!("argument {index}: {arg:?}"));
+    let failed = |code: cl_int| shared.error(OPERATION, code, format!("{arg:?}"));
     match *arg {
         RawArg::Value { bytes, .. } => {
             // SAFETY: the value is copied by the call.
@@ -251,9 +281,8 @@ unsafe fn bind_buffer(
     stands: &mut SmallVec<[Stand; 4]>,
 ) -> Result<()> {
     let shared = stream.shared();
-    let failed = |code: cl_int| {
-        shared.error(OPERATION, code, format!("argument {index}: bytes from {} on", span.start))
-    };
+    let failed =
+        |code: cl_int| shared.error(OPERATION, code, format!("bytes from {} on", span.start));
     let Some((whole, base)) = memory.whole() else { return Ok(()) };
     let lead = span.origin - span.start;
     if span.origin == 0 {
@@ -270,17 +299,18 @@ unsafe fn bind_buffer(
     }
     if span.writes && !span.contiguous {
         let message = format!(
-            "argument {index}: a view that is written, has gaps and begins at byte {}: a buffer's views with gaps must begin at a multiple of {} bytes; memory=svm or memory=usm has no such limit",
+            "a view that is written, has gaps and begins at byte {}: a buffer's views with gaps must begin at a multiple of {} bytes; memory=svm or memory=usm has no such limit",
             span.origin, shared.alignment
         );
         return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, message).on(&shared.id));
     }
+    tracing::debug!(device = %shared.id, bytes = span.bytes, "a view that begins where no pointer may is copied for a launch");
     let at = lead.next_multiple_of(shared.alignment) - lead;
     let stand = new_buffer(shared, CL_MEM_READ_WRITE, at + span.bytes).map_err(failed)?;
     let part = Part { whole, start: base + span.start, at, bytes: span.bytes };
     // SAFETY: the ranges lie inside both buffers.
     unsafe {
-        stream.submit(OPERATION, |queue| {
+        stream.submit("launch: copy to an aligned buffer", |queue| {
             enqueue_copy_buffer(
                 queue,
                 whole,

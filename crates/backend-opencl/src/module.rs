@@ -3,7 +3,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use opencl3::kernel::{CL_KERNEL_WORK_GROUP_SIZE, get_kernel_work_group_data};
+use opencl3::kernel::{
+    CL_KERNEL_COMPILE_WORK_GROUP_SIZE, CL_KERNEL_LOCAL_MEM_SIZE, CL_KERNEL_WORK_GROUP_SIZE,
+    get_kernel_work_group_data,
+};
 use opencl3::types::cl_uint;
 use runtime_core::contract::{DeviceKernel, DeviceModule, ParamInfo};
 use runtime_core::{Error, ErrorKind, Result};
@@ -58,13 +61,27 @@ impl DeviceModule for OpenClModule {
             );
             return Err(Error::new(ErrorKind::InvalidModule, "kernel", message));
         }
-        let device = self.shared.found.id();
-        let size = get_kernel_work_group_data(kernel.raw(), device, CL_KERNEL_WORK_GROUP_SIZE);
+        if let Some(kind) = signature.and_then(|signature| signature.opaque()) {
+            let message =
+                format!("kernel {name:?} has a parameter of type {kind}, which no launch can give");
+            return Err(Error::new(ErrorKind::InvalidModule, "kernel", message));
+        }
+        let ask = |what| {
+            get_kernel_work_group_data(kernel.raw(), self.shared.found.id(), what)
+                .unwrap_or_default()
+        };
+        let most = integer(&ask(CL_KERNEL_WORK_GROUP_SIZE));
+        let required = ask(CL_KERNEL_COMPILE_WORK_GROUP_SIZE);
+        let mut required = required.chunks_exact(size_of::<usize>()).map(integer);
+        let required = std::array::from_fn(|_| required.next().unwrap_or(0));
         Ok(Box::new(OpenClKernel {
-            name: name.to_owned(),
+            name: name.into(),
             parameters: signature.map(|signature| signature.parameters()),
+            alignments: signature.map(|signature| signature.alignments()).unwrap_or_default(),
             local: local.first().copied(),
-            most: size.map_or(u64::MAX, |size| integer(&size)),
+            most: if most == 0 { u64::MAX } else { most },
+            required: Some(required).filter(|required| *required != [0; 3]),
+            static_bytes: integer(&ask(CL_KERNEL_LOCAL_MEM_SIZE)),
             kernel: Mutex::new(kernel),
         }))
     }
@@ -73,12 +90,18 @@ impl DeviceModule for OpenClModule {
 /// A kernel. Its arguments are a state of the driver's object, and so set under a lock.
 #[derive(Debug)]
 pub(crate) struct OpenClKernel {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     parameters: Option<Vec<ParamInfo>>,
+    /// For each argument, what an address must be a multiple of, as far as that is known.
+    pub(crate) alignments: Vec<usize>,
     /// The parameter in local memory, which is no argument of a launch.
     pub(crate) local: Option<cl_uint>,
     /// Most work-items in a block of this kernel.
     pub(crate) most: u64,
+    /// The block that it was compiled for, if it takes no other.
+    pub(crate) required: Option<[u64; 3]>,
+    /// Local memory that it declares itself.
+    pub(crate) static_bytes: u64,
     kernel: Mutex<Handle<Kernel>>,
 }
 

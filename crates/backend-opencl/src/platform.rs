@@ -49,9 +49,7 @@ impl Platform {
 
     /// Whether a word of a selector means it.
     fn is_called(&self, word: &str) -> bool {
-        [&self.name, &self.vendor, &self.version]
-            .into_iter()
-            .any(|text| text.to_lowercase().contains(word))
+        [&self.name, &self.vendor].into_iter().any(|text| has_word(text, word))
     }
 }
 
@@ -179,6 +177,10 @@ pub(crate) fn select(found: &[Found], selector: &Selector) -> Result<Found> {
     };
     let mut left: Vec<&Found> = found.iter().collect();
     for word in words {
+        if word.bytes().all(|b| b.is_ascii_digit()) {
+            let why = format!("the number {word} is not the last part");
+            return Err(unknown(selector, found, &why));
+        }
         left = narrow(&left, &word.to_lowercase());
         if left.is_empty() {
             return Err(unknown(selector, found, &format!("nothing is called {word:?}")));
@@ -201,7 +203,7 @@ fn narrow<'a>(from: &[&'a Found], word: &str) -> Vec<&'a Found> {
     }
     let by_platform = those(&|found| found.platform.is_called(word));
     if by_platform.is_empty() {
-        return those(&|found| found.name.to_lowercase().contains(word));
+        return those(&|found| has_word(&found.name, word));
     }
     by_platform
 }
@@ -213,6 +215,17 @@ fn unknown(selector: &Selector, found: &[Found], why: &str) -> Error {
         .collect();
     let message = format!("{selector}: {why}; there is {}", list.join(", "));
     Error::new(ErrorKind::UnknownDevice, "open", message)
+}
+
+/// Whether a text has the word, or words, in lower case, with no letter or digit on either side.
+fn has_word(text: &str, word: &str) -> bool {
+    let text = text.to_lowercase();
+    let ends = |(at, found): (usize, &str)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + found.len()..].chars().next();
+        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+    };
+    text.match_indices(word).any(ends)
 }
 
 /// A text as the driver gives it: with a NUL at the end, and blanks at either.
@@ -294,7 +307,16 @@ mod tests {
 
     #[test]
     fn what_fits_nothing_names_what_there_is() {
-        for selector in ["opencl:4", "opencl:pocl:2", "opencl:amd:0", "opencl:gpu:pocl:0"] {
+        for selector in [
+            "opencl:4",
+            "opencl:pocl:2",
+            "opencl:amd:0",
+            "opencl:gpu:pocl:0",
+            "opencl:0:1",
+            "opencl:0:pocl",
+            "opencl:p:0",
+            "opencl:Tesla T",
+        ] {
             let error = index(selector).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::UnknownDevice, "{selector}");
             assert!(error.message().contains("opencl:3 (Tesla T4"), "{error}");

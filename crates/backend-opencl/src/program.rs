@@ -57,13 +57,24 @@ pub(crate) struct Built {
 }
 
 impl Builder {
-    pub(crate) fn new(config: &OpenClConfig, shared: &Shared) -> Self {
+    pub(crate) fn new(config: &OpenClConfig, shared: &Shared) -> Result<Self> {
+        let refuse = |message: String| Error::new(ErrorKind::InvalidArgument, "open", message);
+        match &config.work_dir {
+            Some(folder) => fs::create_dir_all(folder).map_err(|error| {
+                refuse(format!("work-dir={}: no such folder can be made", folder.display()))
+                    .with_source(error)
+            })?,
+            None if config.keep => {
+                return Err(refuse("keep=on: nothing to keep without work-dir".to_owned()));
+            }
+            None => {}
+        }
         let cache = match &config.cache_dir {
             _ if !config.cache => None,
             Some(folder) => Some(DiskCache::new(folder)),
             None => DiskCache::of_user("opencl"),
         };
-        Self { config: config.clone(), cache, fingerprint: fingerprint(&shared.found) }
+        Ok(Self { config: config.clone(), cache, fingerprint: fingerprint(&shared.found) })
     }
 
     /// Builds a user's image, or loads what was built from it before.
@@ -80,6 +91,8 @@ impl Builder {
         let code = code(image)?;
         let options = join(options, image, code)?;
         let folder = self.intermediates(code, &options)?;
+        // Whoever wants intermediates wants those of this build; and what a source includes is in no key.
+        let cache = self.cache.as_ref().filter(|_| folder.is_none() && !code.includes());
         let key = CacheKey::new()
             .with(image.format().name())
             .with(match code {
@@ -88,19 +101,26 @@ impl Builder {
             })
             .with(options.as_bytes())
             .with(&self.fingerprint);
-        if let Some((program, signatures)) = self.cached(shared, &key, &options) {
+        if let Some((program, signatures)) =
+            cache.and_then(|cache| cached(cache, shared, &key, &options))
+        {
             tracing::debug!(device = %shared.id, "program loaded from the cache");
             return Ok(Built { program, signatures, _folder: folder });
         }
-        let program = match create(shared, code).and_then(|p| self.compile(shared, p, &options)) {
-            Ok(program) => program,
-            Err(error) => {
-                write(folder.as_ref(), "build.log", error.log().unwrap_or_default().as_bytes());
-                return Err(error);
-            }
+        let compiled = create(shared, code).and_then(|p| self.compile(shared, p, &options));
+        let log = match &compiled {
+            Ok((_, log)) => log,
+            Err(error) => error.log().unwrap_or_default(),
         };
+        write(folder.as_ref(), "build.log", log.as_bytes());
+        let (program, _) = compiled?;
         let signatures = Signatures::of(program.raw());
-        self.keep(shared, &key, (&program, signatures.as_ref()), folder.as_ref());
+        if let (Some(_), _) | (_, Some(_)) = (cache, &folder)
+            && let Ok(binary) = binary(program.raw(), shared)
+        {
+            write(folder.as_ref(), "program.bin", &binary);
+            keep(cache, &key, signatures.as_ref(), &binary);
+        }
         Ok(Built { program, signatures, _folder: folder })
     }
 
@@ -124,78 +144,78 @@ impl Builder {
         Ok(Some(folder))
     }
 
-    /// What was built before, if it still loads.
-    fn cached(
-        &self,
-        shared: &Shared,
-        key: &CacheKey,
-        options: &CStr,
-    ) -> Option<(Handle<handle::Program>, Option<Signatures>)> {
-        let cache = self.cache.as_ref()?;
-        let entry = cache.get(key)?;
-        let (signatures, binary) = unpack(&entry)?;
-        let load = || -> Result<Handle<handle::Program>, cl_int> {
-            // SAFETY: the device is of the context.
-            let raw = unsafe {
-                create_program_with_binary(shared.context.raw(), &[shared.found.id()], &[binary])
-            }?;
-            // SAFETY: the program was just created.
-            let program = unsafe { Handle::own(raw, &shared.failures) };
-            build_program(raw, &[shared.found.id()], options, None, ptr::null_mut())?;
-            Ok(program)
-        };
-        match load() {
-            Ok(program) => Some((program, signatures)),
-            Err(code) => {
-                tracing::debug!(device = %shared.id, code, "a cached program is of no use");
-                cache.remove(key);
-                None
-            }
-        }
-    }
-
     fn compile(
         &self,
         shared: &Shared,
         program: Handle<handle::Program>,
         options: &CStr,
-    ) -> Result<Handle<handle::Program>> {
+    ) -> Result<(Handle<handle::Program>, String)> {
         let device = shared.found.id();
         let built = build_program(program.raw(), &[device], options, None, ptr::null_mut());
         let log = get_program_build_data(program.raw(), device, CL_PROGRAM_BUILD_LOG)
             .map(text)
             .unwrap_or_default();
         if let Err(code) = built {
-            let about = log.lines().find(|line| line.contains("error")).unwrap_or("no log");
-            return Err(refused(shared, code, about).with_log(log));
+            return Err(refused(shared, code, headline(&log)).with_log(log));
         }
         match (log.is_empty(), self.config.verbose) {
             (true, _) => {}
             (false, true) => tracing::info!(device = %shared.id, log, "compiler log"),
             (false, false) => tracing::debug!(device = %shared.id, log, "compiler log"),
         }
-        Ok(program)
+        Ok((program, log))
     }
+}
 
-    /// Puts the binary into the cache and among the intermediates. That a cache cannot be written costs time alone.
-    fn keep(
-        &self,
-        shared: &Shared,
-        key: &CacheKey,
-        (program, signatures): (&Handle<handle::Program>, Option<&Signatures>),
-        folder: Option<&TempDir>,
-    ) {
-        if self.cache.is_none() && folder.is_none() {
-            return;
-        }
-        let Ok(binary) = binary(program.raw(), shared) else { return };
-        write(folder, "program.bin", &binary);
-        if let Some(cache) = &self.cache
-            && let Err(error) = cache.put(key, &pack(signatures, &binary))
-        {
-            tracing::debug!(%error, folder = %cache.folder().display(), "a program could not be cached");
+/// What was built before, if it still loads.
+fn cached(
+    cache: &DiskCache,
+    shared: &Shared,
+    key: &CacheKey,
+    options: &CStr,
+) -> Option<(Handle<handle::Program>, Option<Signatures>)> {
+    let entry = cache.get(key)?;
+    let (signatures, binary) = unpack(&entry)?;
+    let load = || -> Result<Handle<handle::Program>, cl_int> {
+        // SAFETY: the device is of the context.
+        let raw = unsafe {
+            create_program_with_binary(shared.context.raw(), &[shared.found.id()], &[binary])
+        }?;
+        // SAFETY: the program was just created.
+        let program = unsafe { Handle::own(raw, &shared.failures) };
+        build_program(raw, &[shared.found.id()], options, None, ptr::null_mut())?;
+        Ok(program)
+    };
+    match load() {
+        Ok(program) => Some((program, signatures)),
+        Err(code) => {
+            tracing::debug!(device = %shared.id, code, "a cached program is of no use");
+            cache.remove(key);
+            None
         }
     }
+}
+
+/// Puts a binary into the cache. That this cannot be done costs time alone.
+fn keep(cache: Option<&DiskCache>, key: &CacheKey, signatures: Option<&Signatures>, binary: &[u8]) {
+    let Some(cache) = cache else { return };
+    if let Err(error) = cache.put(key, &pack(signatures, binary)) {
+        tracing::warn!(%error, folder = %cache.folder().display(), "a program could not be cached");
+    }
+}
+
+impl Code<'_> {
+    /// Whether the source may take text from other files.
+    fn includes(self) -> bool {
+        matches!(self, Self::Source(text) if text.contains("include"))
+    }
+}
+
+/// The line of a compiler's log that says most.
+fn headline(log: &str) -> &str {
+    let is_error = |line: &&str| line.to_ascii_lowercase().contains("error");
+    let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.clone().find(is_error).or_else(|| lines.next()).unwrap_or("the compiler says nothing")
 }
 
 /// The options of a build: ours, the user's for every module, and the image's own.
@@ -317,5 +337,28 @@ fn write(folder: Option<&TempDir>, name: &str, content: &[u8]) {
     let path: &Path = folder.path();
     if let Err(error) = fs::write(path.join(name), content) {
         tracing::warn!(%error, name, "an intermediate could not be written");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_logs_headline_is_its_first_error() {
+        assert_eq!(headline("\nwarning: a\nk.cl:3:1: error: b\n"), "k.cl:3:1: error: b");
+        assert_eq!(headline("Invalid build option: -x"), "Invalid build option: -x");
+        assert_eq!(headline("Building\nError(s) while linking: c"), "Error(s) while linking: c");
+        assert_eq!(headline("\n"), "the compiler says nothing");
+    }
+
+    #[test]
+    fn entries_of_the_cache_are_taken_apart_again() {
+        let all = Signatures::from_text("k\tgwfloat*\n").unwrap();
+        let entry = pack(Some(&all), b"binary");
+        assert_eq!(unpack(&entry), Some((Some(all), &b"binary"[..])));
+        assert_eq!(unpack(&pack(None, b"b")), Some((None, &b"b"[..])));
+        assert_eq!(unpack(&entry[..10]), None);
+        assert_eq!(unpack(&[]), None);
     }
 }

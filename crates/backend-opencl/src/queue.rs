@@ -13,7 +13,7 @@ use opencl3::event::{
     get_event_profiling_info, wait_for_events,
 };
 use opencl3::types::{cl_command_queue, cl_event, cl_int, cl_profiling_info};
-use runtime_core::Result;
+use runtime_core::{DeviceId, Error, Result};
 
 use crate::codes;
 use crate::handle::{CommandQueue, Event, Handle};
@@ -28,6 +28,7 @@ pub(crate) struct Queue {
     pending: Mutex<Pending>,
     failures: Failures,
     keep: Arc<Failures>,
+    device: DeviceId,
 }
 
 /// Commands in the order in which they were enqueued.
@@ -41,13 +42,43 @@ struct Pending {
 #[derive(Debug)]
 struct Command {
     event: Handle<Event>,
-    operation: &'static str,
+    label: Label,
+}
+
+/// What a command is: the operation, or a launch of this kernel.
+#[derive(Clone, Debug)]
+enum Label {
+    Operation(&'static str),
+    Launch(Arc<str>),
+}
+
+impl Label {
+    fn operation(&self) -> &'static str {
+        match self {
+            Self::Operation(operation) => operation,
+            Self::Launch(_) => "launch",
+        }
+    }
+
+    fn kernel(&self) -> &str {
+        match self {
+            Self::Operation(_) => "",
+            Self::Launch(kernel) => kernel,
+        }
+    }
+
+    fn fault(&self, status: cl_int) -> Error {
+        match self {
+            Self::Operation(operation) => codes::fault(operation, status, "a command"),
+            Self::Launch(kernel) => codes::fault("launch", status, &format!("kernel {kernel:?}")),
+        }
+    }
 }
 
 impl Queue {
     /// Releases that fail later are kept in `keep`.
-    pub(crate) fn new(raw: Handle<CommandQueue>, keep: Arc<Failures>) -> Self {
-        Self { raw, pending: Mutex::default(), failures: Failures::default(), keep }
+    pub(crate) fn new(raw: Handle<CommandQueue>, keep: Arc<Failures>, device: DeviceId) -> Self {
+        Self { raw, pending: Mutex::default(), failures: Failures::default(), keep, device }
     }
 
     pub(crate) fn raw(&self) -> cl_command_queue {
@@ -65,7 +96,21 @@ impl Queue {
         enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
     ) -> Result<(), cl_int> {
         // SAFETY: the caller vouches for the event.
-        unsafe { self.add(&mut self.lock(), operation, enqueue) }
+        unsafe { self.add(&mut self.lock(), Label::Operation(operation), enqueue) }
+    }
+
+    /// As [`submit`](Self::submit), for a launch of a kernel.
+    ///
+    /// # Safety
+    ///
+    /// As [`submit`](Self::submit).
+    pub(crate) unsafe fn submit_kernel(
+        &self,
+        kernel: &Arc<str>,
+        enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
+    ) -> Result<(), cl_int> {
+        // SAFETY: the caller vouches for the event.
+        unsafe { self.add(&mut self.lock(), Label::Launch(Arc::clone(kernel)), enqueue) }
     }
 
     /// As [`submit`](Self::submit), with a reference to the event for the caller.
@@ -80,7 +125,7 @@ impl Queue {
     ) -> Result<Handle<Event>, cl_int> {
         let mut pending = self.lock();
         // SAFETY: the caller vouches for the event.
-        unsafe { self.add(&mut pending, operation, enqueue) }?;
+        unsafe { self.add(&mut pending, Label::Operation(operation), enqueue) }?;
         self.last_of(&pending)
     }
 
@@ -90,7 +135,7 @@ impl Queue {
     unsafe fn add(
         &self,
         pending: &mut Pending,
-        operation: &'static str,
+        label: Label,
         enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
     ) -> Result<(), cl_int> {
         if pending.commands.len() >= SWEEP_AT {
@@ -99,7 +144,7 @@ impl Queue {
         let raw = enqueue(self.raw())?;
         // SAFETY: the caller vouches for the event.
         let event = unsafe { Handle::own(raw, &self.keep) };
-        pending.commands.push_back(Command { event, operation });
+        pending.commands.push_back(Command { event, label });
         pending.unflushed = true;
         Ok(())
     }
@@ -138,7 +183,7 @@ impl Queue {
     /// Blocks until every command enqueued so far is over.
     pub(crate) fn finish(&self, operation: &'static str) {
         if let Err(code) = finish(self.raw()) {
-            self.failures.keep(codes::fault(operation, code));
+            self.failures.keep(codes::fault(operation, code, "the work of the stream"));
         }
         let mut pending = self.lock();
         pending.unflushed = false;
@@ -167,19 +212,38 @@ impl Queue {
 
     /// Forgets the commands that are over. They are the first ones, since the queue is in order.
     fn sweep(&self, pending: &mut Pending) {
-        while let Some(Command { event, operation }) = pending.commands.front() {
+        while let Some(Command { event, label }) = pending.commands.front() {
             match status(event.raw()) {
-                Ok(CL_COMPLETE) => trace(event.raw(), operation),
-                Ok(failed) if failed < CL_COMPLETE => {
-                    self.failures.keep(codes::fault(operation, failed));
-                }
+                Ok(CL_COMPLETE) => self.trace(event.raw(), label),
+                Ok(failed) if failed < CL_COMPLETE => self.failures.keep(label.fault(failed)),
                 Ok(_) => return,
                 Err(code) => {
                     let what = "the state of a command cannot be asked for";
-                    self.failures.keep(codes::error(operation, code, what));
+                    self.failures.keep(codes::error(label.operation(), code, what));
                 }
             }
             pending.commands.pop_front();
+        }
+    }
+
+    /// Tells whoever listens how long a command waited and ran.
+    fn trace(&self, event: cl_event, label: &Label) {
+        if !tracing::enabled!(target: "backend_opencl::profile", tracing::Level::TRACE) {
+            return;
+        }
+        let stamps =
+            [CL_PROFILING_COMMAND_QUEUED, CL_PROFILING_COMMAND_START, CL_PROFILING_COMMAND_END]
+                .map(|which| stamp(event, which));
+        if let [Ok(queued), Ok(started), Ok(ended)] = stamps {
+            tracing::trace!(
+                target: "backend_opencl::profile",
+                device = %self.device,
+                operation = label.operation(),
+                kernel = label.kernel(),
+                waited_ns = started.saturating_sub(queued),
+                ran_ns = ended.saturating_sub(started),
+                "command over"
+            );
         }
     }
 }
@@ -197,19 +261,5 @@ pub(crate) fn stamp(event: cl_event, which: cl_profiling_info) -> Result<u64, cl
     match get_event_profiling_info(event, which)? {
         InfoType::Ulong(nanoseconds) => Ok(nanoseconds),
         _ => Ok(0),
-    }
-}
-
-/// Tells whoever listens how long a command waited and ran.
-fn trace(event: cl_event, operation: &'static str) {
-    if !tracing::enabled!(target: "backend_opencl::profile", tracing::Level::TRACE) {
-        return;
-    }
-    let stamps =
-        [CL_PROFILING_COMMAND_QUEUED, CL_PROFILING_COMMAND_START, CL_PROFILING_COMMAND_END]
-            .map(|which| stamp(event, which));
-    if let [Ok(queued), Ok(started), Ok(ended)] = stamps {
-        let (waited_ns, ran_ns) = (started.saturating_sub(queued), ended.saturating_sub(started));
-        tracing::trace!(target: "backend_opencl::profile", operation, waited_ns, ran_ns, "command over");
     }
 }

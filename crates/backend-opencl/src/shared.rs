@@ -73,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) pointers: Option<Pointers>,
     /// What parts of a buffer that become kernel arguments must be aligned to.
     pub(crate) alignment: usize,
+    /// Local memory of a work-group.
+    pub(crate) local_bytes: u64,
     pub(crate) failures: Arc<Failures>,
     lost: AtomicBool,
     queues: Mutex<Vec<Arc<Queue>>>,
@@ -114,6 +116,7 @@ impl Shared {
         context: Arc<Context>,
         pointers: Option<Pointers>,
         alignment: usize,
+        local_bytes: u64,
     ) -> Self {
         Self {
             id,
@@ -121,6 +124,7 @@ impl Shared {
             context,
             pointers,
             alignment,
+            local_bytes,
             failures: Arc::default(),
             lost: AtomicBool::new(false),
             queues: Mutex::default(),

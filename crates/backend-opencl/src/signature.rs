@@ -128,6 +128,29 @@ impl Signature {
         arguments.map(info).collect()
     }
 
+    /// For each argument, what an address that is given for it must be a multiple of.
+    pub(crate) fn alignments(&self) -> Vec<usize> {
+        let arguments = self.0.iter().filter(|parameter| parameter.space != Space::Local);
+        let alignment = |parameter: &Parameter| {
+            let element = element(&parameter.name);
+            let size = scalar(element).map(|(size, _)| size).or_else(|| vector(element));
+            size.filter(|_| parameter.space != Space::Private).unwrap_or(1)
+        };
+        arguments.map(alignment).collect()
+    }
+
+    /// The type of a parameter that is neither memory nor a value: an image, a sampler, a queue.
+    pub(crate) fn opaque(&self) -> Option<&str> {
+        let is_opaque = |name: &&str| {
+            let word = name.split_whitespace().last().unwrap_or_default();
+            word.starts_with("image") && word.ends_with("_t")
+                || ["sampler_t", "queue_t", "event_t", "clk_event_t", "reserve_id_t"]
+                    .contains(&word)
+                || name.contains("pipe ")
+        };
+        self.0.iter().map(|parameter| parameter.name.as_str()).find(is_opaque)
+    }
+
     /// The indices of those in local memory, which are not.
     pub(crate) fn local(&self) -> Vec<cl_uint> {
         let all = (0..).zip(&self.0);
@@ -141,8 +164,13 @@ pub(crate) fn create(program: cl_program, name: &str) -> Result<cl_kernel, cl_in
     create_kernel(program, &name)
 }
 
+/// The type that a pointer points to.
+fn element(name: &str) -> &str {
+    name.trim_end().trim_end_matches('*').trim_end()
+}
+
 fn pointer(name: &str, constant: bool) -> ParamInfo {
-    let element = name.trim_end().trim_end_matches('*').trim_end();
+    let element = element(name);
     ParamInfo {
         kind: ParamKind::Memory,
         size: None,
@@ -154,6 +182,8 @@ fn pointer(name: &str, constant: bool) -> ParamInfo {
 
 fn value(name: &str) -> ParamInfo {
     let (size, dtype) = match scalar(name) {
+        // A truth value has no type of its own as a parameter.
+        Some((size, DType::U8)) => (Some(size), None),
         Some((size, dtype)) => (Some(size), Some(dtype)),
         None => (vector(name), None),
     };
@@ -205,6 +235,21 @@ mod tests {
         assert_eq!(pointer("uchar*", false).dtype, None);
         assert_eq!(pointer("double2*", false).dtype, None);
         assert_eq!(pointer("int *", false).access, Some(ParamAccess::Write));
+    }
+
+    #[test]
+    fn what_is_neither_memory_nor_a_value_is_found() {
+        let opaque = |name: &str| {
+            let parameter =
+                Parameter { space: Space::Global, constant: false, name: name.to_owned() };
+            Signature(vec![parameter]).opaque().is_some()
+        };
+        for name in ["image2d_t", "read_only image3d_t", "sampler_t", "queue_t"] {
+            assert!(opaque(name), "{name}");
+        }
+        for name in ["image*", "float*", "struct image_t*", "sampler"] {
+            assert!(!opaque(name), "{name}");
+        }
     }
 
     #[test]

@@ -63,6 +63,22 @@ impl OpenClStream {
             .map_err(|code| self.shared.error(operation, code, "a command was not accepted"))
     }
 
+    /// As [`submit`](Self::submit), for a launch of a kernel.
+    ///
+    /// # Safety
+    ///
+    /// As [`Queue::submit`].
+    pub(crate) unsafe fn submit_kernel(
+        &self,
+        kernel: &Arc<str>,
+        enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
+    ) -> Result<()> {
+        self.shared.check("launch")?;
+        // SAFETY: the caller vouches for the event.
+        unsafe { self.queue.submit_kernel(kernel, enqueue) }
+            .map_err(|code| self.shared.error("launch", code, "the launch was not accepted"))
+    }
+
     /// As [`submit`](Self::submit), with a reference to the event.
     ///
     /// # Safety

@@ -165,7 +165,8 @@ impl<'a> ModuleBundle<'a> {
             formats.iter().find_map(|format| self.images.iter().find(|i| i.format == *format));
         best.ok_or_else(|| {
             let names = |formats: &mut dyn Iterator<Item = ImageFormat>| {
-                formats.map(ImageFormat::name).collect::<Vec<_>>().join(", ")
+                let names: Vec<_> = formats.map(ImageFormat::name).collect();
+                if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
             };
             Error::new(
                 ErrorKind::InvalidModule,

@@ -208,6 +208,9 @@ impl Kernel {
             {
                 return Err(self.refuse(format!("argument {index}: {}", arg.misfit(parameter))));
             }
+            if arg.size() == 0 {
+                return Err(self.refuse(format!("argument {index}: a value of no byte")));
+            }
             if self.0.module.0.takes_slices && arg.is_no_slice() {
                 return Err(self.refuse(format!(
                     "argument {index}: a view that is not contiguous, which a Rust function cannot take"

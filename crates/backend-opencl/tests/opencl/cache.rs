@@ -57,6 +57,23 @@ fn other_options_are_another_program() {
     assert_eq!(entries(path).len(), 3);
 }
 
+/// What a source includes is not part of what it is found by.
+#[test]
+fn a_source_that_includes_files_is_built_anew() {
+    let (folder, headers) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let Some(device) = open(&format!("?cache-dir={}", folder.path().display())) else { return };
+    let stream = device.default_stream();
+    let text = "#include \"value.h\"\nkernel void k(global int *x) { x[0] = VALUE; }";
+    for value in [5, 50] {
+        fs::write(headers.path().join("value.h"), format!("#define VALUE {value}\n")).unwrap();
+        let image = source(text).with_options([format!("-I{}", headers.path().display())]);
+        let kernel = device.module_load(image).unwrap().kernel("k").unwrap();
+        let mut x = device.memory_allocate::<i32>(1).unwrap();
+        run(&kernel, &Launch::cover(1, 1), args![&mut x]).unwrap();
+        assert_eq!(x.view().to_vec::<i32>(&stream).unwrap(), [value]);
+    }
+}
+
 #[test]
 fn entries_that_are_of_no_use_are_replaced() {
     let folder = tempfile::tempdir().unwrap();

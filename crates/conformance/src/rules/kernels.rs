@@ -129,6 +129,7 @@ pub fn wrong_arguments_are_refused(fixture: &Fixture) -> Outcome {
             &[Arg::from(&mut memory), Arg::bytes(&[1, 2]), Arg::from(8_u32)],
         )?;
     }
+    refuse("no byte", &[Arg::from(&mut memory), Arg::bytes(&[]), Arg::from(8_u32)])?;
     if parameters[1].dtype.is_some() {
         refuse("an f32 for a u32", args![&mut memory, 0.0_f32, 8_u32])?;
     }
