@@ -160,7 +160,7 @@ fn argument(memory: &dyn DeviceMemory) -> RawArg<'_> {
         bytes: 8192,
         dtype: DType::F64,
         writes: false,
-        contiguous: true,
+        dense: true,
     }
 }
 

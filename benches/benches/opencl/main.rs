@@ -9,7 +9,7 @@ mod raw;
 use std::mem::swap;
 use std::process::ExitCode;
 
-use backend_opencl::OpenClDriver;
+use backend_opencl::{OpenClDevice, OpenClDriver};
 use benches::{Bench, Rival};
 use opencl3::memory::Buffer;
 use runtime_core::{
@@ -39,7 +39,8 @@ fn main() -> Result<ExitCode> {
         device => device?,
     };
     println!("opencl: {}, {}", device.info().name, device.info().driver_version);
-    let raw = Raw::beside(&device.default_stream()).expect("a second queue on the device");
+    let backend = device.backend::<OpenClDevice>().expect("an OpenCL device");
+    let raw = Raw::beside(backend).expect("a queue on the device");
     copies(&mut bench, &device, &raw)?;
     launches(&mut bench, &device, &raw)?;
     halos(&mut bench, &device, &raw)?;

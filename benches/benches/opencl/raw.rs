@@ -1,10 +1,9 @@
-//! The rival: a program written by hand against opencl3, on the device that a stream runs on.
+//! The rival: a program written by hand against opencl3, on the same device.
 
 use std::ptr::{self, NonNull, null_mut};
 
-use opencl3::command_queue::{
-    CL_QUEUE_DEVICE, CL_QUEUE_PROFILING_ENABLE, CommandQueue, get_command_queue_info,
-};
+use backend_opencl::OpenClDevice;
+use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CommandQueue};
 use opencl3::context::Context;
 use opencl3::device::Device;
 use opencl3::error_codes::ClError;
@@ -13,8 +12,8 @@ use opencl3::memory::{
     Buffer, CL_MAP_READ, CL_MAP_WRITE, CL_MEM_ALLOC_HOST_PTR, CL_MEM_READ_WRITE,
 };
 use opencl3::program::Program;
-use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_device_id};
-use runtime_core::{Launch, Stream};
+use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING};
+use runtime_core::Launch;
 
 type Result<T> = std::result::Result<T, ClError>;
 
@@ -50,10 +49,9 @@ pub(crate) struct Rect {
 }
 
 impl Raw {
-    pub(crate) fn beside(stream: &Stream) -> Result<Self> {
-        let queue = ptr::with_exposed_provenance_mut(stream.native().raw);
-        let device: isize = get_command_queue_info(queue, CL_QUEUE_DEVICE)?.into();
-        let device = Device::new(device as cl_device_id);
+    pub(crate) fn beside(device: &OpenClDevice) -> Result<Self> {
+        let [_, id] = device.native_ids();
+        let device = Device::new(ptr::with_exposed_provenance_mut(id));
         let context = Context::from_device(&device)?;
         let queue =
             CommandQueue::create_default_with_properties(&context, CL_QUEUE_PROFILING_ENABLE, 0)?;

@@ -71,8 +71,7 @@ impl OpenClDevice {
         let builder = Builder::new(config, &shared)?;
         let regions = RegionKernels::new(&info, doubles, config.regions);
         let device = Self { info, priorities, by_pointer, builder, regions, shared };
-        // The device's own queue, which is the first.
-        device.create_queue(0)?;
+        device.shared.set_service_queue(device.create_queue(0)?);
         Ok(device)
     }
 

@@ -6,7 +6,7 @@ use runtime_core::{Device, DeviceInfo, Driver, Result, Selector};
 
 use crate::OpenClConfig;
 use crate::device::OpenClDevice;
-use crate::info::describe;
+use crate::info::{Description, describe};
 use crate::platform::{self, Found, Platform};
 use crate::shared::Context;
 
@@ -64,7 +64,17 @@ impl Driver for OpenClDriver {
     }
 
     fn devices(&self) -> Result<Vec<DeviceInfo>> {
-        platform::discover()?.iter().map(|found| Ok(describe(found)?.info)).collect()
+        let described: Vec<_> = platform::discover()?.iter().map(describe).collect();
+        let works = described.iter().any(Result::is_ok);
+        // One that does not answer hides no other.
+        let told = |described: Result<Description>| match described {
+            Err(error) if works => {
+                tracing::warn!(%error, "an OpenCL device does not work");
+                None
+            }
+            described => Some(described.map(|description| description.info)),
+        };
+        described.into_iter().filter_map(told).collect()
     }
 
     fn open(&self, selector: &Selector) -> Result<Device> {

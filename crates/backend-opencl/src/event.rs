@@ -64,6 +64,7 @@ unsafe impl DeviceEvent for OpenClEvent {
         self.shared.check("wait")?;
         let Some(mark) = self.mark() else { return Ok(()) };
         let waited = mark.queue.flush().and_then(|()| mark.queue.wait(&mark.event));
+        self.shared.reap();
         waited.map_err(|code| self.shared.error("wait", code, "waiting for an event"))
     }
 

@@ -78,7 +78,9 @@ pub(crate) fn describe(found: &Found) -> Result<Description> {
         priorities: if has("cl_khr_priority_hints") { (-1, 1) } else { (0, 0) },
     };
     let mut formats = Vec::new();
-    if optional(CL_DEVICE_IL_VERSION).map(text).is_some_and(|il| il.contains("SPIR-V")) {
+    let il = optional(CL_DEVICE_IL_VERSION).map(text).unwrap_or_default();
+    // Before, programs of that kind came by functions of an extension.
+    if found.version >= (2, 1) && il.contains("SPIR-V") {
         formats.push(ImageFormat::SpirV);
     }
     if number(CL_DEVICE_COMPILER_AVAILABLE)? != 0 {

@@ -200,9 +200,9 @@ unsafe fn bind(
             unsafe { set_kernel_arg(kernel, index, size_of::<cl_mem>(), ptr::null()) }
                 .map_err(failed)
         }
-        RawArg::Memory { memory, origin, start, bytes, contiguous, writes, .. } => {
+        RawArg::Memory { memory, origin, start, bytes, dense, writes, .. } => {
             let memory = own::<OpenClMemory>(memory, OPERATION)?;
-            let span = Span { origin, start, bytes, contiguous, writes };
+            let span = Span { origin, start, bytes, dense, writes };
             match memory.place() {
                 Place::Buffer(_) => {
                     // SAFETY: the caller vouches for kernel and memory.
@@ -262,7 +262,7 @@ struct Span {
     origin: usize,
     start: usize,
     bytes: usize,
-    contiguous: bool,
+    dense: bool,
     writes: bool,
 }
 
@@ -297,7 +297,7 @@ unsafe fn bind_buffer(
         stands.push(Stand { buffer: part, back: None });
         return Ok(());
     }
-    if span.writes && !span.contiguous {
+    if span.writes && !span.dense {
         let message = format!(
             "a view that is written, has gaps and begins at byte {}: a buffer's views with gaps must begin at a multiple of {} bytes; memory=svm or memory=usm has no such limit",
             span.origin, shared.alignment
@@ -349,7 +349,8 @@ fn sub_buffer(
     let raw = unsafe {
         create_sub_buffer(
             whole,
-            CL_MEM_READ_WRITE,
+            // Those of the whole.
+            0,
             CL_BUFFER_CREATE_TYPE_REGION,
             (&raw const region).cast(),
         )

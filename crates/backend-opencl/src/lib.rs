@@ -40,7 +40,8 @@ assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 //! Launches are checked against what the driver tells of a kernel's parameters: how many, memory or value, size, type,
 //! and `const`, without which a pointer takes mutable views alone. Pointers to `char` and `uchar` take memory of any type. A
 //! parameter in local memory is no argument of a launch: it gets
-//! [`Launch::shared_bytes`](runtime_core::Launch::shared_bytes), and a kernel may have one.
+//! [`Launch::shared_bytes`](runtime_core::Launch::shared_bytes), and a kernel may have one; without one, these bytes have
+//! no effect.
 //!
 //! # Diagnosis
 //!
@@ -65,6 +66,7 @@ mod queue;
 mod region;
 mod shared;
 mod signature;
+mod sizes;
 mod stream;
 mod transfer;
 

@@ -15,6 +15,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use opencl3::command_queue::enqueue_map_buffer;
+use opencl3::event::CL_COMPLETE;
 use opencl3::memory::{
     CL_MAP_READ, CL_MAP_WRITE, CL_MEM_ALLOC_HOST_PTR, CL_MEM_ASSOCIATED_MEMOBJECT, CL_MEM_CONTEXT,
     CL_MEM_OBJECT_BUFFER, CL_MEM_OFFSET, CL_MEM_READ_WRITE, CL_MEM_SIZE, CL_MEM_TYPE,
@@ -26,6 +27,7 @@ use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
 
 use crate::handle::{Handle, Mem};
 use crate::platform::integer;
+use crate::queue::status;
 use crate::shared::{Object, Shared};
 
 /// What pinned memory is aligned to at least.
@@ -45,15 +47,11 @@ pub(crate) struct OpenClMemory {
     place: Place,
     bytes: usize,
     visible: bool,
-    /// The buffer that parts are made of, and where this one begins in it: itself, unless it was adopted as a part.
-    whole: Option<(cl_mem_bits, usize)>,
+    /// For memory adopted as a part of a buffer: that buffer, and where the part begins in it.
+    whole: Option<(Handle<Mem>, usize)>,
     /// For adopted memory.
     owner: Option<Box<dyn Any + Send + Sync>>,
 }
-
-/// A memory object as a number, so that it can be shared between threads.
-#[expect(non_camel_case_types, reason = "named as the handle it stands for")]
-type cl_mem_bits = usize;
 
 impl OpenClMemory {
     /// New memory; `unified` if the host is to address it.
@@ -80,15 +78,11 @@ impl OpenClMemory {
         let place = attempt()
             .or_else(|_| {
                 // Memory that waits for its last user may be what is missing.
-                shared.reap_all();
+                shared.drain();
                 attempt()
             })
             .map_err(|code| out_of_memory(shared, OPERATION, code, bytes))?;
-        let whole = match &place {
-            Place::Buffer(buffer) => Some((buffer.raw().expose_provenance(), 0)),
-            Place::Pointer(_) => None,
-        };
-        Ok(Self { place, bytes, visible: unified, whole, owner: None })
+        Ok(Self { place, bytes, visible: unified, whole: None, owner: None })
     }
 
     /// Somebody else's memory.
@@ -129,18 +123,24 @@ impl OpenClMemory {
                 if size < bytes as u64 {
                     return refuse(format!("{handle:?} has {size} bytes, not {bytes}"));
                 }
-                let whole = match ask(CL_MEM_ASSOCIATED_MEMOBJECT)? {
-                    0 => (handle.raw, 0),
-                    parent => (to_usize(parent), to_usize(ask(CL_MEM_OFFSET)?)),
+                let retain = |raw| {
+                    // SAFETY: the caller vouches for the buffer, which keeps the one that it is a part of.
+                    unsafe { Handle::retain(raw, &shared.failures) }
+                        .map_err(|code| shared.error("memory_adopt", code, format!("{handle:?}")))
                 };
-                // SAFETY: the caller vouches for the buffer.
-                let buffer = unsafe { Handle::retain(raw, &shared.failures) }
-                    .map_err(|code| shared.error("memory_adopt", code, format!("{handle:?}")))?;
+                let buffer = retain(raw)?;
+                let whole = match ask(CL_MEM_ASSOCIATED_MEMOBJECT)? {
+                    0 => None,
+                    whole => {
+                        let whole = ptr::with_exposed_provenance_mut(to_usize(whole));
+                        Some((retain(whole)?, to_usize(ask(CL_MEM_OFFSET)?)))
+                    }
+                };
                 Ok(Self {
                     place: Place::Buffer(buffer),
                     bytes,
                     visible: false,
-                    whole: Some(whole),
+                    whole,
                     owner: Some(owner),
                 })
             }
@@ -169,7 +169,11 @@ impl OpenClMemory {
 
     /// The buffer that a part of this memory can be made of, and where this memory begins in it.
     pub(crate) fn whole(&self) -> Option<(cl_mem, usize)> {
-        self.whole.map(|(raw, start)| (ptr::with_exposed_provenance_mut(raw), start))
+        match (&self.whole, &self.place) {
+            (Some((whole, start)), _) => Some((whole.raw(), *start)),
+            (None, Place::Buffer(buffer)) => Some((buffer.raw(), 0)),
+            (None, Place::Pointer(_)) => None,
+        }
     }
 
     /// What is to be given back when the memory's last user is done, unless the driver sees to that itself.
@@ -280,7 +284,12 @@ impl OpenClPinned {
                 )
             })
         };
-        queue.wait(&mapped.map_err(failed)?).map_err(failed)?;
+        let mapped = mapped.map_err(failed)?;
+        queue.wait(&mapped).map_err(failed)?;
+        match status(mapped.raw()).map_err(failed)? {
+            CL_COMPLETE => {}
+            code => return Err(failed(code)),
+        }
         if address.is_null() || !address.addr().is_multiple_of(PINNED_ALIGNMENT) {
             let message = format!(
                 "the driver mapped pinned memory at {address:p}, not aligned to {PINNED_ALIGNMENT} bytes"

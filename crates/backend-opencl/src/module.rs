@@ -49,6 +49,15 @@ impl OpenClModule {
     }
 }
 
+impl OpenClModule {
+    /// Most work-items in a block of a kernel.
+    pub(crate) fn most_items(&self, kernel: &Handle<Kernel>) -> u64 {
+        let device = self.shared.found.id();
+        let size = get_kernel_work_group_data(kernel.raw(), device, CL_KERNEL_WORK_GROUP_SIZE);
+        size.map(|size| integer(&size)).ok().filter(|most| *most > 0).unwrap_or(u64::MAX)
+    }
+}
+
 impl DeviceModule for OpenClModule {
     fn kernel(&self, name: &str) -> Result<Box<dyn DeviceKernel>> {
         let kernel = self.create(name)?;
@@ -70,7 +79,6 @@ impl DeviceModule for OpenClModule {
             get_kernel_work_group_data(kernel.raw(), self.shared.found.id(), what)
                 .unwrap_or_default()
         };
-        let most = integer(&ask(CL_KERNEL_WORK_GROUP_SIZE));
         let required = ask(CL_KERNEL_COMPILE_WORK_GROUP_SIZE);
         let mut required = required.chunks_exact(size_of::<usize>()).map(integer);
         let required = std::array::from_fn(|_| required.next().unwrap_or(0));
@@ -79,7 +87,7 @@ impl DeviceModule for OpenClModule {
             parameters: signature.map(|signature| signature.parameters()),
             alignments: signature.map(|signature| signature.alignments()).unwrap_or_default(),
             local: local.first().copied(),
-            most: if most == 0 { u64::MAX } else { most },
+            most: self.most_items(&kernel),
             required: Some(required).filter(|required| *required != [0; 3]),
             static_bytes: integer(&ask(CL_KERNEL_LOCAL_MEM_SIZE)),
             kernel: Mutex::new(kernel),

@@ -20,6 +20,9 @@ use runtime_core::{DeviceKind, Error, ErrorKind, Result, Selector};
 
 use crate::codes;
 
+/// The version of OpenCL that a device must have.
+const LEAST_VERSION: (u32, u32) = (1, 2);
+
 /// An installed implementation of OpenCL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Platform {
@@ -150,12 +153,21 @@ fn devices_of(id: cl_platform_id, first: usize) -> Result<(Platform, Vec<Found>)
             _ if bits & CL_DEVICE_TYPE_CPU != 0 => DeviceKind::Cpu,
             _ => DeviceKind::Accelerator,
         };
+        let version = version(&self::text(query(CL_DEVICE_VERSION)?));
+        if version < LEAST_VERSION {
+            tracing::warn!(
+                platform = platform.name,
+                ?version,
+                "a device is too old for this backend"
+            );
+            continue;
+        }
         devices.push(Found {
             index: first + devices.len(),
             platform: platform.clone(),
             name: self::text(query(CL_DEVICE_NAME)?),
             kind,
-            version: version(&self::text(query(CL_DEVICE_VERSION)?)),
+            version,
             id: id.expose_provenance(),
         });
     }
@@ -177,6 +189,9 @@ pub(crate) fn select(found: &[Found], selector: &Selector) -> Result<Found> {
     };
     let mut left: Vec<&Found> = found.iter().collect();
     for word in words {
+        if word.trim().is_empty() {
+            return Err(unknown(selector, found, "a blank is no word"));
+        }
         if word.bytes().all(|b| b.is_ascii_digit()) {
             let why = format!("the number {word} is not the last part");
             return Err(unknown(selector, found, &why));
@@ -315,6 +330,7 @@ mod tests {
             "opencl:0:1",
             "opencl:0:pocl",
             "opencl:p:0",
+            "opencl: ",
             "opencl:Tesla T",
         ] {
             let error = index(selector).unwrap_err();

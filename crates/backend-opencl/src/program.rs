@@ -24,6 +24,7 @@ use crate::info::fingerprint;
 use crate::platform::{integer, text};
 use crate::shared::Shared;
 use crate::signature::Signatures;
+use crate::sizes;
 
 const OPERATION: &str = "module_load";
 /// Makes the driver remember the parameters of kernels, which launches are checked against.
@@ -114,7 +115,10 @@ impl Builder {
         };
         write(folder.as_ref(), "build.log", log.as_bytes());
         let (program, _) = compiled?;
-        let signatures = Signatures::of(program.raw());
+        let mut signatures = Signatures::of(program.raw());
+        if let (Code::Source(source), Some(signatures)) = (code, &mut signatures) {
+            sizes::find(shared, source, &options, signatures);
+        }
         if let (Some(_), _) | (_, Some(_)) = (cache, &folder)
             && let Ok(binary) = binary(program.raw(), shared)
         {
@@ -354,7 +358,7 @@ mod tests {
 
     #[test]
     fn entries_of_the_cache_are_taken_apart_again() {
-        let all = Signatures::from_text("k\tgwfloat*\n").unwrap();
+        let all = Signatures::from_text("k\tgw0:float*\n").unwrap();
         let entry = pack(Some(&all), b"binary");
         assert_eq!(unpack(&entry), Some((Some(all), &b"binary"[..])));
         assert_eq!(unpack(&pack(None, b"b")), Some((None, &b"b"[..])));

@@ -2,11 +2,12 @@
 #![expect(unsafe_code, reason = "enqueues commands through the driver")]
 
 use std::collections::VecDeque;
+use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use backend_support::Failures;
 use cl3::info_type::InfoType;
-use opencl3::command_queue::{finish, flush};
+use opencl3::command_queue::{enqueue_marker_with_wait_list, finish, flush};
 use opencl3::event::{
     CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, CL_PROFILING_COMMAND_END,
     CL_PROFILING_COMMAND_QUEUED, CL_PROFILING_COMMAND_START, get_event_info,
@@ -37,6 +38,10 @@ struct Pending {
     commands: VecDeque<Command>,
     /// Whether the driver may still sit on some of them.
     unflushed: bool,
+    /// Whether others may enqueue here too, by the driver's own handle.
+    shared: bool,
+    /// Whether the last command is a marker behind what others may have enqueued.
+    probed: bool,
 }
 
 #[derive(Debug)]
@@ -146,6 +151,7 @@ impl Queue {
         let event = unsafe { Handle::own(raw, &self.keep) };
         pending.commands.push_back(Command { event, label });
         pending.unflushed = true;
+        pending.probed = false;
         Ok(())
     }
 
@@ -155,9 +161,27 @@ impl Queue {
         unsafe { Handle::retain(last.unwrap_or_default(), &self.keep) }
     }
 
+    /// From now on others may enqueue here: what they did is found out by markers.
+    pub(crate) fn share(&self) {
+        self.lock().shared = true;
+    }
+
+    /// A command behind everything that anybody enqueued.
+    fn mark(&self, pending: &mut Pending) -> Result<(), cl_int> {
+        let enqueue = |queue| {
+            // SAFETY: a marker touches nothing.
+            unsafe { enqueue_marker_with_wait_list(queue, 0, ptr::null()) }
+        };
+        // SAFETY: the event is that of the marker.
+        unsafe { self.add(pending, Label::Operation("mark"), enqueue) }
+    }
+
     /// The last command, unless it is known to be over.
     pub(crate) fn last(&self) -> Option<Handle<Event>> {
-        let pending = self.lock();
+        let mut pending = self.lock();
+        if pending.shared {
+            self.mark(&mut pending).ok()?;
+        }
         if pending.commands.is_empty() { None } else { self.last_of(&pending).ok() }
     }
 
@@ -172,7 +196,11 @@ impl Queue {
         let Ok(mut pending) = self.pending.try_lock() else { return Ok(false) };
         self.sweep(&mut pending);
         if pending.commands.is_empty() {
-            return Ok(true);
+            if !pending.shared || std::mem::take(&mut pending.probed) {
+                return Ok(true);
+            }
+            self.mark(&mut pending)?;
+            pending.probed = true;
         }
         if std::mem::take(&mut pending.unflushed) {
             flush(self.raw())?;
@@ -182,12 +210,12 @@ impl Queue {
 
     /// Blocks until every command enqueued so far is over.
     pub(crate) fn finish(&self, operation: &'static str) {
+        // Before, since another thread may enqueue what is not waited for.
+        self.lock().unflushed = false;
         if let Err(code) = finish(self.raw()) {
             self.failures.keep(codes::fault(operation, code, "the work of the stream"));
         }
-        let mut pending = self.lock();
-        pending.unflushed = false;
-        self.sweep(&mut pending);
+        self.sweep(&mut self.lock());
     }
 
     /// Blocks until the command is over, however it ended.
@@ -212,17 +240,22 @@ impl Queue {
 
     /// Forgets the commands that are over. They are the first ones, since the queue is in order.
     fn sweep(&self, pending: &mut Pending) {
+        let mut last = None;
         while let Some(Command { event, label }) = pending.commands.front() {
             match status(event.raw()) {
                 Ok(CL_COMPLETE) => self.trace(event.raw(), label),
                 Ok(failed) if failed < CL_COMPLETE => self.failures.keep(label.fault(failed)),
-                Ok(_) => return,
+                Ok(_) => break,
                 Err(code) => {
                     let what = "the state of a command cannot be asked for";
                     self.failures.keep(codes::error(label.operation(), code, what));
                 }
             }
-            pending.commands.pop_front();
+            last = pending.commands.pop_front();
+        }
+        if let Some(Command { event, .. }) = last {
+            // Only a wait makes writes visible to whoever acts upon it; it has nothing to wait for.
+            let _ = wait_for_events(&[event.raw()]);
         }
     }
 

@@ -126,11 +126,15 @@ unsafe impl RegionCopyAbility for OpenClDevice {
         shared.check("plan_regions")?;
         let used = program.slots().iter().filter(|slot| slot.bytes > 0).count();
         let (kind, module) = self.region_kernel(used)?;
-        let lowered = kind.lower(program, self.regions().limits)?;
+        let kernel = module.create(RegionKernel::NAME)?;
+        // A kernel may take smaller groups than the device does.
+        let most = usize::try_from(module.most_items(&kernel)).unwrap_or(usize::MAX);
+        let limits = self.regions().limits;
+        let limits = RegionLimits { group_size: limits.group_size.min(most), ..limits };
+        let lowered = kind.lower(program, limits)?;
         let failed =
             |code| shared.error("plan_regions", code, "the plan could not be put on the device");
         let words = upload(shared, lowered.words()).map_err(failed)?;
-        let kernel = module.create(RegionKernel::NAME)?;
         // SAFETY: nobody else has the kernel yet.
         unsafe { set_fixed(kernel.raw(), words.as_ref(), kind.slots()) }.map_err(failed)?;
         Ok(Box::new(OpenClRegions { lowered, _words: words, kernel: Mutex::new(kernel) }))
@@ -149,17 +153,24 @@ unsafe impl RegionCopyAbility for OpenClDevice {
             |code| self.shared.error(OPERATION, code, "a memory could not be made an argument");
         let kernel = regions.kernel.lock().unwrap_or_else(PoisonError::into_inner);
         let raw = kernel.raw();
+        let most = regions.lowered.launches().iter().map(|launch| launch.slots.len()).max();
         for launch in regions.lowered.launches() {
             // SAFETY: the kernel is locked.
             unsafe { set_number(raw, 1, launch.start) }.map_err(failed)?;
-            for (place, slot) in (0..).zip(&launch.slots) {
+            for (place, slot) in launch.slots.iter().enumerate() {
                 let RawSlot { memory: Some(memory), offset, .. } = slots[*slot] else { continue };
+                let index = slot_index(place);
                 let memory = own::<OpenClMemory>(memory, OPERATION)?;
                 // SAFETY: the kernel is locked; a buffer is an argument as a whole.
-                unsafe { set_memory(&self.shared, raw, 2 + 2 * place, memory.place(), 0) }
+                unsafe { set_memory(&self.shared, raw, index, memory.place(), 0) }
                     .map_err(failed)?;
                 // SAFETY: as above.
-                unsafe { set_number(raw, 3 + 2 * place, offset as u64) }.map_err(failed)?;
+                unsafe { set_number(raw, index + 1, offset as u64) }.map_err(failed)?;
+            }
+            // Memory of another launch, perhaps of an earlier execution, may be gone.
+            for place in launch.slots.len()..most.unwrap_or(0) {
+                // SAFETY: as above.
+                unsafe { set_buffer(raw, slot_index(place), ptr::null_mut()) }.map_err(failed)?;
             }
             let local = [launch.group_size];
             let global = [usize::try_from(launch.groups).unwrap_or(usize::MAX) * local[0]];
@@ -207,6 +218,11 @@ fn upload(shared: &Shared, words: &[u64]) -> Result<Option<Handle<Mem>>, cl_int>
     Ok(Some(unsafe { Handle::own(raw, &shared.failures) }))
 }
 
+/// The parameter that takes the memory of a slot; its offset is the next one.
+fn slot_index(slot: usize) -> cl_uint {
+    cl_uint::try_from(2 + 2 * slot).unwrap_or(cl_uint::MAX)
+}
+
 /// Sets the arguments that stay, and those of slots that no launch binds.
 ///
 /// # Safety
@@ -219,11 +235,11 @@ unsafe fn set_fixed(
 ) -> Result<(), cl_int> {
     // SAFETY: the caller vouches for the kernel.
     unsafe { set_buffer(kernel, 0, words.map_or(ptr::null_mut(), Handle::raw)) }?;
-    for slot in (0..).take(slots) {
+    for slot in 0..slots {
         // SAFETY: as above.
-        unsafe { set_buffer(kernel, 2 + 2 * slot, ptr::null_mut()) }?;
+        unsafe { set_buffer(kernel, slot_index(slot), ptr::null_mut()) }?;
         // SAFETY: as above.
-        unsafe { set_number(kernel, 3 + 2 * slot, 0) }?;
+        unsafe { set_number(kernel, slot_index(slot) + 1, 0) }?;
     }
     Ok(())
 }

@@ -10,7 +10,8 @@ use std::ffi::c_void;
 use std::fmt::Display;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 
 use backend_support::{Failures, guarded};
 use opencl3::command_queue::enqueue_unmap_mem_object;
@@ -77,6 +78,8 @@ pub(crate) struct Shared {
     pub(crate) local_bytes: u64,
     pub(crate) failures: Arc<Failures>,
     lost: AtomicBool,
+    /// What memory is mapped and unmapped through.
+    service: OnceLock<Arc<Queue>>,
     queues: Mutex<Vec<Arc<Queue>>>,
     retired: Mutex<Vec<Retired>>,
     retired_count: AtomicUsize,
@@ -127,6 +130,7 @@ impl Shared {
             local_bytes,
             failures: Arc::default(),
             lost: AtomicBool::new(false),
+            service: OnceLock::new(),
             queues: Mutex::default(),
             retired: Mutex::default(),
             retired_count: AtomicUsize::new(0),
@@ -189,8 +193,42 @@ impl Shared {
         if retired.after.iter().all(is_over) {
             return self.give_back(retired.object);
         }
+        if let Object::Adopted(..) = retired.object {
+            return self.give_back_later(retired);
+        }
         lock(&self.retired).push(retired);
         self.retired_count.fetch_add(1, Ordering::Release);
+    }
+
+    /// Gives an owner back in a thread that waits: it may hold the device itself, which nobody calls any more.
+    fn give_back_later(&self, retired: Retired) {
+        let failures = Arc::clone(&self.failures);
+        let waiting = Arc::new(Mutex::new(Some(retired)));
+        let theirs = Arc::clone(&waiting);
+        let wait = move || {
+            let Some(Retired { object, after }) = lock(&theirs).take() else { return };
+            wait_for_all(&after);
+            let dropped = guarded("memory_free", || {
+                drop(object);
+                Ok(())
+            });
+            if let Err(error) = dropped {
+                failures.keep(error);
+            }
+        };
+        if thread::Builder::new().name("opencl owner".to_owned()).spawn(wait).is_err()
+            && let Some(retired) = lock(&waiting).take()
+        {
+            wait_for_all(&retired.after);
+            self.give_back(retired.object);
+        }
+    }
+
+    /// Waits for everything in every queue, so that what was released is really free.
+    pub(crate) fn drain(&self) {
+        let queues = lock(&self.queues).clone();
+        queues.iter().for_each(|queue| queue.finish("memory_allocate"));
+        self.reap_all();
     }
 
     /// Gives back the retired objects whose commands are over.
@@ -214,10 +252,7 @@ impl Shared {
         let all = std::mem::take(&mut *lock(&self.retired));
         self.retired_count.fetch_sub(all.len(), Ordering::Release);
         for Retired { object, after } in all {
-            for event in &after {
-                // However it ended, it is over.
-                let _ = wait_for_events(&[event.raw()]);
-            }
+            wait_for_all(&after);
             self.give_back(object);
         }
     }
@@ -261,9 +296,14 @@ impl Shared {
         queue.flush().map_err(failed)
     }
 
-    /// The queue that memory is mapped and unmapped through: the first one, which belongs to the device itself.
-    pub(crate) fn service_queue(&self) -> Result<Arc<Queue>> {
-        lock(&self.queues).first().cloned().ok_or_else(|| {
+    /// Gives the device a queue of its own, once.
+    pub(crate) fn set_service_queue(&self, queue: Arc<Queue>) {
+        let _ = self.service.set(queue);
+    }
+
+    /// The device's own queue, which no stream uses.
+    pub(crate) fn service_queue(&self) -> Result<&Queue> {
+        self.service.get().map(|queue| &**queue).ok_or_else(|| {
             Error::new(ErrorKind::Driver, "service_queue", "the device has no queue yet")
         })
     }
@@ -272,6 +312,13 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.reap_all();
+    }
+}
+
+/// Blocks until the commands are over, however they end.
+fn wait_for_all(events: &[Handle<handle::Event>]) {
+    for event in events {
+        let _ = wait_for_events(&[event.raw()]);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the driver tells of kernels' parameters.
 #![expect(unsafe_code, reason = "creates kernels to ask for their parameters")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::sync::Arc;
 
@@ -34,6 +34,8 @@ pub(crate) struct Signature(Vec<Parameter>);
 struct Parameter {
     space: Space,
     constant: bool,
+    /// Of a value whose type's name does not tell, if it was found out.
+    size: Option<usize>,
     /// Such as `float*`.
     name: String,
 }
@@ -46,11 +48,18 @@ enum Space {
     Local,
     /// It is a value.
     Private,
+    /// The driver does not say.
+    Unknown,
 }
 
 /// The letters of the spaces in text.
-const SPACES: [(Space, &str); 4] =
-    [(Space::Global, "g"), (Space::Constant, "c"), (Space::Local, "l"), (Space::Private, "p")];
+const SPACES: [(Space, &str); 5] = [
+    (Space::Global, "g"),
+    (Space::Constant, "c"),
+    (Space::Local, "l"),
+    (Space::Private, "p"),
+    (Space::Unknown, "u"),
+];
 
 impl Signatures {
     /// Those of a built program, if the driver tells them.
@@ -70,11 +79,32 @@ impl Signatures {
         self.0.get(kernel)
     }
 
-    /// As text, a line for each kernel: its name, and for each parameter a space, `const` or not, and a type.
+    /// The types of values whose size is not known.
+    pub(crate) fn unsized_types(&self) -> Vec<String> {
+        let parameters = self.0.values().flat_map(|signature| &signature.0);
+        let is_unsized = |parameter: &&Parameter| {
+            let known = value(&parameter.name).size.or(parameter.size);
+            parameter.space == Space::Private && known.is_none()
+        };
+        let names: BTreeSet<_> =
+            parameters.filter(is_unsized).map(|parameter| parameter.name.clone()).collect();
+        names.into_iter().collect()
+    }
+
+    /// Notes the size of the values of a type.
+    pub(crate) fn set_size(&mut self, name: &str, size: usize) {
+        let parameters = self.0.values_mut().flat_map(|signature| &mut signature.0);
+        for parameter in parameters.filter(|parameter| parameter.name == name) {
+            parameter.size = Some(size).filter(|size| *size > 0);
+        }
+    }
+
+    /// As text, a line for each kernel: its name, and for each parameter a space, `const` or not, a size, and a type.
     pub(crate) fn to_text(&self) -> String {
-        let parameter = |Parameter { space, constant, name }: &Parameter| {
-            let letter = SPACES.iter().find(|(known, _)| known == space).map_or("p", |s| s.1);
-            format!("\t{letter}{}{name}", if *constant { 'r' } else { 'w' })
+        let parameter = |Parameter { space, constant, size, name }: &Parameter| {
+            let letter = SPACES.iter().find(|(known, _)| known == space).map_or("u", |s| s.1);
+            let access = if *constant { 'r' } else { 'w' };
+            format!("\t{letter}{access}{}:{name}", size.unwrap_or(0))
         };
         let line = |(name, Signature(parameters)): (&String, &Signature)| {
             parameters.iter().fold(name.clone(), |line, p| line + &parameter(p)) + "\n"
@@ -86,9 +116,16 @@ impl Signatures {
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let parameter = |field: &str| {
             let (letter, rest) = field.split_at_checked(1)?;
-            let (access, name) = rest.split_at_checked(1)?;
+            let (access, rest) = rest.split_at_checked(1)?;
+            let (size, name) = rest.split_once(':')?;
+            let size = size.parse().ok()?;
             let space = SPACES.iter().find(|(_, known)| *known == letter)?.0;
-            Some(Parameter { space, constant: access == "r", name: name.to_owned() })
+            Some(Parameter {
+                space,
+                constant: access == "r",
+                size: Some(size).filter(|size| *size > 0),
+                name: name.to_owned(),
+            })
         };
         let line = |line: &str| {
             let mut fields = line.split('\t');
@@ -105,6 +142,11 @@ impl Signature {
         let count = cl_uint::try_from(count).unwrap_or(cl_uint::MAX);
         let parameter = |index| {
             let ask = |what| get_kernel_arg_data(kernel, index, what);
+            let Ok(name) = ask(CL_KERNEL_ARG_TYPE_NAME).map(text) else {
+                // Of programs that were not built from source, only the number is known.
+                let name = String::new();
+                return Ok(Parameter { space: Space::Unknown, constant: false, size: None, name });
+            };
             let space = match cl_uint::try_from(integer(&ask(CL_KERNEL_ARG_ADDRESS_QUALIFIER)?)) {
                 Ok(CL_KERNEL_ARG_ADDRESS_GLOBAL) => Space::Global,
                 Ok(CL_KERNEL_ARG_ADDRESS_CONSTANT) => Space::Constant,
@@ -113,7 +155,7 @@ impl Signature {
             };
             let qualifiers = integer(&ask(CL_KERNEL_ARG_TYPE_QUALIFIER)?);
             let constant = qualifiers & u64::from(CL_KERNEL_ARG_TYPE_CONST) != 0;
-            Ok(Parameter { space, constant, name: text(ask(CL_KERNEL_ARG_TYPE_NAME)?) })
+            Ok(Parameter { space, constant, size: None, name })
         };
         (0..count).map(parameter).collect::<Result<_, _>>().map(Self)
     }
@@ -122,7 +164,13 @@ impl Signature {
     pub(crate) fn parameters(&self) -> Vec<ParamInfo> {
         let arguments = self.0.iter().filter(|parameter| parameter.space != Space::Local);
         let info = |parameter: &Parameter| match parameter.space {
-            Space::Private => value(&parameter.name),
+            Space::Unknown => {
+                ParamInfo { kind: ParamKind::Unknown, size: None, dtype: None, access: None }
+            }
+            Space::Private => {
+                let known = value(&parameter.name);
+                ParamInfo { size: known.size.or(parameter.size), ..known }
+            }
             space => pointer(&parameter.name, parameter.constant || space == Space::Constant),
         };
         arguments.map(info).collect()
@@ -134,7 +182,8 @@ impl Signature {
         let alignment = |parameter: &Parameter| {
             let element = element(&parameter.name);
             let size = scalar(element).map(|(size, _)| size).or_else(|| vector(element));
-            size.filter(|_| parameter.space != Space::Private).unwrap_or(1)
+            let memory = [Space::Global, Space::Constant].contains(&parameter.space);
+            size.filter(|_| memory).unwrap_or(1)
         };
         arguments.map(alignment).collect()
     }
@@ -174,8 +223,10 @@ fn pointer(name: &str, constant: bool) -> ParamInfo {
     ParamInfo {
         kind: ParamKind::Memory,
         size: None,
-        // Bytes stand for memory of any type.
-        dtype: scalar(element).map(|(_, dtype)| dtype).filter(|dtype| dtype.size() > 1),
+        // Bytes stand for memory of any type, and halves of words for types that the language has not.
+        dtype: scalar(element)
+            .map(|(_, dtype)| dtype)
+            .filter(|dtype| !matches!(dtype, DType::I8 | DType::U8 | DType::U16)),
         access: Some(if constant { ParamAccess::Read } else { ParamAccess::Write }),
     }
 }
@@ -240,8 +291,12 @@ mod tests {
     #[test]
     fn what_is_neither_memory_nor_a_value_is_found() {
         let opaque = |name: &str| {
-            let parameter =
-                Parameter { space: Space::Global, constant: false, name: name.to_owned() };
+            let parameter = Parameter {
+                space: Space::Global,
+                constant: false,
+                size: None,
+                name: name.to_owned(),
+            };
             Signature(vec![parameter]).opaque().is_some()
         };
         for name in ["image2d_t", "read_only image3d_t", "sampler_t", "queue_t"] {
@@ -254,8 +309,12 @@ mod tests {
 
     #[test]
     fn signatures_survive_as_text() {
-        let parameter =
-            |space, constant, name: &str| Parameter { space, constant, name: name.to_owned() };
+        let parameter = |space, constant, name: &str| Parameter {
+            space,
+            constant,
+            size: None,
+            name: name.to_owned(),
+        };
         let mut all = Signatures::default();
         let parameters = vec![
             parameter(Space::Global, true, "float*"),
@@ -264,10 +323,14 @@ mod tests {
         ];
         all.0.insert("k".to_owned(), Signature(parameters));
         all.0.insert("none".to_owned(), Signature::default());
+        assert_eq!(all.unsized_types(), ["struct a b"]);
+        all.set_size("struct a b", 12);
+        assert!(all.unsized_types().is_empty());
         assert_eq!(Signatures::from_text(&all.to_text()), Some(all.clone()));
+        assert_eq!(all.get("k").unwrap().parameters()[1].size, Some(12));
         assert_eq!(all.get("k").unwrap().local(), [1]);
         assert_eq!(all.get("k").unwrap().parameters().len(), 2);
-        for broken in ["k\tx", "k\t", "k\txrfloat"] {
+        for broken in ["k\tx", "k\t", "k\txr0:float", "k\tgrfloat", "k\tgr-1:float"] {
             assert_eq!(Signatures::from_text(broken), None, "{broken:?}");
         }
     }

@@ -236,8 +236,12 @@ unsafe impl DeviceStream for OpenClStream {
         self.shared.check("wait")?;
         let failed = |code| self.shared.error("wait", code, "waiting for an event");
         let Some(mark) = own::<OpenClEvent>(event, "wait")?.mark() else { return Ok(()) };
-        if Arc::ptr_eq(&mark.queue, &self.queue) || mark.is_over().map_err(failed)? {
+        if Arc::ptr_eq(&mark.queue, &self.queue) {
             return Ok(());
+        }
+        if mark.is_over().map_err(failed)? {
+            // Makes its writes visible without a command, and has nothing to wait for.
+            return mark.queue.wait(&mark.event).map_err(failed);
         }
         // What another queue waits for must be under way.
         mark.queue.flush().map_err(failed)?;
@@ -264,6 +268,7 @@ unsafe impl DeviceStream for OpenClStream {
     }
 
     fn native(&self) -> NativeHandle {
+        self.queue.share();
         let raw = self.queue.raw().expose_provenance();
         NativeHandle { api: "opencl", kind: NativeKind::Stream, raw }
     }

@@ -58,7 +58,18 @@ enum Named {
     Address { pointer: *mut c_void, host: bool },
 }
 
+/// What a copy through the host moves at a time.
+const STAGE_BYTES: usize = 1 << 20;
+
 impl End<'_> {
+    /// The place so many bytes on.
+    fn behind(self, bytes: usize) -> Self {
+        match self {
+            Self::Device(memory, offset) => Self::Device(memory, offset + bytes),
+            Self::Host(pointer) => Self::Host(pointer.wrapping_byte_add(bytes)),
+        }
+    }
+
     fn named(self) -> Named {
         match self {
             Self::Host(pointer) => Named::Address { pointer, host: true },
@@ -165,7 +176,7 @@ impl OpenClStream {
         })
     }
 
-    /// A copy in two halves through the host, each of which is waited for.
+    /// A copy in pieces through the host, each of which is waited for.
     ///
     /// # Safety
     ///
@@ -177,12 +188,16 @@ impl OpenClStream {
         dst: End<'_>,
         bytes: usize,
     ) -> Result<()> {
-        let mut stage = vec![0_u8; bytes];
+        let mut stage = vec![0_u8; bytes.min(STAGE_BYTES)];
         let host = End::Host(stage.as_mut_ptr().cast());
-        // SAFETY: the stage has as many bytes as the other end, for which the caller vouches.
-        unsafe { self.copy_and_wait(operation, src, host, bytes) }?;
-        // SAFETY: as above.
-        unsafe { self.copy_and_wait(operation, host, dst, bytes) }
+        for start in (0..bytes).step_by(STAGE_BYTES) {
+            let piece = (bytes - start).min(STAGE_BYTES);
+            // SAFETY: the stage has as many bytes; the caller vouches for the other end.
+            unsafe { self.copy_and_wait(operation, src.behind(start), host, piece) }?;
+            // SAFETY: as above.
+            unsafe { self.copy_and_wait(operation, host, dst.behind(start), piece) }?;
+        }
+        Ok(())
     }
 
     /// Enqueues a fill.
@@ -198,7 +213,11 @@ impl OpenClStream {
         bytes: usize,
         pattern: &[u8],
     ) -> Result<()> {
-        if offset.is_multiple_of(pattern.len()) {
+        let start = match dst.place() {
+            Place::Buffer(_) => offset,
+            Place::Pointer(address) => address + offset,
+        };
+        if start.is_multiple_of(pattern.len()) {
             // SAFETY: the caller vouches for the range.
             unsafe { self.fill_aligned(dst, offset, bytes, pattern) }?;
         } else {

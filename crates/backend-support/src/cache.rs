@@ -9,6 +9,8 @@ use sha2::{Digest, Sha256};
 
 /// Most bytes that a cache keeps.
 const CAPACITY: u64 = 256 << 20;
+/// What the names of entries end in. Other files in the folder are not the cache's.
+const SUFFIX: &str = ".program";
 /// Bytes of the checksum that stands before each entry.
 const CHECKSUM: usize = 32;
 
@@ -16,7 +18,7 @@ const CHECKSUM: usize = 32;
 ///
 /// An entry is found by everything that it was made from and for, its [`CacheKey`]. It is written beside its place and
 /// moved there in one step, so nobody sees half of one, and one that was damaged counts as missing. Beyond 256 MiB the
-/// entries written longest ago make room.
+/// entries written longest ago make room. What is in it will be run: a folder that other users can write to is not used.
 ///
 /// ```
 /// use backend_support::{CacheKey, DiskCache};
@@ -55,7 +57,9 @@ impl CacheKey {
     }
 
     fn name(&self) -> String {
-        self.0.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        let digits: String =
+            self.0.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        digits + SUFFIX
     }
 }
 
@@ -77,6 +81,7 @@ impl DiskCache {
 
     /// The entry, if it is there and whole.
     pub fn get(&self, key: &CacheKey) -> Option<Vec<u8>> {
+        check_private(&self.folder).ok()?;
         let mut entry = fs::read(self.folder.join(key.name())).ok()?;
         let (checksum, content) = entry.split_at_checked(CHECKSUM)?;
         if Sha256::digest(content).as_slice() != checksum {
@@ -90,9 +95,10 @@ impl DiskCache {
     ///
     /// # Errors
     ///
-    /// What the file system reports.
+    /// What the file system reports, or that others can write to the folder.
     pub fn put(&self, key: &CacheKey, content: &[u8]) -> io::Result<()> {
         make(&self.folder)?;
+        check_private(&self.folder)?;
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
         file.write_all(&Sha256::digest(content))?;
         file.write_all(content)?;
@@ -113,6 +119,9 @@ impl DiskCache {
             // What another process removes meanwhile is no longer there to count.
             let Ok(entry) = entry else { continue };
             let Ok(metadata) = entry.metadata() else { continue };
+            if !entry.file_name().to_string_lossy().ends_with(SUFFIX) {
+                continue;
+            }
             let written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             entries.push((written, metadata.len(), entry.path()));
         }
@@ -136,6 +145,22 @@ fn make(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder)
+}
+
+/// Refuses a folder into which others could put programs.
+fn check_private(folder: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(folder)?.permissions().mode();
+        if mode & 0o022 != 0 {
+            let message = format!("others can write to the folder (mode {:o})", mode & 0o7777);
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+        }
+    }
+    #[cfg(not(unix))]
+    fs::metadata(folder)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -206,6 +231,30 @@ mod tests {
         let left: Vec<bool> =
             (0..5_u8).map(|n| cache.get(&CacheKey::new().with([n])).is_some()).collect();
         assert_eq!(left, [false, false, false, true, true]);
+    }
+
+    #[test]
+    fn other_files_in_the_folder_are_left_alone() {
+        let (_folder, cache) = cache();
+        cache.put(&CacheKey::new(), &[1; 1000]).unwrap();
+        let other = cache.folder().join("thesis.dat");
+        fs::write(&other, [0; 5000]).unwrap();
+        cache.make_room(1500).unwrap();
+        assert!(other.exists() && cache.get(&CacheKey::new()).is_some());
+        cache.make_room(0).unwrap();
+        assert!(other.exists() && cache.get(&CacheKey::new()).is_none());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_others_write_to_is_not_used() {
+        use std::os::unix::fs::PermissionsExt;
+        let (_folder, cache) = cache();
+        cache.put(&CacheKey::new(), b"mine").unwrap();
+        fs::set_permissions(cache.folder(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(cache.get(&CacheKey::new()), None);
+        let error = cache.put(&CacheKey::new(), b"mine").unwrap_err();
+        assert!(error.to_string().contains("777"), "{error}");
     }
 
     #[cfg(unix)]

@@ -404,7 +404,7 @@ mod tests {
             bytes: 8,
             dtype: DType::F32,
             writes,
-            contiguous: true,
+            dense: true,
         }
     }
 

@@ -259,6 +259,7 @@ struct MemoryArg<'a> {
     stream: u64,
     dtype: DType,
     contiguous: bool,
+    dense: bool,
     writes: bool,
     report: Option<&'a WriteReport>,
 }
@@ -285,6 +286,7 @@ impl<'a> Arg<'a> {
             stream: view.bound_stream(),
             dtype: view.dtype(),
             contiguous: view.layout().is_contiguous(),
+            dense: range.len() == view.len() * view.dtype().size(),
             writes,
             report,
         }))
@@ -313,7 +315,7 @@ impl<'a> Arg<'a> {
                 bytes,
                 stream: bound,
                 dtype,
-                contiguous,
+                dense,
                 writes,
                 ..
             }) => {
@@ -321,7 +323,7 @@ impl<'a> Arg<'a> {
                 match allocation.raw() {
                     Some(memory) if bytes > 0 => {
                         allocation.uses().mark(stream, allocation.device());
-                        RawArg::Memory { memory, origin, start, bytes, contiguous, dtype, writes }
+                        RawArg::Memory { memory, origin, start, bytes, dense, dtype, writes }
                     }
                     _ => RawArg::Empty { dtype, writes },
                 }

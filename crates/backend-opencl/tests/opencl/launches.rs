@@ -23,7 +23,8 @@ fn parameters_are_read_from_the_loaded_kernel() {
     assert_eq!(memory(6), (ParamKind::Memory, None, Some(ParamAccess::Write)));
     assert_eq!((found[3].size, found[3].dtype), (Some(1), None));
     assert_eq!((found[4].size, found[4].dtype), (Some(16), None));
-    assert_eq!((found[5].kind, found[5].size), (ParamKind::Value, None));
+    // The size of a type that the program defines is asked of the compiler.
+    assert_eq!((found[5].kind, found[5].size), (ParamKind::Value, Some(8)));
 }
 
 #[test]
@@ -39,6 +40,11 @@ fn a_struct_is_passed_as_its_bytes() {
     let launch = Launch::cover(1, 1);
     run(&kernel, &launch, &[(&mut out).into(), runtime_core::Arg::bytes(&bytes)]).unwrap();
     assert_eq!(out.view().to_vec::<i32>(&stream).unwrap(), [5, 6]);
+    for wrong in [&bytes[..4], &[], &[0; 12]] {
+        let arguments = [(&mut out).into(), runtime_core::Arg::bytes(wrong)];
+        let error = run(&kernel, &launch, &arguments).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{} bytes", wrong.len());
+    }
 }
 
 #[test]
@@ -215,6 +221,37 @@ fn a_written_view_with_gaps_begins_where_the_device_can_point() {
     let every_other = memory.view_mut().reshape(&[4, 2]).unwrap().region(&[0..4, 0..1]).unwrap();
     run(&kernel, &Launch::cover(4, 1), args![every_other]).unwrap();
     assert_eq!(memory.view().to_vec::<i32>(&stream).unwrap(), [5, 0, 5, 0, 5, 0, 5, 0]);
+}
+
+#[test]
+fn a_written_view_may_run_backwards() {
+    const TEXT: &str = "kernel void k(global int *x, int step) { x[(int)get_global_id(0) * step] = get_global_id(0); }";
+    for options in ["?memory=buffer", "?memory=svm"] {
+        let Some(device) = open_if(options) else { continue };
+        let stream = device.default_stream();
+        let kernel = device.module_load(source(TEXT)).unwrap().kernel("k").unwrap();
+        let mut memory = device.memory_from_slice(&stream, &[-1_i32; 64]).unwrap();
+        let backwards = Layout::new(DType::I32, &[33], &[-1]).unwrap();
+        let part = memory.view_mut().slice(3..36).unwrap();
+        let part = part.with_layout(32 * 4, &backwards).unwrap();
+        run(&kernel, &Launch::cover(33, 1), args![part, -1]).unwrap();
+        let found = memory.view().to_vec::<i32>(&stream).unwrap();
+        let expected: Vec<i32> = (0..33).rev().collect();
+        assert_eq!(found[3..36], expected, "{options}");
+        assert_eq!((found[2], found[36]), (-1, -1), "{options}");
+    }
+}
+
+#[test]
+fn halves_of_words_stand_for_types_that_the_language_has_not() {
+    let Some(device) = open("") else { return };
+    let stream = device.default_stream();
+    let text = "kernel void k(global ushort *x) { x[get_global_id(0)] ^= 0x8000; }";
+    let kernel = device.module_load(source(text)).unwrap().kernel("k").unwrap();
+    let ones = [half::bf16::ONE; 4];
+    let mut x = device.memory_from_slice(&stream, &ones).unwrap();
+    run(&kernel, &Launch::cover(4, 1), args![&mut x]).unwrap();
+    assert_eq!(x.view().to_vec::<half::bf16>(&stream).unwrap(), [half::bf16::NEG_ONE; 4]);
 }
 
 /// A device with that kind of memory, if there is one.

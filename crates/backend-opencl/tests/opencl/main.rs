@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "launches the tests' own kernels and adopts memory")]
 
 mod absence;
+mod adoption;
 mod cache;
 mod launches;
 mod memory;

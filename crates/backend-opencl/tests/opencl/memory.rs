@@ -1,9 +1,12 @@
 //! Memory of other contexts and kinds, and limits.
 
 use backend_opencl::{OpenClDevice, OpenClDriver};
-use runtime_core::{ErrorKind, NativeKind};
+use std::time::{Duration, Instant};
 
-use crate::{open, open_with};
+use num_complex::Complex;
+use runtime_core::{ErrorKind, Launch, NativeHandle, NativeKind, args};
+
+use crate::{open, open_with, run, source};
 
 #[test]
 fn memory_of_another_context_is_refused() {
@@ -63,4 +66,50 @@ fn the_backends_own_device_tells_its_handles() {
     let Some(device) = open("") else { return };
     let [platform, id] = device.backend::<OpenClDevice>().unwrap().native_ids();
     assert!(platform != 0 && id != 0);
+}
+
+/// Pinned memory is mapped through a queue that no stream uses.
+#[test]
+fn pinned_memory_does_not_wait_for_the_default_stream() {
+    let Some(device) = open("") else { return };
+    if !device.info().driver_version.contains("Portable Computing Language") {
+        // Others map memory when they please; Intel's runtime does when the processor is idle.
+        return;
+    }
+    let stream = device.default_stream();
+    let text = "kernel void k(global uint *x, uint n) {
+        uint v = x[0];
+        for (uint i = 0; i < n; ++i) v = v * 1664525u + 1013904223u;
+        x[0] = v;
+    }";
+    let kernel = device.module_load(source(text)).unwrap().kernel("k").unwrap();
+    let mut x = device.memory_from_slice(&stream, &[1_u32]).unwrap();
+    run(&kernel, &Launch::cover(1, 1), args![&mut x, 1_u32]).unwrap();
+    stream.synchronize().unwrap();
+    run(&kernel, &Launch::cover(1, 1), args![&mut x, 1_000_000_000_u32]).unwrap();
+    let began = Instant::now();
+    let pinned = device.pinned_allocate::<u8>(1024).unwrap();
+    let allocated = began.elapsed();
+    drop(pinned);
+    stream.synchronize().unwrap();
+    let all = began.elapsed();
+    assert!(all > Duration::from_millis(100), "the kernel is too short: {all:?}");
+    assert!(allocated < all / 2, "allocated after {allocated:?} of {all:?}");
+}
+
+#[test]
+fn adopted_addresses_are_filled_from_where_they_are() {
+    let Some(device) = open("?memory=svm") else { return };
+    let stream = device.default_stream();
+    let Some(unified) = device.unified_memory() else { return };
+    let memory = unified.allocate::<f32>(64).unwrap();
+    let handle = memory.native().unwrap();
+    // Aligned for a component, and not for both.
+    let inside = NativeHandle { raw: handle.raw + 4, ..handle };
+    // SAFETY: the numbers are there for as long as their owner, and nobody else uses them.
+    let adopted = unsafe { device.memory_adopt::<Complex<f32>>(inside, 16, memory) };
+    let mut adopted = adopted.unwrap().unwrap();
+    let value = Complex::new(1.0_f32, 2.0);
+    adopted.view_mut().fill(&stream, value).unwrap();
+    assert_eq!(adopted.view().to_vec::<Complex<f32>>(&stream).unwrap(), [value; 16]);
 }

@@ -42,3 +42,32 @@ fn as_many_launches_as_it_takes() {
         }
     }
 }
+
+/// What one execution bound is gone at the next, also where a launch binds less than another of the same plan.
+#[test]
+fn executions_do_not_see_the_memory_of_others() {
+    let Some(device) = open("?memory=buffer") else { return };
+    let stream = device.default_stream();
+    let sum = |source: usize, to: usize, len: usize| RegionCopy {
+        extents: vec![len],
+        combine: Combine::Sum,
+        ..entry(source, 1, to)
+    };
+    let entries = [sum(0, 0, 8), sum(2, 0, 2), sum(3, 2, 2), sum(4, 4, 2), sum(5, 6, 2)];
+    let plan = device.plan_regions(&entries).unwrap();
+    assert_eq!((plan.phases(), plan.launches()), (2, 2));
+    for round in 0..20 {
+        let fresh = |number: u32| {
+            device.memory_from_slice(&stream, &vec![number; 8 + round * 1000]).unwrap()
+        };
+        let mut sums = fresh(1);
+        let sources = [0, 2, 3, 4, 5].map(fresh);
+        let [first, rest @ ..] = &sources;
+        let mut bind: Vec<Slot<'_>> = vec![first.view().into(), sums.view_mut().into()];
+        bind.extend(rest.iter().map(|memory| Slot::from(memory.view())));
+        plan.execute(&stream, &mut bind).unwrap();
+        drop(bind);
+        let found = sums.view().to_vec::<u32>(&stream).unwrap();
+        assert_eq!(found[..8], [3, 3, 4, 4, 5, 5, 6, 6]);
+    }
+}

@@ -88,8 +88,8 @@ pub enum RawArg<'a> {
         start: usize,
         /// Bytes covered from `start` on.
         bytes: usize,
-        /// Whether the elements fill those bytes without gaps, in order. Bytes in gaps are somebody else's.
-        contiguous: bool,
+        /// Whether the elements fill those bytes, in whatever order. Bytes in gaps between them are somebody else's.
+        dense: bool,
         /// Type of the elements.
         dtype: DType,
         /// Whether the kernel may write it.
