@@ -18,6 +18,7 @@ use runtime_core::{
 };
 
 use crate::cores::CorePool;
+use crate::counters::HostCounters;
 use crate::event::HostEvent;
 use crate::machine;
 use crate::memory::{Heap, HostMemory};
@@ -27,12 +28,36 @@ use crate::stream::HostStream;
 /// The host as a device. Every instance is independent: its own threads, streams and account of memory.
 ///
 /// Threads start when they are first needed and end with the device, or with the last work that was enqueued on it.
+///
+/// # Event counters
+///
+/// On Linux the device counts perf events of this process: in all its threads, this device's and any other, and in
+/// the threads and processes that those start later. A thread that ends keeps its counts.
+///
+/// | name | counted |
+/// |---|---|
+/// | `cycles`, `instructions` | processor cycles, instructions retired |
+/// | `cache-references`, `cache-misses` | accesses to the last-level cache as the processor defines them, and misses |
+/// | `branches`, `branch-misses` | branch instructions retired, and those predicted wrongly |
+/// | `task-clock` | nanoseconds that threads ran, in the kernel too |
+/// | `page-faults` | page faults |
+/// | `context-switches`, `cpu-migrations` | switches between threads, moves to another core |
+///
+/// The first six are the processor's own and, as page faults, counted in user mode alone; if more of them are open
+/// than the processor counts at once, values are estimates from the share of time that each was counted. On a
+/// processor with several types of core they count on the type that the kernel prefers. The last two happen in the
+/// kernel, which shows them if `perf_event_paranoid` is at most 1 or the process has `CAP_PERFMON`.
+///
+/// The device's counters have the names that opened when the device was opened, and are absent if none did, as in a
+/// container that forbids perf events. Opening takes a file descriptor for each counter and thread, reading a system
+/// call for each.
 #[derive(Debug)]
 pub struct HostDevice {
     info: DeviceInfo,
     cores: Arc<CorePool>,
     heap: Heap,
     monitor: Option<HostMonitor>,
+    counters: Option<HostCounters>,
     queues: Queues,
 }
 
@@ -42,7 +67,7 @@ impl HostDevice {
 
     /// The host under the name `host:index`, with as many threads as there are cores for this process.
     pub fn new(index: usize) -> Self {
-        Self::build(index, default_threads())
+        Self::build(index, default_threads(), HostCounters::new())
     }
 
     /// The host under the name `host:index`, with `threads` threads that run kernels and large copies.
@@ -52,13 +77,13 @@ impl HostDevice {
     /// `InvalidArgument` if there are none or more than [`MAX_THREADS`](Self::MAX_THREADS).
     pub fn with_threads(index: usize, threads: usize) -> Result<Self> {
         if (1..=Self::MAX_THREADS).contains(&threads) {
-            return Ok(Self::build(index, threads));
+            return Ok(Self::build(index, threads, HostCounters::new()));
         }
         let message = format!("threads={threads}; a host device has 1 to {}", Self::MAX_THREADS);
         Err(Error::new(ErrorKind::InvalidArgument, "open", message))
     }
 
-    fn build(index: usize, threads: usize) -> Self {
+    pub(crate) fn build(index: usize, threads: usize, counters: Option<HostCounters>) -> Self {
         let id = DeviceId::new("host", index);
         let memory = machine::memory_total();
         let most = memory.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(MAX_ALLOCATION);
@@ -67,6 +92,7 @@ impl HostDevice {
             cores: Arc::new(CorePool::new(&id, threads)),
             heap: Heap::new(most),
             monitor: HostMonitor::new(),
+            counters,
             queues: Queues::new(Identity { device: id, fault: ("HOST_KERNEL_FAULT", 1) }),
         }
     }
@@ -200,7 +226,7 @@ unsafe impl AcceleratorDevice for HostDevice {
     }
 
     fn counters(&self) -> Option<&dyn Counters> {
-        None
+        self.counters.as_ref().map(|counters| counters as _)
     }
 }
 

@@ -26,9 +26,34 @@
 //! assert_eq!(x.view().to_vec::<f64>(&stream)?, [2.0, 4.0, 6.0]);
 //! # Ok::<(), runtime_core::Error>(())
 //! ```
+//!
+//! On Linux, events of the process are counted as far as the kernel admits it ([`HostDevice`] has the names):
+//!
+//! ```
+//! use backend_host::HostDriver;
+//! use runtime_core::{DeviceRegistry, MeasureOptions, measure};
+//!
+//! let mut registry = DeviceRegistry::new();
+//! registry.register(HostDriver::new())?;
+//! let device = registry.open("host")?;
+//! let stream = device.default_stream();
+//! let counters = device.counters().map(|counters| counters.names()).unwrap_or_default();
+//! let options = MeasureOptions { repeat: 2, counters, ..MeasureOptions::default() };
+//! let mut x = device.memory_allocate::<f64>(100_000)?;
+//! let filled = measure(&stream, &options, || x.view_mut().fill(&stream, 1.0))?;
+//! for (name, count) in options.counters.iter().zip(&filled.samples[0].counts) {
+//!     println!("{count:.1} {name} per run");
+//! }
+//! # Ok::<(), runtime_core::Error>(())
+//! ```
 #![deny(unsafe_code)]
 
 mod cores;
+#[cfg(target_os = "linux")]
+mod counters;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_counters.rs"]
+mod counters;
 mod device;
 mod driver;
 mod event;

@@ -1,0 +1,181 @@
+//! What the host device counts.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use backend_host::HostDevice;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::time::{ClockId, clock_gettime};
+use perf_event::Builder;
+use perf_event::events::Software;
+use runtime_core::contract::{CounterSet, Counters};
+use runtime_core::{Device, ErrorKind, Grid, HostModule, Launch, MeasureOptions, args, measure};
+
+fn device() -> Device {
+    Device::new(HostDevice::with_threads(0, 2).unwrap()).unwrap()
+}
+
+/// The device's counters; `None` only where the kernel refuses this process the plainest event of all.
+fn counters(device: &Device) -> Option<&dyn Counters> {
+    let refused = Builder::new(Software::TASK_CLOCK).build().err();
+    assert_eq!(device.counters().is_none(), refused.is_some(), "{refused:?}");
+    device.counters()
+}
+
+fn read(open: &mut Box<dyn CounterSet>) -> u64 {
+    let mut values = [0];
+    open.read(&mut values).unwrap();
+    values[0]
+}
+
+fn clock(id: ClockId) -> u64 {
+    u64::try_from(Duration::from(clock_gettime(id).unwrap()).as_nanos()).unwrap()
+}
+
+/// Keeps this thread running for so long of its own time.
+fn burn(time: Duration) {
+    let now = || clock(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    let end = now() + u64::try_from(time.as_nanos()).unwrap();
+    while now() < end {}
+}
+
+/// Does `work`, and checks that `open` counted on `task-clock` what the process ran meanwhile, which is the answer.
+fn ran(open: &mut Box<dyn CounterSet>, work: impl FnOnce()) -> u64 {
+    let process = || clock(ClockId::CLOCK_PROCESS_CPUTIME_ID);
+    let (a, first, b) = (process(), read(open), process());
+    work();
+    let (c, last, d) = (process(), read(open), process());
+    let (counted, least, most) = (last - first, c - b, d - a);
+    // The two clocks differ by what a hypervisor takes from a running thread.
+    assert!(counted >= least / 10 * 9, "{counted} ns counted of {least} to {most}");
+    assert!(counted <= most / 4 * 5 + 1_000_000, "{counted} ns counted of {least} to {most}");
+    counted
+}
+
+#[test]
+#[expect(unsafe_code, reason = "launches a kernel")]
+fn the_clock_counts_kernels_and_all_threads_before_and_after() {
+    const EACH: Duration = Duration::from_millis(40);
+    let device = device();
+    let Some(counters) = counters(&device) else { return };
+    let (go, gate) = mpsc::channel::<()>();
+    let earlier = thread::spawn(move || {
+        gate.recv().unwrap();
+        burn(EACH);
+        thread::spawn(|| burn(EACH)).join().unwrap();
+    });
+    let mut open = counters.open(&["task-clock"]).unwrap();
+    let stream = device.default_stream();
+    let busy = |grid: &Grid<'_>| grid.for_each(2, |_| burn(EACH));
+    let kernel = device.module_load(&HostModule::new().with("k", busy)).unwrap();
+    let kernel = kernel.kernel("k").unwrap();
+    let counted = ran(&mut open, || {
+        // SAFETY: the kernel has no arguments.
+        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![]) }.unwrap();
+        go.send(()).unwrap();
+        earlier.join().unwrap();
+        thread::spawn(|| burn(EACH)).join().unwrap();
+        stream.synchronize().unwrap();
+    });
+    let all = 5 * u64::try_from(EACH.as_nanos()).unwrap();
+    assert!(counted >= all / 10 * 9, "{counted} ns of at least {all}");
+}
+
+#[test]
+fn no_thread_is_missed_or_counted_twice_where_threads_come_and_go() {
+    let device = device();
+    let Some(counters) = counters(&device) else { return };
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                thread::spawn(|| burn(Duration::from_micros(300))).join().unwrap();
+            }
+        });
+        for _ in 0..20 {
+            let mut open = counters.open(&["task-clock"]).unwrap();
+            ran(&mut open, || burn(Duration::from_millis(5)));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn fresh_memory_faults_pages_in() {
+    const BYTES: usize = 64 << 20;
+    /// The largest page that memory comes in unasked for on common machines.
+    const LARGEST: usize = 2 << 20;
+    let device = device();
+    let Some(counters) = counters(&device) else { return };
+    let mut open = counters.open(&["page-faults"]).unwrap();
+    let usage = || {
+        let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
+        u64::try_from(usage.minor_page_faults() + usage.major_page_faults()).unwrap()
+    };
+    let (all, first) = (usage(), read(&mut open));
+    let memory = std::hint::black_box(vec![1_u8; BYTES]);
+    let (last, all) = (read(&mut open), usage() - all);
+    let counted = last - first;
+    assert!(counted >= (memory.len() / LARGEST) as u64, "{counted} page faults");
+    assert!(counted <= all, "{counted} page faults in user mode of {all}");
+}
+
+#[test]
+fn switches_are_counted_where_the_kernel_shows_them() {
+    let device = device();
+    let Some(counters) = counters(&device) else { return };
+    let Ok(mut open) = counters.open(&["context-switches"]) else {
+        let shown = Builder::new(Software::CONTEXT_SWITCHES).exclude_kernel(false).build();
+        return assert!(shown.is_err(), "the kernel shows an event that the device does not");
+    };
+    let first = read(&mut open);
+    (0..20).for_each(|_| thread::sleep(Duration::from_millis(1)));
+    let counted = read(&mut open) - first;
+    assert!(counted >= 20, "{counted} switches in 20 naps");
+}
+
+#[test]
+fn all_names_open_together_and_wrong_ones_are_refused() {
+    let device = device();
+    let Some(counters) = counters(&device) else { return };
+    let names = counters.names();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut open = counters.open(&names).unwrap();
+    let mut values = vec![0; names.len()];
+    open.read(&mut values).unwrap();
+    let error = open.read(&mut values[1..]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    for (wrong, named) in [
+        (vec!["task-clock", "no-such-event"], "\"no-such-event\"; there are "),
+        (vec!["task-clock", "page-faults", "task-clock"], "\"task-clock\" is named twice"),
+    ] {
+        let error = counters.open(&wrong).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.message().contains(named), "{error}");
+    }
+    counters.open(&[]).unwrap().read(&mut []).unwrap();
+}
+
+#[test]
+fn a_measurement_reads_the_clock_of_its_kernel() {
+    let device = device();
+    if counters(&device).is_none() {
+        return;
+    }
+    let stream = device.default_stream();
+    let options = MeasureOptions {
+        repeat: 3,
+        counters: vec!["task-clock".to_owned(), "page-faults".to_owned()],
+        ..MeasureOptions::default()
+    };
+    let mut x = device.memory_allocate::<u32>(1 << 20).unwrap();
+    let measured = measure(&stream, &options, || x.view_mut().fill(&stream, 7_u32)).unwrap();
+    for sample in &measured.samples {
+        let busy = sample.counts[0] / 1e9;
+        assert!(busy > 0.0 && sample.counts.len() == 2, "{sample:?}");
+    }
+}
