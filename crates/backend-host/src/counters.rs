@@ -81,21 +81,31 @@ impl Counters for HostCounters {
             }
             events.push(self.find(name)?);
         }
-        // Whoever a thread with counters starts is counted with it. One that was started meanwhile may have been
-        // started by a thread with counters or by one still without, and nothing tells which: if it lives on, counters
-        // of its own could count it twice, and none could leave it out.
-        for _ in 0..ATTEMPTS {
-            let reached = threads()?;
-            let counters = attach(&events, &reached)?;
-            let late = &threads()? - &reached;
-            if late.is_empty() || late.is_disjoint(&threads()?) {
-                return Ok(Box::new(Open { values: vec![0; counters.len()], counters }));
-            }
-        }
-        let message =
-            format!("threads were started during each of {ATTEMPTS} attempts to reach them all");
-        Err(Error::new(ErrorKind::Timeout, "counters_open", message))
+        let counters = for_all(threads, |threads| attach(&events, threads))?;
+        Ok(Box::new(Open { values: vec![0; counters.len()], counters }))
     }
+}
+
+/// Attaches to every thread of those that `list` has.
+///
+/// Whoever a thread with counters starts is counted with it. A thread that was started meanwhile may have been started
+/// by one with counters or by one still without, and nothing tells which: as long as it lives, counters of its own
+/// could count it twice, and without it might be missed. So all begins anew.
+fn for_all<T>(
+    mut list: impl FnMut() -> Result<BTreeSet<i32>>,
+    mut attach: impl FnMut(&BTreeSet<i32>) -> Result<T>,
+) -> Result<T> {
+    for _ in 0..ATTEMPTS {
+        let reached = list()?;
+        let attached = attach(&reached)?;
+        let late = &list()? - &reached;
+        if late.is_empty() || late.is_disjoint(&list()?) {
+            return Ok(attached);
+        }
+    }
+    let message =
+        format!("threads were started during each of {ATTEMPTS} attempts to reach them all");
+    Err(Error::new(ErrorKind::Timeout, "counters_open", message))
 }
 
 /// The threads of this process, as the kernel numbers them.
@@ -221,6 +231,47 @@ mod tests {
         assert_eq!(names(HostCounters::that_open(software_only)), software);
         let user = EVENTS.map(|(name, _)| name);
         assert_eq!(names(HostCounters::that_open(user_mode_only)), user[..8]);
+    }
+
+    #[test]
+    fn all_begins_anew_while_a_thread_that_was_started_meanwhile_lives() {
+        let reached_of = |lists: &[&[i32]]| {
+            let mut lists = lists.iter().map(|list| Ok(list.iter().copied().collect()));
+            let attach = |threads: &BTreeSet<i32>| Ok(threads.iter().copied().collect::<Vec<_>>());
+            let reached = for_all(|| lists.next().unwrap(), attach).unwrap();
+            assert_eq!(lists.count(), 0, "lists that nobody asked for");
+            reached
+        };
+        assert_eq!(reached_of(&[&[1, 2], &[1, 2]]), [1, 2]);
+        assert_eq!(reached_of(&[&[1, 2], &[1]]), [1, 2]);
+        assert_eq!(reached_of(&[&[1], &[1, 2], &[1, 3]]), [1]);
+        assert_eq!(reached_of(&[&[1], &[1, 2], &[1, 2], &[1, 2], &[1, 2]]), [1, 2]);
+    }
+
+    #[test]
+    fn threads_without_end_are_given_up() {
+        let mut last = 0;
+        let list = || {
+            last += 1;
+            Ok((0..last).collect())
+        };
+        let error = for_all(list, |_| Ok(())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert!(error.message().contains("100 attempts"), "{error}");
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_is_passed_over() {
+        let Some(counters) = HostCounters::new() else { return };
+        let clock = [counters.find("task-clock").unwrap()];
+        let this: i32 = fs::read_link("/proc/thread-self")
+            .unwrap()
+            .file_name()
+            .and_then(|id| id.to_str()?.parse().ok())
+            .unwrap();
+        // The kernel numbers no thread so high.
+        let attached = attach(&clock, &BTreeSet::from([this, i32::MAX])).unwrap();
+        assert_eq!(attached.iter().map(Vec::len).collect::<Vec<_>>(), [1]);
     }
 
     #[test]

@@ -50,7 +50,8 @@ use crate::stream::HostStream;
 ///
 /// The device's counters have the names that opened when the device was opened, and are absent if none did, as in a
 /// container that forbids perf events. Opening takes a file descriptor for each counter and thread, reading a system
-/// call for each.
+/// call for each. To open is `InvalidArgument` where the process may not have that many descriptors, and `Timeout`
+/// where threads are started too fast to reach them all.
 #[derive(Debug)]
 pub struct HostDevice {
     info: DeviceInfo,

@@ -2,7 +2,6 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -50,9 +49,10 @@ fn ran(open: &mut Box<dyn CounterSet>, work: impl FnOnce()) -> u64 {
     work();
     let (c, last, d) = (process(), read(open), process());
     let (counted, least, most) = (last - first, c - b, d - a);
-    // The two clocks differ by what a hypervisor takes from a running thread.
-    assert!(counted >= least / 10 * 9, "{counted} ns counted of {least} to {most}");
-    assert!(counted <= most / 4 * 5 + 1_000_000, "{counted} ns counted of {least} to {most}");
+    // The process's clock may lag by a tick for each thread that runs, and leaves out what a hypervisor takes.
+    let ticks = 20_000_000;
+    assert!(counted + ticks >= least / 10 * 9, "{counted} ns counted of {least} to {most}");
+    assert!(counted <= most / 4 * 5 + ticks, "{counted} ns counted of {least} to {most}");
     counted
 }
 
@@ -86,22 +86,32 @@ fn the_clock_counts_kernels_and_all_threads_before_and_after() {
 }
 
 #[test]
-fn no_thread_is_missed_or_counted_twice_where_threads_come_and_go() {
+fn a_thread_started_while_counters_are_opened_is_counted_once() {
     let device = device();
     let Some(counters) = counters(&device) else { return };
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                thread::spawn(|| burn(Duration::from_micros(300))).join().unwrap();
-            }
+    for before in [0, 1, 2, 4, 8, 16] {
+        let (go, gate) = mpsc::channel::<()>();
+        let (started, starting) = mpsc::channel();
+        let start = thread::spawn(move || {
+            started.send(()).unwrap();
+            let brief = |count| (0..count).for_each(|_| thread::spawn(|| ()).join().unwrap());
+            brief(before);
+            let worker = thread::spawn(move || {
+                gate.recv().unwrap();
+                burn(Duration::from_millis(100));
+            });
+            brief(10);
+            worker
         });
-        for _ in 0..20 {
-            let mut open = counters.open(&["task-clock"]).unwrap();
-            ran(&mut open, || burn(Duration::from_millis(5)));
-        }
-        done.store(true, Ordering::Relaxed);
-    });
+        starting.recv().unwrap();
+        let mut open = counters.open(&["task-clock"]).unwrap();
+        let worker = start.join().unwrap();
+        let counted = ran(&mut open, || {
+            go.send(()).unwrap();
+            worker.join().unwrap();
+        });
+        assert!(counted >= 90_000_000, "{counted} ns counted of a thread that ran 100 ms");
+    }
 }
 
 #[test]
