@@ -1,0 +1,89 @@
+//! Small sets of parts, replicas or streams.
+
+use std::fmt;
+
+/// A set of numbers below 64.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Set(pub(crate) u64);
+
+impl Set {
+    pub(crate) const EMPTY: Self = Self(0);
+
+    pub(crate) fn one(member: u8) -> Self {
+        Self(1 << member)
+    }
+
+    /// The numbers below `count`, which is at most 64.
+    pub(crate) fn below(count: usize) -> Self {
+        if count >= 64 { Self(u64::MAX) } else { Self((1 << count) - 1) }
+    }
+
+    pub(crate) fn contains(self, member: u8) -> bool {
+        self.0 & (1 << member) != 0
+    }
+
+    pub(crate) fn insert(&mut self, member: u8) {
+        self.0 |= 1 << member;
+    }
+
+    pub(crate) fn remove(&mut self, member: u8) {
+        self.0 &= !(1 << member);
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    pub(crate) fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    pub(crate) fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    pub(crate) fn is_subset(self, of: Self) -> bool {
+        self.without(of).is_empty()
+    }
+
+    /// The least member.
+    pub(crate) fn first(self) -> Option<u8> {
+        self.iter().next()
+    }
+
+    /// The members in rising order.
+    pub(crate) fn iter(self) -> impl Iterator<Item = u8> + Clone {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            // A bit's number is below 64.
+            let member = left.trailing_zeros() as u8;
+            left &= left - 1;
+            Some(member)
+        })
+    }
+}
+
+impl FromIterator<u8> for Set {
+    fn from_iter<I: IntoIterator<Item = u8>>(members: I) -> Self {
+        let mut set = Self::EMPTY;
+        members.into_iter().for_each(|member| set.insert(member));
+        set
+    }
+}
+
+impl fmt::Debug for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}

@@ -1,0 +1,4 @@
+//! One logical array, coherent on every device.
+#![deny(unsafe_code)]
+
+mod coherence;
