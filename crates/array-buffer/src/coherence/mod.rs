@@ -9,10 +9,12 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use hits::{HOST_BIT, Owner, hits, owner};
-pub(crate) use plan::{Action, Exchange, Plan, Step, plan};
+pub(crate) use hits::{HOST_BIT, hits, owner, readable};
+pub use plan::Exchange;
+pub(crate) use plan::{Action, Plan, Step, plan};
 pub(crate) use set::Set;
 pub(crate) use state::{
-    Access, HOST, Health, LANES, Lane, PARTS, PartId, PartState, Paths, REPLICAS, Reduce, Refusal,
+    Access, HOST, Health, LANES, Lane, PARTS, PartId, PartState, Paths, REPLICAS, Refusal,
     ReplicaId, Role, Who,
 };
+pub use state::Reduce;

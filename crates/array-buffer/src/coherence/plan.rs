@@ -38,7 +38,7 @@ pub(crate) enum Action {
 
 /// The direction of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Exchange {
+pub enum Exchange {
     /// Owned values fill ghost parts.
     Broadcast,
     /// Contributions of ghost parts are combined with owned values.

@@ -66,8 +66,7 @@ impl Set {
             if left == 0 {
                 return None;
             }
-            // A bit's number is below 64.
-            let member = left.trailing_zeros() as u8;
+            let member = left.trailing_zeros().to_le_bytes()[0];
             left &= left - 1;
             Some(member)
         })
