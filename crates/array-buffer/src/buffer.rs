@@ -294,10 +294,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         let (all, site) = (self.all(), Location::caller());
         self.core.tidy();
         match here() {
-            Some(stream) => {
-                part::write(&self.core, all, StreamRef::Owned(stream), access, site)
-                    .map(Here::Device)
-            }
+            Some(stream) => part::write(&self.core, all, StreamRef::Owned(stream), access, site)
+                .map(Here::Device),
             None => part::write_host(&self.core, all, access, site).map(Here::Host),
         }
     }
@@ -484,9 +482,11 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[track_caller]
     pub fn into_memory(self, stream: &Stream) -> Result<Memory<T>> {
         let request = self.request(Some(stream), "into_memory", Location::caller());
-        let at = self
-            .core
-            .act(&request, |at, by| Action::Acquire { at, by, access: Access::ReadWrite })?;
+        let at = self.core.act(&request, |at, by| Action::Acquire {
+            at,
+            by,
+            access: Access::ReadWrite,
+        })?;
         if at == HOST {
             let message = format!("{} works in host memory; use into_inner", stream.device().id());
             return Err(invalid("into_memory", message));

@@ -42,8 +42,16 @@ struct State<T: Element> {
     constant: bool,
     transfers: Transfers<T>,
     /// Who wrote each part last.
-    writers: Vec<Option<Cause>>,
+    writers: Vec<Option<Writer>>,
     report: TransferReport,
+}
+
+/// Who wrote a part last.
+#[derive(Clone, Copy)]
+struct Writer {
+    at: ReplicaId,
+    access: &'static str,
+    site: Site,
 }
 
 /// Who wants something, and for what.
@@ -59,11 +67,8 @@ pub(crate) struct Request<'a> {
 impl<T: Element, D> Core<T, D> {
     pub(crate) fn new(shape: D, partition: Partition) -> Result<Self> {
         let parts: Vec<PartState> = partition.roles().map(PartState::new).collect();
-        let paths = Paths {
-            host: Set::one(HOST),
-            peers: [Set::EMPTY; REPLICAS],
-            lanes: [0; REPLICAS],
-        };
+        let paths =
+            Paths { host: Set::one(HOST), peers: [Set::EMPTY; REPLICAS], lanes: [0; REPLICAS] };
         Ok(Self {
             storage: Storage::new(partition.shape())?,
             mirror: Mirror::new(parts.len()),
@@ -97,10 +102,11 @@ impl<T: Element, D> Core<T, D> {
         let state = self.lock();
         size_of::<Self>()
             + self.mirror.heap_bytes()
+            + self.partition.heap_bytes()
             + state.parts.capacity() * size_of::<PartState>()
             + state.devices.capacity() * size_of::<Option<Device>>()
             + state.lanes.capacity() * size_of::<Stream>()
-            + state.writers.capacity() * size_of::<Option<Cause>>()
+            + state.writers.capacity() * size_of::<Option<Writer>>()
     }
 
     /// Whether all values are on the device, or the host, as they are.
@@ -338,7 +344,8 @@ impl<T: Element, D> Core<T, D> {
         for (part, known) in (0..).zip(&mut state.parts) {
             if let Some(access) = self.mirror.take_writing(part) {
                 let at = self.mirror.owned_at(part);
-                let at = if known.valid.contains(at) { at } else { known.valid.first().unwrap_or(at) };
+                let at =
+                    if known.valid.contains(at) { at } else { known.valid.first().unwrap_or(at) };
                 known.health = Health::Writing { at, access, outdated: false };
                 any = true;
             }
@@ -384,9 +391,9 @@ impl<T: Element, D> Core<T, D> {
             self.version.fetch_add(1, Ordering::AcqRel);
         }
         if let Action::Acquire { .. } | Action::Begin { .. } = action {
-            let cause = request.cause();
+            let Request { access, site, .. } = *request;
             for part in request.set.iter() {
-                state.writers[usize::from(part)] = Some(cause.clone());
+                state.writers[usize::from(part)] = at.map(|at| Writer { at, access, site });
                 self.mirror.set_site(part, request.site);
             }
         }
@@ -400,7 +407,8 @@ impl<T: Element, D> Core<T, D> {
             if error.kind() != ErrorKind::OutOfMemory {
                 return error;
             }
-            let others = "evict this or another array from the device, or from the host, to make room";
+            let others =
+                "evict this or another array from the device, or from the host, to make room";
             let message = format!("{}; {others}", error.message());
             let place = device.map(|device| device.id().clone());
             let full = Error::new(ErrorKind::OutOfMemory, "array", message).with_source(error);
@@ -433,9 +441,8 @@ impl<T: Element, D> Core<T, D> {
 
     fn step(&self, state: &mut State<T>, request: &Request<'_>, step: &Step) -> Result<()> {
         let State { lanes, transfers, paths, writers, report, devices, .. } = state;
-        let end = |at, lane: Option<Lane>| {
-            lane.map(|lane| End { at, stream: &lanes[usize::from(lane)] })
-        };
+        let end =
+            |at, lane: Option<Lane>| lane.map(|lane| End { at, stream: &lanes[usize::from(lane)] });
         let piece = |part| Piece { storage: &self.storage, partition: &self.partition, part };
         match *step {
             Step::Wait { who: None, on } => lanes[usize::from(on)].synchronize(),
@@ -462,12 +469,16 @@ impl<T: Element, D> Core<T, D> {
                     (None, None) => {}
                 }
                 let name = |at: ReplicaId| match &devices[usize::from(at)] {
-                    Some(device) => device.id().to_string(),
-                    None => "host".to_owned(),
+                    Some(device) if at != HOST => device.id().to_string(),
+                    _ => "host".to_owned(),
                 };
                 let bytes = piece.len() * size_of::<T>();
-                let writer = writers[usize::from(part)].as_ref();
-                report.add(&name(from), &name(to), bytes, &request.cause(), writer);
+                let writer = writers[usize::from(part)].map(|Writer { at, access, site }| Cause {
+                    access,
+                    place: name(at),
+                    site,
+                });
+                report.add(&name(from), &name(to), bytes, &request.cause(), writer.as_ref());
                 Ok(())
             }
         }
@@ -476,7 +487,8 @@ impl<T: Element, D> Core<T, D> {
 
 impl<T: Element> State<T> {
     fn replica(&self, device: &Device) -> Option<ReplicaId> {
-        let same = |known: &Option<Device>| known.as_ref().is_some_and(|known| known.is_same(device));
+        let same =
+            |known: &Option<Device>| known.as_ref().is_some_and(|known| known.is_same(device));
         self.devices.iter().position(same).and_then(|at| u8::try_from(at).ok())
     }
 
@@ -585,12 +597,15 @@ fn refused(why: Refusal, operation: &'static str, site: Option<Site>) -> Error {
             ErrorKind::Poisoned,
             format!("a write of part {part} failed or was forgotten; overwrite it as a whole"),
         ),
-        Refusal::Stale(part) => {
-            (ErrorKind::Stale, format!("ghost part {part} is older than the owned values; exchange"))
-        }
+        Refusal::Stale(part) => (
+            ErrorKind::Stale,
+            format!("ghost part {part} is older than the owned values; exchange"),
+        ),
         Refusal::Pending(part, op) => (
             ErrorKind::Stale,
-            format!("part {part} waits for a {op} reduction; exchange, or overwrite all owned parts"),
+            format!(
+                "part {part} waits for a {op} reduction; exchange, or overwrite all owned parts"
+            ),
         ),
         Refusal::Exchanging(part) => {
             (ErrorKind::Conflict, format!("an exchange of part {part} was never ended"))

@@ -79,7 +79,10 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     pub fn source(&self, part: usize) -> Result<MemoryView<'_>> {
         let parts = if self.op.is_some() { self.ghosts() } else { self.owned() };
         self.check(part, parts, "read")?;
-        let view = self.core.storage.view(self.at)?.region(self.core.partition.ranges(part))?;
+        let partition = &self.core.partition;
+        let shape = partition.shape();
+        let view =
+            self.core.storage.view(self.at)?.reshape(shape)?.region(partition.ranges(part))?;
         Ok(view.on_stream(self.stream))
     }
 
@@ -91,7 +94,10 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     pub fn target(&mut self, part: usize) -> Result<MemoryViewMut<'_>> {
         let parts = if self.op.is_some() { self.owned() } else { self.ghosts() };
         self.check(part, parts, "written")?;
-        let view = self.core.storage.view_mut(self.at)?.region(self.core.partition.ranges(part))?;
+        let partition = &self.core.partition;
+        let shape = partition.shape();
+        let view =
+            self.core.storage.view_mut(self.at)?.reshape(shape)?.region(partition.ranges(part))?;
         Ok(view.on_stream(self.stream).reporting_to(&self.report))
     }
 
@@ -202,9 +208,7 @@ type Link = (Vec<Range<usize>>, Vec<Range<usize>>);
 
 impl StarForest {
     /// Pairs of a box of ghosts and the box of owned elements that they are copies of.
-    pub fn new(
-        links: impl IntoIterator<Item = (Vec<Range<usize>>, Vec<Range<usize>>)>,
-    ) -> Self {
+    pub fn new(links: impl IntoIterator<Item = (Vec<Range<usize>>, Vec<Range<usize>>)>) -> Self {
         Self { links: links.into_iter().collect(), plans: Vec::new() }
     }
 
@@ -223,7 +227,8 @@ impl StarForest {
         let index = match known {
             Some(index) => index,
             None => {
-                let copies = self.links.iter().map(|(ghost, owned)| link::<T>(shape, ghost, owned, op));
+                let copies =
+                    self.links.iter().map(|(ghost, owned)| link::<T>(shape, ghost, owned, op));
                 let plan = device.plan_regions(&copies.collect::<Result<Vec<_>>>()?)?;
                 self.plans.push((device.clone(), op, plan));
                 self.plans.len() - 1

@@ -9,7 +9,7 @@ use runtime_core::{Element, Error, ErrorKind, Result};
 
 use crate::coherence::{Access, Action, HOST};
 use crate::core::{Core, Request};
-use crate::{Partition, PartMut};
+use crate::{PartMut, Partition};
 
 /// Runs `f` with an array whose host replica is `array` itself. When it returns, or panics, the values are brought back
 /// there, and no device uses the memory any more.
@@ -66,9 +66,8 @@ impl<T: Element, D> Loan<T, D> {
         self.returned = true;
         let set = self.core.partition.all().0;
         let request = Request { set, stream: None, access: "lend", site: self.site };
-        let brought = self
-            .core
-            .act(&request, |at, by| Action::Acquire { at, by, access: Access::ReadWrite });
+        let brought =
+            self.core.act(&request, |at, by| Action::Acquire { at, by, access: Access::ReadWrite });
         let drained = self.core.drain();
         brought.map(drop).and(drained)
     }

@@ -21,7 +21,7 @@ pub(crate) struct Mirror {
 #[derive(Default)]
 struct PartMirror {
     /// Who reads each replica for free, as bits.
-    readers: [AtomicU64; REPLICAS],
+    readers: [AtomicU32; REPLICAS],
     /// Who writes for free, and where.
     owner: AtomicU32,
     /// The access of a write guard taken here.
@@ -93,7 +93,7 @@ impl Mirror {
     }
 
     #[inline]
-    fn readable(&self, set: Set, at: ReplicaId, bit: u64) -> bool {
+    fn readable(&self, set: Set, at: ReplicaId, bit: u32) -> bool {
         set.iter().all(|part| {
             let part = &self.parts[usize::from(part)];
             part.readers[usize::from(at)].load(Ordering::Acquire) & bit != 0
@@ -131,8 +131,7 @@ impl Mirror {
         for part in set.iter() {
             self.parts[usize::from(part)].writing.store(code, Ordering::SeqCst);
         }
-        let owned =
-            |part: u8| self.parts[usize::from(part)].owner.load(Ordering::SeqCst) == word;
+        let owned = |part: u8| self.parts[usize::from(part)].owner.load(Ordering::SeqCst) == word;
         if set.iter().all(owned) {
             return true;
         }

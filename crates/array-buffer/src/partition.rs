@@ -67,7 +67,7 @@ impl fmt::Debug for Parts {
     }
 }
 
-type Ranges = SmallVec<[Range<usize>; 6]>;
+type Ranges = SmallVec<[Range<usize>; 3]>;
 
 /// Boxes that tile an array, each owned or ghost, and each with its own validity.
 ///
@@ -86,7 +86,7 @@ type Ranges = SmallVec<[Range<usize>; 6]>;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    shape: SmallVec<[usize; 6]>,
+    shape: SmallVec<[usize; 4]>,
     parts: Vec<(Role, Ranges)>,
 }
 
@@ -202,6 +202,11 @@ impl Partition {
     /// The indices of a part along each dimension; nothing for a number that is no part.
     pub fn ranges(&self, part: usize) -> &[Range<usize>] {
         self.parts.get(part).map_or(&[], |(_, ranges)| ranges)
+    }
+
+    /// Bytes outside the struct itself, up to three dimensions.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.parts.capacity() * size_of::<(Role, Ranges)>()
     }
 
     fn of(&self, role: Role) -> Parts {

@@ -44,8 +44,7 @@ impl<T> Drop for HostBytes<T> {
 
 /// One array's storage, each replica made when it is first needed and then at one address until it is evicted.
 pub(crate) struct Storage<T: Element> {
-    /// The whole array, row-major.
-    pub(crate) layout: Layout,
+    len: usize,
     host: OnceLock<Arc<HostBytes<T>>>,
     /// Memory on devices; the first is that of a device that works in host memory.
     memories: [OnceLock<Box<Memory<T>>>; REPLICAS],
@@ -58,12 +57,13 @@ impl<T: Element> Storage<T> {
     ///
     /// `InvalidArgument` for more than six dimensions, or more bytes than fit.
     pub(crate) fn new(shape: &[usize]) -> Result<Self> {
-        let layout = Layout::contiguous(T::DTYPE, shape)?;
-        Ok(Self { layout, host: OnceLock::new(), memories: Default::default() })
+        // Later the layout is made again whenever a view is: it fits, and is larger than all the rest kept here.
+        let len = Layout::contiguous(T::DTYPE, shape)?.len();
+        Ok(Self { len, host: OnceLock::new(), memories: Default::default() })
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.layout.len()
+        self.len
     }
 
     /// Takes up elements in row-major order.
@@ -144,27 +144,28 @@ impl<T: Element> Storage<T> {
                     unsafe { Vec::from_raw_parts(first.as_ptr(), len, capacity) }
                 }
                 // SAFETY: the bytes are alive, and work on them is done: the host has just been made valid.
-                Ok(_) | Err(_) => unsafe { std::slice::from_raw_parts(first.as_ptr(), len) }.to_vec(),
+                Ok(_) | Err(_) => {
+                    unsafe { std::slice::from_raw_parts(first.as_ptr(), len) }.to_vec()
+                }
             });
         }
         // SAFETY: as above; `memory` is alive.
         Ok(unsafe { std::slice::from_raw_parts(first.as_ptr(), len) }.to_vec())
     }
 
-    /// All of a replica on a device, as the n-d array.
+    /// All of a replica on a device, as a row.
     #[inline]
     pub(crate) fn view(&self, at: ReplicaId) -> Result<MemoryView<'_>> {
-        self.memory(at)?.view().with_layout(0, &self.layout)
+        Ok(self.memory(at)?.view())
     }
 
-    /// All of a replica on a device, to write.
+    /// All of a replica on a device, to write, as a row.
     #[inline]
     pub(crate) fn view_mut(&self, at: ReplicaId) -> Result<MemoryViewMut<'_>> {
         let memory = self.memory(at)?;
         // SAFETY: no slice of the memory is ever made. Host guards that point into it are of parts that the state
         // keeps from whoever uses this view, and wait for what was enqueued on those parts.
-        let view = unsafe { memory.view_mut_shared() };
-        view.with_layout(0, &self.layout)
+        Ok(unsafe { memory.view_mut_shared() })
     }
 
     /// Where the host's elements lie.

@@ -62,12 +62,11 @@ impl<T: Element> Piece<'_, T> {
     }
 
     fn view(&self, at: ReplicaId, row: Range<usize>) -> Result<MemoryView<'_>> {
-        self.storage.memory(at)?.view().slice(row)
+        self.storage.view(at)?.slice(row)
     }
 
     fn view_mut(&self, at: ReplicaId, row: Range<usize>) -> Result<MemoryViewMut<'_>> {
-        let len = self.storage.len();
-        self.storage.view_mut(at)?.reshape(&[len])?.slice(row)
+        self.storage.view_mut(at)?.slice(row)
     }
 
     /// The part in the array's memory, for slot 0 of a region plan.

@@ -168,8 +168,7 @@ fn min_max_pending(rig: &Rig) {
         } else {
             if op != Reduce::Replace {
                 let neutral: Vec<f64> = guard.view().unwrap().to_vec(&rig.s).unwrap();
-                let extreme =
-                    if op == Reduce::Min { f64::INFINITY } else { f64::NEG_INFINITY };
+                let extreme = if op == Reduce::Min { f64::INFINITY } else { f64::NEG_INFINITY };
                 assert_eq!(neutral, [extreme]);
             }
             set(&mut guard, &rig.s, 11.0).unwrap();
@@ -216,7 +215,7 @@ fn duplicate_independent_state(rig: &Rig) {
     let mut array = counting(4);
     add(&mut array.read_write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
     let mut copy = array.duplicate().unwrap();
-    assert!(copy.is_valid_on(&rig.a));
+    assert!(copy.is_valid_on(&rig.a) || rig.shares());
     copy.write_host().unwrap().fill(0.0);
     set(&mut copy.write(&rig.t).unwrap(), &rig.t, 9.0).unwrap();
     assert_eq!(values(&array), [1.0, 2.0, 3.0, 4.0]);
@@ -374,10 +373,10 @@ fn offloading_moves_nothing(rig: &Rig) {
             let _inner = offload(&rig.t);
             assert_eq!(array_buffer::here(), Some(rig.t.clone()));
         }
-        let panicked = catch_unwind(|| {
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
             let _inner = offload(&rig.t);
             panic!("inside");
-        });
+        }));
         assert!(panicked.is_err());
         assert_eq!(array_buffer::here(), Some(rig.s.clone()));
         array_buffer::on_host(|| assert_eq!(array_buffer::here(), None));
@@ -478,7 +477,8 @@ fn subrange_noncontiguous(rig: &Rig) {
     inner.read(&rig.t).unwrap();
     let seen = inner.read_host().unwrap();
     assert_eq!(seen.shape(), [4, 6]);
-    assert_eq!(seen, ndarray::Array2::from_shape_fn((4, 6), |(i, j)| (111 + 10 * i + j) as f64));
+    let expected = ndarray::Array2::from_shape_fn((4, 6), |(i, j)| (111 + 10 * i + j) as f64);
+    assert_eq!(*seen, *expected);
 }
 
 fn two_readers_no_ping_pong(rig: &Rig) {

@@ -1,21 +1,22 @@
 //! Which accesses need nothing: what the atomic mirror of the state holds.
 
-use super::set::Set;
-use super::state::{HOST, Health, PartId, PartState, Reduce, Refusal, ReplicaId, Role, Who};
+use super::set::{LaneSet, Set};
+use super::state::{HOST, Health, LANES, PartId, PartState, Reduce, Refusal, ReplicaId, Role, Who};
 
 /// The bit of the host in [`hits`], beyond that of every lane.
-pub(crate) const HOST_BIT: u64 = 1 << 63;
+pub(crate) const HOST_BIT: u32 = 1 << 31;
+const _: () = assert!(LANES < 31);
 
 /// Who can read `part` at `at` without a wait, a copy or a new mark: bits of lanes, and [`HOST_BIT`].
-pub(crate) fn hits(parts: &[PartState], part: PartId, at: ReplicaId) -> u64 {
+pub(crate) fn hits(parts: &[PartState], part: PartId, at: ReplicaId) -> u32 {
     let state = &parts[usize::from(part)];
     if readable(parts, part).is_some() || !state.valid.contains(at) {
         return 0;
     }
     let bytes = state.bytes(at);
-    let writer = bytes.writer.map_or(Set::EMPTY, Set::one);
     let host = if at == HOST && bytes.writer.is_none() { HOST_BIT } else { 0 };
-    bytes.readers.union(writer).0 | host
+    let writer = bytes.writer.map_or(0, |lane| 1 << lane);
+    bytes.readers.bits() | writer | host
 }
 
 /// A part whose only valid replica was last touched by one user, who can write it again without a wait or a copy.
@@ -30,7 +31,7 @@ pub(crate) fn owner(parts: &[PartState], part: PartId) -> Option<Owner> {
     let state = &parts[usize::from(part)];
     let at = state.valid.first()?;
     let bytes = state.bytes(at);
-    let alone = state.valid == Set::one(at) && bytes.readers.is_empty();
+    let alone = state.valid == Set::one(at) && bytes.readers == LaneSet::EMPTY;
     let who: Who = bytes.writer;
     let fits = who.is_some() || at == HOST;
     // A committed write makes ghosts stale: nothing is left to do if they are.

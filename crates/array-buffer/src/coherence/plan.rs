@@ -1,7 +1,7 @@
 //! The transition function: what must be done for an action, in which order, and what holds afterwards.
 
 use super::hits::{pending, readable};
-use super::set::Set;
+use super::set::{LaneSet, Set};
 use super::state::{
     Access, Bytes, HOST, Health, Lane, PartId, PartState, Paths, Reduce, Refusal, ReplicaId, Role,
     Who,
@@ -386,7 +386,7 @@ impl Draft<'_> {
     /// Lets `who` wait for everybody who uses a replica's bytes.
     fn wait_to_write(&mut self, part: PartId, at: ReplicaId, who: Who) {
         let bytes = *self.bytes(part, at);
-        let users = bytes.readers.union(bytes.writer.map_or(Set::EMPTY, Set::one));
+        let users = bytes.readers.set().union(bytes.writer.map_or(Set::EMPTY, Set::one));
         for user in users.iter().filter(|user| who != Some(*user)) {
             self.wait(who, user);
         }
@@ -514,23 +514,17 @@ fn mark_read(bytes: &mut Bytes, who: Who) {
 
 /// Notes a write that comes after everything else.
 fn mark_written(bytes: &mut Bytes, who: Who) {
-    *bytes = Bytes { writer: who, readers: Set::EMPTY };
+    *bytes = Bytes { writer: who, readers: LaneSet::EMPTY };
 }
 
 /// Notes a write that may have been enqueued, or not.
 fn mark_added(bytes: &mut Bytes, who: Who) {
-    if who.is_some() {
-        bytes.readers = bytes.readers.union(bytes.writer.map_or(Set::EMPTY, Set::one));
-        bytes.writer = who;
+    let Some(lane) = who else { return };
+    if let Some(before) = bytes.writer.replace(lane) {
+        bytes.readers.insert(before);
     }
-    mark_unread(bytes);
-}
-
-/// A writer is no reader.
-fn mark_unread(bytes: &mut Bytes) {
-    if let Some(writer) = bytes.writer {
-        bytes.readers.remove(writer);
-    }
+    // A writer is no reader.
+    bytes.readers.remove(lane);
 }
 
 /// What is left of the marks when the host has waited for the writer.

@@ -81,6 +81,42 @@ impl FromIterator<u8> for Set {
     }
 }
 
+/// A set of lanes, which there are many of in a state.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(crate) struct LaneSet(u16);
+
+impl LaneSet {
+    pub(crate) const EMPTY: Self = Self(0);
+
+    /// The members as a set of any numbers.
+    pub(crate) fn set(self) -> Set {
+        Set(self.0.into())
+    }
+
+    /// A bit for each member.
+    pub(crate) fn bits(self) -> u32 {
+        self.0.into()
+    }
+
+    pub(crate) fn contains(self, lane: u8) -> bool {
+        self.set().contains(lane)
+    }
+
+    pub(crate) fn insert(&mut self, lane: u8) {
+        self.0 |= 1 << lane;
+    }
+
+    pub(crate) fn remove(&mut self, lane: u8) {
+        self.0 &= !(1 << lane);
+    }
+}
+
+impl fmt::Debug for LaneSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.set().fmt(f)
+    }
+}
+
 impl fmt::Debug for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()

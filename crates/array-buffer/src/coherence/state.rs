@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::set::Set;
+use super::set::{LaneSet, Set};
 
 /// A stream's number in one buffer. Streams of different devices never share one.
 pub(crate) type Lane = u8;
@@ -16,11 +16,11 @@ pub(crate) type Who = Option<Lane>;
 /// The replica in host memory.
 pub(crate) const HOST: ReplicaId = 0;
 /// Most replicas of a buffer, the host's among them.
-pub(crate) const REPLICAS: usize = 12;
+pub(crate) const REPLICAS: usize = 10;
 /// Most parts of a buffer.
 pub(crate) const PARTS: usize = 64;
 /// Most streams that a buffer remembers at once.
-pub(crate) const LANES: usize = 32;
+pub(crate) const LANES: usize = 16;
 
 /// How contributions are combined with what they are added to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,7 +65,7 @@ pub(crate) struct Bytes {
     /// Who wrote them last, by a kernel or a copy; none once the host has seen that write done.
     pub(crate) writer: Option<Lane>,
     /// Who reads them since then, having waited for the writer.
-    pub(crate) readers: Set,
+    pub(crate) readers: LaneSet,
 }
 
 /// The kind of a writing access.

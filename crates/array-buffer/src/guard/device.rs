@@ -152,14 +152,16 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     fn lend(&mut self, set: Set, tiled: bool) -> Result<MemoryViewMut<'_>> {
         let core = self.held.core;
         let ranges = hull(core, set, tiled)?;
-        let view = core.storage.view_mut(self.at)?.region(&ranges)?;
+        let shape = core.partition.shape();
+        let view = core.storage.view_mut(self.at)?.reshape(shape)?.region(&ranges)?;
         Ok(view.on_stream(self.stream.get()).reporting_to(&self.held.report))
     }
 
     /// Fills the memory of the guard's box with a byte, which does not count as writing.
     pub(crate) fn fill_bytes(&mut self, byte: u8) -> Result<()> {
         let ranges = hull(self.held.core, self.held.set, true)?;
-        let view = self.held.core.storage.view_mut(self.at)?.region(&ranges)?;
+        let shape = self.held.core.partition.shape();
+        let view = self.held.core.storage.view_mut(self.at)?.reshape(shape)?.region(&ranges)?;
         let row = Layout::row(DType::U8, view.as_view().byte_range().len())?;
         view.with_layout(0, &row)?.fill(self.stream.get(), byte)
     }
@@ -218,7 +220,7 @@ fn view<T: Element, D>(
     tiled: bool,
 ) -> Result<MemoryView<'_>> {
     let ranges = hull(core, set, tiled)?;
-    core.storage.view(at)?.region(&ranges)
+    core.storage.view(at)?.reshape(core.partition.shape())?.region(&ranges)
 }
 
 fn one(set: Set, part: usize) -> Result<Set> {

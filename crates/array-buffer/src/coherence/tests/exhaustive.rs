@@ -55,12 +55,12 @@ fn machine(parts: &[PartState]) -> Machine {
         let bytes = state.bytes(at);
         if let Some(lane) = bytes.writer {
             // Readers of bytes that are not valid read what was there before a write that failed.
-            let know = if state.valid.contains(at) { bytes.readers } else { Set::EMPTY };
+            let know = if state.valid.contains(at) { bytes.readers.set() } else { Set::EMPTY };
             machine.assume(Op { part, at, lane, writes: true }, know.iter());
             // Reads on the writer's lane have no mark of their own.
             machine.assume(Op { part, at, lane, writes: false }, std::iter::empty());
         }
-        for lane in bytes.readers.iter() {
+        for lane in bytes.readers.set().iter() {
             machine.assume(Op { part, at, lane, writes: false }, std::iter::empty());
         }
     }
@@ -94,7 +94,7 @@ fn marks_hold(machine: &Machine, next: &[PartState], evicted: Option<u8>) -> Res
             return Err(format!("{write:?} counts as done"));
         }
         let valid = bytes.writer.is_some() && state.valid.contains(at);
-        let claims = if valid { bytes.readers } else { Set::EMPTY };
+        let claims = if valid { bytes.readers.set() } else { Set::EMPTY };
         if let Some(lane) = claims.iter().find(|lane| !machine.is_after(Some(*lane), last)) {
             return Err(format!("lane {lane} counts as having waited for {write:?}"));
         }
@@ -479,7 +479,7 @@ fn pack(state: &PartState) -> u128 {
     ];
     let marks = (0..PLACES).map(|at| state.bytes(at)).flat_map(|bytes| {
         let writer = bytes.writer.map_or(7, u128::from);
-        [(3, writer), (5, bytes.readers.0.into())]
+        [(3, writer), (5, bytes.readers.bits().into())]
     });
     fields.into_iter().chain(marks).fold(0, |all, (bits, field)| {
         assert!(field < 1 << bits, "{field} has more than {bits} bits");
