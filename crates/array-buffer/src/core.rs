@@ -179,7 +179,8 @@ impl<T: Element, D> Core<T, D> {
         Ok(at)
     }
 
-    /// Makes values that are already at a place the array's values, ghosts included: for buffers being made.
+    /// Makes values that are already at a place the array's values: for buffers being made. Owned parts are among `set`;
+    /// other ghosts are stale. All bytes there were written by `by`, also those of no value.
     pub(crate) fn begin_with(&self, set: Set, at: ReplicaId, by: Option<&Stream>) -> Result<()> {
         let mut state = self.lock();
         let by = match by {
@@ -187,10 +188,10 @@ impl<T: Element, D> Core<T, D> {
             None => None,
         };
         let write = Action::Acquire { at, by, access: Access::Write };
-        for role in [self.partition.owned().0, self.partition.ghosts().0] {
+        for parts in [self.partition.all().0, self.partition.ghosts().0.and(set)] {
             for action in [write, Action::Commit] {
                 // A new state refuses nothing and has nothing to wait for.
-                if let Ok(plan) = plan(&state.parts, role.and(set), action, &state.paths) {
+                if let Ok(plan) = plan(&state.parts, parts, action, &state.paths) {
                     state.parts = plan.next;
                 }
             }

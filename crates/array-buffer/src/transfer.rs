@@ -227,6 +227,8 @@ impl<T: Element> Transfers<T> {
         let pinned = self.pinned(from, source.len())?;
         let pieces: Vec<Range<usize>> = cut(source.len(), pinned[0].len()).collect();
         let enqueue = |piece: &Range<usize>, pinned: &mut Pinned<T>| {
+            // An upload on another stream may still read it.
+            pinned.as_mut_slice()?;
             source.slice(piece.clone())?.copy_to_pinned(from.stream, pinned)
         };
         if let Some(first) = pieces.first() {

@@ -451,7 +451,7 @@ fn run(config: SimConfig, ops: Vec<Op>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
     fn programs_on_peers(seed in any::<u64>(), ops in prop::collection::vec(op(), 1..30)) {
