@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use comfy_table::{CellAlignment, Table, presets};
 use parking_lot::Mutex;
 use runtime_core::Traffic;
+
+use crate::coherence::ReplicaId;
 
 /// What somebody did with an array when a transfer became necessary, and where in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,34 +84,68 @@ impl TransferReport {
         let traffic = self.transfers.iter().filter(|transfer| which(transfer));
         traffic.fold(Traffic::default(), |sum, transfer| add(sum, transfer.traffic))
     }
+}
 
+/// An access: where it was, what, and the call in the program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) at: ReplicaId,
+    pub(crate) access: &'static str,
+    pub(crate) site: &'static Location<'static>,
+}
+
+/// What one array has moved, without names, since it is added to at every transfer.
+#[derive(Default)]
+pub(crate) struct Ledger(Vec<Line>);
+
+struct Line {
+    from: ReplicaId,
+    to: ReplicaId,
+    wanted_by: Mark,
+    invalidated_by: Option<Mark>,
+    traffic: Traffic,
+    total: Arc<Total>,
+}
+
+impl Ledger {
+    /// Notes a transfer. `name` gives a replica's place.
     pub(crate) fn add(
         &mut self,
-        from: &str,
-        to: &str,
+        (from, to): (ReplicaId, ReplicaId),
         bytes: usize,
-        wanted_by: &Cause,
-        invalidated_by: Option<&Cause>,
+        wanted_by: Mark,
+        invalidated_by: Option<Mark>,
+        name: impl Fn(ReplicaId) -> String,
     ) {
-        let traffic = Traffic { count: 1, bytes: bytes as u64 };
-        tracing::debug!(%from, %to, bytes, wanted_by = %wanted_by, "array transfer");
-        note_total(from, to, traffic);
-        let same = |transfer: &&mut Transfer| {
-            transfer.wanted_by == *wanted_by
-                && transfer.invalidated_by.as_ref() == invalidated_by
-                && transfer.from == from
-                && transfer.to == to
+        let same = |line: &Line| {
+            (line.from, line.to) == (from, to)
+                && line.wanted_by == wanted_by
+                && line.invalidated_by == invalidated_by
         };
-        match self.transfers.iter_mut().find(same) {
-            Some(transfer) => transfer.traffic = add(transfer.traffic, traffic),
-            None => self.transfers.push(Transfer {
-                from: from.to_owned(),
-                to: to.to_owned(),
-                traffic,
-                wanted_by: wanted_by.clone(),
-                invalidated_by: invalidated_by.cloned(),
-            }),
-        }
+        let index = self.0.iter().position(same).unwrap_or_else(|| {
+            let (traffic, total) = (Traffic::default(), total(name(from), name(to)));
+            self.0.push(Line { from, to, wanted_by, invalidated_by, traffic, total });
+            self.0.len() - 1
+        });
+        let line = &mut self.0[index];
+        line.traffic = add(line.traffic, Traffic { count: 1, bytes: bytes as u64 });
+        line.total.count.fetch_add(1, Ordering::Relaxed);
+        line.total.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let Mark { access, site, .. } = wanted_by;
+        tracing::debug!(from, to, bytes, access, %site, "array transfer");
+    }
+
+    pub(crate) fn report(&self, name: impl Fn(ReplicaId) -> String) -> TransferReport {
+        let cause =
+            |mark: Mark| Cause { access: mark.access, place: name(mark.at), site: mark.site };
+        let transfer = |line: &Line| Transfer {
+            from: name(line.from),
+            to: name(line.to),
+            traffic: line.traffic,
+            wanted_by: cause(line.wanted_by),
+            invalidated_by: line.invalidated_by.map(cause),
+        };
+        TransferReport { transfers: self.0.iter().map(transfer).collect() }
     }
 }
 
@@ -141,15 +179,23 @@ impl fmt::Display for TransferReport {
     }
 }
 
-static TOTALS: Mutex<BTreeMap<(String, String), Traffic>> = Mutex::new(BTreeMap::new());
+#[derive(Default)]
+struct Total {
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
 
-fn note_total(from: &str, to: &str, traffic: Traffic) {
-    let mut totals = TOTALS.lock();
-    let sum = totals.entry((from.to_owned(), to.to_owned())).or_default();
-    *sum = add(*sum, traffic);
+static TOTALS: Mutex<BTreeMap<(String, String), Arc<Total>>> = Mutex::new(BTreeMap::new());
+
+fn total(from: String, to: String) -> Arc<Total> {
+    Arc::clone(TOTALS.lock().entry((from, to)).or_default())
 }
 
 /// Transfers of all arrays of this process so far, by (from, to).
 pub fn transfer_totals() -> BTreeMap<(String, String), Traffic> {
-    TOTALS.lock().clone()
+    let read = |total: &Total| Traffic {
+        count: total.count.load(Ordering::Relaxed),
+        bytes: total.bytes.load(Ordering::Relaxed),
+    };
+    TOTALS.lock().iter().map(|(places, total)| (places.clone(), read(total))).collect()
 }

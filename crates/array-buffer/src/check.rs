@@ -39,7 +39,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
                     None => guard.commit()?,
                     Some(byte) => {
                         guard.abort();
-                        let element = self.index_of(byte / size_of::<T>());
+                        let element = index_of(self.shape(), byte / size_of::<T>());
                         let message = format!("element {element:?} was not written");
                         let error = Error::new(ErrorKind::Poisoned, "check_write", message);
                         return Err(error.on(stream.device().id()));
@@ -50,22 +50,6 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         }
         Ok(())
     }
-
-    fn index_of(&self, element: usize) -> Vec<usize> {
-        let mut rest = element;
-        let mut index: Vec<usize> = self
-            .shape()
-            .iter()
-            .rev()
-            .map(|extent| {
-                let here = rest % extent;
-                rest /= extent;
-                here
-            })
-            .collect();
-        index.reverse();
-        index
-    }
 }
 
 impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
@@ -73,7 +57,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     ///
     /// # Errors
     ///
-    /// `Poisoned` if a byte has changed, naming its offset; what the reader or the copies report. The array keeps
+    /// `Poisoned` naming the first element that has changed; what the reader or the copies report. The array keeps
     /// counting as good: that is what a reader promises, and this is for tests.
     #[track_caller]
     pub fn check_read(
@@ -88,7 +72,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         match before.iter().zip(&after).position(|(before, after)| before != after) {
             None => Ok(()),
             Some(byte) => {
-                let message = format!("a reader changed byte {byte}");
+                let element = index_of(self.shape(), byte / size_of::<T>());
+                let message = format!("a reader changed element {element:?}");
                 let error = Error::new(ErrorKind::Poisoned, "check_read", message);
                 Err(error.on(stream.device().id()))
             }
@@ -103,4 +88,15 @@ fn bytes(view: &runtime_core::MemoryView<'_>, stream: &Stream) -> Result<Vec<u8>
 
 fn unwritten(first: &[u8], second: &[u8]) -> Option<usize> {
     first.iter().zip(second).position(|both| both == (&PATTERNS[0], &PATTERNS[1]))
+}
+
+/// The index of an element in row-major order.
+fn index_of(shape: &[usize], element: usize) -> Vec<usize> {
+    let mut rest = element;
+    let mut index = vec![0; shape.len()];
+    for (index, extent) in index.iter_mut().zip(shape).rev() {
+        *index = rest % extent;
+        rest /= extent;
+    }
+    index
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{Device, DeviceKind, Element, Error, ErrorKind, Result, Stream};
 
-use crate::account::{Cause, TransferReport};
+use crate::account::{Ledger, Mark, TransferReport};
 use crate::budget;
 use crate::buffer::PartStatus;
 use crate::coherence::{
@@ -42,16 +42,8 @@ struct State<T: Element> {
     constant: bool,
     transfers: Transfers<T>,
     /// Who wrote each part last.
-    writers: Vec<Option<Writer>>,
-    report: TransferReport,
-}
-
-/// Who wrote a part last.
-#[derive(Clone, Copy)]
-struct Writer {
-    at: ReplicaId,
-    access: &'static str,
-    site: Site,
+    writers: Vec<Option<Mark>>,
+    ledger: Ledger,
 }
 
 /// Who wants something, and for what.
@@ -82,7 +74,7 @@ impl<T: Element, D> Core<T, D> {
                 free: Set::EMPTY,
                 constant: false,
                 transfers: Transfers::new(),
-                report: TransferReport::default(),
+                ledger: Ledger::default(),
             }),
             shape,
             partition,
@@ -94,7 +86,8 @@ impl<T: Element, D> Core<T, D> {
     }
 
     pub(crate) fn report(&self) -> TransferReport {
-        self.lock().report.clone()
+        let state = self.lock();
+        state.ledger.report(|at| place(&state.devices, at))
     }
 
     /// Bytes kept for this buffer beside the elements.
@@ -106,7 +99,7 @@ impl<T: Element, D> Core<T, D> {
             + state.parts.capacity() * size_of::<PartState>()
             + state.devices.capacity() * size_of::<Option<Device>>()
             + state.lanes.capacity() * size_of::<Stream>()
-            + state.writers.capacity() * size_of::<Option<Writer>>()
+            + state.writers.capacity() * size_of::<Option<Mark>>()
     }
 
     /// Whether all values are on the device, or the host, as they are.
@@ -394,7 +387,7 @@ impl<T: Element, D> Core<T, D> {
         if let Action::Acquire { .. } | Action::Begin { .. } = action {
             let Request { access, site, .. } = *request;
             for part in request.set.iter() {
-                state.writers[usize::from(part)] = at.map(|at| Writer { at, access, site });
+                state.writers[usize::from(part)] = at.map(|at| Mark { at, access, site });
                 self.mirror.set_site(part, request.site);
             }
         }
@@ -441,7 +434,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     fn step(&self, state: &mut State<T>, request: &Request<'_>, step: &Step) -> Result<()> {
-        let State { lanes, transfers, paths, writers, report, devices, .. } = state;
+        let State { lanes, transfers, paths, writers, ledger, devices, .. } = state;
         let end =
             |at, lane: Option<Lane>| lane.map(|lane| End { at, stream: &lanes[usize::from(lane)] });
         let piece = |part| Piece { storage: &self.storage, partition: &self.partition, part };
@@ -469,17 +462,10 @@ impl<T: Element, D> Core<T, D> {
                     // The host has one replica.
                     (None, None) => {}
                 }
-                let name = |at: ReplicaId| match &devices[usize::from(at)] {
-                    Some(device) if at != HOST => device.id().to_string(),
-                    _ => "host".to_owned(),
-                };
                 let bytes = piece.len() * size_of::<T>();
-                let writer = writers[usize::from(part)].map(|Writer { at, access, site }| Cause {
-                    access,
-                    place: name(at),
-                    site,
-                });
-                report.add(&name(from), &name(to), bytes, &request.cause(), writer.as_ref());
+                let mark = Mark { at: to, access: request.access, site: request.site };
+                let name = |at| place(devices, at);
+                ledger.add((from, to), bytes, mark, writers[usize::from(part)], name);
                 Ok(())
             }
         }
@@ -580,10 +566,11 @@ impl<T: Element> State<T> {
     }
 }
 
-impl Request<'_> {
-    fn cause(&self) -> Cause {
-        let place = self.stream.map_or("host".to_owned(), |s| s.device().id().to_string());
-        Cause { access: self.access, place, site: self.site }
+/// What reports call a replica.
+fn place(devices: &[Option<Device>], at: ReplicaId) -> String {
+    match devices.get(usize::from(at)) {
+        Some(Some(device)) if at != HOST => device.id().to_string(),
+        _ => "host".to_owned(),
     }
 }
 

@@ -225,6 +225,9 @@ impl Partition {
 
     /// The smallest box around the parts, and whether they tile it.
     pub(crate) fn hull(&self, set: Set) -> (Ranges, bool) {
+        if self.is_all(set) {
+            return (self.shape.iter().map(|extent| 0..*extent).collect(), true);
+        }
         let mut boxes = set.iter().filter(|part| self.len(*part) > 0 || set.len() == 1);
         let first = boxes.next().or(set.first());
         let mut hull: Ranges = match first {
@@ -238,6 +241,12 @@ impl Partition {
         }
         let tiled = set.iter().map(|part| self.len(part)).sum::<usize>() == volume(&hull);
         (hull, tiled)
+    }
+
+    /// Whether these are all parts.
+    #[inline]
+    pub(crate) fn is_all(&self, set: Set) -> bool {
+        set == Set::below(self.parts.len())
     }
 
     /// Contiguous stretches of a part, as elements of the array in row-major order.
@@ -279,6 +288,7 @@ fn invalid(message: String) -> Error {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]
 mod tests {
     use super::*;
 

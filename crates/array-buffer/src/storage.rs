@@ -33,12 +33,22 @@ impl<T> HostBytes<T> {
     }
 }
 
+impl<T> HostBytes<T> {
+    /// The elements, if they are owned.
+    fn into_vec(mut self) -> Option<Vec<T>> {
+        self.take()
+    }
+
+    fn take(&mut self) -> Option<Vec<T>> {
+        let capacity = self.capacity.take()?;
+        // SAFETY: these are the parts of a vector that was taken apart, and nobody has them from now on.
+        Some(unsafe { Vec::from_raw_parts(self.first.as_ptr(), self.len, capacity) })
+    }
+}
+
 impl<T> Drop for HostBytes<T> {
     fn drop(&mut self) {
-        if let Some(capacity) = self.capacity {
-            // SAFETY: these are the parts of a vector that was taken apart, and nobody else has them.
-            drop(unsafe { Vec::from_raw_parts(self.first.as_ptr(), self.len, capacity) });
-        }
+        drop(self.take());
     }
 }
 
@@ -137,19 +147,16 @@ impl<T: Element> Storage<T> {
         if let Some(bytes) = taken {
             drop(memory);
             return Ok(match Arc::try_unwrap(bytes) {
-                Ok(bytes) if bytes.capacity.is_some() => {
-                    let bytes = std::mem::ManuallyDrop::new(bytes);
-                    let capacity = bytes.capacity.unwrap_or(len);
-                    // SAFETY: as in `drop`, which does not run.
-                    unsafe { Vec::from_raw_parts(first.as_ptr(), len, capacity) }
-                }
-                // SAFETY: the bytes are alive, and work on them is done: the host has just been made valid.
-                Ok(_) | Err(_) => {
-                    unsafe { std::slice::from_raw_parts(first.as_ptr(), len) }.to_vec()
+                Ok(bytes) => bytes.into_vec().unwrap_or_default(),
+                // A device may let go of them a little later.
+                Err(bytes) => {
+                    let first = bytes.first.as_ptr();
+                    // SAFETY: alive, and work on them is done: the host has just taken them to write.
+                    unsafe { std::slice::from_raw_parts(first, len) }.to_vec()
                 }
             });
         }
-        // SAFETY: as above; `memory` is alive.
+        // SAFETY: `memory` is alive, and work on it is done: the host has just taken it to write.
         Ok(unsafe { std::slice::from_raw_parts(first.as_ptr(), len) }.to_vec())
     }
 

@@ -1,4 +1,11 @@
-//! How many bytes move: what must, and no others.
+//! How many bytes move: what must, and no others; and what becomes of the array when something fails.
+#![expect(
+    clippy::unwrap_used,
+    clippy::single_range_in_vec_init,
+    clippy::cast_precision_loss,
+    reason = "a test stops where something is wrong; boxes of one dimension; small numbers"
+)]
+#![expect(unsafe_code, reason = "launches kernels")]
 
 #[macro_use]
 mod common;
@@ -216,7 +223,7 @@ fn step(
 #[test]
 fn a_stencil_with_a_halo_moves_the_optimum() {
     let rig = Rig::peers();
-    let (rows, columns, steps) = (12_usize, 10_usize, 7_u64);
+    let (rows, columns, steps) = (12_usize, 10_usize, 7_u32);
     let shape = [rows, columns];
     // The owned interior in an edge of one and what is inside; part 0 is all of it but the edge's own parts.
     let partition = Partition::with_ghosts(&shape, &[(1, 1), (1, 1)]).unwrap();
@@ -225,7 +232,7 @@ fn a_stencil_with_a_halo_moves_the_optimum() {
     let make = |values: Array2<f64>| ArrayBuffer::from_array_with(values, partition.clone());
     let (mut field, mut next) = (make(start.clone()).unwrap(), make(start).unwrap());
     for round in 0..steps {
-        let halo = |i: usize, j: usize| (round as usize + i + j) as f64;
+        let halo = |i: usize, j: usize| f64::from(round) + (i + j) as f64;
         let ghosts: Vec<usize> = partition.ghosts().iter().collect();
         for &part in &ghosts {
             let [mut ghost] = field.split([Parts::one(part)]).unwrap();
@@ -253,7 +260,7 @@ fn a_stencil_with_a_halo_moves_the_optimum() {
     let interior = ((rows - 2) * (columns - 2) * 8) as u64;
     let halo = (rows * columns * 8) as u64 - interior;
     // Up: the first field's interior and a halo for each step. Down: the last interior.
-    let up = interior + steps * halo;
+    let up = interior + u64::from(steps) * halo;
     let (mine, other) = (field.transfers(), next.transfers());
     let sum = |from, to| mine.between(from, to).bytes + other.between(from, to).bytes;
     assert_eq!((sum("host", "sim:0"), sum("sim:0", "host")), (up, interior));
@@ -336,6 +343,8 @@ fn a_lost_device_takes_its_replica_alone() {
     let mut array = counting(50);
     array.prefetch(&rig.s).unwrap();
     array.prefetch(&rig.t).unwrap();
+    rig.s.synchronize().unwrap();
+    rig.t.synchronize().unwrap();
     SimHandle::of(&rig.a).unwrap().lose();
     assert_eq!(values(&array)[49], 49.0);
     assert_eq!(values_on(&array, &rig.t)[49], 49.0);
@@ -398,4 +407,67 @@ fn bookkeeping_is_small() {
     let bytes = array.bookkeeping_bytes();
     println!("{bytes} bytes with one part and three devices");
     assert!(bytes <= 1024, "{bytes}");
+}
+
+#[test]
+fn a_reader_that_writes_is_found() {
+    use runtime_core::{Grid, HostModule, Launch, args};
+    let rig = Rig::peers();
+    let array = counting(4);
+    // A reader that writes through another name of the same memory.
+    fn sneak(_: &Grid<'_>, x: &mut [f64]) {
+        x[3] = -1.0;
+    }
+    let module = rig.a.module_load(&HostModule::new().with("sneak", sneak)).unwrap();
+    let sneak = module.kernel("sneak").unwrap();
+    let error = array
+        .check_read(&rig.s, |guard| {
+            let view = guard.view()?;
+            let handle = view.native().expect("memory");
+            // SAFETY: the array outlives this, and nobody else uses it meanwhile.
+            let alias = unsafe { rig.a.memory_adopt::<f64>(handle, view.len(), ()) };
+            let mut alias = alias.expect("sim adopts memory")?;
+            // SAFETY: the kernel is safe Rust.
+            unsafe { sneak.launch(&rig.s, &Launch::cover(4, 4), args![&mut alias]) }
+        })
+        .unwrap_err();
+    assert!(error.message().contains("element [3]"), "{error}");
+}
+
+#[test]
+fn threads_share_a_valid_array() {
+    let rig = Rig::peers();
+    let array = counting(64);
+    std::thread::scope(|scope| {
+        for index in 0..4_u32 {
+            let (array, device) = (&array, if index % 2 == 0 { &rig.a } else { &rig.b });
+            scope.spawn(move || {
+                let stream = device.stream_create(&Default::default()).unwrap();
+                for _ in 0..50 {
+                    assert_eq!(values_on(array, &stream)[63], 63.0);
+                    assert_eq!(values(array)[1], 1.0);
+                }
+            });
+        }
+    });
+    assert_eq!(array.transfers().total().count, 2);
+    let mut parts = framed_rows();
+    std::thread::scope(|scope| {
+        let [mut top, mut bottom] = parts.split([Parts::one(0), Parts::one(1)]).unwrap();
+        let (s, t) = (&rig.s, &rig.t);
+        scope.spawn(move || {
+            (0..40).for_each(|_| add(&mut top.read_write(s).unwrap(), s, 1.0).unwrap())
+        });
+        scope.spawn(move || {
+            (0..40).for_each(|_| add(&mut bottom.read_write(t).unwrap(), t, 2.0).unwrap());
+        });
+    });
+    assert_eq!(values(&parts), [40.0, 40.0, 80.0, 80.0]);
+    assert_eq!(parts.version(), 80);
+}
+
+/// Two owned rows of two.
+fn framed_rows() -> ArrayBuffer<f64, Ix2> {
+    let partition = Partition::new(&[2, 2], &[&[0..1, 0..2], &[1..2, 0..2]], &[]).unwrap();
+    ArrayBuffer::from_array_with(Array2::zeros((2, 2)), partition).unwrap()
 }

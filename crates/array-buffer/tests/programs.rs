@@ -1,13 +1,12 @@
 //! Random programs against plain vectors, on devices with adversarial timing, failing copies and panicking writers.
+#![expect(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use array_buffer::{
-    ArrayBuffer, Error, ErrorKind, Exchange, Partition, Parts, Reduce, StarForest,
-};
+use array_buffer::{ArrayBuffer, Error, ErrorKind, Exchange, Partition, Parts, Reduce, StarForest};
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
 use common::{Rig, add, set};
 use ndarray::{Array2, Ix2};
@@ -159,10 +158,25 @@ impl Program {
                         if keeps { *guard += value } else { guard.fill(value) }
                     }
                     let ended = match end {
-                        End::Abort => return { guard.abort(); Outcome::Poisoned },
-                        End::Forget => return { std::mem::forget(guard); Outcome::Poisoned },
+                        End::Abort => {
+                            return {
+                                guard.abort();
+                                Outcome::Poisoned
+                            };
+                        }
+                        End::Forget => {
+                            return {
+                                std::mem::forget(guard);
+                                Outcome::Poisoned
+                            };
+                        }
                         End::Panic => std::panic::resume_unwind(Box::new("on purpose")),
-                        End::Drop => return { drop(guard); Outcome::Written },
+                        End::Drop => {
+                            return {
+                                drop(guard);
+                                Outcome::Written
+                            };
+                        }
                         End::Commit | End::Nothing => guard.commit(),
                     };
                     Outcome::of(Ok(()), ended, matches!(end, End::Nothing))
@@ -179,12 +193,19 @@ impl Program {
                         _ => set(&mut guard, stream, value),
                     };
                     let ended = match end {
-                        End::Abort => return { guard.abort(); Outcome::Poisoned.noting(done) },
+                        End::Abort => {
+                            return {
+                                guard.abort();
+                                Outcome::Poisoned.noting(done)
+                            };
+                        }
                         End::Forget => {
                             std::mem::forget(guard);
                             return Outcome::Poisoned.noting(done);
                         }
-                        End::Panic if done.is_ok() => std::panic::resume_unwind(Box::new("on purpose")),
+                        End::Panic if done.is_ok() => {
+                            std::panic::resume_unwind(Box::new("on purpose"))
+                        }
                         _ => guard.commit(),
                     };
                     Outcome::of(done, ended, matches!(end, End::Nothing))
@@ -283,11 +304,8 @@ impl Program {
     fn heal(&mut self) {
         self.array.write_host().unwrap().fill(0.5);
         self.version += 1;
-        self.oracle = [
-            Known::Values(vec![0.5; 12]),
-            Known::Values(vec![0.5; 12]),
-            Known::Unreadable,
-        ];
+        self.oracle =
+            [Known::Values(vec![0.5; 12]), Known::Values(vec![0.5; 12]), Known::Unreadable];
     }
 
     fn exchange(&mut self, place: usize, reduce: bool) {
@@ -301,8 +319,7 @@ impl Program {
         match exchanged {
             Ok((Ok(()), Ok(()))) => {}
             Err(error) => {
-                let refused =
-                    [ErrorKind::Poisoned, ErrorKind::Stale, ErrorKind::InvalidArgument];
+                let refused = [ErrorKind::Poisoned, ErrorKind::Stale, ErrorKind::InvalidArgument];
                 if !refused.contains(&error.kind()) {
                     self.planned(&error);
                 }
@@ -370,7 +387,8 @@ impl Program {
                 let device: &Device = [&self.rig.a, &self.rig.b][device];
                 let handle = SimHandle::of(device).unwrap();
                 let counts = handle.counts();
-                let past = [counts.to_device, counts.from_device, counts.on_device, counts.from_peers];
+                let past =
+                    [counts.to_device, counts.from_device, counts.on_device, counts.from_peers];
                 let past: u64 = past.iter().map(|traffic| traffic.count).sum();
                 let failed: u64 = self.failed.iter().sum();
                 handle.inject(Fault::fail(Operation::Copy, past + failed + 1 + after));

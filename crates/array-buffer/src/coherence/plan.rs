@@ -200,7 +200,7 @@ impl Draft<'_> {
         for part in set.iter() {
             let (_, access, outdated) = self.writing(part)?;
             let state = self.part(part);
-            if outdated {
+            if outdated && access == Access::ReadWrite {
                 state.valid = Set::EMPTY;
             }
             let needed = state.role == Role::Owned || state.pending.is_some();

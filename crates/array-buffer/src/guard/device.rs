@@ -151,9 +151,10 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     #[inline]
     fn lend(&mut self, set: Set, tiled: bool) -> Result<MemoryViewMut<'_>> {
         let core = self.held.core;
-        let ranges = hull(core, set, tiled)?;
-        let shape = core.partition.shape();
-        let view = core.storage.view_mut(self.at)?.reshape(shape)?.region(&ranges)?;
+        let mut view = core.storage.view_mut(self.at)?.reshape(core.partition.shape())?;
+        if !core.partition.is_all(set) {
+            view = view.region(&hull(core, set, tiled)?)?;
+        }
         Ok(view.on_stream(self.stream.get()).reporting_to(&self.held.report))
     }
 
@@ -219,8 +220,11 @@ fn view<T: Element, D>(
     at: ReplicaId,
     tiled: bool,
 ) -> Result<MemoryView<'_>> {
-    let ranges = hull(core, set, tiled)?;
-    core.storage.view(at)?.reshape(core.partition.shape())?.region(&ranges)
+    let whole = core.storage.view(at)?.reshape(core.partition.shape())?;
+    if core.partition.is_all(set) {
+        return Ok(whole);
+    }
+    whole.region(&hull(core, set, tiled)?)
 }
 
 fn one(set: Set, part: usize) -> Result<Set> {

@@ -274,8 +274,8 @@ fn check(
             let mut reduced = false;
             for (current, state) in current.iter_mut().zip(parts) {
                 if let Health::Exchanging { at, reduce, outdated } = state.health {
-                    let fresh = !outdated && !(reduce && state.role == Role::Ghost);
-                    *current = if fresh { Set::one(at) } else { Set::EMPTY };
+                    let stale = outdated || reduce && state.role == Role::Ghost;
+                    *current = if stale { Set::EMPTY } else { Set::one(at) };
                     reduced |= reduce;
                 }
             }
@@ -287,6 +287,20 @@ fn check(
                 }
             }
             if plan.committed != reduced {
+                return Err("the version is wrong".into());
+            }
+        }
+        Action::Keep => {
+            for part in set.iter().map(usize::from) {
+                let outdated = matches!(
+                    parts[part].health,
+                    Health::Writing { outdated: true, access: Access::ReadWrite, .. }
+                );
+                if outdated {
+                    current[part] = Set::EMPTY;
+                }
+            }
+            if plan.committed {
                 return Err("the version is wrong".into());
             }
         }
@@ -333,7 +347,11 @@ fn expected(parts: &[PartState], set: Set, action: Action, plan: &Plan) -> Resul
             let Health::Writing { access, .. } = was else { return false };
             match action {
                 Action::Abort => poisoned,
-                Action::Keep => poisoned || access != Access::Write,
+                Action::Keep => match access {
+                    Access::Write => poisoned,
+                    Access::ReadWrite => true,
+                    Access::Accumulate(_) => next(part).valid == parts[usize::from(part)].valid,
+                },
                 _ => next(part).health == Health::Good,
             }
         }),
