@@ -198,7 +198,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     pub fn read_write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
         self.core.tidy();
         let stream = StreamRef::Borrowed(stream);
-        part::write(&self.core, self.all(), stream, Access::ReadWrite, Location::caller())
+        part::write(&self.core, self.all(), stream, Access::ReadWrite, Location::caller(), true)
     }
 
     /// The array to overwrite on `stream`: nothing is copied, and all of it must be written, which is not checked here
@@ -212,7 +212,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     pub fn write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
         self.core.tidy();
         let stream = StreamRef::Borrowed(stream);
-        part::write(&self.core, self.all(), stream, Access::Write, Location::caller())
+        part::write(&self.core, self.all(), stream, Access::Write, Location::caller(), true)
     }
 
     /// The array to add contributions to on `stream`. Owned parts have their values; ghost parts begin with the neutral
@@ -231,7 +231,14 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ) -> Result<WriteGuard<'a, T, D>> {
         self.core.tidy();
         let stream = StreamRef::Borrowed(stream);
-        part::write(&self.core, self.all(), stream, Access::Accumulate(op), Location::caller())
+        part::write(
+            &self.core,
+            self.all(),
+            stream,
+            Access::Accumulate(op),
+            Location::caller(),
+            true,
+        )
     }
 
     /// As [`read_write`](Self::read_write), on the host. Blocks until nothing uses the host's replica.
@@ -241,7 +248,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// As [`read`](Self::read).
     #[track_caller]
     pub fn read_write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
-        part::write_host(&self.core, self.all(), Access::ReadWrite, Location::caller())
+        part::write_host(&self.core, self.all(), Access::ReadWrite, Location::caller(), true)
     }
 
     /// As [`write`](Self::write), on the host. Fresh host memory is zero.
@@ -251,7 +258,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// As [`write`](Self::write).
     #[track_caller]
     pub fn write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
-        part::write_host(&self.core, self.all(), Access::Write, Location::caller())
+        part::write_host(&self.core, self.all(), Access::Write, Location::caller(), true)
     }
 
     /// As [`accumulate`](Self::accumulate), on the host.
@@ -261,7 +268,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// As [`accumulate`](Self::accumulate).
     #[track_caller]
     pub fn accumulate_host(&mut self, op: Reduce) -> Result<HostWriteGuard<'_, T, D>> {
-        part::write_host(&self.core, self.all(), Access::Accumulate(op), Location::caller())
+        part::write_host(&self.core, self.all(), Access::Accumulate(op), Location::caller(), true)
     }
 
     /// As [`read_write`](Self::read_write), where this thread currently is.
@@ -294,9 +301,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         let (all, site) = (self.all(), Location::caller());
         self.core.tidy();
         match here() {
-            Some(stream) => part::write(&self.core, all, StreamRef::Owned(stream), access, site)
-                .map(Here::Device),
-            None => part::write_host(&self.core, all, access, site).map(Here::Host),
+            Some(stream) => {
+                part::write(&self.core, all, StreamRef::Owned(stream), access, site, true)
+                    .map(Here::Device)
+            }
+            None => part::write_host(&self.core, all, access, site, true).map(Here::Host),
         }
     }
 

@@ -30,7 +30,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         let mut results = Vec::with_capacity(PATTERNS.len());
         for pattern in PATTERNS {
             let own = StreamRef::Borrowed(stream);
-            let mut guard = part::write(&self.core, self.all(), own, Access::Write, site)?;
+            let mut guard = part::write(&self.core, self.all(), own, Access::Write, site, true)?;
             guard.fill_bytes(pattern)?;
             writer(&mut guard)?;
             results.push(bytes(&guard.view()?, stream)?);

@@ -222,13 +222,14 @@ impl<T: Element, D> Core<T, D> {
         &self,
         request: &Request<'_>,
         access: Access,
+        alone: bool,
     ) -> Result<(ReplicaId, bool)> {
         let at = match request.stream {
             Some(stream) => self.mirror.lane(stream).map(|(lane, at)| (at, Some(lane))),
             None => Some((HOST, None)),
         };
         if let Some((at, who)) = at
-            && self.mirror.write(request.set, at, who, access, request.site)
+            && self.mirror.write(request.set, at, who, access, request.site, alone)
         {
             return Ok((at, true));
         }
@@ -257,16 +258,24 @@ impl<T: Element, D> Core<T, D> {
         done.map(|_| at)
     }
 
-    /// Ends a write guard.
-    pub(crate) fn end(&self, set: Set, quick: bool, end: Action) -> Result<()> {
+    /// Ends a write guard. `alone` is as it was when it was taken.
+    #[inline]
+    pub(crate) fn end(&self, set: Set, quick: bool, alone: bool, end: Action) -> Result<()> {
         let mut left = set;
         if quick && matches!(end, Action::Commit | Action::Keep) {
-            for part in set.iter().filter(|part| self.mirror.release(*part)) {
+            for part in set.iter().filter(|part| self.mirror.release(*part, alone)) {
                 left.remove(part);
             }
             if left.is_empty() {
-                if end == Action::Commit {
-                    self.version.fetch_add(1, Ordering::AcqRel);
+                match end {
+                    Action::Commit if alone => {
+                        let version = self.version.load(Ordering::Relaxed) + 1;
+                        self.version.store(version, Ordering::Release);
+                    }
+                    Action::Commit => {
+                        self.version.fetch_add(1, Ordering::AcqRel);
+                    }
+                    _ => {}
                 }
                 return Ok(());
             }

@@ -101,7 +101,8 @@ impl Mirror {
         })
     }
 
-    /// Takes the parts for writing if that needs nothing. `false`: ask the state.
+    /// Takes the parts for writing if that needs nothing. `false`: ask the state. `alone`: the array is borrowed
+    /// exclusively until the guard ends.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -110,6 +111,7 @@ impl Mirror {
         who: Who,
         access: Access,
         site: &'static Location<'static>,
+        alone: bool,
     ) -> bool {
         let code = match access {
             Access::ReadWrite => READ_WRITE,
@@ -127,6 +129,13 @@ impl Mirror {
         if !set.iter().all(free) {
             return false;
         }
+        if alone {
+            // Nobody else can look before the guard ends.
+            for part in set.iter() {
+                self.parts[usize::from(part)].writing.store(code, Ordering::Relaxed);
+            }
+            return true;
+        }
         // Sequentially consistent, as is `publish`: either this sees the new owner word, or that sees the mark.
         for part in set.iter() {
             self.parts[usize::from(part)].writing.store(code, Ordering::SeqCst);
@@ -136,14 +145,20 @@ impl Mirror {
             return true;
         }
         // Somebody changed the state meanwhile. Marks that were found there have become guards in the state.
-        let taken: Set = set.iter().filter(|part| !self.release(*part)).collect();
+        let taken: Set = set.iter().filter(|part| !self.release(*part, false)).collect();
         taken == set
     }
 
     /// Ends a write that was begun here; `false` if it is in the state by now.
     #[inline]
-    pub(crate) fn release(&self, part: u8) -> bool {
-        self.parts[usize::from(part)].writing.swap(0, Ordering::SeqCst) != 0
+    pub(crate) fn release(&self, part: u8, alone: bool) -> bool {
+        let writing = &self.parts[usize::from(part)].writing;
+        if alone {
+            let was = writing.load(Ordering::Relaxed);
+            writing.store(0, Ordering::Relaxed);
+            return was != 0;
+        }
+        writing.swap(0, Ordering::SeqCst) != 0
     }
 
     /// The access of a write that was begun here; it is in the state from now on.

@@ -81,7 +81,7 @@ impl<T: Element, D: Dimension> PartMut<'_, T, D> {
     #[track_caller]
     pub fn read_write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
         let stream = StreamRef::Borrowed(stream);
-        write(self.core, self.set, stream, Access::ReadWrite, Location::caller())
+        write(self.core, self.set, stream, Access::ReadWrite, Location::caller(), false)
     }
 
     /// As [`ArrayBuffer::write`](crate::ArrayBuffer::write), of these parts.
@@ -92,7 +92,7 @@ impl<T: Element, D: Dimension> PartMut<'_, T, D> {
     #[track_caller]
     pub fn write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
         let stream = StreamRef::Borrowed(stream);
-        write(self.core, self.set, stream, Access::Write, Location::caller())
+        write(self.core, self.set, stream, Access::Write, Location::caller(), false)
     }
 
     /// As [`ArrayBuffer::accumulate`](crate::ArrayBuffer::accumulate), to these parts.
@@ -107,7 +107,7 @@ impl<T: Element, D: Dimension> PartMut<'_, T, D> {
         op: Reduce,
     ) -> Result<WriteGuard<'a, T, D>> {
         let stream = StreamRef::Borrowed(stream);
-        write(self.core, self.set, stream, Access::Accumulate(op), Location::caller())
+        write(self.core, self.set, stream, Access::Accumulate(op), Location::caller(), false)
     }
 
     /// As [`ArrayBuffer::read_write_host`](crate::ArrayBuffer::read_write_host), of these parts, which must tile a box.
@@ -117,7 +117,7 @@ impl<T: Element, D: Dimension> PartMut<'_, T, D> {
     /// As there, and `InvalidArgument` if the parts tile no box.
     #[track_caller]
     pub fn read_write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
-        write_host(self.core, self.set, Access::ReadWrite, Location::caller())
+        write_host(self.core, self.set, Access::ReadWrite, Location::caller(), false)
     }
 
     /// As [`ArrayBuffer::write_host`](crate::ArrayBuffer::write_host), of these parts, which must tile a box.
@@ -127,7 +127,7 @@ impl<T: Element, D: Dimension> PartMut<'_, T, D> {
     /// As there, and `InvalidArgument` if the parts tile no box.
     #[track_caller]
     pub fn write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
-        write_host(self.core, self.set, Access::Write, Location::caller())
+        write_host(self.core, self.set, Access::Write, Location::caller(), false)
     }
 
     /// The parts.
@@ -163,6 +163,7 @@ pub(crate) fn read_host<T: Element, D: Dimension>(
     HostReadGuard::take(core, &Request { set, stream: None, access: "read", site })
 }
 
+/// `alone`: the whole array is borrowed exclusively, and not by parts.
 #[inline]
 pub(crate) fn write<'a, T: Element, D>(
     core: &'a Core<T, D>,
@@ -170,13 +171,14 @@ pub(crate) fn write<'a, T: Element, D>(
     stream: StreamRef<'a>,
     access: Access,
     site: Site,
+    alone: bool,
 ) -> Result<WriteGuard<'a, T, D>> {
     if let Access::Accumulate(op) = access {
         check_reduce::<T>(op)?;
     }
     let request = Request { set, stream: Some(stream.get()), access: name(access), site };
-    let taken = core.acquire(&request, access)?;
-    Ok(WriteGuard::new(core, stream, set, access, taken))
+    let taken = core.acquire(&request, access, alone)?;
+    Ok(WriteGuard::new(core, stream, set, access, taken, alone))
 }
 
 pub(crate) fn write_host<T: Element, D: Dimension>(
@@ -184,12 +186,13 @@ pub(crate) fn write_host<T: Element, D: Dimension>(
     set: Set,
     access: Access,
     site: Site,
+    alone: bool,
 ) -> Result<HostWriteGuard<'_, T, D>> {
     if let Access::Accumulate(op) = access {
         check_reduce::<T>(op)?;
     }
     let request = Request { set, stream: None, access: name(access), site };
-    HostWriteGuard::take(core, &request, access)
+    HostWriteGuard::take(core, &request, access, alone)
 }
 
 impl<T: Element, D> fmt::Debug for PartMut<'_, T, D> {

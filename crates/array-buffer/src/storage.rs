@@ -229,7 +229,7 @@ impl<T: Element> Storage<T> {
         Ok(copy)
     }
 
-    /// A box of the host's replica.
+    /// A box of the host's replica, or all of it.
     ///
     /// # Safety
     ///
@@ -237,8 +237,13 @@ impl<T: Element> Storage<T> {
     pub(crate) unsafe fn host_view<'a, D: Dimension>(
         &'a self,
         shape: &D,
-        ranges: &[std::ops::Range<usize>],
+        ranges: Option<&[std::ops::Range<usize>]>,
     ) -> Result<ArrayView<'a, T, D>> {
+        let Some(ranges) = ranges else {
+            let first = self.host_ptr()?.as_ptr();
+            // SAFETY: the whole replica, initialised and row-major.
+            return Ok(unsafe { ArrayView::from_shape_ptr(shape.clone(), first) });
+        };
         let (extents, strides, start) = boxed(shape, ranges);
         // SAFETY: inside the replica: ranges were checked against the shape.
         let first = unsafe { self.host_ptr()?.add(start) };
@@ -247,7 +252,7 @@ impl<T: Element> Storage<T> {
         Ok(unsafe { ArrayView::from_shape_ptr(shape, first.as_ptr()) })
     }
 
-    /// A box of the host's replica, to write.
+    /// A box of the host's replica, or all of it, to write.
     ///
     /// # Safety
     ///
@@ -255,8 +260,13 @@ impl<T: Element> Storage<T> {
     pub(crate) unsafe fn host_view_mut<'a, D: Dimension>(
         &'a self,
         shape: &D,
-        ranges: &[std::ops::Range<usize>],
+        ranges: Option<&[std::ops::Range<usize>]>,
     ) -> Result<ArrayViewMut<'a, T, D>> {
+        let Some(ranges) = ranges else {
+            let first = self.host_ptr()?.as_ptr();
+            // SAFETY: as above.
+            return Ok(unsafe { ArrayViewMut::from_shape_ptr(shape.clone(), first) });
+        };
         let (extents, strides, start) = boxed(shape, ranges);
         // SAFETY: as above.
         let first = unsafe { self.host_ptr()?.add(start) };

@@ -102,8 +102,9 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         set: Set,
         access: Access,
         (at, quick): (ReplicaId, bool),
+        alone: bool,
     ) -> Self {
-        Self { held: Held::new(core, set, access, quick), stream, at }
+        Self { held: Held::new(core, set, access, quick, alone), stream, at }
     }
 
     /// The values, to read. Those of a guard that overwrites are unspecified.

@@ -22,7 +22,7 @@ impl<'b, T: Element, D: Dimension> HostReadGuard<'b, T, D> {
         core.read(request)?;
         // SAFETY: the parts are valid here and what wrote them is done. For as long as their borrow lasts, which the
         // guard shares, the state gives them to nobody to write.
-        let view = unsafe { core.storage.host_view(&core.shape, &ranges) }?;
+        let view = unsafe { core.storage.host_view(&core.shape, ranges.as_deref()) }?;
         Ok(Self { view })
     }
 }
@@ -49,12 +49,13 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
         core: &'b Core<T, D>,
         request: &Request<'_>,
         access: Access,
+        alone: bool,
     ) -> Result<Self> {
         let ranges = tiled(core, request.set)?;
-        let (_, quick) = core.acquire(request, access)?;
-        let held = Held::new(core, request.set, access, quick);
+        let (_, quick) = core.acquire(request, access, alone)?;
+        let held = Held::new(core, request.set, access, quick, alone);
         // SAFETY: the state has given the parts to this guard alone, and what used them is done.
-        let view = unsafe { core.storage.host_view_mut(&core.shape, &ranges) }?;
+        let view = unsafe { core.storage.host_view_mut(&core.shape, ranges.as_deref()) }?;
         Ok(Self { view, held })
     }
 
@@ -88,17 +89,21 @@ impl<T: Element, D: Dimension> DerefMut for HostWriteGuard<'_, T, D> {
     }
 }
 
-/// The box of the parts, which an array can show.
+/// The box of the parts, which an array can show; `None` for the whole array.
+#[inline]
 fn tiled<T: Element, D>(
     core: &Core<T, D>,
     set: Set,
-) -> Result<impl Deref<Target = [std::ops::Range<usize>]> + use<T, D>> {
+) -> Result<Option<impl Deref<Target = [std::ops::Range<usize>]> + use<T, D>>> {
+    if core.partition.is_all(set) {
+        return Ok(None);
+    }
     let (ranges, tiles) = core.partition.hull(set);
     if !tiles {
         let message = format!("parts {set:?} tile no box; take each by itself");
         return Err(Error::new(ErrorKind::InvalidArgument, "host access", message));
     }
-    Ok(ranges)
+    Ok(Some(ranges))
 }
 
 impl<T: fmt::Debug, D: Dimension> fmt::Debug for HostReadGuard<'_, T, D> {

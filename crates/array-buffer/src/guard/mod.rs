@@ -19,6 +19,8 @@ struct Held<'b, T: Element, D> {
     access: Access,
     /// Noted in the mirror alone.
     quick: bool,
+    /// The array is borrowed exclusively as long as the guard lives.
+    alone: bool,
     /// The thread was panicking already, so that a panic is not this guard's.
     panicking: bool,
     wrote: bool,
@@ -30,12 +32,13 @@ struct Held<'b, T: Element, D> {
 
 impl<'b, T: Element, D> Held<'b, T, D> {
     #[inline]
-    fn new(core: &'b Core<T, D>, set: Set, access: Access, quick: bool) -> Self {
+    fn new(core: &'b Core<T, D>, set: Set, access: Access, quick: bool, alone: bool) -> Self {
         Self {
             core,
             set,
             access,
             quick,
+            alone,
             panicking: std::thread::panicking(),
             wrote: false,
             failed: false,
@@ -70,7 +73,7 @@ impl<'b, T: Element, D> Held<'b, T, D> {
     #[inline]
     fn end(&mut self, action: Action) -> Result<()> {
         self.ended = true;
-        self.core.end(self.set, self.quick, action)
+        self.core.end(self.set, self.quick, self.alone, action)
     }
 
     fn commit(mut self) -> Result<()> {
@@ -93,7 +96,7 @@ impl<'b, T: Element, D> Held<'b, T, D> {
     fn split(mut self, set: Set) -> (Self, Self) {
         self.ended = true;
         let half = |set| {
-            let mut half = Self::new(self.core, set, self.access, self.quick);
+            let mut half = Self::new(self.core, set, self.access, self.quick, false);
             half.panicking = self.panicking;
             half.wrote = self.wrote();
             half.failed = self.failed();
