@@ -195,6 +195,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// As [`read`](Self::read).
     #[track_caller]
+    #[inline]
     pub fn read_write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
         self.core.tidy();
         let stream = StreamRef::Borrowed(stream);
@@ -209,6 +210,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// `OutOfMemory`, the array being as it was.
     #[track_caller]
+    #[inline]
     pub fn write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
         self.core.tidy();
         let stream = StreamRef::Borrowed(stream);
@@ -224,6 +226,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// As [`read`](Self::read); `Stale` if another reduction is pending; `InvalidArgument` if elements of this type do
     /// not admit the operation.
     #[track_caller]
+    #[inline]
     pub fn accumulate<'a>(
         &'a mut self,
         stream: &'a Stream,
@@ -247,6 +250,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// As [`read`](Self::read).
     #[track_caller]
+    #[inline]
     pub fn read_write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
         part::write_host(&self.core, self.all(), Access::ReadWrite, Location::caller(), true)
     }
@@ -257,6 +261,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// As [`write`](Self::write).
     #[track_caller]
+    #[inline]
     pub fn write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
         part::write_host(&self.core, self.all(), Access::Write, Location::caller(), true)
     }
@@ -267,6 +272,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// As [`accumulate`](Self::accumulate).
     #[track_caller]
+    #[inline]
     pub fn accumulate_host(&mut self, op: Reduce) -> Result<HostWriteGuard<'_, T, D>> {
         part::write_host(&self.core, self.all(), Access::Accumulate(op), Location::caller(), true)
     }
@@ -277,6 +283,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// As [`read`](Self::read).
     #[track_caller]
+    #[inline]
     pub fn read_write_here(
         &mut self,
     ) -> Result<Here<WriteGuard<'_, T, D>, HostWriteGuard<'_, T, D>>> {
@@ -289,6 +296,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// As [`write`](Self::write).
     #[track_caller]
+    #[inline]
     pub fn write_here(&mut self) -> Result<Here<WriteGuard<'_, T, D>, HostWriteGuard<'_, T, D>>> {
         self.write_access_here(Access::Write)
     }
@@ -335,6 +343,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// What bringing values to the host reports; the array is as it was then.
     #[track_caller]
+    #[inline]
     pub fn evict(&mut self, device: &Device) -> Result<()> {
         self.core.evict(Some(device), Location::caller())
     }
@@ -345,6 +354,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// `Conflict` if values are nowhere else, or a device works in that memory.
     #[track_caller]
+    #[inline]
     pub fn evict_host(&mut self) -> Result<()> {
         self.core.evict(None, Location::caller())
     }
@@ -378,6 +388,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     ///
     /// As [`read`](Self::read), and failures of the work that wrote them, which poison values that are nowhere else.
     #[track_caller]
+    #[inline]
     pub fn read_host(&self) -> Result<HostReadGuard<'_, T, D>> {
         part::read_host(&self.core, self.all(), Location::caller())
     }
@@ -388,6 +399,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     ///
     /// As [`read`](Self::read).
     #[track_caller]
+    #[inline]
     pub fn read_here(&self) -> Result<Here<ReadGuard<'_, T, D>, HostReadGuard<'_, T, D>>> {
         let site = Location::caller();
         match here() {
@@ -414,6 +426,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     ///
     /// As [`read`](Self::read).
     #[track_caller]
+    #[inline]
     pub fn prefetch(&self, stream: &Stream) -> Result<()> {
         let request = self.request(Some(stream), "prefetch", Location::caller());
         self.core.act(&request, |at, by| Action::Prefetch { at, by }).map(drop)
@@ -425,6 +438,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     ///
     /// As [`read`](Self::read).
     #[track_caller]
+    #[inline]
     pub fn prefetch_host(&self) -> Result<()> {
         let request = self.request(None, "prefetch", Location::caller());
         self.core.act(&request, |at, by| Action::Prefetch { at, by }).map(drop)
@@ -437,6 +451,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     ///
     /// As [`read`](Self::read) of the owned parts, and what the copy reports.
     #[track_caller]
+    #[inline]
     pub fn duplicate(&self) -> Result<ArrayBuffer<T, D>> {
         let site = Location::caller();
         let copy = ArrayBuffer::build(self.core.shape.clone(), self.core.partition.clone())?;
@@ -471,6 +486,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     ///
     /// As [`read_host`](Self::read_host).
     #[track_caller]
+    #[inline]
     pub fn into_inner(self) -> Result<Array<T, D>> {
         // As a write does, the host waits for all that uses its replica.
         let request = self.request(None, "into_inner", Location::caller());
@@ -489,6 +505,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     /// As [`read`](Self::read); `InvalidArgument` for a device that works in host memory, whose values
     /// [`into_inner`](Self::into_inner) gives.
     #[track_caller]
+    #[inline]
     pub fn into_memory(self, stream: &Stream) -> Result<Memory<T>> {
         let request = self.request(Some(stream), "into_memory", Location::caller());
         let at = self.core.act(&request, |at, by| Action::Acquire {

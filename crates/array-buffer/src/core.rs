@@ -329,6 +329,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// Forgets idle streams if there is no room for more. Exclusive, since guards on them may not be out.
+    #[inline]
     pub(crate) fn tidy(&mut self) {
         if self.state.get_mut().is_full() {
             self.lock().forget_idle(&self.mirror);
@@ -553,6 +554,7 @@ impl<T: Element> State<T> {
         Ok(at)
     }
 
+    #[inline]
     fn is_full(&self) -> bool {
         self.lanes.len() == LANES && self.free.is_empty()
     }

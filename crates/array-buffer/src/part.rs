@@ -155,6 +155,7 @@ pub(crate) fn read<'a, T: Element, D>(
     Ok(ReadGuard { core, stream, set, at })
 }
 
+#[inline]
 pub(crate) fn read_host<T: Element, D: Dimension>(
     core: &Core<T, D>,
     set: Set,
@@ -181,6 +182,7 @@ pub(crate) fn write<'a, T: Element, D>(
     Ok(WriteGuard::new(core, stream, set, access, taken, alone))
 }
 
+#[inline]
 pub(crate) fn write_host<T: Element, D: Dimension>(
     core: &Core<T, D>,
     set: Set,

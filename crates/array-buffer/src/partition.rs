@@ -180,6 +180,7 @@ impl Partition {
     }
 
     /// How many parts there are.
+    #[inline]
     pub fn count(&self) -> usize {
         self.parts.len()
     }

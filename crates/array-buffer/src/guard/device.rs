@@ -96,6 +96,7 @@ pub struct WriteGuard<'b, T: Element, D> {
 }
 
 impl<'b, T: Element, D> WriteGuard<'b, T, D> {
+    #[inline]
     pub(crate) fn new(
         core: &'b Core<T, D>,
         stream: StreamRef<'b>,

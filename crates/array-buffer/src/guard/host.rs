@@ -17,6 +17,7 @@ pub struct HostReadGuard<'b, T, D> {
 }
 
 impl<'b, T: Element, D: Dimension> HostReadGuard<'b, T, D> {
+    #[inline]
     pub(crate) fn take(core: &'b Core<T, D>, request: &Request<'_>) -> Result<Self> {
         let ranges = tiled(core, request.set)?;
         core.read(request)?;
@@ -45,6 +46,7 @@ pub struct HostWriteGuard<'b, T: Element, D> {
 }
 
 impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
+    #[inline]
     pub(crate) fn take(
         core: &'b Core<T, D>,
         request: &Request<'_>,
