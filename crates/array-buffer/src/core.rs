@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use runtime_core::{Device, DeviceKind, Element, Error, ErrorKind, Result, Stream};
+use runtime_core::{Device, DeviceKind, Element, Error, ErrorKind, Result, Stream, Support};
 
 use crate::account::{Ledger, Mark, TransferReport};
 use crate::budget;
@@ -531,6 +531,7 @@ impl<T: Element> State<T> {
         // One device may work in the host's own memory.
         let shares = device.info().kind == DeviceKind::Host
             && device.unified_memory().is_some()
+            && device.capabilities().memory_adoption == Support::Native
             && self.devices[usize::from(HOST)].is_none();
         let at = if shares { usize::from(HOST) } else { self.devices.len() };
         if at == REPLICAS {

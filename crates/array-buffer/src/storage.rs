@@ -113,7 +113,13 @@ impl<T: Element> Storage<T> {
             None => self.adopt_host(zeroed(self.len())?),
             Some(device) if at == HOST => match self.host.get() {
                 Some(bytes) => self.adopt_memory(at, share(bytes, device)?),
-                None => self.adopt_memory(at, device.memory_allocate(self.len())?),
+                None => {
+                    let memory = match device.unified_memory() {
+                        Some(unified) => unified.allocate(self.len())?,
+                        None => device.memory_allocate(self.len())?,
+                    };
+                    self.adopt_memory(at, memory);
+                }
             },
             Some(device) => self.adopt_memory(at, device.memory_allocate(self.len())?),
         }
