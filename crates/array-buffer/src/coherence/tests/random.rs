@@ -207,7 +207,10 @@ impl Program {
             13 => {
                 if let Some(lane) = by {
                     self.machine.drain(lane);
-                    self.act(random, Set::below(count), Action::Forget { lane });
+                    self.act(random, Set::below(count), Action::Forget { lane }).unwrap();
+                    let mut bytes = self.parts.iter().flat_map(|part| &part.bytes);
+                    let marked = bytes.any(|b| b.writer == Some(lane) || b.readers.contains(lane));
+                    assert!(!marked, "lane {lane} is not forgotten");
                 }
             }
             _ => self.exchange(random, at, by),
