@@ -26,7 +26,6 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
     ("mark_read(self.bytes(part, from)", "mark_written(self.bytes(part, at)", BYTES),
     ("self.use_to_read(", "self.use_to_write(", BYTES),
     ("self.use_to_write(", "self.use_to_read(", BYTES),
-    ("self.wait_to_read(part, from", "self.wait_to_write(part, at", BYTES),
     ("if matches!(state.health, Health::Writing", "state.valid.remove(at)", "both only take away"),
     ("state.valid.remove(at)", "mark_added(", FIELDS),
     ("state.valid.remove(at)", "*state.bytes_mut(at)", FIELDS),

@@ -335,8 +335,8 @@ impl Draft<'_> {
         }
         for (part, from) in copies {
             let writer = self.bytes(part, from).writer;
+            // The source is read on its writer's lane, or after the host has seen the writer done.
             let (reads, writes) = self.paths.copiers(from, at, writer, by);
-            self.wait_to_read(part, from, reads);
             self.wait_to_write(part, at, writes);
             self.steps.push(Step::Copy { part, from, to: at, reads, writes });
             mark_read(self.bytes(part, from), reads);
