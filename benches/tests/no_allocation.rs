@@ -4,6 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use array_buffer::ArrayBuffer;
 use benches::null::NullDevice;
 use runtime_core::{Device, ImageFormat, Launch, ModuleImage, args};
 
@@ -69,4 +70,25 @@ fn no_operation_allocates() {
         unsafe { kernel.launch(&stream, &launch, args![&memory, &other, memory.view()]) }.unwrap();
     });
     assert_eq!(count, 0);
+}
+
+#[test]
+fn no_access_to_a_valid_replica_allocates() {
+    let device = Device::new(NullDevice::default()).unwrap();
+    let stream = device.default_stream();
+    let mut array = ArrayBuffer::from_vec(vec![0.0_f64; 64], (8, 8)).unwrap();
+    // The same calls, so that the array knows who writes.
+    let mut write = |stream| {
+        let mut guard = array.read_write(stream).unwrap();
+        guard.view_mut().unwrap().fill(stream, 1.0).unwrap();
+        guard.commit().unwrap();
+        array.read(stream).unwrap().view().unwrap();
+    };
+    write(&stream);
+    assert_eq!(taken(|| write(&stream)), 0);
+    let mut array = ArrayBuffer::from_vec(vec![0.0_f64; 64], (8, 8)).unwrap();
+    let mut write = || array.read_write_host().unwrap()[(0, 0)] += 1.0;
+    write();
+    assert_eq!(taken(&mut write), 0);
+    assert_eq!(taken(|| assert_eq!(array.read_host().unwrap().len(), 64)), 0);
 }

@@ -39,6 +39,16 @@ pub enum ErrorKind {
     DeviceLost,
     /// Any other failure that the driver reported.
     Driver,
+    /// Values are read that nobody has written.
+    Uninitialized,
+    /// Values are read whose writer failed; a complete overwrite makes them good again.
+    Poisoned,
+    /// Values are read that wait for an exchange with those they depend on.
+    Stale,
+    /// Somebody else holds what is asked for.
+    Conflict,
+    /// A limit that the program set itself would be exceeded.
+    LimitExceeded,
 }
 
 impl fmt::Display for ErrorKind {
@@ -57,6 +67,11 @@ impl fmt::Display for ErrorKind {
             Self::DeviceFault => "device fault",
             Self::DeviceLost => "device lost",
             Self::Driver => "driver error",
+            Self::Uninitialized => "uninitialized",
+            Self::Poisoned => "poisoned",
+            Self::Stale => "stale",
+            Self::Conflict => "conflict",
+            Self::LimitExceeded => "limit exceeded",
         })
     }
 }

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
 
 use crate::contract::DeviceMemory;
 use crate::uses::Uses;
@@ -119,6 +120,27 @@ impl<T: Element> Memory<T> {
     pub fn view_mut(&mut self) -> MemoryViewMut<'_> {
         let row = self.row();
         MemoryViewMut::new(MemoryView::whole(&self.allocation, row))
+    }
+
+    /// All of it, to read and write, although it is borrowed to be shared: for containers that keep account of who uses
+    /// which elements.
+    ///
+    /// # Safety
+    ///
+    /// As long as this view, or a part of it, is used, and until what was enqueued through it is done, there is no
+    /// slice of [`as_slice`](Self::as_slice) or [`as_mut_slice`](Self::as_mut_slice), and whoever uses
+    /// [`host_ptr`](Self::host_ptr) does not touch the same elements.
+    #[inline(always)]
+    pub unsafe fn view_mut_shared(&self) -> MemoryViewMut<'_> {
+        MemoryViewMut::new(MemoryView::whole(&self.allocation, self.row()))
+    }
+
+    /// Where the first element lies, if the host can address it; valid for as long as the memory.
+    ///
+    /// Nothing waits: whoever follows the pointer does so after the work that writes there, and lets work that
+    /// touches it come later.
+    pub fn host_ptr(&self) -> Option<NonNull<T>> {
+        self.host_pointer().and_then(NonNull::new)
     }
 
     #[inline(always)]

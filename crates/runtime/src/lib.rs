@@ -24,13 +24,15 @@
 //! ```
 //!
 //! This crate adds nothing of its own but [`registry`] and [`BACKENDS`]: it re-exports the contract of `runtime-core` and, by feature,
-//! the backends.
+//! the backends and the array.
 //!
 //! | feature | backend | selectors |
 //! |---|---|---|
 //! | `host` (default) | the processor the program runs on; kernels are Rust functions | `host`, `host:1` |
 //! | `opencl` | GPUs, processors and other accelerators with an OpenCL platform; kernels are OpenCL C or SPIR-V | `opencl:0`, `opencl:gpu:0`, `opencl:pocl:1?memory=svm` |
 //! | `sim` | simulated accelerators that misbehave on request, for tests | `sim:0`, `sim:0?seed=7&fail-launch=50` |
+//!
+//! The feature `array` (default) brings [`array`](mod@array): arrays that are coherent on every device.
 //!
 //! Features only add. A device that is missing at run time is an [`ErrorKind::Unavailable`] error when it is opened,
 //! never a failure to build or to start.
@@ -40,6 +42,9 @@
 #[doc(inline)]
 pub use runtime_core::*;
 
+#[cfg(feature = "array")]
+#[doc(inline)]
+pub use array_buffer as array;
 #[cfg(feature = "host")]
 #[doc(inline)]
 pub use backend_host as host;

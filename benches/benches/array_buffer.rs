@@ -1,0 +1,189 @@
+//! What access to an array costs, against an uncontended `std::sync::RwLock` in the same run, and how it scales.
+//!
+//! The device does nothing, so that what is measured is the array.
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::{Barrier, RwLock};
+use std::thread;
+use std::time::Instant;
+
+use array_buffer::ArrayBuffer;
+use benches::null::NullDevice;
+use benches::overhead::nanoseconds;
+use runtime_core::{Device, Result, Stream};
+
+/// Most nanoseconds that metadata may take.
+const METADATA: f64 = 2.0;
+/// Most nanoseconds that a guard may add to making a view.
+const VIEW: f64 = 50.0;
+/// Most nanoseconds that a miss may add to its copy.
+const MISS: f64 = 1000.0;
+/// Least reads per second of two threads, as a multiple of one thread's.
+const TWO_THREADS: f64 = 1.6;
+/// Least reads per second of eight threads, as a multiple of two threads'.
+const EIGHT_THREADS: f64 = 1.0;
+
+struct Table {
+    batch: u32,
+    rounds: usize,
+    missed: bool,
+}
+
+impl Table {
+    fn row(&mut self, name: &str, ours: f64, rival: f64, ratio: f64, within: bool) {
+        let verdict = if within { "" } else { "  MISSED" };
+        self.missed |= !within;
+        println!("{name:44} {ours:10.1} {rival:10.1} {ratio:8.2}{verdict}");
+    }
+
+    /// Ours may take no longer than the rival.
+    fn no_slower(&mut self, name: &str, ours: impl FnMut(), rival: impl FnMut()) {
+        let (ours, rival) = nanoseconds(self.batch, self.rounds, ours, rival);
+        self.row(name, ours, rival, ours / rival, ours <= rival);
+    }
+
+    /// Ours may take so many nanoseconds more than the rival.
+    fn within(&mut self, name: &str, limit: f64, ours: impl FnMut(), rival: impl FnMut()) {
+        let (ours, rival) = nanoseconds(self.batch, self.rounds, ours, rival);
+        self.row(name, ours, rival, (ours - rival) / limit, ours - rival <= limit);
+    }
+}
+
+fn main() -> Result<ExitCode> {
+    let quick = std::env::args().any(|arg| arg == "--quick");
+    let check = std::env::args().any(|arg| arg == "--check");
+    let mut table = Table {
+        batch: if quick { 100 } else { 20_000 },
+        rounds: if quick { 3 } else { 101 },
+        missed: false,
+    };
+    println!("{:44} {:>10} {:>10} {:>8}", "ns per call", "array", "rival", "ratio");
+    hits(&mut table)?;
+    misses(&mut table)?;
+    threads(&mut table, if quick { 2_000 } else { 4_000_000 })?;
+    Ok(ExitCode::from(u8::from(check && table.missed)))
+}
+
+fn array() -> Result<ArrayBuffer<f64, ndarray::Ix2>> {
+    ArrayBuffer::from_vec(vec![0.0; 64], (8, 8))
+}
+
+fn hits(table: &mut Table) -> Result<()> {
+    let device = Device::new(NullDevice::default())?;
+    let stream = device.default_stream();
+    let lock = RwLock::new([0.0_f64; 64]);
+    let read = || drop(black_box(lock.read()));
+
+    let mut ours = array()?;
+    ours.read(&stream)?;
+    table.no_slower(
+        "read on a device | RwLock::read",
+        || drop(black_box(ours.read(&stream))),
+        read,
+    );
+    table.no_slower("read on the host | RwLock::read", || drop(black_box(ours.read_host())), read);
+    let reads = || {
+        black_box(ours.version() + ours.len() as u64);
+    };
+    table.within("metadata | nothing", METADATA, reads, || {
+        black_box(());
+    });
+    // Views are made by a kernel's caller anyway: the rival makes them of plain memory.
+    let memory = device.memory_allocate::<f64>(64)?;
+    let plain = || drop(black_box(memory.view().reshape(&[8, 8]).map(|v| v.on_stream(&stream))));
+    let view =
+        || drop(black_box(ours.read(&stream).and_then(|guard| guard.view().map(|v| v.len()))));
+    table.within("read and view | view", VIEW, view, plain);
+    // One call, so that the array knows who writes; written once, so that the device alone has the values.
+    let mut write = |fill: bool| {
+        if let Ok(mut guard) = black_box(ours.read_write(&stream))
+            && fill
+            && let Ok(mut view) = guard.view_mut()
+        {
+            drop(black_box(view.fill(&stream, 1.0)));
+        }
+    };
+    write(true);
+    table.no_slower("read_write on a device | RwLock::read", || write(false), read);
+    let mut ours = array()?;
+    let mut write = || {
+        if let Ok(mut guard) = black_box(ours.read_write_host()) {
+            guard[(0, 0)] += 1.0;
+        }
+    };
+    write();
+    table.no_slower("read_write on the host | RwLock::read", &mut write, read);
+    Ok(())
+}
+
+/// The host writes and a device reads: two accesses that miss, and one copy.
+fn misses(table: &mut Table) -> Result<()> {
+    let device = Device::new(NullDevice::default())?;
+    let stream = device.default_stream();
+    let mut ours = array()?;
+    let mut memory = device.memory_allocate::<f64>(64)?;
+    let mut pinned = device.pinned_allocate::<f64>(64)?;
+    let mut host = [0.0; 64];
+    table.within(
+        "host write, device read | pinned copy",
+        2.0 * MISS,
+        || {
+            if let Ok(mut guard) = ours.read_write_host() {
+                guard[(0, 0)] += 1.0;
+            }
+            drop(black_box(ours.read(&stream)));
+        },
+        || {
+            host[0] += 1.0;
+            if let Ok(slice) = pinned.as_mut_slice() {
+                slice.copy_from_slice(&host);
+            }
+            drop(black_box(memory.view_mut().copy_from_pinned(&stream, &pinned)));
+        },
+    );
+    Ok(())
+}
+
+/// Threads that read one valid array, each on a stream of its own.
+fn threads(table: &mut Table, reads: u32) -> Result<()> {
+    let device = Device::new(NullDevice::default())?;
+    let ours = array()?;
+    let streams = (0..8)
+        .map(|_| {
+            let stream = device.stream_create(&Default::default())?;
+            ours.read(&stream)?;
+            Ok(stream)
+        })
+        .collect::<Result<Vec<Stream>>>()?;
+    let rate = |threads: usize| {
+        let barrier = Barrier::new(threads + 1);
+        let mut seconds = 0.0;
+        thread::scope(|scope| {
+            let work = |stream: &Stream| {
+                barrier.wait();
+                for _ in 0..reads {
+                    drop(black_box(ours.read(stream)));
+                }
+                barrier.wait();
+            };
+            for stream in &streams[..threads] {
+                scope.spawn(move || work(stream));
+            }
+            barrier.wait();
+            let begun = Instant::now();
+            barrier.wait();
+            seconds = begun.elapsed().as_secs_f64();
+        });
+        f64::from(reads) * threads as f64 / seconds
+    };
+    let rates = |threads| (0..5).map(|_| rate(threads)).fold(0.0_f64, f64::max);
+    let (one, two, eight) = (rates(1), rates(2), rates(8));
+    println!("million reads per second");
+    let million = |rate: f64| rate / 1e6;
+    let ratio = two / one;
+    table.row("two threads | one", million(two), million(one), ratio, ratio >= TWO_THREADS);
+    let ratio = eight / two;
+    table.row("eight threads | two", million(eight), million(two), ratio, ratio >= EIGHT_THREADS);
+    Ok(())
+}

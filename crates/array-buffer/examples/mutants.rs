@@ -1,0 +1,254 @@
+//! Breaks the transition function in every way that compiles, and checks that its own tests notice: every pair of
+//! neighbouring statements swapped, every statement that does something dropped.
+//!
+//! `cargo run -p array-buffer --example mutants`; a word as an argument runs only mutants whose description has it.
+//! The protocol uses nothing but the standard library, so that each mutant is one call of `rustc`.
+
+use std::env;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use proc_macro2::LineColumn;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{Block, Expr, ImplItemFn, ItemFn, Stmt};
+
+/// Swaps that change nothing, each with the reason. A statement is named by its beginning.
+const EQUIVALENT: &[(&str, &str, &str)] = &[
+    ("self.check_", "", REFUSED),
+    ("self.drop_pending(", "", REFUSED),
+    ("mark_read(", "mark_added(", BYTES),
+    ("mark_read(self.bytes(part, from)", "mark_written(self.bytes(part, at)", BYTES),
+    ("self.use_to_read(", "self.use_to_write(", BYTES),
+    ("self.use_to_write(", "self.use_to_read(", BYTES),
+    ("if matches!(state.health, Health::Writing", "state.valid.remove(at)", "both only take away"),
+    ("state.valid.remove(at)", "mark_added(", FIELDS),
+    ("state.valid.remove(at)", "*state.bytes_mut(at)", FIELDS),
+    ("self.part(part).valid = Set::EMPTY;", "if op != Reduce::Replace", FIELDS),
+    ("state.health = Health::Good;", "state.valid = if outdated", FIELDS),
+    ("state.health = Health::Good;", "state.pending = None;", FIELDS),
+    ("state.pending = None;", "state.valid = ", FIELDS),
+    ("state.valid = if outdated", "owned |= ", FIELDS),
+    ("owned |= ", "if let (Role::Ghost", FIELDS),
+    ("reduced |= ", "state.health = ", FIELDS),
+    ("state.valid = Set::one(at);", "state.pending = Some(op);", FIELDS),
+    ("state.health = Health::Poisoned;", "state.valid = Set::EMPTY;", FIELDS),
+    ("*health = Health::Good;", "state.valid = Set::EMPTY;", FIELDS),
+    ("if outdated", "let needed", FIELDS),
+    ("let gone", "state.health = Health::Good;", FIELDS),
+    ("self.outdate_ghosts();", "self.committed = true;", FIELDS),
+    ("self.use_to_write(", "self.exchange(", FIELDS),
+    ("self.use_to_read(", "self.exchange(", FIELDS),
+    ("self.steps.push(", "mark_read(", FIELDS),
+    ("mark_written(", "self.part(part).valid.insert(", FIELDS),
+    ("bytes.readers.remove(lane);", "if bytes.writer == ", FIELDS),
+];
+/// A refusal discards the draft, whatever was done to it.
+const REFUSED: &str = "a refusal discards the draft";
+/// The marks of different replicas, or of different parts.
+const BYTES: &str = "different bytes";
+/// Fields that neither statement reads of the other's.
+const FIELDS: &str = "different fields";
+
+/// Fewest mutants that prove anything.
+const LEAST: usize = 50;
+/// A mutant that runs for longer hangs, which its tests have noticed then.
+const LONGEST: Duration = Duration::from_secs(180);
+/// Tests, the quick ones first, so that most mutants die soon.
+const TESTS: &[&str] =
+    &["one_part", "host_memory", "programs", "two_owned_parts_on_devices", "ghost_part", ""];
+
+struct Mutant {
+    what: String,
+    text: String,
+    /// Why its tests cannot notice.
+    equivalent: Option<&'static str>,
+}
+
+struct Finder<'a> {
+    text: &'a str,
+    function: String,
+    found: Vec<Mutant>,
+}
+
+impl<'a> Visit<'a> for Finder<'_> {
+    fn visit_impl_item_fn(&mut self, item: &'a ImplItemFn) {
+        self.function = item.sig.ident.to_string();
+        visit::visit_impl_item_fn(self, item);
+    }
+
+    fn visit_item_fn(&mut self, item: &'a ItemFn) {
+        self.function = item.sig.ident.to_string();
+        visit::visit_item_fn(self, item);
+    }
+
+    fn visit_block(&mut self, block: &'a Block) {
+        for pair in block.stmts.windows(2) {
+            self.swap(&pair[0], &pair[1]);
+        }
+        for statement in &block.stmts {
+            if matches!(
+                statement,
+                Stmt::Expr(
+                    Expr::MethodCall(_)
+                        | Expr::Call(_)
+                        | Expr::Assign(_)
+                        | Expr::Binary(_)
+                        | Expr::If(_)
+                        | Expr::ForLoop(_),
+                    _
+                )
+            ) && !matches!(
+                statement,
+                Stmt::Expr(
+                    Expr::MethodCall(_) | Expr::Call(_) | Expr::If(_) | Expr::Binary(_),
+                    None
+                )
+            ) {
+                self.drop(statement);
+            }
+        }
+        visit::visit_block(self, block);
+    }
+}
+
+impl Finder<'_> {
+    fn swap(&mut self, first: &Stmt, second: &Stmt) {
+        let (a, b) = (self.range(first), self.range(second));
+        let (one, other) = (&self.text[a.clone()], &self.text[b.clone()]);
+        let text = format!(
+            "{}{other}{}{one}{}",
+            &self.text[..a.start],
+            &self.text[a.end..b.start],
+            &self.text[b.end..]
+        );
+        let same = |(x, y, _): &&(&str, &str, &str)| one.starts_with(x) && other.starts_with(y);
+        let equivalent = EQUIVALENT.iter().find(same).map(|(_, _, why)| *why);
+        let what = format!("{}: swap `{}` and `{}`", self.function, line(one), line(other));
+        self.found.push(Mutant { what, text, equivalent });
+    }
+
+    fn drop(&mut self, statement: &Stmt) {
+        let range = self.range(statement);
+        let what = format!("{}: drop `{}`", self.function, line(&self.text[range.clone()]));
+        let text = format!("{}{}", &self.text[..range.start], &self.text[range.end..]);
+        self.found.push(Mutant { what, text, equivalent: None });
+    }
+
+    fn range(&self, item: &impl Spanned) -> Range<usize> {
+        let span = item.span();
+        offset(self.text, span.start())..offset(self.text, span.end())
+    }
+}
+
+fn line(statement: &str) -> &str {
+    statement.lines().next().unwrap_or_default()
+}
+
+fn offset(text: &str, place: LineColumn) -> usize {
+    let lines: usize = text.split_inclusive('\n').take(place.line - 1).map(str::len).sum();
+    lines + text[lines..].chars().take(place.column).map(char::len_utf8).sum::<usize>()
+}
+
+/// What became of a mutant.
+enum Fate {
+    DoesNotCompile,
+    Killed(String),
+    Survived,
+}
+
+fn main() -> Result<ExitCode> {
+    let only = env::args().nth(1).unwrap_or_default();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/coherence");
+    let folder = env::temp_dir().join(format!("array-buffer-mutants-{}", std::process::id()));
+    copy(&source, &folder)?;
+    let text = fs::read_to_string(source.join("plan.rs"))?;
+    let file = syn::parse_file(&text)?;
+    let mut finder = Finder { text: &text, function: String::new(), found: Vec::new() };
+    finder.visit_file(&file);
+    let healthy = Mutant { what: "as it is".into(), text: text.clone(), equivalent: None };
+    ensure!(
+        matches!(try_out(&folder, &healthy)?, Fate::Survived),
+        "the tests fail without a mutant"
+    );
+
+    let (mut killed, mut survivors) = (0, Vec::new());
+    for mutant in finder.found.iter().filter(|mutant| mutant.what.contains(&only)) {
+        if let Some(why) = mutant.equivalent {
+            println!("the same  {}: {why}", mutant.what);
+            continue;
+        }
+        match try_out(&folder, mutant)? {
+            Fate::DoesNotCompile => {}
+            Fate::Killed(how) => {
+                killed += 1;
+                println!("killed    {}: {how}", mutant.what);
+            }
+            Fate::Survived => {
+                println!("SURVIVED  {}", mutant.what);
+                survivors.push(mutant.what.clone());
+            }
+        }
+    }
+    fs::remove_dir_all(&folder)?;
+    println!("{killed} mutants killed, {} survived", survivors.len());
+    ensure!(!only.is_empty() || killed >= LEAST, "{killed} mutants; at least {LEAST} are wanted");
+    Ok(ExitCode::from(u8::from(!survivors.is_empty())))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let path = entry?.path();
+        let target = to.join(path.file_name().context("a file without a name")?);
+        if path.is_dir() { copy(&path, &target)? } else { fs::copy(&path, &target).map(drop)? }
+    }
+    Ok(())
+}
+
+fn try_out(folder: &Path, mutant: &Mutant) -> Result<Fate> {
+    fs::write(folder.join("plan.rs"), &mutant.text)?;
+    let program: PathBuf = folder.join("program");
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let compiled = Command::new(rustc)
+        .args(["--edition", "2024", "--test", "--crate-name", "coherence", "-Copt-level=1"])
+        .args(["-Cdebug-assertions=on", "-Cpanic=unwind", "--cap-lints", "allow", "-o"])
+        .arg(&program)
+        .arg(folder.join("mod.rs"))
+        .stderr(Stdio::null())
+        .status()?;
+    if !compiled.success() {
+        return Ok(Fate::DoesNotCompile);
+    }
+    for filter in TESTS {
+        let mut run = Command::new(&program)
+            .args([filter, "--quiet"])
+            .env("RUST_BACKTRACE", "0")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let begun = Instant::now();
+        let ended = loop {
+            if let Some(status) = run.try_wait()? {
+                break Some(status);
+            }
+            if begun.elapsed() > LONGEST {
+                run.kill()?;
+                run.wait()?;
+                break None;
+            }
+            thread::sleep(Duration::from_millis(20));
+        };
+        match ended {
+            None => return Ok(Fate::Killed(format!("{filter} hangs"))),
+            Some(status) if !status.success() => return Ok(Fate::Killed(filter.to_string())),
+            Some(_) => {}
+        }
+    }
+    Ok(Fate::Survived)
+}

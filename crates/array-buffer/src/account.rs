@@ -1,0 +1,201 @@
+//! What was moved, and why.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use comfy_table::{CellAlignment, Table, presets};
+use parking_lot::Mutex;
+use runtime_core::Traffic;
+
+use crate::coherence::ReplicaId;
+
+/// What somebody did with an array when a transfer became necessary, and where in the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// The access: `read`, `write`, `prefetch` and so on.
+    pub access: &'static str,
+    /// Where the values were wanted, or written: a device, or `host`.
+    pub place: String,
+    /// The call in the program.
+    pub site: &'static Location<'static>,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {} at {}:{}", self.access, self.place, self.site.file(), self.site.line())
+    }
+}
+
+/// Transfers from one place to another that one call caused, after writes of one other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Where the bytes were: a device, or `host`.
+    pub from: String,
+    /// Where they went.
+    pub to: String,
+    /// How many transfers, and their bytes.
+    pub traffic: Traffic,
+    /// Who wanted the bytes.
+    pub wanted_by: Cause,
+    /// Who had written them elsewhere; `None` for values the buffer was made with.
+    pub invalidated_by: Option<Cause>,
+}
+
+/// Transfers of one array, by their causes. Displays as a table.
+///
+/// ```
+/// use array_buffer::ArrayBuffer;
+/// use backend_sim::{SimConfig, SimDevice};
+/// use runtime_core::Device;
+///
+/// let device = Device::new(SimDevice::new(0, SimConfig::new()))?;
+/// let array = ArrayBuffer::from_vec(vec![1.0_f64; 100], 100)?;
+/// array.read(&device.default_stream())?;
+/// let report = array.transfers();
+/// assert_eq!((report.total().count, report.total().bytes), (1, 800));
+/// assert!(report.to_string().contains("sim:0"));
+/// # Ok::<(), array_buffer::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TransferReport {
+    transfers: Vec<Transfer>,
+}
+
+impl TransferReport {
+    /// Every kind of transfer there was, in the order of their first.
+    pub fn transfers(&self) -> &[Transfer] {
+        &self.transfers
+    }
+
+    /// All transfers together.
+    pub fn total(&self) -> Traffic {
+        self.sum(|_| true)
+    }
+
+    /// Transfers from one place to another; places are named as by [`Transfer::from`].
+    pub fn between(&self, from: &str, to: &str) -> Traffic {
+        self.sum(|transfer| transfer.from == from && transfer.to == to)
+    }
+
+    fn sum(&self, which: impl Fn(&Transfer) -> bool) -> Traffic {
+        let traffic = self.transfers.iter().filter(|transfer| which(transfer));
+        traffic.fold(Traffic::default(), |sum, transfer| add(sum, transfer.traffic))
+    }
+}
+
+/// An access: where it was, what, and the call in the program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) at: ReplicaId,
+    pub(crate) access: &'static str,
+    pub(crate) site: &'static Location<'static>,
+}
+
+/// What one array has moved, without names, since it is added to at every transfer.
+#[derive(Default)]
+pub(crate) struct Ledger(Vec<Line>);
+
+struct Line {
+    from: ReplicaId,
+    to: ReplicaId,
+    wanted_by: Mark,
+    invalidated_by: Option<Mark>,
+    traffic: Traffic,
+    total: Arc<Total>,
+}
+
+impl Ledger {
+    /// Notes a transfer. `name` gives a replica's place.
+    pub(crate) fn add(
+        &mut self,
+        (from, to): (ReplicaId, ReplicaId),
+        bytes: usize,
+        wanted_by: Mark,
+        invalidated_by: Option<Mark>,
+        name: impl Fn(ReplicaId) -> String,
+    ) {
+        let same = |line: &Line| {
+            (line.from, line.to) == (from, to)
+                && line.wanted_by == wanted_by
+                && line.invalidated_by == invalidated_by
+        };
+        let index = self.0.iter().position(same).unwrap_or_else(|| {
+            let (traffic, total) = (Traffic::default(), total(name(from), name(to)));
+            self.0.push(Line { from, to, wanted_by, invalidated_by, traffic, total });
+            self.0.len() - 1
+        });
+        let line = &mut self.0[index];
+        line.traffic = add(line.traffic, Traffic { count: 1, bytes: bytes as u64 });
+        line.total.count.fetch_add(1, Ordering::Relaxed);
+        line.total.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let Mark { access, site, .. } = wanted_by;
+        tracing::debug!(from, to, bytes, access, %site, "array transfer");
+    }
+
+    pub(crate) fn report(&self, name: impl Fn(ReplicaId) -> String) -> TransferReport {
+        let cause =
+            |mark: Mark| Cause { access: mark.access, place: name(mark.at), site: mark.site };
+        let transfer = |line: &Line| Transfer {
+            from: name(line.from),
+            to: name(line.to),
+            traffic: line.traffic,
+            wanted_by: cause(line.wanted_by),
+            invalidated_by: line.invalidated_by.map(cause),
+        };
+        TransferReport { transfers: self.0.iter().map(transfer).collect() }
+    }
+}
+
+fn add(a: Traffic, b: Traffic) -> Traffic {
+    Traffic { count: a.count + b.count, bytes: a.bytes + b.bytes }
+}
+
+impl fmt::Display for TransferReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_FULL_CONDENSED);
+        table.set_header(["from", "to", "transfers", "bytes", "wanted by", "last written by"]);
+        for transfer in &self.transfers {
+            table.add_row([
+                transfer.from.clone(),
+                transfer.to.clone(),
+                transfer.traffic.count.to_string(),
+                transfer.traffic.bytes.to_string(),
+                transfer.wanted_by.to_string(),
+                transfer.invalidated_by.as_ref().map_or("its maker".to_owned(), Cause::to_string),
+            ]);
+        }
+        let total = self.total();
+        table.add_row(["", "total", &total.count.to_string(), &total.bytes.to_string(), "", ""]);
+        for column in 2..4 {
+            if let Some(column) = table.column_mut(column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        write!(f, "{table}")
+    }
+}
+
+#[derive(Default)]
+struct Total {
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
+
+static TOTALS: Mutex<BTreeMap<(String, String), Arc<Total>>> = Mutex::new(BTreeMap::new());
+
+fn total(from: String, to: String) -> Arc<Total> {
+    Arc::clone(TOTALS.lock().entry((from, to)).or_default())
+}
+
+/// Transfers of all arrays of this process so far, by (from, to).
+pub fn transfer_totals() -> BTreeMap<(String, String), Traffic> {
+    let read = |total: &Total| Traffic {
+        count: total.count.load(Ordering::Relaxed),
+        bytes: total.bytes.load(Ordering::Relaxed),
+    };
+    TOTALS.lock().iter().map(|(places, total)| (places.clone(), read(total))).collect()
+}

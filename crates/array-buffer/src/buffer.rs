@@ -1,0 +1,611 @@
+//! The array.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use ndarray::{Array, Dimension, IntoDimension};
+use runtime_core::{DType, Device, Element, Error, ErrorKind, Memory, Result, Stream};
+
+use crate::account::TransferReport;
+use crate::coherence::{Access, Action, HOST, Reduce, Set};
+use crate::core::{Core, Request};
+use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGuard};
+use crate::part::{self, PartMut, PartRef};
+use crate::scope::here;
+use crate::{Partition, Parts};
+
+/// Marks an [`ArrayBuffer`] that can be written.
+#[derive(Clone, Copy, Debug)]
+pub enum Mutable {}
+
+/// Marks an [`ArrayBuffer`] that cannot be written, on any device: see [`ArrayBuffer::freeze`].
+#[derive(Clone, Copy, Debug)]
+pub enum Constant {}
+
+/// One n-d array in row-major order, with replicas on any number of devices and the host.
+///
+/// Every access says where it is and whether it reads, writes or does both; what is out of date there is copied then,
+/// and nothing else. See the [crate] for examples and [`Partition`] for arrays whose parts are valid each by itself.
+///
+/// Metadata, such as [`shape`](Self::shape) and [`version`](Self::version), moves nothing. Memory is allocated where
+/// and when it is needed, and keeps its address until it is [evicted](Self::evict).
+pub struct ArrayBuffer<T: Element, D: Dimension, A = Mutable> {
+    pub(crate) core: Core<T, D>,
+    marker: PhantomData<fn() -> A>,
+}
+
+/// A guard where this thread currently is: see [`offload`](crate::offload).
+#[derive(Debug)]
+pub enum Here<G, H> {
+    /// On the current stream.
+    Device(G),
+    /// On the host.
+    Host(H),
+}
+
+impl<G, H> Here<G, H> {
+    /// Whether it is on a device.
+    pub fn is_device(&self) -> bool {
+        matches!(self, Self::Device(_))
+    }
+
+    /// Whether it is on the host.
+    pub fn is_host(&self) -> bool {
+        matches!(self, Self::Host(_))
+    }
+}
+
+/// What is known of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartStatus {
+    /// Never written.
+    Uninitialized,
+    /// Can be read.
+    Valid,
+    /// A ghost part that an exchange must fill.
+    Stale,
+    /// A ghost part with contributions for a reduction.
+    Pending(Reduce),
+    /// A writer failed, or its guard was forgotten.
+    Poisoned,
+    /// A guard or an exchange has it.
+    InUse,
+}
+
+impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
+    /// An array of `shape` without values: reading it is `Uninitialized` until it is written. Allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for more than six dimensions, or more bytes than an address can have.
+    pub fn uninit<S: IntoDimension<Dim = D>>(shape: S) -> Result<Self> {
+        let shape = shape.into_dimension();
+        let partition = Partition::whole(shape.slice())?;
+        Self::build(shape, partition)
+    }
+
+    /// As [`uninit`](Self::uninit), in the parts of `partition`.
+    ///
+    /// # Errors
+    ///
+    /// As there; `InvalidArgument` if the partition has not as many dimensions as `D`.
+    pub fn with_partition(partition: Partition) -> Result<Self> {
+        let mut shape = D::zeros(partition.shape().len());
+        if D::NDIM.is_some_and(|ndim| ndim != partition.shape().len()) {
+            let message = format!("a partition of shape {:?}", partition.shape());
+            return Err(invalid("with_partition", message));
+        }
+        shape.slice_mut().copy_from_slice(partition.shape());
+        Self::build(shape, partition)
+    }
+
+    /// Takes up an array; row-major ones are not copied.
+    ///
+    /// # Errors
+    ///
+    /// As [`uninit`](Self::uninit).
+    pub fn from_array(array: Array<T, D>) -> Result<Self> {
+        let partition = Partition::whole(array.shape())?;
+        Self::from_array_with(array, partition)
+    }
+
+    /// As [`from_array`](Self::from_array), in the parts of `partition`; ghost parts count as filled.
+    ///
+    /// # Errors
+    ///
+    /// As there; `InvalidArgument` if the shapes differ.
+    pub fn from_array_with(array: Array<T, D>, partition: Partition) -> Result<Self> {
+        if array.shape() != partition.shape() {
+            let shapes = format!("{:?} for a partition of {:?}", array.shape(), partition.shape());
+            return Err(invalid("from_array", format!("an array of {shapes}")));
+        }
+        let shape = array.raw_dim();
+        let len = array.len();
+        let array = match array.is_standard_layout() {
+            true => array,
+            false => array.as_standard_layout().into_owned(),
+        };
+        let elements = match array.into_raw_vec_and_offset() {
+            (elements, offset) if elements.len() > len => {
+                let first = offset.unwrap_or(0);
+                elements[first..first + len].to_vec()
+            }
+            (elements, _) => elements,
+        };
+        Self::from_vec_with(elements, shape, partition)
+    }
+
+    /// Takes up elements in row-major order, without a copy.
+    ///
+    /// # Errors
+    ///
+    /// As [`uninit`](Self::uninit); `InvalidArgument` if there are not as many elements as `shape` has.
+    pub fn from_vec<S: IntoDimension<Dim = D>>(elements: Vec<T>, shape: S) -> Result<Self> {
+        let shape = shape.into_dimension();
+        let partition = Partition::whole(shape.slice())?;
+        Self::from_vec_with(elements, shape, partition)
+    }
+
+    fn from_vec_with(elements: Vec<T>, shape: D, partition: Partition) -> Result<Self> {
+        let buffer = Self::build(shape, partition)?;
+        if elements.len() != buffer.len() {
+            let message = format!("{} elements for shape {:?}", elements.len(), buffer.shape());
+            return Err(invalid("from_vec", message));
+        }
+        buffer.core.storage.adopt_host(elements);
+        buffer.core.begin_with(buffer.all(), HOST, None)?;
+        Ok(buffer)
+    }
+
+    /// Takes up memory of a device, without a copy. Work on it that is enqueued on `stream` comes first.
+    ///
+    /// # Errors
+    ///
+    /// As [`uninit`](Self::uninit); `InvalidArgument` if there are not as many elements as `shape` has; `WrongDevice`
+    /// if the stream is of another device.
+    pub fn from_memory<S: IntoDimension<Dim = D>>(
+        memory: Memory<T>,
+        shape: S,
+        stream: &Stream,
+    ) -> Result<Self> {
+        let buffer = Self::uninit(shape)?;
+        if memory.len() != buffer.len() {
+            let message = format!("{} elements for shape {:?}", memory.len(), buffer.shape());
+            return Err(invalid("from_memory", message));
+        }
+        if !memory.device().is_same(stream.device()) {
+            let message = format!("memory of {}", memory.device().id());
+            let error = Error::new(ErrorKind::WrongDevice, "from_memory", message);
+            return Err(error.on(stream.device().id()));
+        }
+        let at = buffer.core.introduce(stream)?;
+        buffer.core.storage.adopt_memory(at, memory);
+        buffer.core.begin_with(buffer.all(), at, Some(stream))?;
+        Ok(buffer)
+    }
+
+    fn build(shape: D, partition: Partition) -> Result<Self> {
+        Ok(Self { core: Core::new(shape, partition)?, marker: PhantomData })
+    }
+
+    /// The values to read and write on `stream`. They are brought there first if they are out of date.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    #[track_caller]
+    #[inline]
+    pub fn read_write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
+        self.core.tidy();
+        let stream = StreamRef::Borrowed(stream);
+        part::write(&self.core, self.all(), stream, Access::ReadWrite, Location::caller(), true)
+    }
+
+    /// The array to overwrite on `stream`: nothing is copied, and all of it must be written, which is not checked here
+    /// ([`check_write`](Self::check_write) does). Works whatever the values are, poisoned or never written; a pending
+    /// reduction is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`, the array being as it was.
+    #[track_caller]
+    #[inline]
+    pub fn write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
+        self.core.tidy();
+        let stream = StreamRef::Borrowed(stream);
+        part::write(&self.core, self.all(), stream, Access::Write, Location::caller(), true)
+    }
+
+    /// The array to add contributions to on `stream`. Owned parts have their values; ghost parts begin with the neutral
+    /// value of `op`, unless such contributions are pending already. Contributions to ghosts wait for a
+    /// [reduction](Self::begin_exchange), and until then owned values cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read); `Stale` if another reduction is pending; `InvalidArgument` if elements of this type do
+    /// not admit the operation.
+    #[track_caller]
+    #[inline]
+    pub fn accumulate<'a>(
+        &'a mut self,
+        stream: &'a Stream,
+        op: Reduce,
+    ) -> Result<WriteGuard<'a, T, D>> {
+        self.core.tidy();
+        let stream = StreamRef::Borrowed(stream);
+        part::write(
+            &self.core,
+            self.all(),
+            stream,
+            Access::Accumulate(op),
+            Location::caller(),
+            true,
+        )
+    }
+
+    /// As [`read_write`](Self::read_write), on the host. Blocks until nothing uses the host's replica.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    #[track_caller]
+    #[inline]
+    pub fn read_write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
+        part::write_host(&self.core, self.all(), Access::ReadWrite, Location::caller(), true)
+    }
+
+    /// As [`write`](Self::write), on the host. Fresh host memory is zero.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    #[track_caller]
+    #[inline]
+    pub fn write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
+        part::write_host(&self.core, self.all(), Access::Write, Location::caller(), true)
+    }
+
+    /// As [`accumulate`](Self::accumulate), on the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`accumulate`](Self::accumulate).
+    #[track_caller]
+    #[inline]
+    pub fn accumulate_host(&mut self, op: Reduce) -> Result<HostWriteGuard<'_, T, D>> {
+        part::write_host(&self.core, self.all(), Access::Accumulate(op), Location::caller(), true)
+    }
+
+    /// As [`read_write`](Self::read_write), where this thread currently is.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    #[track_caller]
+    #[inline]
+    pub fn read_write_here(
+        &mut self,
+    ) -> Result<Here<WriteGuard<'_, T, D>, HostWriteGuard<'_, T, D>>> {
+        self.write_access_here(Access::ReadWrite)
+    }
+
+    /// As [`write`](Self::write), where this thread currently is.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    #[track_caller]
+    #[inline]
+    pub fn write_here(&mut self) -> Result<Here<WriteGuard<'_, T, D>, HostWriteGuard<'_, T, D>>> {
+        self.write_access_here(Access::Write)
+    }
+
+    #[track_caller]
+    fn write_access_here(
+        &mut self,
+        access: Access,
+    ) -> Result<Here<WriteGuard<'_, T, D>, HostWriteGuard<'_, T, D>>> {
+        let (all, site) = (self.all(), Location::caller());
+        self.core.tidy();
+        match here() {
+            Some(stream) => {
+                part::write(&self.core, all, StreamRef::Owned(stream), access, site, true)
+                    .map(Here::Device)
+            }
+            None => part::write_host(&self.core, all, access, site, true).map(Here::Host),
+        }
+    }
+
+    /// Borrows sets of parts apart from one another.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if two sets have a part in common, or a set has a part that the array has not.
+    pub fn split<const N: usize>(&mut self, sets: [Parts; N]) -> Result<[PartMut<'_, T, D>; N]> {
+        let mut taken = Set::EMPTY;
+        for set in sets {
+            self.check(set)?;
+            if !taken.and(set.0).is_empty() {
+                return Err(invalid("split", format!("{set:?} after {taken:?}: a part twice")));
+            }
+            taken = taken.union(set.0);
+        }
+        self.core.tidy();
+        Ok(sets.map(|set| PartMut { core: &self.core, set: set.0 }))
+    }
+
+    /// Gives the replica's memory on `device` back. Values that are nowhere else are brought to the host first.
+    ///
+    /// A device that works in host memory has no memory of its own, and nothing happens.
+    ///
+    /// # Errors
+    ///
+    /// What bringing values to the host reports; the array is as it was then.
+    #[track_caller]
+    #[inline]
+    pub fn evict(&mut self, device: &Device) -> Result<()> {
+        self.core.evict(Some(device), Location::caller())
+    }
+
+    /// Gives the host's memory back.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` if values are nowhere else, or a device works in that memory.
+    #[track_caller]
+    #[inline]
+    pub fn evict_host(&mut self) -> Result<()> {
+        self.core.evict(None, Location::caller())
+    }
+
+    /// The array as one that cannot be written.
+    #[must_use]
+    pub fn freeze(mut self) -> ArrayBuffer<T, D, Constant> {
+        self.core.freeze();
+        ArrayBuffer { core: self.core, marker: PhantomData }
+    }
+}
+
+impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
+    /// The values to read on `stream`, whose device is where they are read. They are brought there first if they are
+    /// out of date. The stream waits, on the device, for what writes them; the host does so only for values that come
+    /// from a device which this one does not reach.
+    ///
+    /// # Errors
+    ///
+    /// `Uninitialized`, `Poisoned` or `Stale`, naming the part; `OutOfMemory`; `LimitExceeded` under a
+    /// [`TransferBudget`](crate::TransferBudget); what the copy reports, the array being as it was.
+    #[track_caller]
+    #[inline]
+    pub fn read<'a>(&'a self, stream: &'a Stream) -> Result<ReadGuard<'a, T, D>> {
+        part::read(&self.core, self.all(), StreamRef::Borrowed(stream), Location::caller())
+    }
+
+    /// The values to read on the host. Blocks until they are there.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), and failures of the work that wrote them, which poison values that are nowhere else.
+    #[track_caller]
+    #[inline]
+    pub fn read_host(&self) -> Result<HostReadGuard<'_, T, D>> {
+        part::read_host(&self.core, self.all(), Location::caller())
+    }
+
+    /// The values to read where this thread currently is.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    #[track_caller]
+    #[inline]
+    pub fn read_here(&self) -> Result<Here<ReadGuard<'_, T, D>, HostReadGuard<'_, T, D>>> {
+        let site = Location::caller();
+        match here() {
+            Some(stream) => {
+                part::read(&self.core, self.all(), StreamRef::Owned(stream), site).map(Here::Device)
+            }
+            None => part::read_host(&self.core, self.all(), site).map(Here::Host),
+        }
+    }
+
+    /// Some parts, to read.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the array has not all of them.
+    pub fn part(&self, parts: Parts) -> Result<PartRef<'_, T, D>> {
+        self.check(parts)?;
+        Ok(PartRef { core: &self.core, set: parts.0 })
+    }
+
+    /// Brings values to the stream's device, by copies on the stream, before they are needed.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    #[track_caller]
+    #[inline]
+    pub fn prefetch(&self, stream: &Stream) -> Result<()> {
+        let request = self.request(Some(stream), "prefetch", Location::caller());
+        self.core.act(&request, |at, by| Action::Prefetch { at, by }).map(drop)
+    }
+
+    /// Brings values to the host. Blocks until they are there.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    #[track_caller]
+    #[inline]
+    pub fn prefetch_host(&self) -> Result<()> {
+        let request = self.request(None, "prefetch", Location::caller());
+        self.core.act(&request, |at, by| Action::Prefetch { at, by }).map(drop)
+    }
+
+    /// A copy with a state of its own, made where the values are: on a device, or on the host. Ghost parts that are not
+    /// valid are not valid in the copy.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read) of the owned parts, and what the copy reports.
+    #[track_caller]
+    #[inline]
+    pub fn duplicate(&self) -> Result<ArrayBuffer<T, D>> {
+        let site = Location::caller();
+        let copy = ArrayBuffer::build(self.core.shape.clone(), self.core.partition.clone())?;
+        let readable: Set = self.core.readable().union(self.core.partition.owned().0);
+        let stream = self.core.common_stream(readable);
+        let by = stream.as_ref();
+        let request = Request { set: readable, stream: by, access: "duplicate", site };
+        let at = self.core.read(&request)?;
+        let target = match by {
+            Some(stream) if at != HOST => {
+                let target = copy.core.introduce(stream)?;
+                let memory = stream.device().memory_allocate(self.len())?;
+                copy.core.storage.adopt_memory(target, memory);
+                let source = self.core.storage.view(at)?;
+                copy.core.storage.view_mut(target)?.copy_from(stream, &source)?;
+                target
+            }
+            _ => {
+                let set = Request { stream: None, ..request };
+                self.core.read(&set)?;
+                copy.core.storage.adopt_host(self.core.host_copy(readable)?);
+                HOST
+            }
+        };
+        copy.core.begin_with(readable, target, by.filter(|_| target != HOST))?;
+        Ok(copy)
+    }
+
+    /// The values as an array; not copied if the host had them already.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_host`](Self::read_host).
+    #[track_caller]
+    #[inline]
+    pub fn into_inner(self) -> Result<Array<T, D>> {
+        // As a write does, the host waits for all that uses its replica.
+        let request = self.request(None, "into_inner", Location::caller());
+        self.core.act(&request, |at, by| Action::Acquire { at, by, access: Access::ReadWrite })?;
+        let shape = self.core.shape.clone();
+        let elements = self.core.storage.into_vec()?;
+        Array::from_shape_vec(shape, elements)
+            .map_err(|why| invalid("into_inner", why.to_string()).with_source(why))
+    }
+
+    /// The values as memory of the stream's device, in row-major order, brought there if need be. Work that uses them
+    /// comes before what is enqueued on the stream from now on.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read); `InvalidArgument` for a device that works in host memory, whose values
+    /// [`into_inner`](Self::into_inner) gives.
+    #[track_caller]
+    #[inline]
+    pub fn into_memory(self, stream: &Stream) -> Result<Memory<T>> {
+        let request = self.request(Some(stream), "into_memory", Location::caller());
+        let at = self.core.act(&request, |at, by| Action::Acquire {
+            at,
+            by,
+            access: Access::ReadWrite,
+        })?;
+        if at == HOST {
+            let message = format!("{} works in host memory; use into_inner", stream.device().id());
+            return Err(invalid("into_memory", message));
+        }
+        self.core.storage.into_memory(at)
+    }
+
+    /// Extents.
+    pub fn shape(&self) -> &[usize] {
+        self.core.partition.shape()
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.core.storage.len()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Type of the elements.
+    pub fn dtype(&self) -> DType {
+        T::DTYPE
+    }
+
+    /// How the array is cut into parts.
+    pub fn partition(&self) -> &Partition {
+        &self.core.partition
+    }
+
+    /// Rises with every committed write of owned values, and with nothing else: what was computed from the values of one
+    /// version holds as long as it does.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.core.version()
+    }
+
+    /// What is known of a part; `Uninitialized` for one that the array has not.
+    pub fn status(&self, part: usize) -> PartStatus {
+        self.core.status(part)
+    }
+
+    /// Whether all values are on the device as they are, so that reading there moves nothing.
+    pub fn is_valid_on(&self, device: &Device) -> bool {
+        self.core.is_valid_on(Some(device))
+    }
+
+    /// Whether all values are on the host as they are.
+    pub fn is_valid_on_host(&self) -> bool {
+        self.core.is_valid_on(None)
+    }
+
+    /// What was moved so far, and why.
+    pub fn transfers(&self) -> TransferReport {
+        self.core.report()
+    }
+
+    /// Bytes kept for this array beside its elements, report and staging apart.
+    pub fn bookkeeping_bytes(&self) -> usize {
+        self.core.bookkeeping_bytes()
+    }
+
+    #[inline]
+    pub(crate) fn all(&self) -> Set {
+        Set::below(self.core.partition.count())
+    }
+
+    fn request<'a>(
+        &self,
+        stream: Option<&'a Stream>,
+        access: &'static str,
+        site: &'static Location<'static>,
+    ) -> Request<'a> {
+        Request { set: self.all(), stream, access, site }
+    }
+
+    fn check(&self, parts: Parts) -> Result<()> {
+        if parts.0.is_subset(self.all()) {
+            return Ok(());
+        }
+        let count = self.core.partition.count();
+        Err(invalid("part", format!("{parts:?} of an array in {count} parts")))
+    }
+}
+
+fn invalid(operation: &'static str, message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, operation, message)
+}
+
+impl<T: Element, D: Dimension, A> fmt::Debug for ArrayBuffer<T, D, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ArrayBuffer({} {:?}, version {})", T::DTYPE, self.shape(), self.version())
+    }
+}

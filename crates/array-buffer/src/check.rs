@@ -1,0 +1,102 @@
+//! Proving that kernels write what they say, and nothing else: for tests.
+
+use std::panic::Location;
+
+use ndarray::Dimension;
+use runtime_core::{DType, Element, Error, ErrorKind, Layout, Result, Stream};
+
+use crate::coherence::Access;
+use crate::guard::{ReadGuard, StreamRef, WriteGuard};
+use crate::{ArrayBuffer, part};
+
+/// Two bytes without a common bit, so that a byte that keeps both was not written.
+const PATTERNS: [u8; 2] = [0x55, 0xAA];
+
+impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
+    /// Checks, byte for byte, that `writer` writes all of the array: runs it twice, over memory full of two patterns.
+    /// Exact for every type and value, if the writer does the same both times. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// `Poisoned` naming the first element that was not written, or not as a whole; the array is poisoned then. What
+    /// the writer or the copies report.
+    #[track_caller]
+    pub fn check_write(
+        &mut self,
+        stream: &Stream,
+        mut writer: impl FnMut(&mut WriteGuard<'_, T, D>) -> Result<()>,
+    ) -> Result<()> {
+        let site = Location::caller();
+        let mut results = Vec::with_capacity(PATTERNS.len());
+        for pattern in PATTERNS {
+            let own = StreamRef::Borrowed(stream);
+            let mut guard = part::write(&self.core, self.all(), own, Access::Write, site, true)?;
+            guard.fill_bytes(pattern)?;
+            writer(&mut guard)?;
+            results.push(bytes(&guard.view()?, stream)?);
+            match results.as_slice() {
+                [first, second] => match unwritten(first, second) {
+                    None => guard.commit()?,
+                    Some(byte) => {
+                        guard.abort();
+                        let element = index_of(self.shape(), byte / size_of::<T>());
+                        let message = format!("element {element:?} was not written");
+                        let error = Error::new(ErrorKind::Poisoned, "check_write", message);
+                        return Err(error.on(stream.device().id()));
+                    }
+                },
+                _ => guard.commit()?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
+    /// Checks that `reader` changes nothing: compares the bytes before and after. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// `Poisoned` naming the first element that has changed; what the reader or the copies report. The array keeps
+    /// counting as good: that is what a reader promises, and this is for tests.
+    #[track_caller]
+    pub fn check_read(
+        &self,
+        stream: &Stream,
+        reader: impl FnOnce(&ReadGuard<'_, T, D>) -> Result<()>,
+    ) -> Result<()> {
+        let guard = self.read(stream)?;
+        let before = bytes(&guard.view()?, stream)?;
+        reader(&guard)?;
+        let after = bytes(&guard.view()?, stream)?;
+        match before.iter().zip(&after).position(|(before, after)| before != after) {
+            None => Ok(()),
+            Some(byte) => {
+                let element = index_of(self.shape(), byte / size_of::<T>());
+                let message = format!("a reader changed element {element:?}");
+                let error = Error::new(ErrorKind::Poisoned, "check_read", message);
+                Err(error.on(stream.device().id()))
+            }
+        }
+    }
+}
+
+fn bytes(view: &runtime_core::MemoryView<'_>, stream: &Stream) -> Result<Vec<u8>> {
+    let row = Layout::row(DType::U8, view.byte_range().len())?;
+    view.with_layout(0, &row)?.to_vec::<u8>(stream)
+}
+
+fn unwritten(first: &[u8], second: &[u8]) -> Option<usize> {
+    first.iter().zip(second).position(|both| both == (&PATTERNS[0], &PATTERNS[1]))
+}
+
+/// The index of an element in row-major order.
+fn index_of(shape: &[usize], element: usize) -> Vec<usize> {
+    let mut rest = element;
+    let mut index = vec![0; shape.len()];
+    for (index, extent) in index.iter_mut().zip(shape).rev() {
+        *index = rest % extent;
+        rest /= extent;
+    }
+    index
+}

@@ -1,0 +1,535 @@
+//! The transition function: what must be done for an action, in which order, and what holds afterwards.
+
+use super::hits::{pending, readable};
+use super::set::{LaneSet, Set};
+use super::state::{
+    Access, Bytes, HOST, Health, Lane, PartId, PartState, Paths, Reduce, Refusal, ReplicaId, Role,
+    Who,
+};
+
+/// What somebody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Action {
+    /// To read at a replica.
+    Read { at: ReplicaId, by: Who },
+    /// A write guard for a replica.
+    Acquire { at: ReplicaId, by: Who, access: Access },
+    /// The write guard's work is enqueued.
+    Commit,
+    /// The write guard was not used.
+    Keep,
+    /// The write guard's work failed.
+    Abort,
+    /// Valid bytes at a replica, without an access.
+    Prefetch { at: ReplicaId, by: Who },
+    /// To give a replica's memory back. Takes all parts.
+    Evict { at: ReplicaId },
+    /// To begin an exchange between owned and ghost parts. Takes all parts.
+    Begin { at: ReplicaId, by: Who, exchange: Exchange },
+    /// The exchange's work is enqueued.
+    End,
+    /// The exchange's work failed.
+    Fail,
+    /// A lane reported the failure of work enqueued earlier. Takes all parts.
+    Lost { lane: Lane },
+    /// A lane has nothing running and gets nothing more. Takes all parts.
+    Forget { lane: Lane },
+}
+
+/// The direction of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exchange {
+    /// Owned values fill ghost parts.
+    Broadcast,
+    /// Contributions of ghost parts are combined with owned values.
+    Reduce,
+}
+
+/// One thing to do. The order matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Step {
+    /// `who` waits for everything enqueued on `on` so far.
+    Wait { who: Who, on: Lane },
+    /// A part's bytes are copied; `reads` is who reads them and `writes` who writes them.
+    Copy { part: PartId, from: ReplicaId, to: ReplicaId, reads: Who, writes: Who },
+    /// A part is filled with the neutral value of `op`.
+    Fill { part: PartId, at: ReplicaId, by: Who, op: Reduce },
+}
+
+/// What to do, and what holds once it is enqueued.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) next: Vec<PartState>,
+    /// Owned values have changed: the version rises.
+    pub(crate) committed: bool,
+}
+
+/// Decides what `action` on the parts in `set` takes.
+pub(crate) fn plan(
+    parts: &[PartState],
+    set: Set,
+    action: Action,
+    paths: &Paths,
+) -> Result<Plan, Refusal> {
+    let mut draft = Draft { parts: parts.to_vec(), steps: Vec::new(), paths, committed: false };
+    match action {
+        Action::Read { at, by } => draft.read(set, at, by)?,
+        Action::Acquire { at, by, access } => draft.acquire(set, at, by, access)?,
+        Action::Commit => draft.commit(set)?,
+        Action::Keep => draft.keep(set)?,
+        Action::Abort => draft.abort(set)?,
+        Action::Prefetch { at, by } => draft.prefetch(set, at, by)?,
+        Action::Evict { at } => draft.evict(at)?,
+        Action::Begin { at, by, exchange } => draft.begin(at, by, exchange)?,
+        Action::End => draft.end(),
+        Action::Fail => draft.fail(),
+        Action::Lost { lane } => draft.lost(lane),
+        Action::Forget { lane } => draft.forget(lane),
+    }
+    let Draft { parts, steps, committed, .. } = draft;
+    Ok(Plan { steps, next: parts, committed })
+}
+
+impl Plan {
+    /// What holds if step number `failed` failed: as before, but for the marks of work that was, or may have been,
+    /// enqueued.
+    pub(crate) fn interrupted(&self, before: &[PartState], failed: usize) -> Vec<PartState> {
+        let mut parts = before.to_vec();
+        for step in &self.steps[..=failed] {
+            match *step {
+                Step::Wait { .. } => {}
+                Step::Copy { part, from, to, reads, writes } => {
+                    let state = &mut parts[usize::from(part)];
+                    mark_read(state.bytes_mut(from), reads);
+                    mark_added(state.bytes_mut(to), writes);
+                }
+                Step::Fill { part, at, by, .. } => {
+                    let state = &mut parts[usize::from(part)];
+                    if matches!(state.health, Health::Writing { .. }) {
+                        // Of a forgotten guard, or the part could not be filled.
+                        poison(state);
+                    }
+                    state.valid.remove(at);
+                    mark_added(state.bytes_mut(at), by);
+                }
+            }
+        }
+        parts
+    }
+}
+
+struct Draft<'a> {
+    parts: Vec<PartState>,
+    steps: Vec<Step>,
+    paths: &'a Paths,
+    committed: bool,
+}
+
+impl Draft<'_> {
+    fn read(&mut self, set: Set, at: ReplicaId, by: Who) -> Result<(), Refusal> {
+        self.check_readable(set)?;
+        self.bring(set, at, by);
+        self.use_to_read(set, at, by);
+        Ok(())
+    }
+
+    fn prefetch(&mut self, set: Set, at: ReplicaId, by: Who) -> Result<(), Refusal> {
+        self.check_readable(set)?;
+        self.bring(set, at, by);
+        Ok(())
+    }
+
+    fn acquire(&mut self, set: Set, at: ReplicaId, by: Who, access: Access) -> Result<(), Refusal> {
+        match access {
+            Access::ReadWrite => {
+                self.check_readable(set)?;
+                self.bring(set, at, by);
+                self.use_to_write(set, at, by);
+            }
+            Access::Write => {
+                self.drop_pending(set)?;
+                self.use_to_write(set, at, by);
+            }
+            Access::Accumulate(op) => {
+                self.check_accumulable(set, op)?;
+                let fresh = self.of(Role::Ghost).without(self.pending()).and(set);
+                self.bring(set.without(fresh), at, by);
+                self.use_to_write(set, at, by);
+                self.fill(fresh, at, by, op);
+            }
+        }
+        for part in set.iter() {
+            self.part(part).health = Health::Writing { at, access, outdated: false };
+        }
+        Ok(())
+    }
+
+    /// Contributions to ghost values begin with the neutral value, if there is one.
+    fn fill(&mut self, set: Set, at: ReplicaId, by: Who, op: Reduce) {
+        for part in set.iter() {
+            self.part(part).valid = Set::EMPTY;
+            if op != Reduce::Replace {
+                self.steps.push(Step::Fill { part, at, by, op });
+            }
+        }
+    }
+
+    fn commit(&mut self, set: Set) -> Result<(), Refusal> {
+        let mut owned = false;
+        for part in set.iter() {
+            let (at, access, outdated) = self.writing(part)?;
+            let state = self.part(part);
+            state.health = Health::Good;
+            state.valid = if outdated { Set::EMPTY } else { Set::one(at) };
+            owned |= state.role == Role::Owned;
+            if let (Role::Ghost, Access::Accumulate(op)) = (state.role, access) {
+                // Contributions do not depend on what the owned values are.
+                state.valid = Set::one(at);
+                state.pending = Some(op);
+            }
+        }
+        if owned {
+            self.outdate_ghosts();
+            self.committed = true;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, set: Set) -> Result<(), Refusal> {
+        for part in set.iter() {
+            let (_, access, outdated) = self.writing(part)?;
+            let state = self.part(part);
+            if outdated && access == Access::ReadWrite {
+                state.valid = Set::EMPTY;
+            }
+            let needed = state.role == Role::Owned || state.pending.is_some();
+            let gone = needed && state.valid.is_empty();
+            state.health = Health::Good;
+            if access == Access::Write || gone {
+                poison(state);
+            }
+        }
+        Ok(())
+    }
+
+    fn abort(&mut self, set: Set) -> Result<(), Refusal> {
+        for part in set.iter() {
+            self.writing(part)?;
+            poison(self.part(part));
+        }
+        Ok(())
+    }
+
+    fn evict(&mut self, at: ReplicaId) -> Result<(), Refusal> {
+        let last = |part: &u8| {
+            let state = &self.parts[usize::from(*part)];
+            state.valid == Set::one(at) && state.health == Health::Good
+        };
+        let moved: Set = self.all().iter().filter(last).collect();
+        match moved.first() {
+            Some(part) if at == HOST => return Err(Refusal::LastReplica(part)),
+            _ => self.bring(moved, HOST, None),
+        }
+        for state in &mut self.parts {
+            if matches!(state.health, Health::Writing { at: used, .. } | Health::Exchanging { at: used, .. } if used == at)
+            {
+                poison(state);
+            }
+            state.valid.remove(at);
+            // New memory has no work on it.
+            *state.bytes_mut(at) = Bytes::default();
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, at: ReplicaId, by: Who, exchange: Exchange) -> Result<(), Refusal> {
+        match exchange {
+            Exchange::Broadcast => self.begin_broadcast(at, by),
+            Exchange::Reduce => self.begin_reduce(at, by),
+        }
+    }
+
+    fn begin_broadcast(&mut self, at: ReplicaId, by: Who) -> Result<(), Refusal> {
+        self.check_readable(self.of(Role::Owned))?;
+        self.bring(self.of(Role::Owned), at, by);
+        self.use_to_read(self.of(Role::Owned), at, by);
+        self.use_to_write(self.of(Role::Ghost), at, by);
+        self.exchange(self.of(Role::Ghost), at, false);
+        Ok(())
+    }
+
+    fn begin_reduce(&mut self, at: ReplicaId, by: Who) -> Result<(), Refusal> {
+        let Some(op) = pending(&self.parts) else { return Err(Refusal::NothingPending) };
+        self.check_accumulable(self.all(), op)?;
+        let contributions = self.pending();
+        self.bring(self.of(Role::Owned).union(contributions), at, by);
+        self.use_to_write(self.of(Role::Owned), at, by);
+        self.use_to_read(contributions, at, by);
+        self.exchange(self.of(Role::Owned).union(contributions), at, true);
+        Ok(())
+    }
+
+    fn exchange(&mut self, set: Set, at: ReplicaId, reduce: bool) {
+        for part in set.iter() {
+            self.part(part).health = Health::Exchanging { at, reduce, outdated: false };
+        }
+    }
+
+    fn end(&mut self) {
+        let mut reduced = false;
+        for state in &mut self.parts {
+            let Health::Exchanging { at, reduce, outdated } = state.health else { continue };
+            reduced |= reduce;
+            state.health = Health::Good;
+            state.pending = None;
+            state.valid = if outdated { Set::EMPTY } else { Set::one(at) };
+        }
+        if reduced {
+            self.outdate_ghosts();
+            self.committed = true;
+        }
+    }
+
+    fn fail(&mut self) {
+        for state in &mut self.parts {
+            if matches!(state.health, Health::Exchanging { .. }) {
+                poison(state);
+            }
+        }
+    }
+
+    fn lost(&mut self, lane: Lane) {
+        for state in &mut self.parts {
+            let written = |at: &ReplicaId| state.bytes(*at).writer == Some(lane);
+            let left: Set = state.valid.iter().filter(|at| !written(at)).collect();
+            let gone = match state.health {
+                Health::Good => left != state.valid && left.is_empty(),
+                Health::Writing { at, .. } | Health::Exchanging { at, .. } => written(&at),
+                Health::Uninit | Health::Poisoned => false,
+            };
+            state.valid = left;
+            if gone {
+                poison(state);
+            }
+        }
+    }
+
+    fn forget(&mut self, lane: Lane) {
+        for bytes in self.parts.iter_mut().flat_map(|state| &mut state.bytes) {
+            bytes.readers.remove(lane);
+            if bytes.writer == Some(lane) {
+                bytes.writer = None;
+            }
+        }
+    }
+
+    /// Makes `at` valid, by copies of the parts that are not.
+    fn bring(&mut self, set: Set, at: ReplicaId, by: Who) {
+        let source = |part: PartId| self.source(self.parts[usize::from(part)].valid, at);
+        let copies: Vec<(PartId, ReplicaId)> =
+            set.iter().filter_map(|part| source(part).map(|from| (part, from))).collect();
+        // The host learns whether writers have failed before it copies anything on.
+        for &(part, from) in copies.iter().filter(|(_, from)| self.paths.staged(*from, at)) {
+            self.wait_to_read(part, from, None);
+        }
+        for (part, from) in copies {
+            let writer = self.bytes(part, from).writer;
+            // The source is read on its writer's lane, or after the host has seen the writer done.
+            let (reads, writes) = self.paths.copiers(from, at, writer, by);
+            self.wait_to_write(part, at, writes);
+            self.steps.push(Step::Copy { part, from, to: at, reads, writes });
+            mark_read(self.bytes(part, from), reads);
+            mark_written(self.bytes(part, at), writes);
+            self.part(part).valid.insert(at);
+        }
+    }
+
+    fn use_to_read(&mut self, set: Set, at: ReplicaId, by: Who) {
+        for part in set.iter() {
+            self.wait_to_read(part, at, by);
+            mark_read(self.bytes(part, at), by);
+        }
+    }
+
+    fn use_to_write(&mut self, set: Set, at: ReplicaId, by: Who) {
+        for part in set.iter() {
+            self.wait_to_write(part, at, by);
+            mark_written(self.bytes(part, at), by);
+        }
+    }
+
+    /// The best valid replica to copy from, if `at` needs a copy: a peer, else the host's, else any.
+    fn source(&self, valid: Set, at: ReplicaId) -> Option<ReplicaId> {
+        if valid.contains(at) {
+            return None;
+        }
+        let peers = valid.and(self.paths.peers[usize::from(at)]);
+        let host = valid.and(self.paths.host);
+        peers.first().or(host.first()).or(valid.first())
+    }
+
+    /// Lets `who` wait for the writer of a replica's bytes.
+    fn wait_to_read(&mut self, part: PartId, at: ReplicaId, who: Who) {
+        let bytes = *self.bytes(part, at);
+        let Some(writer) = bytes.writer else { return };
+        if who == Some(writer) || who.is_some_and(|lane| bytes.readers.contains(lane)) {
+            return;
+        }
+        self.wait(who, writer);
+        if who.is_none() {
+            // Over for everybody; but others may be reading on that lane.
+            *self.bytes(part, at) = seen_by_host(bytes, writer);
+        }
+    }
+
+    /// Lets `who` wait for everybody who uses a replica's bytes.
+    fn wait_to_write(&mut self, part: PartId, at: ReplicaId, who: Who) {
+        let bytes = *self.bytes(part, at);
+        let users = bytes.readers.set().union(bytes.writer.map_or(Set::EMPTY, Set::one));
+        for user in users.iter().filter(|user| who != Some(*user)) {
+            self.wait(who, user);
+        }
+    }
+
+    /// One wait stands for all that are wanted before anything more is enqueued on `on`.
+    fn wait(&mut self, who: Who, on: Lane) {
+        let wait = Step::Wait { who, on };
+        let uses = |step: &Step| match *step {
+            Step::Wait { .. } => false,
+            Step::Copy { from, to, reads, writes, .. } => {
+                // The host has seen the source of a copy through it read.
+                let seen = who.is_none() && self.paths.staged(from, to);
+                reads == Some(on) && !seen || writes == Some(on)
+            }
+            Step::Fill { by, .. } => by == Some(on),
+        };
+        let fresh =
+            self.steps.iter().rev().take_while(|step| !uses(step)).any(|step| *step == wait);
+        if !fresh {
+            self.steps.push(wait);
+        }
+    }
+
+    /// An overwrite of all owned values drops contributions to them; one of some of them cannot.
+    fn drop_pending(&mut self, set: Set) -> Result<(), Refusal> {
+        let Some(op) = pending(&self.parts) else { return Ok(()) };
+        if !self.of(Role::Owned).is_subset(set) {
+            return Err(Refusal::Pending(set.first().unwrap_or(0), op));
+        }
+        let held = |part: &u8| {
+            let state = &self.parts[usize::from(*part)];
+            state.pending.is_some() && matches!(state.health, Health::Writing { .. })
+        };
+        if let Some(part) = self.all().without(set).iter().find(held) {
+            return Err(Refusal::Pending(part, op));
+        }
+        for state in self.parts.iter_mut().filter(|state| state.pending.is_some()) {
+            state.pending = None;
+            state.valid = Set::EMPTY;
+        }
+        Ok(())
+    }
+
+    /// Contributions go where values are, or to ghost parts that wait for the same reduction.
+    fn check_accumulable(&self, set: Set, op: Reduce) -> Result<(), Refusal> {
+        if let Some(other) = pending(&self.parts).filter(|other| *other != op) {
+            return Err(Refusal::Pending(set.first().unwrap_or(0), other));
+        }
+        for part in set.iter() {
+            let state = &self.parts[usize::from(part)];
+            match readable(&self.parts, part) {
+                None | Some(Refusal::Pending(..)) => {}
+                Some(Refusal::Exchanging(_)) => return Err(Refusal::Exchanging(part)),
+                // Whatever a ghost part holds is filled over, unless it is contributions.
+                Some(_) if state.role == Role::Ghost && state.pending.is_none() => {}
+                Some(refusal) => return Err(refusal),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_readable(&self, set: Set) -> Result<(), Refusal> {
+        set.iter().find_map(|part| readable(&self.parts, part)).map_or(Ok(()), Err)
+    }
+
+    fn outdate_ghosts(&mut self) {
+        for state in self.parts.iter_mut().filter(|state| state.role == Role::Ghost) {
+            match &mut state.health {
+                Health::Writing { outdated, .. } | Health::Exchanging { outdated, .. } => {
+                    *outdated = true;
+                }
+                _ if state.pending.is_some() => {}
+                health => {
+                    *health = Health::Good;
+                    state.valid = Set::EMPTY;
+                }
+            }
+        }
+    }
+
+    fn writing(&self, part: PartId) -> Result<(ReplicaId, Access, bool), Refusal> {
+        match self.parts[usize::from(part)].health {
+            Health::Writing { at, access, outdated } => Ok((at, access, outdated)),
+            _ => Err(Refusal::NotWriting(part)),
+        }
+    }
+
+    /// Ghost parts with contributions.
+    fn pending(&self) -> Set {
+        let has = |part: &u8| self.parts[usize::from(*part)].pending.is_some();
+        self.all().iter().filter(has).collect()
+    }
+
+    fn all(&self) -> Set {
+        Set::below(self.parts.len())
+    }
+
+    fn of(&self, role: Role) -> Set {
+        let has = |part: &u8| self.parts[usize::from(*part)].role == role;
+        self.all().iter().filter(has).collect()
+    }
+
+    fn part(&mut self, part: PartId) -> &mut PartState {
+        &mut self.parts[usize::from(part)]
+    }
+
+    fn bytes(&mut self, part: PartId, at: ReplicaId) -> &mut Bytes {
+        self.part(part).bytes_mut(at)
+    }
+}
+
+/// Contributions that are lost stay pending: the values they belong to are not complete without them.
+fn poison(state: &mut PartState) {
+    state.health = Health::Poisoned;
+    state.valid = Set::EMPTY;
+}
+
+/// Notes a read that comes after the writer.
+fn mark_read(bytes: &mut Bytes, who: Who) {
+    if let Some(lane) = who.filter(|lane| bytes.writer != Some(*lane)) {
+        bytes.readers.insert(lane);
+    }
+}
+
+/// Notes a write that comes after everything else.
+fn mark_written(bytes: &mut Bytes, who: Who) {
+    *bytes = Bytes { writer: who, readers: LaneSet::EMPTY };
+}
+
+/// Notes a write that may have been enqueued, or not.
+fn mark_added(bytes: &mut Bytes, who: Who) {
+    let Some(lane) = who else { return };
+    if let Some(before) = bytes.writer.replace(lane) {
+        bytes.readers.insert(before);
+    }
+    // A writer is no reader.
+    bytes.readers.remove(lane);
+}
+
+/// What is left of the marks when the host has waited for the writer.
+fn seen_by_host(bytes: Bytes, writer: Lane) -> Bytes {
+    let mut readers = bytes.readers;
+    readers.insert(writer);
+    Bytes { writer: None, readers }
+}

@@ -1,0 +1,583 @@
+//! Every state that can be reached, and every action in each of them.
+
+use std::collections::{HashSet, VecDeque};
+
+use super::super::state::{Access, Health, Reduce};
+use super::super::{
+    Action, Exchange, HOST, HOST_BIT, PartId, Plan, Refusal, Step, Who, hits, owner, plan,
+};
+use super::machine::{Machine, Op};
+use super::*;
+
+const OPS: [Reduce; 2] = [Reduce::Sum, Reduce::Replace];
+
+/// Where an access can be: a replica, and who works on it.
+fn places(world: &World) -> Vec<(u8, Who)> {
+    let host = std::iter::once((HOST, None));
+    let lanes = (0..PLACES)
+        .flat_map(|at| world.lanes[usize::from(at)].iter().map(move |lane| (at, Some(*lane))));
+    host.chain(lanes).collect()
+}
+
+fn actions(world: &World, parts: usize) -> Vec<(Set, Action)> {
+    let all = Set::below(parts);
+    let sets = (1..=all.0).map(Set);
+    let mut actions = Vec::new();
+    for (at, by) in places(world) {
+        for set in sets.clone() {
+            actions.push((set, Action::Read { at, by }));
+            actions.push((set, Action::Prefetch { at, by }));
+            let accumulate = OPS.map(Access::Accumulate);
+            for access in [Access::ReadWrite, Access::Write].into_iter().chain(accumulate) {
+                actions.push((set, Action::Acquire { at, by, access }));
+            }
+        }
+        for exchange in [Exchange::Broadcast, Exchange::Reduce] {
+            actions.push((all, Action::Begin { at, by, exchange }));
+        }
+    }
+    for set in sets.clone() {
+        actions.extend([Action::Commit, Action::Keep, Action::Abort].map(|action| (set, action)));
+    }
+    let whole = [Action::End, Action::Fail];
+    actions.extend(whole.map(|action| (all, action)));
+    actions.extend((0..PLACES).map(|at| (all, Action::Evict { at })));
+    let lanes: HashSet<Lane> = world.lanes.iter().flat_map(|lanes| lanes.iter().copied()).collect();
+    actions.extend(lanes.iter().map(|lane| (all, Action::Lost { lane: *lane })));
+    actions
+}
+
+/// Work that the marks stand for, and who is known to come after it.
+fn machine(parts: &[PartState]) -> Machine {
+    let mut machine = Machine::default();
+    for (part, at) in all_bytes(parts) {
+        let state = &parts[usize::from(part)];
+        let bytes = state.bytes(at);
+        if let Some(lane) = bytes.writer {
+            // Readers of bytes that are not valid read what was there before a write that failed.
+            let know = if state.valid.contains(at) { bytes.readers.set() } else { Set::EMPTY };
+            machine.assume(Op { part, at, lane, writes: true }, know.iter());
+            // Reads on the writer's lane have no mark of their own.
+            machine.assume(Op { part, at, lane, writes: false }, std::iter::empty());
+        }
+        for lane in bytes.readers.set().iter() {
+            machine.assume(Op { part, at, lane, writes: false }, std::iter::empty());
+        }
+    }
+    machine
+}
+
+fn all_bytes(parts: &[PartState]) -> impl Iterator<Item = (PartId, u8)> + use<> {
+    let parts = Set::below(parts.len());
+    parts.iter().flat_map(|part| (0..PLACES).map(move |at| (part, at)))
+}
+
+/// Whether the marks of `next` stand for all work in `machine`, and claim no order that does not hold.
+fn marks_hold(machine: &Machine, next: &[PartState], evicted: Option<u8>) -> Result<(), String> {
+    for (part, at) in all_bytes(next).filter(|(_, at)| Some(*at) != evicted) {
+        let state = &next[usize::from(part)];
+        let bytes = state.bytes(at);
+        let here = |op: &Op| (op.part, op.at) == (part, at);
+        // Nothing but the last write and what came after it matters: all before is ordered before it.
+        let last = machine.ops.iter().rposition(|op| here(op) && op.writes);
+        for (index, op) in machine.ops.iter().enumerate().skip(last.unwrap_or(0)) {
+            if !here(op) || machine.is_after(None, index) {
+                continue;
+            }
+            if bytes.writer != Some(op.lane) && (op.writes || !bytes.readers.contains(op.lane)) {
+                return Err(format!("{op:?} is not marked in {bytes:?}"));
+            }
+        }
+        let Some(last) = last else { continue };
+        let write = machine.ops[last];
+        if bytes.writer.is_none() && !machine.is_after(None, last) {
+            return Err(format!("{write:?} counts as done"));
+        }
+        let valid = bytes.writer.is_some() && state.valid.contains(at);
+        let claims = if valid { bytes.readers.set() } else { Set::EMPTY };
+        if let Some(lane) = claims.iter().find(|lane| !machine.is_after(Some(*lane), last)) {
+            return Err(format!("lane {lane} counts as having waited for {write:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// What must hold of every state.
+fn state_holds(parts: &[PartState]) -> Result<(), String> {
+    for state in parts {
+        let empty = state.valid.is_empty();
+        let fits = match state.health {
+            Health::Uninit | Health::Poisoned => empty,
+            Health::Good if state.role == Role::Owned => !empty && state.pending.is_none(),
+            Health::Good => state.pending.is_none() || !empty,
+            Health::Writing { .. } | Health::Exchanging { .. } => true,
+        };
+        let marks = state.bytes.iter().all(|b| b.writer.is_none_or(|w| !b.readers.contains(w)));
+        if !fits || !marks || !state.valid.is_subset(Set::below(PLACES.into())) {
+            return Err(format!("{state:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether values can be read, said once more in other words.
+fn has_values(parts: &[PartState], set: Set) -> bool {
+    set.iter().all(|part| {
+        let state = &parts[usize::from(part)];
+        let contributions =
+            parts.iter().any(|other| other.pending.is_some()) && state.role == Role::Owned;
+        state.health == Health::Good
+            && !state.valid.is_empty()
+            && state.pending.is_none()
+            && !contributions
+    })
+}
+
+fn by(action: Action) -> Option<(u8, Who)> {
+    match action {
+        Action::Read { at, by }
+        | Action::Prefetch { at, by }
+        | Action::Acquire { at, by, .. }
+        | Action::Begin { at, by, .. } => Some((at, by)),
+        _ => None,
+    }
+}
+
+/// Parts whose bytes the action needs at its place.
+fn wanted(parts: &[PartState], set: Set, action: Action) -> Set {
+    let owned: Set = Set::below(parts.len())
+        .iter()
+        .filter(|part| parts[usize::from(*part)].role == Role::Owned)
+        .collect();
+    let pending: Set = Set::below(parts.len())
+        .iter()
+        .filter(|part| parts[usize::from(*part)].pending.is_some())
+        .collect();
+    match action {
+        Action::Read { .. }
+        | Action::Prefetch { .. }
+        | Action::Acquire { access: Access::ReadWrite, .. } => set,
+        Action::Acquire { access: Access::Accumulate(_), .. } => set.and(owned.union(pending)),
+        Action::Begin { exchange: Exchange::Broadcast, .. } => owned,
+        Action::Begin { exchange: Exchange::Reduce, .. } => owned.union(pending),
+        _ => Set::EMPTY,
+    }
+}
+
+/// Parts whose bytes the action's user goes on to write.
+fn written(parts: &[PartState], set: Set, action: Action) -> Set {
+    let is = |role| {
+        let has = move |part: &u8| parts[usize::from(*part)].role == role;
+        Set::below(parts.len()).iter().filter(has).collect::<Set>()
+    };
+    match action {
+        Action::Acquire { .. } => set,
+        Action::Begin { exchange: Exchange::Broadcast, .. } => is(Role::Ghost),
+        Action::Begin { exchange: Exchange::Reduce, .. } => is(Role::Owned),
+        _ => Set::EMPTY,
+    }
+}
+
+/// Checks one accepted action and everything that its steps do.
+fn check(
+    world: &World,
+    parts: &[PartState],
+    set: Set,
+    action: Action,
+    plan: &Plan,
+) -> Result<(), String> {
+    state_holds(&plan.next)?;
+    let evicted = if let Action::Evict { at } = action { Some(at) } else { None };
+    let wanted = wanted(parts, set, action);
+    let written = written(parts, set, action);
+
+    // Data: nothing is copied but what is missing, once, from where it is.
+    let mut current: Vec<Set> = parts.iter().map(|state| state.valid).collect();
+    let mut machine = machine(parts);
+    let mut copied = Set::EMPTY;
+    for (index, step) in plan.steps.iter().enumerate() {
+        if let Step::Wait { who, on } = *step
+            && before_knows(&machine, who, on)
+        {
+            return Err(format!("{step:?} is for nothing"));
+        }
+        machine.step(*step, &world.paths)?;
+        match *step {
+            Step::Copy { part, from, to, .. } => {
+                let current = &mut current[usize::from(part)];
+                if !current.contains(from) || current.contains(to) || copied.contains(part) {
+                    return Err(format!("{step:?} with {current:?} valid"));
+                }
+                current.insert(to);
+                copied.insert(part);
+                let goal = by(action).map_or(HOST, |(at, _)| at);
+                if to != goal {
+                    return Err(format!("{step:?} is not asked for"));
+                }
+            }
+            Step::Fill { part, .. } => current[usize::from(part)] = Set::EMPTY,
+            Step::Wait { .. } => {}
+        }
+        // A failure here leaves marks for what was enqueued, and values where they were.
+        let kept = plan.interrupted(parts, index);
+        state_or_stale(&kept)?;
+        marks_hold(&machine, &kept, None)?;
+        for (old, new) in parts.iter().zip(&kept) {
+            let filled = plan.steps.iter().any(|step| matches!(step, Step::Fill { .. }));
+            if !filled && (old.health, old.valid) != (new.health, new.valid) {
+                return Err(format!("a failure of {step:?} makes {new:?} of {old:?}"));
+            }
+        }
+    }
+    if let Some((at, by)) = by(action) {
+        let missing: Set =
+            wanted.iter().filter(|part| !parts[usize::from(*part)].valid.contains(at)).collect();
+        if copied != missing {
+            return Err(format!("copied {copied:?}, missing {missing:?}"));
+        }
+        // What the user does with the guard, on the marks of the action alone.
+        if !matches!(action, Action::Prefetch { .. }) {
+            for part in wanted.without(written).iter() {
+                machine.touch(by, part, at, false)?;
+            }
+            for part in written.iter() {
+                machine.touch(by, part, at, true)?;
+            }
+        }
+    }
+    marks_hold(&machine, &plan.next, evicted)?;
+
+    // Values: valid means current.
+    match action {
+        Action::Commit => {
+            let owned = set.iter().any(|part| parts[usize::from(part)].role == Role::Owned);
+            for (part, state) in (0..).zip(parts) {
+                let current = &mut current[usize::from(part)];
+                if let Health::Writing { at, access, outdated } = state.health
+                    && set.contains(part)
+                {
+                    let contributes = matches!(access, Access::Accumulate(_));
+                    let ghost = state.role == Role::Ghost;
+                    *current = Set::one(at);
+                    if ghost && !contributes && (owned || outdated) {
+                        *current = Set::EMPTY;
+                    }
+                } else if owned && state.role == Role::Ghost && state.pending.is_none() {
+                    *current = Set::EMPTY;
+                }
+            }
+            if plan.committed != owned {
+                return Err("the version is wrong".into());
+            }
+        }
+        Action::End => {
+            let mut reduced = false;
+            for (current, state) in current.iter_mut().zip(parts) {
+                if let Health::Exchanging { at, reduce, outdated } = state.health {
+                    let stale = outdated || reduce && state.role == Role::Ghost;
+                    *current = if stale { Set::EMPTY } else { Set::one(at) };
+                    reduced |= reduce;
+                }
+            }
+            if reduced {
+                for (current, state) in current.iter_mut().zip(parts) {
+                    if state.role == Role::Ghost {
+                        *current = Set::EMPTY;
+                    }
+                }
+            }
+            if plan.committed != reduced {
+                return Err("the version is wrong".into());
+            }
+        }
+        Action::Keep => {
+            for part in set.iter().map(usize::from) {
+                let outdated = matches!(
+                    parts[part].health,
+                    Health::Writing { outdated: true, access: Access::ReadWrite, .. }
+                );
+                if outdated {
+                    current[part] = Set::EMPTY;
+                }
+            }
+            if plan.committed {
+                return Err("the version is wrong".into());
+            }
+        }
+        _ if plan.committed => return Err(format!("{action:?} raised the version")),
+        _ => {}
+    }
+    for (current, next) in current.iter().zip(&plan.next) {
+        let idle = matches!(next.health, Health::Good);
+        if idle && !next.valid.is_subset(*current) {
+            return Err(format!("{next:?} claims more than {current:?}"));
+        }
+    }
+    expected(parts, set, action, plan)
+}
+
+/// What the user sees of each action.
+fn expected(parts: &[PartState], set: Set, action: Action, plan: &Plan) -> Result<(), String> {
+    let next = |part: u8| &plan.next[usize::from(part)];
+    let all = |holds: &dyn Fn(u8) -> bool| set.iter().all(holds);
+    let right = match action {
+        Action::Read { at, .. } | Action::Prefetch { at, .. } => {
+            has_values(parts, set)
+                && all(&|part| next(part).valid.contains(at) && next(part).health == Health::Good)
+        }
+        Action::Acquire { at, access, .. } => {
+            let held = Health::Writing { at, access, outdated: false };
+            let copies = plan.steps.iter().any(|step| matches!(step, Step::Copy { .. }));
+            let pending = plan.next.iter().any(|state| state.pending.is_some());
+            all(&|part| next(part).health == held)
+                && match access {
+                    Access::Write => !copies && !pending,
+                    Access::ReadWrite => has_values(parts, set),
+                    Access::Accumulate(op) => plan.steps.iter().all(|step| match step {
+                        Step::Fill { part, op: with, .. } => {
+                            *with == op && parts[usize::from(*part)].pending.is_none()
+                        }
+                        _ => true,
+                    }),
+                }
+        }
+        Action::Commit | Action::Keep | Action::Abort => all(&|part| {
+            let was = parts[usize::from(part)].health;
+            let poisoned = next(part).health == Health::Poisoned;
+            let Health::Writing { access, .. } = was else { return false };
+            match action {
+                Action::Abort => poisoned,
+                Action::Keep => match access {
+                    Access::Write => poisoned,
+                    Access::ReadWrite => true,
+                    Access::Accumulate(_) => next(part).valid == parts[usize::from(part)].valid,
+                },
+                _ => next(part).health == Health::Good,
+            }
+        }),
+        Action::Evict { at } => plan.next.iter().zip(parts).all(|(next, was)| {
+            let kept = was.valid.is_empty() || was.health != Health::Good || !next.valid.is_empty();
+            !next.valid.contains(at) && next.bytes(at).writer.is_none() && kept
+        }),
+        Action::Begin { at, exchange, .. } => {
+            let role = if exchange == Exchange::Broadcast { Role::Ghost } else { Role::Owned };
+            let reduce = exchange == Exchange::Reduce;
+            plan.next
+                .iter()
+                .filter(|state| state.role == role)
+                .all(|state| state.health == Health::Exchanging { at, reduce, outdated: false })
+        }
+        Action::End | Action::Fail => plan.next.iter().zip(parts).all(|(next, was)| {
+            let poisoned = next.health == Health::Poisoned;
+            match was.health {
+                Health::Exchanging { .. } => poisoned == (action == Action::Fail),
+                _ => true,
+            }
+        }),
+        Action::Lost { lane } => plan.next.iter().zip(parts).all(|(next, was)| {
+            let doubtful = next.valid.iter().any(|at| next.bytes(at).writer == Some(lane));
+            let sole = was.health == Health::Good && !was.valid.is_empty() && next.valid.is_empty();
+            !doubtful && (!sole || next.health == Health::Poisoned)
+        }),
+        Action::Forget { .. } => true,
+    };
+    if right { Ok(()) } else { Err(format!("{action:?} gives {:?}", plan.next)) }
+}
+
+/// Filled ghost parts may be stale after a failure.
+fn state_or_stale(parts: &[PartState]) -> Result<(), String> {
+    let lenient: Vec<PartState> = parts
+        .iter()
+        .map(|state| match state.role {
+            Role::Ghost if state.valid.is_empty() => PartState { pending: None, ..*state },
+            _ => *state,
+        })
+        .collect();
+    state_holds(&lenient)
+}
+
+/// A wait by somebody who comes after all of it already.
+fn before_knows(machine: &Machine, who: Who, on: Lane) -> bool {
+    let mut ops = machine.ops.iter().enumerate().filter(|(_, op)| op.lane == on);
+    who == Some(on) || ops.all(|(index, _)| machine.is_after(who, index))
+}
+
+/// A refusal must have its reason in the state.
+fn check_refusal(
+    parts: &[PartState],
+    set: Set,
+    action: Action,
+    why: Refusal,
+) -> Result<(), String> {
+    let state = |part: u8| &parts[usize::from(part)];
+    let pending = parts.iter().find_map(|state| state.pending);
+    let right = match why {
+        Refusal::Uninit(part) => state(part).health == Health::Uninit,
+        Refusal::Poisoned(part) => {
+            matches!(state(part).health, Health::Poisoned | Health::Writing { .. })
+        }
+        Refusal::Stale(part) => state(part).role == Role::Ghost && state(part).valid.is_empty(),
+        Refusal::Pending(_, op) => pending == Some(op),
+        Refusal::Exchanging(part) => matches!(state(part).health, Health::Exchanging { .. }),
+        Refusal::NothingPending => pending.is_none(),
+        Refusal::LastReplica(part) => state(part).valid == Set::one(HOST),
+        Refusal::NotWriting(part) => !matches!(state(part).health, Health::Writing { .. }),
+    };
+    let may_refuse = match action {
+        Action::Read { .. } | Action::Prefetch { .. } => !has_values(parts, set),
+        Action::Acquire { access: Access::ReadWrite, .. } => !has_values(parts, set),
+        Action::Acquire { access: Access::Write, .. } => pending.is_some(),
+        Action::Lost { .. } | Action::Forget { .. } | Action::End | Action::Fail => false,
+        _ => true,
+    };
+    if right && may_refuse { Ok(()) } else { Err(format!("{action:?} is refused: {why:?}")) }
+}
+
+/// The mirror says "nothing to do" where the transition function does nothing, and nowhere else.
+fn check_hits(world: &World, parts: &[PartState]) -> Result<(), String> {
+    for part in Set::below(parts.len()).iter() {
+        for (at, by) in places(world) {
+            let bit = by.map_or(HOST_BIT, |lane| 1 << lane);
+            let hit = hits(parts, part, at) & bit != 0;
+            let set = Set::one(part);
+            let read = plan(parts, set, Action::Read { at, by }, &world.paths);
+            let idle = read.is_ok_and(|plan| plan.steps.is_empty() && plan.next == parts);
+            if hit != idle {
+                return Err(format!("a read by {by:?} at {at}: mirror {hit}, transition {idle}"));
+            }
+            let owned = owner(parts, part).is_some_and(|owner| (owner.at, owner.who) == (at, by));
+            for access in [Access::ReadWrite, Access::Write] {
+                let held = plan(parts, set, Action::Acquire { at, by, access }, &world.paths);
+                let same = held.is_ok_and(|held| {
+                    let done = plan(&held.next, set, Action::Commit, &world.paths);
+                    held.steps.is_empty()
+                        && done.is_ok_and(|done| done.committed && done.next == parts)
+                });
+                if owned && !same {
+                    return Err(format!("a write by {by:?} at {at} is not for free"));
+                }
+                // Ghosts in flight go the long way although nothing would change for this part.
+                if same && !owned && parts.iter().all(|state| state.health == Health::Good) {
+                    return Err(format!("a write by {by:?} at {at} would be for free"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A state in one number.
+fn packed(parts: &[PartState]) -> u128 {
+    parts.iter().fold(1, |all, state| (all << 48) | pack(state))
+}
+
+fn pack(state: &PartState) -> u128 {
+    let op = |op: Reduce| op as u128 + 1;
+    let (health, at, access, outdated) = match state.health {
+        Health::Uninit => (0, 0, 0, false),
+        Health::Good => (1, 0, 0, false),
+        Health::Poisoned => (2, 0, 0, false),
+        Health::Writing { at, access, outdated } => {
+            let access = match access {
+                Access::ReadWrite => 0,
+                Access::Write => 5,
+                Access::Accumulate(with) => op(with),
+            };
+            (3, at, access, outdated)
+        }
+        Health::Exchanging { at, reduce, outdated } => (4 + u128::from(reduce), at, 0, outdated),
+    };
+    let fields = [
+        (3, u128::from(state.valid.0)),
+        (3, state.pending.map_or(0, op)),
+        (3, health),
+        (2, at.into()),
+        (3, access),
+        (1, outdated.into()),
+    ];
+    let marks = (0..PLACES).map(|at| state.bytes(at)).flat_map(|bytes| {
+        let writer = bytes.writer.map_or(7, u128::from);
+        [(3, writer), (5, bytes.readers.bits().into())]
+    });
+    fields.into_iter().chain(marks).fold(0, |all, (bits, field)| {
+        assert!(field < 1 << bits, "{field} has more than {bits} bits");
+        all << bits | field
+    })
+}
+
+/// Visits all states; gives their number and that of the transitions.
+fn explore(world: &World, roles: &[Role]) -> (usize, usize) {
+    let first = start(roles);
+    let actions = actions(world, roles.len());
+    let mut seen = HashSet::from([packed(&first)]);
+    let mut queue = VecDeque::from([first]);
+    let mut transitions = 0;
+    while let Some(parts) = queue.pop_front() {
+        check_hits(world, &parts)
+            .unwrap_or_else(|why| panic!("{}: {why}\nin {parts:#?}", world.name));
+        for &(set, action) in &actions {
+            let checked = match plan(&parts, set, action, &world.paths) {
+                Ok(plan) => {
+                    transitions += 1;
+                    let checked = check(world, &parts, set, action, &plan);
+                    let kept = (0..plan.steps.len()).map(|step| plan.interrupted(&parts, step));
+                    for next in kept.chain([plan.next.clone()]) {
+                        if seen.insert(packed(&next)) {
+                            queue.push_back(next);
+                        }
+                    }
+                    checked
+                }
+                Err(why) => check_refusal(&parts, set, action, why),
+            };
+            checked.unwrap_or_else(|why| {
+                panic!("{}: {action:?} on {set:?}: {why}\nin {parts:#?}", world.name)
+            });
+        }
+    }
+    (seen.len(), transitions)
+}
+
+/// Explores a world and compares the number of its states, so that a change to it is noticed.
+fn closure(world: World, roles: &[Role], expected: usize) {
+    let (states, transitions) = explore(&world, roles);
+    println!("{} {roles:?}: {states} states, {transitions} transitions", world.name);
+    assert_eq!(states, expected, "{} {roles:?}", world.name);
+}
+
+#[test]
+fn two_owned_parts_on_devices_apart() {
+    closure(apart(ONE), &[Role::Owned, Role::Owned], 76_176);
+}
+
+#[test]
+fn two_owned_parts_on_peers() {
+    closure(peers(ONE), &[Role::Owned, Role::Owned], 76_176);
+}
+
+#[test]
+fn two_owned_parts_with_a_device_in_host_memory() {
+    closure(shared(ONE), &[Role::Owned, Role::Owned], 6241);
+}
+
+#[test]
+fn an_owned_and_a_ghost_part_on_devices_apart() {
+    closure(apart(ONE), &[Role::Owned, Role::Ghost], 211_541);
+}
+
+#[test]
+fn an_owned_and_a_ghost_part_on_peers() {
+    closure(peers(ONE), &[Role::Owned, Role::Ghost], 204_369);
+}
+
+#[test]
+fn an_owned_and_a_ghost_part_with_a_device_in_host_memory() {
+    closure(shared(ONE), &[Role::Owned, Role::Ghost], 19_027);
+}
+
+#[test]
+fn one_part_used_by_several_streams_of_each_device() {
+    closure(apart(MANY), &[Role::Owned], 686);
+    closure(peers(MANY), &[Role::Owned], 686);
+    closure(shared(MANY), &[Role::Owned], 174);
+}

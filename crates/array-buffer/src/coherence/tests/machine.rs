@@ -1,0 +1,127 @@
+//! What steps do: which operation is ordered after which, and which bytes are current.
+
+use super::super::{PartId, ReplicaId, Step, Who};
+use super::*;
+
+/// Streams and the host, by number.
+const ACTORS: usize = 6;
+const HOST_ACTOR: usize = 5;
+
+fn actor(who: Who) -> usize {
+    who.map_or(HOST_ACTOR, usize::from)
+}
+
+/// An operation on one replica of one part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Op {
+    pub(super) part: PartId,
+    pub(super) at: ReplicaId,
+    pub(super) lane: Lane,
+    pub(super) writes: bool,
+}
+
+/// Operations that may be running, and who comes after which of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Machine {
+    pub(super) ops: Vec<Op>,
+    /// For each actor, a bit for every operation that whatever it does next comes after.
+    after: [u128; ACTORS],
+}
+
+impl Machine {
+    /// Enqueues an operation that existed before; `who` already comes after it.
+    pub(super) fn assume(&mut self, op: Op, also: impl Iterator<Item = Lane>) {
+        let bit = self.push(op);
+        for lane in also {
+            self.after[usize::from(lane)] |= bit;
+        }
+    }
+
+    fn push(&mut self, op: Op) -> u128 {
+        assert!(self.ops.len() < 128, "too many operations at once");
+        let bit = 1 << self.ops.len();
+        self.ops.push(op);
+        self.after[usize::from(op.lane)] |= bit;
+        bit
+    }
+
+    pub(super) fn is_after(&self, who: Who, op: usize) -> bool {
+        self.after[actor(who)] & (1 << op) != 0
+    }
+
+    /// Forgets what the host has seen done.
+    pub(super) fn forget_done(&mut self) {
+        let done = self.after[HOST_ACTOR];
+        self.retain(|index, _| done & (1 << index) == 0);
+    }
+
+    /// Forgets the work on memory that is given back: it is freed after that, and new memory has none.
+    pub(super) fn evict(&mut self, at: ReplicaId) {
+        self.retain(|_, op| op.at != at);
+    }
+
+    fn retain(&mut self, keep: impl Fn(usize, &Op) -> bool) {
+        let kept: Vec<usize> = (0..self.ops.len()).filter(|op| keep(*op, &self.ops[*op])).collect();
+        let pack = |bits: u128| {
+            let bit = |(new, old): (usize, &usize)| u128::from(bits & (1 << old) != 0) << new;
+            kept.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
+        };
+        self.after = self.after.map(pack);
+        self.ops = kept.iter().map(|op| self.ops[*op]).collect();
+    }
+
+    /// Something touches the bytes: an error names an operation that it is not ordered with.
+    pub(super) fn touch(
+        &mut self,
+        who: Who,
+        part: PartId,
+        at: ReplicaId,
+        writes: bool,
+    ) -> Result<(), String> {
+        // What the host enqueues comes after what the host has seen done.
+        self.after[actor(who)] |= self.after[HOST_ACTOR];
+        for (index, op) in self.ops.iter().enumerate() {
+            let conflict = op.part == part && op.at == at && (writes || op.writes);
+            if conflict && !self.is_after(who, index) {
+                return Err(format!("{who:?} writes={writes} is not ordered after {op:?}"));
+            }
+        }
+        if let Some(lane) = who {
+            self.push(Op { part, at, lane, writes });
+        }
+        Ok(())
+    }
+
+    /// Does one step. A copy between devices joins their lanes; one through the host blocks it until the source is read.
+    pub(super) fn step(&mut self, step: Step, paths: &Paths) -> Result<(), String> {
+        match step {
+            Step::Wait { who, on } => self.join(actor(who), usize::from(on)),
+            Step::Fill { part, at, by, .. } => self.touch(by, part, at, true)?,
+            Step::Copy { part, from, to, reads, writes } => {
+                let staged = paths.staged(from, to);
+                assert!(!staged || reads.is_none() || !paths.host.contains(from));
+                if !staged {
+                    self.join(actor(writes), actor(reads));
+                }
+                self.touch(reads, part, from, false)?;
+                if staged {
+                    self.join(HOST_ACTOR, actor(reads));
+                }
+                self.touch(writes, part, to, true)?;
+                if !staged {
+                    self.join(actor(reads), actor(writes));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn join(&mut self, who: usize, on: usize) {
+        self.after[who] |= self.after[on];
+    }
+
+    /// The host waits for everything on `lane`.
+    pub(super) fn drain(&mut self, lane: Lane) {
+        self.join(HOST_ACTOR, usize::from(lane));
+    }
+}

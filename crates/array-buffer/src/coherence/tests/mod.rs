@@ -1,0 +1,62 @@
+//! The protocol, enumerated to closure and run at random.
+
+mod exhaustive;
+mod machine;
+mod random;
+
+use super::state::{PartState, Paths, REPLICAS, Role};
+use super::{Lane, Set};
+
+/// Replicas in the tests: the host's, and one on each of two devices.
+const PLACES: u8 = 3;
+
+/// One arrangement of devices.
+#[derive(Clone, Copy, Debug)]
+struct World {
+    name: &'static str,
+    paths: Paths,
+    /// The lanes that work on each replica.
+    lanes: [&'static [Lane]; PLACES as usize],
+}
+
+/// Lanes of each replica, the first being that of the device's default stream.
+type Lanes = [&'static [Lane]; PLACES as usize];
+/// One stream on each device.
+const ONE: Lanes = [&[0], &[1], &[2]];
+/// Several streams on each device.
+const MANY: Lanes = [&[0, 3], &[1, 4], &[2]];
+
+fn world(name: &'static str, lanes: Lanes, peers: &[(u8, u8)]) -> World {
+    let mut reach = [Set::EMPTY; REPLICAS];
+    for (a, b) in peers {
+        reach[usize::from(*a)].insert(*b);
+        reach[usize::from(*b)].insert(*a);
+    }
+    let mut default = [0; REPLICAS];
+    for (lane, of) in default.iter_mut().zip(lanes) {
+        *lane = of[0];
+    }
+    World { name, paths: Paths { host: Set::one(0), peers: reach, lanes: default }, lanes }
+}
+
+/// Devices that do not reach each other.
+fn apart(lanes: Lanes) -> World {
+    let [_, a, b] = lanes;
+    World { lanes: [&[], a, b], ..world("apart", lanes, &[]) }
+}
+
+/// Devices that do.
+fn peers(lanes: Lanes) -> World {
+    let [_, a, b] = lanes;
+    World { lanes: [&[], a, b], ..world("peers", lanes, &[(1, 2)]) }
+}
+
+/// A device that works in host memory, and a peer of it.
+fn shared(lanes: Lanes) -> World {
+    let [host, _, b] = lanes;
+    World { lanes: [host, &[], b], ..world("shared", lanes, &[(0, 2)]) }
+}
+
+fn start(roles: &[Role]) -> Vec<PartState> {
+    roles.iter().map(|role| PartState::new(*role)).collect()
+}

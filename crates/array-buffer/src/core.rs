@@ -1,0 +1,639 @@
+//! One array's storage and state, and carrying out what the transition function decides.
+#![expect(unsafe_code, reason = "reads the host's replica, which the state guards")]
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use runtime_core::{Device, DeviceKind, Element, Error, ErrorKind, Result, Stream, Support};
+
+use crate::account::{Ledger, Mark, TransferReport};
+use crate::budget;
+use crate::buffer::PartStatus;
+use crate::coherence::{
+    Access, Action, HOST, Health, LANES, Lane, PartState, Paths, Plan, REPLICAS, Reduce, Refusal,
+    ReplicaId, Set, Step, Who, plan, readable,
+};
+use crate::mirror::Mirror;
+use crate::partition::Partition;
+use crate::storage::Storage;
+use crate::transfer::{End, Piece, Transfers};
+
+type Site = &'static Location<'static>;
+
+/// What an array's handles and guards share.
+pub(crate) struct Core<T: Element, D> {
+    pub(crate) shape: D,
+    pub(crate) partition: Partition,
+    pub(crate) storage: Storage<T>,
+    pub(crate) mirror: Mirror,
+    version: AtomicU64,
+    state: Mutex<State<T>>,
+}
+
+struct State<T: Element> {
+    parts: Vec<PartState>,
+    paths: Paths,
+    /// The device of each replica; the host's has one if a device works in host memory.
+    devices: Vec<Option<Device>>,
+    lanes: Vec<Stream>,
+    /// Lanes that nobody uses any more.
+    free: Set,
+    constant: bool,
+    transfers: Transfers<T>,
+    /// Who wrote each part last.
+    writers: Vec<Option<Mark>>,
+    ledger: Ledger,
+}
+
+/// Who wants something, and for what.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) set: Set,
+    /// `None` for the host.
+    pub(crate) stream: Option<&'a Stream>,
+    pub(crate) access: &'static str,
+    pub(crate) site: Site,
+}
+
+impl<T: Element, D> Core<T, D> {
+    pub(crate) fn new(shape: D, partition: Partition) -> Result<Self> {
+        let parts: Vec<PartState> = partition.roles().map(PartState::new).collect();
+        let paths =
+            Paths { host: Set::one(HOST), peers: [Set::EMPTY; REPLICAS], lanes: [0; REPLICAS] };
+        Ok(Self {
+            storage: Storage::new(partition.shape())?,
+            mirror: Mirror::new(parts.len()),
+            version: AtomicU64::new(0),
+            state: Mutex::new(State {
+                writers: vec![None; parts.len()],
+                parts,
+                paths,
+                devices: vec![None],
+                lanes: Vec::new(),
+                free: Set::EMPTY,
+                constant: false,
+                transfers: Transfers::new(),
+                ledger: Ledger::default(),
+            }),
+            shape,
+            partition,
+        })
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn report(&self) -> TransferReport {
+        let state = self.lock();
+        state.ledger.report(|at| place(&state.devices, at))
+    }
+
+    /// Bytes kept for this buffer beside the elements.
+    pub(crate) fn bookkeeping_bytes(&self) -> usize {
+        let state = self.lock();
+        size_of::<Self>()
+            + self.mirror.heap_bytes()
+            + self.partition.heap_bytes()
+            + state.parts.capacity() * size_of::<PartState>()
+            + state.devices.capacity() * size_of::<Option<Device>>()
+            + state.lanes.capacity() * size_of::<Stream>()
+            + state.writers.capacity() * size_of::<Option<Mark>>()
+    }
+
+    /// Whether all values are on the device, or the host, as they are.
+    pub(crate) fn is_valid_on(&self, device: Option<&Device>) -> bool {
+        let state = self.lock();
+        let at = match device {
+            None => Some(HOST),
+            Some(device) => state.replica(device),
+        };
+        let valid = |at| move |part: &PartState| part.valid.contains(at);
+        at.is_some_and(|at| state.parts.iter().all(valid(at)))
+    }
+
+    /// Parts that can be read.
+    pub(crate) fn readable(&self) -> Set {
+        let state = self.lock();
+        let all = self.partition.all().0;
+        all.iter().filter(|part| readable(&state.parts, *part).is_none()).collect()
+    }
+
+    /// The reduction that is pending.
+    pub(crate) fn pending(&self) -> Option<Reduce> {
+        self.lock().parts.iter().find_map(|part| part.pending)
+    }
+
+    /// What is known of a part.
+    pub(crate) fn status(&self, part: usize) -> PartStatus {
+        let state = self.lock();
+        let Some(known) = state.parts.get(part) else { return PartStatus::Uninitialized };
+        match (known.health, known.pending) {
+            (Health::Uninit, _) => PartStatus::Uninitialized,
+            (Health::Poisoned, _) => PartStatus::Poisoned,
+            (Health::Writing { .. } | Health::Exchanging { .. }, _) => PartStatus::InUse,
+            (Health::Good, Some(op)) => PartStatus::Pending(op),
+            (Health::Good, None) if known.valid.is_empty() => PartStatus::Stale,
+            (Health::Good, None) => PartStatus::Valid,
+        }
+    }
+
+    /// The default stream of a device that has all the parts; else of one that has some of them, unless the host has
+    /// all.
+    pub(crate) fn common_stream(&self, set: Set) -> Option<Stream> {
+        let state = self.lock();
+        let valid = || set.iter().map(|part| state.parts[usize::from(part)].valid);
+        let common = valid().fold(Set::below(REPLICAS), Set::and);
+        let any = if common.is_empty() { valid().fold(common, Set::union) } else { common };
+        let at = any.iter().find(|at| *at != HOST).filter(|_| !common.contains(HOST))?;
+        state.devices.get(usize::from(at))?.as_ref().map(Device::default_stream)
+    }
+
+    /// The host's values of some parts, as a row of its own.
+    pub(crate) fn host_copy(&self, set: Set) -> Result<Vec<T>> {
+        let runs = set.iter().flat_map(|part| self.partition.runs(part));
+        // SAFETY: the caller borrows the array to read these parts, so nobody writes them.
+        unsafe { self.storage.host_copy(runs) }
+    }
+
+    /// Blocks until every stream that was used is done.
+    pub(crate) fn drain(&self) -> Result<()> {
+        let lanes = self.lock().lanes.clone();
+        // All of them, and then the first failure.
+        let done: Vec<Result<()>> = lanes.iter().map(Stream::synchronize).collect();
+        done.into_iter().collect()
+    }
+
+    /// The replica of a stream's device, made known.
+    pub(crate) fn introduce(&self, stream: &Stream) -> Result<ReplicaId> {
+        let mut state = self.lock();
+        let (_, at) = state.lane(stream, &self.mirror)?;
+        Ok(at)
+    }
+
+    /// Makes values that are already at a place the array's values: for buffers being made. Owned parts are among `set`;
+    /// other ghosts are stale. All bytes there were written by `by`, also those of no value.
+    pub(crate) fn begin_with(&self, set: Set, at: ReplicaId, by: Option<&Stream>) -> Result<()> {
+        let mut state = self.lock();
+        let by = match by {
+            Some(stream) => Some(state.lane(stream, &self.mirror)?.0),
+            None => None,
+        };
+        let write = Action::Acquire { at, by, access: Access::Write };
+        for parts in [self.partition.all().0, self.partition.ghosts().0.and(set)] {
+            for action in [write, Action::Commit] {
+                // A new state refuses nothing and has nothing to wait for.
+                if let Ok(plan) = plan(&state.parts, parts, action, &state.paths) {
+                    state.parts = plan.next;
+                }
+            }
+        }
+        self.show(&mut state);
+        Ok(())
+    }
+
+    /// Nobody writes from now on, so that the marks of readers do not matter any more.
+    pub(crate) fn freeze(&mut self) {
+        self.state.get_mut().constant = true;
+    }
+
+    /// The replica of a device, if it has one.
+    fn replica(&self, device: &Device) -> Option<ReplicaId> {
+        self.lock().replica(device)
+    }
+
+    /// Brings parts up to date and registers the access: the replica where it is.
+    #[inline]
+    pub(crate) fn read(&self, request: &Request<'_>) -> Result<ReplicaId> {
+        let hit = match request.stream {
+            Some(stream) => self.mirror.read(request.set, stream),
+            None => self.mirror.read_host(request.set).then_some(HOST),
+        };
+        match hit {
+            Some(at) => Ok(at),
+            None => self.act(request, |at, by| Action::Read { at, by }),
+        }
+    }
+
+    /// Takes parts for writing: the replica, and whether the guard is noted in the mirror alone.
+    #[inline]
+    pub(crate) fn acquire(
+        &self,
+        request: &Request<'_>,
+        access: Access,
+        alone: bool,
+    ) -> Result<(ReplicaId, bool)> {
+        let at = match request.stream {
+            Some(stream) => self.mirror.lane(stream).map(|(lane, at)| (at, Some(lane))),
+            None => Some((HOST, None)),
+        };
+        if let Some((at, who)) = at
+            && self.mirror.write(request.set, at, who, access, request.site, alone)
+        {
+            return Ok((at, true));
+        }
+        let at = self.act(request, |at, by| Action::Acquire { at, by, access })?;
+        Ok((at, false))
+    }
+
+    /// Any action at a place: the replica it is at.
+    #[cold]
+    pub(crate) fn act(
+        &self,
+        request: &Request<'_>,
+        action: impl FnOnce(ReplicaId, Who) -> Action,
+    ) -> Result<ReplicaId> {
+        let mut state = self.lock();
+        let (at, by) = match request.stream {
+            None => (HOST, None),
+            Some(stream) => {
+                let (lane, at) = state.lane(stream, &self.mirror)?;
+                (at, Some(lane))
+            }
+        };
+        let action = action(at, by);
+        let done = self.carry_out(&mut state, request, action, Some(at));
+        self.show(&mut state);
+        done.map(|_| at)
+    }
+
+    /// Ends a write guard. `alone` is as it was when it was taken.
+    #[inline]
+    pub(crate) fn end(&self, set: Set, quick: bool, alone: bool, end: Action) -> Result<()> {
+        let mut left = set;
+        if quick && matches!(end, Action::Commit | Action::Keep) {
+            for part in set.iter().filter(|part| self.mirror.release(*part, alone)) {
+                left.remove(part);
+            }
+            if left.is_empty() {
+                match end {
+                    Action::Commit if alone => {
+                        let version = self.version.load(Ordering::Relaxed) + 1;
+                        self.version.store(version, Ordering::Release);
+                    }
+                    Action::Commit => {
+                        self.version.fetch_add(1, Ordering::AcqRel);
+                    }
+                    _ => {}
+                }
+                return Ok(());
+            }
+        }
+        self.end_slowly(left, end, left != set)
+    }
+
+    #[cold]
+    fn end_slowly(&self, set: Set, end: Action, others: bool) -> Result<()> {
+        let mut state = self.lock();
+        let State { parts, paths, .. } = &mut *state;
+        let done = plan(parts, set, end, paths).map_err(|why| refused(why, "commit", None))?;
+        if done.committed || (others && end == Action::Commit) {
+            self.version.fetch_add(1, Ordering::AcqRel);
+        }
+        state.parts = done.next;
+        self.show(&mut state);
+        Ok(())
+    }
+
+    /// Ends an exchange.
+    pub(crate) fn end_exchange(&self, end: Action) -> Result<()> {
+        self.end_slowly(self.partition.all().0, end, false)
+    }
+
+    /// Gives a replica's memory back.
+    pub(crate) fn evict(&mut self, device: Option<&Device>, site: Site) -> Result<()> {
+        let at = match device {
+            None => HOST,
+            Some(device) => match self.replica(device) {
+                // A device in host memory has none of its own.
+                None | Some(HOST) => return Ok(()),
+                Some(at) => at,
+            },
+        };
+        let set = self.partition.all().0;
+        let request = Request { set, stream: None, access: "evict", site };
+        {
+            let mut state = self.lock();
+            if at == HOST && state.devices[usize::from(HOST)].is_some() {
+                let message = "host memory that a device works in";
+                return Err(Error::new(ErrorKind::Conflict, "evict", message));
+            }
+            let done = self.carry_out(&mut state, &request, Action::Evict { at }, None);
+            self.show(&mut state);
+            done?;
+            state.transfers.evict(at);
+        }
+        self.storage.evict(at);
+        Ok(())
+    }
+
+    /// Forgets idle streams if there is no room for more. Exclusive, since guards on them may not be out.
+    #[inline]
+    pub(crate) fn tidy(&mut self) {
+        if self.state.get_mut().is_full() {
+            self.lock().forget_idle(&self.mirror);
+        }
+    }
+
+    /// The state, with every guard in it that was taken in the mirror.
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        let mut state = self.state.lock();
+        self.take_up(&mut state);
+        state
+    }
+
+    fn take_up(&self, state: &mut State<T>) -> bool {
+        let mut any = false;
+        for (part, known) in (0..).zip(&mut state.parts) {
+            if let Some(access) = self.mirror.take_writing(part) {
+                let at = self.mirror.owned_at(part);
+                let at =
+                    if known.valid.contains(at) { at } else { known.valid.first().unwrap_or(at) };
+                known.health = Health::Writing { at, access, outdated: false };
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Publishes the state. A guard that is taken in the mirror meanwhile becomes part of it.
+    fn show(&self, state: &mut State<T>) {
+        self.mirror.publish(&state.parts);
+        while self.take_up(state) {
+            self.mirror.publish(&state.parts);
+        }
+    }
+
+    /// Decides, and does it. On an error validity is as before.
+    fn carry_out(
+        &self,
+        state: &mut State<T>,
+        request: &Request<'_>,
+        action: Action,
+        at: Option<ReplicaId>,
+    ) -> Result<()> {
+        let plan = plan(&state.parts, request.set, action, &state.paths)
+            .map_err(|why| refused(why, request.access, Some(request.site)))?;
+        let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
+        if !matches!(action, Action::Prefetch { .. } | Action::Evict { .. }) {
+            let copies = plan.steps.iter().filter_map(|step| match step {
+                Step::Copy { part, to, .. } => Some((bytes(*part), *to == HOST)),
+                _ => None,
+            });
+            budget::charge(copies, request.access, request.site)?;
+        }
+        let places = plan.steps.iter().filter_map(|step| match step {
+            Step::Copy { from, to, .. } => Some([*from, *to]),
+            _ => None,
+        });
+        for place in places.flatten().chain(at) {
+            self.ensure(state, place)?;
+        }
+        self.run(state, request, &plan)?;
+        if plan.committed {
+            self.version.fetch_add(1, Ordering::AcqRel);
+        }
+        if let Action::Acquire { .. } | Action::Begin { .. } = action {
+            let Request { access, site, .. } = *request;
+            for part in request.set.iter() {
+                state.writers[usize::from(part)] = at.map(|at| Mark { at, access, site });
+                self.mirror.set_site(part, request.site);
+            }
+        }
+        state.parts = plan.next;
+        Ok(())
+    }
+
+    fn ensure(&self, state: &State<T>, at: ReplicaId) -> Result<()> {
+        let device = state.devices.get(usize::from(at)).and_then(Option::as_ref);
+        self.storage.ensure(at, device).map_err(|error| {
+            if error.kind() != ErrorKind::OutOfMemory {
+                return error;
+            }
+            let others =
+                "evict this or another array from the device, or from the host, to make room";
+            let message = format!("{}; {others}", error.message());
+            let place = device.map(|device| device.id().clone());
+            let full = Error::new(ErrorKind::OutOfMemory, "array", message).with_source(error);
+            match place {
+                Some(id) => full.on(&id),
+                None => full,
+            }
+        })
+    }
+
+    fn run(&self, state: &mut State<T>, request: &Request<'_>, plan: &Plan) -> Result<()> {
+        for (index, step) in plan.steps.iter().enumerate() {
+            let Err(error) = self.step(state, request, step) else { continue };
+            state.parts = plan.interrupted(&state.parts, index);
+            if let Step::Wait { who: None, on } = *step {
+                self.lose(state, on);
+            }
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Work on a lane has failed: what it wrote is doubtful.
+    fn lose(&self, state: &mut State<T>, lane: Lane) {
+        let all = self.partition.all().0;
+        if let Ok(plan) = plan(&state.parts, all, Action::Lost { lane }, &state.paths) {
+            state.parts = plan.next;
+        }
+    }
+
+    fn step(&self, state: &mut State<T>, request: &Request<'_>, step: &Step) -> Result<()> {
+        let State { lanes, transfers, paths, writers, ledger, devices, .. } = state;
+        let end =
+            |at, lane: Option<Lane>| lane.map(|lane| End { at, stream: &lanes[usize::from(lane)] });
+        let piece = |part| Piece { storage: &self.storage, partition: &self.partition, part };
+        match *step {
+            Step::Wait { who: None, on } => lanes[usize::from(on)].synchronize(),
+            Step::Wait { who: Some(who), on } => {
+                let event = lanes[usize::from(on)].record_event()?;
+                lanes[usize::from(who)].wait(&event)
+            }
+            Step::Fill { part, at, by, op } => match end(at, by) {
+                None => Transfers::fill_host(&piece(part), op),
+                Some(to) => transfers.fill(&piece(part), &to, op),
+            },
+            Step::Copy { part, from, to, reads, writes } => {
+                let piece = piece(part);
+                match (end(from, reads), end(to, writes)) {
+                    (Some(source), Some(target)) if !paths.staged(from, to) => {
+                        transfers.between_peers(&piece, &source, &target)?;
+                    }
+                    (Some(source), Some(target)) => {
+                        transfers.through_host(&piece, &source, &target)?;
+                    }
+                    (None, Some(target)) => transfers.upload(&piece, &target)?,
+                    (Some(source), None) => transfers.download(&piece, &source)?,
+                    // The host has one replica.
+                    (None, None) => {}
+                }
+                let bytes = piece.len() * size_of::<T>();
+                let mark = Mark { at: to, access: request.access, site: request.site };
+                let name = |at| place(devices, at);
+                ledger.add((from, to), bytes, mark, writers[usize::from(part)], name);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<T: Element> State<T> {
+    fn replica(&self, device: &Device) -> Option<ReplicaId> {
+        let same =
+            |known: &Option<Device>| known.as_ref().is_some_and(|known| known.is_same(device));
+        self.devices.iter().position(same).and_then(|at| u8::try_from(at).ok())
+    }
+
+    /// The lane and replica of a stream, made known if they are new.
+    fn lane(&mut self, stream: &Stream, mirror: &Mirror) -> Result<(Lane, ReplicaId)> {
+        if let Some(known) = mirror.lane(stream) {
+            return Ok(known);
+        }
+        let at = match self.replica(stream.device()) {
+            Some(at) => at,
+            None => self.add_device(stream.device(), mirror)?,
+        };
+        match mirror.lane(stream) {
+            Some(known) => Ok(known),
+            None => Ok((self.add_lane(stream, at, mirror)?, at)),
+        }
+    }
+
+    fn add_lane(&mut self, stream: &Stream, at: ReplicaId, mirror: &Mirror) -> Result<Lane> {
+        if self.is_full() && self.constant {
+            self.forget_idle(mirror);
+        }
+        if let Some(lane) = self.free.first() {
+            self.free.remove(lane);
+            self.lanes[usize::from(lane)] = stream.clone();
+            mirror.set_lane(lane, stream, at);
+            return Ok(lane);
+        }
+        if self.is_full() {
+            let message = format!(
+                "a {}th stream; an array remembers {LANES} between two exclusive accesses",
+                LANES + 1
+            );
+            return Err(Error::new(ErrorKind::LimitExceeded, "array", message));
+        }
+        let lane = self.lanes.len().to_le_bytes()[0];
+        self.lanes.push(stream.clone());
+        mirror.set_lane(lane, stream, at);
+        Ok(lane)
+    }
+
+    fn add_device(&mut self, device: &Device, mirror: &Mirror) -> Result<ReplicaId> {
+        // One device may work in the host's own memory.
+        let shares = device.info().kind == DeviceKind::Host
+            && device.unified_memory().is_some()
+            && device.capabilities().memory_adoption == Support::Native
+            && self.devices[usize::from(HOST)].is_none();
+        let at = if shares { usize::from(HOST) } else { self.devices.len() };
+        if at == REPLICAS {
+            let message = format!("a replica on {}; an array has {REPLICAS}", device.id());
+            return Err(Error::new(ErrorKind::LimitExceeded, "array", message));
+        }
+        let at = at.to_le_bytes()[0];
+        let lane = self.add_lane(&device.default_stream(), at, mirror)?;
+        match self.devices.get_mut(usize::from(at)) {
+            Some(host) => *host = Some(device.clone()),
+            None => self.devices.push(Some(device.clone())),
+        }
+        self.paths.lanes[usize::from(at)] = lane;
+        for (other, known) in (0..).zip(&self.devices) {
+            let Some(known) = known.as_ref().filter(|_| other != at) else { continue };
+            if known.reaches(device) && device.reaches(known) {
+                self.paths.peers[usize::from(at)].insert(other);
+                self.paths.peers[usize::from(other)].insert(at);
+            }
+        }
+        Ok(at)
+    }
+
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.lanes.len() == LANES && self.free.is_empty()
+    }
+
+    /// Forgets streams that are idle, but for default streams.
+    fn forget_idle(&mut self, mirror: &Mirror) {
+        let used = self.devices.iter().zip(self.paths.lanes).filter(|(device, _)| device.is_some());
+        let kept = used.map(|(_, lane)| lane).collect::<Set>().union(self.free);
+        let all = Set::below(self.parts.len());
+        for lane in Set::below(self.lanes.len()).without(kept).iter() {
+            let idle = matches!(self.lanes[usize::from(lane)].is_done(), Ok(true));
+            let forgotten = plan(&self.parts, all, Action::Forget { lane }, &self.paths);
+            if let (true, Ok(plan)) = (idle, forgotten) {
+                self.parts = plan.next;
+                self.free.insert(lane);
+                mirror.clear_lane(lane);
+            }
+        }
+        mirror.publish(&self.parts);
+    }
+}
+
+/// What reports call a replica.
+fn place(devices: &[Option<Device>], at: ReplicaId) -> String {
+    match devices.get(usize::from(at)) {
+        Some(Some(device)) if at != HOST => device.id().to_string(),
+        _ => "host".to_owned(),
+    }
+}
+
+/// The error of a refusal.
+fn refused(why: Refusal, operation: &'static str, site: Option<Site>) -> Error {
+    let at = site.map_or(String::new(), |site| format!(" (access at {site})"));
+    let (kind, message) = match why {
+        Refusal::Uninit(part) => {
+            (ErrorKind::Uninitialized, format!("part {part} was never written"))
+        }
+        Refusal::Poisoned(part) => (
+            ErrorKind::Poisoned,
+            format!("a write of part {part} failed or was forgotten; overwrite it as a whole"),
+        ),
+        Refusal::Stale(part) => (
+            ErrorKind::Stale,
+            format!("ghost part {part} is older than the owned values; exchange"),
+        ),
+        Refusal::Pending(part, op) => (
+            ErrorKind::Stale,
+            format!(
+                "part {part} waits for a {op} reduction; exchange, or overwrite all owned parts"
+            ),
+        ),
+        Refusal::Exchanging(part) => {
+            (ErrorKind::Conflict, format!("an exchange of part {part} was never ended"))
+        }
+        Refusal::NothingPending => {
+            (ErrorKind::InvalidArgument, "no reduction is pending".to_owned())
+        }
+        Refusal::LastReplica(part) => (
+            ErrorKind::Conflict,
+            format!("part {part} is nowhere else; prefetch it to a device first"),
+        ),
+        Refusal::NotWriting(part) => {
+            (ErrorKind::Poisoned, format!("part {part} was lost while it was written"))
+        }
+    };
+    Error::new(kind, operation, message + &at)
+}
+
+/// Refuses reductions that elements of this type do not admit.
+pub(crate) fn check_reduce<T: Element>(op: Reduce) -> Result<()> {
+    let admitted = match op {
+        Reduce::Sum => T::DTYPE.admits_sum(),
+        Reduce::Min | Reduce::Max => T::DTYPE.admits_order(),
+        Reduce::Replace => true,
+    };
+    if admitted {
+        return Ok(());
+    }
+    let message = format!("a {op} reduction of {}", T::DTYPE);
+    Err(Error::new(ErrorKind::InvalidArgument, "accumulate", message))
+}

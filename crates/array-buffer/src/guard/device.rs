@@ -1,0 +1,251 @@
+//! Guards of a stream.
+
+use std::fmt;
+
+use runtime_core::{
+    DType, Device, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, Result, Stream,
+};
+
+use super::Held;
+use crate::Parts;
+use crate::coherence::{Access, ReplicaId, Set};
+use crate::core::Core;
+
+/// The stream of a guard: the caller's, or this thread's current one.
+pub(crate) enum StreamRef<'b> {
+    Borrowed(&'b Stream),
+    Owned(Stream),
+}
+
+impl StreamRef<'_> {
+    #[inline]
+    pub(crate) fn get(&self) -> &Stream {
+        match self {
+            Self::Borrowed(stream) => stream,
+            Self::Owned(stream) => stream,
+        }
+    }
+}
+
+/// Values to read on a stream. They are there for what is enqueued on the stream from now on.
+///
+/// It counts as reading for as long as the stream has work: whoever writes these values next waits for all of it. So
+/// dropping it does nothing, and forgetting it does no harm.
+pub struct ReadGuard<'b, T: Element, D> {
+    pub(crate) core: &'b Core<T, D>,
+    pub(crate) stream: StreamRef<'b>,
+    pub(crate) set: Set,
+    pub(crate) at: ReplicaId,
+}
+
+impl<T: Element, D> ReadGuard<'_, T, D> {
+    /// The values, bound to the guard's stream: on another one it is refused with `WrongStream`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the guard's parts tile no box: see [`part`](Self::part) and [`hull`](Self::hull).
+    pub fn view(&self) -> Result<MemoryView<'_>> {
+        view(self.core, self.set, self.at, true).map(|view| view.on_stream(self.stream.get()))
+    }
+
+    /// The values of one part.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if the guard does not have the part.
+    pub fn part(&self, part: usize) -> Result<MemoryView<'_>> {
+        let set = one(self.set, part)?;
+        view(self.core, set, self.at, true).map(|view| view.on_stream(self.stream.get()))
+    }
+
+    /// The smallest box around the guard's parts.
+    ///
+    /// # Errors
+    ///
+    /// What making the view reports.
+    ///
+    /// # Safety
+    ///
+    /// Only elements of the guard's parts are touched through it; others may be in use elsewhere.
+    #[expect(unsafe_code, reason = "the box may have elements of others")]
+    pub unsafe fn hull(&self) -> Result<MemoryView<'_>> {
+        view(self.core, self.set, self.at, false).map(|view| view.on_stream(self.stream.get()))
+    }
+
+    /// The parts it is for.
+    pub fn parts(&self) -> Parts {
+        Parts(self.set)
+    }
+
+    /// Where the values are read.
+    pub fn device(&self) -> &Device {
+        self.stream.get().device()
+    }
+}
+
+/// Parts to write on a stream.
+///
+/// When it is dropped, what was enqueued through its views is *committed*: these values are the array's. It *poisons*
+/// the parts instead if a panic began under it, if an operation through its views failed, or if it was taken to
+/// overwrite and nothing was written. If it was taken to read and write and nothing was written, nothing has
+/// changed. A forgotten guard leaves its parts poisoned.
+pub struct WriteGuard<'b, T: Element, D> {
+    held: Held<'b, T, D>,
+    stream: StreamRef<'b>,
+    at: ReplicaId,
+}
+
+impl<'b, T: Element, D> WriteGuard<'b, T, D> {
+    #[inline]
+    pub(crate) fn new(
+        core: &'b Core<T, D>,
+        stream: StreamRef<'b>,
+        set: Set,
+        access: Access,
+        (at, quick): (ReplicaId, bool),
+        alone: bool,
+    ) -> Self {
+        Self { held: Held::new(core, set, access, quick, alone), stream, at }
+    }
+
+    /// The values, to read. Those of a guard that overwrites are unspecified.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReadGuard::view`].
+    pub fn view(&self) -> Result<MemoryView<'_>> {
+        let view = view(self.held.core, self.held.set, self.at, true)?;
+        Ok(view.on_stream(self.stream.get()))
+    }
+
+    /// The values, to read and write.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReadGuard::view`].
+    pub fn view_mut(&mut self) -> Result<MemoryViewMut<'_>> {
+        self.lend(self.held.set, true)
+    }
+
+    /// The values of one part, to read and write.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if the guard does not have the part.
+    pub fn part_mut(&mut self, part: usize) -> Result<MemoryViewMut<'_>> {
+        self.lend(one(self.held.set, part)?, true)
+    }
+
+    /// The smallest box around the guard's parts, to read and write.
+    ///
+    /// # Errors
+    ///
+    /// What making the view reports.
+    ///
+    /// # Safety
+    ///
+    /// Only elements of the guard's parts are touched through it; others may be in use elsewhere.
+    #[expect(unsafe_code, reason = "the box may have elements of others")]
+    pub unsafe fn hull_mut(&mut self) -> Result<MemoryViewMut<'_>> {
+        self.lend(self.held.set, false)
+    }
+
+    #[inline]
+    fn lend(&mut self, set: Set, tiled: bool) -> Result<MemoryViewMut<'_>> {
+        let core = self.held.core;
+        let mut view = core.storage.view_mut(self.at)?.reshape(core.partition.shape())?;
+        if !core.partition.is_all(set) {
+            view = view.region(&hull(core, set, tiled)?)?;
+        }
+        Ok(view.on_stream(self.stream.get()).reporting_to(&self.held.report))
+    }
+
+    /// Fills the memory of the guard's box with a byte, which does not count as writing.
+    pub(crate) fn fill_bytes(&mut self, byte: u8) -> Result<()> {
+        let ranges = hull(self.held.core, self.held.set, true)?;
+        let shape = self.held.core.partition.shape();
+        let view = self.held.core.storage.view_mut(self.at)?.reshape(shape)?.region(&ranges)?;
+        let row = Layout::row(DType::U8, view.as_view().byte_range().len())?;
+        view.with_layout(0, &row)?.fill(self.stream.get(), byte)
+    }
+
+    /// The parts it is for.
+    pub fn parts(&self) -> Parts {
+        Parts(self.held.set)
+    }
+
+    /// Where the values are written.
+    pub fn device(&self) -> &Device {
+        self.stream.get().device()
+    }
+
+    /// The guard as two: of the parts in `parts`, and of the others. What was written or failed so far counts for both.
+    #[must_use]
+    pub fn split_off(self, parts: Parts) -> (Self, Self) {
+        let (one, other) = self.held.split(parts.0);
+        let stream = StreamRef::Owned(self.stream.get().clone());
+        (Self { held: one, ..self }, Self { held: other, stream, at: self.at })
+    }
+
+    /// Ends the access as dropping it does, and says whether the values are the array's now.
+    ///
+    /// # Errors
+    ///
+    /// `Poisoned` if an operation failed or nothing was written that had to be; earlier work on these parts may have
+    /// failed too.
+    pub fn commit(self) -> Result<()> {
+        self.held.commit().map_err(|error| error.on(self.stream.get().device().id()))
+    }
+
+    /// Ends the access as failed: the parts are poisoned.
+    pub fn abort(self) {
+        self.held.abort();
+    }
+}
+
+fn hull<T: Element, D>(
+    core: &Core<T, D>,
+    set: Set,
+    tiled: bool,
+) -> Result<impl std::ops::Deref<Target = [std::ops::Range<usize>]> + use<T, D>> {
+    let (ranges, tiles) = core.partition.hull(set);
+    if tiled && !tiles {
+        let message = format!("parts {set:?} tile no box; take each by itself");
+        return Err(Error::new(ErrorKind::InvalidArgument, "view", message));
+    }
+    Ok(ranges)
+}
+
+fn view<T: Element, D>(
+    core: &Core<T, D>,
+    set: Set,
+    at: ReplicaId,
+    tiled: bool,
+) -> Result<MemoryView<'_>> {
+    let whole = core.storage.view(at)?.reshape(core.partition.shape())?;
+    if core.partition.is_all(set) {
+        return Ok(whole);
+    }
+    whole.region(&hull(core, set, tiled)?)
+}
+
+fn one(set: Set, part: usize) -> Result<Set> {
+    let parts = Parts::one(part);
+    if parts.is_empty() || !parts.0.is_subset(set) {
+        let message = format!("part {part} of a guard of parts {set:?}");
+        return Err(Error::new(ErrorKind::OutOfBounds, "part", message));
+    }
+    Ok(parts.0)
+}
+
+impl<T: Element, D> fmt::Debug for ReadGuard<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReadGuard(parts {:?} on {})", self.set, self.device().id())
+    }
+}
+
+impl<T: Element, D> fmt::Debug for WriteGuard<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WriteGuard(parts {:?} on {})", self.held.set, self.device().id())
+    }
+}

@@ -1,0 +1,121 @@
+//! Guards of the host.
+#![expect(unsafe_code, reason = "host memory is shown as arrays, by part")]
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use ndarray::{ArrayRef, ArrayView, ArrayViewMut, Dimension};
+use runtime_core::{Element, Error, ErrorKind, Result};
+
+use super::Held;
+use crate::coherence::{Access, Set};
+use crate::core::{Core, Request};
+
+/// Values to read on the host, as an `ndarray` array. What writes them is done.
+pub struct HostReadGuard<'b, T, D> {
+    view: ArrayView<'b, T, D>,
+}
+
+impl<'b, T: Element, D: Dimension> HostReadGuard<'b, T, D> {
+    #[inline]
+    pub(crate) fn take(core: &'b Core<T, D>, request: &Request<'_>) -> Result<Self> {
+        let ranges = tiled(core, request.set)?;
+        core.read(request)?;
+        // SAFETY: the parts are valid here and what wrote them is done. For as long as their borrow lasts, which the
+        // guard shares, the state gives them to nobody to write.
+        let view = unsafe { core.storage.host_view(&core.shape, ranges.as_deref()) }?;
+        Ok(Self { view })
+    }
+}
+
+impl<T, D: Dimension> Deref for HostReadGuard<'_, T, D> {
+    type Target = ArrayRef<T, D>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.view
+    }
+}
+
+/// Parts to write on the host, as an `ndarray` array.
+///
+/// Ends as a [`WriteGuard`](crate::WriteGuard) does; borrowing it mutably counts as having written. Of a guard that
+/// overwrites, elements hold what was there before, or zero.
+pub struct HostWriteGuard<'b, T: Element, D> {
+    view: ArrayViewMut<'b, T, D>,
+    held: Held<'b, T, D>,
+}
+
+impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
+    #[inline]
+    pub(crate) fn take(
+        core: &'b Core<T, D>,
+        request: &Request<'_>,
+        access: Access,
+        alone: bool,
+    ) -> Result<Self> {
+        let ranges = tiled(core, request.set)?;
+        let (_, quick) = core.acquire(request, access, alone)?;
+        let held = Held::new(core, request.set, access, quick, alone);
+        // SAFETY: the state has given the parts to this guard alone, and what used them is done.
+        let view = unsafe { core.storage.host_view_mut(&core.shape, ranges.as_deref()) }?;
+        Ok(Self { view, held })
+    }
+
+    /// Ends the access as dropping it does, and says whether the values are the array's now.
+    ///
+    /// # Errors
+    ///
+    /// `Poisoned` if nothing was written that had to be.
+    pub fn commit(self) -> Result<()> {
+        self.held.commit()
+    }
+
+    /// Ends the access as failed: the parts are poisoned.
+    pub fn abort(self) {
+        self.held.abort();
+    }
+}
+
+impl<T: Element, D: Dimension> Deref for HostWriteGuard<'_, T, D> {
+    type Target = ArrayRef<T, D>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.view
+    }
+}
+
+impl<T: Element, D: Dimension> DerefMut for HostWriteGuard<'_, T, D> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.held.wrote = true;
+        &mut self.view
+    }
+}
+
+/// The box of the parts, which an array can show; `None` for the whole array.
+#[inline]
+fn tiled<T: Element, D>(
+    core: &Core<T, D>,
+    set: Set,
+) -> Result<Option<impl Deref<Target = [std::ops::Range<usize>]> + use<T, D>>> {
+    if core.partition.is_all(set) {
+        return Ok(None);
+    }
+    let (ranges, tiles) = core.partition.hull(set);
+    if !tiles {
+        let message = format!("parts {set:?} tile no box; take each by itself");
+        return Err(Error::new(ErrorKind::InvalidArgument, "host access", message));
+    }
+    Ok(Some(ranges))
+}
+
+impl<T: fmt::Debug, D: Dimension> fmt::Debug for HostReadGuard<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view.fmt(f)
+    }
+}
+
+impl<T: Element + fmt::Debug, D: Dimension> fmt::Debug for HostWriteGuard<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view.fmt(f)
+    }
+}

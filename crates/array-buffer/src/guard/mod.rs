@@ -1,0 +1,117 @@
+//! Guards: an array's parts, lent to a stream or to the host.
+
+mod device;
+mod host;
+
+pub(crate) use device::StreamRef;
+pub use device::{ReadGuard, WriteGuard};
+pub use host::{HostReadGuard, HostWriteGuard};
+
+use runtime_core::{Element, Error, ErrorKind, Result, WriteReport};
+
+use crate::coherence::{Access, Action, Set};
+use crate::core::Core;
+
+/// Parts taken for writing. Ends the access as what became of it demands, on drop at the latest.
+struct Held<'b, T: Element, D> {
+    core: &'b Core<T, D>,
+    set: Set,
+    access: Access,
+    /// Noted in the mirror alone.
+    quick: bool,
+    /// The array is borrowed exclusively as long as the guard lives.
+    alone: bool,
+    /// The thread was panicking already, so that a panic is not this guard's.
+    panicking: bool,
+    wrote: bool,
+    failed: bool,
+    /// What became of operations through views.
+    report: WriteReport,
+    ended: bool,
+}
+
+impl<'b, T: Element, D> Held<'b, T, D> {
+    #[inline]
+    fn new(core: &'b Core<T, D>, set: Set, access: Access, quick: bool, alone: bool) -> Self {
+        Self {
+            core,
+            set,
+            access,
+            quick,
+            alone,
+            panicking: std::thread::panicking(),
+            wrote: false,
+            failed: false,
+            report: WriteReport::new(),
+            ended: false,
+        }
+    }
+
+    #[inline]
+    fn wrote(&self) -> bool {
+        self.wrote || self.report.wrote()
+    }
+
+    #[inline]
+    fn failed(&self) -> bool {
+        self.failed || self.report.failed()
+    }
+
+    /// What becomes of the access: it fails on a panic begun under it, on a failed operation, or if a write that must
+    /// overwrite everything has written nothing.
+    #[inline]
+    fn verdict(&self) -> Action {
+        let panics = std::thread::panicking() && !self.panicking;
+        match (self.wrote(), self.access) {
+            _ if panics || self.failed() => Action::Abort,
+            (true, _) => Action::Commit,
+            (false, Access::Write) => Action::Abort,
+            (false, _) => Action::Keep,
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, action: Action) -> Result<()> {
+        self.ended = true;
+        self.core.end(self.set, self.quick, self.alone, action)
+    }
+
+    fn commit(mut self) -> Result<()> {
+        let action = self.verdict();
+        self.end(action)?;
+        if action != Action::Abort {
+            return Ok(());
+        }
+        let why = if self.failed() { "an operation failed" } else { "nothing was written" };
+        let message = format!("{why}; parts {:?} are poisoned", self.set);
+        Err(Error::new(ErrorKind::Poisoned, "commit", message))
+    }
+
+    fn abort(mut self) {
+        // It cannot be refused: the guard holds the parts, or they are lost already.
+        let _poisoned = self.end(Action::Abort);
+    }
+
+    /// The parts in `set`, and the others.
+    fn split(mut self, set: Set) -> (Self, Self) {
+        self.ended = true;
+        let half = |set| {
+            let mut half = Self::new(self.core, set, self.access, self.quick, false);
+            half.panicking = self.panicking;
+            half.wrote = self.wrote();
+            half.failed = self.failed();
+            half
+        };
+        (half(self.set.and(set)), half(self.set.without(set)))
+    }
+}
+
+impl<T: Element, D> Drop for Held<'_, T, D> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.ended {
+            // Who wants to know calls `commit`; a part that is lost says so when it is read.
+            let _ended = self.end(self.verdict());
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! One logical array, coherent on every device: exactly the stale bytes move, when they are needed.
+//!
+//! An [`ArrayBuffer`] has replicas on any number of devices, the host among them. Every access names a stream, or the
+//! host, and says what it does: `read`, `read_write`, or `write` for all of it. The guard it gives lends the values; a
+//! write guard that is dropped commits what was enqueued through it. What is stale where it is read is copied then.
+//!
+//! ```
+//! use array_buffer::ArrayBuffer;
+//! use backend_sim::{SimConfig, SimDevice};
+//! use runtime_core::{Device, Grid, HostModule, Launch, args};
+//!
+//! fn double(_: &Grid<'_>, x: &mut [f64]) {
+//!     x.iter_mut().for_each(|x| *x *= 2.0);
+//! }
+//!
+//! let device = Device::new(SimDevice::new(0, SimConfig::new()))?;
+//! let stream = device.default_stream();
+//! let double = device.module_load(&HostModule::new().with("double", double))?.kernel("double")?;
+//!
+//! let mut array = ArrayBuffer::from_array(ndarray::array![[1.0, 2.0], [3.0, 4.0]])?;
+//! for _ in 0..3 {
+//!     let mut guard = array.read_write(&stream)?; // copies to the device once
+//!     // SAFETY: the kernel is safe Rust, which touches nothing but its argument.
+//!     unsafe { double.launch(&stream, &Launch::cover(4, 4), args![guard.view_mut()?]) }?;
+//! }
+//! assert_eq!(array.read_host()?[(1, 1)], 32.0); // waits for the device, and copies back
+//! assert_eq!(array.version(), 3);
+//! println!("{}", array.transfers());
+//! # assert_eq!(array.transfers().total().count, 2);
+//! # Ok::<(), array_buffer::Error>(())
+//! ```
+//!
+//! # Parts
+//!
+//! A [`Partition`] cuts an array into boxes, owned ones and ghosts, each with its own validity, so that only the boxes
+//! that are stale move. [`ArrayBuffer::split`] borrows them apart:
+//!
+//! ```
+//! use array_buffer::{ArrayBuffer, Partition, Parts};
+//! use backend_sim::{SimConfig, SimDevice};
+//! use runtime_core::Device;
+//!
+//! const INTERIOR: usize = 0;
+//! let device = Device::new(SimDevice::new(0, SimConfig::new()))?;
+//! let (compute, receive) = (device.default_stream(), device.stream_create(&Default::default())?);
+//! let partition = Partition::with_ghosts(&[6], &[(1, 1)])?;
+//! let ghosts = partition.ghosts();
+//! let mut field = ArrayBuffer::from_array_with(ndarray::Array1::<f64>::zeros(6), partition)?;
+//! {
+//!     let [inner, mut halo] = field.split([Parts::one(INTERIOR), ghosts])?;
+//!     let reads = inner.read(&compute)?; // a kernel reads the interior …
+//!     let mut arrives = halo.write(&receive)?; // … while the halo is filled
+//!     for part in ghosts.iter() {
+//!         arrives.part_mut(part)?.fill(&receive, 7.0)?;
+//!     }
+//!     arrives.commit()?;
+//!     assert_eq!(reads.view()?.len(), 4);
+//! }
+//! assert_eq!(field.read_host()?.to_vec(), [7.0, 0.0, 0.0, 0.0, 0.0, 7.0]);
+//! # Ok::<(), array_buffer::Error>(())
+//! ```
+//!
+//! A write of owned values makes ghosts stale: reading them is an error until an
+//! [exchange](ArrayBuffer::begin_exchange) or a write fills them. Contributions to ghosts
+//! ([`accumulate`](ArrayBuffer::accumulate)) wait for a reduction.
+//!
+//! # What holds
+//!
+//! - Whoever reads sees the last committed write, on any stream of any device. Streams wait on the device for exactly
+//!   the work they depend on; the host blocks for its own accesses, for copies that it must pass on, and no others.
+//! - `write` never copies. A read of valid values costs neither a copy, nor a wait, nor an allocation.
+//! - Reading values that nobody wrote, whose writer failed or that wait for an exchange is a typed error.
+//! - A failed copy leaves the array as it was. A failed or panicking writer poisons the parts it held, which a complete
+//!   overwrite makes good.
+//! - A device that works in host memory shares the host's replica: between them nothing is copied.
+//!
+//! Failures of asynchronous work are reported by its stream, as everywhere; the array learns of them when the host
+//! waits for that work, and then invalidates what it wrote. A replica that a peer copied meanwhile counts as good:
+//! whoever needs to know synchronises the stream that failed.
+//!
+//! What decides all this is one function on plain values, which the tests run in every state that can be reached:
+//! `docs/coherence.md` has its table. Where PyOP2 says `data_ro`, `data_rw` and `data_wo`, Kokkos `sync` and `modify`,
+//! this says `read`, `read_write` and `write`.
+//!
+//! # Limits
+//!
+//! An array has up to six dimensions in row-major order, 64 parts, and replicas on the host and nine devices. It
+//! remembers 16 streams at a time; exclusive accesses forget idle ones, and a 17th between two of them is an error.
+#![deny(unsafe_code)]
+#![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
+
+mod account;
+mod budget;
+mod buffer;
+mod check;
+mod coherence;
+mod core;
+mod exchange;
+mod guard;
+mod lend;
+mod mirror;
+mod part;
+mod partition;
+mod scope;
+mod shared;
+mod storage;
+mod transfer;
+
+pub use ndarray;
+pub use runtime_core::{Error, ErrorKind, Result};
+
+pub use account::{Cause, Transfer, TransferReport, transfer_totals};
+pub use budget::{Direction, TransferBudget};
+pub use buffer::{ArrayBuffer, Constant, Here, Mutable, PartStatus};
+pub use coherence::Reduce;
+pub use exchange::{Exchange, InFlight, StarForest};
+pub use guard::{HostReadGuard, HostWriteGuard, ReadGuard, WriteGuard};
+pub use lend::lend;
+pub use part::{PartMut, PartRef};
+pub use partition::{Partition, Parts};
+pub use scope::{Offload, here, offload, on_host};
+pub use shared::{SharedArrayBuffer, SharedRead, SharedWrite};

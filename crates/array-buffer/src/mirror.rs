@@ -1,0 +1,193 @@
+//! The state's atomic mirror: accesses that need nothing are answered here, without a lock.
+//!
+//! Only [`Core`](crate::core) writes the words, under the state's lock, from [`hits`] and [`owner`]. A write that hits
+//! leaves the state as it is and is noted in `writing`, where whoever takes the lock finds it.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use runtime_core::Stream;
+
+use crate::coherence::{
+    Access, HOST, HOST_BIT, LANES, Lane, PartState, REPLICAS, ReplicaId, Set, Who, hits, owner,
+};
+
+pub(crate) struct Mirror {
+    parts: Box<[PartMirror]>,
+    /// Stream and replica of each lane; 0 where there is none.
+    lanes: [AtomicU64; LANES],
+}
+
+#[derive(Default)]
+struct PartMirror {
+    /// Who reads each replica for free, as bits.
+    readers: [AtomicU32; REPLICAS],
+    /// Who writes for free, and where.
+    owner: AtomicU32,
+    /// The access of a write guard taken here.
+    writing: AtomicU8,
+    /// Address of the source location that wrote last.
+    site: AtomicUsize,
+}
+
+const READ_WRITE: u8 = 1;
+const WRITE: u8 = 2;
+/// Bits of a lane's word that say the replica.
+const REPLICA_BITS: u32 = 4;
+const _: () = assert!(REPLICAS <= 1 << REPLICA_BITS);
+
+fn owner_word(at: ReplicaId, who: Who) -> u32 {
+    let lane = who.map_or(u32::from(u8::MAX), u32::from);
+    1 << 16 | u32::from(at) << 8 | lane
+}
+
+impl Mirror {
+    pub(crate) fn new(parts: usize) -> Self {
+        Self {
+            parts: (0..parts).map(|_| PartMirror::default()).collect(),
+            lanes: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    /// Bytes outside the struct itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.parts)
+    }
+
+    /// The lane and replica of a stream that was seen before.
+    #[inline]
+    pub(crate) fn lane(&self, stream: &Stream) -> Option<(Lane, ReplicaId)> {
+        for (lane, word) in (0..).zip(&self.lanes) {
+            let word = word.load(Ordering::Acquire);
+            if word >> REPLICA_BITS == stream.id() {
+                return Some((lane, word.to_le_bytes()[0] & ((1 << REPLICA_BITS) - 1)));
+            }
+            if word == 0 {
+                return None;
+            }
+        }
+        None
+    }
+
+    pub(crate) fn set_lane(&self, lane: Lane, stream: &Stream, at: ReplicaId) {
+        let word = stream.id() << REPLICA_BITS | u64::from(at);
+        self.lanes[usize::from(lane)].store(word, Ordering::Release);
+    }
+
+    /// Forgets a lane's stream. The word stays in use, since an unused one ends the search.
+    pub(crate) fn clear_lane(&self, lane: Lane) {
+        self.lanes[usize::from(lane)].store(u64::MAX, Ordering::Release);
+    }
+
+    /// Where the parts can be read on `stream` as they are.
+    #[inline]
+    pub(crate) fn read(&self, set: Set, stream: &Stream) -> Option<ReplicaId> {
+        let (lane, at) = self.lane(stream)?;
+        self.readable(set, at, 1 << lane).then_some(at)
+    }
+
+    /// Whether the host can read the parts as they are.
+    #[inline]
+    pub(crate) fn read_host(&self, set: Set) -> bool {
+        self.readable(set, HOST, HOST_BIT)
+    }
+
+    #[inline]
+    fn readable(&self, set: Set, at: ReplicaId, bit: u32) -> bool {
+        set.iter().all(|part| {
+            let part = &self.parts[usize::from(part)];
+            part.readers[usize::from(at)].load(Ordering::Acquire) & bit != 0
+                && part.writing.load(Ordering::Acquire) == 0
+        })
+    }
+
+    /// Takes the parts for writing if that needs nothing. `false`: ask the state. `alone`: the array is borrowed
+    /// exclusively until the guard ends.
+    #[inline]
+    pub(crate) fn write(
+        &self,
+        set: Set,
+        at: ReplicaId,
+        who: Who,
+        access: Access,
+        site: &'static Location<'static>,
+        alone: bool,
+    ) -> bool {
+        let code = match access {
+            Access::ReadWrite => READ_WRITE,
+            Access::Write => WRITE,
+            Access::Accumulate(_) => return false,
+        };
+        let word = owner_word(at, who);
+        let site = std::ptr::from_ref(site).addr();
+        let free = |part: u8| {
+            let part = &self.parts[usize::from(part)];
+            part.owner.load(Ordering::Acquire) == word
+                && part.site.load(Ordering::Relaxed) == site
+                && part.writing.load(Ordering::Relaxed) == 0
+        };
+        if !set.iter().all(free) {
+            return false;
+        }
+        if alone {
+            // Nobody else can look before the guard ends.
+            for part in set.iter() {
+                self.parts[usize::from(part)].writing.store(code, Ordering::Relaxed);
+            }
+            return true;
+        }
+        // Sequentially consistent, as is `publish`: either this sees the new owner word, or that sees the mark.
+        for part in set.iter() {
+            self.parts[usize::from(part)].writing.store(code, Ordering::SeqCst);
+        }
+        let owned = |part: u8| self.parts[usize::from(part)].owner.load(Ordering::SeqCst) == word;
+        if set.iter().all(owned) {
+            return true;
+        }
+        // Somebody changed the state meanwhile. Marks that were found there have become guards in the state.
+        let taken: Set = set.iter().filter(|part| !self.release(*part, false)).collect();
+        taken == set
+    }
+
+    /// Ends a write that was begun here; `false` if it is in the state by now.
+    #[inline]
+    pub(crate) fn release(&self, part: u8, alone: bool) -> bool {
+        let writing = &self.parts[usize::from(part)].writing;
+        if alone {
+            let was = writing.load(Ordering::Relaxed);
+            writing.store(0, Ordering::Relaxed);
+            return was != 0;
+        }
+        writing.swap(0, Ordering::SeqCst) != 0
+    }
+
+    /// The access of a write that was begun here; it is in the state from now on.
+    pub(crate) fn take_writing(&self, part: u8) -> Option<Access> {
+        match self.parts[usize::from(part)].writing.swap(0, Ordering::SeqCst) {
+            READ_WRITE => Some(Access::ReadWrite),
+            WRITE => Some(Access::Write),
+            _ => None,
+        }
+    }
+
+    /// Where a write that is free would be.
+    pub(crate) fn owned_at(&self, part: u8) -> ReplicaId {
+        self.parts[usize::from(part)].owner.load(Ordering::Acquire).to_le_bytes()[1]
+    }
+
+    pub(crate) fn set_site(&self, part: u8, site: &'static Location<'static>) {
+        let address = std::ptr::from_ref(site).addr();
+        self.parts[usize::from(part)].site.store(address, Ordering::Relaxed);
+    }
+
+    /// Shows a new state.
+    pub(crate) fn publish(&self, state: &[PartState]) {
+        for (part, mirror) in (0..).zip(&self.parts) {
+            for (at, readers) in (0..).zip(&mirror.readers) {
+                readers.store(hits(state, part, at), Ordering::Release);
+            }
+            let word = owner(state, part).map_or(0, |owner| owner_word(owner.at, owner.who));
+            mirror.owner.store(word, Ordering::SeqCst);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The current device of a thread.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::marker::PhantomData;
+
+use runtime_core::Stream;
+
+thread_local! {
+    static SCOPES: RefCell<Vec<(u64, Option<Stream>)>> = const { RefCell::new(Vec::new()) };
+    static NEXT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Makes `stream`, and so its device, the current one of this thread until the result is dropped.
+///
+/// `read_here` and the like use it; without one they use the host. Scopes nest, and the one before is current again
+/// also after a panic. Entering and leaving moves and frees nothing. Other threads, those of a pool among them, have
+/// scopes of their own.
+///
+/// ```
+/// use array_buffer::{ArrayBuffer, here, offload, on_host};
+/// use backend_sim::{SimConfig, SimDevice};
+/// use runtime_core::Device;
+///
+/// let device = Device::new(SimDevice::new(0, SimConfig::new()))?;
+/// let array = ArrayBuffer::from_vec(vec![1, 2, 3], 3)?;
+/// {
+///     let _on = offload(&device.default_stream());
+///     assert!(array.read_here()?.is_device());
+///     assert!(on_host(|| array.read_here().map(|guard| guard.is_host()))?);
+/// }
+/// assert!(here().is_none() && array.read_here()?.is_host());
+/// # Ok::<(), array_buffer::Error>(())
+/// ```
+pub fn offload(stream: &Stream) -> Offload {
+    enter(Some(stream.clone()))
+}
+
+/// Runs `f` with the host as the current device of this thread.
+pub fn on_host<R>(f: impl FnOnce() -> R) -> R {
+    let _on = enter(None);
+    f()
+}
+
+/// The current stream of this thread; `None` for the host.
+pub fn here() -> Option<Stream> {
+    SCOPES.with_borrow(|scopes| scopes.last().and_then(|(_, stream)| stream.clone()))
+}
+
+fn enter(stream: Option<Stream>) -> Offload {
+    let id = NEXT.replace(NEXT.get() + 1);
+    SCOPES.with_borrow_mut(|scopes| scopes.push((id, stream)));
+    Offload { id, _thread: PhantomData }
+}
+
+/// A scope with a current device: see [`offload`].
+#[must_use = "the device is current until this is dropped"]
+pub struct Offload {
+    id: u64,
+    // Belongs to its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Drop for Offload {
+    fn drop(&mut self) {
+        // Its own entry, so that the order of drops does not matter.
+        SCOPES.with_borrow_mut(|scopes| scopes.retain(|(id, _)| *id != self.id));
+    }
+}
+
+impl fmt::Debug for Offload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Offload({})", self.id)
+    }
+}

@@ -1,0 +1,224 @@
+//! An array that several owners use, under a lock.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::panic::Location;
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use ndarray::Dimension;
+use parking_lot::lock_api::{ArcRwLockReadGuard, ArcRwLockWriteGuard};
+use parking_lot::{Mutex, RawRwLock, RwLock};
+use runtime_core::{Element, Error, ErrorKind, Result};
+
+use crate::ArrayBuffer;
+
+/// An array with a lock and any number of owners: for threads, and for languages without borrows.
+///
+/// Guards own their share of it and lend the [`ArrayBuffer`]. Waiting ends after a time that the caller gives. A thread
+/// that would wait for itself is told so at once, and an error names who holds the array.
+///
+/// ```
+/// use std::time::Duration;
+/// use array_buffer::{ArrayBuffer, ErrorKind, SharedArrayBuffer};
+///
+/// let shared = SharedArrayBuffer::new(ArrayBuffer::from_vec(vec![1, 2], 2)?);
+/// let reader = shared.read(Duration::ZERO)?;
+/// let error = shared.write(Duration::from_secs(1)).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Conflict);
+/// assert!(error.message().contains("held for reading"), "{error}");
+/// drop(reader);
+/// shared.write(Duration::ZERO)?.write_host()?.fill(3);
+/// # Ok::<(), array_buffer::Error>(())
+/// ```
+pub struct SharedArrayBuffer<T: Element, D: Dimension> {
+    lock: Arc<RwLock<ArrayBuffer<T, D>>>,
+    holders: Arc<Mutex<Holders>>,
+}
+
+#[derive(Default)]
+struct Holders {
+    next: u64,
+    list: Vec<Holder>,
+}
+
+/// Who holds the array.
+struct Holder {
+    id: u64,
+    thread: ThreadId,
+    name: String,
+    writes: bool,
+    frozen: bool,
+    site: &'static Location<'static>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match (self.frozen, self.writes) {
+            (true, _) => "frozen",
+            (false, true) => "held for writing",
+            (false, false) => "held for reading",
+        };
+        write!(f, "{how} by {} at {}", self.name, self.site)
+    }
+}
+
+/// An entry among the holders, for as long as it lives.
+struct Entry {
+    id: u64,
+    holders: Arc<Mutex<Holders>>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.holders.lock().list.retain(|holder| holder.id != self.id);
+    }
+}
+
+/// The array to read, and to keep others from writing.
+pub struct SharedRead<T: Element, D: Dimension> {
+    // Before the lock is given back, so that nobody is named who does not hold it.
+    _entry: Entry,
+    guard: ArcRwLockReadGuard<RawRwLock, ArrayBuffer<T, D>>,
+}
+
+/// The array to read and write.
+pub struct SharedWrite<T: Element, D: Dimension> {
+    _entry: Entry,
+    guard: ArcRwLockWriteGuard<RawRwLock, ArrayBuffer<T, D>>,
+}
+
+impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
+    /// An array to share.
+    pub fn new(array: ArrayBuffer<T, D>) -> Self {
+        Self { lock: Arc::new(RwLock::new(array)), holders: Arc::default() }
+    }
+
+    /// The array to read. Waits for a writer for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` naming who holds it; `Conflict` at once if that is this thread.
+    #[track_caller]
+    pub fn read(&self, timeout: Duration) -> Result<SharedRead<T, D>> {
+        self.take_read(timeout, None, Location::caller())
+    }
+
+    /// The array to read, on which writers are refused at once as long as the result lives; the refusal names `who`.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    #[track_caller]
+    pub fn freeze(&self, who: impl Into<String>, timeout: Duration) -> Result<SharedRead<T, D>> {
+        self.take_read(timeout, Some(who.into()), Location::caller())
+    }
+
+    /// The array to read and write. Waits for others for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` naming who holds it; `Conflict` at once if it is [frozen](Self::freeze), or held by this thread.
+    #[track_caller]
+    pub fn write(&self, timeout: Duration) -> Result<SharedWrite<T, D>> {
+        let site = Location::caller();
+        self.refuse_if(|holder| holder.frozen || holder.thread == thread::current().id())?;
+        let guard = self.lock.try_write_arc_for(timeout).ok_or_else(|| self.late(timeout))?;
+        Ok(SharedWrite { _entry: self.enter(None, true, site), guard })
+    }
+
+    fn take_read(
+        &self,
+        timeout: Duration,
+        frozen: Option<String>,
+        site: &'static Location<'static>,
+    ) -> Result<SharedRead<T, D>> {
+        self.refuse_if(|holder| holder.writes && holder.thread == thread::current().id())?;
+        // Recursive, since a thread that reads already must not wait behind a writer who waits for it.
+        let guard =
+            self.lock.try_read_arc_recursive_for(timeout).ok_or_else(|| self.late(timeout))?;
+        Ok(SharedRead { _entry: self.enter(frozen, false, site), guard })
+    }
+
+    fn enter(
+        &self,
+        frozen: Option<String>,
+        writes: bool,
+        site: &'static Location<'static>,
+    ) -> Entry {
+        let current = thread::current();
+        let mut holders = self.holders.lock();
+        holders.next += 1;
+        let id = holders.next;
+        let is_frozen = frozen.is_some();
+        let name = frozen.unwrap_or_else(|| match current.name() {
+            Some(name) => format!("thread {name:?}"),
+            None => format!("{:?}", current.id()),
+        });
+        let thread = current.id();
+        holders.list.push(Holder { id, thread, name, writes, frozen: is_frozen, site });
+        Entry { id, holders: Arc::clone(&self.holders) }
+    }
+
+    fn refuse_if(&self, conflicts: impl Fn(&Holder) -> bool) -> Result<()> {
+        match self.holders.lock().list.iter().find(|holder| conflicts(holder)) {
+            None => Ok(()),
+            Some(holder) => {
+                Err(Error::new(ErrorKind::Conflict, "shared array", format!("it is {holder}")))
+            }
+        }
+    }
+
+    fn late(&self, timeout: Duration) -> Error {
+        let names: Vec<String> = self.holders.lock().list.iter().map(Holder::to_string).collect();
+        let message = format!("after {timeout:?} it is still {}", names.join(", "));
+        Error::new(ErrorKind::Timeout, "shared array", message)
+    }
+}
+
+impl<T: Element, D: Dimension> Clone for SharedArrayBuffer<T, D> {
+    fn clone(&self) -> Self {
+        Self { lock: Arc::clone(&self.lock), holders: Arc::clone(&self.holders) }
+    }
+}
+
+impl<T: Element, D: Dimension> Deref for SharedRead<T, D> {
+    type Target = ArrayBuffer<T, D>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.guard
+    }
+}
+
+impl<T: Element, D: Dimension> Deref for SharedWrite<T, D> {
+    type Target = ArrayBuffer<T, D>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.guard
+    }
+}
+
+impl<T: Element, D: Dimension> DerefMut for SharedWrite<T, D> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.guard
+    }
+}
+
+impl<T: Element, D: Dimension> fmt::Debug for SharedArrayBuffer<T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedArrayBuffer({} holders)", self.holders.lock().list.len())
+    }
+}
+
+impl<T: Element, D: Dimension> fmt::Debug for SharedRead<T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: Element, D: Dimension> fmt::Debug for SharedWrite<T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,334 @@
+//! Where the bytes are: host memory, and memory on devices.
+#![expect(unsafe_code, reason = "host memory is shared out by part, which no slice can express")]
+
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+use ndarray::{ArrayView, ArrayViewMut, Dimension, ShapeBuilder};
+use runtime_core::{
+    Device, Element, Error, ErrorKind, Layout, Memory, MemoryView, MemoryViewMut, NativeHandle,
+    NativeKind, Result,
+};
+
+use crate::coherence::{HOST, REPLICAS, ReplicaId};
+
+/// Elements in host memory, which stay where they are.
+struct HostBytes<T> {
+    first: NonNull<T>,
+    len: usize,
+    /// `None` for memory that somebody lends.
+    capacity: Option<usize>,
+}
+
+// SAFETY: the elements are owned, or lent exclusively for longer than this lives, and are `Send` themselves.
+unsafe impl<T: Send> Send for HostBytes<T> {}
+// SAFETY: shared access is to disjoint elements or by reading, as the coherence state has it.
+unsafe impl<T: Sync> Sync for HostBytes<T> {}
+
+impl<T> HostBytes<T> {
+    fn owned(elements: Vec<T>) -> Self {
+        let mut elements = std::mem::ManuallyDrop::new(elements);
+        let first = NonNull::new(elements.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        Self { first, len: elements.len(), capacity: Some(elements.capacity()) }
+    }
+}
+
+impl<T> HostBytes<T> {
+    /// The elements, if they are owned.
+    fn into_vec(mut self) -> Option<Vec<T>> {
+        self.take()
+    }
+
+    fn take(&mut self) -> Option<Vec<T>> {
+        let capacity = self.capacity.take()?;
+        // SAFETY: these are the parts of a vector that was taken apart, and nobody has them from now on.
+        Some(unsafe { Vec::from_raw_parts(self.first.as_ptr(), self.len, capacity) })
+    }
+}
+
+impl<T> Drop for HostBytes<T> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// One array's storage, each replica made when it is first needed and then at one address until it is evicted.
+pub(crate) struct Storage<T: Element> {
+    len: usize,
+    host: OnceLock<Arc<HostBytes<T>>>,
+    /// Memory on devices; the first is that of a device that works in host memory.
+    memories: [OnceLock<Box<Memory<T>>>; REPLICAS],
+}
+
+impl<T: Element> Storage<T> {
+    /// No replica yet.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for more than six dimensions, or more bytes than fit.
+    pub(crate) fn new(shape: &[usize]) -> Result<Self> {
+        // Later the layout is made again whenever a view is: it fits, and is larger than all the rest kept here.
+        let len = Layout::contiguous(T::DTYPE, shape)?.len();
+        Ok(Self { len, host: OnceLock::new(), memories: Default::default() })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Takes up elements in row-major order.
+    pub(crate) fn adopt_host(&self, elements: Vec<T>) {
+        let kept = self.host.set(Arc::new(HostBytes::owned(elements)));
+        debug_assert!(kept.is_ok(), "a new buffer has no host replica");
+    }
+
+    /// Takes up elements that somebody lends.
+    ///
+    /// # Safety
+    ///
+    /// They are `len` elements in row-major order, nobody else uses them before this storage is gone, and then nothing
+    /// does that was made of it.
+    pub(crate) unsafe fn borrow_host(&self, first: NonNull<T>) {
+        let bytes = HostBytes { first, len: self.len(), capacity: None };
+        let kept = self.host.set(Arc::new(bytes));
+        debug_assert!(kept.is_ok(), "a new buffer has no host replica");
+    }
+
+    pub(crate) fn adopt_memory(&self, at: ReplicaId, memory: Memory<T>) {
+        let kept = self.memories[usize::from(at)].set(Box::new(memory));
+        debug_assert!(kept.is_ok(), "a new replica has no memory");
+    }
+
+    /// Makes the replica if there is none. `device` is that of a replica on a device; the host's may have one too.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`.
+    pub(crate) fn ensure(&self, at: ReplicaId, device: Option<&Device>) -> Result<()> {
+        let memory = &self.memories[usize::from(at)];
+        if memory.get().is_some() || (at == HOST && self.host.get().is_some() && device.is_none()) {
+            return Ok(());
+        }
+        match device {
+            None => self.adopt_host(zeroed(self.len())?),
+            Some(device) if at == HOST => match self.host.get() {
+                Some(bytes) => self.adopt_memory(at, share(bytes, device)?),
+                None => {
+                    let memory = match device.unified_memory() {
+                        Some(unified) => unified.allocate(self.len())?,
+                        None => device.memory_allocate(self.len())?,
+                    };
+                    self.adopt_memory(at, memory);
+                }
+            },
+            Some(device) => self.adopt_memory(at, device.memory_allocate(self.len())?),
+        }
+        Ok(())
+    }
+
+    /// Gives a replica's memory back.
+    pub(crate) fn evict(&mut self, at: ReplicaId) {
+        self.memories[usize::from(at)].take();
+        if at == HOST {
+            self.host.take();
+        }
+    }
+
+    pub(crate) fn memory(&self, at: ReplicaId) -> Result<&Memory<T>> {
+        self.memories[usize::from(at)].get().map(|memory| &**memory).ok_or_else(|| lost(at))
+    }
+
+    /// Takes the memory out.
+    pub(crate) fn into_memory(mut self, at: ReplicaId) -> Result<Memory<T>> {
+        self.memories[usize::from(at)].take().map(|memory| *memory).ok_or_else(|| lost(at))
+    }
+
+    /// Takes the host's elements out, copied only if somebody else holds them too.
+    pub(crate) fn into_vec(mut self) -> Result<Vec<T>> {
+        let first = self.host_ptr()?;
+        let len = self.len();
+        // A device that works on these elements gives up its hold.
+        let memory = self.memories[usize::from(HOST)].take();
+        let taken = self.host.take();
+        if let Some(bytes) = taken {
+            drop(memory);
+            return Ok(match Arc::try_unwrap(bytes) {
+                Ok(bytes) => bytes.into_vec().unwrap_or_default(),
+                // A device may let go of them a little later.
+                Err(bytes) => {
+                    let first = bytes.first.as_ptr();
+                    // SAFETY: alive, and work on them is done: the host has just taken them to write.
+                    unsafe { std::slice::from_raw_parts(first, len) }.to_vec()
+                }
+            });
+        }
+        // SAFETY: `memory` is alive, and work on it is done: the host has just taken it to write.
+        Ok(unsafe { std::slice::from_raw_parts(first.as_ptr(), len) }.to_vec())
+    }
+
+    /// All of a replica on a device, as a row.
+    #[inline]
+    pub(crate) fn view(&self, at: ReplicaId) -> Result<MemoryView<'_>> {
+        Ok(self.memory(at)?.view())
+    }
+
+    /// All of a replica on a device, to write, as a row.
+    #[inline]
+    pub(crate) fn view_mut(&self, at: ReplicaId) -> Result<MemoryViewMut<'_>> {
+        let memory = self.memory(at)?;
+        // SAFETY: no slice of the memory is ever made. Host guards that point into it are of parts that the state
+        // keeps from whoever uses this view, and wait for what was enqueued on those parts.
+        Ok(unsafe { memory.view_mut_shared() })
+    }
+
+    /// Where the host's elements lie.
+    pub(crate) fn host_ptr(&self) -> Result<NonNull<T>> {
+        match (self.memories[usize::from(HOST)].get(), self.host.get()) {
+            (Some(memory), _) => memory.host_ptr().ok_or_else(|| lost(HOST)),
+            (None, Some(bytes)) => Ok(bytes.first),
+            (None, None) => Err(lost(HOST)),
+        }
+    }
+
+    /// Elements `start..start + out.len()` of the host's replica.
+    ///
+    /// # Safety
+    ///
+    /// Nobody writes them meanwhile.
+    pub(crate) unsafe fn read_host(&self, start: usize, out: &mut [T]) -> Result<()> {
+        let first = self.host_ptr()?;
+        debug_assert!(start + out.len() <= self.len());
+        // SAFETY: inside the replica, by the caller's partition.
+        let source = unsafe { first.add(start) };
+        // SAFETY: initialised elements, which `out` cannot overlap.
+        unsafe { source.as_ptr().copy_to_nonoverlapping(out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    /// Writes elements from `start` on in the host's replica.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses them meanwhile.
+    pub(crate) unsafe fn write_host(&self, start: usize, source: &[T]) -> Result<()> {
+        let first = self.host_ptr()?;
+        debug_assert!(start + source.len() <= self.len());
+        // SAFETY: inside the replica, by the caller's partition.
+        let target = unsafe { first.add(start) };
+        // SAFETY: as in `read_host`.
+        unsafe { target.as_ptr().copy_from_nonoverlapping(source.as_ptr(), source.len()) };
+        Ok(())
+    }
+
+    /// A row like the host's replica with the elements of some stretches, and zeros elsewhere.
+    ///
+    /// # Safety
+    ///
+    /// Nobody writes those elements meanwhile.
+    pub(crate) unsafe fn host_copy(
+        &self,
+        mut runs: impl Iterator<Item = std::ops::Range<usize>>,
+    ) -> Result<Vec<T>> {
+        let mut copy = zeroed::<T>(self.len())?;
+        // SAFETY: by the caller.
+        runs.try_for_each(|run| unsafe { self.read_host(run.start, &mut copy[run]) })?;
+        Ok(copy)
+    }
+
+    /// A box of the host's replica, or all of it.
+    ///
+    /// # Safety
+    ///
+    /// As long as the view lives, nobody writes the box.
+    pub(crate) unsafe fn host_view<'a, D: Dimension>(
+        &'a self,
+        shape: &D,
+        ranges: Option<&[std::ops::Range<usize>]>,
+    ) -> Result<ArrayView<'a, T, D>> {
+        let Some(ranges) = ranges else {
+            let first = self.host_ptr()?.as_ptr();
+            // SAFETY: the whole replica, initialised and row-major.
+            return Ok(unsafe { ArrayView::from_shape_ptr(shape.clone(), first) });
+        };
+        let (extents, strides, start) = boxed(shape, ranges);
+        // SAFETY: inside the replica: ranges were checked against the shape.
+        let first = unsafe { self.host_ptr()?.add(start) };
+        let shape = ndarray::Shape::from(extents).strides(strides);
+        // SAFETY: initialised elements of the box, with the array's strides.
+        Ok(unsafe { ArrayView::from_shape_ptr(shape, first.as_ptr()) })
+    }
+
+    /// A box of the host's replica, or all of it, to write.
+    ///
+    /// # Safety
+    ///
+    /// As long as the view lives, nobody else uses the box.
+    pub(crate) unsafe fn host_view_mut<'a, D: Dimension>(
+        &'a self,
+        shape: &D,
+        ranges: Option<&[std::ops::Range<usize>]>,
+    ) -> Result<ArrayViewMut<'a, T, D>> {
+        let Some(ranges) = ranges else {
+            let first = self.host_ptr()?.as_ptr();
+            // SAFETY: as above.
+            return Ok(unsafe { ArrayViewMut::from_shape_ptr(shape.clone(), first) });
+        };
+        let (extents, strides, start) = boxed(shape, ranges);
+        // SAFETY: as above.
+        let first = unsafe { self.host_ptr()?.add(start) };
+        let shape = ndarray::Shape::from(extents).strides(strides);
+        // SAFETY: as above.
+        Ok(unsafe { ArrayViewMut::from_shape_ptr(shape, first.as_ptr()) })
+    }
+}
+
+/// Extents, strides and first element of a box in a row-major array. One without elements begins at the first.
+fn boxed<D: Dimension>(shape: &D, ranges: &[std::ops::Range<usize>]) -> (D, D, usize) {
+    let (mut extents, mut strides) = (shape.clone(), shape.clone());
+    let (mut start, mut step) = (0, 1);
+    for dim in (0..shape.ndim()).rev() {
+        extents[dim] = ranges[dim].len();
+        strides[dim] = step;
+        start += ranges[dim].start * step;
+        step *= shape[dim];
+    }
+    let empty = extents.slice().contains(&0);
+    (extents, strides, if empty { 0 } else { start })
+}
+
+/// The host's elements as memory of a device that works in host memory.
+fn share<T: Element>(bytes: &Arc<HostBytes<T>>, device: &Device) -> Result<Memory<T>> {
+    let raw = bytes.first.as_ptr().expose_provenance();
+    let handle = NativeHandle { api: device.native().api, kind: NativeKind::Pointer, raw };
+    // SAFETY: initialised elements, which live as long as the hold given here; the state orders all uses.
+    let adopted = unsafe { device.memory_adopt(handle, bytes.len, Arc::clone(bytes)) };
+    adopted.unwrap_or_else(|| {
+        let message = "the device cannot take up host memory";
+        Err(Error::new(ErrorKind::Unavailable, "memory_adopt", message).on(device.id()))
+    })
+}
+
+/// Zeroed elements; a request that is too large is an error.
+fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
+    let bytes = len.checked_mul(size_of::<T>());
+    let layout = bytes.and_then(|_| std::alloc::Layout::array::<T>(len).ok());
+    let refused = || {
+        let message = format!("{len} elements of {} in host memory", T::DTYPE);
+        Error::new(ErrorKind::OutOfMemory, "allocate", message)
+    };
+    let layout = layout.ok_or_else(refused)?;
+    if layout.size() == 0 {
+        return Ok(vec![T::zeroed(); len]);
+    }
+    // SAFETY: the layout is not empty.
+    let first = unsafe { std::alloc::alloc_zeroed(layout) }.cast::<T>();
+    if first.is_null() {
+        return Err(refused());
+    }
+    // SAFETY: just allocated by the global allocator for `len` elements, all bits of which may be zero.
+    Ok(unsafe { Vec::from_raw_parts(first, len, len) })
+}
+
+fn lost(at: ReplicaId) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "array", format!("replica {at} has no memory"))
+}

@@ -1,0 +1,464 @@
+//! Moving the bytes of one part from replica to replica, and filling them.
+#![expect(unsafe_code, reason = "the host's replica is read and written by part")]
+
+use std::ops::Range;
+
+use runtime_core::{
+    Combine, DType, Element, MemoryView, MemoryViewMut, Pinned, RegionCopy, RegionPlan, RegionSide,
+    Result, Slot, Stream, Support,
+};
+
+use crate::coherence::{PartId, Reduce, ReplicaId};
+use crate::partition::Partition;
+use crate::storage::Storage;
+
+/// Bytes that go through pinned memory at a time.
+const PIECE_BYTES: usize = 2 << 20;
+
+/// What transfers of one buffer keep for the next: pinned memory and plans.
+pub(crate) struct Transfers<T: Element> {
+    pinned: Vec<(ReplicaId, [Pinned<T>; 2])>,
+    plans: Vec<((ReplicaId, PartId, Shape), RegionPlan)>,
+}
+
+/// What a region plan does with a part: slot 0 is the array, slot 1 the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// From the array to a row.
+    Gather,
+    /// From a row to the array.
+    Scatter,
+    /// From one element to all.
+    Fill,
+}
+
+/// A part of a replica, with the stream that works on it.
+pub(crate) struct End<'a> {
+    pub(crate) at: ReplicaId,
+    pub(crate) stream: &'a Stream,
+}
+
+/// One part to move.
+pub(crate) struct Piece<'a, T: Element> {
+    pub(crate) storage: &'a Storage<T>,
+    pub(crate) partition: &'a Partition,
+    pub(crate) part: PartId,
+}
+
+impl<T: Element> Piece<'_, T> {
+    fn ranges(&self) -> &[Range<usize>] {
+        self.partition.ranges(self.part.into())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.partition.len(self.part)
+    }
+
+    /// The part as a row, if it lies in one stretch.
+    fn row(&self) -> Option<Range<usize>> {
+        let mut runs = self.partition.runs(self.part);
+        let first = runs.next().unwrap_or(0..0);
+        runs.next().is_none().then_some(first)
+    }
+
+    fn view(&self, at: ReplicaId, row: Range<usize>) -> Result<MemoryView<'_>> {
+        self.storage.view(at)?.slice(row)
+    }
+
+    fn view_mut(&self, at: ReplicaId, row: Range<usize>) -> Result<MemoryViewMut<'_>> {
+        self.storage.view_mut(at)?.slice(row)
+    }
+
+    /// The part in the array's memory, for slot 0 of a region plan.
+    fn side(&self) -> RegionSide {
+        side_of::<T>(self.partition.shape(), self.ranges())
+    }
+
+    fn plan(&self, shape: Shape) -> RegionCopy {
+        let extents: Vec<usize> = self.ranges().iter().map(Range::len).collect();
+        let size = T::DTYPE.size().cast_signed();
+        let mut strides = vec![0; extents.len()];
+        let mut step = if shape == Shape::Fill { 0 } else { size };
+        for (stride, extent) in strides.iter_mut().zip(&extents).rev() {
+            *stride = step;
+            step *= extent.cast_signed();
+        }
+        let row = RegionSide { slot: 1, offset: 0, strides };
+        let (source, destination) = match shape {
+            Shape::Gather => (self.side(), row),
+            Shape::Scatter | Shape::Fill => (row, self.side()),
+        };
+        RegionCopy {
+            dtype: T::DTYPE,
+            extents,
+            source,
+            destination,
+            negate: false,
+            combine: Combine::Replace,
+        }
+    }
+}
+
+impl<T: Element> Transfers<T> {
+    pub(crate) fn new() -> Self {
+        Self { pinned: Vec::new(), plans: Vec::new() }
+    }
+
+    /// Forgets what belongs to a replica's device.
+    pub(crate) fn evict(&mut self, at: ReplicaId) {
+        self.pinned.retain(|(of, _)| *of != at);
+        self.plans.retain(|((of, _, _), _)| *of != at);
+    }
+
+    /// Between devices that reach each other. Nothing blocks.
+    pub(crate) fn between_peers(
+        &mut self,
+        piece: &Piece<'_, T>,
+        from: &End<'_>,
+        to: &End<'_>,
+    ) -> Result<()> {
+        if let Some(row) = piece.row() {
+            let source = piece.view(from.at, row.clone())?;
+            return piece.view_mut(to.at, row)?.copy_from_device(to.stream, &source, from.stream);
+        }
+        let native = [from, to].iter().all(|end| copies_regions(end.stream));
+        if !native {
+            return piece.partition.runs(piece.part).try_for_each(|run| {
+                let source = piece.view(from.at, run.clone())?;
+                piece.view_mut(to.at, run)?.copy_from_device(to.stream, &source, from.stream)
+            });
+        }
+        let mut packed = from.stream.device().memory_allocate::<T>(piece.len())?;
+        self.run(piece, Shape::Gather, from, &mut packed)?;
+        let mut arrived = to.stream.device().memory_allocate::<T>(piece.len())?;
+        let mut target = arrived.view_mut();
+        target.copy_from_device(to.stream, &packed.view(), from.stream)?;
+        self.run(piece, Shape::Scatter, to, &mut arrived)
+    }
+
+    /// From the host's replica to a device. Blocks until the host's elements are read, but not for the device.
+    pub(crate) fn upload(&mut self, piece: &Piece<'_, T>, to: &End<'_>) -> Result<()> {
+        let mut runs = Runs::new(piece);
+        let next = |out: &mut [T]| {
+            // SAFETY: the state lets nobody write the part in the host's replica while it is copied.
+            runs.fill(out, |start, out| unsafe { piece.storage.read_host(start, out) })
+        };
+        self.write_device(piece, to, next)
+    }
+
+    /// From a device to the host's replica. Blocks until it is done.
+    pub(crate) fn download(&mut self, piece: &Piece<'_, T>, from: &End<'_>) -> Result<()> {
+        let mut runs = Runs::new(piece);
+        self.read_device(piece, from, |values| {
+            // SAFETY: the state lets nobody use the part in the host's replica while it is copied.
+            runs.empty(values, |start, values| unsafe { piece.storage.write_host(start, values) })
+        })
+    }
+
+    /// Between devices that do not reach each other. Blocks until the source is read.
+    pub(crate) fn through_host(
+        &mut self,
+        piece: &Piece<'_, T>,
+        from: &End<'_>,
+        to: &End<'_>,
+    ) -> Result<()> {
+        let mut values = Vec::with_capacity(piece.len());
+        self.read_device(piece, from, |piece| {
+            values.extend_from_slice(piece);
+            Ok(())
+        })?;
+        let mut rest = &values[..];
+        self.write_device(piece, to, |out| {
+            let (now, later) = rest.split_at(out.len());
+            out.copy_from_slice(now);
+            rest = later;
+            Ok(())
+        })
+    }
+
+    /// Fills a part with the neutral value of `op`.
+    pub(crate) fn fill(&mut self, piece: &Piece<'_, T>, to: &End<'_>, op: Reduce) -> Result<()> {
+        let value = neutral::<T>(op);
+        if let Some(row) = piece.row() {
+            return piece.view_mut(to.at, row)?.fill(to.stream, value);
+        }
+        if !copies_regions(to.stream) {
+            let mut runs = piece.partition.runs(piece.part);
+            return runs.try_for_each(|run| piece.view_mut(to.at, run)?.fill(to.stream, value));
+        }
+        let mut one = to.stream.device().memory_allocate::<T>(1)?;
+        one.fill(to.stream, value)?;
+        self.run(piece, Shape::Fill, to, &mut one)
+    }
+
+    /// Fills a part of the host's replica.
+    pub(crate) fn fill_host(piece: &Piece<'_, T>, op: Reduce) -> Result<()> {
+        let value = neutral::<T>(op);
+        let mut runs = piece.partition.runs(piece.part);
+        runs.try_for_each(|run| {
+            // SAFETY: the state has given the part to whoever has it filled.
+            unsafe { piece.storage.write_host(run.start, &vec![value; run.len()]) }
+        })
+    }
+
+    /// Reads a part in order, piece by piece through pinned memory: the device fills one while the host empties the
+    /// other.
+    fn read_device(
+        &mut self,
+        piece: &Piece<'_, T>,
+        from: &End<'_>,
+        mut take: impl FnMut(&[T]) -> Result<()>,
+    ) -> Result<()> {
+        let packed;
+        let source = match piece.row() {
+            Some(row) => piece.view(from.at, row)?,
+            None if copies_regions(from.stream) => {
+                let mut memory = from.stream.device().memory_allocate::<T>(piece.len())?;
+                self.run(piece, Shape::Gather, from, &mut memory)?;
+                packed = memory;
+                packed.view()
+            }
+            None => {
+                return piece.partition.runs(piece.part).try_for_each(|run| {
+                    take(&piece.view(from.at, run)?.to_vec::<T>(from.stream)?)
+                });
+            }
+        };
+        let pinned = self.pinned(from, source.len())?;
+        let pieces: Vec<Range<usize>> = cut(source.len(), pinned[0].len()).collect();
+        let enqueue = |piece: &Range<usize>, pinned: &mut Pinned<T>| {
+            // An upload on another stream may still read it.
+            pinned.as_mut_slice()?;
+            source.slice(piece.clone())?.copy_to_pinned(from.stream, pinned)
+        };
+        if let Some(first) = pieces.first() {
+            enqueue(first, &mut pinned[0])?;
+        }
+        for (index, piece) in pieces.iter().enumerate() {
+            if let Some(next) = pieces.get(index + 1) {
+                enqueue(next, &mut pinned[(index + 1) % 2])?;
+            } else {
+                // Only the stream tells whether a copy has failed.
+                from.stream.synchronize()?;
+            }
+            take(&pinned[index % 2].as_slice()?[..piece.len()])?;
+        }
+        Ok(())
+    }
+
+    /// Writes a part in order, piece by piece through pinned memory.
+    fn write_device(
+        &mut self,
+        piece: &Piece<'_, T>,
+        to: &End<'_>,
+        mut give: impl FnMut(&mut [T]) -> Result<()>,
+    ) -> Result<()> {
+        let mut packed = None;
+        let mut target = match piece.row() {
+            Some(row) => piece.view_mut(to.at, row)?,
+            None if copies_regions(to.stream) => {
+                let memory = to.stream.device().memory_allocate::<T>(piece.len())?;
+                packed.insert(memory).view_mut()
+            }
+            None => {
+                return piece.partition.runs(piece.part).try_for_each(|run| {
+                    let mut values = vec![T::zeroed(); run.len()];
+                    give(&mut values)?;
+                    piece.view_mut(to.at, run)?.copy_from_slice(to.stream, &values)
+                });
+            }
+        };
+        let pinned = self.pinned(to, target.len())?;
+        for (index, piece) in cut(target.len(), pinned[0].len()).enumerate() {
+            let pinned = &mut pinned[index % 2];
+            give(&mut pinned.as_mut_slice()?[..piece.len()])?;
+            target.reborrow().slice(piece)?.copy_from_pinned(to.stream, pinned)?;
+        }
+        match packed {
+            Some(mut packed) => self.run(piece, Shape::Scatter, to, &mut packed),
+            None => Ok(()),
+        }
+    }
+
+    /// Enqueues a region copy between a part and `other`.
+    fn run(
+        &mut self,
+        piece: &Piece<'_, T>,
+        shape: Shape,
+        end: &End<'_>,
+        other: &mut runtime_core::Memory<T>,
+    ) -> Result<()> {
+        let key = (end.at, piece.part, shape);
+        let index = match self.plans.iter().position(|(of, _)| *of == key) {
+            Some(index) => index,
+            None => {
+                let plan = end.stream.device().plan_regions(&[piece.plan(shape)])?;
+                self.plans.push((key, plan));
+                self.plans.len() - 1
+            }
+        };
+        let bind = match shape {
+            Shape::Gather => [piece.storage.view(end.at)?.into(), Slot::Write(other.view_mut())],
+            Shape::Scatter | Shape::Fill => {
+                [Slot::Write(piece.storage.view_mut(end.at)?), other.view().into()]
+            }
+        };
+        let mut bind = bind;
+        self.plans[index].1.execute(end.stream, &mut bind)
+    }
+
+    /// Two pinned pieces of the same size for copies of `len` elements from or to a device.
+    fn pinned(&mut self, end: &End<'_>, len: usize) -> Result<&mut [Pinned<T>; 2]> {
+        let wanted = len.min(PIECE_BYTES / size_of::<T>());
+        let known = self.pinned.iter().position(|(of, _)| *of == end.at);
+        let index = match known {
+            Some(index) if self.pinned[index].1[0].len() >= wanted => index,
+            _ => {
+                let device = end.stream.device();
+                let both = [device.pinned_allocate(wanted)?, device.pinned_allocate(wanted)?];
+                self.pinned.retain(|(of, _)| *of != end.at);
+                self.pinned.push((end.at, both));
+                self.pinned.len() - 1
+            }
+        };
+        Ok(&mut self.pinned[index].1)
+    }
+}
+
+/// Goes through the stretches of a part with pieces of any length.
+struct Runs<I> {
+    runs: I,
+    now: Range<usize>,
+}
+
+impl<'a> Runs<Box<dyn Iterator<Item = Range<usize>> + 'a>> {
+    fn new<T: Element>(piece: &'a Piece<'_, T>) -> Self {
+        Self { runs: Box::new(piece.partition.runs(piece.part)), now: 0..0 }
+    }
+}
+
+impl<I: Iterator<Item = Range<usize>>> Runs<I> {
+    /// The next stretch, of at most `most` elements.
+    fn next(&mut self, most: usize) -> Range<usize> {
+        while self.now.is_empty() {
+            match self.runs.next() {
+                Some(run) => self.now = run,
+                None => return 0..0,
+            }
+        }
+        let start = self.now.start;
+        self.now.start += most.min(self.now.len());
+        start..self.now.start
+    }
+
+    fn fill<T>(
+        &mut self,
+        mut out: &mut [T],
+        read: impl Fn(usize, &mut [T]) -> Result<()>,
+    ) -> Result<()> {
+        while !out.is_empty() {
+            let run = self.next(out.len());
+            if run.is_empty() {
+                break;
+            }
+            let (now, later) = out.split_at_mut(run.len());
+            read(run.start, now)?;
+            out = later;
+        }
+        Ok(())
+    }
+
+    fn empty<T>(
+        &mut self,
+        mut values: &[T],
+        write: impl Fn(usize, &[T]) -> Result<()>,
+    ) -> Result<()> {
+        while !values.is_empty() {
+            let run = self.next(values.len());
+            if run.is_empty() {
+                break;
+            }
+            let (now, later) = values.split_at(run.len());
+            write(run.start, now)?;
+            values = later;
+        }
+        Ok(())
+    }
+}
+
+/// A box of a row-major array in slot 0 of a region plan that is bound to all of it.
+pub(crate) fn side_of<T: Element>(shape: &[usize], ranges: &[Range<usize>]) -> RegionSide {
+    let mut strides = vec![0; shape.len()];
+    let (mut offset, mut step) = (0, T::DTYPE.size());
+    for (dim, range) in ranges.iter().enumerate().rev() {
+        strides[dim] = step.cast_signed();
+        offset += range.start * step;
+        step *= shape[dim];
+    }
+    RegionSide { slot: 0, offset, strides }
+}
+
+fn cut(len: usize, piece: usize) -> impl Iterator<Item = Range<usize>> {
+    let piece = piece.max(1);
+    (0..len.div_ceil(piece)).map(move |index| index * piece..len.min((index + 1) * piece))
+}
+
+fn copies_regions(stream: &Stream) -> bool {
+    stream.device().capabilities().region_copy == Support::Native
+}
+
+/// What changes nothing when it is combined by `op`. Types without order have no neutral value for minimum and maximum,
+/// and such reductions are refused before.
+fn neutral<T: Element>(op: Reduce) -> T {
+    let mut value = T::zeroed();
+    let bytes = runtime_core::bytemuck::bytes_of_mut(&mut value);
+    let least = op == Reduce::Max;
+    let top = match (op, T::DTYPE) {
+        (Reduce::Sum | Reduce::Replace, _) => return value,
+        (_, DType::U8 | DType::U16 | DType::U32 | DType::U64) => {
+            bytes.fill(if least { 0 } else { 0xFF });
+            return value;
+        }
+        (_, DType::I8 | DType::I16 | DType::I32 | DType::I64) => {
+            bytes.fill(if least { 0 } else { 0xFF });
+            if least { 0x80 } else { 0x7F }
+        }
+        // Infinities: all bits of the exponent, none of the fraction.
+        (_, DType::F16) => fraction(bytes, 0x7C, 0, least),
+        (_, DType::BF16) => fraction(bytes, 0x7F, 0x80, least),
+        (_, DType::F32) => fraction(bytes, 0x7F, 0x80, least),
+        (_, DType::F64) => fraction(bytes, 0x7F, 0xF0, least),
+        (_, DType::Bool | DType::C64 | DType::C128) => return value,
+    };
+    let last = if cfg!(target_endian = "little") { bytes.len() - 1 } else { 0 };
+    bytes[last] = top;
+    value
+}
+
+/// Sets the byte below the highest and gives the highest.
+fn fraction(bytes: &mut [u8], high: u8, next: u8, negative: bool) -> u8 {
+    let second = if cfg!(target_endian = "little") { bytes.len() - 2 } else { 1 };
+    bytes[second] = next;
+    if negative { high | 0x80 } else { high }
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime_core::{bf16, f16};
+
+    use super::*;
+
+    #[test]
+    fn neutral_values_are_the_extremes() {
+        use Reduce::{Max, Min, Sum};
+        assert_eq!((neutral::<i32>(Min), neutral::<i32>(Max)), (i32::MAX, i32::MIN));
+        assert_eq!((neutral::<i8>(Min), neutral::<i8>(Max)), (i8::MAX, i8::MIN));
+        assert_eq!((neutral::<u64>(Min), neutral::<u64>(Max)), (u64::MAX, u64::MIN));
+        assert_eq!((neutral::<f32>(Min), neutral::<f32>(Max)), (f32::INFINITY, f32::NEG_INFINITY));
+        assert_eq!((neutral::<f64>(Min), neutral::<f64>(Max)), (f64::INFINITY, f64::NEG_INFINITY));
+        assert_eq!((neutral::<f16>(Min), neutral::<f16>(Max)), (f16::INFINITY, f16::NEG_INFINITY));
+        let extremes = (bf16::INFINITY, bf16::NEG_INFINITY);
+        assert_eq!((neutral::<bf16>(Min), neutral::<bf16>(Max)), extremes);
+        assert_eq!(neutral::<f64>(Sum), 0.0);
+    }
+}

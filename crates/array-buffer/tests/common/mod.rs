@@ -1,0 +1,144 @@
+//! Devices to test with, and work for them that any device can do.
+#![allow(dead_code, reason = "each test crate uses what it needs")]
+
+use std::time::Duration;
+
+use array_buffer::{ArrayBuffer, Result, WriteGuard};
+use backend_host::HostDevice;
+use backend_sim::{SimConfig, SimDriver, SimHandle};
+use ndarray::{Dimension, Ix1};
+use runtime_core::{
+    Combine, DType, Device, DeviceKind, DeviceRegistry, RegionCopy, RegionSide, Slot, Stream,
+};
+
+/// Two devices, and a stream of each.
+pub(crate) struct Rig {
+    pub(crate) a: Device,
+    pub(crate) b: Device,
+    pub(crate) s: Stream,
+    pub(crate) t: Stream,
+}
+
+impl Rig {
+    pub(crate) fn new(a: Device, b: Device) -> Self {
+        let (s, t) = (a.default_stream(), b.default_stream());
+        Self { a, b, s, t }
+    }
+
+    /// Simulated devices as `config` has them, in one group.
+    pub(crate) fn sim(config: SimConfig) -> Self {
+        let mut registry = DeviceRegistry::new();
+        let other = config.clone().seed(99);
+        registry.register(SimDriver::with_devices([config, other])).unwrap();
+        Self::new(registry.open("sim:0").unwrap(), registry.open("sim:1").unwrap())
+    }
+
+    /// Simulated devices that reach each other.
+    pub(crate) fn peers() -> Self {
+        Self::sim(quick())
+    }
+
+    /// Simulated devices that do neither reach each other nor copy regions.
+    pub(crate) fn apart() -> Self {
+        Self::sim(quick().peers(false).region_copies(false))
+    }
+
+    /// The host, twice.
+    pub(crate) fn host() -> Self {
+        let open = |index| Device::new(HostDevice::with_threads(index, 2).unwrap()).unwrap();
+        Self::new(open(0), open(1))
+    }
+
+    /// Whether the first device works in the host's own memory.
+    pub(crate) fn shares(&self) -> bool {
+        self.a.info().kind == DeviceKind::Host
+    }
+
+    /// Lets the first device be the one that works in the host's memory, which costs nothing.
+    pub(crate) fn claim<D: Dimension>(&self, array: &ArrayBuffer<f64, D>) {
+        if self.shares() {
+            array.prefetch(&self.s).unwrap();
+        }
+    }
+
+    pub(crate) fn stream(&self) -> Stream {
+        self.a.stream_create(&Default::default()).unwrap()
+    }
+}
+
+/// Simulated devices with little pauses.
+pub(crate) fn quick() -> SimConfig {
+    SimConfig::new().jitter(Duration::from_micros(200))
+}
+
+/// What the device has moved to and from itself.
+pub(crate) fn moved(device: &Device) -> (u64, u64) {
+    let counts = SimHandle::of(device).unwrap().counts();
+    let to = counts.to_device.bytes + counts.from_peers.bytes;
+    (to, counts.from_device.bytes)
+}
+
+/// Adds `by` to all elements of the guard's box, on its device.
+pub(crate) fn add<D: Dimension>(
+    guard: &mut WriteGuard<'_, f64, D>,
+    stream: &Stream,
+    by: f64,
+) -> Result<()> {
+    combine(guard, stream, by, Combine::Sum)
+}
+
+/// Overwrites all elements of the guard's box, on its device.
+pub(crate) fn set<D: Dimension>(
+    guard: &mut WriteGuard<'_, f64, D>,
+    stream: &Stream,
+    to: f64,
+) -> Result<()> {
+    combine(guard, stream, to, Combine::Replace)
+}
+
+/// Combines all elements of the guard's box with a value, by a region copy from one element.
+fn combine<D: Dimension>(
+    guard: &mut WriteGuard<'_, f64, D>,
+    stream: &Stream,
+    value: f64,
+    combine: Combine,
+) -> Result<()> {
+    let one = stream.device().memory_from_slice(stream, &[value])?;
+    let view = guard.view_mut()?;
+    let extents = view.layout().shape().to_vec();
+    let destination = view.as_view().region_side(0);
+    let source = RegionSide { slot: 1, offset: 0, strides: vec![0; extents.len()] };
+    let dtype = DType::F64;
+    let copy = RegionCopy { dtype, extents, source, destination, negate: false, combine };
+    let plan = stream.device().plan_regions(&[copy])?;
+    plan.execute(stream, &mut [Slot::Write(view), one.view().into()])
+}
+
+/// `[0, 1, 2, …]`.
+pub(crate) fn counting(len: u32) -> ArrayBuffer<f64, Ix1> {
+    let values = (0..len).map(f64::from).collect();
+    ArrayBuffer::from_vec(values, len as usize).unwrap()
+}
+
+/// The values, read on the host.
+pub(crate) fn values<D: Dimension, A>(array: &ArrayBuffer<f64, D, A>) -> Vec<f64> {
+    array.read_host().unwrap().iter().copied().collect()
+}
+
+/// The values, read on a device.
+pub(crate) fn values_on<D: Dimension, A>(
+    array: &ArrayBuffer<f64, D, A>,
+    stream: &Stream,
+) -> Vec<f64> {
+    array.read(stream).unwrap().view().unwrap().to_vec(stream).unwrap()
+}
+
+/// One test for each rule and each pair of devices.
+#[macro_export]
+macro_rules! on_all_devices {
+    ($($rule:ident),* $(,)?) => {
+        mod peers { $(#[test] fn $rule() { super::$rule(&super::common::Rig::peers()); })* }
+        mod apart { $(#[test] fn $rule() { super::$rule(&super::common::Rig::apart()); })* }
+        mod host { $(#[test] fn $rule() { super::$rule(&super::common::Rig::host()); })* }
+    };
+}

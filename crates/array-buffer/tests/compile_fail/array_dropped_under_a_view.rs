@@ -1,0 +1,11 @@
+use array_buffer::ArrayBuffer;
+use ndarray::Ix1;
+use runtime_core::Stream;
+
+fn misuse(array: ArrayBuffer<f64, Ix1>, s: &Stream) {
+    let guard = array.read(s).unwrap();
+    drop(array);
+    drop(guard);
+}
+
+fn main() {}

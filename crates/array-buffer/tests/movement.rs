@@ -1,0 +1,473 @@
+//! How many bytes move: what must, and no others; and what becomes of the array when something fails.
+#![expect(
+    clippy::unwrap_used,
+    clippy::single_range_in_vec_init,
+    clippy::cast_precision_loss,
+    reason = "a test stops where something is wrong; boxes of one dimension; small numbers"
+)]
+#![expect(unsafe_code, reason = "launches kernels")]
+
+#[macro_use]
+mod common;
+
+use std::time::Duration;
+
+use array_buffer::{ArrayBuffer, Direction, ErrorKind, Partition, Parts, TransferBudget};
+use backend_sim::{Fault, Operation, SimHandle};
+use common::{Rig, add, counting, moved, quick, set, values, values_on};
+use ndarray::{Array2, Ix2};
+use runtime_core::{Combine, DType, RegionCopy, RegionSide, Slot, Stream};
+
+on_all_devices! {
+    host_devices_use_the_hosts_memory,
+    duplicates_stay_where_the_values_are,
+    memory_is_taken_up_and_given_back,
+    eviction_saves_what_is_nowhere_else,
+    reports_name_both_ends,
+    budgets_hold,
+    large_arrays_go_in_pieces,
+    lent_memory_has_the_values_afterwards,
+    write_guards_split,
+}
+
+fn host_devices_use_the_hosts_memory(rig: &Rig) {
+    let mut array = counting(100);
+    let before = array.read_host().unwrap().as_ptr();
+    add(&mut array.read_write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+    assert_eq!(values(&array)[99], 100.0);
+    array.write_host().unwrap().fill(2.0);
+    assert_eq!(values_on(&array, &rig.s), [2.0; 100]);
+    assert_eq!(array.read_host().unwrap().as_ptr(), before, "the vector that was given");
+    let expected = if rig.shares() { 0 } else { 3 };
+    assert_eq!(array.transfers().total().count, expected);
+    let elements = array.into_inner().unwrap();
+    assert_eq!(elements.as_ptr(), before, "and it is given back");
+}
+
+fn duplicates_stay_where_the_values_are(rig: &Rig) {
+    let mut array = counting(1000);
+    add(&mut array.read_write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+    let moved = array.transfers().total();
+    let copy = array.duplicate().unwrap();
+    assert_eq!(array.transfers().total(), moved);
+    assert_eq!(copy.transfers().total().count, 0);
+    assert_eq!(values(&copy)[999], 1000.0);
+}
+
+fn memory_is_taken_up_and_given_back(rig: &Rig) {
+    let mut memory = rig.a.memory_allocate::<f64>(6).unwrap();
+    memory.fill(&rig.s, 3.0).unwrap();
+    let native = memory.native();
+    let mut array = ArrayBuffer::from_memory(memory, (2, 3), &rig.s).unwrap();
+    add(&mut array.read_write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+    assert_eq!(values(&array), [4.0; 6]);
+    match array.into_memory(&rig.s) {
+        Ok(memory) => {
+            assert_eq!(memory.native(), native);
+            assert_eq!(memory.to_vec(&rig.s).unwrap(), [4.0; 6]);
+        }
+        Err(error) => {
+            assert!(rig.shares());
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        }
+    }
+    let memory = rig.a.memory_allocate::<f64>(6).unwrap();
+    let error = ArrayBuffer::from_memory(memory, (2, 4), &rig.s).unwrap_err();
+    assert!(error.message().contains("6 elements") && error.message().contains("[2, 4]"));
+    let memory = rig.a.memory_allocate::<f64>(6).unwrap();
+    let error = ArrayBuffer::from_memory(memory, 6, &rig.t).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongDevice);
+}
+
+fn eviction_saves_what_is_nowhere_else(rig: &Rig) {
+    let mut array = counting(10);
+    rig.claim(&array);
+    array.evict(&rig.b).unwrap();
+    assert_eq!(array.evict_host().unwrap_err().kind(), ErrorKind::Conflict);
+    set(&mut array.write(&rig.t).unwrap(), &rig.t, 6.0).unwrap();
+    array.evict(&rig.b).unwrap();
+    assert!(array.is_valid_on_host() && !array.is_valid_on(&rig.b));
+    assert_eq!(array.transfers().total().bytes, 80);
+    assert_eq!(values_on(&array, &rig.t), [6.0; 10]);
+    if !rig.shares() {
+        array.evict_host().unwrap();
+        assert!(!array.is_valid_on_host());
+        assert_eq!(values(&array), [6.0; 10]);
+    }
+}
+
+fn reports_name_both_ends(rig: &Rig) {
+    let mut array = counting(10);
+    rig.claim(&array);
+    set(&mut array.write(&rig.t).unwrap(), &rig.t, 6.0).unwrap();
+    let written = line!() - 1;
+    for _ in 0..2 {
+        array.read_host().unwrap();
+    }
+    let read = line!() - 2;
+    let report = array.transfers();
+    let [transfer] = report.transfers() else { panic!("{report}") };
+    assert_eq!((transfer.traffic.count, transfer.traffic.bytes), (1, 80));
+    assert_eq!((transfer.to.as_str(), transfer.from.as_str()), ("host", &*rig.b.id().to_string()));
+    assert_eq!((transfer.wanted_by.access, transfer.wanted_by.site.line()), ("read", read));
+    let writer = transfer.invalidated_by.as_ref().unwrap();
+    assert_eq!((writer.access, writer.site.line()), ("write", written));
+    let table = report.to_string();
+    assert!(table.contains("movement.rs") && table.contains("80"), "{table}");
+    assert_eq!(report.between("host", "nowhere").count, 0);
+    let all = array_buffer::transfer_totals();
+    let key = (transfer.from.clone(), transfer.to.clone());
+    assert!(all[&key].bytes >= 80);
+}
+
+fn budgets_hold(rig: &Rig) {
+    let mut array = counting(10);
+    rig.claim(&array);
+    {
+        let _none = TransferBudget::forbid();
+        let error = array.read(&rig.t).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+        assert!(error.message().contains("movement.rs"), "{error}");
+        array.prefetch(&rig.t).unwrap();
+        array.read(&rig.t).unwrap();
+    }
+    let down = TransferBudget::bytes(80, Direction::ToHost);
+    set(&mut array.write(&rig.t).unwrap(), &rig.t, 1.0).unwrap();
+    array.read_host().unwrap();
+    array.read_host().unwrap();
+    assert_eq!(down.used(), 80);
+    set(&mut array.write(&rig.t).unwrap(), &rig.t, 2.0).unwrap();
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::LimitExceeded);
+    drop(down);
+    assert_eq!(values(&array), [2.0; 10]);
+}
+
+fn large_arrays_go_in_pieces(rig: &Rig) {
+    let len = 700_001;
+    let mut array = counting(len);
+    rig.claim(&array);
+    add(&mut array.read_write(&rig.t).unwrap(), &rig.t, 1.0).unwrap();
+    let values = values(&array);
+    assert!(values.iter().zip(1..).all(|(value, index)| *value == f64::from(index)));
+    assert_eq!(array.transfers().total().bytes, 2 * 8 * u64::from(len));
+}
+
+fn lent_memory_has_the_values_afterwards(rig: &Rig) {
+    let mut values = ndarray::array![[1.0, 2.0], [3.0, 4.0]];
+    array_buffer::lend(values.view_mut(), |mut array| {
+        add(&mut array.read_write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+        add(&mut array.read_write(&rig.t).unwrap(), &rig.t, 1.0).unwrap();
+    })
+    .unwrap();
+    assert_eq!(values, ndarray::array![[3.0, 4.0], [5.0, 6.0]]);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        array_buffer::lend(values.view_mut(), |mut array| {
+            set(&mut array.write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+            panic!("in the middle");
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(values, Array2::from_elem((2, 2), 1.0));
+    let error = array_buffer::lend(values.view_mut().reversed_axes(), |_| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+fn write_guards_split(rig: &Rig) {
+    let partition = Partition::new(&[6], &[&[0..2], &[2..6]], &[]).unwrap();
+    let mut array = ArrayBuffer::from_array_with(ndarray::Array1::zeros(6), partition).unwrap();
+    let guard = array.read_write(&rig.s).unwrap();
+    let (mut one, other) = guard.split_off(Parts::one(0));
+    set(&mut one, &rig.s, 1.0).unwrap();
+    one.commit().unwrap();
+    other.abort();
+    assert_eq!(array.part(Parts::one(0)).unwrap().read_host().unwrap().to_vec(), [1.0, 1.0]);
+    let error = array.part(Parts::one(1)).unwrap().read_host().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Poisoned);
+    assert!(array.split([Parts::one(0), Parts::one(0)]).is_err());
+    assert!(array.split([Parts::one(2)]).is_err());
+}
+
+/// Replaces the interior by the mean of the four neighbours: one region copy and three sums on the device.
+fn step(
+    next: &mut ArrayBuffer<f64, Ix2>,
+    field: &ArrayBuffer<f64, Ix2>,
+    stream: &Stream,
+) -> array_buffer::Result<()> {
+    let (rows, columns) = (field.shape()[0], field.shape()[1]);
+    let around = [(0, 1), (2, 1), (1, 0), (1, 2)];
+    let source = field.read(stream)?;
+    let [mut inner] = next.split([Parts::one(0)])?;
+    let mut target = inner.write(stream)?;
+    let view = target.view_mut()?;
+    let row = (columns * 8).cast_signed();
+    let copy = |index: usize, (i, j): (usize, usize)| RegionCopy {
+        dtype: DType::F64,
+        extents: vec![rows - 2, columns - 2],
+        source: RegionSide { slot: 1, offset: (i * columns + j) * 8, strides: vec![row, 8] },
+        destination: view.as_view().region_side(0),
+        negate: false,
+        combine: if index == 0 { Combine::Replace } else { Combine::Sum },
+    };
+    let copies: Vec<RegionCopy> =
+        around.into_iter().enumerate().map(|(index, at)| copy(index, at)).collect();
+    let mut view = view;
+    for copy in copies {
+        let plan = stream.device().plan_regions(&[copy])?;
+        plan.execute(stream, &mut [Slot::Write(view.reborrow()), source.view()?.into()])?;
+    }
+    target.commit()
+}
+
+/// A stencil whose halo is filled by the host at every step, as if by messages: the halo goes up, the edge that the
+/// messages need comes down, and nothing else moves.
+#[test]
+fn a_stencil_with_a_halo_moves_the_optimum() {
+    let rig = Rig::peers();
+    let (rows, columns, steps) = (12_usize, 10_usize, 7_u32);
+    let shape = [rows, columns];
+    // The owned interior in an edge of one and what is inside; part 0 is all of it but the edge's own parts.
+    let partition = Partition::with_ghosts(&shape, &[(1, 1), (1, 1)]).unwrap();
+    let start = Array2::from_shape_fn((rows, columns), |(i, j)| ((7 * i + 3 * j) % 5) as f64);
+    let mut oracle = start.clone();
+    let make = |values: Array2<f64>| ArrayBuffer::from_array_with(values, partition.clone());
+    let (mut field, mut next) = (make(start.clone()).unwrap(), make(start).unwrap());
+    for round in 0..steps {
+        let halo = |i: usize, j: usize| f64::from(round) + (i + j) as f64;
+        let ghosts: Vec<usize> = partition.ghosts().iter().collect();
+        for &part in &ghosts {
+            let [mut ghost] = field.split([Parts::one(part)]).unwrap();
+            let ranges = partition.ranges(part);
+            let mut guard = ghost.write_host().unwrap();
+            for ((i, j), value) in guard.indexed_iter_mut() {
+                let (i, j) = (i + ranges[0].start, j + ranges[1].start);
+                *value = halo(i, j);
+                oracle[(i, j)] = *value;
+            }
+        }
+        step(&mut next, &field, &rig.s).unwrap();
+        std::mem::swap(&mut field, &mut next);
+        let old = oracle.clone();
+        for i in 1..rows - 1 {
+            for j in 1..columns - 1 {
+                oracle[(i, j)] =
+                    old[(i - 1, j)] + old[(i + 1, j)] + old[(i, j - 1)] + old[(i, j + 1)];
+            }
+        }
+    }
+    let inner = field.part(Parts::one(0)).unwrap();
+    let seen = inner.read_host().unwrap();
+    assert_eq!(*seen, *oracle.slice(ndarray::s![1..rows - 1, 1..columns - 1]));
+    let interior = ((rows - 2) * (columns - 2) * 8) as u64;
+    let halo = (rows * columns * 8) as u64 - interior;
+    // Up: the first field's interior and a halo for each step. Down: the last interior.
+    let up = interior + u64::from(steps) * halo;
+    let (mine, other) = (field.transfers(), next.transfers());
+    let sum = |from, to| mine.between(from, to).bytes + other.between(from, to).bytes;
+    assert_eq!((sum("host", "sim:0"), sum("sim:0", "host")), (up, interior));
+    assert_eq!(moved(&rig.a), (up, interior), "and the device saw no more");
+}
+
+#[test]
+fn peers_copy_without_the_host() {
+    let rig = Rig::peers();
+    let mut array = counting(50);
+    set(&mut array.write(&rig.s).unwrap(), &rig.s, 2.0).unwrap();
+    assert_eq!(array.read(&rig.t).unwrap().view().unwrap().len(), 50);
+    let counts = SimHandle::of(&rig.b).unwrap().counts();
+    assert_eq!((counts.from_peers.bytes, counts.to_device.bytes), (400, 0));
+    assert_eq!(SimHandle::of(&rig.a).unwrap().counts().from_device.bytes, 0);
+    assert!(!array.is_valid_on_host());
+}
+
+#[test]
+fn a_valid_replica_costs_the_driver_nothing() {
+    let rig = Rig::peers();
+    let mut array = counting(50);
+    set(&mut array.read_write(&rig.s).unwrap(), &rig.s, 2.0).unwrap();
+    array.read(&rig.s).unwrap();
+    rig.s.synchronize().unwrap();
+    let handle = SimHandle::of(&rig.a).unwrap();
+    let before = handle.counts();
+    for _ in 0..10 {
+        array.read(&rig.s).unwrap();
+        drop(array.read_write(&rig.s).unwrap());
+    }
+    assert_eq!(handle.counts(), before);
+}
+
+#[test]
+fn a_failed_copy_leaves_the_array_as_it_was() {
+    for late in [false, true] {
+        let rig = Rig::peers();
+        let array = counting(50);
+        array.read(&rig.t).unwrap();
+        let handle = SimHandle::of(&rig.a).unwrap();
+        let fault = if late { Fault::fail_late } else { Fault::fail };
+        handle.inject(fault(Operation::Copy, 1));
+        let read = array.read(&rig.s).map(|guard| guard.view().unwrap().to_vec::<f64>(&rig.s));
+        let failed = match read {
+            Err(error) => error,
+            Ok(values) => values.unwrap_err(),
+        };
+        assert_eq!(failed.kind(), ErrorKind::Driver);
+        assert_eq!(values(&array)[49], 49.0);
+        if !late {
+            assert!(!array.is_valid_on(&rig.a));
+            assert_eq!(values_on(&array, &rig.s)[49], 49.0);
+        }
+    }
+}
+
+#[test]
+fn a_failed_writer_poisons_what_it_wrote_and_nothing_else() {
+    let rig = Rig::apart();
+    let mut array = counting(50);
+    array.prefetch(&rig.t).unwrap();
+    let handle = SimHandle::of(&rig.a).unwrap();
+    array.prefetch(&rig.s).unwrap();
+    rig.s.synchronize().unwrap();
+    let mut guard = array.read_write(&rig.s).unwrap();
+    handle.inject(Fault::fail_late(Operation::Copy, 2));
+    guard.view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
+    guard.commit().unwrap();
+    let error = array.read_host().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+    array.write_host().unwrap().fill(4.0);
+    assert_eq!(values_on(&array, &rig.s), [4.0; 50]);
+}
+
+#[test]
+fn a_lost_device_takes_its_replica_alone() {
+    let rig = Rig::peers();
+    let mut array = counting(50);
+    array.prefetch(&rig.s).unwrap();
+    array.prefetch(&rig.t).unwrap();
+    rig.s.synchronize().unwrap();
+    rig.t.synchronize().unwrap();
+    SimHandle::of(&rig.a).unwrap().lose();
+    assert_eq!(values(&array)[49], 49.0);
+    assert_eq!(values_on(&array, &rig.t)[49], 49.0);
+    let mut small = counting(8);
+    assert_eq!(small.read(&rig.s).unwrap_err().kind(), ErrorKind::DeviceLost);
+    assert_eq!(values(&small)[7], 7.0);
+    assert_eq!(small.read_write(&rig.s).unwrap_err().kind(), ErrorKind::DeviceLost);
+    small.write_host().unwrap().fill(1.0);
+    assert_eq!(values_on(&small, &rig.t), [1.0; 8]);
+    set(&mut array.write(&rig.t).unwrap(), &rig.t, 5.0).unwrap();
+    assert_eq!(values(&array), [5.0; 50]);
+}
+
+#[test]
+fn no_room_changes_nothing_and_says_what_helps() {
+    let rig = Rig::sim(quick().memory_bytes(1000));
+    let mut large = counting(100);
+    large.prefetch(&rig.s).unwrap();
+    let mut array = counting(50);
+    for error in [array.read(&rig.s).unwrap_err(), array.write(&rig.s).unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        assert!(error.message().contains("evict"), "{error}");
+    }
+    assert_eq!((array.version(), values(&array)[49]), (0, 49.0));
+    large.evict(&rig.a).unwrap();
+    rig.a.synchronize().unwrap();
+    assert_eq!(values_on(&array, &rig.s)[49], 49.0);
+}
+
+#[test]
+fn an_incomplete_write_is_found_byte_for_byte() {
+    let rig = Rig::peers();
+    let mut array = ArrayBuffer::<u8, Ix2>::uninit((3, 5)).unwrap();
+    array.check_write(&rig.s, |guard| guard.view_mut()?.fill(&rig.s, 0x55_u8)).unwrap();
+    array.check_write(&rig.s, |guard| guard.view_mut()?.fill(&rig.s, 0xAA_u8)).unwrap();
+    let error = array
+        .check_write(&rig.s, |guard| {
+            let row = guard.view_mut()?.reshape(&[15])?;
+            let (mut first, last) = row.split_at(7)?;
+            first.fill(&rig.s, 1_u8)?;
+            last.slice(1..8)?.fill(&rig.s, 1_u8)
+        })
+        .unwrap_err();
+    assert!(error.message().contains("[1, 2]"), "{error}");
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+
+    let array = counting(4);
+    array.check_read(&rig.s, |_| Ok(())).unwrap();
+}
+
+#[test]
+fn bookkeeping_is_small() {
+    let rig = Rig::sim(quick().jitter(Duration::ZERO));
+    let other = Rig::peers();
+    let mut array = counting(4);
+    for stream in [&rig.s, &rig.t, &other.s] {
+        set(&mut array.write(stream).unwrap(), stream, 1.0).unwrap();
+        array.read_host().unwrap();
+    }
+    let bytes = array.bookkeeping_bytes();
+    println!("{bytes} bytes with one part and three devices");
+    assert!(bytes <= 1024, "{bytes}");
+}
+
+#[test]
+fn a_reader_that_writes_is_found() {
+    use runtime_core::{Grid, HostModule, Launch, args};
+    let rig = Rig::peers();
+    let array = counting(4);
+    // A reader that writes through another name of the same memory.
+    fn sneak(_: &Grid<'_>, x: &mut [f64]) {
+        x[3] = -1.0;
+    }
+    let module = rig.a.module_load(&HostModule::new().with("sneak", sneak)).unwrap();
+    let sneak = module.kernel("sneak").unwrap();
+    let error = array
+        .check_read(&rig.s, |guard| {
+            let view = guard.view()?;
+            let handle = view.native().expect("memory");
+            // SAFETY: the array outlives this, and nobody else uses it meanwhile.
+            let alias = unsafe { rig.a.memory_adopt::<f64>(handle, view.len(), ()) };
+            let mut alias = alias.expect("sim adopts memory")?;
+            // SAFETY: the kernel is safe Rust.
+            unsafe { sneak.launch(&rig.s, &Launch::cover(4, 4), args![&mut alias]) }
+        })
+        .unwrap_err();
+    assert!(error.message().contains("element [3]"), "{error}");
+}
+
+#[test]
+fn threads_share_a_valid_array() {
+    let rig = Rig::peers();
+    let array = counting(64);
+    std::thread::scope(|scope| {
+        for index in 0..4_u32 {
+            let (array, device) = (&array, if index % 2 == 0 { &rig.a } else { &rig.b });
+            scope.spawn(move || {
+                let stream = device.stream_create(&Default::default()).unwrap();
+                for _ in 0..50 {
+                    assert_eq!(values_on(array, &stream)[63], 63.0);
+                    assert_eq!(values(array)[1], 1.0);
+                }
+            });
+        }
+    });
+    assert_eq!(array.transfers().total().count, 2);
+    let mut parts = framed_rows();
+    std::thread::scope(|scope| {
+        let [mut top, mut bottom] = parts.split([Parts::one(0), Parts::one(1)]).unwrap();
+        let (s, t) = (&rig.s, &rig.t);
+        scope.spawn(move || {
+            (0..40).for_each(|_| add(&mut top.read_write(s).unwrap(), s, 1.0).unwrap())
+        });
+        scope.spawn(move || {
+            (0..40).for_each(|_| add(&mut bottom.read_write(t).unwrap(), t, 2.0).unwrap());
+        });
+    });
+    assert_eq!(values(&parts), [40.0, 40.0, 80.0, 80.0]);
+    assert_eq!(parts.version(), 80);
+}
+
+/// Two owned rows of two.
+fn framed_rows() -> ArrayBuffer<f64, Ix2> {
+    let partition = Partition::new(&[2, 2], &[&[0..1, 0..2], &[1..2, 0..2]], &[]).unwrap();
+    ArrayBuffer::from_array_with(Array2::zeros((2, 2)), partition).unwrap()
+}

@@ -1,0 +1,516 @@
+//! Defects that were found in other systems, each as a test with the name it has in `docs/coherence.md`.
+#![expect(
+    clippy::unwrap_used,
+    clippy::single_range_in_vec_init,
+    clippy::cast_precision_loss,
+    reason = "a test stops where something is wrong; boxes of one dimension; small numbers"
+)]
+
+#[macro_use]
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use array_buffer::{
+    ArrayBuffer, ErrorKind, Exchange, PartStatus, Partition, Parts, Reduce, SharedArrayBuffer,
+    StarForest, offload,
+};
+use common::{Rig, add, counting, set, values, values_on};
+use ndarray::{Ix1, Ix2, array};
+
+on_all_devices! {
+    bump_before_sync_first_touch,
+    bump_before_sync_stale_rw,
+    ghosts_after_device_write,
+    ghost_fill_invalidates_replicas,
+    exchange_bound_to_one_device,
+    access_during_exchange,
+    wo_drops_pending_reduction,
+    min_max_pending,
+    split_reduction_keeps_op,
+    wo_zero_copies,
+    retained_view_write,
+    duplicate_independent_state,
+    duplicate_on_unvisited_device,
+    constant_on_device,
+    constant_round_trip,
+    metadata_no_transfer,
+    state_query_pure,
+    read_on_new_device_keeps_version,
+    stable_address_across_syncs,
+    exception_in_view_scope_unfreezes,
+    failed_write_not_committed,
+    freeze_actually_locks,
+    two_host_devices_do_not_alias,
+    uninitialised_read,
+    offloading_moves_nothing,
+    wo_waits_inflight_reader,
+    many_readers_one_writer,
+    pinned_source_outlives_copy,
+    subrange_sync_keeps_sibling_dirty,
+    subrange_noncontiguous,
+    two_readers_no_ping_pong,
+    conflict_names_the_holder,
+}
+
+/// Three owned elements and a ghost of the first.
+fn ring() -> (ArrayBuffer<f64, Ix1>, StarForest) {
+    let partition = Partition::new(&[4], &[&[0..3]], &[&[3..4]]).unwrap();
+    let array = ArrayBuffer::from_array_with(array![0.0, 0.0, 0.0, 0.0], partition).unwrap();
+    (array, StarForest::new([(vec![3..4], vec![0..1])]))
+}
+
+fn exchange(
+    array: &mut ArrayBuffer<f64, Ix1>,
+    forest: &mut StarForest,
+    rig: &Rig,
+    direction: Exchange,
+) {
+    let mut flight = array.begin_exchange(&rig.s, direction).unwrap();
+    flight.run(forest).unwrap();
+    flight.finish().unwrap();
+}
+
+fn bump_before_sync_first_touch(rig: &Rig) {
+    let mut array = counting(4);
+    let mut guard = array.read_write(&rig.s).unwrap();
+    add(&mut guard, &rig.s, 1.0).unwrap();
+    guard.commit().unwrap();
+    assert_eq!(values(&array), [1.0, 2.0, 3.0, 4.0]);
+
+    let mut array = ArrayBuffer::<f64, Ix1>::uninit(4).unwrap();
+    set(&mut array.write(&rig.s).unwrap(), &rig.s, 5.0).unwrap();
+    assert_eq!(values(&array), [5.0; 4]);
+}
+
+fn bump_before_sync_stale_rw(rig: &Rig) {
+    let mut array = counting(4);
+    array.read(&rig.s).unwrap();
+    array.write_host().unwrap().fill(10.0);
+    add(&mut array.read_write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+    assert_eq!(values_on(&array, &rig.s), [11.0; 4]);
+    assert_eq!(values(&array), [11.0; 4]);
+}
+
+fn ghosts_after_device_write(rig: &Rig) {
+    let (mut array, mut forest) = ring();
+    let mut guard = array.write(&rig.s).unwrap();
+    guard.view_mut().unwrap().copy_from_slice(&rig.s, &[5.0, 6.0, 7.0, 0.0]).unwrap();
+    guard.commit().unwrap();
+    assert_eq!(array.read(&rig.s).unwrap_err().kind(), ErrorKind::Stale);
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Stale);
+    exchange(&mut array, &mut forest, rig, Exchange::Broadcast);
+    assert_eq!(values_on(&array, &rig.s), [5.0, 6.0, 7.0, 5.0]);
+    assert_eq!(values(&array), [5.0, 6.0, 7.0, 5.0]);
+}
+
+fn ghost_fill_invalidates_replicas(rig: &Rig) {
+    let (mut array, _) = ring();
+    array.prefetch(&rig.s).unwrap();
+    array.prefetch(&rig.t).unwrap();
+    let (version, ghosts) = (array.version(), array.partition().ghosts());
+    drop(array.accumulate(&rig.s, Reduce::Sum).unwrap());
+    assert_eq!(array.version(), version);
+    assert_eq!(array.status(1), PartStatus::Stale);
+    let error = array.part(ghosts).unwrap().read(&rig.t).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Stale);
+    let owned = array.partition().owned();
+    array.part(owned).unwrap().read(&rig.t).unwrap();
+}
+
+fn exchange_bound_to_one_device(rig: &Rig) {
+    let (mut array, mut forest) = ring();
+    array.split([Parts::one(0)]).unwrap()[0].write_host().unwrap().fill(3.0);
+    let mut flight = array.begin_exchange(&rig.s, Exchange::Broadcast).unwrap();
+    let _elsewhere = offload(&rig.t);
+    flight.run(&mut forest).unwrap();
+    // Views are bound to the exchange's stream.
+    let error = flight.source(0).unwrap().to_vec::<f64>(&rig.t).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongDevice);
+    flight.finish().unwrap();
+    assert!(array.is_valid_on(&rig.a));
+    assert_eq!(values(&array), [3.0; 4]);
+}
+
+fn access_during_exchange(rig: &Rig) {
+    let (mut array, mut forest) = ring();
+    let flight = array.begin_exchange(&rig.s, Exchange::Broadcast).unwrap();
+    // The borrow keeps everybody else out; what is left is an exchange that nobody ends.
+    std::mem::forget(flight);
+    assert_eq!(array.read(&rig.s).unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(array.read_write_host().unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(array.status(1), PartStatus::InUse);
+    exchange(&mut array, &mut forest, rig, Exchange::Broadcast);
+    assert_eq!(values(&array), [0.0; 4]);
+}
+
+fn wo_drops_pending_reduction(rig: &Rig) {
+    let (mut array, mut forest) = ring();
+    add(&mut array.accumulate(&rig.s, Reduce::Sum).unwrap(), &rig.s, 1.0).unwrap();
+    assert_eq!(array.status(1), PartStatus::Pending(Reduce::Sum));
+    assert_eq!(array.read(&rig.s).unwrap_err().kind(), ErrorKind::Stale);
+    array.split([Parts::one(0)]).unwrap()[0].write_host().unwrap().fill(2.0);
+    assert_eq!(array.status(1), PartStatus::Stale);
+    exchange(&mut array, &mut forest, rig, Exchange::Broadcast);
+    assert_eq!(values(&array), [2.0; 4]);
+}
+
+fn min_max_pending(rig: &Rig) {
+    for (op, expected) in [
+        (Reduce::Sum, [12.0, 1.0, 1.0]),
+        (Reduce::Min, [1.0, 1.0, 1.0]),
+        (Reduce::Max, [11.0, 1.0, 1.0]),
+        (Reduce::Replace, [11.0, 1.0, 1.0]),
+    ] {
+        let (mut array, mut forest) = ring();
+        let mut owned = array.split([Parts::one(0)]).unwrap();
+        owned[0].write_host().unwrap().fill(1.0);
+        let [mut ghost] = array.split([Parts::one(1)]).unwrap();
+        let mut guard = ghost.accumulate(&rig.s, op).unwrap();
+        if op == Reduce::Sum {
+            // Contributions to a sum begin with zero.
+            add(&mut guard, &rig.s, 11.0).unwrap();
+        } else {
+            if op != Reduce::Replace {
+                let neutral: Vec<f64> = guard.view().unwrap().to_vec(&rig.s).unwrap();
+                let extreme = if op == Reduce::Min { f64::INFINITY } else { f64::NEG_INFINITY };
+                assert_eq!(neutral, [extreme]);
+            }
+            set(&mut guard, &rig.s, 11.0).unwrap();
+        }
+        guard.commit().unwrap();
+        exchange(&mut array, &mut forest, rig, Exchange::Reduce);
+        let owned = array.part(Parts::one(0)).unwrap();
+        assert_eq!(owned.read_host().unwrap().to_vec(), expected, "{op}");
+        exchange(&mut array, &mut forest, rig, Exchange::Broadcast);
+        assert_eq!(values(&array)[3], expected[0], "{op}");
+    }
+}
+
+fn split_reduction_keeps_op(rig: &Rig) {
+    let (mut array, _) = ring();
+    add(&mut array.accumulate(&rig.s, Reduce::Max).unwrap(), &rig.s, 1.0).unwrap();
+    let error = array.accumulate(&rig.s, Reduce::Sum).unwrap_err();
+    assert!(error.message().contains("max"), "{error}");
+    let flight = array.begin_exchange(&rig.s, Exchange::Reduce).unwrap();
+    assert_eq!(flight.reduction(), Some(Reduce::Max));
+    drop(flight);
+    assert_eq!(array.status(0), PartStatus::Poisoned);
+}
+
+fn wo_zero_copies(rig: &Rig) {
+    let mut array = counting(1000);
+    set(&mut array.write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+    set(&mut array.write(&rig.t).unwrap(), &rig.t, 2.0).unwrap();
+    array.write_host().unwrap().fill(3.0);
+    assert_eq!(array.transfers().total().bytes, 0);
+    assert_eq!(values(&array), [3.0; 1000]);
+}
+
+fn retained_view_write(rig: &Rig) {
+    // A guard that is alive keeps the array borrowed; one that is forgotten counts as a writer that never ended.
+    let mut array = counting(4);
+    std::mem::forget(array.read_write(&rig.s).unwrap());
+    assert_eq!(array.read(&rig.t).unwrap_err().kind(), ErrorKind::Poisoned);
+    array.write_host().unwrap().fill(1.0);
+    assert_eq!(values_on(&array, &rig.t), [1.0; 4]);
+}
+
+fn duplicate_independent_state(rig: &Rig) {
+    let mut array = counting(4);
+    add(&mut array.read_write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+    let mut copy = array.duplicate().unwrap();
+    assert!(copy.is_valid_on(&rig.a) || rig.shares());
+    copy.write_host().unwrap().fill(0.0);
+    set(&mut copy.write(&rig.t).unwrap(), &rig.t, 9.0).unwrap();
+    assert_eq!(values(&array), [1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(values(&copy), [9.0; 4]);
+}
+
+fn duplicate_on_unvisited_device(rig: &Rig) {
+    let array = counting(4);
+    let _on = offload(&rig.t);
+    let copy = array.duplicate().unwrap();
+    assert_eq!(values_on(&copy, &rig.t), [0.0, 1.0, 2.0, 3.0]);
+    assert!(copy.read_here().unwrap().is_device());
+}
+
+fn constant_on_device(rig: &Rig) {
+    // That writing does not compile is in `compile_fail`.
+    let array = counting(4).freeze();
+    assert_eq!(values_on(&array, &rig.s), values_on(&array, &rig.t));
+    assert_eq!(array.version(), 0);
+}
+
+fn constant_round_trip(rig: &Rig) {
+    let array = counting(4).freeze();
+    for _ in 0..2 {
+        assert_eq!(values_on(&array, &rig.s), [0.0, 1.0, 2.0, 3.0]);
+        assert_eq!(values(&array), [0.0, 1.0, 2.0, 3.0]);
+    }
+    // More streams than an array remembers at once: nobody writes, so none has to be remembered.
+    for _ in 0..70 {
+        assert_eq!(values_on(&array, &rig.stream())[3], 3.0);
+    }
+}
+
+fn metadata_no_transfer(rig: &Rig) {
+    let array = counting(4);
+    let _on = offload(&rig.s);
+    let before = rig.a.statistics();
+    assert_eq!((array.len(), array.shape().len(), array.dtype().size()), (4, 1, 8));
+    assert!(!array.is_empty() && array.version() == 0 && array.partition().count() == 1);
+    assert_eq!(rig.a.statistics(), before);
+    assert_eq!(array.transfers().total().count, 0);
+}
+
+fn state_query_pure(rig: &Rig) {
+    let array = counting(4);
+    let shown = format!("{array:?}");
+    let shares = rig.shares();
+    assert!(!array.is_valid_on(&rig.a) && !array.is_valid_on(&rig.b) && array.is_valid_on_host());
+    assert_eq!(format!("{array:?}"), shown);
+    array.read(&rig.s).unwrap();
+    assert!(array.is_valid_on(&rig.a) && !array.is_valid_on(&rig.b) && array.is_valid_on_host());
+    assert_eq!(array.transfers().total().count, u64::from(!shares));
+}
+
+fn read_on_new_device_keeps_version(rig: &Rig) {
+    let mut array = counting(4);
+    array.write_host().unwrap().fill(1.0);
+    let version = array.version();
+    array.read(&rig.s).unwrap();
+    array.prefetch(&rig.t).unwrap();
+    array.read_host().unwrap();
+    array.evict(&rig.b).unwrap();
+    assert_eq!(array.version(), version);
+    array.read_write(&rig.s).unwrap();
+    assert_eq!(array.version(), version, "nothing was written");
+    set(&mut array.read_write(&rig.s).unwrap(), &rig.s, 2.0).unwrap();
+    assert_eq!(array.version(), version + 1);
+}
+
+fn stable_address_across_syncs(rig: &Rig) {
+    let mut array = counting(4);
+    let address =
+        |array: &ArrayBuffer<f64, Ix1>| array.read(&rig.s).unwrap().view().unwrap().native();
+    let first = address(&array);
+    array.write_host().unwrap().fill(3.0);
+    assert_eq!(address(&array), first);
+    assert_eq!(values_on(&array, &rig.s), [3.0; 4]);
+}
+
+fn exception_in_view_scope_unfreezes(rig: &Rig) {
+    let mut array = counting(4);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let mut guard = array.read_write(&rig.s).unwrap();
+        set(&mut guard, &rig.s, 7.0).unwrap();
+        panic!("in the middle of it");
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+    array.write_host().unwrap().fill(1.0);
+    assert_eq!(values_on(&array, &rig.s), [1.0; 4]);
+
+    let shared = SharedArrayBuffer::new(counting(2));
+    let frozen = catch_unwind(AssertUnwindSafe(|| {
+        let _frozen = shared.freeze("a view", Duration::ZERO).unwrap();
+        panic!("with the view out");
+    }));
+    assert!(frozen.is_err());
+    shared.write(Duration::ZERO).unwrap();
+}
+
+fn failed_write_not_committed(rig: &Rig) {
+    let mut array = counting(4);
+    let version = array.version();
+    let mut guard = array.write(&rig.s).unwrap();
+    // Too short: refused before anything was enqueued, so nothing was written.
+    guard.view_mut().unwrap().copy_from_slice(&rig.s, &[1.0]).unwrap_err();
+    assert_eq!(guard.commit().unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!((array.version(), array.status(0)), (version, PartStatus::Poisoned));
+    assert_eq!(array.read(&rig.t).unwrap_err().kind(), ErrorKind::Poisoned);
+
+    array.write_host().unwrap().fill(1.0);
+    array.read_write(&rig.s).unwrap().abort();
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+}
+
+fn freeze_actually_locks(_: &Rig) {
+    let shared = SharedArrayBuffer::new(counting(2));
+    let frozen = shared.freeze("the solver", Duration::ZERO).unwrap();
+    let error = shared.write(Duration::from_secs(60)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(error.message().contains("the solver"), "{error}");
+    shared.read(Duration::ZERO).unwrap();
+    drop(frozen);
+    shared.write(Duration::ZERO).unwrap();
+}
+
+fn two_host_devices_do_not_alias(rig: &Rig) {
+    let mut array = counting(4);
+    let native = |array: &ArrayBuffer<f64, Ix1>, stream| {
+        array.read(stream).unwrap().view().unwrap().native().unwrap()
+    };
+    assert_ne!(native(&array, &rig.s), native(&array, &rig.t));
+    set(&mut array.write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+    assert!(!array.is_valid_on(&rig.b));
+    assert_eq!(values_on(&array, &rig.t), [1.0; 4]);
+}
+
+fn uninitialised_read(rig: &Rig) {
+    let mut array = ArrayBuffer::<f64, Ix2>::uninit((3, 2)).unwrap();
+    let before = rig.a.statistics();
+    assert_eq!(array.read(&rig.s).unwrap_err().kind(), ErrorKind::Uninitialized);
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Uninitialized);
+    assert_eq!(array.read_write(&rig.s).unwrap_err().kind(), ErrorKind::Uninitialized);
+    assert_eq!(array.prefetch(&rig.s).unwrap_err().kind(), ErrorKind::Uninitialized);
+    assert_eq!(rig.a.statistics(), before, "neither filled nor allocated");
+}
+
+fn offloading_moves_nothing(rig: &Rig) {
+    let array = counting(4);
+    array.read(&rig.s).unwrap();
+    let before = (rig.a.statistics(), rig.b.statistics(), array.transfers());
+    {
+        let _outer = offload(&rig.s);
+        {
+            let _inner = offload(&rig.t);
+            assert_eq!(array_buffer::here(), Some(rig.t.clone()));
+        }
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _inner = offload(&rig.t);
+            panic!("inside");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(array_buffer::here(), Some(rig.s.clone()));
+        array_buffer::on_host(|| assert_eq!(array_buffer::here(), None));
+    }
+    assert_eq!(array_buffer::here(), None);
+    assert_eq!((rig.a.statistics(), rig.b.statistics(), array.transfers()), before);
+}
+
+fn wo_waits_inflight_reader(rig: &Rig) {
+    for _ in 0..20 {
+        let mut array = counting(4000);
+        let slow = rig.stream();
+        let mut seen = rig.a.memory_allocate::<f64>(4000).unwrap();
+        // A long queue before the read, so that a writer that does not wait overtakes it.
+        for _ in 0..8 {
+            seen.fill(&slow, 0.0).unwrap();
+        }
+        let guard = array.read(&slow).unwrap();
+        seen.view_mut().copy_from(&slow, &guard.view().unwrap()).unwrap();
+        set(&mut array.write(&rig.s).unwrap(), &rig.s, -1.0).unwrap();
+        let seen = seen.to_vec(&slow).unwrap();
+        assert_eq!(seen[3999], 3999.0);
+        assert_eq!(values(&array)[3999], -1.0);
+    }
+}
+
+fn many_readers_one_writer(rig: &Rig) {
+    for _ in 0..10 {
+        let mut array = counting(1000);
+        let streams: Vec<_> = (0..4).map(|_| rig.stream()).collect();
+        let mut seen = Vec::new();
+        for stream in &streams {
+            let mut memory = rig.a.memory_allocate::<f64>(1000).unwrap();
+            for _ in 0..4 {
+                memory.fill(stream, 0.0).unwrap();
+            }
+            let guard = array.read(stream).unwrap();
+            memory.view_mut().copy_from(stream, &guard.view().unwrap()).unwrap();
+            seen.push(memory);
+        }
+        set(&mut array.write(&rig.s).unwrap(), &rig.s, -1.0).unwrap();
+        for (memory, stream) in seen.iter().zip(&streams) {
+            assert_eq!(memory.to_vec(stream).unwrap()[999], 999.0);
+        }
+    }
+}
+
+fn pinned_source_outlives_copy(rig: &Rig) {
+    for _ in 0..10 {
+        let array = counting(3000);
+        let stream = rig.stream();
+        let mut seen = rig.a.memory_allocate::<f64>(3000).unwrap();
+        seen.fill(&stream, 0.0).unwrap();
+        let guard = array.read(&stream).unwrap();
+        seen.view_mut().copy_from(&stream, &guard.view().unwrap()).unwrap();
+        // The array, its staging and its replica go while the copies wait in the stream.
+        drop(array);
+        assert_eq!(seen.to_vec(&stream).unwrap()[2999], 2999.0);
+    }
+}
+
+/// A frame of ghosts around a 4 × 6 interior, filled on the host.
+fn framed() -> ArrayBuffer<f64, Ix2> {
+    let partition = Partition::with_ghosts(&[6, 8], &[(1, 1), (1, 1)]).unwrap();
+    let values = ndarray::Array2::from_shape_fn((6, 8), |(i, j)| (10 * i + j) as f64);
+    ArrayBuffer::from_array_with(values, partition).unwrap()
+}
+
+fn subrange_sync_keeps_sibling_dirty(rig: &Rig) {
+    let mut array = framed();
+    array.prefetch(&rig.t).unwrap();
+    let [mut west, mut east] = array.split([Parts::one(3), Parts::one(4)]).unwrap();
+    set(&mut west.write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+    set(&mut east.write(&rig.s).unwrap(), &rig.s, 2.0).unwrap();
+    let before = array.transfers().total();
+    array.part(Parts::one(3)).unwrap().read(&rig.t).unwrap();
+    let after = array.transfers().total();
+    assert_eq!((after.count - before.count, after.bytes - before.bytes), (1, 4 * 8));
+    assert!(!array.is_valid_on(&rig.b));
+    let seen = array.part(Parts::one(4)).unwrap();
+    assert_eq!(seen.read(&rig.t).unwrap().parts(), Parts::one(4));
+    assert!(array.is_valid_on(&rig.b));
+}
+
+fn subrange_noncontiguous(rig: &Rig) {
+    let mut array = framed();
+    // There and back by parts, through both devices.
+    for part in 0..array.partition().count() {
+        array.part(Parts::one(part)).unwrap().read(&rig.s).unwrap();
+    }
+    let expected = values(&array);
+    assert_eq!(values_on(&array, &rig.s), expected);
+    let [mut inner] = array.split([Parts::one(0)]).unwrap();
+    add(&mut inner.read_write(&rig.s).unwrap(), &rig.s, 100.0).unwrap();
+    let inner = array.part(Parts::one(0)).unwrap();
+    inner.read(&rig.t).unwrap();
+    let seen = inner.read_host().unwrap();
+    assert_eq!(seen.shape(), [4, 6]);
+    let expected = ndarray::Array2::from_shape_fn((4, 6), |(i, j)| (111 + 10 * i + j) as f64);
+    assert_eq!(*seen, *expected);
+}
+
+fn two_readers_no_ping_pong(rig: &Rig) {
+    let mut array = counting(100);
+    set(&mut array.write(&rig.s).unwrap(), &rig.s, 4.0).unwrap();
+    for _ in 0..5 {
+        array.read(&rig.s).unwrap();
+        array.read(&rig.t).unwrap();
+    }
+    assert_eq!(array.transfers().total().count, 1);
+}
+
+fn conflict_names_the_holder(_: &Rig) {
+    let shared = SharedArrayBuffer::new(counting(2));
+    let other = shared.clone();
+    let writer = shared.write(Duration::ZERO).unwrap();
+    let error = std::thread::Builder::new()
+        .name("second".to_owned())
+        .spawn(move || other.write(Duration::from_millis(20)).unwrap_err())
+        .unwrap()
+        .join()
+        .unwrap();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(error.message().contains("regressions.rs"), "{error}");
+    assert!(error.message().contains("held for writing"), "{error}");
+    // A thread never waits for itself.
+    let error = shared.read(Duration::from_secs(60)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    drop(writer);
+    shared.read(Duration::ZERO).unwrap();
+}
