@@ -12,8 +12,8 @@ use opencl3::error_codes::{CL_OUT_OF_RESOURCES, DLOPEN_FUNCTION_NOT_AVAILABLE};
 use opencl3::kernel::set_kernel_arg_svm_pointer;
 use opencl3::memory::{CL_MEM_READ_WRITE, CL_MEM_SVM_FINE_GRAIN_BUFFER, svm_alloc, svm_free};
 use opencl3::types::{
-    CL_NON_BLOCKING, cl_bool, cl_command_queue, cl_context, cl_device_id, cl_event, cl_int,
-    cl_kernel, cl_platform_id, cl_uint,
+    cl_bool, cl_command_queue, cl_context, cl_device_id, cl_event, cl_int, cl_kernel,
+    cl_platform_id, cl_uint,
 };
 
 /// How a device addresses memory by pointers.
@@ -83,7 +83,7 @@ impl Pointers {
         }
     }
 
-    /// Enqueues a copy; either side may be host memory.
+    /// Enqueues a copy, and if it is `blocking`, waits for it; either side may be host memory.
     ///
     /// # Safety
     ///
@@ -91,6 +91,7 @@ impl Pointers {
     pub(crate) unsafe fn copy(
         &self,
         queue: cl_command_queue,
+        blocking: cl_bool,
         dst: *mut c_void,
         src: *const c_void,
         bytes: usize,
@@ -98,7 +99,7 @@ impl Pointers {
         match self {
             // SAFETY: the caller vouches for both sides.
             Self::Svm { .. } => unsafe {
-                enqueue_svm_mem_cpy(queue, CL_NON_BLOCKING, dst, src, bytes, 0, ptr::null())
+                enqueue_svm_mem_cpy(queue, blocking, dst, src, bytes, 0, ptr::null())
             },
             Self::Usm { functions, .. } => {
                 let mut event = ptr::null_mut();
@@ -106,7 +107,7 @@ impl Pointers {
                 let code = unsafe {
                     (functions.copy)(
                         queue,
-                        CL_NON_BLOCKING,
+                        blocking,
                         dst,
                         src,
                         bytes,

@@ -144,7 +144,7 @@ impl Queue {
         enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
     ) -> Result<(), cl_int> {
         if pending.commands.len() >= SWEEP_AT {
-            self.sweep(pending);
+            self.sweep_and_see(pending);
         }
         let raw = enqueue(self.raw())?;
         // SAFETY: the caller vouches for the event.
@@ -194,7 +194,7 @@ impl Queue {
     /// Whether every command is over. Says no while another thread is enqueueing.
     pub(crate) fn is_idle(&self) -> Result<bool, cl_int> {
         let Ok(mut pending) = self.pending.try_lock() else { return Ok(false) };
-        self.sweep(&mut pending);
+        self.sweep_and_see(&mut pending);
         if pending.commands.is_empty() {
             if !pending.shared || std::mem::take(&mut pending.probed) {
                 return Ok(true);
@@ -238,8 +238,9 @@ impl Queue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the commands that are over. They are the first ones, since the queue is in order.
-    fn sweep(&self, pending: &mut Pending) {
+    /// Forgets the commands that are over, and returns the last of them. They are the first ones, since the queue is in
+    /// order.
+    fn sweep(&self, pending: &mut Pending) -> Option<Command> {
         let mut last = None;
         while let Some(Command { event, label }) = pending.commands.front() {
             match status(event.raw()) {
@@ -253,10 +254,20 @@ impl Queue {
             }
             last = pending.commands.pop_front();
         }
-        if let Some(Command { event, .. }) = last {
-            // Only a wait makes writes visible to whoever acts upon it; it has nothing to wait for.
+        last
+    }
+
+    /// Forgets the commands that are over, and makes their writes visible to whoever acts upon that.
+    fn sweep_and_see(&self, pending: &mut Pending) {
+        if let Some(Command { event, .. }) = self.sweep(pending) {
+            // Only a wait does that; it has nothing to wait for.
             let _ = wait_for_events(&[event.raw()]);
         }
+    }
+
+    /// Tells whoever listens about a command that was waited for and is not remembered.
+    pub(crate) fn trace_one(&self, event: &Handle<Event>, operation: &'static str) {
+        self.trace(event.raw(), &Label::Operation(operation));
     }
 
     /// Tells whoever listens how long a command waited and ran.

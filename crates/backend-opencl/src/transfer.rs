@@ -11,11 +11,17 @@ use std::ptr;
 use opencl3::command_queue::{
     enqueue_copy_buffer, enqueue_fill_buffer, enqueue_read_buffer, enqueue_write_buffer,
 };
-use opencl3::types::{CL_NON_BLOCKING, cl_command_queue, cl_event, cl_int, cl_mem};
+use opencl3::event::CL_COMPLETE;
+use opencl3::types::{
+    CL_BLOCKING, CL_NON_BLOCKING, cl_bool, cl_command_queue, cl_event, cl_int, cl_mem,
+};
 use runtime_core::Result;
 
+use crate::codes;
+use crate::handle::{Event, Handle};
 use crate::memory::{OpenClMemory, Place};
 use crate::pointers::Pointers;
+use crate::queue::status;
 use crate::stream::OpenClStream;
 
 /// One end of a copy.
@@ -88,7 +94,12 @@ impl Route<'_> {
     /// # Safety
     ///
     /// Both ends have `bytes` bytes, which stay until the copy has run.
-    unsafe fn enqueue(self, queue: cl_command_queue, bytes: usize) -> Result<cl_event, cl_int> {
+    unsafe fn enqueue(
+        self,
+        queue: cl_command_queue,
+        blocking: cl_bool,
+        bytes: usize,
+    ) -> Result<cl_event, cl_int> {
         let no = ptr::null();
         match self {
             // SAFETY: the caller vouches for the ranges, here and below.
@@ -97,14 +108,16 @@ impl Route<'_> {
             },
             // SAFETY: as above.
             Self::Read { src, from, to } => unsafe {
-                enqueue_read_buffer(queue, src, CL_NON_BLOCKING, from, bytes, to, 0, no)
+                enqueue_read_buffer(queue, src, blocking, from, bytes, to, 0, no)
             },
             // SAFETY: as above.
             Self::Write { from, dst, to } => unsafe {
-                enqueue_write_buffer(queue, dst, CL_NON_BLOCKING, to, bytes, from, 0, no)
+                enqueue_write_buffer(queue, dst, blocking, to, bytes, from, 0, no)
             },
             // SAFETY: as above.
-            Self::Pointers { api, from, to } => unsafe { api.copy(queue, to, from, bytes) },
+            Self::Pointers { api, from, to } => unsafe {
+                api.copy(queue, blocking, to, from, bytes)
+            },
             Self::Staged => Err(opencl3::error_codes::CL_INVALID_VALUE),
         }
     }
@@ -148,7 +161,9 @@ impl OpenClStream {
             Route::Staged => unsafe { self.copy_staged(operation, src, dst, bytes) },
             route => {
                 // SAFETY: the caller vouches for both ends, and the event is that of the copy.
-                unsafe { self.submit(operation, |queue| route.enqueue(queue, bytes)) }?;
+                unsafe {
+                    self.submit(operation, |queue| route.enqueue(queue, CL_NON_BLOCKING, bytes))
+                }?;
                 self.flush(operation)
             }
         }
@@ -166,14 +181,27 @@ impl OpenClStream {
         dst: End<'_>,
         bytes: usize,
     ) -> Result<()> {
-        let route = self.route(src, dst);
-        // SAFETY: the caller vouches for both ends, and the event is that of the copy.
-        let event = unsafe { self.submit_marked(operation, |queue| route.enqueue(queue, bytes)) }?;
-        self.queue().wait(&event).map_err(|code| {
-            // Nothing may be left that still uses the host's memory.
-            self.queue().finish(operation);
-            self.shared().error(operation, code, "waiting for a copy")
-        })
+        self.shared().check(operation)?;
+        let (route, queue) = (self.route(src, dst), self.queue());
+        // SAFETY: the caller vouches for both ends.
+        match unsafe { route.enqueue(queue.raw(), CL_BLOCKING, bytes) } {
+            Ok(event) => {
+                // SAFETY: the event is that of the copy, which is over: nobody needs to remember it.
+                let copy: Handle<Event> = unsafe { Handle::own(event, &self.shared().failures) };
+                queue.trace_one(&copy, operation);
+                match status(copy.raw()) {
+                    Ok(failed) if failed < CL_COMPLETE => {
+                        Err(self.shared().note(codes::fault(operation, failed, "a copy")))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Err(code) => {
+                // Nothing may be left that still uses the host's memory.
+                queue.finish(operation);
+                Err(self.shared().error(operation, code, "a copy was not made"))
+            }
+        }
     }
 
     /// A copy in pieces through the host, each of which is waited for.
