@@ -9,10 +9,11 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use proc_macro2::LineColumn;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
@@ -59,9 +60,12 @@ const FIELDS: &str = "different fields";
 const LEAST: usize = 50;
 /// A mutant that runs for longer hangs, which its tests have noticed then.
 const LONGEST: Duration = Duration::from_secs(180);
-/// Tests, the quick ones first, so that most mutants die soon.
-const TESTS: &[&str] =
-    &["one_part", "host_memory", "programs", "two_owned_parts_on_devices", "ghost_part", ""];
+/// Optimisation and tests, quick ones first, so that most mutants die soon: unoptimised, a mutant is compiled in a third
+/// of the time.
+const STAGES: &[(&str, &[&str])] = &[
+    ("0", &["one_part"]),
+    ("1", &["programs", "host_memory", "two_owned_parts_on_devices", "ghost_part", ""]),
+];
 
 struct Mutant {
     what: String,
@@ -165,40 +169,84 @@ enum Fate {
 fn main() -> Result<ExitCode> {
     let only = env::args().nth(1).unwrap_or_default();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/coherence");
-    let folder = env::temp_dir().join(format!("array-buffer-mutants-{}", std::process::id()));
-    copy(&source, &folder)?;
     let text = fs::read_to_string(source.join("plan.rs"))?;
     let file = syn::parse_file(&text)?;
     let mut finder = Finder { text: &text, function: String::new(), found: Vec::new() };
     finder.visit_file(&file);
+    let root = env::temp_dir().join(format!("array-buffer-mutants-{}", std::process::id()));
+    let workers = thread::available_parallelism()?.get();
+    let folders: Vec<PathBuf> = (0..workers).map(|worker| root.join(worker.to_string())).collect();
+    folders.iter().try_for_each(|folder| copy(&source, folder))?;
     let healthy = Mutant { what: "as it is".into(), text: text.clone(), equivalent: None };
     ensure!(
-        matches!(try_out(&folder, &healthy)?, Fate::Survived),
+        matches!(try_out(&folders[0], &healthy)?, Fate::Survived),
         "the tests fail without a mutant"
     );
 
-    let (mut killed, mut survivors) = (0, Vec::new());
-    for mutant in finder.found.iter().filter(|mutant| mutant.what.contains(&only)) {
-        if let Some(why) = mutant.equivalent {
-            println!("the same  {}: {why}", mutant.what);
-            continue;
+    let todo = Mutex::new(finder.found.iter().filter(|mutant| mutant.what.contains(&only)));
+    let next = || todo.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = |folder: &Path| -> Result<Tally> {
+        let mut tally = Tally::default();
+        while let Some(mutant) = next() {
+            tally.count(mutant, folder)?;
         }
-        match try_out(&folder, mutant)? {
-            Fate::DoesNotCompile => {}
+        Ok(tally)
+    };
+    let mut all = Tally::default();
+    thread::scope(|scope| -> Result<()> {
+        let started: Vec<_> = folders.iter().map(|folder| scope.spawn(|| work(folder))).collect();
+        for worker in started {
+            let tally = worker.join().map_err(|_| anyhow!("a worker panicked"))??;
+            all.add(&tally);
+        }
+        Ok(())
+    })?;
+    fs::remove_dir_all(&root)?;
+    let Tally { killed, survived, same, invalid } = all;
+    println!(
+        "{killed} mutants killed, {survived} survived; {same} are the same program, {invalid} do not compile"
+    );
+    ensure!(!only.is_empty() || killed >= LEAST, "{killed} mutants; at least {LEAST} are wanted");
+    Ok(ExitCode::from(u8::from(survived > 0)))
+}
+
+/// How many mutants came to which end.
+#[derive(Default)]
+struct Tally {
+    killed: usize,
+    survived: usize,
+    same: usize,
+    invalid: usize,
+}
+
+impl Tally {
+    fn count(&mut self, mutant: &Mutant, folder: &Path) -> Result<()> {
+        let what = &mutant.what;
+        if let Some(why) = mutant.equivalent {
+            println!("the same  {what}: {why}");
+            self.same += 1;
+            return Ok(());
+        }
+        match try_out(folder, mutant)? {
+            Fate::DoesNotCompile => self.invalid += 1,
             Fate::Killed(how) => {
-                killed += 1;
-                println!("killed    {}: {how}", mutant.what);
+                println!("killed    {what}: {how}");
+                self.killed += 1;
             }
             Fate::Survived => {
-                println!("SURVIVED  {}", mutant.what);
-                survivors.push(mutant.what.clone());
+                println!("SURVIVED  {what}");
+                self.survived += 1;
             }
         }
+        Ok(())
     }
-    fs::remove_dir_all(&folder)?;
-    println!("{killed} mutants killed, {} survived", survivors.len());
-    ensure!(!only.is_empty() || killed >= LEAST, "{killed} mutants; at least {LEAST} are wanted");
-    Ok(ExitCode::from(u8::from(!survivors.is_empty())))
+
+    fn add(&mut self, other: &Self) {
+        self.killed += other.killed;
+        self.survived += other.survived;
+        self.same += other.same;
+        self.invalid += other.invalid;
+    }
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
@@ -213,42 +261,52 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 
 fn try_out(folder: &Path, mutant: &Mutant) -> Result<Fate> {
     fs::write(folder.join("plan.rs"), &mutant.text)?;
-    let program: PathBuf = folder.join("program");
-    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let compiled = Command::new(rustc)
-        .args(["--edition", "2024", "--test", "--crate-name", "coherence", "-Copt-level=1"])
-        .args(["-Cdebug-assertions=on", "-Cpanic=unwind", "--cap-lints", "allow", "-o"])
-        .arg(&program)
-        .arg(folder.join("mod.rs"))
-        .stderr(Stdio::null())
-        .status()?;
-    if !compiled.success() {
-        return Ok(Fate::DoesNotCompile);
-    }
-    for filter in TESTS {
-        let mut run = Command::new(&program)
-            .args([filter, "--quiet"])
-            .env("RUST_BACKTRACE", "0")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let begun = Instant::now();
-        let ended = loop {
-            if let Some(status) = run.try_wait()? {
-                break Some(status);
+    for (level, tests) in STAGES {
+        let program = folder.join("program");
+        if !compile(folder, &program, level)? {
+            return Ok(Fate::DoesNotCompile);
+        }
+        for filter in *tests {
+            match run(&program, filter)? {
+                None => return Ok(Fate::Killed(format!("{filter} hangs"))),
+                Some(false) => return Ok(Fate::Killed(filter.to_string())),
+                Some(true) => {}
             }
-            if begun.elapsed() > LONGEST {
-                run.kill()?;
-                run.wait()?;
-                break None;
-            }
-            thread::sleep(Duration::from_millis(20));
-        };
-        match ended {
-            None => return Ok(Fate::Killed(format!("{filter} hangs"))),
-            Some(status) if !status.success() => return Ok(Fate::Killed(filter.to_string())),
-            Some(_) => {}
         }
     }
     Ok(Fate::Survived)
+}
+
+fn compile(folder: &Path, program: &Path, level: &str) -> Result<bool> {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let status = Command::new(rustc)
+        .args(["--edition", "2024", "--test", "--crate-name", "coherence"])
+        .args(["-Cdebug-assertions=on", "-Cpanic=unwind", "--cap-lints", "allow"])
+        .arg(format!("-Copt-level={level}"))
+        .arg("-o")
+        .arg(program)
+        .arg(folder.join("mod.rs"))
+        .stderr(Stdio::null())
+        .status()?;
+    Ok(status.success())
+}
+
+/// Whether the tests with this word in their name pass; `None` if they do not end.
+fn run(program: &Path, filter: &str) -> Result<Option<bool>> {
+    let mut run = Command::new(program)
+        .args([filter, "--quiet"])
+        .env("RUST_BACKTRACE", "0")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let begun = Instant::now();
+    while begun.elapsed() < LONGEST {
+        if let Some(status) = run.try_wait()? {
+            return Ok(Some(status.success()));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    run.kill()?;
+    run.wait()?;
+    Ok(None)
 }

@@ -217,7 +217,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// Takes parts for writing: the replica, and whether the guard is noted in the mirror alone.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn acquire(
         &self,
         request: &Request<'_>,

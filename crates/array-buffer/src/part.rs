@@ -182,7 +182,7 @@ pub(crate) fn write<'a, T: Element, D>(
     Ok(WriteGuard::new(core, stream, set, access, taken, alone))
 }
 
-#[inline]
+#[inline(always)]
 pub(crate) fn write_host<T: Element, D: Dimension>(
     core: &Core<T, D>,
     set: Set,

@@ -240,6 +240,8 @@ impl<T: Element> Storage<T> {
     /// # Safety
     ///
     /// As long as the view lives, nobody writes the box.
+    // Always inlined, as is the other: a call hands the view over in memory, which costs as much as the access.
+    #[inline(always)]
     pub(crate) unsafe fn host_view<'a, D: Dimension>(
         &'a self,
         shape: &D,
@@ -263,6 +265,7 @@ impl<T: Element> Storage<T> {
     /// # Safety
     ///
     /// As long as the view lives, nobody else uses the box.
+    #[inline(always)]
     pub(crate) unsafe fn host_view_mut<'a, D: Dimension>(
         &'a self,
         shape: &D,

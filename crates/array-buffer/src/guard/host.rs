@@ -46,7 +46,7 @@ pub struct HostWriteGuard<'b, T: Element, D> {
 }
 
 impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(
         core: &'b Core<T, D>,
         request: &Request<'_>,

@@ -1,14 +1,18 @@
 //! Devices to test with, and work for them that any device can do.
 #![allow(dead_code, reason = "each test crate uses what it needs")]
 
+use std::env;
+use std::io::{Write, stderr};
 use std::time::Duration;
 
 use array_buffer::{ArrayBuffer, Result, WriteGuard};
 use backend_host::HostDevice;
+use backend_opencl::OpenClDriver;
 use backend_sim::{SimConfig, SimDriver, SimHandle};
 use ndarray::{Dimension, Ix1};
 use runtime_core::{
-    Combine, DType, Device, DeviceKind, DeviceRegistry, RegionCopy, RegionSide, Slot, Stream,
+    Combine, DType, Device, DeviceKind, DeviceRegistry, Driver, ErrorKind, RegionCopy, RegionSide,
+    Slot, Stream,
 };
 
 /// Two devices, and a stream of each.
@@ -47,6 +51,36 @@ impl Rig {
     pub(crate) fn host() -> Self {
         let open = |index| Device::new(HostDevice::with_threads(index, 2).unwrap()).unwrap();
         Self::new(open(0), open(1))
+    }
+
+    /// Two OpenCL devices of one platform, which reach each other; two instances of its only one otherwise. The
+    /// platform is the first, or the one that the environment names. `None`, said aloud, where there is none, or none
+    /// with memory of this kind.
+    pub(crate) fn opencl(memory: &str) -> Option<Self> {
+        let driver = OpenClDriver::new();
+        let platform = env::var("OPENCL_TEST_PLATFORM").unwrap_or_default();
+        let open = |index: usize| {
+            let words = if platform.is_empty() { String::new() } else { format!("{platform}:") };
+            let selector = format!("opencl:{words}{index}?memory={memory}");
+            driver.open(&selector.parse().unwrap())
+        };
+        let first = match open(0) {
+            Ok(device) => device,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::InvalidArgument) =>
+            {
+                // Not by `eprintln!`, which the test harness hides when the test passes.
+                drop(writeln!(stderr(), "skipped: {error}"));
+                return None;
+            }
+            Err(error) => panic!("{error:?}"),
+        };
+        let second = match open(1) {
+            Err(error) if error.kind() == ErrorKind::UnknownDevice => None,
+            second => Some(second.unwrap()).filter(|second| first.reaches(second)),
+        };
+        let second = second.unwrap_or_else(|| open(0).unwrap());
+        Some(Self::new(first, second))
     }
 
     /// Whether the first device works in the host's own memory.
@@ -140,5 +174,16 @@ macro_rules! on_all_devices {
         mod peers { $(#[test] fn $rule() { super::$rule(&super::common::Rig::peers()); })* }
         mod apart { $(#[test] fn $rule() { super::$rule(&super::common::Rig::apart()); })* }
         mod host { $(#[test] fn $rule() { super::$rule(&super::common::Rig::host()); })* }
+        on_all_devices! { opencl_buffers "buffer" $($rule)* }
+        on_all_devices! { opencl_addresses "svm" $($rule)* }
+    };
+    ($name:ident $memory:literal $($rule:ident)*) => {
+        mod $name {
+            $(#[test] fn $rule() {
+                if let Some(rig) = super::common::Rig::opencl($memory) {
+                    super::$rule(&rig);
+                }
+            })*
+        }
     };
 }
