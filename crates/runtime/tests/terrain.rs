@@ -155,7 +155,7 @@ fn the_built_in_terrain_is_smoothed_and_drawn() {
     let (width, height) = picture(demo.output().join("terrain.png"));
     assert!(width > 3 * 400 && height > 400, "{width} x {height}");
     let (width, height) = picture(demo.output().join("progress.png"));
-    assert!(width.max(height) == 440 && width.min(height) > 300, "{width} x {height}");
+    assert!(width.max(height) == 320 && width.min(height) > 250, "{width} x {height}");
 }
 
 /// Width and height of a picture that can be read to its end and is not all of one colour.

@@ -36,6 +36,7 @@ use crate::check::Checks;
 use crate::diffusion::{Field, Schedule, Scheme};
 use crate::error::DemoError;
 use crate::output::Folder;
+use crate::picture::Compression;
 use crate::progress::Progress;
 use crate::report::Report;
 
@@ -81,7 +82,7 @@ fn run(args: &Args) -> Result<Report, DemoError> {
     let mut progress = Progress::new("smoothing", args.steps, terrain.len(), args.quiet);
     let mut show = |heights: &ArrayRef2<f64>| {
         let picture = picture::draw(heights, &before.range(), args.spacing());
-        folder.show("progress.png", &|file| picture.write(file))
+        folder.show("progress.png", &|file| picture.write(file, Compression::Fast))
     };
     let mut field = Field::new(terrain)?;
     let timing =
@@ -105,7 +106,7 @@ fn run(args: &Args) -> Result<Report, DemoError> {
     let (picture, deepest) = picture::compare(&tile, &after, &before.range(), args.spacing());
     let written = folder.save(&[
         ("smoothed.npy", &|file| dem::write(file, &terrain)),
-        ("terrain.png", &|file| picture.write(file)),
+        ("terrain.png", &|file| picture.write(file, Compression::Balanced)),
     ])?;
     Ok(Report {
         shape: terrain.dim(),

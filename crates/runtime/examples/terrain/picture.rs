@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::ops::RangeInclusive;
 
 use ndarray::{Array2, ArrayRef2, Axis, Zip};
+pub(crate) use png::Compression;
 
 use crate::args::Spacing;
 use crate::hillshade::{Light, hillshade};
@@ -40,7 +41,7 @@ const DIVIDER: Colour = [250.0, 250.0, 247.0];
 
 /// Longest side of one panel of the final picture, and of a picture on the way, in pixels.
 const PANEL: f64 = 880.0;
-const SMALL_PANEL: f64 = 440.0;
+const SMALL_PANEL: f64 = 320.0;
 
 /// Width of the dividers in pixels.
 const GAP: usize = 8;
@@ -121,11 +122,12 @@ fn compose(panels: &[Array2<Colour>]) -> Picture {
 
 impl Picture {
     /// Writes the picture as PNG.
-    pub(crate) fn write(&self, file: impl Write) -> io::Result<()> {
+    pub(crate) fn write(&self, file: impl Write, compression: Compression) -> io::Result<()> {
         let side = |pixels: usize| u32::try_from(pixels).map_err(io::Error::other);
         let mut file = BufWriter::new(file);
         let mut encoder = png::Encoder::new(&mut file, side(self.width)?, side(self.height)?);
         encoder.set_color(png::ColorType::Rgb);
+        encoder.set_compression(compression);
         encoder.set_depth(png::BitDepth::Eight);
         encoder.set_source_srgb(png::SrgbRenderingIntent::Perceptual);
         let mut writer = encoder.write_header()?;
