@@ -210,7 +210,7 @@ fn the_report_says_what_was_moved_and_checked() {
     for part in [
         "host:0",
         "7 steps",
-        "6 pictures on the way",
+        "┆ 6 in ",
         "0 bytes in 0 transfers",
         "cells per second",
         "mass kept",

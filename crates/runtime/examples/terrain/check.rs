@@ -105,7 +105,7 @@ pub(crate) fn moved(
     terrain: &ArrayRef2<f64>,
     pictures: u64,
 ) -> Result<(), DemoError> {
-    let bytes = size_of_val(terrain.as_slice().unwrap_or_default()) as u64;
+    let bytes = (terrain.len() * size_of::<f64>()) as u64;
     let shared = device.info().kind == DeviceKind::Host;
     let least = |count| match shared {
         true => Traffic::default(),

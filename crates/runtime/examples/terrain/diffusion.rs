@@ -185,6 +185,7 @@ impl Schedule {
 pub(crate) struct Timing {
     pub(crate) to_device: Duration,
     pub(crate) steps: Duration,
+    /// With what is read for them.
     pub(crate) pictures: Duration,
 }
 
@@ -216,7 +217,7 @@ pub(crate) fn smooth(
         if schedule.is_shown_after(step) {
             queue.finish()?;
             let clock = Instant::now();
-            show(&*field.heights()?)?;
+            show(&field.heights()?)?;
             pictures += clock.elapsed();
         }
     }

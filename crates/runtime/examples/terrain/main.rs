@@ -74,7 +74,6 @@ fn run(args: &Args) -> Result<Report, DemoError> {
     };
     let mut folder = Folder::create(&args.output)?;
     let scheme = Scheme::stable(args.spacing(), args.diffusivity);
-
     let schedule = Schedule { steps: args.steps, picture_every: args.picture_every() };
 
     let terrain = dem::mirror_tiles(&tile, args.scale, &device)?;
@@ -88,6 +87,7 @@ fn run(args: &Args) -> Result<Report, DemoError> {
     let timing =
         diffusion::smooth(&device, &mut field, &scheme, schedule, &mut progress, &mut show)?;
     drop(progress);
+
     let clock = Instant::now();
     let terrain = field.heights()?;
     let from_device = clock.elapsed();

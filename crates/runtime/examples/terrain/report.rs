@@ -65,12 +65,10 @@ impl fmt::Display for Report {
         );
         row("cells per second", format!("{:.0} million", rate / 1e6));
         row("time", {
-            let [to, steps, drawing, from] =
-                [timing.to_device, timing.steps, timing.pictures, self.from_device].map(seconds);
-            format!(
-                "{steps} for the steps, {drawing} for {pictures} pictures on the way, {to} to the device, {from} back"
-            )
+            let [to, steps, from] = [timing.to_device, timing.steps, self.from_device].map(seconds);
+            format!("{steps} for the steps, {to} to the device, {from} back")
         });
+        row("pictures on the way", format!("{pictures} in {}", seconds(timing.pictures)));
         row("launches", self.launches.to_string());
         row("moved", format!("{}: the fewest that will do", traffic(transfers.total())));
         for Transfer { from, to, traffic: moved, wanted_by, invalidated_by } in
