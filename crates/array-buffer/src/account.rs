@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Add;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -83,6 +84,42 @@ impl TransferReport {
     fn sum(&self, which: impl Fn(&Transfer) -> bool) -> Traffic {
         let traffic = self.transfers.iter().filter(|transfer| which(transfer));
         traffic.fold(Traffic::default(), |sum, transfer| add(sum, transfer.traffic))
+    }
+}
+
+/// Transfers of two arrays together: those that differ in nothing but their array are counted as one kind.
+///
+/// ```
+/// use array_buffer::{ArrayBuffer, Result};
+/// use backend_sim::{SimConfig, SimDevice};
+/// use runtime_core::Device;
+///
+/// let stream = Device::new(SimDevice::new(0, SimConfig::new())).default_stream();
+/// let [x, y] = [2, 3].map(|len| ArrayBuffer::from_vec(vec![1.0_f64; len], len).unwrap());
+/// for array in [&x, &y] {
+///     array.read(&stream)?;
+/// }
+/// let both = x.transfers() + y.transfers();
+/// assert_eq!(both.transfers().len(), 1);
+/// assert_eq!((both.total().count, both.total().bytes), (2, 40));
+/// # Result::Ok(())
+/// ```
+impl Add for TransferReport {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        for transfer in other.transfers {
+            let same = |known: &&mut Transfer| {
+                (&known.from, &known.to) == (&transfer.from, &transfer.to)
+                    && known.wanted_by == transfer.wanted_by
+                    && known.invalidated_by == transfer.invalidated_by
+            };
+            match self.transfers.iter_mut().find(same) {
+                Some(known) => known.traffic = add(known.traffic, transfer.traffic),
+                None => self.transfers.push(transfer),
+            }
+        }
+        self
     }
 }
 

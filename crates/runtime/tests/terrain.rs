@@ -1,5 +1,5 @@
 //! The terrain example as its users meet it: results, and what it says when something is wrong.
-#![cfg(feature = "host")]
+#![cfg(all(feature = "array", feature = "host"))]
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod common;
@@ -7,6 +7,7 @@ mod common;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use ndarray::{Array1, Array2, Array3, ArrayD, ShapeBuilder, s};
 use ndarray_npy::{WritableElement, WriteNpyExt, read_npy, write_npy};
@@ -49,8 +50,15 @@ impl Demo {
         let mut files: Vec<_> =
             fs::read_dir(self.output()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         files.sort();
-        assert_eq!(files, ["smoothed.npy", "terrain.png"]);
+        assert_eq!(files, ["progress.png", "smoothed.npy", "terrain.png"]);
         read_npy(self.output().join("smoothed.npy")).unwrap()
+    }
+
+    /// Runs to success; the closing table.
+    fn report(&self, args: &[&str]) -> String {
+        let output = self.command(args).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
     }
 
     /// Runs to failure, which leaves nothing behind; the one line it says.
@@ -144,24 +152,66 @@ fn the_built_in_terrain_is_smoothed_and_drawn() {
     assert_close(&after, &by_hand(before.clone(), 3));
     assert!((after.sum() - before.sum()).abs() < 1e-12 * before.sum());
 
-    let png = png::Decoder::new(std::io::BufReader::new(
-        File::open(demo.output().join("terrain.png")).unwrap(),
-    ));
-    let info = png.read_info().unwrap();
-    let (width, height) = info.info().size();
+    let (width, height) = picture(demo.output().join("terrain.png"));
     assert!(width > 3 * 400 && height > 400, "{width} x {height}");
+    let (width, height) = picture(demo.output().join("progress.png"));
+    assert!(width.max(height) == 320 && width.min(height) > 250, "{width} x {height}");
+}
+
+/// Width and height of a picture that can be read to its end and is not all of one colour.
+fn picture(path: PathBuf) -> (u32, u32) {
+    let png = png::Decoder::new(std::io::BufReader::new(File::open(path).unwrap()));
+    let mut reader = png.read_info().unwrap();
+    let mut rgb = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut rgb).unwrap();
+    assert!(rgb.chunks(3).any(|pixel| pixel != &rgb[..3]));
+    (info.width, info.height)
+}
+
+#[test]
+fn a_run_can_be_watched() {
+    let demo = Demo::new();
+    let input = demo.input(&hills().into_dyn());
+    let path = demo.output().join("progress.png");
+    let args = ["--steps", "1000000000000", "--picture-every", "1000", "--input", &input];
+    let mut run = demo.command(&args).spawn().unwrap();
+    let began = Instant::now();
+    let mut seen = Vec::new();
+    while seen.len() < 3 && began.elapsed() < Duration::from_secs(60) {
+        // There may be none yet, but never half of one.
+        if path.exists() {
+            picture(path.clone());
+            let written = fs::metadata(&path).unwrap().modified().unwrap();
+            if seen.last() != Some(&written) {
+                seen.push(written);
+            }
+        }
+    }
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert_eq!(seen.len(), 3, "the picture stays as it was");
+}
+
+#[test]
+fn no_picture_is_drawn_where_none_is_asked_for() {
+    let demo = Demo::new();
+    let input = demo.input(&hills().into_dyn());
+    for args in [["--picture-every", "0"], ["--picture-every", "7"], ["--picture-every", "8"]] {
+        demo.report(&[&args[..], &["--steps", "7", "--input", &input]].concat());
+        assert!(!demo.output().join("progress.png").exists(), "{args:?}");
+    }
 }
 
 #[test]
 fn the_report_says_what_was_moved_and_checked() {
     let demo = Demo::new();
     let input = demo.input(&hills().into_dyn());
-    let output = demo.command(&["--steps", "7", "--input", &input]).output().unwrap();
-    let report = text(&output.stdout);
+    let report = demo.report(&["--steps", "7", "--input", &input]);
     for part in [
         "host:0",
         "7 steps",
-        "3840 bytes in 1 transfer",
+        "┆ 6 in ",
+        "0 bytes in 0 transfers",
         "cells per second",
         "mass kept",
         "equals reference",
@@ -254,6 +304,7 @@ fn usage_errors_name_the_value() {
     for args in [
         ["--steps", "0"],
         ["--steps", "many"],
+        ["--picture-every", "-1"],
         ["--scale", "0"],
         ["--scale", "4294967296"],
         ["--dx", "-74"],
@@ -359,6 +410,39 @@ mod simulated {
     }
 
     #[test]
+    fn a_field_is_moved_to_the_device_once_and_back_for_every_picture_and_the_result() {
+        let demo = Demo::new();
+        let input = demo.input(&hills().into_dyn());
+        // Odd and even steps leave the heights in different grids.
+        for (steps, every, pictures) in [(10, 3, 3), (9, 3, 2), (12, 2, 5), (4, 1, 3), (10, 0, 0)] {
+            let report = demo.report(&[
+                "--device=sim:0?seed=3",
+                &format!("--steps={steps}"),
+                &format!("--picture-every={every}"),
+                &format!("--input={input}"),
+            ]);
+            let lines = |start: &str| {
+                let lines = report.lines().filter(|line| line.starts_with(start));
+                lines.map(str::to_owned).collect::<Vec<_>>()
+            };
+            let up = lines("│ host to sim:0");
+            assert_eq!(up.len(), 1, "{report}");
+            assert!(up[0].contains("3840 bytes in 1 transfer for prefetch on sim:0"), "{report}");
+
+            let down = lines("│ sim:0 to host");
+            assert_eq!(down.len(), if pictures > 0 { 2 } else { 1 }, "{report}");
+            let result = "3840 bytes in 1 transfer for read on host (main.rs:";
+            assert!(down.iter().any(|line| line.contains(result)), "{report}");
+            let shown = format!(
+                "{} bytes in {pictures} transfers for read on host (diffusion.rs:",
+                3840 * pictures
+            );
+            assert_eq!(down.iter().any(|line| line.contains(&shown)), pictures > 0, "{report}");
+            assert!(down.iter().all(|line| line.contains("after write on sim:0 (diffusion.rs:")));
+        }
+    }
+
+    #[test]
     fn a_device_that_fails_half_way_leaves_nothing_behind() {
         let demo = Demo::new();
         let input = demo.input(&hills().into_dyn());
@@ -368,6 +452,7 @@ mod simulated {
             ("fail-copy=1", "copy 1"),
             ("fail-copy=2", "copy 2"),
             ("fail-copy=2:late", "copy 2"),
+            ("fail-copy=5", "copy 5"),
             ("fail-allocation=2", "SIM_OUT_OF_MEMORY"),
             ("lose=60", "SIM_DEVICE_LOST"),
         ] {

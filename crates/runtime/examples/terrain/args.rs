@@ -25,7 +25,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
 
-    /// Folder for smoothed.npy and terrain.png, created if need be
+    /// Draws the terrain every K steps on the way, as progress.png; 0 for never [default: a tenth of the steps]
+    #[arg(long, value_name = "K")]
+    pub(crate) picture_every: Option<u64>,
+
+    /// Folder for smoothed.npy, terrain.png and progress.png, created if need be
     #[arg(long, value_name = "DIR", default_value = "target/demo")]
     pub(crate) output: PathBuf,
 
@@ -49,6 +53,11 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn spacing(&self) -> Spacing {
         Spacing { dx: self.dx, dy: self.dy }
+    }
+
+    /// Steps from one progress picture to the next, 0 for none.
+    pub(crate) fn picture_every(&self) -> u64 {
+        self.picture_every.unwrap_or(self.steps.div_ceil(10))
     }
 }
 

@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use ndarray::{Array2, ArrayView2, s};
+use ndarray::{Array2, ArrayRef2, ArrayView2, s};
 use ndarray_npy::npy::header::Header;
 use ndarray_npy::{ReadNpyError, ReadNpyExt, ReadableElement, WriteNpyExt};
-use runtime::{Device, DeviceKind};
+use runtime::Device;
 
 use crate::error::DemoError;
 
@@ -62,9 +62,9 @@ fn read_as<T: ReadableElement + Copy + Into<f64>>(npy: &[u8]) -> Result<Array2<f
 }
 
 /// Writes elevations as an `.npy` file of float64.
-pub(crate) fn write(file: &mut File, terrain: &Array2<f64>) -> io::Result<()> {
+pub(crate) fn write(file: &mut File, terrain: &ArrayRef2<f64>) -> io::Result<()> {
     let mut file = BufWriter::new(file);
-    terrain.write_npy(&mut file).map_err(io::Error::other)?;
+    terrain.view().write_npy(&mut file).map_err(io::Error::other)?;
     file.flush()
 }
 
@@ -84,9 +84,8 @@ pub(crate) fn mirror_tiles(
     let cells = shape.0.checked_mul(shape.1).ok_or_else(unaddressable)?;
     let bytes = cells.checked_mul(size_of::<f64>()).ok_or_else(unaddressable)?;
 
-    // Two grids on the device; if its memory is the host's, also the one here.
-    let grids = if device.info().kind == DeviceKind::Host { 3 } else { 2 };
-    let needed = (bytes as u64).saturating_mul(grids);
+    // Two grids on the device, one of which is the one here if its memory is the host's.
+    let needed = (bytes as u64).saturating_mul(2);
     match device.info().memory_bytes {
         Some(available) if needed > available => {
             let device = device.id().to_string();

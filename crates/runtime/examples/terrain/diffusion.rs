@@ -1,21 +1,23 @@
-//! Hillslope diffusion on a device: the kernel and the loop that drives it.
+//! Hillslope diffusion on a device: the kernel, the field it works on, and the loop that drives it.
 //!
 //! Everything that differs from device to device is in [`bundle`]: a device that does not take Rust functions needs
 //! the same kernel in a format it takes, added there, and nothing else.
 #![expect(unsafe_code, reason = "launching a kernel is unsafe")]
 
-use std::collections::VecDeque;
 use std::mem::swap;
 use std::time::{Duration, Instant};
 
-use ndarray::Array2;
+use ndarray::{Array2, ArrayRef2, Ix2};
+use runtime::array::{ArrayBuffer, HostReadGuard, TransferReport};
 use runtime::{
-    Device, Event, Grid, HostModule, ImageFormat, Launch, Limits, ModuleBundle, ModuleImage,
-    Result, args,
+    Device, Grid, HostModule, ImageFormat, Kernel, Launch, Limits, ModuleBundle, ModuleImage,
+    Result, Stream, args,
 };
 
 use crate::args::Spacing;
+use crate::error::DemoError;
 use crate::progress::Progress;
+use crate::queue::Queue;
 
 /// The coefficients of one explicit step.
 #[derive(Clone, Copy, Debug)]
@@ -111,83 +113,114 @@ fn diffuse_row(next: &mut [f64], north: &[f64], z: &[f64], south: &[f64], ax: f6
     next[last] = step(z[last - 1], z[last], z[last], north[last], south[last]);
 }
 
+/// Terrain on its way through time: two grids that take turns, each wherever it was last written or read.
+pub(crate) struct Field {
+    now: ArrayBuffer<f64, Ix2>,
+    next: ArrayBuffer<f64, Ix2>,
+}
+
+impl Field {
+    /// Takes up the terrain, without a copy.
+    pub(crate) fn new(terrain: Array2<f64>) -> Result<Self> {
+        let next = ArrayBuffer::uninit(terrain.raw_dim())?;
+        Ok(Self { now: ArrayBuffer::from_array(terrain)?, next })
+    }
+
+    /// Enqueues a step.
+    fn step(
+        &mut self,
+        stream: &Stream,
+        kernel: &Kernel,
+        launch: &Launch,
+        scheme: &Scheme,
+    ) -> Result<()> {
+        let [height, width] = [0, 1].map(|axis| self.now.shape()[axis] as u64);
+        let z = self.now.read(stream)?;
+        let mut next = self.next.write(stream)?;
+        let args = args![next.view_mut()?, z.view()?, width, height, scheme.ax, scheme.ay];
+        // SAFETY: in every format the kernel takes these arguments, and touches nothing but cells of the two grids,
+        // whose extents it is told.
+        unsafe { kernel.launch(stream, launch, args)? };
+        next.commit()?;
+        swap(&mut self.now, &mut self.next);
+        Ok(())
+    }
+
+    /// The heights on the host. Blocks until all steps are done, and fetches them if they are elsewhere.
+    #[track_caller]
+    pub(crate) fn heights(&self) -> Result<HostReadGuard<'_, f64, Ix2>> {
+        self.now.read_host()
+    }
+
+    /// What was moved so far, and why.
+    pub(crate) fn transfers(&self) -> TransferReport {
+        self.now.transfers() + self.next.transfers()
+    }
+}
+
+/// Shows heights to somebody.
+pub(crate) type Show<'a> = &'a mut dyn FnMut(&ArrayRef2<f64>) -> Result<(), DemoError>;
+
+/// How long a run is, and how often it is shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schedule {
+    pub(crate) steps: u64,
+    /// Steps from one picture to the next, 0 for none.
+    pub(crate) picture_every: u64,
+}
+
+impl Schedule {
+    /// Pictures on the way: none after the last step, which gives the result.
+    pub(crate) fn pictures(&self) -> u64 {
+        (self.steps - 1).checked_div(self.picture_every).unwrap_or(0)
+    }
+
+    fn is_shown_after(&self, step: u64) -> bool {
+        step < self.steps && step.checked_rem(self.picture_every) == Some(0)
+    }
+}
+
 /// How long the parts of a run took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     pub(crate) to_device: Duration,
     pub(crate) steps: Duration,
-    pub(crate) from_device: Duration,
+    /// With what is read for them.
+    pub(crate) pictures: Duration,
 }
 
-/// Cell updates and launches between two events: often enough for a smooth progress bar and a short queue, seldom
-/// enough to cost nothing.
-const CELLS_PER_EVENT: usize = 1 << 23;
-const LAUNCHES_PER_EVENT: usize = 256;
-
-/// Events in flight: the device always has work, and the progress shown is not far from the truth.
-const EVENTS_IN_FLIGHT: usize = 2;
-
-/// Time between two synchronisations, which alone report what failed on the device: seldom enough to cost nothing,
-/// often enough to end a run that has failed.
-const BETWEEN_CHECKS: Duration = Duration::from_millis(200);
-
-/// Runs `steps` steps on the device and leaves the result in `terrain`.
-///
-/// The device holds two grids that take turns; the host waits for an event only when the queue is full.
+/// Runs the steps on the device, where the field stays: it goes there once, and the host reads it for pictures alone.
 pub(crate) fn smooth(
     device: &Device,
-    terrain: &mut Array2<f64>,
+    field: &mut Field,
     scheme: &Scheme,
-    steps: u64,
+    schedule: Schedule,
     progress: &mut Progress,
-) -> Result<Timing> {
-    let (height, width) = terrain.dim();
-    let heights = terrain.as_slice_mut().expect("the terrain is row-major");
+    show: Show<'_>,
+) -> Result<Timing, DemoError> {
+    let (width, height) = (field.now.shape()[1], field.now.shape()[0]);
     let kernel = device.module_load_bundle(&bundle())?.kernel("diffuse")?;
     let launch = geometry(&device.info().limits, width, height);
     let stream = device.default_stream();
 
+    // The first step would bring it, too; for the sake of the clock it is there before.
     let start = Instant::now();
-    let mut z = device.memory_from_slice(&stream, heights)?;
-    let mut next = device.memory_allocate(heights.len())?;
+    field.now.prefetch(&stream)?;
+    stream.synchronize()?;
     let uploaded = Instant::now();
-    progress.begin();
 
-    let batch = CELLS_PER_EVENT.div_ceil(heights.len()).min(LAUNCHES_PER_EVENT) as u64;
-    let mut in_flight = VecDeque::with_capacity(EVENTS_IN_FLIGHT + 1);
-    let mut finish = |(event, steps): (Event, u64)| -> Result<()> {
-        event.wait()?;
-        progress.advance(steps);
-        Ok(())
-    };
-    let mut checked = uploaded;
-    let mut left = steps;
-    while left > 0 {
-        let now = left.min(batch);
-        for _ in 0..now {
-            let args = args![&mut next, &z, width as u64, height as u64, scheme.ax, scheme.ay];
-            // SAFETY: in every format the kernel takes these arguments, and touches nothing but cells of the two grids,
-            // whose extents it is told.
-            unsafe { kernel.launch(&stream, &launch, args)? };
-            swap(&mut z, &mut next);
-        }
-        left -= now;
-        in_flight.push_back((stream.record_event()?, now));
-        if in_flight.len() > EVENTS_IN_FLIGHT {
-            in_flight.pop_front().map_or(Ok(()), &mut finish)?;
-        }
-        if checked.elapsed() >= BETWEEN_CHECKS {
-            stream.synchronize()?;
-            checked = Instant::now();
+    let mut pictures = Duration::ZERO;
+    let mut queue = Queue::new(&stream, width * height, progress);
+    for step in 1..=schedule.steps {
+        field.step(&stream, &kernel, &launch, scheme)?;
+        queue.pushed()?;
+        if schedule.is_shown_after(step) {
+            queue.finish()?;
+            let clock = Instant::now();
+            show(&field.heights()?)?;
+            pictures += clock.elapsed();
         }
     }
-    in_flight.into_iter().try_for_each(finish)?;
-    stream.synchronize()?;
-    let stepped = Instant::now();
-    z.view().copy_to_slice(&stream, heights)?;
-    Ok(Timing {
-        to_device: uploaded - start,
-        steps: stepped - uploaded,
-        from_device: stepped.elapsed(),
-    })
+    queue.finish()?;
+    Ok(Timing { to_device: uploaded - start, steps: uploaded.elapsed() - pictures, pictures })
 }

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use ndarray_npy::ReadNpyError;
+use runtime::Traffic;
 
 /// Why the demo ended without a result. Displays as one line; causes are in `source`.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +46,9 @@ pub(crate) enum DemoError {
 
     #[error("the result is wrong: heights were {before:?} and are {after:?}")]
     NewExtreme { before: RangeInclusive<f64>, after: RangeInclusive<f64> },
+
+    #[error("{} bytes in {} transfers were moved {direction}; {} bytes in {} would do", found.bytes, found.count, least.bytes, least.count)]
+    Moved { direction: &'static str, found: Traffic, least: Traffic },
 
     #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },

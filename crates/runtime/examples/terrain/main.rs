@@ -1,7 +1,8 @@
 //! Smooths real terrain on the device of your choice, checks the result, and draws it.
 //!
 //! The model is hillslope diffusion, `dz/dt = D ∇²z`: soil creeps downhill, summits sink and hollows fill. What to read
-//! first: `diffusion.rs` has the kernel and everything that talks to the device; the other files read, check and draw.
+//! first: `diffusion.rs` has the kernel, the arrays and everything that talks to the device, and `queue.rs` keeps the
+//! host from running too far ahead of it; the other files read, check and draw.
 //!
 //! ```text
 //! cargo run --release --package runtime --example terrain -- --device host --steps 400 --scale 4
@@ -17,6 +18,7 @@ mod hillshade;
 mod output;
 mod picture;
 mod progress;
+mod queue;
 mod reference;
 mod report;
 mod resample;
@@ -27,13 +29,14 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use ndarray::s;
+use ndarray::{ArrayRef2, s};
 
 use crate::args::Args;
 use crate::check::Checks;
-use crate::diffusion::Scheme;
+use crate::diffusion::{Field, Schedule, Scheme};
 use crate::error::DemoError;
 use crate::output::Folder;
+use crate::picture::Compression;
 use crate::progress::Progress;
 use crate::report::Report;
 
@@ -69,14 +72,27 @@ fn run(args: &Args) -> Result<Report, DemoError> {
         Some(selector) => registry.open(selector)?,
         None => registry.open_default("host")?,
     };
-    let folder = Folder::create(&args.output)?;
+    let mut folder = Folder::create(&args.output)?;
     let scheme = Scheme::stable(args.spacing(), args.diffusivity);
+    let schedule = Schedule { steps: args.steps, picture_every: args.picture_every() };
 
-    let mut terrain = dem::mirror_tiles(&tile, args.scale, &device)?;
+    let terrain = dem::mirror_tiles(&tile, args.scale, &device)?;
     let before = check::Summary::of(&terrain);
     let mut progress = Progress::new("smoothing", args.steps, terrain.len(), args.quiet);
-    let timing = diffusion::smooth(&device, &mut terrain, &scheme, args.steps, &mut progress)?;
+    let mut show = |heights: &ArrayRef2<f64>| {
+        let picture = picture::draw(heights, &before.range(), args.spacing());
+        folder.show("progress.png", &|file| picture.write(file, Compression::Fast))
+    };
+    let mut field = Field::new(terrain)?;
+    let timing =
+        diffusion::smooth(&device, &mut field, &scheme, schedule, &mut progress, &mut show)?;
     drop(progress);
+
+    let clock = Instant::now();
+    let terrain = field.heights()?;
+    let from_device = clock.elapsed();
+    let transfers = field.transfers();
+    check::moved(&transfers, &device, &terrain, schedule.pictures())?;
 
     let clock = Instant::now();
     let mut progress = Progress::new("checking", args.steps, tile.len(), args.quiet);
@@ -86,22 +102,25 @@ fn run(args: &Args) -> Result<Report, DemoError> {
     let checking = clock.elapsed();
 
     let (rows, columns) = tile.dim();
-    let picture = picture::draw(&tile, &terrain.slice(s![..rows, ..columns]), args.spacing());
+    let after = terrain.slice(s![..rows, ..columns]);
+    let (picture, deepest) = picture::compare(&tile, &after, &before.range(), args.spacing());
     let written = folder.save(&[
         ("smoothed.npy", &|file| dem::write(file, &terrain)),
-        ("terrain.png", &|file| picture.write(file)),
+        ("terrain.png", &|file| picture.write(file, Compression::Balanced)),
     ])?;
     Ok(Report {
         shape: terrain.dim(),
         spacing: args.spacing(),
         scheme,
-        steps: args.steps,
+        schedule,
         device: device.info().clone(),
-        statistics: device.statistics(),
+        launches: device.statistics().launches,
+        transfers,
         timing,
+        from_device,
         checks,
         checking,
-        deepest: picture.deepest,
+        deepest,
         written,
     })
 }

@@ -11,12 +11,15 @@ use crate::error::DemoError;
 /// Writes the contents of one file.
 pub(crate) type Write<'a> = &'a dyn Fn(&mut File) -> io::Result<()>;
 
-/// The folder that results go to. One that was made here and stayed empty is removed on drop.
+/// The folder that results go to. One that was made here and stayed empty is removed on drop, and so is what was
+/// [shown](Self::show) of a run without results.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
     /// Outermost first.
     made: Vec<PathBuf>,
+    /// Written on the way, and nothing without results.
+    shown: Option<PathBuf>,
 }
 
 impl Folder {
@@ -27,23 +30,31 @@ impl Folder {
             .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
         let mut made: Vec<PathBuf> = missing.map(Path::to_owned).collect();
         made.reverse();
-        let folder = Self { path: path.to_owned(), made };
+        let folder = Self { path: path.to_owned(), made, shown: None };
         let ready = fs::create_dir_all(path).and_then(|()| folder.temporary().map(drop));
         ready.map_err(|source| DemoError::Write { path: path.to_owned(), source })?;
         Ok(folder)
     }
 
+    /// Writes the file to look at until there are results, in one go: whoever opens it sees the old one or the new one.
+    pub(crate) fn show(&mut self, name: &str, write: Write<'_>) -> Result<(), DemoError> {
+        let path = self.path.join(name);
+        if let Err(error) = self.write(&path, write)?.persist(&path) {
+            return Err(DemoError::Write { path, source: error.error });
+        }
+        self.shown = Some(path);
+        Ok(())
+    }
+
     /// Writes all files under temporary names, and then renames them all. After an error none of them is there.
-    pub(crate) fn save(&self, files: &[(&str, Write<'_>)]) -> Result<Vec<PathBuf>, DemoError> {
+    ///
+    /// The paths of what there is then, with that of the file that was shown.
+    pub(crate) fn save(&mut self, files: &[(&str, Write<'_>)]) -> Result<Vec<PathBuf>, DemoError> {
         let mut ready = Vec::new();
         for (name, write) in files {
             let path = self.path.join(name);
-            let written =
-                self.temporary().and_then(|mut file| write(file.as_file_mut()).map(|()| file));
-            match written {
-                Ok(file) => ready.push((path, file)),
-                Err(source) => return Err(DemoError::Write { path, source }),
-            }
+            let file = self.write(&path, *write)?;
+            ready.push((path, file));
         }
         let mut saved: Vec<PathBuf> = Vec::new();
         for (path, file) in ready {
@@ -56,7 +67,15 @@ impl Folder {
             }
             saved.push(path);
         }
+        saved.extend(self.shown.take());
         Ok(saved)
+    }
+
+    /// Writes what is to be at `path` under a temporary name.
+    fn write(&self, path: &Path, write: Write<'_>) -> Result<NamedTempFile, DemoError> {
+        self.temporary()
+            .and_then(|mut file| write(file.as_file_mut()).map(|()| file))
+            .map_err(|source| DemoError::Write { path: path.to_owned(), source })
     }
 
     fn temporary(&self) -> io::Result<NamedTempFile> {
@@ -71,6 +90,10 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        if let Some(path) = &self.shown {
+            // There is nobody to tell if this fails.
+            let _ = fs::remove_file(path);
+        }
         for folder in self.made.iter().rev() {
             // Fails where there is something in it, as it should.
             let _ = fs::remove_dir(folder);

@@ -1,8 +1,10 @@
-//! The picture: terrain before, terrain after, and what changed, side by side in square pixels.
+//! The pictures, in square pixels: terrain before, terrain after and what changed, side by side; and terrain on the way.
 
 use std::io::{self, BufWriter, Write};
+use std::ops::RangeInclusive;
 
 use ndarray::{Array2, ArrayRef2, Axis, Zip};
+pub(crate) use png::Compression;
 
 use crate::args::Spacing;
 use crate::hillshade::{Light, hillshade};
@@ -37,49 +39,75 @@ const SHADOW: Colour = [38.0, 40.0, 72.0];
 const SUNLIGHT: Colour = [255.0, 250.0, 232.0];
 const DIVIDER: Colour = [250.0, 250.0, 247.0];
 
-/// Longest side of one panel and width of the dividers, in pixels.
+/// Longest side of one panel of the final picture, and of a picture on the way, in pixels.
 const PANEL: f64 = 880.0;
+const SMALL_PANEL: f64 = 320.0;
+
+/// Width of the dividers in pixels.
 const GAP: usize = 8;
 
-/// A picture, and the change that the ends of its colour scale stand for.
+/// Pixels in rows from the north.
 pub(crate) struct Picture {
     width: usize,
     height: usize,
     rgb: Vec<u8>,
-    /// Metres.
-    pub(crate) deepest: f64,
 }
 
-/// Draws two terrains of one shape and their difference.
-pub(crate) fn draw(before: &ArrayRef2<f64>, after: &ArrayRef2<f64>, spacing: Spacing) -> Picture {
-    let (rows, columns) = before.dim();
-    let extent = (rows as f64 * spacing.dy, columns as f64 * spacing.dx);
-    let pixel = (extent.0.max(extent.1) / PANEL).max(spacing.dx.min(spacing.dy) / 2.0);
-    let square = Spacing { dx: pixel, dy: pixel };
-    let scaled = |heights: &ArrayRef2<f64>| {
-        let down = resample(heights, Axis(0), pixel / spacing.dy);
-        resample(&down, Axis(1), pixel / spacing.dx)
-    };
-    let (before, after) = (scaled(before), scaled(after));
-    let change = &after - &before;
-    let shade = |heights: &ArrayRef2<f64>| hillshade(heights, square, SUN);
+/// Draws terrain whose heights lie in `range`, small.
+pub(crate) fn draw(
+    terrain: &ArrayRef2<f64>,
+    range: &RangeInclusive<f64>,
+    spacing: Spacing,
+) -> Picture {
+    let (heights, shade) = relief(terrain, spacing, SMALL_PANEL);
+    compose(&[paint(&heights, &shade, height_tint(range))])
+}
 
-    let lowest = before.iter().copied().fold(f64::INFINITY, f64::min);
-    let highest = before.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+/// Draws two terrains of one shape, whose heights lie in `range`, and their difference. Also the change in metres that
+/// the ends of its colour scale stand for.
+pub(crate) fn compare(
+    before: &ArrayRef2<f64>,
+    after: &ArrayRef2<f64>,
+    range: &RangeInclusive<f64>,
+    spacing: Spacing,
+) -> (Picture, f64) {
+    let (before, shade_before) = relief(before, spacing, PANEL);
+    let (after, shade_after) = relief(after, spacing, PANEL);
+    let change = &after - &before;
     let deepest = change.iter().map(|c| c.abs()).fold(0.0, f64::max);
-    let height_tint = |height: f64| gradient(&HEIGHTS, (height - lowest) / (highest - lowest));
     // The square root spreads small changes, which are most.
     let change_tint = |change: f64| {
         let share = change / deepest;
         gradient(&CHANGES, 0.5 + 0.5 * share.signum() * share.abs().sqrt())
     };
 
-    let panels = [
-        paint(&before, &shade(&before), height_tint),
-        paint(&after, &shade(&after), height_tint),
-        paint(&change, &shade(&after), change_tint),
-    ];
-    let (height, width) = before.dim();
+    let picture = compose(&[
+        paint(&before, &shade_before, height_tint(range)),
+        paint(&after, &shade_after, height_tint(range)),
+        paint(&change, &shade_after, change_tint),
+    ]);
+    (picture, deepest)
+}
+
+/// Heights and their shades, in pixels of a panel.
+fn relief(terrain: &ArrayRef2<f64>, spacing: Spacing, panel: f64) -> (Array2<f64>, Array2<f64>) {
+    let (rows, columns) = terrain.dim();
+    let extent = (rows as f64 * spacing.dy, columns as f64 * spacing.dx);
+    let pixel = (extent.0.max(extent.1) / panel).max(spacing.dx.min(spacing.dy) / 2.0);
+    let down = resample(terrain, Axis(0), pixel / spacing.dy);
+    let heights = resample(&down, Axis(1), pixel / spacing.dx);
+    let shade = hillshade(&heights, Spacing { dx: pixel, dy: pixel }, SUN);
+    (heights, shade)
+}
+
+fn height_tint(range: &RangeInclusive<f64>) -> impl Fn(f64) -> Colour {
+    let (lowest, highest) = (*range.start(), *range.end());
+    move |height| gradient(&HEIGHTS, (height - lowest) / (highest - lowest))
+}
+
+/// Panels of one shape side by side.
+fn compose(panels: &[Array2<Colour>]) -> Picture {
+    let (height, width) = panels[0].dim();
     let mut rgb = Vec::new();
     for row in 0..height {
         for (index, panel) in panels.iter().enumerate() {
@@ -89,16 +117,17 @@ pub(crate) fn draw(before: &ArrayRef2<f64>, after: &ArrayRef2<f64>, spacing: Spa
             rgb.extend(panel.row(row).iter().flat_map(|colour| colour.map(byte)));
         }
     }
-    Picture { width: 3 * width + 2 * GAP, height, rgb, deepest }
+    Picture { width: panels.len() * (width + GAP) - GAP, height, rgb }
 }
 
 impl Picture {
     /// Writes the picture as PNG.
-    pub(crate) fn write(&self, file: impl Write) -> io::Result<()> {
+    pub(crate) fn write(&self, file: impl Write, compression: Compression) -> io::Result<()> {
         let side = |pixels: usize| u32::try_from(pixels).map_err(io::Error::other);
         let mut file = BufWriter::new(file);
         let mut encoder = png::Encoder::new(&mut file, side(self.width)?, side(self.height)?);
         encoder.set_color(png::ColorType::Rgb);
+        encoder.set_compression(compression);
         encoder.set_depth(png::BitDepth::Eight);
         encoder.set_source_srgb(png::SrgbRenderingIntent::Perceptual);
         let mut writer = encoder.write_header()?;

@@ -1,25 +1,29 @@
 //! The closing table.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
-use runtime::{DeviceInfo, Statistics, Traffic};
+use runtime::array::{Cause, Transfer, TransferReport};
+use runtime::{DeviceInfo, Traffic};
 
 use crate::args::Spacing;
 use crate::check::{Bounded, Checks};
-use crate::diffusion::{Scheme, Timing};
+use crate::diffusion::{Schedule, Scheme, Timing};
 
 /// What was done, how fast, and how it was checked. Displays as a table.
 pub(crate) struct Report {
     pub(crate) shape: (usize, usize),
     pub(crate) spacing: Spacing,
     pub(crate) scheme: Scheme,
-    pub(crate) steps: u64,
+    pub(crate) schedule: Schedule,
     pub(crate) device: DeviceInfo,
-    pub(crate) statistics: Statistics,
+    pub(crate) launches: u64,
+    /// As few as will do.
+    pub(crate) transfers: TransferReport,
     pub(crate) timing: Timing,
+    pub(crate) from_device: Duration,
     pub(crate) checks: Checks,
     pub(crate) checking: Duration,
     /// Metres that the ends of the picture's scale of changes stand for.
@@ -33,14 +37,15 @@ impl fmt::Display for Report {
             shape: (rows, columns),
             spacing,
             scheme,
-            steps,
+            schedule,
             device,
-            statistics,
+            transfers,
             timing,
             checks,
             ..
         } = self;
-        let updates = *rows as f64 * *columns as f64 * *steps as f64;
+        let (steps, pictures) = (schedule.steps, schedule.pictures());
+        let updates = *rows as f64 * *columns as f64 * steps as f64;
         let rate = updates / timing.steps.as_secs_f64();
         let mut table = Table::new();
         table.load_style(presets::UTF8_FULL_CONDENSED);
@@ -55,18 +60,29 @@ impl fmt::Display for Report {
             format!(
                 "{steps} steps of {}, {} in all",
                 years(scheme.dt),
-                years(scheme.dt * *steps as f64)
+                years(scheme.dt * steps as f64)
             ),
         );
         row("cells per second", format!("{:.0} million", rate / 1e6));
         row("time", {
-            let [to, steps, from] =
-                [timing.to_device, timing.steps, timing.from_device].map(seconds);
+            let [to, steps, from] = [timing.to_device, timing.steps, self.from_device].map(seconds);
             format!("{steps} for the steps, {to} to the device, {from} back")
         });
-        row("launches", statistics.launches.to_string());
-        row("host to device", traffic(statistics.to_device));
-        row("device to host", traffic(statistics.from_device));
+        row("pictures on the way", format!("{pictures} in {}", seconds(timing.pictures)));
+        row("launches", self.launches.to_string());
+        row("moved", format!("{}: the fewest that will do", traffic(transfers.total())));
+        for Transfer { from, to, traffic: moved, wanted_by, invalidated_by } in
+            transfers.transfers()
+        {
+            let written = match invalidated_by {
+                Some(writer) => format!("after {}", cause(writer)),
+                None => "as it was read in".to_owned(),
+            };
+            row(
+                &format!("{from} to {to}"),
+                format!("{} for {}, {written}", traffic(*moved), cause(wanted_by)),
+            );
+        }
         row("heights", {
             let (before, after) = (checks.before, checks.after);
             format!(
@@ -91,6 +107,12 @@ impl fmt::Display for Report {
 
 fn bounded(Bounded { value, bound }: Bounded, unit: &str) -> String {
     format!("{value:.1e}{unit} (at most {bound:.1e}{unit})")
+}
+
+/// The access, and its line in this program.
+fn cause(Cause { access, place, site }: &Cause) -> String {
+    let file = Path::new(site.file()).file_name().unwrap_or_default().display();
+    format!("{access} on {place} ({file}:{})", site.line())
 }
 
 fn traffic(Traffic { count, bytes }: Traffic) -> String {
