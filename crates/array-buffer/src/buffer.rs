@@ -67,9 +67,9 @@ pub enum PartStatus {
     Stale,
     /// A ghost part with contributions for a reduction.
     Pending(Reduce),
-    /// A writer failed, or its guard was forgotten.
+    /// A writer failed.
     Poisoned,
-    /// A guard or an exchange has it.
+    /// A guard or an exchange has it, or was forgotten.
     InUse,
 }
 
@@ -91,11 +91,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// As there; `InvalidArgument` if the partition has not as many dimensions as `D`.
     pub fn with_partition(partition: Partition) -> Result<Self> {
-        let mut shape = D::zeros(partition.shape().len());
         if D::NDIM.is_some_and(|ndim| ndim != partition.shape().len()) {
             let message = format!("a partition of shape {:?}", partition.shape());
             return Err(invalid("with_partition", message));
         }
+        let mut shape = D::zeros(partition.shape().len());
         shape.slice_mut().copy_from_slice(partition.shape());
         Self::build(shape, partition)
     }
