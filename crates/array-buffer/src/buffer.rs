@@ -13,7 +13,7 @@ use crate::core::{Core, Request};
 use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGuard};
 use crate::part::{self, PartMut, PartRef};
 use crate::scope::here;
-use crate::{Partition, Parts};
+use crate::{Kept, Partition, Parts};
 
 /// Marks an [`ArrayBuffer`] that can be written.
 #[derive(Clone, Copy, Debug)]
@@ -67,9 +67,9 @@ pub enum PartStatus {
     Stale,
     /// A ghost part with contributions for a reduction.
     Pending(Reduce),
-    /// A writer failed, or its guard was forgotten.
+    /// A writer failed.
     Poisoned,
-    /// A guard or an exchange has it.
+    /// A guard or an exchange has it, or was forgotten.
     InUse,
 }
 
@@ -91,11 +91,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// As there; `InvalidArgument` if the partition has not as many dimensions as `D`.
     pub fn with_partition(partition: Partition) -> Result<Self> {
-        let mut shape = D::zeros(partition.shape().len());
         if D::NDIM.is_some_and(|ndim| ndim != partition.shape().len()) {
             let message = format!("a partition of shape {:?}", partition.shape());
             return Err(invalid("with_partition", message));
         }
+        let mut shape = D::zeros(partition.shape().len());
         shape.slice_mut().copy_from_slice(partition.shape());
         Self::build(shape, partition)
     }
@@ -484,13 +484,20 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     ///
     /// # Errors
     ///
-    /// As [`read_host`](Self::read_host).
+    /// As [`read_host`](Self::read_host), with the array as it was.
     #[track_caller]
-    #[inline]
-    pub fn into_inner(self) -> Result<Array<T, D>> {
+    pub fn into_inner(self) -> Result<Array<T, D>, Kept<Self>> {
         // As a write does, the host waits for all that uses its replica.
         let request = self.request(None, "into_inner", Location::caller());
-        self.core.act(&request, |at, by| Action::Acquire { at, by, access: Access::ReadWrite })?;
+        let acquired =
+            self.core.act(&request, |at, by| Action::Acquire { at, by, access: Access::ReadWrite });
+        match acquired {
+            Ok(_) => self.into_values().map_err(Kept::lost),
+            Err(error) => Err(Kept::new(self, error)),
+        }
+    }
+
+    fn into_values(self) -> Result<Array<T, D>> {
         let shape = self.core.shape.clone();
         let elements = self.core.storage.into_vec()?;
         Array::from_shape_vec(shape, elements)
@@ -503,21 +510,22 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     /// # Errors
     ///
     /// As [`read`](Self::read); `InvalidArgument` for a device that works in host memory, whose values
-    /// [`into_inner`](Self::into_inner) gives.
+    /// [`into_inner`](Self::into_inner) gives. With the array as it was.
     #[track_caller]
-    #[inline]
-    pub fn into_memory(self, stream: &Stream) -> Result<Memory<T>> {
+    pub fn into_memory(self, stream: &Stream) -> Result<Memory<T>, Kept<Self>> {
         let request = self.request(Some(stream), "into_memory", Location::caller());
-        let at = self.core.act(&request, |at, by| Action::Acquire {
-            at,
-            by,
-            access: Access::ReadWrite,
-        })?;
-        if at == HOST {
-            let message = format!("{} works in host memory; use into_inner", stream.device().id());
-            return Err(invalid("into_memory", message));
+        let acquire = |at, by| Action::Acquire { at, by, access: Access::ReadWrite };
+        match self.core.act(&request, acquire) {
+            Ok(HOST) => {
+                // It cannot be refused: the parts were just taken.
+                let _kept = self.core.end(request.set, false, true, Action::Keep);
+                let message =
+                    format!("{} works in host memory; use into_inner", stream.device().id());
+                Err(Kept::new(self, invalid("into_memory", message)))
+            }
+            Ok(at) => self.core.storage.into_memory(at).map_err(Kept::lost),
+            Err(error) => Err(Kept::new(self, error)),
         }
-        self.core.storage.into_memory(at)
     }
 
     /// Extents.

@@ -14,12 +14,12 @@ const PATTERNS: [u8; 2] = [0x55, 0xAA];
 
 impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// Checks, byte for byte, that `writer` writes all of the array: runs it twice, over memory full of two patterns.
-    /// Exact for every type and value, if the writer does the same both times. Blocks.
+    /// Exact for every type and value, if the writer does the same both times. One write is committed. Blocks.
     ///
     /// # Errors
     ///
-    /// `Poisoned` naming the first element that was not written, or not as a whole; the array is poisoned then. What
-    /// the writer or the copies report.
+    /// `Poisoned` naming the first element that was not written, or not as a whole; what the writer or the copies
+    /// report. The array is poisoned then.
     #[track_caller]
     pub fn check_write(
         &mut self,
@@ -31,22 +31,29 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         for pattern in PATTERNS {
             let own = StreamRef::Borrowed(stream);
             let mut guard = part::write(&self.core, self.all(), own, Access::Write, site, true)?;
-            guard.fill_bytes(pattern)?;
-            writer(&mut guard)?;
-            results.push(bytes(&guard.view()?, stream)?);
-            match results.as_slice() {
-                [first, second] => match unwritten(first, second) {
-                    None => guard.commit()?,
-                    Some(byte) => {
-                        guard.abort();
-                        let element = index_of(self.shape(), byte / size_of::<T>());
-                        let message = format!("element {element:?} was not written");
-                        let error = Error::new(ErrorKind::Poisoned, "check_write", message);
-                        return Err(error.on(stream.device().id()));
-                    }
-                },
-                _ => guard.commit()?,
+            let mut pass = || {
+                guard.fill_bytes(pattern)?;
+                writer(&mut guard)?;
+                bytes(&guard.view()?, stream)
+            };
+            // The pattern is no value: whatever goes wrong, nobody may read it.
+            match pass() {
+                Ok(result) => results.push(result),
+                Err(error) => {
+                    guard.abort();
+                    return Err(error);
+                }
             }
+            let [first, second] = results.as_slice() else {
+                guard.abort();
+                continue;
+            };
+            let Some(byte) = unwritten(first, second) else { return guard.commit() };
+            guard.abort();
+            let element = index_of(self.shape(), byte / size_of::<T>());
+            let message = format!("element {element:?} was not written");
+            let error = Error::new(ErrorKind::Poisoned, "check_write", message);
+            return Err(error.on(stream.device().id()));
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Exchanges between owned and ghost parts.
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::Range;
 use std::panic::Location;
@@ -13,8 +14,9 @@ use runtime_core::{
 use crate::coherence::{Action, Reduce, ReplicaId};
 use crate::core::{Core, Request};
 use crate::part::PartRef;
+use crate::partition::{overlap, volume};
 use crate::transfer::side_of;
-use crate::{ArrayBuffer, Parts};
+use crate::{ArrayBuffer, PartStatus, Partition, Parts};
 
 pub use crate::coherence::Exchange;
 
@@ -24,6 +26,9 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// Until [`finish`](InFlight::finish), what is exchanged belongs to the result, which lends it for region copies,
     /// kernels and messages; the exchange stays on its device. Owned values can be read meanwhile during a broadcast.
     /// After a reduction, ghost parts wait for a broadcast.
+    ///
+    /// An exchange is of all ghost parts: a broadcast must fill each of them, and a reduction must take the contributions
+    /// of each that has any, by one [`StarForest`] that covers the part or by lending it.
     ///
     /// # Errors
     ///
@@ -40,6 +45,13 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             Exchange::Reduce => "reduce",
         };
         let op = self.core.pending();
+        let concerned = |part: &usize| match exchange {
+            Exchange::Broadcast => true,
+            Exchange::Reduce => matches!(self.core.status(*part), PartStatus::Pending(_)),
+        };
+        let has_elements = |part: &usize| !self.partition().is_empty(*part);
+        let needed: Vec<usize> =
+            self.partition().ghosts().iter().filter(concerned).filter(has_elements).collect();
         let set = match exchange {
             Exchange::Broadcast => self.partition().ghosts().0,
             Exchange::Reduce => self.partition().owned().0,
@@ -47,8 +59,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         let request = Request { set, stream: Some(stream), access, site: Location::caller() };
         let at = self.core.act(&request, |at, by| Action::Begin { at, by, exchange })?;
         let op = op.filter(|_| exchange == Exchange::Reduce);
-        let report = WriteReport::new();
-        Ok(InFlight { core: &self.core, stream, at, op, report, ended: false })
+        let reports = (0..self.partition().count()).map(|_| WriteReport::new()).collect();
+        let (read, forest) = (Cell::new(Parts::NONE), WriteReport::new());
+        let covered = Parts::NONE;
+        let core = &self.core;
+        Ok(InFlight { core, stream, at, op, needed, reports, forest, read, covered, ended: false })
     }
 }
 
@@ -61,7 +76,16 @@ pub struct InFlight<'b, T: Element, D> {
     stream: &'b Stream,
     at: ReplicaId,
     op: Option<Reduce>,
-    report: WriteReport,
+    /// Ghost parts that must be filled, or whose contributions must be taken.
+    needed: Vec<usize>,
+    /// What became of each part that was lent to be written.
+    reports: Vec<WriteReport>,
+    /// What became of forests.
+    forest: WriteReport,
+    /// Parts that were lent to be read.
+    read: Cell<Parts>,
+    /// Ghost parts that a forest covered.
+    covered: Parts,
     ended: bool,
 }
 
@@ -79,6 +103,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     pub fn source(&self, part: usize) -> Result<MemoryView<'_>> {
         let parts = if self.op.is_some() { self.ghosts() } else { self.owned() };
         self.check(part, parts, "read")?;
+        self.read.set(self.read.get() | Parts::one(part));
         let partition = &self.core.partition;
         let shape = partition.shape();
         let view =
@@ -98,7 +123,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         let shape = partition.shape();
         let view =
             self.core.storage.view_mut(self.at)?.reshape(shape)?.region(partition.ranges(part))?;
-        Ok(view.on_stream(self.stream).reporting_to(&self.report))
+        Ok(view.on_stream(self.stream).reporting_to(&self.reports[part]))
     }
 
     /// The owned parts, to read on any stream while a broadcast is in flight.
@@ -118,29 +143,44 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     ///
     /// # Errors
     ///
-    /// What planning or executing the copies reports; the exchange has failed then.
+    /// `InvalidArgument` if boxes of a link differ in shape, overlap, or are not ghosts of owned elements of this array;
+    /// nothing was enqueued then. What executing the copies reports; the exchange has failed then.
     pub fn run(&mut self, forest: &mut StarForest) -> Result<()> {
-        let plan = forest.plan::<T>(self.stream.device(), self.core.partition.shape(), self.op)?;
+        let planned = forest.plan::<T>(self.stream.device(), &self.core.partition, self.op)?;
         let view = self.core.storage.view_mut(self.at)?;
-        let view = view.on_stream(self.stream).reporting_to(&self.report);
-        plan.execute(self.stream, &mut [Slot::Write(view)])
+        let view = view.on_stream(self.stream).reporting_to(&self.forest);
+        planned.plan.execute(self.stream, &mut [Slot::Write(view)])?;
+        self.covered = self.covered | planned.covered;
+        Ok(())
     }
 
     /// Ends the exchange: what was enqueued on its stream makes the parts good.
     ///
     /// # Errors
     ///
-    /// `Poisoned` if an operation failed or nothing was written; the parts are poisoned then.
+    /// `Poisoned` if an operation failed, or a ghost part was left out; what is exchanged is poisoned then.
     pub fn finish(mut self) -> Result<()> {
         self.ended = true;
-        let nothing = !self.report.wrote() && !self.ghosts().is_empty();
-        if self.report.failed() || nothing {
-            self.core.end_exchange(Action::Fail)?;
-            let why = if nothing { "nothing was written" } else { "an operation failed" };
-            let error = Error::new(ErrorKind::Poisoned, "finish", why);
-            return Err(error.on(self.stream.device().id()));
-        }
-        self.core.end_exchange(Action::End)
+        let failed = self.forest.failed() || self.reports.iter().any(WriteReport::failed);
+        let why = match self.needed.iter().find(|part| !self.is_served(**part)) {
+            _ if failed => "an operation failed".to_owned(),
+            Some(part) if self.op.is_some() => {
+                format!("the contributions of ghost part {part} were not taken")
+            }
+            Some(part) => format!("ghost part {part} was not filled"),
+            None => return self.core.end_exchange(Action::End),
+        };
+        self.core.end_exchange(Action::Fail)?;
+        Err(Error::new(ErrorKind::Poisoned, "finish", why).on(self.stream.device().id()))
+    }
+
+    /// Whether a ghost part had its part in the exchange.
+    fn is_served(&self, part: usize) -> bool {
+        let lent = match self.op {
+            None => self.reports[part].wrote(),
+            Some(_) => self.read.get().contains(part),
+        };
+        lent || self.covered.contains(part)
     }
 
     fn owned(&self) -> Parts {
@@ -200,7 +240,18 @@ impl<T: Element, D> fmt::Debug for InFlight<'_, T, D> {
 #[derive(Debug)]
 pub struct StarForest {
     links: Vec<Link>,
-    plans: Vec<(Device, Option<Reduce>, RegionPlan)>,
+    plans: Vec<Planned>,
+}
+
+/// One direction of a forest, for arrays in these parts on this device.
+#[derive(Debug)]
+struct Planned {
+    device: Device,
+    partition: Partition,
+    op: Option<Reduce>,
+    plan: RegionPlan,
+    /// Ghost parts all of whose elements are in links.
+    covered: Parts,
 }
 
 /// A box of ghosts and the box of owned elements that they are copies of.
@@ -216,26 +267,60 @@ impl StarForest {
     fn plan<T: Element>(
         &mut self,
         device: &Device,
-        shape: &[usize],
+        partition: &Partition,
         op: Option<Reduce>,
-    ) -> Result<&RegionPlan> {
-        let known = self.plans.iter().position(|(on, with, plan)| {
-            on.is_same(device)
-                && *with == op
-                && plan.slots().iter().all(|slot| slot.dtype.is_none_or(|of| of == T::DTYPE))
-        });
-        let index = match known {
+    ) -> Result<&Planned> {
+        let is_for = |planned: &Planned| {
+            let slots = planned.plan.slots();
+            planned.device.is_same(device)
+                && planned.op == op
+                && slots.iter().all(|slot| slot.dtype.is_none_or(|of| of == T::DTYPE))
+                && planned.partition == *partition
+        };
+        let index = match self.plans.iter().position(is_for) {
             Some(index) => index,
             None => {
+                let (device, partition) = (device.clone(), partition.clone());
+                let covered = self.cover(&partition)?;
+                let shape = partition.shape();
                 let copies =
                     self.links.iter().map(|(ghost, owned)| link::<T>(shape, ghost, owned, op));
                 let plan = device.plan_regions(&copies.collect::<Result<Vec<_>>>()?)?;
-                self.plans.push((device.clone(), op, plan));
+                self.plans.push(Planned { device, partition, op, plan, covered });
                 self.plans.len() - 1
             }
         };
-        Ok(&self.plans[index].2)
+        Ok(&self.plans[index])
     }
+
+    /// The ghost parts all of whose elements are in links; refuses links that are not of ghosts and owned elements, and
+    /// ghosts that are in two.
+    fn cover(&self, partition: &Partition) -> Result<Parts> {
+        for (index, (ghost, owned)) in self.links.iter().enumerate() {
+            for (what, ranges, parts) in [
+                ("ghosts", ghost, partition.ghosts()),
+                ("owned elements", owned, partition.owned()),
+            ] {
+                let inside: usize = parts.iter().map(|part| partition.common(part, ranges)).sum();
+                if ranges.len() != partition.shape().len() || inside != volume(ranges) {
+                    return Err(refuse(format!("link {index}: {ranges:?} are not all {what}")));
+                }
+            }
+            let twice = |(other, _): &Link| overlap(ghost, other) && volume(ghost) > 0;
+            if let Some(other) = self.links[..index].iter().position(twice) {
+                return Err(refuse(format!("links {other} and {index} have ghosts in common")));
+            }
+        }
+        let linked = |part: &usize| {
+            let common = |(ghost, _): &Link| partition.common(*part, ghost);
+            self.links.iter().map(common).sum::<usize>() == volume(partition.ranges(*part))
+        };
+        Ok(partition.ghosts().iter().filter(linked).fold(Parts::NONE, |all, p| all | Parts::one(p)))
+    }
+}
+
+fn refuse(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "star forest", message)
 }
 
 fn link<T: Element>(
@@ -251,7 +336,7 @@ fn link<T: Element>(
     };
     if !inside(ghost) || !inside(owned) || extents(ghost) != extents(owned) {
         let message = format!("ghosts {ghost:?} of {owned:?} in shape {shape:?}");
-        return Err(Error::new(ErrorKind::InvalidArgument, "star forest", message));
+        return Err(refuse(message));
     }
     let side = |ranges: &[Range<usize>]| side_of::<T>(shape, ranges);
     let (source, destination) = match op {

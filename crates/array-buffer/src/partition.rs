@@ -224,6 +224,19 @@ impl Partition {
         volume(self.ranges(part.into()))
     }
 
+    /// Whether a part has no elements.
+    pub(crate) fn is_empty(&self, part: usize) -> bool {
+        volume(self.ranges(part)) == 0
+    }
+
+    /// Elements that a part has in common with a box of as many dimensions.
+    pub(crate) fn common(&self, part: usize, ranges: &[Range<usize>]) -> usize {
+        let meet = |(a, b): (&Range<usize>, &Range<usize>)| {
+            a.end.min(b.end).saturating_sub(a.start.max(b.start))
+        };
+        self.ranges(part).iter().zip(ranges).map(meet).fold(1, usize::saturating_mul)
+    }
+
     /// The smallest box around the parts, and whether they tile it.
     pub(crate) fn hull(&self, set: Set) -> (Ranges, bool) {
         if self.is_all(set) {
@@ -275,11 +288,11 @@ impl Partition {
     }
 }
 
-fn volume(ranges: &[Range<usize>]) -> usize {
+pub(crate) fn volume(ranges: &[Range<usize>]) -> usize {
     ranges.iter().map(Range::len).fold(1, usize::saturating_mul)
 }
 
-fn overlap(a: &[Range<usize>], b: &[Range<usize>]) -> bool {
+pub(crate) fn overlap(a: &[Range<usize>], b: &[Range<usize>]) -> bool {
     let meet = |(a, b): (&Range<usize>, &Range<usize>)| a.start.max(b.start) < a.end.min(b.end);
     a.iter().zip(b).all(meet)
 }

@@ -64,7 +64,10 @@ pub struct Offload {
 impl Drop for Offload {
     fn drop(&mut self) {
         // Its own entry, so that the order of drops does not matter.
-        SCOPES.with_borrow_mut(|scopes| scopes.retain(|(id, _)| *id != self.id));
+        // A thread that ends may have dropped its scopes already.
+        let _gone = SCOPES.try_with(|scopes| {
+            scopes.borrow_mut().retain(|(id, _)| *id != self.id);
+        });
     }
 }
 

@@ -68,7 +68,7 @@ fn memory_is_taken_up_and_given_back(rig: &Rig) {
         }
         Err(error) => {
             assert!(rig.shares());
-            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert_eq!(error.error().kind(), ErrorKind::InvalidArgument);
         }
     }
     let memory = rig.a.memory_allocate::<f64>(6).unwrap();

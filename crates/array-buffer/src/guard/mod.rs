@@ -49,7 +49,13 @@ impl<'b, T: Element, D> Held<'b, T, D> {
 
     #[inline]
     fn wrote(&self) -> bool {
-        self.wrote || self.report.wrote()
+        self.wrote || self.report.wrote() || self.is_empty()
+    }
+
+    /// Whether there is nothing that could be written.
+    #[cold]
+    fn is_empty(&self) -> bool {
+        self.set.iter().all(|part| self.core.partition.len(part) == 0)
     }
 
     #[inline]
