@@ -94,7 +94,7 @@ impl TransferReport {
 /// use backend_sim::{SimConfig, SimDevice};
 /// use runtime_core::Device;
 ///
-/// let stream = Device::new(SimDevice::new(0, SimConfig::new())).default_stream();
+/// let stream = Device::new(SimDevice::new(0, SimConfig::new()))?.default_stream();
 /// let [x, y] = [2, 3].map(|len| ArrayBuffer::from_vec(vec![1.0_f64; len], len).unwrap());
 /// for array in [&x, &y] {
 ///     array.read(&stream)?;

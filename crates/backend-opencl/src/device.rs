@@ -2,16 +2,24 @@
 #![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
 
 use std::any::Any;
+use std::ptr;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES};
+use opencl3::command_queue::{
+    CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES, enqueue_marker_with_wait_list,
+};
+use opencl3::event::CL_COMPLETE;
 use opencl3::types::{cl_command_queue, cl_int};
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
     DevicePinned, DeviceStream, MemoryAdoption, MemoryPool, Monitor, PeerAccess, RegionCopyAbility,
     StreamOptions, UnifiedMemory, own,
 };
-use runtime_core::{DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result};
+use runtime_core::{
+    DeviceInfo, DeviceKind, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result,
+};
 
 use crate::event::OpenClEvent;
 use crate::handle::Handle;
@@ -20,7 +28,7 @@ use crate::memory::{OpenClMemory, OpenClPinned};
 use crate::module::OpenClModule;
 use crate::platform::Found;
 use crate::program::Builder;
-use crate::queue::Queue;
+use crate::queue::{Queue, status};
 use crate::region::RegionKernels;
 use crate::shared::{Context, Object, Retired, Shared};
 use crate::stream::OpenClStream;
@@ -71,7 +79,12 @@ impl OpenClDevice {
         let builder = Builder::new(config, &shared)?;
         let regions = RegionKernels::new(&info, doubles, config.regions);
         let device = Self { info, priorities, by_pointer, builder, regions, shared };
-        device.shared.set_service_queue(device.create_queue(0)?);
+        let queue = device.create_queue(0)?;
+        // Processors need no bell to be rung; others gather commands behind the first, which such a look does not show.
+        if device.info.kind == DeviceKind::Cpu && begins_by_itself(&queue) {
+            device.shared.set_eager();
+        }
+        device.shared.set_service_queue(queue);
         Ok(device)
     }
 
@@ -139,6 +152,25 @@ impl OpenClDevice {
         };
         self.shared.retire(Retired { object, after: after.iter().filter_map(last).collect() });
     }
+}
+
+/// Whether a command runs although nobody told the driver to begin.
+fn begins_by_itself(queue: &Queue) -> bool {
+    const LONG_ENOUGH: Duration = Duration::from_millis(5);
+    let enqueue = |queue| {
+        // SAFETY: a marker touches nothing.
+        unsafe { enqueue_marker_with_wait_list(queue, 0, ptr::null()) }
+    };
+    // SAFETY: the event is that of the marker.
+    let Ok(marker) = (unsafe { queue.submit_marked("open", enqueue) }) else { return false };
+    let began = Instant::now();
+    let mut over = false;
+    while !over && began.elapsed() < LONG_ENOUGH {
+        over = status(marker.raw()).is_ok_and(|status| status == CL_COMPLETE);
+        thread::yield_now();
+    }
+    // Nothing may be left in the queue, whatever came out.
+    queue.flush().is_ok() && queue.wait(&marker).is_ok() && over
 }
 
 /// Takes an object of this backend out of its box.

@@ -208,14 +208,13 @@ impl Queue {
         Ok(false)
     }
 
-    /// Blocks until every command enqueued so far is over.
+    /// Blocks until every command enqueued so far is over; [`report`](Self::report) tells how they ended.
     pub(crate) fn finish(&self, operation: &'static str) {
         // Before, since another thread may enqueue what is not waited for.
         self.lock().unflushed = false;
         if let Err(code) = finish(self.raw()) {
             self.failures.keep(codes::fault(operation, code, "the work of the stream"));
         }
-        self.sweep(&mut self.lock());
     }
 
     /// Blocks until the command is over, however it ended.

@@ -77,6 +77,8 @@ pub(crate) struct Shared {
     /// Local memory of a work-group.
     pub(crate) local_bytes: u64,
     pub(crate) failures: Arc<Failures>,
+    /// Whether the driver begins with commands without being told to.
+    eager: AtomicBool,
     lost: AtomicBool,
     /// What memory is mapped and unmapped through.
     service: OnceLock<Arc<Queue>>,
@@ -129,6 +131,7 @@ impl Shared {
             alignment,
             local_bytes,
             failures: Arc::default(),
+            eager: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             service: OnceLock::new(),
             queues: Mutex::default(),
@@ -159,6 +162,16 @@ impl Shared {
             return Err(Error::new(ErrorKind::DeviceLost, operation, message).on(&self.id));
         }
         Ok(())
+    }
+
+    /// Notes that the driver begins with commands without being told to.
+    pub(crate) fn set_eager(&self) {
+        self.eager.store(true, Ordering::Release);
+    }
+
+    /// Whether the driver begins with commands without being told to.
+    pub(crate) fn is_eager(&self) -> bool {
+        self.eager.load(Ordering::Acquire)
     }
 
     /// Remembers a queue until its commands are over, which may be after its stream was dropped.
