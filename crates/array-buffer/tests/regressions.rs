@@ -10,7 +10,7 @@
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use array_buffer::{
     ArrayBuffer, ErrorKind, Exchange, PartStatus, Partition, Parts, Reduce, SharedArrayBuffer,
@@ -513,4 +513,33 @@ fn conflict_names_the_holder(_: &Rig) {
     assert_eq!(error.kind(), ErrorKind::Conflict);
     drop(writer);
     shared.read(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn threads_write_several_parts_each() {
+    let single: Vec<[std::ops::Range<usize>; 1]> = (0..4).map(|at| [at..at + 1]).collect();
+    let owned: Vec<&[std::ops::Range<usize>]> = single.iter().map(|part| &part[..]).collect();
+    let partition = Partition::new(&[4], &owned, &[]).unwrap();
+    let mut array = ArrayBuffer::from_array_with(array![0.0, 0.0, 0.0, 0.0], partition).unwrap();
+    let halves = [Parts::one(0) | Parts::one(1), Parts::one(2) | Parts::one(3)];
+    let start = Instant::now();
+    let [first, second] = std::thread::scope(|scope| {
+        let threads = array.split(halves).unwrap().map(|mut half| {
+            scope.spawn(move || {
+                let mut written = 0_u32;
+                while start.elapsed() < Duration::from_secs(1) {
+                    // Two places that write, so that some accesses ask the state.
+                    for _ in 0..2 {
+                        half.read_write_host().unwrap()[0] += 1.0;
+                    }
+                    half.read_write_host().unwrap()[0] += 1.0;
+                    written += 3;
+                }
+                written
+            })
+        });
+        threads.map(|thread| thread.join().unwrap())
+    });
+    assert_eq!(values(&array), [first, 0, second, 0].map(f64::from));
+    assert_eq!(array.version(), u64::from(first) + u64::from(second));
 }
