@@ -261,6 +261,9 @@ impl<T: Element, D> Core<T, D> {
     /// Ends a write guard. `alone` is as it was when it was taken.
     #[inline]
     pub(crate) fn end(&self, set: Set, quick: bool, alone: bool, end: Action) -> Result<()> {
+        if set.is_empty() {
+            return Ok(());
+        }
         let mut left = set;
         if quick && matches!(end, Action::Commit | Action::Keep) {
             for part in set.iter().filter(|part| self.mirror.release(*part, alone)) {

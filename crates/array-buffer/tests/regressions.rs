@@ -543,3 +543,24 @@ fn threads_write_several_parts_each() {
     assert_eq!(values(&array), [first, 0, second, 0].map(f64::from));
     assert_eq!(array.version(), u64::from(first) + u64::from(second));
 }
+
+#[test]
+fn writing_no_parts_changes_nothing() {
+    let rig = Rig::peers();
+    let mut array = counting(4);
+    for _ in 0..2 {
+        let version = array.version();
+        let mut guard = array.write(&rig.s).unwrap();
+        set(&mut guard, &rig.s, 2.0).unwrap();
+        let (none, all) = guard.split_off(Parts::NONE);
+        none.commit().unwrap();
+        all.commit().unwrap();
+        assert_eq!(array.version(), version + 1);
+    }
+    let version = array.version();
+    let [mut none] = array.split([Parts::NONE]).unwrap();
+    none.write(&rig.s).unwrap().commit().unwrap();
+    none.read_write(&rig.s).unwrap().commit().unwrap();
+    none.accumulate(&rig.s, Reduce::Sum).unwrap().abort();
+    assert_eq!((array.version(), array.status(0)), (version, PartStatus::Valid));
+}
