@@ -40,6 +40,8 @@ struct State<T: Element> {
     /// Lanes that nobody uses any more.
     free: Set,
     constant: bool,
+    /// Streams whose lanes a constant array forgot: read guards on them may still be out.
+    forgotten: Vec<Stream>,
     transfers: Transfers<T>,
     /// Who wrote each part last.
     writers: Vec<Option<Mark>>,
@@ -73,6 +75,7 @@ impl<T: Element, D> Core<T, D> {
                 lanes: Vec::new(),
                 free: Set::EMPTY,
                 constant: false,
+                forgotten: Vec::new(),
                 transfers: Transfers::new(),
                 ledger: Ledger::default(),
             }),
@@ -98,7 +101,7 @@ impl<T: Element, D> Core<T, D> {
             + self.partition.heap_bytes()
             + state.parts.capacity() * size_of::<PartState>()
             + state.devices.capacity() * size_of::<Option<Device>>()
-            + state.lanes.capacity() * size_of::<Stream>()
+            + (state.lanes.capacity() + state.forgotten.capacity()) * size_of::<Stream>()
             + state.writers.capacity() * size_of::<Option<Mark>>()
     }
 
@@ -253,6 +256,9 @@ impl<T: Element, D> Core<T, D> {
             }
         };
         let action = action(at, by);
+        if let Action::Acquire { .. } = action {
+            state.wait_for_forgotten(by)?;
+        }
         let done = self.carry_out(&mut state, request, action, Some(at));
         self.show(&mut state);
         done.map(|_| at)
@@ -261,6 +267,9 @@ impl<T: Element, D> Core<T, D> {
     /// Ends a write guard. `alone` is as it was when it was taken.
     #[inline]
     pub(crate) fn end(&self, set: Set, quick: bool, alone: bool, end: Action) -> Result<()> {
+        if set.is_empty() {
+            return Ok(());
+        }
         let mut left = set;
         if quick && matches!(end, Action::Commit | Action::Keep) {
             for part in set.iter().filter(|part| self.mirror.release(*part, alone)) {
@@ -572,9 +581,22 @@ impl<T: Element> State<T> {
                 self.parts = plan.next;
                 self.free.insert(lane);
                 mirror.clear_lane(lane);
+                let stream = &self.lanes[usize::from(lane)];
+                let known = self.forgotten.iter().any(|known| known.id() == stream.id());
+                if self.constant && !known {
+                    self.forgotten.push(stream.clone());
+                }
             }
         }
         mirror.publish(&self.parts);
+    }
+
+    /// Lets a writer wait for readers whose lanes were forgotten. A constant array has a writer when it ends.
+    fn wait_for_forgotten(&self, who: Who) -> Result<()> {
+        self.forgotten.iter().try_for_each(|stream| match who {
+            None => stream.synchronize(),
+            Some(who) => self.lanes[usize::from(who)].wait(&stream.record_event()?),
+        })
     }
 }
 

@@ -102,7 +102,7 @@ impl Mirror {
     }
 
     /// Takes the parts for writing if that needs nothing. `false`: ask the state. `alone`: the array is borrowed
-    /// exclusively until the guard ends.
+    /// exclusively until the guard ends; without that, sets of several parts are left to the state.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -126,7 +126,8 @@ impl Mirror {
                 && part.site.load(Ordering::Relaxed) == site
                 && part.writing.load(Ordering::Relaxed) == 0
         };
-        if !set.iter().all(free) {
+        // A thread that looks meanwhile could find the marks of some parts only.
+        if !(alone || set.len() <= 1) || !set.iter().all(free) {
             return false;
         }
         if alone {
@@ -137,16 +138,11 @@ impl Mirror {
             return true;
         }
         // Sequentially consistent, as is `publish`: either this sees the new owner word, or that sees the mark.
-        for part in set.iter() {
-            self.parts[usize::from(part)].writing.store(code, Ordering::SeqCst);
-        }
-        let owned = |part: u8| self.parts[usize::from(part)].owner.load(Ordering::SeqCst) == word;
-        if set.iter().all(owned) {
-            return true;
-        }
-        // Somebody changed the state meanwhile. Marks that were found there have become guards in the state.
-        let taken: Set = set.iter().filter(|part| !self.release(*part, false)).collect();
-        taken == set
+        let Some(part) = set.first() else { return true };
+        let known = &self.parts[usize::from(part)];
+        known.writing.store(code, Ordering::SeqCst);
+        // Somebody may have changed the state meanwhile. A mark that was found there has become a guard in the state.
+        known.owner.load(Ordering::SeqCst) == word || !self.release(part, false)
     }
 
     /// Ends a write that was begun here; `false` if it is in the state by now.

@@ -10,7 +10,7 @@
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use array_buffer::{
     ArrayBuffer, ErrorKind, Exchange, PartStatus, Partition, Parts, Reduce, SharedArrayBuffer,
@@ -513,4 +513,91 @@ fn conflict_names_the_holder(_: &Rig) {
     assert_eq!(error.kind(), ErrorKind::Conflict);
     drop(writer);
     shared.read(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn threads_write_several_parts_each() {
+    let single: Vec<[std::ops::Range<usize>; 1]> = (0..4).map(|at| [at..at + 1]).collect();
+    let owned: Vec<&[std::ops::Range<usize>]> = single.iter().map(|part| &part[..]).collect();
+    let partition = Partition::new(&[4], &owned, &[]).unwrap();
+    let mut array = ArrayBuffer::from_array_with(array![0.0, 0.0, 0.0, 0.0], partition).unwrap();
+    let halves = [Parts::one(0) | Parts::one(1), Parts::one(2) | Parts::one(3)];
+    let start = Instant::now();
+    let [first, second] = std::thread::scope(|scope| {
+        let threads = array.split(halves).unwrap().map(|mut half| {
+            scope.spawn(move || {
+                let mut written = 0_u32;
+                while start.elapsed() < Duration::from_secs(1) {
+                    // Two places that write, so that some accesses ask the state.
+                    for _ in 0..2 {
+                        half.read_write_host().unwrap()[0] += 1.0;
+                    }
+                    half.read_write_host().unwrap()[0] += 1.0;
+                    written += 3;
+                }
+                written
+            })
+        });
+        threads.map(|thread| thread.join().unwrap())
+    });
+    assert_eq!(values(&array), [first, 0, second, 0].map(f64::from));
+    assert_eq!(array.version(), u64::from(first) + u64::from(second));
+}
+
+#[test]
+fn writing_no_parts_changes_nothing() {
+    let rig = Rig::peers();
+    let mut array = counting(4);
+    for _ in 0..2 {
+        let version = array.version();
+        let mut guard = array.write(&rig.s).unwrap();
+        set(&mut guard, &rig.s, 2.0).unwrap();
+        let (none, all) = guard.split_off(Parts::NONE);
+        none.commit().unwrap();
+        all.commit().unwrap();
+        assert_eq!(array.version(), version + 1);
+    }
+    let version = array.version();
+    let [mut none] = array.split([Parts::NONE]).unwrap();
+    none.write(&rig.s).unwrap().commit().unwrap();
+    none.read_write(&rig.s).unwrap().commit().unwrap();
+    none.accumulate(&rig.s, Reduce::Sum).unwrap().abort();
+    assert_eq!((array.version(), array.status(0)), (version, PartStatus::Valid));
+}
+
+#[test]
+fn constants_end_after_readers_on_many_streams() {
+    // More streams than an array remembers, each idle when the next one comes.
+    let rig = Rig::sim(common::quick().jitter(Duration::from_millis(3)));
+    let constant = counting(4).freeze();
+    let first = rig.stream();
+    let guard = constant.read(&first).unwrap();
+    first.synchronize().unwrap();
+    for _ in 0..40 {
+        let stream = rig.stream();
+        constant.read(&stream).unwrap();
+        stream.synchronize().unwrap();
+    }
+    let mut seen = rig.a.memory_allocate::<f64>(4).unwrap();
+    for _ in 0..20 {
+        seen.view_mut().copy_from(&first, &guard.view().unwrap()).unwrap();
+    }
+    drop(guard);
+    let mut memory = constant.into_memory(&rig.s).unwrap();
+    memory.fill(&rig.s, 7.0).unwrap();
+    rig.s.synchronize().unwrap();
+    assert_eq!(seen.to_vec(&first).unwrap(), [0.0, 1.0, 2.0, 3.0]);
+}
+
+#[test]
+fn an_unused_accumulation_leaves_owned_values_and_outdates_ghosts() {
+    let rig = Rig::peers();
+    let (mut array, mut forest) = ring();
+    let mut exchange = array.begin_exchange(&rig.s, Exchange::Broadcast).unwrap();
+    exchange.run(&mut forest).unwrap();
+    exchange.finish().unwrap();
+    let version = array.version();
+    array.accumulate(&rig.s, Reduce::Sum).unwrap().commit().unwrap();
+    assert_eq!((array.status(0), array.status(1)), (PartStatus::Valid, PartStatus::Stale));
+    assert_eq!(array.version(), version);
 }
