@@ -17,9 +17,7 @@ use runtime_core::contract::{
     DevicePinned, DeviceStream, MemoryAdoption, MemoryPool, Monitor, PeerAccess, RegionCopyAbility,
     StreamOptions, UnifiedMemory, own,
 };
-use runtime_core::{
-    DeviceInfo, DeviceKind, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result,
-};
+use runtime_core::{DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result};
 
 use crate::event::OpenClEvent;
 use crate::handle::Handle;
@@ -33,6 +31,9 @@ use crate::region::RegionKernels;
 use crate::shared::{Context, Object, Retired, Shared};
 use crate::stream::OpenClStream;
 use crate::{MemoryKind, OpenClConfig};
+
+/// What PoCL calls its platform.
+const POCL: &str = "Portable Computing Language";
 
 /// The key of a queue's priority, and its values.
 const CL_QUEUE_PRIORITY_KHR: u64 = 0x1096;
@@ -80,8 +81,9 @@ impl OpenClDevice {
         let regions = RegionKernels::new(&info, doubles, config.regions);
         let device = Self { info, priorities, by_pointer, builder, regions, shared };
         let queue = device.create_queue(0)?;
-        // Processors need no bell to be rung; others gather commands behind the first, which such a look does not show.
-        if device.info.kind == DeviceKind::Cpu && begins_by_itself(&queue) {
+        // Telling PoCL to begin with every command would only cost time. Others that begin by themselves gather commands
+        // behind the first one, or let a thread that waits for something else run them.
+        if found.platform.name == POCL && begins_by_itself(&queue) {
             device.shared.set_eager();
         }
         device.shared.set_service_queue(queue);
