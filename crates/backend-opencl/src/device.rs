@@ -57,7 +57,7 @@ impl OpenClDevice {
         context: Arc<Context>,
         config: &OpenClConfig,
     ) -> Result<Self> {
-        let Description { info, doubles, priorities, svm, usm } = description;
+        let Description { info, doubles, priorities, svm, usm, host } = description;
         let (by_pointer, pointers) = match config.memory {
             MemoryKind::Auto => (usm.is_some(), usm.or(svm)),
             MemoryKind::Buffer => (false, usm.or(svm)),
@@ -73,7 +73,7 @@ impl OpenClDevice {
             info.id.clone(),
             found.clone(),
             context,
-            pointers,
+            (pointers, host),
             alignment,
             info.limits.shared_bytes.into(),
         ));

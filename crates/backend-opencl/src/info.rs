@@ -17,12 +17,13 @@ use runtime_core::{DeviceId, DeviceInfo, ImageFormat, Limits, PciAddress, Result
 
 use crate::codes;
 use crate::platform::{Found, integer, text};
-use crate::pointers::{Pointers, Usm};
+use crate::pointers::{HostMemory, Pointers, Usm};
 
 const CL_DEVICE_WARP_SIZE_NV: cl_device_info = 0x4003;
 const CL_DEVICE_WAVEFRONT_WIDTH_AMD: cl_device_info = 0x4043;
 const CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV: cl_device_info = 0x4000;
 const CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV: cl_device_info = 0x4001;
+const CL_DEVICE_HOST_MEM_CAPABILITIES_INTEL: cl_device_info = 0x4190;
 const CL_DEVICE_MEM_CAPABILITIES_INTEL: cl_device_info = 0x4191;
 const CL_DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL: cl_device_info = 0x4192;
 /// A kind of unified shared memory that the device can read and write.
@@ -42,6 +43,7 @@ pub(crate) struct Description {
     /// Ways to address memory by pointers.
     pub(crate) svm: Option<Pointers>,
     pub(crate) usm: Option<Pointers>,
+    pub(crate) host: Option<HostMemory>,
 }
 
 /// Asks the driver for everything.
@@ -128,8 +130,10 @@ pub(crate) fn describe(found: &Found) -> Result<Description> {
     let accessible = |what| {
         optional(what).is_some_and(|b| integer(&b) & CL_UNIFIED_SHARED_MEMORY_ACCESS_INTEL != 0)
     };
-    let usm = match Usm::load(found.platform.id()) {
-        Some(functions) if advertised && accessible(CL_DEVICE_MEM_CAPABILITIES_INTEL) => {
+    let functions = Usm::load(found.platform.id()).filter(|_| advertised);
+    let host = functions.filter(|_| accessible(CL_DEVICE_HOST_MEM_CAPABILITIES_INTEL));
+    let usm = match functions {
+        Some(functions) if accessible(CL_DEVICE_MEM_CAPABILITIES_INTEL) => {
             let shared = accessible(CL_DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL);
             Some(Pointers::Usm { functions, shared })
         }
@@ -141,6 +145,7 @@ pub(crate) fn describe(found: &Found) -> Result<Description> {
         priorities: has("cl_khr_priority_hints"),
         svm,
         usm,
+        host: host.map(Usm::host_memory),
     })
 }
 

@@ -250,10 +250,11 @@ impl fmt::Debug for OpenClMemory {
     }
 }
 
-/// Host memory that the driver allocated for fast copies: a buffer that stays mapped for its whole life.
+/// Host memory that the driver allocated for fast copies.
 #[derive(Debug)]
 pub(crate) struct OpenClPinned {
-    buffer: Handle<Mem>,
+    /// The buffer that stays mapped for its whole life, unless the memory needs no mapping.
+    buffer: Option<Handle<Mem>>,
     address: usize,
     bytes: usize,
 }
@@ -264,6 +265,11 @@ impl OpenClPinned {
         shared.check(OPERATION)?;
         shared.reap();
         let failed = |code| out_of_memory(shared, OPERATION, code, bytes);
+        if let Some(host) = &shared.host {
+            let address =
+                host.allocate(shared.context.raw(), bytes, PINNED_ALIGNMENT).map_err(failed)?;
+            return Ok(Self { buffer: None, address: address.expose_provenance(), bytes });
+        }
         let flags = CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR;
         let buffer = new_buffer(shared, flags, bytes).map_err(failed)?;
         let queue = shared.service_queue()?;
@@ -296,15 +302,18 @@ impl OpenClPinned {
             );
             return Err(Error::new(ErrorKind::Driver, OPERATION, message).on(&shared.id));
         }
-        Ok(Self { buffer, address: address.expose_provenance(), bytes })
+        Ok(Self { buffer: Some(buffer), address: address.expose_provenance(), bytes })
     }
 
     pub(crate) fn into_object(self) -> Object {
-        Object::Mapped(self.buffer, self.address)
+        match self.buffer {
+            Some(buffer) => Object::Mapped(buffer, self.address),
+            None => Object::Host(self.address),
+        }
     }
 }
 
-// SAFETY: the buffer stays mapped at this address until it is freed.
+// SAFETY: the memory stays at this address, mapped or not, until it is freed.
 unsafe impl DevicePinned for OpenClPinned {
     fn len(&self) -> usize {
         self.bytes

@@ -25,6 +25,44 @@ pub(crate) enum Pointers {
     Usm { functions: Usm, shared: bool },
 }
 
+/// Host memory of `cl_intel_unified_shared_memory`, which needs no command to be mapped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostMemory(Usm);
+
+impl HostMemory {
+    /// Allocates host memory that the devices of the context address.
+    pub(crate) fn allocate(
+        &self,
+        context: cl_context,
+        bytes: usize,
+        align: usize,
+    ) -> Result<*mut c_void, cl_int> {
+        let (align, mut code) = (cl_uint::try_from(align).unwrap_or(0), CL_OUT_OF_RESOURCES);
+        // SAFETY: the context is alive, no properties are named, and whoever gets the address frees it.
+        let pointer =
+            unsafe { (self.0.host_alloc)(context, ptr::null(), bytes, align, &raw mut code) };
+        match code {
+            0 if !pointer.is_null() => Ok(pointer),
+            0 => Err(CL_OUT_OF_RESOURCES),
+            code => Err(code),
+        }
+    }
+
+    /// Gives memory back.
+    ///
+    /// # Safety
+    ///
+    /// `pointer` is from [`allocate`](Self::allocate) in this context, and no command uses it any more.
+    pub(crate) unsafe fn free(
+        &self,
+        context: cl_context,
+        pointer: *mut c_void,
+    ) -> Result<(), cl_int> {
+        // SAFETY: the caller vouches for the pointer.
+        checked(unsafe { (self.0.free)(context, pointer) })
+    }
+}
+
 impl Pointers {
     /// Whether there is memory that host and device both address.
     pub(crate) fn unified(&self) -> bool {
@@ -193,6 +231,8 @@ type Alloc = unsafe extern "C" fn(
     cl_uint,
     *mut cl_int,
 ) -> *mut c_void;
+type HostAlloc =
+    unsafe extern "C" fn(cl_context, *const u64, usize, cl_uint, *mut cl_int) -> *mut c_void;
 type Free = unsafe extern "C" fn(cl_context, *mut c_void) -> cl_int;
 type SetArgument = unsafe extern "C" fn(cl_kernel, cl_uint, *const c_void) -> cl_int;
 type Copy = unsafe extern "C" fn(
@@ -219,6 +259,7 @@ type Fill = unsafe extern "C" fn(
 /// The functions of `cl_intel_unified_shared_memory`, which the loader does not export: each platform is asked.
 #[derive(Clone, Copy)]
 pub(crate) struct Usm {
+    host_alloc: HostAlloc,
     device_alloc: Alloc,
     shared_alloc: Alloc,
     free: Free,
@@ -231,6 +272,11 @@ impl Usm {
     /// The name of the extension.
     pub(crate) const EXTENSION: &str = "cl_intel_unified_shared_memory";
 
+    /// Its host memory.
+    pub(crate) fn host_memory(self) -> HostMemory {
+        HostMemory(self)
+    }
+
     /// The functions of a platform that has the extension; `None` if one is missing.
     pub(crate) fn load(platform: cl_platform_id) -> Option<Self> {
         /// The function of that name as the type that the extension's specification gives it.
@@ -242,6 +288,7 @@ impl Usm {
             }};
         }
         Some(Self {
+            host_alloc: function!(c"clHostMemAllocINTEL" as HostAlloc),
             device_alloc: function!(c"clDeviceMemAllocINTEL" as Alloc),
             shared_alloc: function!(c"clSharedMemAllocINTEL" as Alloc),
             free: function!(c"clMemFreeINTEL" as Free),

@@ -23,7 +23,7 @@ use runtime_core::{DeviceId, Error, ErrorKind, Result};
 use crate::codes;
 use crate::handle::{self, Handle};
 use crate::platform::Found;
-use crate::pointers::Pointers;
+use crate::pointers::{HostMemory, Pointers};
 use crate::queue::{self, Queue};
 
 /// A context with all devices of a platform, so that they reach one another's memory and events.
@@ -72,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) context: Arc<Context>,
     /// How memory is addressed by pointers, if it can be.
     pub(crate) pointers: Option<Pointers>,
+    /// Host memory that needs not be mapped, if there is any.
+    pub(crate) host: Option<HostMemory>,
     /// What parts of a buffer that become kernel arguments must be aligned to.
     pub(crate) alignment: usize,
     /// Local memory of a work-group.
@@ -98,6 +100,8 @@ pub(crate) struct Retired {
 pub(crate) enum Object {
     /// Memory by pointer.
     Pointer(usize),
+    /// Host memory that is not mapped.
+    Host(usize),
     /// Host memory mapped from a buffer.
     Mapped(Handle<handle::Mem>, usize),
     /// What somebody else owns; with the reference to it, if it is a buffer.
@@ -108,6 +112,7 @@ impl std::fmt::Debug for Object {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Pointer(_) => "Pointer",
+            Self::Host(_) => "Host",
             Self::Mapped(..) => "Mapped",
             Self::Adopted(..) => "Adopted",
         })
@@ -119,7 +124,7 @@ impl Shared {
         id: DeviceId,
         found: Found,
         context: Arc<Context>,
-        pointers: Option<Pointers>,
+        (pointers, host): (Option<Pointers>, Option<HostMemory>),
         alignment: usize,
         local_bytes: u64,
     ) -> Self {
@@ -128,6 +133,7 @@ impl Shared {
             found,
             context,
             pointers,
+            host,
             alignment,
             local_bytes,
             failures: Arc::default(),
@@ -273,6 +279,7 @@ impl Shared {
     fn give_back(&self, object: Object) {
         let done = match object {
             Object::Pointer(address) => self.free(address),
+            Object::Host(address) => self.free_host(address),
             Object::Mapped(buffer, address) => self.unmap(&buffer, address),
             Object::Adopted(buffer, owner) => {
                 drop(buffer);
@@ -293,6 +300,14 @@ impl Shared {
         // SAFETY: the memory is of this context, and the commands that used it are over.
         unsafe { pointers.free(self.context.raw(), pointer) }
             .map_err(|code| self.error("memory_free", code, "memory could not be freed"))
+    }
+
+    fn free_host(&self, address: usize) -> Result<()> {
+        let Some(host) = &self.host else { return Ok(()) };
+        let pointer = ptr::with_exposed_provenance_mut::<c_void>(address);
+        // SAFETY: the memory is of this context, and the commands that used it are over.
+        unsafe { host.free(self.context.raw(), pointer) }
+            .map_err(|code| self.error("pinned_free", code, "pinned memory could not be freed"))
     }
 
     fn unmap(&self, buffer: &Handle<handle::Mem>, address: usize) -> Result<()> {
