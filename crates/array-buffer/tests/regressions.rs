@@ -564,3 +564,27 @@ fn writing_no_parts_changes_nothing() {
     none.accumulate(&rig.s, Reduce::Sum).unwrap().abort();
     assert_eq!((array.version(), array.status(0)), (version, PartStatus::Valid));
 }
+
+#[test]
+fn constants_end_after_readers_on_many_streams() {
+    // More streams than an array remembers, each idle when the next one comes.
+    let rig = Rig::sim(common::quick().jitter(Duration::from_millis(3)));
+    let constant = counting(4).freeze();
+    let first = rig.stream();
+    let guard = constant.read(&first).unwrap();
+    first.synchronize().unwrap();
+    for _ in 0..40 {
+        let stream = rig.stream();
+        constant.read(&stream).unwrap();
+        stream.synchronize().unwrap();
+    }
+    let mut seen = rig.a.memory_allocate::<f64>(4).unwrap();
+    for _ in 0..20 {
+        seen.view_mut().copy_from(&first, &guard.view().unwrap()).unwrap();
+    }
+    drop(guard);
+    let mut memory = constant.into_memory(&rig.s).unwrap();
+    memory.fill(&rig.s, 7.0).unwrap();
+    rig.s.synchronize().unwrap();
+    assert_eq!(seen.to_vec(&first).unwrap(), [0.0, 1.0, 2.0, 3.0]);
+}
