@@ -588,3 +588,16 @@ fn constants_end_after_readers_on_many_streams() {
     rig.s.synchronize().unwrap();
     assert_eq!(seen.to_vec(&first).unwrap(), [0.0, 1.0, 2.0, 3.0]);
 }
+
+#[test]
+fn an_unused_accumulation_leaves_owned_values_and_outdates_ghosts() {
+    let rig = Rig::peers();
+    let (mut array, mut forest) = ring();
+    let mut exchange = array.begin_exchange(&rig.s, Exchange::Broadcast).unwrap();
+    exchange.run(&mut forest).unwrap();
+    exchange.finish().unwrap();
+    let version = array.version();
+    array.accumulate(&rig.s, Reduce::Sum).unwrap().commit().unwrap();
+    assert_eq!((array.status(0), array.status(1)), (PartStatus::Valid, PartStatus::Stale));
+    assert_eq!(array.version(), version);
+}
