@@ -36,12 +36,11 @@ struct State<T: Element> {
     paths: Paths,
     /// The device of each replica; the host's has one if a device works in host memory.
     devices: Vec<Option<Device>>,
+    /// By lane. After those, streams whose lanes a constant array forgot: read guards on them may still be out.
     lanes: Vec<Stream>,
     /// Lanes that nobody uses any more.
     free: Set,
     constant: bool,
-    /// Streams whose lanes a constant array forgot: read guards on them may still be out.
-    forgotten: Vec<Stream>,
     transfers: Transfers<T>,
     /// Who wrote each part last.
     writers: Vec<Option<Mark>>,
@@ -75,7 +74,6 @@ impl<T: Element, D> Core<T, D> {
                 lanes: Vec::new(),
                 free: Set::EMPTY,
                 constant: false,
-                forgotten: Vec::new(),
                 transfers: Transfers::new(),
                 ledger: Ledger::default(),
             }),
@@ -101,7 +99,7 @@ impl<T: Element, D> Core<T, D> {
             + self.partition.heap_bytes()
             + state.parts.capacity() * size_of::<PartState>()
             + state.devices.capacity() * size_of::<Option<Device>>()
-            + (state.lanes.capacity() + state.forgotten.capacity()) * size_of::<Stream>()
+            + state.lanes.capacity() * size_of::<Stream>()
             + state.writers.capacity() * size_of::<Option<Mark>>()
     }
 
@@ -566,15 +564,15 @@ impl<T: Element> State<T> {
 
     #[inline]
     fn is_full(&self) -> bool {
-        self.lanes.len() == LANES && self.free.is_empty()
+        self.lanes.len() >= LANES && self.free.is_empty()
     }
 
-    /// Forgets streams that are idle, but for default streams.
+    /// Forgets streams that are idle, but for default streams. All lanes are in use.
     fn forget_idle(&mut self, mirror: &Mirror) {
         let used = self.devices.iter().zip(self.paths.lanes).filter(|(device, _)| device.is_some());
         let kept = used.map(|(_, lane)| lane).collect::<Set>().union(self.free);
         let all = Set::below(self.parts.len());
-        for lane in Set::below(self.lanes.len()).without(kept).iter() {
+        for lane in Set::below(LANES).without(kept).iter() {
             let idle = matches!(self.lanes[usize::from(lane)].is_done(), Ok(true));
             let forgotten = plan(&self.parts, all, Action::Forget { lane }, &self.paths);
             if let (true, Ok(plan)) = (idle, forgotten) {
@@ -582,9 +580,9 @@ impl<T: Element> State<T> {
                 self.free.insert(lane);
                 mirror.clear_lane(lane);
                 let stream = &self.lanes[usize::from(lane)];
-                let known = self.forgotten.iter().any(|known| known.id() == stream.id());
+                let known = self.lanes[LANES..].iter().any(|known| known.id() == stream.id());
                 if self.constant && !known {
-                    self.forgotten.push(stream.clone());
+                    self.lanes.push(stream.clone());
                 }
             }
         }
@@ -593,7 +591,7 @@ impl<T: Element> State<T> {
 
     /// Lets a writer wait for readers whose lanes were forgotten. A constant array has a writer when it ends.
     fn wait_for_forgotten(&self, who: Who) -> Result<()> {
-        self.forgotten.iter().try_for_each(|stream| match who {
+        self.lanes.iter().skip(LANES).try_for_each(|stream| match who {
             None => stream.synchronize(),
             Some(who) => self.lanes[usize::from(who)].wait(&stream.record_event()?),
         })

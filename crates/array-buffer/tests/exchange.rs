@@ -111,6 +111,31 @@ fn a_reduction_takes_every_contribution() {
     assert_eq!(owned.read_host().unwrap().to_vec(), [21, 1, 21]);
 }
 
+/// Streams that are done make room for others, in every exclusive access.
+#[test]
+fn exchanges_and_checks_forget_idle_streams() {
+    let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
+    let mut array = ring([0, 1, 2, 3, 0]);
+    let crowd = |array: &mut ArrayBuffer<i32, ndarray::Ix1>| {
+        let streams: Vec<Stream> =
+            (0..15).map(|_| device.stream_create(&Default::default()).unwrap()).collect();
+        for stream in &streams {
+            drop(array.read(stream));
+        }
+        streams.iter().for_each(|stream| stream.synchronize().unwrap());
+        streams
+    };
+    let _first = crowd(&mut array);
+    let fresh = device.stream_create(&Default::default()).unwrap();
+    let mut flight = array.begin_exchange(&fresh, Exchange::Broadcast).unwrap();
+    let links = [(vec![0..1], vec![3..4]), (vec![4..5], vec![1..2])];
+    flight.run(&mut StarForest::new(links)).unwrap();
+    flight.finish().unwrap();
+    let _second = crowd(&mut array);
+    let fresh = device.stream_create(&Default::default()).unwrap();
+    array.check_write(&fresh, |guard| guard.view_mut()?.fill(&fresh, 3)).unwrap();
+}
+
 #[test]
 fn arrays_and_parts_without_elements_are_written() {
     let mut array = ArrayBuffer::<f32, _>::uninit((0, 3)).unwrap();
