@@ -90,7 +90,7 @@ impl TransferReport {
 /// Transfers of two arrays together: those that differ in nothing but their array are counted as one kind.
 ///
 /// ```
-/// use array_buffer::{ArrayBuffer, Result};
+/// use array_buffer::ArrayBuffer;
 /// use backend_sim::{SimConfig, SimDevice};
 /// use runtime_core::Device;
 ///
@@ -102,7 +102,7 @@ impl TransferReport {
 /// let both = x.transfers() + y.transfers();
 /// assert_eq!(both.transfers().len(), 1);
 /// assert_eq!((both.total().count, both.total().bytes), (2, 40));
-/// # Result::Ok(())
+/// # Ok::<(), array_buffer::Error>(())
 /// ```
 impl Add for TransferReport {
     type Output = Self;
