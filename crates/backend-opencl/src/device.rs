@@ -2,14 +2,11 @@
 #![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
 
 use std::any::Any;
-use std::ptr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use opencl3::command_queue::{
-    CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES, enqueue_marker_with_wait_list,
-};
+use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES};
 use opencl3::event::CL_COMPLETE;
 use opencl3::types::{cl_command_queue, cl_int};
 use runtime_core::contract::{
@@ -159,12 +156,7 @@ impl OpenClDevice {
 /// Whether a command runs although nobody told the driver to begin.
 fn begins_by_itself(queue: &Queue) -> bool {
     const LONG_ENOUGH: Duration = Duration::from_millis(5);
-    let enqueue = |queue| {
-        // SAFETY: a marker touches nothing.
-        unsafe { enqueue_marker_with_wait_list(queue, 0, ptr::null()) }
-    };
-    // SAFETY: the event is that of the marker.
-    let Ok(marker) = (unsafe { queue.submit_marked("open", enqueue) }) else { return false };
+    let Ok(marker) = queue.marker("open") else { return false };
     let began = Instant::now();
     let mut over = false;
     while !over && began.elapsed() < LONG_ENOUGH {

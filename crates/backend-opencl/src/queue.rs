@@ -167,20 +167,27 @@ impl Queue {
     }
 
     /// A command behind everything that anybody enqueued.
-    fn mark(&self, pending: &mut Pending) -> Result<(), cl_int> {
+    fn mark(&self, pending: &mut Pending, operation: &'static str) -> Result<(), cl_int> {
         let enqueue = |queue| {
             // SAFETY: a marker touches nothing.
             unsafe { enqueue_marker_with_wait_list(queue, 0, ptr::null()) }
         };
         // SAFETY: the event is that of the marker.
-        unsafe { self.add(pending, Label::Operation("mark"), enqueue) }
+        unsafe { self.add(pending, Label::Operation(operation), enqueue) }
+    }
+
+    /// A command that does nothing, and its event.
+    pub(crate) fn marker(&self, operation: &'static str) -> Result<Handle<Event>, cl_int> {
+        let mut pending = self.lock();
+        self.mark(&mut pending, operation)?;
+        self.last_of(&pending)
     }
 
     /// The last command, unless it is known to be over.
     pub(crate) fn last(&self) -> Option<Handle<Event>> {
         let mut pending = self.lock();
         if pending.shared {
-            self.mark(&mut pending).ok()?;
+            self.mark(&mut pending, "mark").ok()?;
         }
         if pending.commands.is_empty() { None } else { self.last_of(&pending).ok() }
     }
@@ -199,7 +206,7 @@ impl Queue {
             if !pending.shared || std::mem::take(&mut pending.probed) {
                 return Ok(true);
             }
-            self.mark(&mut pending)?;
+            self.mark(&mut pending, "mark")?;
             pending.probed = true;
         }
         if std::mem::take(&mut pending.unflushed) {

@@ -8,10 +8,9 @@
     reason = "enqueueing a command and submitting its event are one step"
 )]
 
-use std::ptr;
 use std::sync::Arc;
 
-use opencl3::command_queue::{enqueue_barrier_with_wait_list, enqueue_marker_with_wait_list};
+use opencl3::command_queue::enqueue_barrier_with_wait_list;
 use opencl3::types::{cl_command_queue, cl_event, cl_int};
 use runtime_core::contract::{
     DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg, own,
@@ -79,22 +78,6 @@ impl OpenClStream {
             .map_err(|code| self.shared.error("launch", code, "the launch was not accepted"))
     }
 
-    /// As [`submit`](Self::submit), with a reference to the event.
-    ///
-    /// # Safety
-    ///
-    /// As [`Queue::submit`].
-    pub(crate) unsafe fn submit_marked(
-        &self,
-        operation: &'static str,
-        enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
-    ) -> Result<Handle<Event>> {
-        self.shared.check(operation)?;
-        // SAFETY: the caller vouches for the event.
-        unsafe { self.queue.submit_marked(operation, enqueue) }
-            .map_err(|code| self.shared.error(operation, code, "a command was not accepted"))
-    }
-
     pub(crate) fn queue(&self) -> &Queue {
         &self.queue
     }
@@ -111,12 +94,9 @@ impl OpenClStream {
 
     /// A command that does nothing.
     fn marker(&self) -> Result<Handle<Event>> {
-        let enqueue = |queue| {
-            // SAFETY: a marker touches nothing.
-            unsafe { enqueue_marker_with_wait_list(queue, 0, ptr::null()) }
-        };
-        // SAFETY: the event is that of the marker.
-        unsafe { self.submit_marked("record", enqueue) }
+        self.queue
+            .marker("record")
+            .map_err(|code| self.shared.error("record", code, "a command was not accepted"))
     }
 }
 
