@@ -119,7 +119,7 @@ impl Builder {
         if let (Code::Source(source), Some(signatures)) = (code, &mut signatures) {
             sizes::find(shared, source, &options, signatures);
         }
-        if let (Some(_), _) | (_, Some(_)) = (cache, &folder)
+        if (cache.is_some() || folder.is_some())
             && let Ok(binary) = binary(program.raw(), shared)
         {
             write(folder.as_ref(), "program.bin", &binary);
