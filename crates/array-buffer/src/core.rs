@@ -12,7 +12,7 @@ use crate::budget;
 use crate::buffer::PartStatus;
 use crate::coherence::{
     Access, Action, HOST, Health, LANES, Lane, PartState, Paths, Plan, REPLICAS, Reduce, Refusal,
-    ReplicaId, Set, Step, Who, plan, readable,
+    ReplicaId, Set, SmallSet, Step, Who, plan, readable,
 };
 use crate::mirror::Mirror;
 use crate::partition::Partition;
@@ -37,7 +37,7 @@ struct State<T: Element> {
     /// The device of each replica; the host's has one if a device works in host memory.
     devices: Vec<Option<Device>>,
     /// By lane. After those, streams whose lanes a constant array forgot: read guards on them may still be out.
-    lanes: Vec<Stream>,
+    lanes: Vec<Known>,
     /// Lanes that nobody uses any more.
     free: Set,
     constant: bool,
@@ -45,6 +45,24 @@ struct State<T: Element> {
     /// Who wrote each part last.
     writers: Vec<Option<Mark>>,
     ledger: Ledger,
+}
+
+/// A stream, and how many of its failures the array has heard of.
+#[derive(Clone)]
+struct Known {
+    stream: Stream,
+    failures: u64,
+}
+
+impl Known {
+    fn new(stream: &Stream) -> Self {
+        Self { stream: stream.clone(), failures: stream.failures() }
+    }
+
+    /// Whether a failure was reported, to whomever, that the array has not heard of.
+    fn has_failed(&self) -> bool {
+        self.stream.failures() != self.failures
+    }
 }
 
 /// Who wants something, and for what.
@@ -60,8 +78,11 @@ pub(crate) struct Request<'a> {
 impl<T: Element, D> Core<T, D> {
     pub(crate) fn new(shape: D, partition: Partition) -> Result<Self> {
         let parts: Vec<PartState> = partition.roles().map(PartState::new).collect();
-        let paths =
-            Paths { host: Set::one(HOST), peers: [Set::EMPTY; REPLICAS], lanes: [0; REPLICAS] };
+        let paths = Paths {
+            host: Set::one(HOST),
+            peers: [SmallSet::EMPTY; REPLICAS],
+            lanes: [0; REPLICAS],
+        };
         Ok(Self {
             storage: Storage::new(partition.shape())?,
             mirror: Mirror::new(parts.len()),
@@ -99,7 +120,7 @@ impl<T: Element, D> Core<T, D> {
             + self.partition.heap_bytes()
             + state.parts.capacity() * size_of::<PartState>()
             + state.devices.capacity() * size_of::<Option<Device>>()
-            + state.lanes.capacity() * size_of::<Stream>()
+            + state.lanes.capacity() * size_of::<Known>()
             + state.writers.capacity() * size_of::<Option<Mark>>()
     }
 
@@ -162,7 +183,7 @@ impl<T: Element, D> Core<T, D> {
     pub(crate) fn drain(&self) -> Result<()> {
         let lanes = self.lock().lanes.clone();
         // All of them, and then the first failure.
-        let done: Vec<Result<()>> = lanes.iter().map(Stream::synchronize).collect();
+        let done: Vec<Result<()>> = lanes.iter().map(|known| known.stream.synchronize()).collect();
         done.into_iter().collect()
     }
 
@@ -380,6 +401,7 @@ impl<T: Element, D> Core<T, D> {
         action: Action,
         at: Option<ReplicaId>,
     ) -> Result<()> {
+        self.hear(state);
         let plan = plan(&state.parts, request.set, action, &state.paths)
             .map_err(|why| refused(why, request.access, Some(request.site)))?;
         let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
@@ -442,9 +464,20 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
+    /// Hears of failures that others were told of.
+    fn hear(&self, state: &mut State<T>) {
+        for lane in 0..state.lanes.len().min(LANES).to_le_bytes()[0] {
+            if state.lanes[usize::from(lane)].has_failed() {
+                self.lose(state, lane);
+            }
+        }
+    }
+
     /// Work on a lane has failed: what it wrote is doubtful.
     fn lose(&self, state: &mut State<T>, lane: Lane) {
         let all = self.partition.all().0;
+        let known = &mut state.lanes[usize::from(lane)];
+        known.failures = known.stream.failures();
         if let Ok(plan) = plan(&state.parts, all, Action::Lost { lane }, &state.paths) {
             state.parts = plan.next;
         }
@@ -452,14 +485,19 @@ impl<T: Element, D> Core<T, D> {
 
     fn step(&self, state: &mut State<T>, request: &Request<'_>, step: &Step) -> Result<()> {
         let State { lanes, transfers, paths, writers, ledger, devices, .. } = state;
-        let end =
-            |at, lane: Option<Lane>| lane.map(|lane| End { at, stream: &lanes[usize::from(lane)] });
+        let end = |at, lane: Option<Lane>| {
+            lane.map(|lane| End { at, stream: &lanes[usize::from(lane)].stream })
+        };
         let piece = |part| Piece { storage: &self.storage, partition: &self.partition, part };
         match *step {
-            Step::Wait { who: None, on } => lanes[usize::from(on)].synchronize(),
+            Step::Wait { who: None, on } => {
+                let known = &lanes[usize::from(on)];
+                known.stream.synchronize()?;
+                if known.has_failed() { Err(told_elsewhere(&known.stream)) } else { Ok(()) }
+            }
             Step::Wait { who: Some(who), on } => {
-                let event = lanes[usize::from(on)].record_event()?;
-                lanes[usize::from(who)].wait(&event)
+                let event = lanes[usize::from(on)].stream.record_event()?;
+                lanes[usize::from(who)].stream.wait(&event)
             }
             Step::Fill { part, at, by, op } => match end(at, by) {
                 None => Transfers::fill_host(&piece(part), op),
@@ -517,7 +555,7 @@ impl<T: Element> State<T> {
         }
         if let Some(lane) = self.free.first() {
             self.free.remove(lane);
-            self.lanes[usize::from(lane)] = stream.clone();
+            self.lanes[usize::from(lane)] = Known::new(stream);
             mirror.set_lane(lane, stream, at);
             return Ok(lane);
         }
@@ -529,7 +567,7 @@ impl<T: Element> State<T> {
             return Err(Error::new(ErrorKind::LimitExceeded, "array", message));
         }
         let lane = self.lanes.len().to_le_bytes()[0];
-        self.lanes.push(stream.clone());
+        self.lanes.push(Known::new(stream));
         mirror.set_lane(lane, stream, at);
         Ok(lane)
     }
@@ -573,16 +611,16 @@ impl<T: Element> State<T> {
         let kept = used.map(|(_, lane)| lane).collect::<Set>().union(self.free);
         let all = Set::below(self.parts.len());
         for lane in Set::below(LANES).without(kept).iter() {
-            let idle = matches!(self.lanes[usize::from(lane)].is_done(), Ok(true));
+            let idle = matches!(self.lanes[usize::from(lane)].stream.is_done(), Ok(true));
             let forgotten = plan(&self.parts, all, Action::Forget { lane }, &self.paths);
             if let (true, Ok(plan)) = (idle, forgotten) {
                 self.parts = plan.next;
                 self.free.insert(lane);
                 mirror.clear_lane(lane);
-                let stream = &self.lanes[usize::from(lane)];
-                let known = self.lanes[LANES..].iter().any(|known| known.id() == stream.id());
-                if self.constant && !known {
-                    self.lanes.push(stream.clone());
+                let idle = &self.lanes[usize::from(lane)];
+                let noted = self.lanes[LANES..].iter().any(|known| known.stream == idle.stream);
+                if self.constant && !noted {
+                    self.lanes.push(idle.clone());
                 }
             }
         }
@@ -591,11 +629,17 @@ impl<T: Element> State<T> {
 
     /// Lets a writer wait for readers whose lanes were forgotten. A constant array has a writer when it ends.
     fn wait_for_forgotten(&self, who: Who) -> Result<()> {
-        self.lanes.iter().skip(LANES).try_for_each(|stream| match who {
-            None => stream.synchronize(),
-            Some(who) => self.lanes[usize::from(who)].wait(&stream.record_event()?),
+        self.lanes.iter().skip(LANES).try_for_each(|known| match who {
+            None => known.stream.synchronize(),
+            Some(who) => self.lanes[usize::from(who)].stream.wait(&known.stream.record_event()?),
         })
     }
+}
+
+/// The error of a wait for work that has failed, as somebody else was told.
+fn told_elsewhere(stream: &Stream) -> Error {
+    let message = format!("work on {stream:?} has failed, and its failure was reported before");
+    Error::new(ErrorKind::DeviceFault, "array", message).on(stream.device().id())
 }
 
 /// What reports call a replica.

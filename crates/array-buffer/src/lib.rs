@@ -74,11 +74,10 @@
 //!   overwrite makes good.
 //! - A device that works in host memory shares the host's replica: between them nothing is copied.
 //!
-//! Failures of asynchronous work are reported by its stream, as everywhere, once and to whoever asks first; an array
-//! learns of them when its own wait of the host is the one that is told, and then invalidates what it wrote on that
-//! stream. If somebody else is told, another array or the program by a synchronisation of its own, what the failed work
-//! wrote counts as good: a program that goes on after a failure must overwrite what it enqueued on that stream. So does a
-//! replica that a peer copied meanwhile.
+//! Failures of asynchronous work are reported by its stream, as everywhere, once and to whoever asks first. An array hears
+//! of them all the same ([`Stream::failures`](runtime_core::Stream::failures)): at its next access that waits or copies
+//! it invalidates what was written on that stream and not yet waited for by the host. A replica that a peer copied
+//! meanwhile counts as good.
 //!
 //! What decides all this is one function on plain values, which the tests run in every state that can be reached:
 //! `docs/coherence.md` has its table. Where PyOP2 says `data_ro`, `data_rw` and `data_wo`, Kokkos `sync` and `modify`,

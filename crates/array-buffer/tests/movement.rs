@@ -338,6 +338,29 @@ fn a_failed_writer_poisons_what_it_wrote_and_nothing_else() {
 }
 
 #[test]
+fn a_failure_that_others_were_told_of_poisons_too() {
+    for who in ["the stream", "the device"] {
+        let rig = Rig::apart();
+        let (mut array, mut after) = (counting(50), counting(50));
+        array.prefetch(&rig.s).unwrap();
+        rig.s.synchronize().unwrap();
+        let mut guard = array.read_write(&rig.s).unwrap();
+        SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 2));
+        guard.view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
+        guard.commit().unwrap();
+        let told = if who == "the stream" { rig.s.synchronize() } else { rig.a.synchronize() };
+        assert_eq!(told.unwrap_err().kind(), ErrorKind::Driver);
+        let error = array.read_host().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Poisoned, "{who}: {error}");
+        // What is written after the failure has nothing to do with it.
+        set(&mut after.write(&rig.s).unwrap(), &rig.s, 2.0).unwrap();
+        assert_eq!(values(&after), [2.0; 50], "{who}");
+        set(&mut array.write(&rig.s).unwrap(), &rig.s, 3.0).unwrap();
+        assert_eq!(values(&array), [3.0; 50], "{who}");
+    }
+}
+
+#[test]
 fn a_lost_device_takes_its_replica_alone() {
     let rig = Rig::peers();
     let mut array = counting(50);

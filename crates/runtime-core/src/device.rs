@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::contract::{
     AcceleratorDevice, Counters, DeviceMemory, MemoryPool, Monitor, StreamOptions, UnifiedMemory,
@@ -33,6 +34,8 @@ struct Inner {
     capabilities: Capabilities,
     limits: Limits,
     counts: Counts,
+    /// Failures that its synchronisations have reported.
+    failures: AtomicU64,
     raw: Box<dyn AcceleratorDevice>,
 }
 
@@ -68,6 +71,7 @@ impl Device {
             capabilities: capabilities(&*raw),
             limits: raw.info().limits.clone(),
             counts: Counts::default(),
+            failures: AtomicU64::new(0),
             raw,
         })))
     }
@@ -272,7 +276,15 @@ impl Device {
     ///
     /// The first failure of asynchronous work, or of a release in a destructor, that was not reported before.
     pub fn synchronize(&self) -> Result<()> {
-        self.0.raw.synchronize().map_err(|e| self.place(e))
+        self.0.raw.synchronize().map_err(|e| {
+            self.0.failures.fetch_add(1, Ordering::AcqRel);
+            self.place(e)
+        })
+    }
+
+    /// Failures that its synchronisations have reported.
+    pub(crate) fn failures(&self) -> u64 {
+        self.0.failures.load(Ordering::Acquire)
     }
 
     /// The vendor's handle of the device or context, valid for as long as a clone of this device lives.

@@ -67,7 +67,7 @@ impl Allocation {
     }
 
     fn wait(&self) -> Result<()> {
-        self.uses.with_streams(|streams| streams.iter().try_for_each(|s| s.synchronize()))
+        self.uses.synchronize()
     }
 }
 

@@ -40,7 +40,7 @@ struct Use {
 
 impl Use {
     fn wait(&self) -> Result<()> {
-        if self.unmarked { self.stream.raw.synchronize() } else { self.event.wait() }
+        if self.unmarked { self.stream.synchronize() } else { self.event.wait() }
     }
 
     fn is_over(&self) -> bool {

@@ -152,7 +152,11 @@ impl RegionPlan {
                 // SAFETY: everything is of this device and the slots agree with the program, as checked.
                 unsafe { ability.execute(&*stream.core.raw, &**native, &raw) }
             }
-            _ => emulation::execute(&self.program, &*stream.core.raw, &raw, self.device.counts()),
+            _ => {
+                let counts = self.device.counts();
+                let done = emulation::execute(&self.program, &*stream.core.raw, &raw, counts);
+                stream.core.told(done)
+            }
         };
         for (slot, used) in bind.iter().zip(self.slots()) {
             if let (Some(view), true) = (slot.writer(), used.written) {

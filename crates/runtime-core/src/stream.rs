@@ -26,6 +26,8 @@ pub(crate) struct StreamCore {
     pub(crate) id: u64,
     /// Handles that can still enqueue.
     handles: AtomicUsize,
+    /// Failures that its synchronisations and blocking copies have reported.
+    failures: AtomicU64,
 }
 
 impl StreamCore {
@@ -39,7 +41,26 @@ impl StreamCore {
     pub(crate) fn new(raw: Box<dyn DeviceStream>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { raw, id, handles: AtomicUsize::new(0) })
+        Arc::new(Self { raw, id, handles: AtomicUsize::new(0), failures: AtomicU64::new(0) })
+    }
+
+    /// Blocks until everything enqueued so far is done.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let done = self.raw.synchronize();
+        if done.is_err() {
+            self.failures.fetch_add(1, Ordering::AcqRel);
+        }
+        done
+    }
+
+    /// Counts the failure of a blocking copy, if it is one of earlier work: a copy's own leaves the device well.
+    pub(crate) fn told(&self, copied: Result<()>) -> Result<()> {
+        let earlier =
+            |error: &Error| matches!(error.kind(), ErrorKind::DeviceFault | ErrorKind::DeviceLost);
+        if copied.as_ref().is_err_and(earlier) {
+            self.failures.fetch_add(1, Ordering::AcqRel);
+        }
+        copied
     }
 
     /// Whether nothing can be enqueued any more and everything that was is done.
@@ -66,7 +87,17 @@ impl Stream {
     /// The first failure of asynchronous work on this stream that was not reported before, by a blocking copy to the
     /// host for instance.
     pub fn synchronize(&self) -> Result<()> {
-        self.core.raw.synchronize().map_err(|e| self.device.place(e))
+        self.core.synchronize().map_err(|e| self.device.place(e))
+    }
+
+    /// How often a failure was reported on this stream: by [`synchronize`](Self::synchronize) of the stream or its
+    /// device, or as `DeviceFault` or `DeviceLost` by a blocking copy to the host.
+    ///
+    /// A failure of asynchronous work is reported once, to whoever asks first. If this number is larger than it was when
+    /// work was enqueued, that work may have failed although [`synchronize`](Self::synchronize) says nothing: somebody
+    /// else was told. Never blocks.
+    pub fn failures(&self) -> u64 {
+        self.core.failures.load(Ordering::Acquire) + self.device.failures()
     }
 
     /// As [`synchronize`](Self::synchronize), for at most `timeout`. The work goes on after a timeout.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::contract::DeviceStream;
 use crate::device::same_device;
 use crate::stream::StreamCore;
-use crate::{Device, Stream};
+use crate::{Device, Result, Stream};
 
 /// Streams whose ids are found without a lock.
 const FAST: usize = 4;
@@ -59,11 +59,21 @@ impl Uses {
         }
     }
 
+    /// Blocks until every stream noted is done; the first failure that one reports.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let streams = self.streams();
+        streams.iter().try_for_each(|used| used.core.synchronize())
+    }
+
     /// Calls `f` with every stream noted, without the lock, which other threads need to note theirs.
     pub(crate) fn with_streams<R>(&self, f: impl FnOnce(&[&dyn DeviceStream]) -> R) -> R {
-        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let streams = self.streams();
         let raw: Vec<&dyn DeviceStream> = streams.iter().map(|used| &*used.core.raw).collect();
         f(&raw)
+    }
+
+    fn streams(&self) -> Vec<StreamUse> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

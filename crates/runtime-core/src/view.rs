@@ -213,10 +213,10 @@ impl<'a> MemoryView<'a> {
         let range = self.host_copy::<T>("copy_to_slice", stream, out.len())?;
         let Some(raw) = self.begin(stream) else { return Ok(()) };
         // SAFETY: the memory is of the stream's device and the view lies inside it.
-        unsafe {
+        let copied = unsafe {
             stream.core.raw.memory_copy_from(raw, range.start, bytemuck::cast_slice_mut(out))
-        }
-        .map_err(|e| self.device().place(e))?;
+        };
+        stream.core.told(copied).map_err(|e| self.device().place(e))?;
         self.device().counts().copied_from_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the host");
         Ok(())

@@ -1,6 +1,6 @@
 //! Which accesses need nothing: what the atomic mirror of the state holds.
 
-use super::set::{LaneSet, Set};
+use super::set::{Set, SmallSet};
 use super::state::{HOST, Health, LANES, PartId, PartState, Reduce, Refusal, ReplicaId, Role, Who};
 
 /// The bit of the host in [`hits`], beyond that of every lane.
@@ -31,7 +31,7 @@ pub(crate) fn owner(parts: &[PartState], part: PartId) -> Option<Owner> {
     let state = &parts[usize::from(part)];
     let at = state.valid.first()?;
     let bytes = state.bytes(at);
-    let alone = state.valid == Set::one(at) && bytes.readers == LaneSet::EMPTY;
+    let alone = state.valid == Set::one(at) && bytes.readers == SmallSet::EMPTY;
     let who: Who = bytes.writer;
     let fits = who.is_some() || at == HOST;
     // A committed write makes ghosts stale: nothing is left to do if they are.

@@ -12,7 +12,7 @@ mod tests;
 pub(crate) use hits::{HOST_BIT, hits, owner, readable};
 pub use plan::Exchange;
 pub(crate) use plan::{Action, Plan, Step, plan};
-pub(crate) use set::Set;
+pub(crate) use set::{Set, SmallSet};
 pub use state::Reduce;
 pub(crate) use state::{
     Access, HOST, Health, LANES, Lane, PARTS, PartId, PartState, Paths, REPLICAS, Refusal,

@@ -1,7 +1,7 @@
 //! The transition function: what must be done for an action, in which order, and what holds afterwards.
 
 use super::hits::{pending, readable};
-use super::set::{LaneSet, Set};
+use super::set::{Set, SmallSet};
 use super::state::{
     Access, Bytes, HOST, Health, Lane, PartId, PartState, Paths, Reduce, Refusal, ReplicaId, Role,
     Who,
@@ -364,7 +364,7 @@ impl Draft<'_> {
         if valid.contains(at) {
             return None;
         }
-        let peers = valid.and(self.paths.peers[usize::from(at)]);
+        let peers = valid.and(self.paths.peers[usize::from(at)].set());
         let host = valid.and(self.paths.host);
         peers.first().or(host.first()).or(valid.first())
     }
@@ -514,15 +514,13 @@ fn mark_read(bytes: &mut Bytes, who: Who) {
 
 /// Notes a write that comes after everything else.
 fn mark_written(bytes: &mut Bytes, who: Who) {
-    *bytes = Bytes { writer: who, readers: LaneSet::EMPTY };
+    *bytes = Bytes { writer: who, readers: SmallSet::EMPTY };
 }
 
-/// Notes a write that may have been enqueued, or not.
+/// Notes a write that may have been enqueued, or not. Its lane has waited for the writer before.
 fn mark_added(bytes: &mut Bytes, who: Who) {
     let Some(lane) = who else { return };
-    if let Some(before) = bytes.writer.replace(lane) {
-        bytes.readers.insert(before);
-    }
+    bytes.writer = Some(lane);
     // A writer is no reader.
     bytes.readers.remove(lane);
 }

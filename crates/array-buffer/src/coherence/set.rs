@@ -94,11 +94,11 @@ impl FromIterator<u8> for Set {
     }
 }
 
-/// A set of lanes, which there are many of in a state.
+/// A set of lanes or replicas, which there are many of in a state.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) struct LaneSet(u16);
+pub(crate) struct SmallSet(u16);
 
-impl LaneSet {
+impl SmallSet {
     pub(crate) const EMPTY: Self = Self(0);
 
     /// The members as a set of any numbers.
@@ -129,7 +129,7 @@ impl LaneSet {
     }
 }
 
-impl fmt::Debug for LaneSet {
+impl fmt::Debug for SmallSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.set().fmt(f)
     }

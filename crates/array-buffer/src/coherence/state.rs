@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::set::{LaneSet, Set};
+use super::set::{Set, SmallSet};
 
 /// A stream's number in one buffer. Streams of different devices never share one.
 pub(crate) type Lane = u8;
@@ -65,7 +65,7 @@ pub(crate) struct Bytes {
     /// Who wrote them last, by a kernel or a copy; none once the host has seen that write done.
     pub(crate) writer: Option<Lane>,
     /// Who reads them since then, having waited for the writer.
-    pub(crate) readers: LaneSet,
+    pub(crate) readers: SmallSet,
 }
 
 /// The kind of a writing access.
@@ -138,7 +138,7 @@ pub(crate) struct Paths {
     /// Replicas that the host addresses.
     pub(crate) host: Set,
     /// For each replica, those it copies from without the host.
-    pub(crate) peers: [Set; REPLICAS],
+    pub(crate) peers: [SmallSet; REPLICAS],
     /// For each replica of a device, the lane of that device's default stream.
     pub(crate) lanes: [Lane; REPLICAS],
 }

@@ -49,11 +49,10 @@ impl<'b, T: Element, D> Held<'b, T, D> {
 
     #[inline]
     fn wrote(&self) -> bool {
-        self.wrote || self.report.wrote() || self.is_empty()
+        self.wrote || self.report.wrote()
     }
 
     /// Whether there is nothing that could be written.
-    #[cold]
     fn is_empty(&self) -> bool {
         self.set.iter().all(|part| self.core.partition.len(part) == 0)
     }
@@ -71,6 +70,7 @@ impl<'b, T: Element, D> Held<'b, T, D> {
         match (self.wrote(), self.access) {
             _ if panics || self.failed() => Action::Abort,
             (true, _) => Action::Commit,
+            (false, Access::Write) if self.is_empty() => Action::Commit,
             (false, Access::Write) => Action::Abort,
             (false, _) => Action::Keep,
         }

@@ -4,6 +4,7 @@ mod exhaustive;
 mod machine;
 mod random;
 
+use super::set::SmallSet;
 use super::state::{PartState, Paths, REPLICAS, Role};
 use super::{Lane, Set};
 
@@ -27,7 +28,7 @@ const ONE: Lanes = [&[0], &[1], &[2]];
 const MANY: Lanes = [&[0, 3], &[1, 4], &[2]];
 
 fn world(name: &'static str, lanes: Lanes, peers: &[(u8, u8)]) -> World {
-    let mut reach = [Set::EMPTY; REPLICAS];
+    let mut reach = [SmallSet::EMPTY; REPLICAS];
     for (a, b) in peers {
         reach[usize::from(*a)].insert(*b);
         reach[usize::from(*b)].insert(*a);

@@ -40,6 +40,8 @@ struct Program {
     latest: Vec<u64>,
     version: u64,
     stamp: u64,
+    /// Read guards that are out, and may be used at any time before the next exclusive access.
+    guards: Vec<(Lane, Set, ReplicaId)>,
 }
 
 impl Program {
@@ -53,6 +55,7 @@ impl Program {
             latest: vec![0; count],
             version: 0,
             stamp: 0,
+            guards: Vec::new(),
         }
     }
 
@@ -189,16 +192,25 @@ impl Program {
             _ if at == HOST && random.one_in(2) => None,
             _ => Some(random.pick(lanes)),
         };
-        match random.below(16) {
+        if !self.guards.is_empty() && random.one_in(2) {
+            let (lane, set, at) = random.pick(&self.guards);
+            self.touch(Some(lane), set, at, false);
+        }
+        let turn = random.below(16);
+        if !(0..7).contains(&turn) {
+            self.guards.clear();
+        }
+        match turn {
             0..6 => {
                 if self.act(random, set, Action::Read { at, by }).is_some() {
                     self.touch(by, set, at, false);
+                    self.guards.extend(by.map(|lane| (lane, set, at)));
                 }
             }
-            6..11 => self.write(random, set, at, by),
-            11 => {
+            6 => {
                 self.act(random, set, Action::Prefetch { at, by });
             }
+            7..12 => self.write(random, set, at, by),
             12 => {
                 if self.act(random, Set::below(count), Action::Evict { at }).is_some() {
                     self.machine.evict(at);
