@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::run::{cargo, root};
-use crate::{install, opencl};
+use crate::{cuda, install, opencl};
 
 /// What became of the rules on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,28 +25,37 @@ impl Tally {
     }
 }
 
-/// `cargo xtask test-backend NAME`, for OpenCL with a platform, which can be installed if it is Intel's.
-pub(crate) fn test_backend(name: &str, platform: Option<&str>, install: bool) -> Result<()> {
-    match (name, platform) {
-        ("opencl", Some("intel")) if install => install::install_intel()?,
-        ("opencl", Some(other)) if install => {
+/// Which driver a suite runs on, if not on the one that is found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct On<'a> {
+    /// A word of an OpenCL platform's name.
+    pub(crate) platform: Option<&'a str>,
+    /// The stand-in for the CUDA driver.
+    pub(crate) stand_in: bool,
+}
+
+/// `cargo xtask test-backend NAME`.
+pub(crate) fn test_backend(name: &str, on: On<'_>, install: bool) -> Result<()> {
+    match (name, on) {
+        ("opencl", On { platform: Some("intel"), .. }) if install => install::install_intel()?,
+        ("cuda", On { stand_in: true, .. }) if install => install::install_python()?,
+        _ if install => {
             bail!(
-                "no way to install {other}; intel is installed here, PoCL by `cargo xtask test --install`"
+                "--install is for `opencl --platform intel` and `cuda --stand-in`; `cargo xtask test --install` brings the rest"
             )
         }
-        ("opencl", _) | (_, None) => {}
-        (_, Some(platform)) => {
-            bail!("--platform {platform} is for opencl; {name} has no platforms")
-        }
+        _ => {}
     }
-    let mut command = suite(name, platform)?;
     let report = report_file(name)?;
+    let complaints = report.with_extension("stand-in.jsonl");
+    let mut command = suite(name, on, &complaints)?;
+    let place = if on.stand_in { " on the stand-in (no GPU)" } else { "" };
     let ended = watch(&mut command, &report).env("CONFORMANCE_STRICT", "1").status()?;
     let tallies = read(&report)?;
     let mut clean = ended.success() && !tallies.is_empty();
     for (device, tally) in &tallies {
         println!(
-            "{device}: {} passed, {} failed, {} skipped of {} rules",
+            "{device}{place}: {} passed, {} failed, {} skipped of {} rules",
             tally.passed,
             tally.failed.len(),
             tally.skipped.len(),
@@ -60,24 +69,36 @@ pub(crate) fn test_backend(name: &str, platform: Option<&str>, install: bool) ->
     if !clean {
         bail!("{name}: not every rule passed");
     }
-    Ok(())
+    if on.stand_in { cuda::check_report(&complaints) } else { Ok(()) }
 }
 
-/// The conformance test of a backend.
-pub(crate) fn suite(name: &str, platform: Option<&str>) -> Result<Command> {
+/// The conformance test of a backend. The stand-in writes its complaints to `complaints`.
+pub(crate) fn suite(name: &str, on: On<'_>, complaints: &Path) -> Result<Command> {
     let mut command = match name {
-        "host" | "opencl" | "sim" => {
+        "cuda" | "host" | "opencl" | "sim" => {
             let mut command = cargo(&["test", "--package"]);
             command.arg(format!("backend-{name}"));
             command
         }
         "foreign" => cargo(&["test", "--manifest-path", "docs/foreign-device/Cargo.toml"]),
-        _ => bail!("no backend {name:?}; there is host, opencl, sim, foreign"),
+        _ => bail!("no backend {name:?}; there is cuda, host, opencl, sim, foreign"),
     };
     command.args(["--all-features", "--test", "conformance"]);
     opencl::two_devices(&mut command);
-    if let Some(platform) = platform {
-        opencl::choose(&mut command, platform)?;
+    match (name, on) {
+        ("opencl", On { platform: Some(platform), stand_in: false }) => {
+            opencl::choose(&mut command, platform)?;
+        }
+        ("cuda", On { platform: None, stand_in: true }) => {
+            let tools = cuda::tools()?;
+            cuda::compile_with(&mut command, &tools, &tools.nvrtc[0]);
+            cuda::stand_in(&mut command, complaints)?;
+        }
+        (_, On { platform: None, stand_in: false }) => {}
+        (_, On { platform: Some(platform), .. }) => {
+            bail!("--platform {platform} is for opencl; {name} has no platforms")
+        }
+        (_, On { stand_in: true, .. }) => bail!("--stand-in is for cuda; {name} has none"),
     }
     Ok(command)
 }

@@ -15,7 +15,15 @@ const PACKAGES: &[(&str, &str)] = &[
 ];
 
 /// Python packages, and what each is for. They go into a virtual environment under `target`.
-const PYTHON: &[(&str, &str)] = &[("numpy", "reads the demo's output independently")];
+const PYTHON: &[(&str, &str)] = &[
+    ("numpy", "reads the demo's output independently"),
+    (
+        "nvidia-cuda-nvrtc-cu12==12.0.140",
+        "the oldest compiler of CUDA C that must work; it needs no GPU",
+    ),
+    ("nvidia-cuda-nvrtc==13.0.88", "a new one"),
+    ("nvidia-cuda-nvcc==13.0.88", "an assembler of its output"),
+];
 
 /// Intel's CPU runtime for OpenCL, and a library that it needs and does not ask for.
 const INTEL: [&str; 2] = ["intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"];
@@ -45,7 +53,14 @@ pub(crate) fn install() -> Result<()> {
                 .args(&packages),
         )?;
     }
-    pip_install(PYTHON.iter().map(|package| package.0))
+    install_python()
+}
+
+/// Installs the Python packages of the tests.
+pub(crate) fn install_python() -> Result<()> {
+    // What these ask for besides is of newer versions, and not used here.
+    let packages = PYTHON.iter().map(|package| package.0);
+    pip_install(["--no-deps"].into_iter().chain(packages))
 }
 
 /// Installs Intel's CPU runtime for OpenCL into the virtual environment: large, and under a licence of its own, so never
@@ -61,7 +76,7 @@ pub(crate) fn intel_library() -> PathBuf {
 }
 
 /// Installs Python packages into the virtual environment, which is made if need be.
-fn pip_install(packages: impl IntoIterator<Item = &'static str>) -> Result<()> {
+fn pip_install(words: impl IntoIterator<Item = &'static str>) -> Result<()> {
     let python = python();
     let works = Command::new(&python).args(["-m", "pip", "--version"]).output();
     if !works.is_ok_and(|output| output.status.success()) {
@@ -72,7 +87,7 @@ fn pip_install(packages: impl IntoIterator<Item = &'static str>) -> Result<()> {
     must(
         Command::new(&python)
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-            .args(packages),
+            .args(words),
     )
 }
 

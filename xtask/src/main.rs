@@ -1,6 +1,8 @@
 //! The workspace's own commands: `cargo xtask --help` lists them.
 
+mod bundle;
 mod conformance;
+mod cuda;
 mod demo;
 mod install;
 mod layers;
@@ -9,6 +11,7 @@ mod opencl;
 mod run;
 mod test;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -44,14 +47,30 @@ enum Command {
     },
     /// Runs every conformance rule on one backend; a skipped rule is a failure.
     TestBackend {
-        /// The backend: host, opencl, sim, or foreign for the device of `docs/foreign-device`.
+        /// The backend: cuda, host, opencl, sim, or foreign for the device of `docs/foreign-device`.
         name: String,
+        /// For cuda: on the stand-in for the driver, which needs no GPU and is none.
+        #[arg(long)]
+        stand_in: bool,
         /// For opencl: a word of the platform's name, such as intel or pocl, instead of the first platform.
         #[arg(long, value_name = "WORD")]
         platform: Option<String>,
-        /// For `opencl --platform intel`: first installs that runtime into target/venv.
-        #[arg(long, requires = "platform")]
+        /// First installs into target/venv what the run needs: that runtime for `opencl --platform intel`, compilers
+        /// for `cuda --stand-in`.
+        #[arg(long)]
         install: bool,
+    },
+    /// Makes a folder of tests, the demo and benchmarks that runs on a machine with the vendor's driver, but without
+    /// Rust or a network.
+    Bundle {
+        /// The backend: cuda.
+        name: String,
+    },
+    /// Runs a bundle, as its script `run` does.
+    #[command(hide = true)]
+    RunBundle {
+        /// The folder.
+        folder: PathBuf,
     },
     /// Breaks the foreign device in every way that compiles, and checks that a rule notices.
     Mutants,
@@ -81,9 +100,12 @@ fn run() -> anyhow::Result<()> {
         Command::Demo { options } => demo::demo(&options),
         Command::Devices { json } => demo::devices(json),
         Command::Test { install } => test::test(install),
-        Command::TestBackend { name, platform, install } => {
-            conformance::test_backend(&name, platform.as_deref(), install)
+        Command::TestBackend { name, stand_in, platform, install } => {
+            let on = conformance::On { platform: platform.as_deref(), stand_in };
+            conformance::test_backend(&name, on, install)
         }
+        Command::Bundle { name } => bundle::bundle(&name),
+        Command::RunBundle { folder } => bundle::run(&folder),
         Command::Mutants => mutants::mutants(),
         Command::Bench { check, quick } => demo::bench(check, quick),
     }

@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio, exit};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::conformance::{read, report_file, suite, watch};
+use crate::conformance::{On, read, report_file, suite, watch};
 use crate::run::{cargo, must, root};
-use crate::{install, mutants, opencl};
+use crate::{cuda, install, mutants, opencl};
 
 /// What became of the steps.
 #[derive(Default)]
@@ -108,16 +109,16 @@ fn first_line(error: &anyhow::Error) -> String {
 
 /// Counts of cargo's test runner.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Counts {
-    passed: usize,
-    failed: usize,
-    ignored: usize,
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) ignored: usize,
     clean: bool,
 }
 
 impl Counts {
     /// Adds what a line like `test result: ok. 3 passed; 0 failed; 1 ignored; …` says.
-    fn add(&mut self, line: &str) {
+    pub(crate) fn add(&mut self, line: &str) {
         let Some(result) = line.strip_prefix("test result: ") else { return };
         for part in result.split(['.', ';']) {
             if let Some((number, word)) = part.trim().split_once(' ') {
@@ -169,7 +170,8 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
     totals.step("no default features", || {
         let bare = ["check", "--quiet", "--package", "runtime", "--no-default-features"];
         must(&mut cargo(&bare))?;
-        must(cargo(&bare).args(["--features", "opencl"]))
+        must(cargo(&bare).args(["--features", "opencl"]))?;
+        must(cargo(&bare).args(["--features", "cuda"]))
     });
     totals.step("documentation", || {
         let mut doc = cargo(&["doc", "--quiet", "--workspace", "--no-deps", "--all-features"]);
@@ -180,11 +182,13 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
     let required = ["host", "opencl", "sim"];
     totals.tests("workspace", opencl::two_devices(&mut workspace), &required, "");
     if install::intel_library().exists() {
-        match suite("opencl", Some("intel")) {
+        let intel = On { platform: Some("intel"), stand_in: false };
+        match suite("opencl", intel, Path::new("")) {
             Ok(mut suite) => totals.tests("opencl on intel", &mut suite, &["opencl"], " (intel)"),
             Err(error) => totals.add("opencl on intel", 0, 1, 0, &first_line(&error)),
         }
     }
+    cuda_without_gpu(&mut totals);
     let foreign = ["test", "--no-fail-fast"];
     totals.tests("foreign device", cargo(&foreign).args(FOREIGN), &["foreign"], "");
     totals.step("mutants", mutants::mutants);
@@ -202,6 +206,43 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
         exit(1);
     }
     Ok(())
+}
+
+/// What can be seen of CUDA without a GPU: that every kernel compiles, and that the backend and arrays do right on the
+/// stand-in for the driver.
+fn cuda_without_gpu(totals: &mut Totals) {
+    let tools = match cuda::tools() {
+        Ok(tools) => tools,
+        Err(error) => return totals.add("cuda without a GPU", 0, 0, 1, &first_line(&error)),
+    };
+    for (nvrtc, version) in tools.nvrtc.iter().zip(["12.0", "13.0"]) {
+        let test = ["test", "--package", "backend-cuda", "--all-features", "--test", "kernels"];
+        let mut kernels = cargo(&test);
+        cuda::compile_with(&mut kernels, &tools, nvrtc);
+        totals.tests(&format!("CUDA kernels, NVRTC {version}"), &mut kernels, &[], "");
+    }
+    let suites: [(&str, &[&str], &[&str]); 2] = [
+        ("backend-cuda on the stand-in", &["--package", "backend-cuda"], &["cuda"]),
+        (
+            "array-buffer on the stand-in",
+            &["--package", "array-buffer", "--test", "regressions", "--", "cuda"],
+            &[],
+        ),
+    ];
+    for (name, args, required) in suites {
+        let complaints = root().join("target/conformance/stand-in.jsonl");
+        let mut tests = cargo(&["test", "--no-fail-fast", "--all-features"]);
+        tests.args(args);
+        cuda::compile_with(&mut tests, &tools, &tools.nvrtc[0]);
+        match cuda::stand_in(&mut tests, &complaints) {
+            Ok(tests) => totals.tests(name, tests, required, " on the stand-in"),
+            Err(error) => totals.add(name, 0, 1, 0, &first_line(&error)),
+        }
+        if let Err(error) = cuda::check_report(&complaints) {
+            println!("{error:#}");
+            totals.add(&format!("{name}: what was given back"), 0, 1, 0, &first_line(&error));
+        }
+    }
 }
 
 /// The demo's array, read by NumPy.
