@@ -49,6 +49,7 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
     ("self.steps.push(", "mark_read(", FIELDS),
     ("mark_written(", "self.part(part).valid.insert(", FIELDS),
     ("bytes.readers.remove(lane);", "if bytes.writer == ", FIELDS),
+    ("bytes.writer = Some(lane);", "bytes.readers.remove(lane);", FIELDS),
     ("self.wait(who, writer)", "if who.is_none()", FIELDS),
     ("if valid.contains(at)", "let peers", VALUE),
     ("let peers", "let host", VALUE),
