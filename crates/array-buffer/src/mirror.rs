@@ -14,7 +14,8 @@ use crate::coherence::{
 
 pub(crate) struct Mirror {
     parts: Box<[PartMirror]>,
-    /// Stream and replica of each lane; 0 where there is none.
+    /// Streams with their lanes and replicas, found from a place that the stream's number names: 0 where there is none
+    /// and never was one.
     lanes: [AtomicU64; LANES],
 }
 
@@ -32,10 +33,20 @@ struct PartMirror {
 
 const READ_WRITE: u8 = 1;
 const WRITE: u8 = 2;
-/// Bits of a lane's word that say the replica.
-const REPLICA_BITS: u32 = 4;
-const _: () = assert!(REPLICAS <= 1 << REPLICA_BITS);
+/// Bits of a stream's word that say the replica, and as many that say the lane.
+const BITS: u32 = 4;
+const _: () = assert!(REPLICAS <= 1 << BITS && LANES == 1 << BITS);
+/// Where a stream was: the search goes on behind it.
+const GONE: u64 = u64::MAX;
 
+/// Where a stream's word may be, the likeliest place first.
+#[inline]
+fn places(stream: &Stream) -> impl Iterator<Item = usize> + use<> {
+    let [first, ..] = stream.id().to_le_bytes();
+    (0..LANES).map(move |step| (usize::from(first) + step) % LANES)
+}
+
+#[inline]
 fn owner_word(at: ReplicaId, who: Who) -> u32 {
     let lane = who.map_or(u32::from(u8::MAX), u32::from);
     1 << 16 | u32::from(at) << 8 | lane
@@ -57,10 +68,11 @@ impl Mirror {
     /// The lane and replica of a stream that was seen before.
     #[inline]
     pub(crate) fn lane(&self, stream: &Stream) -> Option<(Lane, ReplicaId)> {
-        for (lane, word) in (0..).zip(&self.lanes) {
-            let word = word.load(Ordering::Acquire);
-            if word >> REPLICA_BITS == stream.id() {
-                return Some((lane, word.to_le_bytes()[0] & ((1 << REPLICA_BITS) - 1)));
+        for place in places(stream) {
+            let word = self.lanes[place].load(Ordering::Acquire);
+            if word >> (2 * BITS) == stream.id() {
+                let [low, ..] = word.to_le_bytes();
+                return Some((low >> BITS, low & ((1 << BITS) - 1)));
             }
             if word == 0 {
                 return None;
@@ -69,14 +81,26 @@ impl Mirror {
         None
     }
 
+    /// Makes a stream known that is not. There are as many places as lanes.
     pub(crate) fn set_lane(&self, lane: Lane, stream: &Stream, at: ReplicaId) {
-        let word = stream.id() << REPLICA_BITS | u64::from(at);
-        self.lanes[usize::from(lane)].store(word, Ordering::Release);
+        let word = stream.id() << (2 * BITS) | u64::from(lane) << BITS | u64::from(at);
+        let free = |place: &usize| matches!(self.lanes[*place].load(Ordering::Relaxed), 0 | GONE);
+        let place = places(stream).find(free);
+        debug_assert!(place.is_some(), "a lane is free, so that its place is");
+        if let Some(place) = place {
+            self.lanes[place].store(word, Ordering::Release);
+        }
     }
 
-    /// Forgets a lane's stream. The word stays in use, since an unused one ends the search.
+    /// Forgets a lane's stream.
     pub(crate) fn clear_lane(&self, lane: Lane) {
-        self.lanes[usize::from(lane)].store(u64::MAX, Ordering::Release);
+        let of_lane = |word: u64| {
+            !matches!(word, 0 | GONE) && (word >> BITS) & ((1 << BITS) - 1) == u64::from(lane)
+        };
+        let known = self.lanes.iter().find(|word| of_lane(word.load(Ordering::Relaxed)));
+        if let Some(word) = known {
+            word.store(GONE, Ordering::Release);
+        }
     }
 
     /// Where the parts can be read on `stream` as they are.

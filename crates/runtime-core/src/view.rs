@@ -373,16 +373,19 @@ pub struct WriteReport {
 
 impl WriteReport {
     /// A report in which nothing happened.
+    #[inline]
     pub const fn new() -> Self {
         Self { wrote: AtomicBool::new(false), failed: AtomicBool::new(false) }
     }
 
     /// Whether an operation that writes was enqueued through the view.
+    #[inline]
     pub fn wrote(&self) -> bool {
         self.wrote.load(Ordering::Acquire)
     }
 
     /// Whether enqueueing such an operation failed, so that the bytes are doubtful.
+    #[inline]
     pub fn failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
