@@ -139,7 +139,11 @@ unsafe impl AcceleratorDevice for Saboteur {
         unsafe { self.inner.memory_free(memory, &streams(self.broken, after)) }
     }
 
-    fn pinned_allocate(&self, bytes: usize, options: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
+    fn pinned_allocate(
+        &self,
+        bytes: usize,
+        options: &PinnedOptions,
+    ) -> Result<Box<dyn DevicePinned>> {
         self.inner.pinned_allocate(bytes, options)
     }
 
