@@ -9,8 +9,8 @@ use std::thread;
 use backend_support::{Block, Identity, Queues, functions_load, guarded};
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, MemoryAdoption, MemoryPool, Monitor, PeerAccess, RegionCopyAbility,
-    StreamOptions, UnifiedMemory,
+    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
+    PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, ImageFormat, Limits, ModuleImage,
@@ -98,6 +98,10 @@ impl HostDevice {
         }
     }
 
+    pub(crate) fn new_stream(&self) -> HostStream {
+        HostStream::new(self.queues.create(), &self.cores)
+    }
+
     /// Drops an object whose last use may be this one, and keeps a panic for the next `synchronize`.
     fn release<T>(&self, operation: &'static str, object: T) {
         let dropped = guarded(operation, || {
@@ -173,7 +177,7 @@ unsafe impl AcceleratorDevice for HostDevice {
         self.release("memory_free", memory);
     }
 
-    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+    fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
         Ok(Box::new(self.heap.allocate("pinned_allocate", bytes)?))
     }
 
@@ -186,7 +190,7 @@ unsafe impl AcceleratorDevice for HostDevice {
     }
 
     fn stream_create(&self, _options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
-        Ok(Box::new(HostStream::new(self.queues.create(), &self.cores)))
+        Ok(Box::new(self.new_stream()))
     }
 
     fn event_create(&self, _timing: bool) -> Result<Box<dyn DeviceEvent>> {
@@ -203,6 +207,10 @@ unsafe impl AcceleratorDevice for HostDevice {
     }
 
     fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
+        Some(self)
+    }
+
+    fn graphs(&self) -> Option<&dyn GraphCapture> {
         Some(self)
     }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use backend_support::{Block, Identity, Queues, functions_load, guarded};
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceLoad, DeviceMemory,
-    DeviceModule, DevicePinned, DeviceStream, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
-    RegionCopyAbility, StreamOptions, UnifiedMemory,
+    DeviceModule, DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor,
+    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, ModuleImage, NativeHandle,
@@ -89,6 +89,13 @@ impl SimDevice {
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    pub(crate) fn new_stream(&self) -> SimStream {
+        let number = self.shared.streams.fetch_add(1, Ordering::Relaxed);
+        let config = &self.shared.config;
+        let timing = Timing::new(config.seed, self.shared.index, number, config.jitter);
+        SimStream::new(self.queues.create(), timing, &self.shared)
     }
 
     /// Drops an object whose last use may be this one, and keeps a panic for the next `synchronize`.
@@ -283,7 +290,7 @@ unsafe impl AcceleratorDevice for SimDevice {
         self.release("memory_free", memory);
     }
 
-    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+    fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
         Ok(Box::new(self.shared.allocate_pinned(bytes)?))
     }
 
@@ -297,10 +304,7 @@ unsafe impl AcceleratorDevice for SimDevice {
 
     fn stream_create(&self, _options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
         self.shared.check("stream_create")?;
-        let number = self.shared.streams.fetch_add(1, Ordering::Relaxed);
-        let config = &self.shared.config;
-        let timing = Timing::new(config.seed, self.shared.index, number, config.jitter);
-        Ok(Box::new(SimStream::new(self.queues.create(), timing, &self.shared)))
+        Ok(Box::new(self.new_stream()))
     }
 
     fn event_create(&self, _timing: bool) -> Result<Box<dyn DeviceEvent>> {
@@ -319,6 +323,10 @@ unsafe impl AcceleratorDevice for SimDevice {
 
     fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
         if self.shared.config.region_copies { Some(self) } else { None }
+    }
+
+    fn graphs(&self) -> Option<&dyn GraphCapture> {
+        if self.shared.config.graphs { Some(self) } else { None }
     }
 
     fn peer(&self) -> Option<&dyn PeerAccess> {
