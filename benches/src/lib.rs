@@ -135,28 +135,50 @@ impl Bench {
     ) {
         let case = case.into();
         for rival in rivals {
-            let mut samples = if self.quick { 3 } else { 15 };
-            loop {
-                let (ours, theirs) = medians(samples, self.sample_time(), ours, rival.run);
-                let row = Row {
-                    case: case.clone(),
-                    rival: rival.name.to_owned(),
-                    ours,
-                    theirs,
-                    ratio: theirs / ours,
-                    target: rival.target,
-                    bytes,
-                };
-                if row.missed() && !self.quick && samples < 60 {
-                    samples = 61;
-                    continue;
-                }
-                if self.verbose || (row.missed() && !self.quick) {
-                    row.print(!self.quick);
-                }
-                self.rows.push(row);
-                break;
+            self.judge(&case, bytes, 0.0, ours, rival);
+        }
+    }
+
+    /// As [`compare`](Self::compare), where ours may take so many seconds more than the rival.
+    pub fn compare_within(
+        &mut self,
+        case: impl Into<String>,
+        seconds: f64,
+        ours: &mut dyn FnMut(),
+        mut rival: Rival<'_>,
+    ) {
+        self.judge(&case.into(), 0, seconds, ours, &mut rival);
+    }
+
+    fn judge(
+        &mut self,
+        case: &str,
+        bytes: u64,
+        allowed: f64,
+        ours: &mut dyn FnMut(),
+        rival: &mut Rival<'_>,
+    ) {
+        let mut samples = if self.quick { 3 } else { 15 };
+        loop {
+            let (ours, theirs) = medians(samples, self.sample_time(), ours, rival.run);
+            let row = Row {
+                case: case.to_owned(),
+                rival: rival.name.to_owned(),
+                ours,
+                theirs,
+                ratio: (theirs + allowed) / ours,
+                target: rival.target,
+                bytes,
+            };
+            if row.missed() && !self.quick && samples < 60 {
+                samples = 61;
+                continue;
             }
+            if self.verbose || (row.missed() && !self.quick) {
+                row.print(!self.quick);
+            }
+            self.rows.push(row);
+            return;
         }
     }
 
