@@ -12,7 +12,8 @@ pub(crate) const NOT_READY: u32 = Cu::CUDA_ERROR_NOT_READY as u32;
 /// No room for an allocation.
 pub(crate) const OUT_OF_MEMORY: u32 = Cu::CUDA_ERROR_OUT_OF_MEMORY as u32;
 /// One device reaches the other already.
-pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = Cu::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32;
+pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 =
+    Cu::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32;
 
 /// The error for a `code` that the driver returned.
 #[cold]
@@ -75,10 +76,7 @@ fn kind(code: u32) -> ErrorKind {
             ],
         ),
         (ErrorKind::KernelNotFound, &[Cu::CUDA_ERROR_NOT_FOUND]),
-        (
-            ErrorKind::DeviceLost,
-            &[Cu::CUDA_ERROR_DEVICE_UNAVAILABLE, Cu::CUDA_ERROR_DEINITIALIZED],
-        ),
+        (ErrorKind::DeviceLost, &[Cu::CUDA_ERROR_DEVICE_UNAVAILABLE, Cu::CUDA_ERROR_DEINITIALIZED]),
     ];
     if is_sticky(code) {
         return ErrorKind::DeviceLost;

@@ -86,10 +86,10 @@ impl Context {
         drop(in_use);
         match context.probe() {
             Ok(()) => Ok(context),
-            Err(code) if codes::is_sticky(code) => Err(lost(
-                "others in this process keep a context in which a program was stopped",
-            )
-            .with_driver(driver.name(code), code.into())),
+            Err(code) if codes::is_sticky(code) => {
+                Err(lost("others in this process keep a context in which a program was stopped")
+                    .with_driver(driver.name(code), code.into()))
+            }
             Err(code) => Err(failed(code)),
         }
     }

@@ -1,5 +1,8 @@
 //! Marks in streams.
-#![expect(unsafe_code, reason = "calls the driver and implements the contract's unsafe event trait")]
+#![expect(
+    unsafe_code,
+    reason = "calls the driver and implements the contract's unsafe event trait"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,9 @@
 //! The driver's library: loading it, and the functions that are taken from it.
-//!
-//! Functions return plain numbers: a driver may be newer than the bindings and return codes that they do not know.
 #![expect(unsafe_code, reason = "binds symbols of a C library")]
 #![expect(non_snake_case, reason = "functions have the names of the driver's headers")]
 
 use std::env;
+use std::error::Error as _;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt::{self, Display};
 use std::sync::OnceLock;
@@ -27,41 +26,11 @@ const NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
 #[cfg(windows)]
 const NAMES: &[&str] = &["nvcuda.dll"];
 
-/// A function of the driver.
-macro_rules! function {
-    ($($type:ty),*) => { unsafe extern "C" fn($($type),*) -> u32 };
-}
-
-macro_rules! functions {
-    (
-        every driver { $($name:ident($($arg:ident: $type:ty),* $(,)?);)* }
-        newer drivers { $($newer:ident($($newer_arg:ident: $newer_type:ty),* $(,)?);)* }
-    ) => {
-        /// The functions, bound once; those of newer drivers may be missing.
-        pub(crate) struct Functions {
-            $(pub(crate) $name: function!($($type),*),)*
-            $(pub(crate) $newer: Option<function!($($newer_type),*)>,)*
-        }
-
-        impl Functions {
-            /// Binds the symbols, or names the first that is missing.
-            fn bind(library: &libloading::Library) -> Result<Self, &'static str> {
-                Ok(Self {
-                    // SAFETY: the headers of the driver declare the function so.
-                    $($name: *unsafe { library.get(stringify!($name)) }
-                        .map_err(|_| stringify!($name))?,)*
-                    // SAFETY: as above.
-                    $($newer: unsafe { library.get(stringify!($newer)) }.ok().map(|f| *f),)*
-                })
-            }
-        }
-    };
-}
-
-functions! {
-    every driver {
+table! {
+    /// The functions of the driver; those of newer drivers may be missing.
+    Functions:
+    every version {
         cuInit(flags: c_uint);
-        cuDriverGetVersion(version: *mut c_int);
         cuGetErrorName(error: u32, name: *mut *const c_char);
 
         cuDeviceGetCount(count: *mut c_int);
@@ -86,7 +55,6 @@ functions! {
         cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
         cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
         cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
-        cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);
 
         cuEventCreate(event: *mut CUevent, flags: c_uint);
         cuEventDestroy_v2(event: CUevent);
@@ -173,7 +141,7 @@ functions! {
         cuGraphExecDestroy(exec: CUgraphExec);
         cuGraphDestroy(graph: CUgraph);
     }
-    newer drivers {
+    newer versions {
         // 12.4
         cuFuncGetParamInfo(
             function: CUfunction, index: usize, offset: *mut usize, size: *mut usize,
@@ -249,9 +217,12 @@ pub(crate) fn load(names: &[&str]) -> Result<libloading::Library, String> {
     let mut first = String::new();
     for name in names {
         // SAFETY: what runs when a library of these names is loaded is its vendor's code, or the user's choice.
-        match unsafe { libloading::Library::new(name) } {
+        match unsafe { libloading::Library::new(*name) } {
             Ok(library) => return Ok(library),
-            Err(error) if first.is_empty() => first = error.to_string(),
+            Err(error) if first.is_empty() => {
+                let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
+                first = format!("{name}: {error}{cause}");
+            }
             Err(_) => {}
         }
     }
@@ -288,9 +259,11 @@ fn probe(names: &[&str]) -> Result<Library, Refusal> {
 /// Asks for the version, which every driver can tell before it is initialised.
 fn driver_version(library: &libloading::Library) -> Result<Version, Refusal> {
     // SAFETY: the headers of the driver declare the function so.
-    let function = unsafe { library.get::<function!(*mut c_int)>("cuDriverGetVersion") }.map_err(
-        |error| Refusal::new(ErrorKind::Driver, format!("this is no CUDA driver: {error}")),
-    )?;
+    let function =
+        unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> u32>("cuDriverGetVersion") }
+            .map_err(|error| {
+                Refusal::new(ErrorKind::Driver, format!("this is no CUDA driver: {error}"))
+            })?;
     let mut version = 0;
     // SAFETY: the number is written to where it may be.
     let code = unsafe { function(&mut version) };
@@ -304,7 +277,9 @@ fn refuse(code: u32, name: impl Fn() -> &'static str, what: &str) -> Result<(), 
     const STUB: u32 = CUresult::CUDA_ERROR_STUB_LIBRARY as u32;
     let (kind, message, name) = match code {
         0 => return Ok(()),
-        NO_DEVICE => (ErrorKind::Unavailable, "a CUDA driver, but no device", "CUDA_ERROR_NO_DEVICE"),
+        NO_DEVICE => {
+            (ErrorKind::Unavailable, "a CUDA driver, but no device", "CUDA_ERROR_NO_DEVICE")
+        }
         STUB => (
             ErrorKind::Unavailable,
             "the library is the stub that programs are linked with, not a driver",
@@ -313,6 +288,12 @@ fn refuse(code: u32, name: impl Fn() -> &'static str, what: &str) -> Result<(), 
         _ => (ErrorKind::Driver, what, name()),
     };
     Err(Refusal { kind, message: message.to_owned(), code: Some((name, code)) })
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CUDA driver")
+    }
 }
 
 impl Functions {

@@ -3,9 +3,9 @@
 
 use std::ptr;
 
-use cudarc::driver::sys::CU_MEMHOSTALLOC_PORTABLE;
+use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED};
 use runtime_core::Result;
-use runtime_core::contract::DevicePinned;
+use runtime_core::contract::{DevicePinned, PinnedOptions};
 
 use crate::context::ok;
 use crate::reaper::Object;
@@ -19,13 +19,14 @@ pub(crate) struct CudaPinned {
 }
 
 impl CudaPinned {
-    pub(crate) fn allocate(shared: &Shared, bytes: usize) -> Result<Self> {
+    pub(crate) fn allocate(shared: &Shared, bytes: usize, options: &PinnedOptions) -> Result<Self> {
         const OPERATION: &str = "pinned_allocate";
         shared.check(OPERATION)?;
+        let combined = if options.write_combined { CU_MEMHOSTALLOC_WRITECOMBINED } else { 0 };
+        let flags = CU_MEMHOSTALLOC_PORTABLE | combined;
         let attempt = || {
             shared.context.bind()?;
             let mut address = ptr::null_mut();
-            let flags = CU_MEMHOSTALLOC_PORTABLE;
             // SAFETY: the address is written to where it may be.
             ok(unsafe { (shared.context.driver.cuMemHostAlloc)(&mut address, bytes, flags) })?;
             Ok(address.expose_provenance())

@@ -2,9 +2,9 @@
 #![expect(unsafe_code, reason = "allocates through the driver")]
 
 use std::ffi::c_void;
-use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::{mem, ptr};
 
 use cudarc::driver::sys::{
     CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation,
@@ -28,8 +28,7 @@ pub(crate) enum Pool {
 #[derive(Debug)]
 pub(crate) struct DriverPool {
     raw: CUmemoryPool,
-    /// Where memory is allocated. It holds nothing that takes time, so that waiting for it costs next to nothing, and
-    /// memory can be used on any stream at once.
+    /// The device's own stream. Waiting for it costs next to nothing, and then memory can be used on any stream.
     allocating: Arc<RawStream>,
     /// Where memory is freed that several streams used: it waits for them.
     freeing: Arc<RawStream>,
@@ -44,22 +43,19 @@ unsafe impl Sync for DriverPool {}
 
 impl DriverPool {
     /// A pool of its own, which keeps what is freed until it is trimmed.
-    pub(crate) fn new(
-        context: &Context,
-        allocating: Arc<RawStream>,
-        freeing: Arc<RawStream>,
-    ) -> Result<Self, u32> {
+    pub(crate) fn new(service: &Arc<RawStream>, freeing: Arc<RawStream>) -> Result<Self, u32> {
+        let context = service.context();
         let driver = context.driver;
         context.bind()?;
-        let properties = CUmemPoolProps {
-            allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-            location: location(context),
-            ..Default::default()
-        };
+        // SAFETY: every field may be 0: none, invalid, null.
+        let mut properties: CUmemPoolProps = unsafe { mem::zeroed() };
+        properties.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location = location(context);
         let mut raw = ptr::null_mut();
         // SAFETY: the properties are read by the call, and the handle is written to where it may be.
         ok(unsafe { (driver.cuMemPoolCreate)(&mut raw, &properties) })?;
-        let pool = Self { raw, allocating, freeing, reached: Mutex::default() };
+        let pool =
+            Self { raw, allocating: Arc::clone(service), freeing, reached: Mutex::default() };
         pool.set(CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX)?;
         // Otherwise an allocation could wait, in its stream, for whatever holds up the memory it gets.
         pool.set(CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0_i32)?;
@@ -99,7 +95,7 @@ impl DriverPool {
 
     fn free(&self, address: CUdeviceptr, after: &[&RawStream]) -> Result<(), u32> {
         let stream = match after {
-            [] => &self.allocating,
+            [] => &*self.allocating,
             [stream] if Arc::ptr_eq(stream.context(), self.context()) => stream,
             _ => {
                 for stream in after {
@@ -154,10 +150,7 @@ impl Drop for DriverPool {
 }
 
 fn location(context: &Context) -> CUmemLocation {
-    CUmemLocation {
-        type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-        id: context.device,
-    }
+    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: context.device }
 }
 
 /// Plain allocations, kept to be used again once the work that used them is over: allocating and freeing by the driver
@@ -192,7 +185,8 @@ impl Cache {
 
     /// What is allocated for a request, so that requests of about one size find one another's blocks.
     fn class(bytes: usize) -> usize {
-        let step = (bytes / 8).checked_next_power_of_two().unwrap_or(1).max(512);
+        let step = (1 << bytes.max(1).ilog2()) / 8;
+        let step = step.max(512);
         bytes.checked_next_multiple_of(step).unwrap_or(bytes)
     }
 
@@ -211,12 +205,7 @@ impl Cache {
         Ok(address)
     }
 
-    fn free(
-        &self,
-        address: CUdeviceptr,
-        bytes: usize,
-        after: &[&RawStream],
-    ) -> Result<(), u32> {
+    fn free(&self, address: CUdeviceptr, bytes: usize, after: &[&RawStream]) -> Result<(), u32> {
         let after = after.iter().map(|stream| stream.mark()).collect::<Result<_, _>>()?;
         lock(&self.blocks).push(Block { address, bytes: Self::class(bytes), after });
         self.shrink(MOST_CACHED)
@@ -252,7 +241,7 @@ impl Cache {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        let blocks = std::mem::take(self.blocks.get_mut().unwrap_or_else(|e| e.into_inner()));
+        let blocks = mem::take(self.blocks.get_mut().unwrap_or_else(|e| e.into_inner()));
         for block in blocks {
             block.after.iter().for_each(Mark::wait);
             if self.context.fault().is_none()
@@ -320,7 +309,7 @@ mod tests {
         assert_eq!(Cache::class(512), 512);
         for bytes in [5_000, 1 << 20, (1 << 20) + 1, 123_456_789] {
             let class = Cache::class(bytes);
-            assert!(class >= bytes && class - bytes <= bytes / 4, "{bytes} became {class}");
+            assert!(class >= bytes && class - bytes <= bytes / 8 + 512, "{bytes} became {class}");
             assert_eq!(Cache::class(class), class);
         }
         assert_eq!(Cache::class(usize::MAX), usize::MAX);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use backend_support::Failures;
 use runtime_core::contract::DeviceStream;
-use runtime_core::{DeviceId, Error, ErrorKind, Result};
+use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, Result};
 
 use crate::codes;
 use crate::config::PoolKind;
@@ -14,15 +14,23 @@ use crate::context::{Context, Mark, RawStream};
 use crate::lock;
 use crate::pool::{Cache, DriverPool, Pool};
 use crate::reaper::{Object, Reaper};
+use crate::shipped::ShippedKernels;
 use crate::stream::CudaStream;
 
 /// An opened device, shared by all of its objects.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) id: DeviceId,
+    pub(crate) compute_units: u32,
+    /// Most blocks of a launch in one dimension.
+    pub(crate) most_blocks: u32,
     // What is given back late goes before what it came from.
     reaper: Reaper,
     pub(crate) pool: Pool,
+    /// Kernels of the backend's own.
+    pub(crate) shipped: ShippedKernels,
+    /// The device's own stream. It holds nothing that takes time, so that waiting for it costs next to nothing.
+    pub(crate) service: Arc<RawStream>,
     /// Those of streams that were dropped stay until their work is done.
     streams: Mutex<Vec<Arc<RawStream>>>,
     pub(crate) failures: Arc<Failures>,
@@ -32,25 +40,35 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(id: &DeviceId, context: Arc<Context>, pool: PoolKind) -> Result<Self> {
+    pub(crate) fn new(info: &DeviceInfo, context: Arc<Context>, pool: PoolKind) -> Result<Self> {
         let failed = |code| {
-            codes::error(context.driver, "open", code, "the device's own streams and pool").on(id)
+            let what = "the device's own streams and pool";
+            codes::error(context.driver, "open", code, what).on(&info.id)
         };
-        let mut streams = Vec::new();
+        let service = Arc::new(context.new_stream(0).map_err(failed)?);
+        let mut streams = vec![Arc::clone(&service)];
         let pool = match pool {
-            PoolKind::Driver => {
-                for _ in 0..2 {
-                    streams.push(Arc::new(context.new_stream(0).map_err(failed)?));
-                }
-                let [allocating, freeing] = [0, 1].map(|at: usize| Arc::clone(&streams[at]));
-                Pool::Driver(DriverPool::new(&context, allocating, freeing).map_err(failed)?)
-            }
             PoolKind::Cache => Pool::Cache(Cache::new(&context)),
+            PoolKind::Auto | PoolKind::Driver => {
+                let freeing = Arc::new(context.new_stream(0).map_err(failed)?);
+                streams.push(Arc::clone(&freeing));
+                Pool::Driver(DriverPool::new(&service, freeing).map_err(failed)?)
+            }
         };
         let failures = Arc::default();
-        let reaper = Reaper::new(id, &context, &failures);
-        let (id, streams) = (id.clone(), Mutex::new(streams));
-        Ok(Self { id, reaper, pool, streams, failures, told: AtomicBool::new(false), context })
+        Ok(Self {
+            id: info.id.clone(),
+            compute_units: info.compute_units,
+            most_blocks: info.limits.grid[0],
+            reaper: Reaper::new(&info.id, &context, &failures),
+            pool,
+            shipped: ShippedKernels::new(&context),
+            service,
+            streams: Mutex::new(streams),
+            failures,
+            told: AtomicBool::new(false),
+            context,
+        })
     }
 
     /// The error for a `code` that the driver returned; remembers if it says that the device is lost.
@@ -174,4 +192,13 @@ pub(crate) fn streams<'a>(
         let any: &dyn std::any::Any = *stream;
         any.downcast_ref::<CudaStream>().map(CudaStream::raw)
     })
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Kernels of the backend's own may still run on streams that were dropped.
+        if let Err(code) = self.drain() {
+            self.context.note(code);
+        }
+    }
 }

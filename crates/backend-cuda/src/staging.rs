@@ -1,7 +1,6 @@
 //! Page-locked memory through which small host slices go: they are copied here, and the driver takes them from here while
 //! the caller goes on.
 
-use std::ptr;
 use std::sync::Arc;
 
 use crate::context::{Mark, RawStream};
