@@ -221,7 +221,7 @@ pub(crate) fn load(names: &[&str]) -> Result<libloading::Library, String> {
             Ok(library) => return Ok(library),
             Err(error) if first.is_empty() => {
                 let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
-                first = format!("{name}: {error}{cause}");
+                first = format!("{error}{cause}");
             }
             Err(_) => {}
         }
