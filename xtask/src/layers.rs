@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("interchange", &["runtime-core", "array-buffer"]),
     ("conformance", &["runtime-core"]),
     ("stand-in", &[]),
+    ("stand-in-cuda", &["stand-in"]),
     ("python", &["runtime"]),
     (
         "runtime",
