@@ -39,8 +39,7 @@ assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 //!
 //! A device works in its primary context, which it shares with other libraries of the process, and every call leaves this
 //! context current in its thread. Memory comes from a pool of the device's own and is freed in stream order. Copies of
-//! plain slices of up to 64 KiB to the device go through page-locked memory, and do not wait for the device; larger ones,
-//! and all to the host, wait for the stream.
+//! plain slices wait for their stream; those of pinned memory wait for nothing.
 //!
 //! # Kernels
 //!
@@ -85,7 +84,6 @@ mod region;
 mod shared;
 mod shipped;
 mod signature;
-mod staging;
 mod stream;
 
 pub use config::{CudaConfig, PoolKind};

@@ -10,7 +10,7 @@ use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, Result};
 
 use crate::codes;
 use crate::config::PoolKind;
-use crate::context::{Context, Mark, RawStream};
+use crate::context::{Context, RawStream};
 use crate::lock;
 use crate::pool::{Cache, DriverPool, Pool};
 use crate::reaper::{Object, Reaper};
@@ -166,12 +166,7 @@ impl Shared {
     pub(crate) fn retire(&self, object: Object, after: &[&dyn DeviceStream]) {
         // A stream whose context is broken has nothing left to wait for.
         let marks = streams(after).filter_map(|stream| stream.mark().ok()).collect();
-        self.retire_after(object, marks);
-    }
-
-    /// Gives an object back once the work before the marks is done.
-    pub(crate) fn retire_after(&self, object: Object, after: Vec<Mark>) {
-        self.reaper.retire(object, after);
+        self.reaper.retire(object, marks);
     }
 
     /// Keeps the failure of something that nobody waits for.

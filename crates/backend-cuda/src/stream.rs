@@ -6,12 +6,12 @@
 
 use std::fmt::{self, Display};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
 
-use cudarc::driver::sys::{CUdeviceptr, CUgraph, CUstream};
+use cudarc::driver::sys::{CUgraph, CUstream};
 use runtime_core::contract::{
-    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, PinnedOptions, RawArg, own,
+    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg, own,
 };
 use runtime_core::{Launch, NativeHandle, NativeKind, Result};
 
@@ -23,15 +23,12 @@ use crate::memory::CudaMemory;
 use crate::module::CudaKernel;
 use crate::pinned::CudaPinned;
 use crate::shared::Shared;
-use crate::staging::{MOST_STAGED, RING_BYTES, Staging};
 
 /// A stream.
 #[derive(Debug)]
 pub(crate) struct CudaStream {
     pub(crate) shared: Arc<Shared>,
     raw: Arc<RawStream>,
-    /// Made for the first small slice.
-    staging: Mutex<Option<Staging>>,
     /// Whether what is enqueued becomes a graph instead of running.
     captures: AtomicBool,
 }
@@ -48,7 +45,7 @@ impl CudaStream {
 
     fn with(shared: &Arc<Shared>, raw: Arc<RawStream>, captures: bool) -> Self {
         let (shared, captures) = (Arc::clone(shared), AtomicBool::new(captures));
-        Self { shared, raw, staging: Mutex::default(), captures }
+        Self { shared, raw, captures }
     }
 
     #[inline]
@@ -72,33 +69,6 @@ impl CudaStream {
         }
     }
 
-    /// Copies a small slice to page-locked memory, from where it goes to the device; `false` where there is no room for
-    /// that, or another thread is there.
-    fn copy_staged(&self, operation: &'static str, to: CUdeviceptr, src: &[u8]) -> Result<bool> {
-        let mut staging = match self.staging.try_lock() {
-            Ok(staging) => staging,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Ok(false),
-        };
-        if staging.is_none() {
-            let options = PinnedOptions::default();
-            let Ok(memory) = CudaPinned::allocate(&self.shared, RING_BYTES, &options) else {
-                return Ok(false);
-            };
-            *staging = Some(Staging::new(memory));
-        }
-        let Some(staging) = staging.as_mut() else { return Ok(false) };
-        let room = staging.room(&self.raw, src.len());
-        let room = room.map_err(|code| self.shared.error(operation, code, "a staged copy"))?;
-        // SAFETY: there is room for as many bytes, which no unfinished copy reads.
-        unsafe { room.copy_from_nonoverlapping(src.as_ptr(), src.len()) };
-        self.enqueue(operation, Bytes(src.len()), |driver, stream| {
-            // SAFETY: the front checked the range; the piece is not written again before the copy is over.
-            unsafe { (driver.cuMemcpyHtoDAsync_v2)(to, room.cast(), src.len(), stream) }
-        })?;
-        Ok(true)
-    }
-
     /// Ends a capture, with the graph of what was captured.
     pub(crate) fn end_capture(&self) -> Result<CUgraph, u32> {
         let mut graph = ptr::null_mut();
@@ -119,12 +89,6 @@ impl Drop for CudaStream {
             let code = unsafe { (self.shared.context.driver.cuGraphDestroy)(graph) };
             self.shared.context.note(code);
         }
-        let staging = self.staging.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(staging) = staging.take() {
-            let end = self.raw.mark().ok();
-            let memory = staging.into_memory().into_object();
-            self.shared.retire_after(memory, end.into_iter().collect());
-        }
         // The device keeps the driver's stream until its work is done.
     }
 }
@@ -138,8 +102,8 @@ impl Display for Bytes {
     }
 }
 
-// SAFETY: commands name exactly the ranges given, the driver's streams are in order, and host slices are copied, or waited
-// for, before a method returns.
+// SAFETY: commands name exactly the ranges given, the driver's streams are in order, and host slices are waited
+// for before a method returns.
 unsafe impl DeviceStream for CudaStream {
     unsafe fn memory_copy(
         &self,
@@ -166,14 +130,11 @@ unsafe impl DeviceStream for CudaStream {
     ) -> Result<()> {
         const OPERATION: &str = "memory_copy_to";
         let to = own::<CudaMemory>(dst, OPERATION)?.at(offset);
-        if src.len() <= MOST_STAGED && self.copy_staged(OPERATION, to, src)? {
-            return Ok(());
-        }
         self.enqueue(OPERATION, Bytes(src.len()), |driver, stream| {
             // SAFETY: the caller vouches for the range; the slice stays until the copy is over, below.
             unsafe { (driver.cuMemcpyHtoDAsync_v2)(to, src.as_ptr().cast(), src.len(), stream) }
         })?;
-        // The driver reads page-locked memory, and on some systems any memory, after it has returned.
+        // The driver may still read the slice, if it is page-locked or the system shares its memory, and write the device.
         self.raw.synchronize().map_err(|code| self.shared.error(OPERATION, code, Bytes(src.len())))
     }
 
