@@ -98,6 +98,10 @@ impl HostDevice {
         }
     }
 
+    pub(crate) fn new_stream(&self) -> HostStream {
+        HostStream::new(self.queues.create(), &self.cores)
+    }
+
     /// Drops an object whose last use may be this one, and keeps a panic for the next `synchronize`.
     fn release<T>(&self, operation: &'static str, object: T) {
         let dropped = guarded(operation, || {
@@ -186,7 +190,7 @@ unsafe impl AcceleratorDevice for HostDevice {
     }
 
     fn stream_create(&self, _options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
-        Ok(Box::new(HostStream::new(self.queues.create(), &self.cores)))
+        Ok(Box::new(self.new_stream()))
     }
 
     fn event_create(&self, _timing: bool) -> Result<Box<dyn DeviceEvent>> {
@@ -207,7 +211,7 @@ unsafe impl AcceleratorDevice for HostDevice {
     }
 
     fn graphs(&self) -> Option<&dyn GraphCapture> {
-        None
+        Some(self)
     }
 
     fn peer(&self) -> Option<&dyn PeerAccess> {

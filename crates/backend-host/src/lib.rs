@@ -58,6 +58,7 @@ mod device;
 mod driver;
 mod event;
 mod flops;
+mod graph;
 mod machine;
 mod memory;
 mod monitor;

@@ -1,7 +1,7 @@
 //! Streams of host devices.
 #![expect(unsafe_code, reason = "implements the contract's unsafe stream trait")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use backend_support::{Cores, Function, HostLaunch, Queue, Work};
 use runtime_core::contract::{
@@ -24,14 +24,43 @@ const INLINE_BYTES: usize = 32 << 10;
 pub(crate) struct HostStream {
     queue: Queue,
     cores: Arc<CorePool>,
+    /// What is enqueued is kept here and does not run, if the stream captures.
+    capture: Option<Mutex<Vec<Work>>>,
 }
 
 impl HostStream {
     pub(crate) fn new(queue: Queue, cores: &Arc<CorePool>) -> Self {
-        Self { queue, cores: Arc::clone(cores) }
+        Self { queue, cores: Arc::clone(cores), capture: None }
+    }
+
+    /// The same stream, keeping what is enqueued.
+    pub(crate) fn capturing(self) -> Self {
+        Self { capture: Some(Mutex::default()), ..self }
+    }
+
+    /// What was captured so far.
+    pub(crate) fn captured(&self) -> Vec<Work> {
+        let Some(capture) = &self.capture else { return Vec::new() };
+        std::mem::take(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Enqueues captured work as one task.
+    pub(crate) fn launch_graph(&self, graph: &Arc<[Work]>) -> Result<()> {
+        let (cores, graph) = (Arc::clone(&self.cores), Arc::clone(graph));
+        self.queue.submit(move || {
+            let mut first = Ok(());
+            for work in graph.iter() {
+                first = first.and(cores.perform(work));
+            }
+            first
+        })
     }
 
     pub(crate) fn enqueue(&self, work: Work) -> Result<()> {
+        if let Some(capture) = &self.capture {
+            capture.lock().unwrap_or_else(PoisonError::into_inner).push(work);
+            return Ok(());
+        }
         let small = !matches!(work, Work::Launch(_)) && work.bytes() <= INLINE_BYTES;
         if small
             && let Some(turn) = self.queue.try_turn()

@@ -59,6 +59,7 @@ mod info;
 mod launch;
 mod memory;
 mod module;
+mod occupancy;
 mod platform;
 mod pointers;
 mod program;

@@ -4,7 +4,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use opencl3::kernel::{
-    CL_KERNEL_COMPILE_WORK_GROUP_SIZE, CL_KERNEL_LOCAL_MEM_SIZE, CL_KERNEL_WORK_GROUP_SIZE,
+    CL_KERNEL_COMPILE_WORK_GROUP_SIZE, CL_KERNEL_LOCAL_MEM_SIZE,
+    CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE, CL_KERNEL_WORK_GROUP_SIZE,
     get_kernel_work_group_data,
 };
 use opencl3::types::cl_uint;
@@ -88,6 +89,7 @@ impl DeviceModule for OpenClModule {
             alignments: signature.map(|signature| signature.alignments()).unwrap_or_default(),
             local: local.first().copied(),
             most: self.most_items(&kernel),
+            preferred_multiple: integer(&ask(CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE)),
             required: Some(required).filter(|required| *required != [0; 3]),
             static_bytes: integer(&ask(CL_KERNEL_LOCAL_MEM_SIZE)),
             kernel: Mutex::new(kernel),
@@ -106,6 +108,8 @@ pub(crate) struct OpenClKernel {
     pub(crate) local: Option<cl_uint>,
     /// Most work-items in a block of this kernel.
     pub(crate) most: u64,
+    /// What the driver would have a block be a multiple of; 0 if it does not say.
+    pub(crate) preferred_multiple: u64,
     /// The block that it was compiled for, if it takes no other.
     pub(crate) required: Option<[u64; 3]>,
     /// Local memory that it declares itself.
@@ -125,6 +129,6 @@ impl DeviceKernel for OpenClKernel {
     }
 
     fn occupancy(&self) -> Option<&dyn Occupancy> {
-        None
+        Some(self)
     }
 }

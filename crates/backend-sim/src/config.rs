@@ -32,6 +32,7 @@ pub struct SimConfig {
     pub(crate) faults: Vec<Fault>,
     pub(crate) peers: bool,
     pub(crate) region_copies: bool,
+    pub(crate) graphs: bool,
     pub(crate) cooperative: bool,
 }
 
@@ -44,6 +45,7 @@ impl Default for SimConfig {
             faults: Vec::new(),
             peers: true,
             region_copies: true,
+            graphs: true,
             cooperative: false,
         }
     }
@@ -92,6 +94,12 @@ impl SimConfig {
         Self { region_copies: native, ..self }
     }
 
+    /// Whether the device captures graphs.
+    #[must_use]
+    pub fn graphs(self, graphs: bool) -> Self {
+        Self { graphs, ..self }
+    }
+
     /// Whether the device takes cooperative launches.
     #[must_use]
     pub fn cooperative(self, cooperative: bool) -> Self {
@@ -105,7 +113,7 @@ impl SimConfig {
     /// | `seed` | a number |
     /// | `jitter` | the longest pause in microseconds |
     /// | `memory` | bytes, or a number with `KiB`, `MiB` or `GiB` |
-    /// | `peers`, `regions`, `cooperative` | `on` or `off` |
+    /// | `peers`, `regions`, `graphs`, `cooperative` | `on` or `off` |
     /// | `fail-allocation`, `fail-copy`, `fail-launch` | the number of the call, `N`; `N:late` to fail when it runs |
     /// | `lose` | the number of the operation |
     /// | `hang` | the number of the launch and its time in milliseconds, `N:MS` |
@@ -146,6 +154,7 @@ impl SimConfig {
             }
             "peers" => self.peers(switch()?),
             "regions" => self.region_copies(switch()?),
+            "graphs" => self.graphs(switch()?),
             "cooperative" => self.cooperative(switch()?),
             "fail-allocation" => self.fault(failure(Operation::Allocation)?),
             "fail-copy" => self.fault(failure(Operation::Copy)?),
@@ -160,7 +169,7 @@ impl SimConfig {
                 ))
             }
             _ => {
-                let known = "seed, jitter, memory, peers, regions, cooperative, fail-allocation, fail-copy, fail-launch, lose, hang";
+                let known = "seed, jitter, memory, peers, regions, graphs, cooperative, fail-allocation, fail-copy, fail-launch, lose, hang";
                 let message =
                     format!("no option {option:?} (={value}); a simulated device takes {known}");
                 return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
@@ -189,6 +198,7 @@ mod tests {
             ("memory", "3KiB", SimConfig::new().memory_bytes(3072)),
             ("peers", "off", SimConfig::new().peers(false)),
             ("regions", "off", SimConfig::new().region_copies(false)),
+            ("graphs", "off", SimConfig::new().graphs(false)),
             ("cooperative", "on", SimConfig::new().cooperative(true)),
             ("fail-allocation", "1", SimConfig::new().fault(Fault::fail(Operation::Allocation, 1))),
             ("fail-copy", "2:late", SimConfig::new().fault(Fault::fail_late(Operation::Copy, 2))),

@@ -91,6 +91,13 @@ impl SimDevice {
         &self.shared
     }
 
+    pub(crate) fn new_stream(&self) -> SimStream {
+        let number = self.shared.streams.fetch_add(1, Ordering::Relaxed);
+        let config = &self.shared.config;
+        let timing = Timing::new(config.seed, self.shared.index, number, config.jitter);
+        SimStream::new(self.queues.create(), timing, &self.shared)
+    }
+
     /// Drops an object whose last use may be this one, and keeps a panic for the next `synchronize`.
     fn release<T>(&self, operation: &'static str, object: T) {
         let dropped = guarded(operation, || {
@@ -297,10 +304,7 @@ unsafe impl AcceleratorDevice for SimDevice {
 
     fn stream_create(&self, _options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
         self.shared.check("stream_create")?;
-        let number = self.shared.streams.fetch_add(1, Ordering::Relaxed);
-        let config = &self.shared.config;
-        let timing = Timing::new(config.seed, self.shared.index, number, config.jitter);
-        Ok(Box::new(SimStream::new(self.queues.create(), timing, &self.shared)))
+        Ok(Box::new(self.new_stream()))
     }
 
     fn event_create(&self, _timing: bool) -> Result<Box<dyn DeviceEvent>> {
@@ -322,7 +326,7 @@ unsafe impl AcceleratorDevice for SimDevice {
     }
 
     fn graphs(&self) -> Option<&dyn GraphCapture> {
-        None
+        if self.shared.config.graphs { Some(self) } else { None }
     }
 
     fn peer(&self) -> Option<&dyn PeerAccess> {

@@ -67,6 +67,7 @@ mod device;
 mod driver;
 mod event;
 mod fault;
+mod graph;
 mod memory;
 mod region;
 mod stream;

@@ -46,7 +46,8 @@ unsafe impl RegionCopyAbility for SimDevice {
         let work = unsafe { Work::regions(program, spans) }?;
         let bytes = work.bytes();
         let stream = own::<SimStream>(stream, "execute")?;
-        stream.enqueue(Operation::Copy, work, |counts| add_traffic(&mut counts.on_device, bytes))
+        stream
+            .enqueue(Operation::Copy, work, move |counts| add_traffic(&mut counts.on_device, bytes))
     }
 
     unsafe fn release(&self, regions: Box<dyn DeviceRegions>, _after: &[&dyn DeviceStream]) {
@@ -74,6 +75,8 @@ unsafe impl PeerAccess for SimDevice {
         let (src, dst) = (span(src, src_offset, bytes)?, span(dst, dst_offset, bytes)?);
         let stream = own::<SimStream>(stream, "memory_copy")?;
         let work = Work::Copy { src, dst };
-        stream.enqueue(Operation::Copy, work, |counts| add_traffic(&mut counts.from_peers, bytes))
+        stream.enqueue(Operation::Copy, work, move |counts| {
+            add_traffic(&mut counts.from_peers, bytes)
+        })
     }
 }

@@ -1,7 +1,8 @@
 //! Streams of simulated devices.
 #![expect(unsafe_code, reason = "implements the contract's unsafe stream trait")]
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use backend_support::{Cores, Function, HostLaunch, Queue, Span, Work};
 use runtime_core::contract::{
@@ -22,20 +23,74 @@ pub(crate) struct SimStream {
     queue: Queue,
     timing: Timing,
     device: Arc<Shared>,
+    /// What is enqueued is kept here and does not run, if the stream captures.
+    capture: Option<Mutex<Vec<Captured>>>,
+}
+
+/// Work of a graph.
+pub(crate) struct Captured {
+    operation: Operation,
+    work: Work,
+    count: Box<dyn Fn(&mut SimCounts) + Send + Sync>,
+}
+
+impl fmt::Debug for Captured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.operation, self.work)
+    }
 }
 
 impl SimStream {
     pub(crate) fn new(queue: Queue, timing: Timing, device: &Arc<Shared>) -> Self {
-        Self { queue, timing, device: Arc::clone(device) }
+        Self { queue, timing, device: Arc::clone(device), capture: None }
     }
 
-    /// Enqueues work, unless it is to fail at once; `count` notes what was enqueued.
+    /// The same stream, keeping what is enqueued.
+    pub(crate) fn capturing(self) -> Self {
+        Self { capture: Some(Mutex::default()), ..self }
+    }
+
+    /// What was captured so far.
+    pub(crate) fn captured(&self) -> Vec<Captured> {
+        let Some(capture) = &self.capture else { return Vec::new() };
+        std::mem::take(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Enqueues captured work as one task, unless a part of it is to fail at once.
+    pub(crate) fn launch_graph(&self, graph: &Arc<[Captured]>) -> Result<()> {
+        self.device.check("launch")?;
+        let fates = graph
+            .iter()
+            .map(|step| Ok((self.device.begin(step.operation)?, self.timing.draw())))
+            .collect::<Result<Vec<_>>>()?;
+        let (device, steps) = (Arc::clone(&self.device), Arc::clone(graph));
+        self.queue.submit(move || {
+            let mut first = Ok(());
+            for (step, (fate, pause)) in steps.iter().zip(fates) {
+                pause.take();
+                let perform = || step.work.hold().perform(Cores::SERIAL);
+                first = first.and(device.carry_out(fate, perform));
+            }
+            first
+        })?;
+        self.device.tally.add(|counts| graph.iter().for_each(|step| (step.count)(counts)));
+        Ok(())
+    }
+
+    /// Enqueues work, unless it is to fail at once; `count` notes what was enqueued. Captured work is counted, and fails,
+    /// at each launch.
     pub(crate) fn enqueue(
         &self,
         operation: Operation,
         work: Work,
-        count: impl FnOnce(&mut SimCounts),
+        count: impl Fn(&mut SimCounts) + Send + Sync + 'static,
     ) -> Result<()> {
+        if let Some(capture) = &self.capture {
+            self.device.check("enqueue")?;
+            let captured = Captured { operation, work, count: Box::new(count) };
+            capture.lock().unwrap_or_else(PoisonError::into_inner).push(captured);
+            return Ok(());
+        }
         let fate = self.device.begin(operation)?;
         let (device, pause) = (Arc::clone(&self.device), self.timing.draw());
         self.queue.submit(move || {
@@ -46,7 +101,12 @@ impl SimStream {
         Ok(())
     }
 
-    fn enqueue_copy(&self, src: Span, dst: Span, count: impl FnOnce(&mut SimCounts)) -> Result<()> {
+    fn enqueue_copy(
+        &self,
+        src: Span,
+        dst: Span,
+        count: impl Fn(&mut SimCounts) + Send + Sync + 'static,
+    ) -> Result<()> {
         self.enqueue(Operation::Copy, Work::Copy { src, dst }, count)
     }
 
@@ -76,7 +136,7 @@ unsafe impl DeviceStream for SimStream {
         bytes: usize,
     ) -> Result<()> {
         let (src, dst) = (span(src, src_offset, bytes)?, span(dst, dst_offset, bytes)?);
-        self.enqueue_copy(src, dst, |counts| add_traffic(&mut counts.on_device, bytes))
+        self.enqueue_copy(src, dst, move |counts| add_traffic(&mut counts.on_device, bytes))
     }
 
     unsafe fn memory_copy_to(
@@ -112,7 +172,7 @@ unsafe impl DeviceStream for SimStream {
         bytes: usize,
     ) -> Result<()> {
         let (src, dst) = (pinned_span(src, src_offset, bytes)?, span(dst, dst_offset, bytes)?);
-        self.enqueue_copy(src, dst, |counts| add_traffic(&mut counts.to_device, bytes))
+        self.enqueue_copy(src, dst, move |counts| add_traffic(&mut counts.to_device, bytes))
     }
 
     unsafe fn pinned_copy_from(
@@ -124,7 +184,7 @@ unsafe impl DeviceStream for SimStream {
         bytes: usize,
     ) -> Result<()> {
         let (src, dst) = (span(src, src_offset, bytes)?, pinned_span(dst, dst_offset, bytes)?);
-        self.enqueue_copy(src, dst, |counts| add_traffic(&mut counts.from_device, bytes))
+        self.enqueue_copy(src, dst, move |counts| add_traffic(&mut counts.from_device, bytes))
     }
 
     unsafe fn memory_fill(
@@ -135,7 +195,7 @@ unsafe impl DeviceStream for SimStream {
         pattern: &[u8],
     ) -> Result<()> {
         let work = Work::fill(span(dst, offset, bytes)?, pattern);
-        self.enqueue(Operation::Copy, work, |counts| add_traffic(&mut counts.on_device, bytes))
+        self.enqueue(Operation::Copy, work, move |counts| add_traffic(&mut counts.on_device, bytes))
     }
 
     unsafe fn launch(

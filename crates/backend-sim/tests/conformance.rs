@@ -33,4 +33,8 @@ macro_rules! simulated {
 
 simulated!(plain, "sim", SimConfig::new());
 simulated!(seeded, "sim, seed 7", SimConfig::new().seed(7).cooperative(true));
-simulated!(bare, "sim, bare", SimConfig::new().seed(9).peers(false).region_copies(false));
+simulated!(
+    bare,
+    "sim, bare",
+    SimConfig::new().seed(9).peers(false).region_copies(false).graphs(false)
+);

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use runtime_core::{
-    Arg, Device, Element, Error, ErrorKind, Kernel, Launch, Memory, MemoryView, MemoryViewMut,
-    Module, ModuleBundle, Result, Stream, StreamOptions, args,
+    Arg, Device, Element, Error, ErrorKind, Graph, Kernel, Launch, Memory, MemoryView,
+    MemoryViewMut, Module, ModuleBundle, Result, Stream, StreamOptions, args,
 };
 
 use crate::kernels::spin_value;
@@ -265,6 +265,13 @@ pub(crate) fn attempt(
     // the views, and write only views that are mutable. Wrong arguments are tried only where the device reports its
     // parameters or the launch is empty, so that nothing runs with them.
     unsafe { kernel.launch(stream, launch, args) }
+}
+
+/// Launches a graph of the suite's own.
+pub(crate) fn replay(graph: &Graph, stream: &Stream) -> Result<()> {
+    // SAFETY: rules keep no slice of memory that they capture work on, and capture the suite's kernels as `attempt`
+    // launches them.
+    unsafe { graph.launch(stream) }
 }
 
 /// A number of elements as the kernels take it.

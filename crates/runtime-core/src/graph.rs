@@ -28,8 +28,8 @@ impl<'a> Graphs<'a> {
     ///
     /// A graph has copies within the device, copies from and to pinned memory, fills, kernels and native region copies,
     /// in the order in which they were enqueued. Values of kernel arguments and fills are those of the capture; memory
-    /// and pinned memory are read and written when the graph is launched. Threads may share the stream; a clone of it
-    /// that outlives the call is refused everything.
+    /// and pinned memory are read and written when the graph is launched. Threads may share the stream. It ends with the
+    /// call, and so does its native handle: whatever is asked of a clone later is refused.
     ///
     /// # Errors
     ///

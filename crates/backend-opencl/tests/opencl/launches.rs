@@ -268,3 +268,30 @@ fn open_if(options: &str) -> Option<runtime_core::Device> {
         }
     }
 }
+
+#[test]
+fn suggested_blocks_are_what_the_driver_prefers() {
+    let Some(device) = open("") else { return };
+    let text = "
+        kernel void plain(global int *x) { x[get_global_id(0)] = 1; }
+        kernel void __attribute__((reqd_work_group_size(8, 1, 1))) row(global int *x) {
+            x[get_global_id(0)] = 1;
+        }
+        kernel void __attribute__((reqd_work_group_size(2, 2, 1))) square(global int *x) {
+            x[get_global_id(0)] = 1;
+        }";
+    let module = device.module_load(source(text)).unwrap();
+    let plain = module.kernel("plain").unwrap();
+    let block = plain.suggested_block(0).unwrap();
+    assert!(block <= 256 && block <= device.info().limits.block_size, "{block}");
+    assert_eq!(plain.resident_blocks(block, 0).unwrap(), None);
+    let row = module.kernel("row").unwrap();
+    assert_eq!(row.suggested_block(0).unwrap(), 8);
+    let stream = device.default_stream();
+    let mut out = device.memory_from_slice(&stream, &[0_i32; 24]).unwrap();
+    run(&row, &row.cover(20).unwrap(), args![&mut out]).unwrap();
+    assert_eq!(out.view().to_vec::<i32>(&stream).unwrap(), [1; 24]);
+    let error = module.kernel("square").unwrap().cover(20).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().contains("square") && error.message().contains("[2, 2, 1]"), "{error}");
+}

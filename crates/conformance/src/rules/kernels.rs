@@ -298,6 +298,59 @@ pub fn the_largest_block_runs(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &expected, format_args!("two blocks of {block}"))
 }
 
+/// A block of the suggested size is within the limits and runs, and a launch that covers with it reaches every element.
+pub fn suggested_blocks_run(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let limits = &rig.device.info().limits;
+    for name in REQUIRED {
+        let kernel = rig.kernels.kernel(name)?;
+        let block = kernel.suggested_block(0)?;
+        let most = limits.block[0].min(limits.block_size);
+        check!((1..=most).contains(&block), "{name}: a block of {block}; the device has {most}");
+        check_eq!(kernel.suggested_block(0)?, block, "{name}: the block asked for again");
+    }
+    let kernel = rig.kernels.kernel("fill_index")?;
+    for count in [1_u32, 63, 5001] {
+        let len = count as usize;
+        let launch = kernel.cover(len)?;
+        check_eq!(launch, Launch::cover(len, kernel.suggested_block(0)?), "the launch");
+        let mut memory = rig.upload(&vec![0_u32; len + 10])?;
+        attempt(&kernel, &rig.stream, &launch, args![memory.view_mut(), 1_u32, count])?;
+        let expected: Vec<u32> = (1..=count).chain([0; 10]).collect();
+        same(&rig.download(&memory)?, &expected, format_args!("{count} elements covered"))?;
+    }
+    check!(kernel.cover(0)?.is_empty(), "a launch that covers nothing");
+    if let Some(beyond) = limits.shared_bytes.checked_add(1) {
+        let suggested = kernel.suggested_block(beyond);
+        refused(suggested, ErrorKind::InvalidArgument, "more shared memory than there is")?;
+    }
+    Ok(())
+}
+
+/// Where a device tells how many blocks are resident at once, at least one of the suggested size is.
+pub fn resident_blocks_are_told_truthfully(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let limits = &rig.device.info().limits;
+    for name in REQUIRED {
+        let kernel = rig.kernels.kernel(name)?;
+        let suggested = kernel.suggested_block(0)?;
+        let resident = kernel.resident_blocks(suggested, 0)?;
+        check!(resident != Some(0), "{name}: no block of the suggested {suggested} is resident");
+        let least = kernel.resident_blocks(1, 0)?;
+        check_eq!(least.is_some(), resident.is_some(), "{name}: whether it is told");
+        check!(least >= resident, "{name}: {least:?} blocks of 1, {resident:?} of {suggested}");
+        for wrong in [0, limits.block_size.saturating_add(1)] {
+            let error = refused(
+                kernel.resident_blocks(wrong, 0),
+                ErrorKind::InvalidArgument,
+                format_args!("a block of {wrong}"),
+            )?;
+            check!(error.message().contains(&wrong.to_string()), "{error} does not name {wrong}");
+        }
+    }
+    Ok(())
+}
+
 /// One memory can be given twice to read, and in two disjoint parts to read and to write.
 pub fn arguments_may_share_a_memory(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;

@@ -7,6 +7,7 @@
 mod abilities;
 mod events;
 mod faults;
+mod graphs;
 mod info;
 mod kernels;
 mod lifetimes;
@@ -103,6 +104,7 @@ macro_rules! for_each_rule {
                 pinned_lengths_are_checked,
                 pinned_memory_of_another_device_is_refused,
                 pinned_memory_serves_many_streams,
+                write_combined_memory_is_pinned_memory,
             }
             lifetimes isolated: false {
                 memory_dropped_in_flight_stays_until_the_work_is_done,
@@ -128,6 +130,8 @@ macro_rules! for_each_rule {
                 too_many_arguments_are_refused,
                 the_geometry_reaches_the_kernel,
                 the_largest_block_runs,
+                suggested_blocks_run,
+                resident_blocks_are_told_truthfully,
                 arguments_may_share_a_memory,
                 views_reach_kernels_with_their_offset,
                 gaps_in_a_written_view_are_left_alone,
@@ -176,6 +180,21 @@ macro_rules! for_each_rule {
                 a_device_of_another_backend_is_not_reached,
                 ends_of_a_copy_between_devices_can_be_dropped_in_flight,
                 two_devices_work_on_each_others_results,
+            }
+            graphs isolated: false {
+                graphs_do_what_was_captured,
+                region_copies_are_captured_where_they_are_native,
+                launches_of_a_graph_run_in_stream_order,
+                events_order_launches_of_a_graph,
+                captured_values_are_frozen,
+                what_waits_cannot_be_captured,
+                an_abandoned_capture_leaves_nothing_behind,
+                a_capture_disturbs_nobody,
+                threads_capture_and_launch,
+                a_graph_keeps_what_it_uses,
+                graphs_dropped_in_flight_run_to_the_end,
+                pinned_memory_waits_for_launches_of_a_graph,
+                graphs_belong_to_their_device,
             }
             abilities isolated: false {
                 unified_memory_is_shared_with_the_host,

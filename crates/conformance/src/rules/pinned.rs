@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use runtime_core::{Element, ErrorKind, bytemuck};
+use runtime_core::{Element, ErrorKind, PinnedOptions, bytemuck};
 
 use crate::Fixture;
 use crate::data::{each_element, elements};
@@ -185,4 +185,29 @@ pub fn pinned_memory_serves_many_streams(fixture: &Fixture) -> Outcome {
     let bytes: &[u8] = bytemuck::cast_slice(pinned.as_slice()?);
     check!(bytes.iter().all(|byte| *byte == 0), "the host's own writes are lost");
     Ok(())
+}
+
+/// Write-combined memory is asked for everywhere and keeps every promise of pinned memory.
+pub fn write_combined_memory_is_pinned_memory(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let options = PinnedOptions { write_combined: true };
+    for len in [1, 65, 10_000] {
+        let mut there = rig.device.pinned_allocate_with::<u32>(len, &options)?;
+        let mut back = rig.device.pinned_allocate_with::<u32>(len, &options)?;
+        check_eq!(there.as_slice()?.as_ptr().addr() % 64, 0, "the address modulo 64");
+        same(there.as_slice()?, &vec![0; len], format_args!("{len} fresh elements"))?;
+        let data = elements::<u32>(len as u64, len);
+        there.as_mut_slice()?.copy_from_slice(&data);
+        let mut memory = rig.device.memory_allocate::<u32>(len)?;
+        let busy = rig.spin(&rig.stream, HEAD_START)?;
+        memory.view_mut().copy_from_pinned(&rig.stream, &there)?;
+        there.as_mut_slice()?.fill(7);
+        busy.must_be_over("write-combined memory that a copy reads was opened for writing")?;
+        memory.view().copy_to_pinned(&rig.stream, &mut back)?;
+        same(back.as_slice()?, &data, format_args!("{len} elements there and back"))?;
+    }
+    let none = rig.device.pinned_allocate_with::<u32>(0, &options)?;
+    check_eq!(none.as_slice()?.len(), 0, "elements of memory without any");
+    let beyond = rig.device.pinned_allocate_with::<u64>(usize::MAX / 4, &options);
+    refused(beyond, ErrorKind::OutOfMemory, "more than there can be").map(drop)
 }

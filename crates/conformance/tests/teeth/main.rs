@@ -71,6 +71,10 @@ bites! {
     memory_free_of_an_owner: simulated OwnersAreLeaked => adopted_memory_gives_its_owner_back;
     memory_free_that_blocks: simulated FreeingBlocks => dropping_does_not_wait_for_the_work;
     regions_execute: simulated RegionsExecute => contiguous_regions_are_copied;
+    graph_launch: simulated GraphLaunch => graphs_do_what_was_captured;
+    a_graph_beside_its_stream: simulated GraphIsUnordered => launches_of_a_graph_run_in_stream_order;
+    a_graph_launch_that_blocks: simulated GraphLaunchBlocks => graphs_dropped_in_flight_run_to_the_end;
+    graph_release_that_blocks: simulated FreeingBlocks => graphs_dropped_in_flight_run_to_the_end;
     peer_copy: host PeerCopy => memory_is_copied_between_devices;
     reaches_nobody: host PeersReachNobody => reaching_is_told_truthfully;
     reaches_everybody: host PeersReachEverybody => a_device_of_another_backend_is_not_reached;

@@ -6,9 +6,9 @@ use std::mem;
 use std::time::Duration;
 
 use runtime_core::contract::{
-    AcceleratorDevice, CommonRuntime, CounterSet, Counters, DeviceEvent, DeviceKernel, DeviceLoad,
-    DeviceMemory, DeviceModule, DevicePinned, DeviceRegions, DeviceStream, GraphCapture,
-    MemoryAdoption, MemoryPool, Monitor, PeerAccess, PinnedOptions, RawArg, RawSlot,
+    AcceleratorDevice, CommonRuntime, CounterSet, Counters, DeviceEvent, DeviceGraph, DeviceKernel,
+    DeviceLoad, DeviceMemory, DeviceModule, DevicePinned, DeviceRegions, DeviceStream,
+    GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess, PinnedOptions, RawArg, RawSlot,
     RegionCopyAbility, UnifiedMemory, own,
 };
 use runtime_core::{
@@ -45,6 +45,9 @@ pub(crate) enum Broken {
     MemoryIsLeaked,
     FreeingBlocks,
     RegionsExecute,
+    GraphLaunch,
+    GraphIsUnordered,
+    GraphLaunchBlocks,
     PeerCopy,
     PeersReachNobody,
     PeersReachEverybody,
@@ -139,7 +142,11 @@ unsafe impl AcceleratorDevice for Saboteur {
         unsafe { self.inner.memory_free(memory, &streams(self.broken, after)) }
     }
 
-    fn pinned_allocate(&self, bytes: usize, options: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
+    fn pinned_allocate(
+        &self,
+        bytes: usize,
+        options: &PinnedOptions,
+    ) -> Result<Box<dyn DevicePinned>> {
         self.inner.pinned_allocate(bytes, options)
     }
 
@@ -176,7 +183,7 @@ unsafe impl AcceleratorDevice for Saboteur {
     }
 
     fn graphs(&self) -> Option<&dyn GraphCapture> {
-        None
+        self.inner.graphs().map(|_| self as &dyn GraphCapture)
     }
 
     fn peer(&self) -> Option<&dyn PeerAccess> {
@@ -228,6 +235,39 @@ unsafe impl RegionCopyAbility for Saboteur {
         let ability = self.inner.region_copy().expect("the ability");
         // SAFETY: handed on.
         unsafe { ability.release(regions, &streams(self.broken, after)) }
+    }
+}
+
+// SAFETY: handed on, left out, or launched where nothing orders it.
+unsafe impl GraphCapture for Saboteur {
+    fn begin(&self) -> Result<Box<dyn DeviceStream>> {
+        let inner = self.inner.graphs().expect("the ability").begin()?;
+        Ok(Box::new(Stream { inner, broken: self.broken }))
+    }
+
+    fn end(&self, captured: Box<dyn DeviceStream>) -> Result<Box<dyn DeviceGraph>> {
+        let captured: Box<dyn Any> = captured;
+        let captured = captured.downcast::<Stream>().expect("a stream of the saboteur");
+        self.inner.graphs().expect("the ability").end(captured.inner)
+    }
+
+    unsafe fn launch(&self, graph: &mut dyn DeviceGraph, on: &dyn DeviceStream) -> Result<()> {
+        let ability = self.inner.graphs().expect("the ability");
+        let aside = self.inner.stream_create(&StreamOptions::default())?;
+        let inner = match self.broken {
+            Broken::GraphLaunch => return Ok(()),
+            Broken::GraphIsUnordered => &*aside,
+            _ => stream(on)?,
+        };
+        // SAFETY: handed on.
+        unsafe { ability.launch(graph, inner) }?;
+        if self.is(Broken::GraphLaunchBlocks) { inner.synchronize() } else { Ok(()) }
+    }
+
+    unsafe fn release(&self, graph: Box<dyn DeviceGraph>, after: &[&dyn DeviceStream]) {
+        let ability = self.inner.graphs().expect("the ability");
+        // SAFETY: handed on.
+        unsafe { ability.release(graph, &streams(self.broken, after)) }
     }
 }
 

@@ -1,0 +1,90 @@
+//! Graphs of simulated devices: what they count, and faults planned for their work.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+#![expect(unsafe_code, reason = "launches graphs, of memory that no slice shows")]
+
+use backend_sim::{Fault, Operation, SimConfig, SimDevice, SimHandle};
+use runtime_core::{Device, ErrorKind, Graph, Memory, Stream, Support};
+
+fn open(config: SimConfig) -> (Device, SimHandle) {
+    let sim = SimDevice::new(0, config);
+    let handle = sim.handle();
+    (Device::new(sim).unwrap(), handle)
+}
+
+/// A graph that fills two halves.
+fn halves(device: &Device, memory: &mut Memory<u8>) -> Graph {
+    let graphs = device.graphs().unwrap();
+    let captured = graphs.capture(|capture| {
+        let (mut low, mut high) = memory.view_mut().split_at(4)?;
+        low.fill(capture, 1_u8)?;
+        high.fill(capture, 2_u8)
+    });
+    captured.unwrap()
+}
+
+fn launch(graph: &Graph, stream: &Stream) -> runtime_core::Result<()> {
+    // SAFETY: simulated memory is never shown as a slice, and the graph has no kernel.
+    unsafe { graph.launch(stream) }
+}
+
+#[test]
+fn captured_work_counts_when_it_is_launched() {
+    let (device, seen) = open(SimConfig::new());
+    let mut memory = device.memory_allocate::<u8>(8).unwrap();
+    let graph = halves(&device, &mut memory);
+    assert_eq!((seen.counts().on_device.count, seen.counts().synchronizations), (0, 0));
+    let stream = device.default_stream();
+    (0..3).for_each(|_| launch(&graph, &stream).unwrap());
+    assert_eq!((seen.counts().on_device.count, seen.counts().on_device.bytes), (6, 24));
+    // The graph keeps what it uses, and nothing longer.
+    drop(memory);
+    stream.synchronize().unwrap();
+    assert_eq!(seen.used_bytes(), 8);
+    drop(graph);
+    stream.synchronize().unwrap();
+    assert_eq!(seen.used_bytes(), 0);
+}
+
+#[test]
+fn a_fault_in_a_graph_fails_its_launch_or_its_stream() {
+    let config = SimConfig::new()
+        .fault(Fault::fail(Operation::Copy, 4))
+        .fault(Fault::fail_late(Operation::Copy, 5));
+    let (device, _) = open(config);
+    let stream = device.default_stream();
+    let mut memory = device.memory_allocate::<u8>(8).unwrap();
+    let graph = halves(&device, &mut memory);
+    launch(&graph, &stream).unwrap();
+    // The second fill of the second launch fails at once: nothing of the launch is done.
+    assert_eq!(launch(&graph, &stream).unwrap_err().kind(), ErrorKind::Driver);
+    stream.synchronize().unwrap();
+    // The first fill of the third launch fails when it runs; the one behind it is done.
+    launch(&graph, &stream).unwrap();
+    assert_eq!(stream.synchronize().unwrap_err().kind(), ErrorKind::Driver);
+    stream.synchronize().unwrap();
+    launch(&graph, &stream).unwrap();
+    assert_eq!(memory.to_vec(&stream).unwrap(), [1, 1, 1, 1, 2, 2, 2, 2]);
+}
+
+#[test]
+fn a_lost_device_captures_and_launches_nothing() {
+    let (device, seen) = open(SimConfig::new());
+    let mut memory = device.memory_allocate::<u8>(8).unwrap();
+    let graph = halves(&device, &mut memory);
+    let graphs = device.graphs().unwrap();
+    let lost = graphs.capture(|capture| {
+        seen.lose();
+        memory.view_mut().fill(capture, 3_u8)
+    });
+    assert_eq!(lost.unwrap_err().kind(), ErrorKind::DeviceLost);
+    assert_eq!(graphs.capture(|_| Ok(())).unwrap_err().kind(), ErrorKind::DeviceLost);
+    let launched = launch(&graph, &device.default_stream());
+    assert_eq!(launched.unwrap_err().kind(), ErrorKind::DeviceLost);
+}
+
+#[test]
+fn graphs_can_be_switched_off() {
+    let (device, _) = open(SimConfig::new().graphs(false));
+    assert!(device.graphs().is_none());
+    assert_eq!(device.capabilities().graphs, Support::Absent);
+}

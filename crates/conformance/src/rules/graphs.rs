@@ -1,0 +1,487 @@
+//! Graphs: work captured once and launched many times.
+//!
+//! On a device without them, which `capabilities_agree_with_the_accessors` checks, there is nothing to try.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
+use std::time::Duration;
+
+use runtime_core::{Error, ErrorKind, Result, Slot, Stream};
+
+use crate::data::elements;
+use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
+use crate::rig::{attempt, replay};
+use crate::{Fixture, Stop};
+
+/// Long enough that what is enqueued behind it is in flight when the host goes on.
+const IN_FLIGHT: Duration = Duration::from_millis(40);
+
+/// A graph does all that was captured, in order, at every launch and not before.
+pub fn graphs_do_what_was_captured(fixture: &Fixture) -> Outcome {
+    const LEN: usize = 300;
+    let rig = fixture.rig()?;
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let mut there = rig.device.pinned_allocate::<u32>(LEN)?;
+    let mut back = rig.device.pinned_allocate::<u32>(LEN)?;
+    let mut words = rig.upload(&[7_u32; LEN])?;
+    let mut sum = rig.upload(&[0_u32; LEN])?;
+    let mut total = rig.device.memory_allocate::<u32>(LEN)?;
+    there.as_mut_slice()?.fill(10);
+    let graph = graphs.capture(|capture| {
+        words.view_mut().copy_from_pinned(capture, &there)?;
+        rig.kernels.add_one(capture, words.view_mut())?;
+        words.view_mut().slice(0..100)?.fill(capture, 5_u32)?;
+        let (mut low, high) = words.view_mut().split_at(150)?;
+        low.reborrow().slice(100..110)?.copy_from(capture, &high.as_view().slice(0..10)?)?;
+        rig.kernels.add_one(capture, low.slice(100..120)?)?;
+        rig.kernels.add(capture, total.view_mut(), sum.view(), words.view())?;
+        sum.view_mut().copy_from(capture, &total.view())?;
+        sum.view().copy_to_pinned(capture, &mut back)
+    })?;
+    check!(graph.device().is_same(&rig.device), "a graph names another device");
+    rig.device.synchronize()?;
+    same(&rig.download(&words)?, &[7; LEN], "memory before the first launch")?;
+    same(back.as_slice()?, &[0; LEN], "pinned memory before the first launch")?;
+    for launch in 1..5_u32 {
+        replay(&graph, &rig.stream)?;
+        let mut once = vec![11_u32; LEN];
+        once[..100].fill(5);
+        once[100..120].fill(12);
+        same(&rig.download(&words)?, &once, format_args!("launch {launch}"))?;
+        let all: Vec<u32> = once.iter().map(|value| value * launch).collect();
+        same(back.as_slice()?, &all, format_args!("the sum of {launch} launches"))?;
+    }
+    Ok(())
+}
+
+/// Native region copies are captured like other work; emulated ones, which wait, are refused.
+pub fn region_copies_are_captured_where_they_are_native(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let plan = rig.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 500)])?;
+    let mut source = rig.upload(&[0_u32; 500])?;
+    let mut target = rig.upload(&[9_u32; 500])?;
+    let native = plan.launches() > 0;
+    let captured = graphs.capture(|capture| {
+        rig.kernels.add_one(capture, source.view_mut())?;
+        plan.execute(capture, &mut [source.view().into(), target.view_mut().into()])
+    });
+    drop(plan);
+    if !native {
+        refused(captured, ErrorKind::InvalidArgument, "an emulated region copy in a capture")?;
+        return same(&rig.download(&target)?, &[9; 500], "memory after a refused region copy");
+    }
+    let graph = captured?;
+    for launch in 1..4 {
+        replay(&graph, &rig.stream)?;
+        same(&rig.download(&target)?, &[launch; 500], format_args!("launch {launch}"))?;
+    }
+    Ok(())
+}
+
+/// Launches come after the work enqueued before them on their stream, and before that enqueued behind them.
+pub fn launches_of_a_graph_run_in_stream_order(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let mut memory = rig.upload(&[0_u32; 400])?;
+    let mut copy = rig.device.memory_allocate::<u32>(400)?;
+    let graph = graphs.capture(|capture| {
+        rig.kernels.add_one(capture, memory.view_mut())?;
+        rig.kernels.add_one(capture, memory.view_mut())
+    })?;
+    for start in [3, 1000] {
+        let busy = rig.spin(&rig.stream, IN_FLIGHT)?;
+        rig.kernels.fill_index(&rig.stream, memory.view_mut(), start)?;
+        replay(&graph, &rig.stream)?;
+        rig.kernels.add_one(&rig.stream, memory.view_mut())?;
+        replay(&graph, &rig.stream)?;
+        copy.view_mut().copy_from(&rig.stream, &memory.view())?;
+        memory.view_mut().fill(&rig.stream, 0_u32)?;
+        replay(&graph, &rig.stream)?;
+        let expected: Vec<u32> = (start + 5..start + 405).collect();
+        same(&rig.download(&copy)?, &expected, "work around two launches")?;
+        same(&rig.download(&memory)?, &[2; 400], "a launch behind a fill")?;
+        busy.must_be_over("a graph behind the work")?;
+    }
+    Ok(())
+}
+
+/// Events order launches with other streams, and one graph is launched on many.
+pub fn events_order_launches_of_a_graph(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let streams = [rig.new_stream()?, rig.new_stream()?, rig.new_stream()?];
+    let mut memory = rig.upload(&[0_u32; 2000])?;
+    let graph = graphs.capture(|capture| rig.kernels.add_one(capture, memory.view_mut()))?;
+    let busy = rig.spin(&streams[0], IN_FLIGHT)?;
+    memory.view_mut().fill(&streams[0], 100_u32)?;
+    for round in 0..20 {
+        let (now, next) = (&streams[round % 3], &streams[(round + 1) % 3]);
+        replay(&graph, now)?;
+        next.wait(&now.record_event()?)?;
+    }
+    let last = &streams[20 % 3];
+    same(&memory.view().to_vec::<u32>(last)?, &[120; 2000], "twenty launches on three streams")?;
+    busy.must_be_over("launches behind the work")
+}
+
+/// Values of arguments are those of the capture; pinned memory is read when the graph is launched.
+pub fn captured_values_are_frozen(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let mut memory = rig.device.memory_allocate::<u32>(200)?;
+    let mut pinned = rig.device.pinned_allocate::<u32>(100)?;
+    let mut start = 5_u32;
+    let graph = {
+        let kernel = rig.kernels.kernel("fill_index")?;
+        let launch = rig.kernels.cover(200);
+        graphs.capture(|capture| {
+            let arguments = runtime_core::args![&mut memory, start, 200_u32];
+            attempt(&kernel, capture, &launch, arguments)?;
+            memory.view_mut().slice(100..200)?.copy_from_pinned(capture, &pinned)
+        })?
+    };
+    for round in 0..3_u64 {
+        let data = elements::<u32>(round, 100);
+        pinned.as_mut_slice()?.copy_from_slice(&data);
+        replay(&graph, &rig.stream)?;
+        let expected: Vec<u32> = (5..105).chain(data).collect();
+        same(&rig.download(&memory)?, &expected, format_args!("launch {round}"))?;
+        start += 1;
+    }
+    check_eq!(start, 8, "the value that was captured as 5");
+    Ok(())
+}
+
+/// What waits or orders is refused on a capture's stream, and ends the capture, also if the error is passed over.
+pub fn what_waits_cannot_be_captured(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let mut memory = rig.upload(&[4_u32; 50])?;
+    let mut target = rig.upload(&[4_u32; 50])?;
+    let source = rig.upload(&[6_u32; 50])?;
+    let (event, marked) = (rig.device.event_create(false)?, rig.stream.record_event()?);
+    let empty = graphs.capture(|_| Ok(()))?;
+    type Attempt<'a> = &'a mut dyn FnMut(&Stream) -> Result<()>;
+    let attempts: [(&str, Attempt<'_>); 9] = [
+        ("synchronising", &mut |stream| stream.synchronize()),
+        ("waiting for a time", &mut |stream| stream.synchronize_for(IN_FLIGHT)),
+        ("asking whether it is done", &mut |stream| stream.is_done().map(drop)),
+        ("recording an event", &mut |stream| stream.record(&event)),
+        ("waiting for an event", &mut |stream| stream.wait(&marked)),
+        ("a copy to a slice", &mut |stream| source.view().to_vec::<u32>(stream).map(drop)),
+        ("a copy from a slice", &mut |stream| memory.copy_from_slice(stream, &[1; 50])),
+        ("a copy ordered with another stream", &mut |stream| {
+            target.view_mut().copy_from_device(stream, &source.view(), &rig.stream)
+        }),
+        ("launching a graph", &mut |stream| replay(&empty, stream)),
+    ];
+    for (what, attempt) in attempts {
+        let mut seen = None;
+        let captured = graphs.capture(|capture| {
+            seen = Some(attempt(capture));
+            // Passed over.
+            Ok(())
+        });
+        let outcome = seen.ok_or_else(|| Stop::failed("a capture did not call its work"))?;
+        refused(outcome, ErrorKind::InvalidArgument, format_args!("{what} in a capture"))?;
+        refused(captured, ErrorKind::InvalidArgument, format_args!("a capture after {what}"))?;
+    }
+    check!(event.is_done()?, "an event that a capture was refused is marked");
+    for memory in [&memory, &target] {
+        same(&rig.download(memory)?, &[4; 50], "memory after refused operations")?;
+    }
+    replay(&empty, &rig.stream)?;
+    rig.stream.synchronize()?;
+    rig.is_usable()
+}
+
+/// A capture whose work fails or panics leaves nothing behind, and its stream takes nothing afterwards.
+pub fn an_abandoned_capture_leaves_nothing_behind(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let mut memory = rig.upload(&[1_u32; 100])?;
+    let mut kept = Vec::new();
+    let failed = graphs.capture(|capture| {
+        kept.push(capture.clone());
+        memory.view_mut().fill(capture, 2_u32)?;
+        Err(Error::new(ErrorKind::Conflict, "test", "on purpose"))
+    });
+    match failed {
+        Err(error) => check_eq!(error.kind(), ErrorKind::Conflict, "{error}; its kind"),
+        Ok(_) => return Err(Stop::failed("a capture whose work failed made a graph")),
+    }
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        graphs.capture(|capture| {
+            kept.push(capture.clone());
+            memory.view_mut().fill(capture, 3_u32)?;
+            // Without the message that a panic prints.
+            resume_unwind(Box::new("on purpose"))
+        })
+    }));
+    check!(panicked.is_err(), "a panic in a capture was swallowed");
+    let graph = graphs.capture(|capture| {
+        kept.push(capture.clone());
+        rig.kernels.add_one(capture, memory.view_mut())
+    })?;
+    for stream in &kept {
+        check!(stream.is_capturing(), "the stream of a capture became another");
+        let late = memory.view_mut().fill(stream, 4_u32);
+        refused(late, ErrorKind::InvalidArgument, "a fill after the capture")?;
+        refused(stream.synchronize(), ErrorKind::InvalidArgument, "synchronising after it")?;
+    }
+    check!(!rig.stream.is_capturing(), "an ordinary stream is taken for a capture's");
+    replay(&graph, &rig.stream)?;
+    same(&rig.download(&memory)?, &[2; 100], "what the capture that went well does")?;
+    drop((memory, graph));
+    rig.device.synchronize()?;
+    rig.is_usable()
+}
+
+/// Everything else goes on during a capture, in its own thread too, and becomes no part of it.
+pub fn a_capture_disturbs_nobody(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let other = rig.with_stream()?;
+    let mut memory = rig.upload(&[0_u32; 100])?;
+    let mut apart = rig.upload(&[0_u32; 100])?;
+    let mut inner = None;
+    let outer = graphs.capture(|capture| {
+        rig.kernels.add_one(capture, memory.view_mut())?;
+        let mut passing = other.device.memory_allocate::<u32>(100)?;
+        other.kernels.fill_index(&other.stream, passing.view_mut(), 1)?;
+        other.stream.record_event()?.wait()?;
+        let found = passing.view().to_vec::<u32>(&other.stream)?;
+        drop(passing);
+        let mut pinned = other.device.pinned_allocate::<u32>(100)?;
+        pinned.as_mut_slice()?.copy_from_slice(&found);
+        apart.view_mut().copy_from_pinned(&other.stream, &pinned)?;
+        inner = Some(graphs.capture(|nested| rig.kernels.add_one(nested, apart.view_mut()))?);
+        other.device.synchronize()?;
+        rig.kernels.add_one(capture, memory.view_mut())
+    })?;
+    let inner = inner.ok_or_else(|| Stop::failed("a capture did not call its work"))?;
+    let once: Vec<u32> = (1..101).collect();
+    same(&rig.download(&apart)?, &once, "what was done while capturing")?;
+    same(&rig.download(&memory)?, &[0; 100], "what was captured")?;
+    replay(&outer, &rig.stream)?;
+    same(&rig.download(&memory)?, &[2; 100], "what the outer graph does")?;
+    same(&rig.download(&apart)?, &once, "what the outer graph does not")?;
+    replay(&inner, &rig.stream)?;
+    let twice: Vec<u32> = (2..102).collect();
+    same(&rig.download(&apart)?, &twice, "what the inner graph does")
+}
+
+/// Threads enqueue on one capture, and capture and launch graphs of their own at once.
+pub fn threads_capture_and_launch(fixture: &Fixture) -> Outcome {
+    const THREADS: u32 = 4;
+    const OPERATIONS: u32 = 50;
+    let rig = fixture.rig()?;
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let parts: Vec<_> = (0..THREADS).map(|_| rig.upload(&[0_u32; 30])).collect::<Result<_>>()?;
+    let mut parts = parts;
+    let work = |capture: &Stream, memory: &mut runtime_core::Memory<u32>| -> Result<()> {
+        (0..OPERATIONS).try_for_each(|_| rig.kernels.add_one(capture, memory.view_mut()))
+    };
+    let shared = graphs.capture(|capture| {
+        thread::scope(|scope| {
+            let work = &work;
+            let threads: Vec<_> =
+                parts.iter_mut().map(|part| scope.spawn(move || work(capture, part))).collect();
+            threads.into_iter().try_for_each(|thread| match thread.join() {
+                Ok(done) => done,
+                Err(panic) => resume_unwind(panic),
+            })
+        })
+    })?;
+    thread::scope(|scope| -> Outcome {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let (rig, shared, work) = (&rig, &shared, &work);
+                scope.spawn(move || -> Outcome {
+                    let rig = rig.with_stream()?;
+                    let mut memory = rig.upload(&[0_u32; 30])?;
+                    let absent = || Stop::failed("an accessor that changes its mind");
+                    let graphs = rig.device.graphs().ok_or_else(absent)?;
+                    let own = graphs.capture(|capture| work(capture, &mut memory))?;
+                    for _ in 0..5 {
+                        replay(&own, &rig.stream)?;
+                        replay(shared, &rig.stream)?;
+                    }
+                    let expected = [5 * OPERATIONS; 30];
+                    same(&rig.download(&memory)?, &expected, "a thread's own graph")
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().map_err(|_| Stop::failed("a thread panicked"))?)
+    })?;
+    // Launches on several streams were not ordered. One alone is.
+    rig.device.synchronize()?;
+    for part in &mut parts {
+        part.fill(&rig.stream, 0)?;
+    }
+    replay(&shared, &rig.stream)?;
+    for part in &parts {
+        same(&rig.download(part)?, &[OPERATIONS; 30], "a graph that threads captured together")?;
+    }
+    Ok(())
+}
+
+/// A graph keeps the memory, pinned memory, modules and plans that its work uses.
+pub fn a_graph_keeps_what_it_uses(fixture: &Fixture) -> Outcome {
+    const LEN: usize = 1 << 12;
+    let rig = fixture.rig()?;
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let mut result = rig.upload(&[0_u32; LEN])?;
+    let graph = {
+        let mut pinned = rig.device.pinned_allocate::<u32>(LEN)?;
+        pinned.as_mut_slice()?.fill(20);
+        let mut first = rig.device.memory_allocate::<u32>(LEN)?;
+        let mut second = rig.device.memory_allocate::<u32>(LEN)?;
+        let plan = rig.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, LEN)])?;
+        let module = rig.device.module_load_bundle(fixture.kernels())?;
+        let kernel = module.kernel("add_one")?;
+        drop(module);
+        graphs.capture(|capture| {
+            first.view_mut().copy_from_pinned(capture, &pinned)?;
+            let count = u32::try_from(LEN).unwrap_or(u32::MAX);
+            let arguments = runtime_core::args![&mut first, count];
+            attempt(&kernel, capture, &rig.kernels.cover(LEN), arguments)?;
+            if plan.launches() > 0 {
+                let bind = &mut [Slot::from(first.view()), Slot::from(second.view_mut())];
+                plan.execute(capture, bind)?;
+            } else {
+                second.view_mut().copy_from(capture, &first.view())?;
+            }
+            result.view_mut().copy_from(capture, &second.view())
+        })?
+    };
+    for _ in 0..3 {
+        // Whoever gets what the graph uses changes what it computes.
+        let mut fresh = Vec::new();
+        for _ in 0..3 {
+            let mut pinned = rig.device.pinned_allocate::<u32>(LEN)?;
+            pinned.as_mut_slice()?.fill(0x55);
+            fresh.push((rig.upload(&[0x55_u32; LEN])?, pinned));
+        }
+        result.fill(&rig.stream, 0)?;
+        replay(&graph, &rig.stream)?;
+        same(&rig.download(&result)?, &[21; LEN], "what a graph computed with dropped objects")?;
+        for (memory, pinned) in &fresh {
+            same(&rig.download(memory)?, &[0x55; LEN], "memory allocated meanwhile")?;
+            same(pinned.as_slice()?, &[0x55; LEN], "pinned memory allocated meanwhile")?;
+        }
+    }
+    Ok(())
+}
+
+/// A graph and everything it uses can be dropped, or forgotten, with launches in flight, and nothing waits for them.
+pub fn graphs_dropped_in_flight_run_to_the_end(fixture: &Fixture) -> Outcome {
+    const LEN: usize = 1 << 14;
+    let rig = fixture.rig()?;
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let other = rig.with_stream()?;
+    for forget in [false, true] {
+        let data = elements::<u8>(1, LEN);
+        let source = rig.upload(&data)?;
+        let mut target = rig.device.memory_allocate::<u8>(LEN)?;
+        let mut incoming = rig.device.pinned_allocate::<u8>(LEN)?;
+        let graph = graphs.capture(|capture| {
+            target.view_mut().copy_from(capture, &source.view())?;
+            source.view().copy_to_pinned(capture, &mut incoming)
+        })?;
+        let busy = rig.spin(&rig.stream, IN_FLIGHT)?;
+        replay(&graph, &rig.stream)?;
+        if forget {
+            std::mem::forget(graph);
+        } else {
+            drop(graph);
+        }
+        drop((source, incoming));
+        let mut fresh = Vec::new();
+        for seed in 10..14 {
+            let expected = elements::<u8>(seed, LEN);
+            let mut pinned = rig.device.pinned_allocate::<u8>(LEN)?;
+            pinned.as_mut_slice()?.copy_from_slice(&expected);
+            fresh.push((other.upload(&expected)?, pinned, expected));
+        }
+        busy.was_done(&rig.stream)?;
+        same(&rig.download(&target)?, &data, "what a dropped graph copied")?;
+        for (memory, pinned, expected) in &fresh {
+            same(&other.download(memory)?, expected, "memory allocated meanwhile")?;
+            same(pinned.as_slice()?, expected, "pinned memory allocated meanwhile")?;
+        }
+    }
+    best_of_three(|| {
+        let mut memory = rig.upload(&[0_u32; 100])?;
+        let graph = graphs.capture(|capture| rig.kernels.add_one(capture, memory.view_mut()))?;
+        let stream = rig.new_stream()?;
+        let busy = rig.spin(&stream, Duration::from_millis(400))?;
+        replay(&graph, &stream)?;
+        check!(!stream.is_done()?, "launching a graph waited for work in flight");
+        drop((graph, memory));
+        check!(!stream.is_done()?, "dropping a graph waited for work in flight");
+        busy.was_done(&stream)
+    })
+}
+
+/// Pinned memory shows itself to the host when the launches that write it are done, and for writing when all are.
+pub fn pinned_memory_waits_for_launches_of_a_graph(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let mut memory = rig.upload(&[0_u32; 100])?;
+    let mut there = rig.device.pinned_allocate::<u32>(100)?;
+    let mut back = rig.device.pinned_allocate::<u32>(100)?;
+    let graph = graphs.capture(|capture| {
+        memory.view_mut().copy_from_pinned(capture, &there)?;
+        rig.kernels.add_one(capture, memory.view_mut())?;
+        memory.view().copy_to_pinned(capture, &mut back)
+    })?;
+    for value in [3, 30] {
+        there.as_mut_slice()?.fill(value);
+        let busy = rig.spin(&rig.stream, IN_FLIGHT)?;
+        replay(&graph, &rig.stream)?;
+        there.as_mut_slice()?.fill(0);
+        busy.must_be_over("pinned memory that a graph reads was opened for writing")?;
+        same(back.as_slice()?, &[value + 1; 100], "what the graph wrote")?;
+        let busy = rig.spin(&rig.stream, IN_FLIGHT)?;
+        replay(&graph, &rig.stream)?;
+        same(back.as_slice()?, &[1; 100], "what the next launch wrote")?;
+        busy.must_be_over("pinned memory that a graph writes was read")?;
+    }
+    Ok(())
+}
+
+/// A graph is launched on streams of its own device alone, with a handle of its own, and counts as what it does.
+pub fn graphs_belong_to_their_device(fixture: &Fixture) -> Outcome {
+    let (rig, other) = (fixture.fresh()?, fixture.other()?);
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let mut memory = rig.upload(&[0_u32; 100])?;
+    let mut foreign = other.upload(&[5_u32; 100])?;
+    let kind = ErrorKind::WrongDevice;
+    let crossed = graphs.capture(|capture| foreign.view_mut().fill(capture, 1_u32));
+    refused(crossed, kind, "capturing work on foreign memory")?;
+    let before = rig.device.statistics();
+    let graph = graphs.capture(|capture| {
+        rig.kernels.add_one(capture, memory.view_mut())?;
+        memory.view_mut().slice(0..10)?.fill(capture, 4_u32)
+    })?;
+    check_eq!(graph.native(), graph.native(), "the handle of a graph");
+    refused(replay(&graph, &other.stream), kind, "a launch on a foreign stream")?;
+    check_eq!(rig.device.statistics(), before, "statistics without a launch");
+    for launches in 1..4 {
+        replay(&graph, &rig.stream)?;
+        let now = rig.device.statistics();
+        check_eq!(now.launches - before.launches, launches, "kernels of {launches} launches");
+        let filled = (
+            now.on_device.count - before.on_device.count,
+            now.on_device.bytes - before.on_device.bytes,
+        );
+        check_eq!(filled, (launches, launches * 40), "fills of {launches} launches, and bytes");
+    }
+    let expected: Vec<u32> = [4; 10].into_iter().chain([3; 90]).collect();
+    same(&rig.download(&memory)?, &expected, "three launches")?;
+    same(&other.download(&foreign)?, &[5; 100], "foreign memory")
+}
