@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceKernel, DeviceMemory,
-    DeviceModule, DevicePinned, DeviceRegions, DeviceStream, MemoryAdoption, MemoryPool, Monitor,
-    ParamAccess, ParamInfo, ParamKind, PeerAccess, RawArg, RawSlot, RegionCopyAbility,
-    StreamOptions, UnifiedMemory,
+    DeviceModule, DevicePinned, DeviceRegions, DeviceStream, GraphCapture, MemoryAdoption,
+    MemoryPool, Monitor, Occupancy, ParamAccess, ParamInfo, ParamKind, PeerAccess, PinnedOptions,
+    RawArg, RawSlot, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     DType, DeviceId, DeviceInfo, DeviceKind, ImageFormat, Launch, Limits, ModuleImage,
@@ -82,7 +82,7 @@ unsafe impl AcceleratorDevice for NullDevice {
 
     unsafe fn memory_free(&self, _: Box<dyn DeviceMemory>, _: &[&dyn DeviceStream]) {}
 
-    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+    fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
         Ok(Box::new(NullPinned((0..bytes).map(|_| UnsafeCell::new(0)).collect())))
     }
 
@@ -108,6 +108,10 @@ unsafe impl AcceleratorDevice for NullDevice {
 
     fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
         Some(self)
+    }
+
+    fn graphs(&self) -> Option<&dyn GraphCapture> {
+        None
     }
 
     fn peer(&self) -> Option<&dyn PeerAccess> {
@@ -209,6 +213,10 @@ struct NullKernel(Vec<ParamInfo>);
 impl DeviceKernel for NullKernel {
     fn parameters(&self) -> Option<&[ParamInfo]> {
         Some(&self.0)
+    }
+
+    fn occupancy(&self) -> Option<&dyn Occupancy> {
+        None
     }
 }
 

@@ -9,8 +9,8 @@ use std::thread;
 use backend_support::{Block, Identity, Queues, functions_load, guarded};
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, MemoryAdoption, MemoryPool, Monitor, PeerAccess, RegionCopyAbility,
-    StreamOptions, UnifiedMemory,
+    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
+    PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, ImageFormat, Limits, ModuleImage,
@@ -173,7 +173,7 @@ unsafe impl AcceleratorDevice for HostDevice {
         self.release("memory_free", memory);
     }
 
-    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+    fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
         Ok(Box::new(self.heap.allocate("pinned_allocate", bytes)?))
     }
 
@@ -204,6 +204,10 @@ unsafe impl AcceleratorDevice for HostDevice {
 
     fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
         Some(self)
+    }
+
+    fn graphs(&self) -> Option<&dyn GraphCapture> {
+        None
     }
 
     fn peer(&self) -> Option<&dyn PeerAccess> {

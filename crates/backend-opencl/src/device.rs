@@ -11,8 +11,8 @@ use opencl3::event::CL_COMPLETE;
 use opencl3::types::{cl_command_queue, cl_int};
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, MemoryAdoption, MemoryPool, Monitor, PeerAccess, RegionCopyAbility,
-    StreamOptions, UnifiedMemory, own,
+    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
+    PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory, own,
 };
 use runtime_core::{DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result};
 
@@ -201,7 +201,7 @@ unsafe impl AcceleratorDevice for OpenClDevice {
         }
     }
 
-    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+    fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
         Ok(Box::new(OpenClPinned::allocate(&self.shared, bytes)?))
     }
 
@@ -237,6 +237,10 @@ unsafe impl AcceleratorDevice for OpenClDevice {
 
     fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
         if self.regions.is_supported() { Some(self) } else { None }
+    }
+
+    fn graphs(&self) -> Option<&dyn GraphCapture> {
+        None
     }
 
     fn peer(&self) -> Option<&dyn PeerAccess> {

@@ -8,7 +8,7 @@ use opencl3::kernel::{
     get_kernel_work_group_data,
 };
 use opencl3::types::cl_uint;
-use runtime_core::contract::{DeviceKernel, DeviceModule, ParamInfo};
+use runtime_core::contract::{DeviceKernel, DeviceModule, Occupancy, ParamInfo};
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::handle::{Handle, Kernel};
@@ -122,5 +122,9 @@ impl OpenClKernel {
 impl DeviceKernel for OpenClKernel {
     fn parameters(&self) -> Option<&[ParamInfo]> {
         self.parameters.as_deref()
+    }
+
+    fn occupancy(&self) -> Option<&dyn Occupancy> {
+        None
     }
 }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use backend_support::{Block, Identity, Queues, functions_load, guarded};
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceLoad, DeviceMemory,
-    DeviceModule, DevicePinned, DeviceStream, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
-    RegionCopyAbility, StreamOptions, UnifiedMemory,
+    DeviceModule, DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor,
+    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, ModuleImage, NativeHandle,
@@ -283,7 +283,7 @@ unsafe impl AcceleratorDevice for SimDevice {
         self.release("memory_free", memory);
     }
 
-    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+    fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
         Ok(Box::new(self.shared.allocate_pinned(bytes)?))
     }
 
@@ -319,6 +319,10 @@ unsafe impl AcceleratorDevice for SimDevice {
 
     fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
         if self.shared.config.region_copies { Some(self) } else { None }
+    }
+
+    fn graphs(&self) -> Option<&dyn GraphCapture> {
+        None
     }
 
     fn peer(&self) -> Option<&dyn PeerAccess> {

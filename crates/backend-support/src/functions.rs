@@ -1,6 +1,6 @@
 //! Modules whose kernels are Rust functions.
 
-use runtime_core::contract::{DeviceKernel, DeviceModule, ParamInfo};
+use runtime_core::contract::{DeviceKernel, DeviceModule, Occupancy, ParamInfo};
 use runtime_core::{Error, ErrorKind, HostKernel, HostModule, ImageCode, ModuleImage, Result};
 
 /// Loads an image of Rust functions.
@@ -41,6 +41,10 @@ impl Function {
 impl DeviceKernel for Function {
     fn parameters(&self) -> Option<&[ParamInfo]> {
         Some(self.0.parameters())
+    }
+
+    fn occupancy(&self) -> Option<&dyn Occupancy> {
+        None
     }
 }
 

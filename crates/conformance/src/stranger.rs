@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceKernel, DeviceMemory,
-    DeviceModule, DevicePinned, DeviceStream, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
-    RawArg, RegionCopyAbility, UnifiedMemory,
+    DeviceModule, DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor,
+    PeerAccess, PinnedOptions, RawArg, RegionCopyAbility, UnifiedMemory,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, Launch, Limits, ModuleImage,
@@ -82,7 +82,7 @@ unsafe impl AcceleratorDevice for Stranger {
 
     unsafe fn memory_free(&self, _: Box<dyn DeviceMemory>, _: &[&dyn DeviceStream]) {}
 
-    fn pinned_allocate(&self, _: usize) -> Result<Box<dyn DevicePinned>> {
+    fn pinned_allocate(&self, _: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
         cannot("pinned_allocate")
     }
 
@@ -107,6 +107,10 @@ unsafe impl AcceleratorDevice for Stranger {
     }
 
     fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
+        None
+    }
+
+    fn graphs(&self) -> Option<&dyn GraphCapture> {
         None
     }
 

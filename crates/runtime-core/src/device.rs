@@ -6,15 +6,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::contract::{
-    AcceleratorDevice, Counters, DeviceMemory, MemoryPool, Monitor, StreamOptions, UnifiedMemory,
+    AcceleratorDevice, Counters, DeviceMemory, MemoryPool, Monitor, PinnedOptions, StreamOptions,
+    UnifiedMemory,
 };
 use crate::memory::Allocation;
 use crate::statistics::Counts;
 use crate::stream::StreamCore;
 use crate::{
-    Capabilities, DeviceId, DeviceInfo, Element, Error, ErrorKind, Event, Limits, Memory, Module,
-    ModuleBundle, ModuleImage, NativeHandle, NativeKind, Pinned, RegionCopy, RegionPlan, Result,
-    Statistics, Stream, Support,
+    Capabilities, DeviceId, DeviceInfo, Element, Error, ErrorKind, Event, Graphs, Limits, Memory,
+    Module, ModuleBundle, ModuleImage, NativeHandle, NativeKind, Pinned, RegionCopy, RegionPlan,
+    Result, Statistics, Stream, Support,
 };
 
 /// An opened device. Cheap to clone; clones are the same device.
@@ -23,7 +24,8 @@ use crate::{
 /// objects of one are refused by the other with `WrongDevice`.
 ///
 /// All checks are made here and in the types this gives out, once for every backend. Everything is safe to call but
-/// [`Kernel::launch`](crate::Kernel::launch) and [`memory_adopt`](Self::memory_adopt).
+/// [`Kernel::launch`](crate::Kernel::launch), [`Graph::launch`](crate::Graph::launch) and
+/// [`memory_adopt`](Self::memory_adopt).
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -123,13 +125,38 @@ impl Device {
     ///
     /// `OutOfMemory`.
     pub fn pinned_allocate<T: Element>(&self, len: usize) -> Result<Pinned<T>> {
+        self.pinned_allocate_with(len, &PinnedOptions::default())
+    }
+
+    /// As [`pinned_allocate`](Self::pinned_allocate), of the kind that the options ask for where the device has it.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`.
+    ///
+    /// ```
+    /// # fn example(device: &runtime_core::Device) -> runtime_core::Result<()> {
+    /// use runtime_core::PinnedOptions;
+    ///
+    /// let options = PinnedOptions { write_combined: true };
+    /// let mut pinned = device.pinned_allocate_with::<f32>(1 << 20, &options)?;
+    /// pinned.as_mut_slice()?.fill(1.0); // written and never read by the host
+    /// let mut memory = device.memory_allocate::<f32>(1 << 20)?;
+    /// memory.view_mut().copy_from_pinned(&device.default_stream(), &pinned)
+    /// # }
+    /// ```
+    pub fn pinned_allocate_with<T: Element>(
+        &self,
+        len: usize,
+        options: &PinnedOptions,
+    ) -> Result<Pinned<T>> {
         let bytes = self.allocation_bytes::<T>("pinned_allocate", len)?;
         let raw = match bytes {
             0 => None,
-            _ => Some(self.retry_trimmed(|| self.0.raw.pinned_allocate(bytes))?),
+            _ => Some(self.retry_trimmed(|| self.0.raw.pinned_allocate(bytes, options))?),
         };
         self.check_length("pinned_allocate", raw.as_ref().map_or(0, |raw| raw.len()), bytes)?;
-        tracing::debug!(device = %self.id(), bytes, "pinned memory allocated");
+        tracing::debug!(device = %self.id(), bytes, ?options, "pinned memory allocated");
         Ok(Pinned::new(raw, len, self.clone()))
     }
 
@@ -177,6 +204,11 @@ impl Device {
     /// Memory that host and device both address, if the device has it.
     pub fn unified_memory(&self) -> Option<Unified<'_>> {
         self.0.raw.unified_memory().map(|ability| Unified { ability, device: self })
+    }
+
+    /// Capture of work into graphs, if the device has it.
+    pub fn graphs(&self) -> Option<Graphs<'_>> {
+        self.0.raw.graphs().map(|ability| Graphs::new(ability, self))
     }
 
     /// The pool that memory comes from, if the device has one.
@@ -380,6 +412,7 @@ fn capabilities(raw: &dyn AcceleratorDevice) -> Capabilities {
     Capabilities {
         region_copy: Support::native_or(raw.region_copy().is_some(), Support::Emulated),
         peer: Support::native_or(raw.peer().is_some(), Support::Emulated),
+        graphs: present(raw.graphs().is_some()),
         unified_memory: present(raw.unified_memory().is_some()),
         memory_adoption: present(raw.memory_adoption().is_some()),
         memory_pool: present(raw.memory_pool().is_some()),

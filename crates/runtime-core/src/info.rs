@@ -149,6 +149,8 @@ pub struct Capabilities {
     pub region_copy: Support,
     /// Copies between devices without the host; staged through the host otherwise.
     pub peer: Support,
+    /// Work captured once and launched many times.
+    pub graphs: Support,
     /// Memory that host and device both address.
     pub unified_memory: Support,
     /// Adoption of memory that somebody else allocated.
@@ -169,6 +171,7 @@ impl Capabilities {
         [
             ("region_copy", self.region_copy),
             ("peer", self.peer),
+            ("graphs", self.graphs),
             ("unified_memory", self.unified_memory),
             ("memory_adoption", self.memory_adoption),
             ("memory_pool", self.memory_pool),

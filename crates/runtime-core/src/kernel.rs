@@ -6,13 +6,13 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
 use crate::contract::{DeviceKernel, DeviceModule, ParamAccess, ParamInfo, ParamKind, RawArg};
 use crate::memory::Allocation;
-use crate::uses::Uses;
+use crate::uses::{Used, Uses};
 use crate::view::check_use;
 use crate::{
     DType, Device, Element, Error, ImageFormat, Launch, Memory, MemoryView, MemoryViewMut, Result,
@@ -36,7 +36,10 @@ impl Module {
     pub(crate) fn new(raw: Box<dyn DeviceModule>, format: ImageFormat, device: Device) -> Self {
         let takes_slices = format == ImageFormat::HostFunctions;
         let raw = ManuallyDrop::new(raw);
-        Self(Arc::new(Loaded { raw, takes_slices, uses: Uses::default(), device }))
+        Self(Arc::new_cyclic(|loaded: &Weak<Loaded>| {
+            let uses = Uses::of(loaded.clone());
+            Loaded { raw, takes_slices, uses, device }
+        }))
     }
 
     /// The device it is loaded on.
@@ -58,6 +61,12 @@ impl Module {
     }
 }
 
+impl Used for Loaded {
+    fn mark(&self, stream: &Stream) {
+        self.uses.mark(stream, &self.device);
+    }
+}
+
 impl Drop for Loaded {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
@@ -73,6 +82,9 @@ impl fmt::Debug for Module {
         write!(f, "Module(on {})", self.device().id())
     }
 }
+
+const LAUNCH: &str = "launch";
+const OCCUPANCY: &str = "occupancy";
 
 /// What a backend gets of a launch's arguments, without an allocation for the usual number.
 type RawArgs<'a> = SmallVec<[RawArg<'a>; 16]>;
@@ -102,6 +114,70 @@ impl Kernel {
     /// What the loaded kernel says of its parameters, where the driver can tell.
     pub fn parameters(&self) -> Option<&[ParamInfo]> {
         self.0.raw.parameters()
+    }
+
+    /// Work-items of a block, in one dimension, that suit the kernel best, each block having `shared_bytes` of dynamic
+    /// shared memory. Where the driver has no suggestion, 256, or the most that a block may have if that is less.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if no such block can be launched; what the driver reports.
+    pub fn suggested_block(&self, shared_bytes: u32) -> Result<u32> {
+        const DEFAULT: u32 = 256;
+        let limits = self.device().limits();
+        self.check_shared(OCCUPANCY, shared_bytes)?;
+        let most = limits.block[0].min(limits.block_size);
+        match self.0.raw.occupancy() {
+            Some(occupancy) => {
+                let block = occupancy.suggested_block(shared_bytes);
+                Ok(block.map_err(|e| self.device().place(e))?.clamp(1, most))
+            }
+            None => Ok(DEFAULT.min(most)),
+        }
+    }
+
+    /// Blocks of `block` work-items with `shared_bytes` of dynamic shared memory each that one multiprocessor
+    /// holds at once: 0 if such a block does not fit, `None` where the driver cannot tell. A launch of
+    /// [`compute_units`](crate::DeviceInfo::compute_units) times as many blocks fills the device; a cooperative one
+    /// may not have more.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a block or shared memory beyond the device's limits; what the driver reports.
+    pub fn resident_blocks(&self, block: u32, shared_bytes: u32) -> Result<Option<u32>> {
+        self.check_shared(OCCUPANCY, shared_bytes)?;
+        let most = self.device().limits().block_size;
+        if block == 0 || block > most {
+            let message = format!("a block of {block}; the device has 1 to {most}");
+            return Err(self.refuse_as(OCCUPANCY, &message));
+        }
+        match self.0.raw.occupancy() {
+            Some(occupancy) => {
+                occupancy.resident_blocks(block, shared_bytes).map_err(|e| self.device().place(e))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// A launch of enough blocks of the [suggested](Self::suggested_block) size to cover `items` in one dimension,
+    /// without dynamic shared memory; saturates as [`Launch::cover`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`suggested_block`](Self::suggested_block).
+    ///
+    /// ```
+    /// # fn example(kernel: &runtime_core::Kernel, stream: &runtime_core::Stream) -> runtime_core::Result<()> {
+    /// use runtime_core::args;
+    ///
+    /// let mut field = kernel.device().memory_allocate::<f32>(100_000)?;
+    /// let launch = kernel.cover(field.len())?;
+    /// // SAFETY: the kernel writes the elements of its first argument below the number in its second.
+    /// unsafe { kernel.launch(stream, &launch, args![&mut field, 100_000_u32]) }
+    /// # }
+    /// ```
+    pub fn cover(&self, items: usize) -> Result<Launch> {
+        Ok(Launch::cover(items, self.suggested_block(0)?))
     }
 
     /// Enqueues the kernel. Values are copied before this returns.
@@ -141,7 +217,7 @@ impl Kernel {
             }
         }
         done.map_err(|e| device.place(e))?;
-        device.counts().launched();
+        stream.counts().launched();
         tracing::trace!(device = %device.id(), kernel = self.name(), grid = ?launch.grid, block = ?launch.block, "kernel launched");
         Ok(())
     }
@@ -165,14 +241,21 @@ impl Kernel {
         if block > limits.block_size.into() {
             return over("block size", block, limits.block_size.into());
         }
-        if launch.shared_bytes > limits.shared_bytes {
-            return over("shared memory", launch.shared_bytes.into(), limits.shared_bytes.into());
-        }
+        self.check_shared(LAUNCH, launch.shared_bytes)?;
         if launch.cooperative && self.device().capabilities().cooperative_launch == Support::Absent
         {
             return Err(self.refuse("a cooperative launch, which the device lacks".to_owned()));
         }
         Ok(())
+    }
+
+    fn check_shared(&self, operation: &'static str, bytes: u32) -> Result<()> {
+        let limit = self.device().limits().shared_bytes;
+        if bytes <= limit {
+            return Ok(());
+        }
+        let message = format!("shared memory of {bytes}; the device has at most {limit}");
+        Err(self.refuse_as(operation, &message))
     }
 
     /// Checks the arguments and makes what a backend gets. A use that is noted and then refused does no harm.
@@ -230,7 +313,12 @@ impl Kernel {
 
     #[cold]
     fn refuse(&self, what: String) -> Error {
-        self.device().invalid("launch", format!("kernel {:?}: {what}", self.name()))
+        self.refuse_as(LAUNCH, &what)
+    }
+
+    #[cold]
+    fn refuse_as(&self, operation: &'static str, what: &str) -> Error {
+        self.device().invalid(operation, format!("kernel {:?}: {what}", self.name()))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! **Programs** open a [`Device`] by selector from a [`DeviceRegistry`] (or from a backend crate directly) and use
 //! [`Memory`], [`Stream`], [`Event`], [`Pinned`], [`Kernel`] and [`RegionPlan`]. These check every argument once, for
-//! all backends; all but launching a kernel and adopting memory are safe to call.
+//! all backends; all but launching a kernel or a graph and adopting memory are safe to call.
 //!
 //! **Backends** implement the traits of [`contract`] and nothing else.
 //!
@@ -12,11 +12,13 @@
 //! blocks too: region copies, and copies from a device that is not reached.
 #![deny(unsafe_code)]
 
+mod capture;
 pub mod contract;
 mod device;
 mod element;
 mod embedded;
 mod error;
+mod graph;
 mod host_module;
 mod id;
 mod image;
@@ -41,11 +43,12 @@ pub use bytemuck;
 pub use half::{bf16, f16};
 pub use num_complex::Complex;
 
-pub use contract::StreamOptions;
+pub use contract::{PinnedOptions, StreamOptions};
 pub use device::{Device, Unified};
 pub use element::{Bool, DType, Element};
 pub use embedded::Embedded;
 pub use error::{DriverCode, Error, ErrorKind, Result};
+pub use graph::{Graph, Graphs};
 pub use host_module::{
     Grid, HostArg, HostKernel, HostModule, KernelFunction, KernelParameter, KernelResult,
     ParallelFor,

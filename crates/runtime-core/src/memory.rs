@@ -8,9 +8,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
 
 use crate::contract::DeviceMemory;
-use crate::uses::Uses;
+use crate::uses::{Used, Uses};
 use crate::{Device, Element, Layout, MemoryView, MemoryViewMut, NativeHandle, Result, Stream};
 
 /// Memory on a device for a fixed number of elements. One owner, freed on drop.
@@ -18,9 +19,10 @@ use crate::{Device, Element, Layout, MemoryView, MemoryViewMut, NativeHandle, Re
 /// The type is checked here; views know it at run time alone.
 ///
 /// Dropping it with work in flight is safe and does not block where the driver can avoid it: the device frees it once
-/// every stream it was used on has got that far. Forgetting it leaks it and nothing else.
+/// every stream it was used on has got that far, and every [`Graph`](crate::Graph) that uses it is gone. Forgetting it
+/// leaks it and nothing else.
 pub struct Memory<T: Element> {
-    allocation: Allocation,
+    allocation: Arc<Allocation>,
     len: usize,
     element: PhantomData<T>,
 }
@@ -43,8 +45,11 @@ impl Allocation {
         bytes: usize,
         align: usize,
         device: Device,
-    ) -> Self {
-        Self { raw: ManuallyDrop::new(raw), bytes, align, uses: Uses::default(), device }
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|allocation: &Weak<Self>| {
+            let uses = Uses::of(allocation.clone());
+            Self { raw: ManuallyDrop::new(raw), bytes, align, uses, device }
+        })
     }
 
     pub(crate) fn align(&self) -> usize {
@@ -71,6 +76,12 @@ impl Allocation {
     }
 }
 
+impl Used for Allocation {
+    fn mark(&self, stream: &Stream) {
+        self.uses.mark(stream, &self.device);
+    }
+}
+
 impl Drop for Allocation {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
@@ -84,7 +95,7 @@ impl Drop for Allocation {
 
 impl<T: Element> Memory<T> {
     #[inline]
-    pub(crate) fn new(allocation: Allocation, len: usize) -> Self {
+    pub(crate) fn new(allocation: Arc<Allocation>, len: usize) -> Self {
         Self { allocation, len, element: PhantomData }
     }
 

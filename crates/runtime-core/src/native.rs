@@ -16,6 +16,8 @@ pub enum NativeKind {
     Stream,
     /// An event: `CUevent`, `cl_event`.
     Event,
+    /// Captured work: `CUgraphExec`.
+    Graph,
 }
 
 /// A vendor's own handle, named by the interface it belongs to.

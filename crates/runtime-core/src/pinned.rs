@@ -7,7 +7,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::contract::{DeviceEvent, DevicePinned, DeviceStream};
 use crate::stream::StreamCore;
@@ -18,14 +18,19 @@ use crate::{Device, Element, Result, Stream};
 /// A copy borrows it only to be enqueued, and runs later. The memory remembers: [`as_slice`](Self::as_slice) waits for
 /// copies that write it, [`as_mut_slice`](Self::as_mut_slice) and dropping for all. So no data race between host and
 /// device can be written, whatever is dropped or forgotten, and a copy in flight on one buffer does not hold up
-/// another.
+/// another. A [`Graph`](crate::Graph) that copies from or to it keeps it.
 pub struct Pinned<T: Element> {
+    block: Arc<PinnedBlock>,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+/// The untyped memory, shared with the graphs that use it.
+pub(crate) struct PinnedBlock {
     // `None` for memory of no bytes.
     raw: ManuallyDrop<Option<Box<dyn DevicePinned>>>,
-    len: usize,
     uses: Mutex<Vec<Use>>,
     device: Device,
-    element: PhantomData<T>,
 }
 
 /// The latest copy of one direction on one stream; those before it are done when it is.
@@ -58,13 +63,8 @@ impl<T: Element> Pinned<T> {
             // SAFETY: the device lends at least that many writable bytes, as checked, and nobody else has them yet.
             unsafe { raw.ptr().write_bytes(0, len * size_of::<T>()) };
         }
-        Self {
-            raw: ManuallyDrop::new(raw),
-            len,
-            uses: Mutex::default(),
-            device,
-            element: PhantomData,
-        }
+        let block = PinnedBlock { raw: ManuallyDrop::new(raw), uses: Mutex::default(), device };
+        Self { block: Arc::new(block), len, element: PhantomData }
     }
 
     /// Number of elements.
@@ -79,7 +79,7 @@ impl<T: Element> Pinned<T> {
 
     /// The device whose copies can use it.
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.block.device
     }
 
     /// The elements. Blocks until every copy that writes them is done.
@@ -89,7 +89,7 @@ impl<T: Element> Pinned<T> {
     /// What waiting for those copies reports, `DeviceLost` for instance. A failure of the copy itself is reported by
     /// its stream.
     pub fn as_slice(&self) -> Result<&[T]> {
-        self.wait(|used| used.writes)?;
+        self.block.wait(|used| used.writes)?;
         // SAFETY: the memory holds `len` elements of any bits, was zeroed, and copies that write it are done; new ones
         // need an exclusive borrow.
         Ok(unsafe { std::slice::from_raw_parts(self.pointer(), self.len) })
@@ -101,20 +101,13 @@ impl<T: Element> Pinned<T> {
     ///
     /// As [`as_slice`](Self::as_slice).
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
-        self.wait(|_| true)?;
+        self.block.wait(|_| true)?;
         // SAFETY: as in `as_slice`; no copy uses the memory, and none can be enqueued while the slice borrows it.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.len) })
     }
 
     fn pointer(&self) -> *mut T {
-        self.raw.as_ref().map_or(std::ptr::dangling_mut(), |raw| raw.ptr().cast())
-    }
-
-    fn wait(&self, which: impl Fn(&Use) -> bool) -> Result<()> {
-        // Not under the lock, which other threads need to enqueue copies.
-        let uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut relevant = uses.iter().filter(|used| which(used));
-        relevant.try_for_each(Use::wait).map_err(|e| self.device.place(e))
+        self.block.raw.as_ref().map_or(std::ptr::dangling_mut(), |raw| raw.ptr().cast())
     }
 
     pub(crate) fn enqueue_read(
@@ -122,7 +115,7 @@ impl<T: Element> Pinned<T> {
         stream: &Stream,
         enqueue: impl FnOnce(&dyn DevicePinned) -> Result<()>,
     ) -> Result<()> {
-        self.enqueue(stream, false, enqueue)
+        PinnedBlock::enqueue(&self.block, stream, false, enqueue)
     }
 
     pub(crate) fn enqueue_write(
@@ -130,24 +123,33 @@ impl<T: Element> Pinned<T> {
         stream: &Stream,
         enqueue: impl FnOnce(&dyn DevicePinned) -> Result<()>,
     ) -> Result<()> {
-        self.enqueue(stream, true, enqueue)
+        PinnedBlock::enqueue(&self.block, stream, true, enqueue)
+    }
+}
+
+impl PinnedBlock {
+    fn wait(&self, which: impl Fn(&Use) -> bool) -> Result<()> {
+        // Not under the lock, which other threads need to enqueue copies.
+        let uses = self.lock().clone();
+        let mut relevant = uses.iter().filter(|used| which(used));
+        relevant.try_for_each(Use::wait).map_err(|e| self.device.place(e))
     }
 
     /// Enqueues a copy and marks its end. The lock keeps the mark of one copy behind that of another on the same
     /// stream from being lost.
     fn enqueue(
-        &self,
+        self: &Arc<Self>,
         stream: &Stream,
         writes: bool,
         enqueue: impl FnOnce(&dyn DevicePinned) -> Result<()>,
     ) -> Result<()> {
         let Some(raw) = self.raw.as_deref() else { return Ok(()) };
-        let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
-        if uses.len() >= PRUNE_AT {
-            uses.retain(|used| !used.is_over());
+        if let Some(capture) = &stream.core.capture {
+            capture.keep_pinned(self, writes);
+            return enqueue(raw).map_err(|e| self.device.place(e));
         }
-        let known =
-            uses.iter().position(|used| used.stream.id == stream.core.id && used.writes == writes);
+        let mut uses = self.lock();
+        let known = position(&mut uses, stream, writes);
         let index = match known {
             Some(index) => index,
             None => {
@@ -165,9 +167,44 @@ impl<T: Element> Pinned<T> {
         used.unmarked = marked.is_err();
         enqueued
     }
+
+    /// Notes a launch on `stream` of a graph that copies from or to it, whose end `event` marks if `marked`.
+    pub(crate) fn follow(
+        &self,
+        stream: &Stream,
+        writes: bool,
+        event: &Arc<dyn DeviceEvent>,
+        marked: bool,
+    ) {
+        let mut uses = self.lock();
+        let known = position(&mut uses, stream, writes);
+        let used = Use {
+            stream: Arc::clone(&stream.core),
+            writes,
+            event: Arc::clone(event),
+            unmarked: !marked,
+        };
+        match known {
+            // Behind the earlier copies on the stream.
+            Some(index) => uses[index] = used,
+            None => uses.push(used),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Use>> {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-impl<T: Element> Drop for Pinned<T> {
+/// Where the use of one direction on a stream is, after uses that are over were forgotten if there are many.
+fn position(uses: &mut Vec<Use>, stream: &Stream, writes: bool) -> Option<usize> {
+    if uses.len() >= PRUNE_AT {
+        uses.retain(|used| !used.is_over());
+    }
+    uses.iter().position(|used| used.stream.id == stream.core.id && used.writes == writes)
+}
+
+impl Drop for PinnedBlock {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
@@ -181,6 +218,6 @@ impl<T: Element> Drop for Pinned<T> {
 
 impl<T: Element> fmt::Debug for Pinned<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pinned({} {} for {})", self.len, T::DTYPE, self.device.id())
+        write!(f, "Pinned({} {} for {})", self.len, T::DTYPE, self.device().id())
     }
 }

@@ -5,13 +5,15 @@
 )]
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
+use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
 use crate::contract::{DeviceRegions, RawSlot};
 use crate::region::emulation;
-use crate::uses::Uses;
+use crate::uses::{Used, Uses};
 use crate::{
     DType, Device, Error, ErrorKind, MemoryView, MemoryViewMut, RegionCopy, RegionProgram, Result,
     SlotUse, Stream,
@@ -25,11 +27,17 @@ use crate::{
 pub struct RegionPlan {
     program: RegionProgram,
     // `None` where the device lacks the ability.
-    native: Option<Box<dyn DeviceRegions>>,
+    native: Option<Arc<Prepared>>,
     /// Bytes of each slot between the first and the last that is written.
     written: Vec<Range<usize>>,
     /// Stretches of each slot that are read, apart from one another.
     read: Vec<Vec<Range<usize>>>,
+    device: Device,
+}
+
+/// What the device made of the program.
+struct Prepared {
+    raw: ManuallyDrop<Box<dyn DeviceRegions>>,
     uses: Uses,
     device: Device,
 }
@@ -99,11 +107,14 @@ impl RegionPlan {
     pub(crate) fn new(device: &Device, entries: &[RegionCopy]) -> Result<Self> {
         let program = RegionProgram::new(entries).map_err(|e| device.place(e))?;
         let native = match device.raw().region_copy() {
-            Some(ability) => Some(ability.prepare(&program).map_err(|e| device.place(e))?),
+            Some(ability) => {
+                let raw = ability.prepare(&program).map_err(|e| device.place(e))?;
+                Some(Prepared::new(raw, device))
+            }
             None => None,
         };
         let (written, read) = touched(&program);
-        Ok(Self { program, native, written, read, uses: Uses::default(), device: device.clone() })
+        Ok(Self { program, native, written, read, device: device.clone() })
     }
 
     /// The device it was made for.
@@ -128,7 +139,7 @@ impl RegionPlan {
 
     /// Launches that one execution takes on the device; 0 where it is emulated.
     pub fn launches(&self) -> usize {
-        self.native.as_ref().map_or(0, |native| native.launches())
+        self.native.as_ref().map_or(0, |native| native.raw.launches())
     }
 
     /// Executes the copies in stream order, with `bind[i]` bound to slot `i`.
@@ -148,9 +159,9 @@ impl RegionPlan {
         let done = match (&self.native, self.device.raw().region_copy()) {
             _ if self.program.phases().is_empty() => Ok(()),
             (Some(native), Some(ability)) => {
-                self.uses.mark(stream, &self.device);
+                native.mark(stream);
                 // SAFETY: everything is of this device and the slots agree with the program, as checked.
-                unsafe { ability.execute(&*stream.core.raw, &**native, &raw) }
+                stream.core.enqueue(|to| unsafe { ability.execute(to, &**native.raw, &raw) })
             }
             _ => emulation::execute(&self.program, &*stream.core.raw, &raw, self.device.counts()),
         };
@@ -167,7 +178,7 @@ impl RegionPlan {
             clippy::cast_possible_truncation,
             reason = "bytes of memory that exists fit usize"
         )]
-        self.device.counts().copied_on_device(self.bytes() as usize);
+        stream.counts().copied_on_device(self.bytes() as usize);
         tracing::trace!(device = %self.device.id(), bytes = self.bytes(), "region copies enqueued");
         Ok(())
     }
@@ -335,12 +346,28 @@ impl fmt::Debug for RegionPlan {
     }
 }
 
-impl Drop for RegionPlan {
+impl Prepared {
+    fn new(raw: Box<dyn DeviceRegions>, device: &Device) -> Arc<Self> {
+        Arc::new_cyclic(|prepared: &Weak<Self>| {
+            let uses = Uses::of(prepared.clone());
+            Self { raw: ManuallyDrop::new(raw), uses, device: device.clone() }
+        })
+    }
+}
+
+impl Used for Prepared {
+    fn mark(&self, stream: &Stream) {
+        self.uses.mark(stream, &self.device);
+    }
+}
+
+impl Drop for Prepared {
     fn drop(&mut self) {
-        if let (Some(native), Some(ability)) = (self.native.take(), self.device.raw().region_copy())
-        {
+        // SAFETY: the field is not used again.
+        let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
+        if let Some(ability) = self.device.raw().region_copy() {
             // SAFETY: this device prepared it, and every stream that ever got an execution is noted.
-            self.uses.with_streams(|after| unsafe { ability.release(native, after) });
+            self.uses.with_streams(|after| unsafe { ability.release(raw, after) });
         }
     }
 }

@@ -67,6 +67,14 @@ impl TrafficCount {
         }
     }
 
+    fn add_traffic(&self, traffic: Traffic) {
+        if traffic.count > 0 {
+            let mut emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
+            emptied.count += traffic.count;
+            emptied.bytes += traffic.bytes;
+        }
+    }
+
     /// Under the lock that [`snapshot`](Self::snapshot) takes, so that no count is seen to shrink.
     #[cold]
     fn empty(&self) {
@@ -110,6 +118,18 @@ impl Counts {
 
     pub(crate) fn allocated(&self) {
         self.allocations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts what one launch of a graph does.
+    pub(crate) fn add(&self, once: &Statistics) {
+        for (count, traffic) in [
+            (&self.to_device, once.to_device),
+            (&self.from_device, once.from_device),
+            (&self.on_device, once.on_device),
+        ] {
+            count.add_traffic(traffic);
+        }
+        self.launches.fetch_add(once.launches, Ordering::Relaxed);
     }
 
     pub(crate) fn snapshot(&self) -> Statistics {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::capture::{Capture, CaptureStream};
 use crate::contract::{DeviceEvent, DeviceStream};
 use crate::device::same_device;
+use crate::statistics::Counts;
 use crate::{Device, Error, ErrorKind, NativeHandle, Result};
 
 /// An in-order queue of work on a device.
@@ -26,6 +28,8 @@ pub(crate) struct StreamCore {
     pub(crate) id: u64,
     /// Handles that can still enqueue.
     handles: AtomicUsize,
+    /// What the stream captures, if that is what it is for.
+    pub(crate) capture: Option<Arc<Capture>>,
 }
 
 impl StreamCore {
@@ -36,10 +40,31 @@ impl StreamCore {
         core
     }
 
+    /// The stream of a capture.
+    pub(crate) fn capturing(capture: &Arc<Capture>) -> Arc<Self> {
+        let raw = Box::new(CaptureStream(Arc::clone(capture)));
+        Arc::new(Self { capture: Some(Arc::clone(capture)), ..Self::numbered(raw) })
+    }
+
     pub(crate) fn new(raw: Box<dyn DeviceStream>) -> Arc<Self> {
+        Arc::new(Self::numbered(raw))
+    }
+
+    fn numbered(raw: Box<dyn DeviceStream>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { raw, id, handles: AtomicUsize::new(0) })
+        Self { raw, id, handles: AtomicUsize::new(0), capture: None }
+    }
+
+    /// What an enqueue ends up on: this stream, or what the backend captures with.
+    pub(crate) fn enqueue<R>(
+        &self,
+        enqueue: impl FnOnce(&dyn DeviceStream) -> Result<R>,
+    ) -> Result<R> {
+        match &self.capture {
+            None => enqueue(&*self.raw),
+            Some(capture) => capture.enqueue(enqueue),
+        }
     }
 
     /// Whether nothing can be enqueued any more and everything that was is done.
@@ -137,6 +162,19 @@ impl Stream {
     /// The vendor's handle, valid for as long as a clone of this stream lives.
     pub fn native(&self) -> NativeHandle {
         self.core.raw.native()
+    }
+
+    /// Whether it is the stream of a capture: work on it runs when its graph is launched, and nothing can wait for it.
+    pub fn is_capturing(&self) -> bool {
+        self.core.capture.is_some()
+    }
+
+    /// Where to count what is enqueued on it.
+    pub(crate) fn counts(&self) -> &Counts {
+        match &self.core.capture {
+            None => self.device.counts(),
+            Some(capture) => capture.counts(),
+        }
     }
 
     /// A number for this stream that no other stream of the process has.

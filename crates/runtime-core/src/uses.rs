@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::contract::DeviceStream;
 use crate::device::same_device;
@@ -14,9 +14,17 @@ const FAST: usize = 4;
 /// Beyond this many streams, those that are done and dropped are forgotten.
 const PRUNE_AT: usize = 16;
 
+/// An object that captured work may use, and that the graph keeps then.
+pub(crate) trait Used: Send + Sync {
+    /// Notes a use by an enqueue on `stream`; call it before the enqueue.
+    fn mark(&self, stream: &Stream);
+}
+
 /// The streams an object was used on since it was made.
 #[derive(Default)]
 pub(crate) struct Uses {
+    /// The object itself; `None` if it cannot be captured.
+    owner: Option<Weak<dyn Used>>,
     ids: [AtomicU64; FAST],
     streams: Mutex<Vec<StreamUse>>,
 }
@@ -29,6 +37,11 @@ struct StreamUse {
 }
 
 impl Uses {
+    /// Of an object that captures keep.
+    pub(crate) fn of(owner: Weak<dyn Used>) -> Self {
+        Self { owner: Some(owner), ..Self::default() }
+    }
+
     /// Notes a use by an enqueue on `stream`; call it before the enqueue. Takes no lock when the stream is one of the
     /// first few and known.
     #[inline]
@@ -41,6 +54,9 @@ impl Uses {
 
     #[cold]
     fn mark_new(&self, stream: &Stream, owner: &Device) {
+        if let Some(capture) = &stream.core.capture {
+            return capture.keep(self.owner.as_ref().and_then(Weak::upgrade));
+        }
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         if streams.iter().any(|used| used.core.id == stream.core.id) {
             return;

@@ -217,7 +217,7 @@ impl<'a> MemoryView<'a> {
             stream.core.raw.memory_copy_from(raw, range.start, bytemuck::cast_slice_mut(out))
         }
         .map_err(|e| self.device().place(e))?;
-        self.device().counts().copied_from_device(range.len());
+        stream.counts().copied_from_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the host");
         Ok(())
     }
@@ -237,7 +237,7 @@ impl<'a> MemoryView<'a> {
             // host or is freed.
             unsafe { stream.core.raw.pinned_copy_from(raw, range.start, pinned, 0, range.len()) }
         })?;
-        self.device().counts().copied_from_device(range.len());
+        stream.counts().copied_from_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "copy to pinned memory enqueued");
         Ok(())
     }
@@ -537,7 +537,7 @@ impl<'a> MemoryViewMut<'a> {
             stream.core.raw.memory_copy_to(raw, range.start, bytemuck::cast_slice(source))
         };
         self.finish(done)?;
-        self.device().counts().copied_to_device(range.len());
+        stream.counts().copied_to_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the device");
         Ok(())
     }
@@ -562,7 +562,7 @@ impl<'a> MemoryViewMut<'a> {
             unsafe { stream.core.raw.pinned_copy_to(pinned, 0, raw, range.start, range.len()) }
         });
         self.finish(done)?;
-        self.device().counts().copied_to_device(range.len());
+        stream.counts().copied_to_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "copy from pinned memory enqueued");
         Ok(())
     }
@@ -596,7 +596,7 @@ impl<'a> MemoryViewMut<'a> {
         // SAFETY: both memories are of the stream's device, the views lie inside them and do not overlap.
         let done = unsafe { stream.core.raw.memory_copy(src, from.start, dst, to.start, to.len()) };
         self.finish(done)?;
-        self.device().counts().copied_on_device(to.len());
+        stream.counts().copied_on_device(to.len());
         tracing::trace!(device = %self.device().id(), bytes = to.len(), "copied on the device");
         Ok(())
     }
@@ -653,7 +653,7 @@ impl<'a> MemoryViewMut<'a> {
                 None => Ok(()),
             };
             self.finish(done)?;
-            self.device().counts().copied_from_peer(to.len());
+            stream.counts().copied_from_peer(to.len());
             tracing::trace!(device = %self.device().id(), from = %source.device().id(), bytes = to.len(), "copied between devices");
         }
         if stream != source_stream {
@@ -719,7 +719,7 @@ impl<'a> MemoryViewMut<'a> {
         // SAFETY: the memory is of the stream's device and the view, whole elements, lies inside it.
         let done = unsafe { stream.core.raw.memory_fill(raw, range.start, range.len(), pattern) };
         self.finish(done)?;
-        self.device().counts().copied_on_device(range.len());
+        stream.counts().copied_on_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "fill enqueued");
         Ok(())
     }

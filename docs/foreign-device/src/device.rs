@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceKernel, DeviceMemory,
-    DeviceModule, DevicePinned, DeviceStream, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
-    RegionCopyAbility, StreamOptions, UnifiedMemory,
+    DeviceModule, DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor,
+    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, Driver, Error, ErrorKind, HostModule, ImageCode,
@@ -114,7 +114,7 @@ unsafe impl AcceleratorDevice for ForeignDevice {
         drop(memory);
     }
 
-    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+    fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
         Ok(Box::new(Pinned::new(bytes)))
     }
 
@@ -148,6 +148,10 @@ unsafe impl AcceleratorDevice for ForeignDevice {
     }
 
     fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
+        None
+    }
+
+    fn graphs(&self) -> Option<&dyn GraphCapture> {
         None
     }
 

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use runtime_core::contract::{
-    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, ParamInfo, RawArg, own,
+    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, Occupancy, ParamInfo,
+    RawArg, own,
 };
 use runtime_core::{
     Error, ErrorKind, Grid, HostArg, HostKernel, Launch, NativeHandle, NativeKind, Result,
@@ -174,6 +175,10 @@ pub(crate) struct Kernel(pub(crate) HostKernel);
 impl DeviceKernel for Kernel {
     fn parameters(&self) -> Option<&[ParamInfo]> {
         Some(self.0.parameters())
+    }
+
+    fn occupancy(&self) -> Option<&dyn Occupancy> {
+        None
     }
 }
 

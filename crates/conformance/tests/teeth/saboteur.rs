@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, CounterSet, Counters, DeviceEvent, DeviceKernel, DeviceLoad,
-    DeviceMemory, DeviceModule, DevicePinned, DeviceRegions, DeviceStream, MemoryAdoption,
-    MemoryPool, Monitor, PeerAccess, RawArg, RawSlot, RegionCopyAbility, UnifiedMemory, own,
+    DeviceMemory, DeviceModule, DevicePinned, DeviceRegions, DeviceStream, GraphCapture,
+    MemoryAdoption, MemoryPool, Monitor, PeerAccess, PinnedOptions, RawArg, RawSlot,
+    RegionCopyAbility, UnifiedMemory, own,
 };
 use runtime_core::{
     DeviceInfo, Launch, ModuleImage, NativeHandle, RegionProgram, Result, StreamOptions,
@@ -138,8 +139,8 @@ unsafe impl AcceleratorDevice for Saboteur {
         unsafe { self.inner.memory_free(memory, &streams(self.broken, after)) }
     }
 
-    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>> {
-        self.inner.pinned_allocate(bytes)
+    fn pinned_allocate(&self, bytes: usize, options: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
+        self.inner.pinned_allocate(bytes, options)
     }
 
     unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, after: &[&dyn DeviceStream]) {
@@ -172,6 +173,10 @@ unsafe impl AcceleratorDevice for Saboteur {
 
     fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
         self.inner.region_copy().map(|_| self as &dyn RegionCopyAbility)
+    }
+
+    fn graphs(&self) -> Option<&dyn GraphCapture> {
+        None
     }
 
     fn peer(&self) -> Option<&dyn PeerAccess> {

@@ -3,8 +3,8 @@
 use std::any::Any;
 
 use super::{
-    CommonRuntime, Counters, DeviceEvent, DeviceModule, DeviceStream, MemoryAdoption, MemoryPool,
-    Monitor, PeerAccess, RegionCopyAbility, UnifiedMemory,
+    CommonRuntime, Counters, DeviceEvent, DeviceModule, DeviceStream, GraphCapture, MemoryAdoption,
+    MemoryPool, Monitor, PeerAccess, RegionCopyAbility, UnifiedMemory,
 };
 use crate::{NativeHandle, Result};
 
@@ -37,12 +37,17 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
     /// to other devices of this backend if a peer copy ran there.
     unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]);
 
-    /// Allocates `bytes` of page-locked host memory, never 0, aligned to at least 64 bytes.
+    /// Allocates `bytes` of page-locked host memory, never 0, aligned to at least 64 bytes. Options that the device has
+    /// no use for are ignored.
     ///
     /// # Errors
     ///
     /// `OutOfMemory`.
-    fn pinned_allocate(&self, bytes: usize) -> Result<Box<dyn DevicePinned>>;
+    fn pinned_allocate(
+        &self,
+        bytes: usize,
+        options: &PinnedOptions,
+    ) -> Result<Box<dyn DevicePinned>>;
 
     /// Gives pinned memory back, as [`memory_free`](Self::memory_free) does.
     ///
@@ -81,6 +86,9 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
 
     /// Region copies by the device.
     fn region_copy(&self) -> Option<&dyn RegionCopyAbility>;
+
+    /// Work captured once and launched many times.
+    fn graphs(&self) -> Option<&dyn GraphCapture>;
 
     /// Copies from other devices of this backend without the host.
     fn peer(&self) -> Option<&dyn PeerAccess>;
@@ -138,4 +146,13 @@ pub struct StreamOptions {
     /// A larger number is more urgent; 0 is the default. Limited by
     /// [`Limits::priorities`](crate::Limits::priorities).
     pub priority: i32,
+}
+
+/// How pinned memory is allocated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PinnedOptions {
+    /// Past the host's caches: copies to the device may be faster, and the host reads it very slowly. For memory that
+    /// the host writes from one end to the other and does not read. Devices without such memory give ordinary pinned
+    /// memory.
+    pub write_combined: bool,
 }

@@ -40,6 +40,30 @@ pub trait DeviceKernel: Any + Send + Sync {
     /// The parameters in order as the *loaded* kernel has them, or `None` where the driver cannot tell. The front
     /// refuses launches that differ.
     fn parameters(&self) -> Option<&[ParamInfo]>;
+
+    /// How blocks of the kernel fill the device, or `None` where the driver cannot tell or blocks do not matter.
+    fn occupancy(&self) -> Option<&dyn Occupancy>;
+}
+
+/// How blocks of a kernel fill the multiprocessors of a device.
+///
+/// Bytes of shared memory are those that a launch adds to what the kernel declares, within the device's limit.
+pub trait Occupancy {
+    /// Work-items of a block, in one dimension and at least 1, that suit the kernel best as far as the driver knows. The
+    /// device and the kernel *must* be able to run such a block.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if no block of one dimension can be launched; what the driver reports.
+    fn suggested_block(&self, shared_bytes: u32) -> Result<u32>;
+
+    /// Blocks of `block` work-items, at least 1, that one multiprocessor holds at once, 0 if such a block does not fit;
+    /// `None` where the driver cannot tell.
+    ///
+    /// # Errors
+    ///
+    /// What the driver reports.
+    fn resident_blocks(&self, block: u32, shared_bytes: u32) -> Result<Option<u32>>;
 }
 
 /// What a driver knows about one kernel parameter; what is unknown is not checked.

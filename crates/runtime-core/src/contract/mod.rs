@@ -17,17 +17,21 @@ mod abilities;
 mod accelerator;
 mod common;
 mod embedded;
+mod graph;
 mod stream;
 
 pub use abilities::{
     CounterSet, Counters, DeviceLoad, DeviceRegions, MemoryAdoption, MemoryPool, Monitor,
     PeerAccess, RawSlot, RegionCopyAbility, UnifiedMemory,
 };
-pub use accelerator::{AcceleratorDevice, DeviceMemory, DevicePinned, StreamOptions};
+pub use accelerator::{
+    AcceleratorDevice, DeviceMemory, DevicePinned, PinnedOptions, StreamOptions,
+};
 pub use common::{
-    CommonRuntime, DeviceKernel, DeviceModule, ParamAccess, ParamInfo, ParamKind, RawArg,
+    CommonRuntime, DeviceKernel, DeviceModule, Occupancy, ParamAccess, ParamInfo, ParamKind, RawArg,
 };
 pub use embedded::{CallOutcome, CallValue, EmbeddedDevice, MemoryArea, Symbol};
+pub use graph::{DeviceGraph, GraphCapture};
 pub use stream::{DeviceEvent, DeviceStream};
 
 use std::any::Any;

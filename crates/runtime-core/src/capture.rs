@@ -1,0 +1,192 @@
+//! Captures: streams that keep what is enqueued on them for a graph.
+#![expect(unsafe_code, reason = "implements the contract's stream by handing enqueues on")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::contract::{
+    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg,
+};
+use crate::pinned::PinnedBlock;
+use crate::statistics::Counts;
+use crate::uses::Used;
+use crate::{Error, ErrorKind, Launch, NativeHandle, Result};
+
+/// A capture, from its beginning until it has become a graph, failed or been abandoned.
+pub(crate) struct Capture {
+    state: Mutex<State>,
+    native: NativeHandle,
+    /// What one launch of the graph counts for.
+    counts: Counts,
+}
+
+struct State {
+    /// The backend's stream. `None` once an operation was refused or failed, and when the capture is over.
+    stream: Option<Box<dyn DeviceStream>>,
+    kept: Kept,
+}
+
+/// The objects that captured work uses, each once, by address: the graph keeps them.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub(crate) used: BTreeMap<usize, Arc<dyn Used>>,
+    /// Pinned memory, and whether captured work writes it.
+    pub(crate) pinned: BTreeMap<(usize, bool), Arc<PinnedBlock>>,
+}
+
+impl Capture {
+    pub(crate) fn new(stream: Box<dyn DeviceStream>) -> Arc<Self> {
+        let native = stream.native();
+        let state = State { stream: Some(stream), kept: Kept::default() };
+        Arc::new(Self { state: Mutex::new(state), native, counts: Counts::default() })
+    }
+
+    /// Captures what `enqueue` does on the backend's stream. A failure ends the capture: a graph that lacks an
+    /// operation would be worse than none.
+    pub(crate) fn enqueue<R>(
+        &self,
+        enqueue: impl FnOnce(&dyn DeviceStream) -> Result<R>,
+    ) -> Result<R> {
+        let mut state = self.lock();
+        let Some(stream) = state.stream.as_deref() else {
+            return Err(over("enqueue"));
+        };
+        let done = enqueue(stream);
+        if done.is_err() {
+            state.stream = None;
+        }
+        done
+    }
+
+    /// Ends the capture because of an operation that cannot be captured.
+    pub(crate) fn refuse(&self, operation: &'static str) -> Error {
+        if self.lock().stream.take().is_none() {
+            return over(operation);
+        }
+        let message = "cannot be captured: nothing that a capture has enqueued runs before its graph is launched";
+        Error::new(ErrorKind::InvalidArgument, operation, message)
+    }
+
+    /// Keeps an object that captured work uses, which somebody borrows for this call.
+    pub(crate) fn keep(&self, used: Option<Arc<dyn Used>>) {
+        if let Some(used) = used {
+            self.lock().kept.used.insert(Arc::as_ptr(&used).addr(), used);
+        }
+    }
+
+    pub(crate) fn keep_pinned(&self, block: &Arc<PinnedBlock>, writes: bool) {
+        let key = (Arc::as_ptr(block).addr(), writes);
+        self.lock().kept.pinned.insert(key, Arc::clone(block));
+    }
+
+    /// Ends the capture: the backend's stream, unless an operation failed, and what the graph is to keep.
+    pub(crate) fn finish(&self) -> (Option<Box<dyn DeviceStream>>, Kept) {
+        let mut state = self.lock();
+        (state.stream.take(), std::mem::take(&mut state.kept))
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cold]
+pub(crate) fn over(operation: &'static str) -> Error {
+    let message = "the stream's capture is over, or has ended with an operation that failed";
+    Error::new(ErrorKind::InvalidArgument, operation, message)
+}
+
+/// The stream of a capture as the front's types use it: hands enqueues on and refuses the rest.
+pub(crate) struct CaptureStream(pub(crate) Arc<Capture>);
+
+// SAFETY: enqueues are handed on as they come; nothing else is done.
+unsafe impl DeviceStream for CaptureStream {
+    unsafe fn memory_copy(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        // SAFETY: the caller vouches for the ranges.
+        self.0.enqueue(|to| unsafe { to.memory_copy(src, src_offset, dst, dst_offset, bytes) })
+    }
+
+    unsafe fn memory_copy_to(&self, _: &dyn DeviceMemory, _: usize, _: &[u8]) -> Result<()> {
+        Err(self.0.refuse("copy_from_slice"))
+    }
+
+    unsafe fn memory_copy_from(&self, _: &dyn DeviceMemory, _: usize, _: &mut [u8]) -> Result<()> {
+        Err(self.0.refuse("copy_to_slice"))
+    }
+
+    unsafe fn pinned_copy_to(
+        &self,
+        src: &dyn DevicePinned,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        // SAFETY: the caller vouches for the ranges.
+        self.0.enqueue(|to| unsafe { to.pinned_copy_to(src, src_offset, dst, dst_offset, bytes) })
+    }
+
+    unsafe fn pinned_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DevicePinned,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        // SAFETY: the caller vouches for the ranges.
+        self.0.enqueue(|to| unsafe { to.pinned_copy_from(src, src_offset, dst, dst_offset, bytes) })
+    }
+
+    unsafe fn memory_fill(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        // SAFETY: the caller vouches for the range.
+        self.0.enqueue(|to| unsafe { to.memory_fill(dst, offset, bytes, pattern) })
+    }
+
+    unsafe fn launch(
+        &self,
+        kernel: &dyn DeviceKernel,
+        launch: &Launch,
+        args: &[RawArg<'_>],
+    ) -> Result<()> {
+        // SAFETY: the caller vouches for the kernel and its arguments.
+        self.0.enqueue(|to| unsafe { to.launch(kernel, launch, args) })
+    }
+
+    fn record(&self, _: &dyn DeviceEvent) -> Result<()> {
+        Err(self.0.refuse("record"))
+    }
+
+    fn wait(&self, _: &dyn DeviceEvent) -> Result<()> {
+        Err(self.0.refuse("wait"))
+    }
+
+    fn query(&self) -> Result<bool> {
+        Err(self.0.refuse("is_done"))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Err(self.0.refuse("synchronize"))
+    }
+
+    fn native(&self) -> NativeHandle {
+        self.0.native
+    }
+}

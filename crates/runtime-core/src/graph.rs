@@ -1,0 +1,200 @@
+//! Graphs: work captured once and launched many times.
+#![expect(unsafe_code, reason = "launches graphs and gives them back to their device")]
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::capture::{Capture, Kept, over};
+use crate::contract::{DeviceGraph, GraphCapture};
+use crate::stream::StreamCore;
+use crate::uses::Uses;
+use crate::{Device, Error, ErrorKind, NativeHandle, Result, Statistics, Stream};
+
+/// Capture of work into graphs: see [`Device::graphs`].
+#[derive(Clone, Copy)]
+pub struct Graphs<'a> {
+    ability: &'a dyn GraphCapture,
+    device: &'a Device,
+}
+
+impl<'a> Graphs<'a> {
+    pub(crate) fn new(ability: &'a dyn GraphCapture, device: &'a Device) -> Self {
+        Self { ability, device }
+    }
+
+    /// Captures what `work` enqueues on the stream that it is given, a new one, on which nothing runs. No other stream
+    /// takes notice, and a capture within a capture makes a graph of its own.
+    ///
+    /// A graph has copies within the device, copies from and to pinned memory, fills, kernels and native region copies,
+    /// in the order in which they were enqueued. Values of kernel arguments and fills are those of the capture; memory
+    /// and pinned memory are read and written when the graph is launched. Threads may share the stream; a clone of it
+    /// that outlives the call is refused everything.
+    ///
+    /// # Errors
+    ///
+    /// The error of `work`. `InvalidArgument` for whatever waits or orders on the capture's stream: synchronisation,
+    /// queries, events, copies from and to plain slices, emulated region copies, launches of graphs. Such a refusal,
+    /// and any enqueue that the driver refuses, ends the capture: there is no graph then, even if `work` passes over
+    /// the error. Otherwise what the driver reports.
+    ///
+    /// ```
+    /// # fn example(device: &runtime_core::Device) -> runtime_core::Result<()> {
+    /// use runtime_core::Slot;
+    ///
+    /// let Some(graphs) = device.graphs() else { return Ok(()) };
+    /// let stream = device.default_stream();
+    /// let mut pinned = device.pinned_allocate::<f64>(1000)?;
+    /// let mut field = device.memory_allocate::<f64>(1000)?;
+    ///
+    /// let step = graphs.capture(|capture| {
+    ///     field.view_mut().copy_from_pinned(capture, &pinned)?;
+    ///     field.view_mut().slice(0..10)?.fill(capture, 0.0_f64)
+    /// })?;
+    /// for time in 0..100 {
+    ///     pinned.as_mut_slice()?.fill(f64::from(time)); // waits for the launch before
+    ///     // SAFETY: nobody has a slice of `pinned`, and `field` is used on this stream alone.
+    ///     unsafe { step.launch(&stream) }?;
+    /// }
+    /// stream.synchronize()
+    /// # }
+    /// ```
+    pub fn capture(&self, work: impl FnOnce(&Stream) -> Result<()>) -> Result<Graph> {
+        let device = self.device;
+        let place = |error| device.place(error);
+        let capture = Capture::new(self.ability.begin().map_err(place)?);
+        let abandoned = Abandoned(&capture);
+        let stream = Stream::new(StreamCore::capturing(&capture), device.clone());
+        work(&stream)?;
+        let (captured, kept) = abandoned.0.finish();
+        let captured = captured.ok_or_else(|| place(over("capture")))?;
+        let raw = self.ability.end(captured).map_err(place)?;
+        tracing::debug!(device = %device.id(), "graph captured");
+        Ok(Graph {
+            raw: ManuallyDrop::new(Mutex::new(raw)),
+            once: capture.counts().snapshot(),
+            uses: Uses::default(),
+            device: device.clone(),
+            kept,
+        })
+    }
+}
+
+impl fmt::Debug for Graphs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Graphs({})", self.device.id())
+    }
+}
+
+/// Ends a capture however its work ends.
+struct Abandoned<'a>(&'a Arc<Capture>);
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        drop(self.0.finish());
+    }
+}
+
+/// Captured work. Made by [`Graphs::capture`].
+///
+/// It keeps what the work uses: memory, pinned memory, modules and region plans that are dropped meanwhile are freed
+/// after the graph. Dropping it with launches in flight is safe and does not block where the driver can avoid it.
+pub struct Graph {
+    /// Locked for each launch: they come one at a time.
+    raw: ManuallyDrop<Mutex<Box<dyn DeviceGraph>>>,
+    /// What one launch counts for.
+    once: Statistics,
+    uses: Uses,
+    device: Device,
+    // Dropped after the graph that uses it.
+    kept: Kept,
+}
+
+impl Graph {
+    /// The device it was captured for.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Enqueues the captured work as one operation, any number of times and on any stream. Launches on several streams
+    /// are ordered by events alone, as everything else is.
+    ///
+    /// Its memory counts as used on the stream: freeing it, and showing it or pinned memory to the host, waits for the
+    /// launch.
+    ///
+    /// # Errors
+    ///
+    /// `WrongDevice`; `InvalidArgument` if the stream is that of a capture. Otherwise what the driver reports; failures
+    /// of the running work are reported by [`Stream::synchronize`].
+    ///
+    /// # Safety
+    ///
+    /// Views borrowed the memory while the work was captured, and nothing borrows it now. So, until the launch has run:
+    /// nobody uses a slice of this memory or pinned memory that was taken before the call (one taken later waits), and
+    /// whoever lent the captured views admits the work. The captured kernels keep what
+    /// [`Kernel::launch`](crate::Kernel::launch) demands of them.
+    pub unsafe fn launch(&self, stream: &Stream) -> Result<()> {
+        let device = &self.device;
+        device.check_same("launch", stream.device())?;
+        if let Some(capture) = &stream.core.capture {
+            return Err(device.place(capture.refuse("launch")));
+        }
+        let ability = device.raw().graphs().ok_or_else(|| self.gone())?;
+        for used in self.kept.used.values() {
+            used.mark(stream);
+        }
+        self.uses.mark(stream, device);
+        let event = match self.kept.pinned.len() {
+            0 => None,
+            _ => Some(Arc::from(device.raw().event_create(false).map_err(|e| device.place(e))?)),
+        };
+        // SAFETY: graph and stream are of this device. What the work uses is kept, and its use on the stream noted. The
+        // caller vouches for the rest.
+        let launched = unsafe { ability.launch(&mut **self.lock(), &*stream.core.raw) };
+        // Marked after a failure too, for a driver may have begun all the same.
+        if let Some(event) = event {
+            let marked = stream.core.raw.record(&*event).is_ok();
+            for ((_, writes), block) in &self.kept.pinned {
+                block.follow(stream, *writes, &event, marked);
+            }
+        }
+        launched.map_err(|e| device.place(e))?;
+        device.counts().add(&self.once);
+        tracing::trace!(device = %device.id(), "graph launched");
+        Ok(())
+    }
+
+    /// The vendor's handle, valid for as long as the graph.
+    pub fn native(&self) -> NativeHandle {
+        self.lock().native()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Box<dyn DeviceGraph>> {
+        self.raw.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cold]
+    fn gone(&self) -> Error {
+        let message = "the backend that captured the graph does not launch graphs any more";
+        Error::new(ErrorKind::Driver, "launch", message).on(self.device.id())
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: the field is not used again.
+        let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
+        let raw = raw.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ability) = self.device.raw().graphs() {
+            // SAFETY: this device captured it, and every stream that ever got a launch of it is noted. What it uses is
+            // dropped after this.
+            self.uses.with_streams(|after| unsafe { ability.release(raw, after) });
+        }
+    }
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph").field("device", self.device.id()).field("once", &self.once).finish()
+    }
+}
