@@ -1,4 +1,5 @@
 //! The engine without kernels: order, memory, failures, reports.
+#![expect(clippy::unwrap_used, reason = "a rig that cannot be made fails its test")]
 
 use std::ffi::c_void;
 use std::fs;
@@ -50,7 +51,7 @@ impl Rig {
 
     fn copy_bytes(&self, to: End, from: End, len: usize, stream: u64) -> Result<()> {
         let pitch = Pitch::default();
-        // Sound: every end on the host in these tests has so many bytes, and outlives the stream's work.
+        // SAFETY: every end on the host in these tests has so many bytes, and outlives the stream's work.
         unsafe { self.engine.copy(&self.context, (to, pitch), (from, pitch), [len, 1, 1], stream) }
     }
 
@@ -75,15 +76,15 @@ impl Rig {
     /// Holds a stream up until the sender is dropped.
     fn hold(&self, stream: u64) -> Sender<()> {
         unsafe extern "C" fn wait(gate: *mut c_void) {
-            // Sound: made by `into_raw` below, and called once.
+            // SAFETY: made by `into_raw` below, and called once.
             let gate = unsafe { Box::from_raw(gate.cast::<Receiver<()>>()) };
             gate.recv().unwrap_err();
         }
         let (sender, receiver) = channel::<()>();
         let gate = Box::into_raw(Box::new(receiver)).cast();
-        // Sound: the function takes what it is given, from any thread.
+        // SAFETY: the function takes what it is given, from any thread.
         let callback = unsafe { Callback::new(wait, gate) };
-        // Sound: as above.
+        // SAFETY: as above.
         unsafe { self.engine.call(&self.context, stream, callback) }.unwrap();
         sender
     }
@@ -139,12 +140,12 @@ fn copies_of_pageable_memory_are_staged_and_of_pinned_memory_are_not() {
     let (one, other) = (rig.memory(), rig.memory());
     let mut pageable = vec![1_u8; LEN];
     let pinned = rig.engine.allocate_pinned(&rig.context, LEN).unwrap();
-    let pinned = std::ptr::with_exposed_provenance_mut::<u8>(pinned as usize);
+    let pinned = std::ptr::with_exposed_provenance_mut::<u8>(pinned.try_into().unwrap());
     let held = rig.hold(stream);
     rig.copy_bytes(End::Device(one), End::Host(pageable.as_mut_ptr()), LEN, stream).unwrap();
     rig.copy_bytes(End::Device(other), End::Host(pinned), LEN, stream).unwrap();
     pageable.fill(2);
-    // Sound: the stream is held up, so that nobody else touches the pinned bytes.
+    // SAFETY: the stream is held up, so that nobody else touches the pinned bytes.
     unsafe { pinned.write_bytes(2, LEN) };
     drop(held);
     assert_eq!(rig.read(one, stream), [1; LEN]);
@@ -159,14 +160,14 @@ fn rows_and_planes_are_copied_and_the_rest_is_kept() {
     let mut packed: Vec<u8> = (1..=12).collect();
     let (to, from) = (Pitch { row: 10, plane: 100 }, Pitch { row: 3, plane: 6 });
     let ends = ((End::Device(memory + 1), to), (End::Host(packed.as_mut_ptr()), from));
-    // Sound: 2 planes of 2 rows of 3 bytes are packed.
+    // SAFETY: 2 planes of 2 rows of 3 bytes are packed.
     unsafe { rig.engine.copy(&rig.context, ends.0, ends.1, [3, 2, 2], stream) }.unwrap();
     let bytes = rig.read(memory, stream);
     assert_eq!(bytes[..5], [FRESH, 1, 2, 3, FRESH]);
     assert_eq!(bytes[110..115], [FRESH, 10, 11, 12, FRESH]);
     let mut back = vec![0; 12];
     let ends = ((End::Host(back.as_mut_ptr()), from), (End::Device(memory + 1), to));
-    // Sound: as above.
+    // SAFETY: as above.
     unsafe { rig.engine.copy(&rig.context, ends.0, ends.1, [3, 2, 2], stream) }.unwrap();
     assert_eq!(back, packed);
 }
@@ -414,9 +415,9 @@ fn memory_of_the_program_s_can_be_registered() {
     let mut bytes = vec![4_u8; LEN];
     let start = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap();
     let address = start.addr().get() as u64;
-    // Sound: the bytes stay until they are unregistered.
+    // SAFETY: the bytes stay until they are unregistered.
     unsafe { rig.engine.register(&rig.context, start, LEN) }.unwrap();
-    // Sound: as above.
+    // SAFETY: as above.
     let again = unsafe { rig.engine.register(&rig.context, start, 1) };
     assert_eq!(again, Err(Code::HOST_MEMORY_ALREADY_REGISTERED));
     rig.copy(memory, address, stream).unwrap();
