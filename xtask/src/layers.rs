@@ -17,6 +17,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("backend-embedded", &["runtime-core", "backend-support"]),
     ("interchange", &["runtime-core", "array-buffer"]),
     ("conformance", &["runtime-core"]),
+    ("stand-in", &[]),
+    ("stand-in-cuda", &["stand-in"]),
     ("python", &["runtime"]),
     (
         "runtime",

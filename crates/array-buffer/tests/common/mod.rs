@@ -6,6 +6,7 @@ use std::io::{Write, stderr};
 use std::time::Duration;
 
 use array_buffer::{ArrayBuffer, Result, WriteGuard};
+use backend_cuda::CudaDriver;
 use backend_host::HostDevice;
 use backend_opencl::OpenClDriver;
 use backend_sim::{SimConfig, SimDriver, SimHandle};
@@ -53,17 +54,25 @@ impl Rig {
         Self::new(open(0), open(1))
     }
 
-    /// Two OpenCL devices of one platform, which reach each other; two instances of its only one otherwise. The
-    /// platform is the first, or the one that the environment names. `None`, said aloud, where there is none, or none
-    /// with memory of this kind.
+    /// Two OpenCL devices of one platform, the first or the one that the environment names, with memory of this kind.
     pub(crate) fn opencl(memory: &str) -> Option<Self> {
         let driver = OpenClDriver::new();
         let platform = env::var("OPENCL_TEST_PLATFORM").unwrap_or_default();
-        let open = |index: usize| {
+        Self::found(|index| {
             let words = if platform.is_empty() { String::new() } else { format!("{platform}:") };
-            let selector = format!("opencl:{words}{index}?memory={memory}");
-            driver.open(&selector.parse().unwrap())
-        };
+            driver.open(&format!("opencl:{words}{index}?memory={memory}").parse()?)
+        })
+    }
+
+    /// Two CUDA devices.
+    pub(crate) fn cuda() -> Option<Self> {
+        let driver = CudaDriver::new();
+        Self::found(|index| driver.open(&format!("cuda:{index}").parse()?))
+    }
+
+    /// Two devices that reach each other; two instances of the only one otherwise. `None`, said aloud, where there is
+    /// none, or none with what was asked for.
+    fn found(open: impl Fn(usize) -> Result<Device>) -> Option<Self> {
         let first = match open(0) {
             Ok(device) => device,
             Err(error)
@@ -174,13 +183,15 @@ macro_rules! on_all_devices {
         mod peers { $(#[test] fn $rule() { super::$rule(&super::common::Rig::peers()); })* }
         mod apart { $(#[test] fn $rule() { super::$rule(&super::common::Rig::apart()); })* }
         mod host { $(#[test] fn $rule() { super::$rule(&super::common::Rig::host()); })* }
-        on_all_devices! { opencl_buffers "buffer" $($rule)* }
-        on_all_devices! { opencl_addresses "svm" $($rule)* }
+        on_all_devices! { opencl_buffers (Rig::opencl("buffer")) $($rule)* }
+        on_all_devices! { opencl_addresses (Rig::opencl("svm")) $($rule)* }
+        on_all_devices! { cuda (Rig::cuda()) $($rule)* }
     };
-    ($name:ident $memory:literal $($rule:ident)*) => {
+    ($name:ident ($rig:expr) $($rule:ident)*) => {
         mod $name {
+            use super::common::Rig;
             $(#[test] fn $rule() {
-                if let Some(rig) = super::common::Rig::opencl($memory) {
+                if let Some(rig) = $rig {
                     super::$rule(&rig);
                 }
             })*

@@ -1,8 +1,8 @@
 //! The kernels that every device brings to the suite.
 //!
 //! A device's [`ModuleBundle`](runtime_core::ModuleBundle) has these kernels, under these names, in a format the device
-//! takes. Devices that run Rust functions use [`host_functions`], those that compile OpenCL C [`opencl_c`]; others bring
-//! sources or binaries of their own.
+//! takes. Devices that run Rust functions use [`host_functions`], those that compile OpenCL C [`opencl_c`], those
+//! that compile CUDA C or load PTX [`cuda_c`]; others bring sources or binaries of their own.
 //!
 //! | kernel | parameters | what it does |
 //! |---|---|---|
@@ -26,9 +26,11 @@
 //!   takes; what matters is that twice the rounds take about twice as long, so it needs no clock.
 //! - `fault` may be left out where nothing stops the program, or where stopping it takes the machine down.
 
+mod cuda;
 mod host;
 mod opencl;
 
+pub use cuda::cuda_c;
 pub use host::host_functions;
 pub use opencl::opencl_c;
 

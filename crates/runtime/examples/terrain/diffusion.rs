@@ -51,6 +51,8 @@ fn bundle() -> ModuleBundle<'static> {
     ModuleBundle::new()
         .with(ModuleImage::functions(&functions))
         .with(ModuleImage::source(ImageFormat::OpenClC, include_str!("diffusion.cl")))
+        .with(ModuleImage::source(ImageFormat::CudaC, include_str!("diffusion.cu")))
+        .with(ModuleImage::source(ImageFormat::Ptx, include_str!("diffusion.ptx")))
 }
 
 /// A work-item for each cell, in blocks that are wide, for cells of a row are neighbours in memory. Rust functions share

@@ -1,0 +1,141 @@
+//! Whether a binary is whole: the driver is told where one begins and not how long it is.
+
+/// The first bytes of an ELF file, and of a fatbin.
+const ELF: &[u8] = b"\x7fELF\x02\x01";
+const FATBIN: &[u8] = &0xba55_ed50_u32.to_le_bytes();
+
+/// Checks that everything a cubin or fatbin refers to lies inside it.
+///
+/// # Errors
+///
+/// What is wrong, in words.
+pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
+    let end = if bytes.starts_with(ELF) {
+        elf_end(bytes)
+    } else if bytes.starts_with(FATBIN) {
+        fatbin_end(bytes)
+    } else {
+        return Err("the binary is neither a cubin nor a fatbin".to_owned());
+    };
+    match end {
+        Some(end) if end <= bytes.len() as u64 => Ok(()),
+        Some(end) => Err(format!("the binary has {} bytes of {end}", bytes.len())),
+        None => Err(format!("the binary ends in its headers, after {} bytes", bytes.len())),
+    }
+}
+
+/// Where the last of the headers, sections and segments of an ELF file ends.
+fn elf_end(bytes: &[u8]) -> Option<u64> {
+    let segments = Table {
+        at: number(bytes, 32, 8)?,
+        stride: number(bytes, 54, 2)?,
+        count: number(bytes, 56, 2)?,
+    };
+    let sections = Table {
+        at: number(bytes, 40, 8)?,
+        stride: number(bytes, 58, 2)?,
+        count: number(bytes, 60, 2)?,
+    };
+    let mut end = segments.end()?.max(sections.end()?);
+    if end > bytes.len() as u64 {
+        return Some(end);
+    }
+    for entry in segments.entries() {
+        end = end.max(number(bytes, entry + 8, 8)?.checked_add(number(bytes, entry + 32, 8)?)?);
+    }
+    for entry in sections.entries() {
+        /// A section that takes no place in the file.
+        const NO_BITS: u64 = 8;
+        if number(bytes, entry + 4, 4)? != NO_BITS {
+            end = end.max(number(bytes, entry + 24, 8)?.checked_add(number(
+                bytes,
+                entry + 32,
+                8,
+            )?)?);
+        }
+    }
+    Some(end)
+}
+
+/// A table of headers.
+struct Table {
+    at: u64,
+    stride: u64,
+    count: u64,
+}
+
+impl Table {
+    fn end(&self) -> Option<u64> {
+        self.at.checked_add(self.stride * self.count)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = u64> {
+        (0..self.count).map(|index| self.at + index * self.stride)
+    }
+}
+
+/// Where the content of a fatbin ends: a header of its own length, and the bytes it tells.
+fn fatbin_end(bytes: &[u8]) -> Option<u64> {
+    number(bytes, 6, 2)?.checked_add(number(bytes, 8, 8)?)
+}
+
+/// The little-endian number of `len` bytes at `at`.
+fn number(bytes: &[u8], at: u64, len: usize) -> Option<u64> {
+    let at = usize::try_from(at).ok()?;
+    let part = bytes.get(at..at.checked_add(len)?)?;
+    Some(part.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(bytes: &mut [u8], at: usize, number: u64, len: usize) {
+        bytes[at..at + len].copy_from_slice(&number.to_le_bytes()[..len]);
+    }
+
+    /// An ELF file with a header, one section of 16 bytes at 64, and the section table at 80.
+    fn elf() -> Vec<u8> {
+        let mut bytes = vec![0; 80 + 64];
+        bytes[..6].copy_from_slice(ELF);
+        for (at, number, len) in
+            [(40, 80, 8), (58, 64, 2), (60, 1, 2), (80 + 24, 64, 8), (80 + 32, 16, 8)]
+        {
+            put(&mut bytes, at, number, len);
+        }
+        bytes
+    }
+
+    #[test]
+    fn whole_binaries_pass() {
+        assert_eq!(check(&elf()), Ok(()));
+        let mut fatbin = [FATBIN, &[0; 28]].concat();
+        put(&mut fatbin, 6, 16, 2);
+        put(&mut fatbin, 8, 16, 8);
+        assert_eq!(check(&fatbin), Ok(()));
+    }
+
+    #[test]
+    fn what_is_cut_or_refers_beyond_its_end_is_refused() {
+        let whole = elf();
+        for len in 0..whole.len() {
+            assert!(check(&whole[..len]).is_err(), "{len} bytes");
+        }
+        for (at, number, len) in [
+            (40, u64::MAX, 8),
+            (40, 1 << 40, 8),
+            (60, 2, 2),
+            (80 + 24, 200, 8),
+            (80 + 32, u64::MAX, 8),
+        ] {
+            let mut bytes = elf();
+            put(&mut bytes, at, number, len);
+            assert!(check(&bytes).is_err(), "{number} at {at}");
+        }
+        let mut fatbin = [FATBIN, &[0; 28]].concat();
+        put(&mut fatbin, 6, 16, 2);
+        put(&mut fatbin, 8, 17, 8);
+        assert_eq!(check(&fatbin), Err("the binary has 32 bytes of 33".to_owned()));
+        assert!(check(b"neither").unwrap_err().contains("neither"));
+    }
+}

@@ -1,0 +1,110 @@
+//! What the codes of the driver mean.
+
+use std::fmt::Display;
+
+use cudarc::driver::sys::CUresult as Cu;
+use runtime_core::{Error, ErrorKind};
+
+use crate::library::Functions;
+
+/// Work is not over; no failure.
+pub(crate) const NOT_READY: u32 = Cu::CUDA_ERROR_NOT_READY as u32;
+/// No room for an allocation.
+pub(crate) const OUT_OF_MEMORY: u32 = Cu::CUDA_ERROR_OUT_OF_MEMORY as u32;
+/// One device reaches the other already.
+pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 =
+    Cu::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32;
+
+/// The error for a `code` that the driver returned.
+#[cold]
+pub(crate) fn error(
+    functions: &Functions,
+    operation: &'static str,
+    code: u32,
+    what: impl Display,
+) -> Error {
+    Error::new(kind(code), operation, what.to_string())
+        .with_driver(functions.name(code), code.into())
+}
+
+/// Whether the code says that a program went wrong so that its context is of no use any more: every later call in the
+/// context returns it again.
+pub(crate) fn is_sticky(code: u32) -> bool {
+    const STICKY: &[Cu] = &[
+        Cu::CUDA_ERROR_ECC_UNCORRECTABLE,
+        Cu::CUDA_ERROR_NVLINK_UNCORRECTABLE,
+        Cu::CUDA_ERROR_ILLEGAL_ADDRESS,
+        Cu::CUDA_ERROR_LAUNCH_TIMEOUT,
+        Cu::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+        Cu::CUDA_ERROR_ASSERT,
+        Cu::CUDA_ERROR_HARDWARE_STACK_ERROR,
+        Cu::CUDA_ERROR_ILLEGAL_INSTRUCTION,
+        Cu::CUDA_ERROR_MISALIGNED_ADDRESS,
+        Cu::CUDA_ERROR_INVALID_ADDRESS_SPACE,
+        Cu::CUDA_ERROR_INVALID_PC,
+        Cu::CUDA_ERROR_LAUNCH_FAILED,
+        Cu::CUDA_ERROR_EXTERNAL_DEVICE,
+        Cu::CUDA_ERROR_MPS_CLIENT_TERMINATED,
+    ];
+    /// `CUDA_ERROR_TENSOR_MEMORY_LEAK`, which only drivers newer than the bindings report.
+    const TENSOR_MEMORY_LEAK: u32 = 721;
+    code == TENSOR_MEMORY_LEAK || STICKY.iter().any(|sticky| *sticky as u32 == code)
+}
+
+fn kind(code: u32) -> ErrorKind {
+    const KINDS: &[(ErrorKind, &[Cu])] = &[
+        (ErrorKind::OutOfMemory, &[Cu::CUDA_ERROR_OUT_OF_MEMORY]),
+        (
+            ErrorKind::InvalidArgument,
+            &[
+                Cu::CUDA_ERROR_INVALID_VALUE,
+                Cu::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+                Cu::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+            ],
+        ),
+        (
+            ErrorKind::InvalidModule,
+            &[
+                Cu::CUDA_ERROR_INVALID_IMAGE,
+                Cu::CUDA_ERROR_NO_BINARY_FOR_GPU,
+                Cu::CUDA_ERROR_INVALID_PTX,
+                Cu::CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+                Cu::CUDA_ERROR_JIT_COMPILER_NOT_FOUND,
+                Cu::CUDA_ERROR_JIT_COMPILATION_DISABLED,
+                Cu::CUDA_ERROR_INVALID_SOURCE,
+                Cu::CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND,
+            ],
+        ),
+        (ErrorKind::KernelNotFound, &[Cu::CUDA_ERROR_NOT_FOUND]),
+        (ErrorKind::DeviceLost, &[Cu::CUDA_ERROR_DEVICE_UNAVAILABLE, Cu::CUDA_ERROR_DEINITIALIZED]),
+    ];
+    if is_sticky(code) {
+        return ErrorKind::DeviceLost;
+    }
+    KINDS
+        .iter()
+        .find(|(_, codes)| codes.iter().any(|known| *known as u32 == code))
+        .map_or(ErrorKind::Driver, |(kind, _)| *kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_of_the_kind_that_a_caller_acts_on() {
+        for (code, expected) in [
+            (2, ErrorKind::OutOfMemory),
+            (701, ErrorKind::InvalidArgument),
+            (218, ErrorKind::InvalidModule),
+            (500, ErrorKind::KernelNotFound),
+            (700, ErrorKind::DeviceLost),
+            (721, ErrorKind::DeviceLost),
+            (46, ErrorKind::DeviceLost),
+            (400, ErrorKind::Driver),
+            (123_456, ErrorKind::Driver),
+        ] {
+            assert_eq!(kind(code), expected, "{code}");
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! The primary context of a device, which all of its opened instances share with whoever else uses it.
+#![expect(unsafe_code, reason = "retains contexts and creates objects in them through the driver")]
+
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+
+use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUevent_flags, CUstream, CUstream_flags};
+use runtime_core::{DeviceId, Error, ErrorKind, Result};
+
+use crate::codes;
+use crate::library::{Functions, Library};
+use crate::lock;
+
+/// Events kept to be used again.
+const MOST_SPARE: usize = 64;
+
+/// The contexts in use. Who drops one takes it off, so that nobody retains a broken context while it is being released.
+static IN_USE: Mutex<Vec<(usize, Weak<Context>)>> = Mutex::new(Vec::new());
+
+/// The primary context of a device, retained.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) driver: &'static Functions,
+    pub(crate) device: CUdevice,
+    pub(crate) ordinal: usize,
+    raw: CUcontext,
+    /// The code of the fault after which it is of no use; 0 while it works.
+    broken: AtomicU32,
+    /// Devices, by number, whose memory copies reach directly or never will.
+    peers: AtomicU64,
+    spare: Mutex<Vec<Spare>>,
+}
+
+// SAFETY: a context may be current in any thread, and several at once.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// A handle of an event that nobody uses.
+#[derive(Debug)]
+struct Spare(CUevent);
+
+// SAFETY: events may be used from any thread.
+unsafe impl Send for Spare {}
+
+/// An outcome of the driver as a result.
+pub(crate) fn ok(code: u32) -> Result<(), u32> {
+    if code == 0 { Ok(()) } else { Err(code) }
+}
+
+impl Context {
+    /// The context of a device, which lives for as long as anybody here holds it.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost` while lost instances of the device, or others in this process, keep a broken context alive.
+    pub(crate) fn open(library: &'static Library, id: &DeviceId) -> Result<Arc<Self>> {
+        let ordinal = id.index();
+        let lost = |message: &str| Error::new(ErrorKind::DeviceLost, "open", message).on(id);
+        let mut in_use = loop {
+            let in_use = lock(&IN_USE);
+            let found = in_use.iter().find(|(used, _)| *used == ordinal).map(|(_, c)| c.upgrade());
+            // A last owner needs the list to release the context, and this may be the last one by now.
+            match found {
+                None => break in_use,
+                Some(context) => {
+                    drop(in_use);
+                    match context {
+                        Some(context) if context.fault().is_none() => return Ok(context),
+                        Some(_) => {
+                            return Err(lost("an instance that was lost is still held; drop it"));
+                        }
+                        None => {}
+                    }
+                }
+            }
+            thread::yield_now();
+        };
+        let driver = &library.functions;
+        let failed = |code| codes::error(driver, "open", code, "no context").on(id);
+        let context = Self::retain(driver, ordinal).map_err(failed)?;
+        let context = Arc::new(context);
+        in_use.push((ordinal, Arc::downgrade(&context)));
+        drop(in_use);
+        match context.probe() {
+            Ok(()) => Ok(context),
+            Err(code) if codes::is_sticky(code) => {
+                Err(lost("others in this process keep a context in which a program was stopped")
+                    .with_driver(driver.name(code), code.into()))
+            }
+            Err(code) => Err(failed(code)),
+        }
+    }
+
+    fn retain(driver: &'static Functions, ordinal: usize) -> Result<Self, u32> {
+        let mut device = 0;
+        let number = i32::try_from(ordinal).unwrap_or(i32::MAX);
+        // SAFETY: the number is written to where it may be.
+        ok(unsafe { (driver.cuDeviceGet)(&mut device, number) })?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: as above.
+        ok(unsafe { (driver.cuDevicePrimaryCtxRetain)(&mut raw, device) })?;
+        let (broken, peers, spare) = Default::default();
+        Ok(Self { driver, device, ordinal, raw, broken, peers, spare })
+    }
+
+    /// Whether the context works.
+    fn probe(&self) -> Result<(), u32> {
+        self.bind()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the numbers are written to where they may be.
+        ok(unsafe { (self.driver.cuMemGetInfo_v2)(&mut free, &mut total) })
+    }
+
+    pub(crate) fn raw(&self) -> CUcontext {
+        self.raw
+    }
+
+    /// Makes the context the thread's current one, and leaves it so. Whoever shares the thread may have made another
+    /// one current since our last call, and asking costs less than setting: so it is asked each time, and set if needed.
+    #[inline]
+    pub(crate) fn bind(&self) -> Result<(), u32> {
+        let mut current = ptr::null_mut();
+        // SAFETY: the handle is written to where it may be.
+        let code = unsafe { (self.driver.cuCtxGetCurrent)(&mut current) };
+        if code == 0 && current == self.raw {
+            return Ok(());
+        }
+        // SAFETY: the context is retained.
+        ok(unsafe { (self.driver.cuCtxSetCurrent)(self.raw) })
+    }
+
+    /// The code of the fault that broke the context.
+    #[inline]
+    pub(crate) fn fault(&self) -> Option<u32> {
+        match self.broken.load(Ordering::Acquire) {
+            0 => None,
+            code => Some(code),
+        }
+    }
+
+    /// Remembers a code after which the context is of no use.
+    #[cold]
+    pub(crate) fn note(&self, code: u32) {
+        if codes::is_sticky(code) {
+            // The first one is the cause.
+            let _ = self.broken.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    /// A new stream that is ordered with no other; a smaller number is more urgent.
+    pub(crate) fn new_stream(self: &Arc<Self>, priority: i32) -> Result<RawStream, u32> {
+        self.bind()?;
+        let mut raw = ptr::null_mut();
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the handle is written to where it may be.
+        ok(unsafe { (self.driver.cuStreamCreateWithPriority)(&mut raw, flags, priority) })?;
+        Ok(RawStream { raw, context: Arc::clone(self) })
+    }
+
+    /// A new event.
+    pub(crate) fn new_event(&self, timing: bool) -> Result<CUevent, u32> {
+        self.bind()?;
+        let flags = if timing {
+            CUevent_flags::CU_EVENT_DEFAULT
+        } else {
+            CUevent_flags::CU_EVENT_DISABLE_TIMING
+        };
+        let mut raw = ptr::null_mut();
+        // SAFETY: the handle is written to where it may be.
+        ok(unsafe { (self.driver.cuEventCreate)(&mut raw, flags as u32) })?;
+        Ok(raw)
+    }
+
+    /// Lets copies between the memory of this device and `peer`'s go directly where the hardware can; elsewhere the
+    /// driver stages them.
+    pub(crate) fn enable_peer(&self, peer: &Self) {
+        let bit = 1_u64.checked_shl(u32::try_from(peer.ordinal).unwrap_or(u32::MAX)).unwrap_or(0);
+        if self.peers.load(Ordering::Relaxed) & bit != 0 {
+            return;
+        }
+        let mut can = 0;
+        // SAFETY: the number is written to where it may be.
+        let asked =
+            unsafe { (self.driver.cuDeviceCanAccessPeer)(&mut can, self.device, peer.device) };
+        if asked == 0 && can != 0 && self.bind().is_ok() {
+            // SAFETY: both contexts are retained.
+            let code = unsafe { (self.driver.cuCtxEnablePeerAccess)(peer.raw, 0) };
+            if code != 0 && code != codes::PEER_ACCESS_ALREADY_ENABLED {
+                // Copies work all the same.
+                let error = self.driver.name(code);
+                tracing::debug!(from = peer.ordinal, to = self.ordinal, error, "no direct access");
+            }
+        }
+        self.peers.fetch_or(bit, Ordering::Relaxed);
+    }
+
+    /// Marks the end of everything enqueued on a stream of this context so far.
+    pub(crate) fn mark(self: &Arc<Self>, stream: CUstream) -> Result<Mark, u32> {
+        let spare = lock(&self.spare).pop();
+        let raw = spare.map_or_else(|| self.new_event(false), |Spare(raw)| Ok(raw))?;
+        let mark = Mark { raw, context: Arc::clone(self) };
+        self.bind()?;
+        // SAFETY: event and stream are alive and of this context.
+        ok(unsafe { (self.driver.cuEventRecord)(raw, stream) })?;
+        Ok(mark)
+    }
+
+    /// Destroys an event; the driver lets what waits for it come to its end.
+    pub(crate) fn destroy_event(&self, raw: CUevent) -> Result<(), u32> {
+        if self.fault().is_some() {
+            // It goes with the context.
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: the caller gives the event up.
+        ok(unsafe { (self.driver.cuEventDestroy_v2)(raw) })
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        let spare = std::mem::take(self.spare.get_mut().unwrap_or_else(|e| e.into_inner()));
+        for Spare(raw) in spare {
+            // The context goes, and nobody is left to hear of it.
+            let _ = self.destroy_event(raw);
+        }
+        let mut in_use = lock(&IN_USE);
+        // SAFETY: retained once, and given up once; no object of this crate is left that uses it.
+        let code = unsafe { (self.driver.cuDevicePrimaryCtxRelease_v2)(self.device) };
+        if code != 0 {
+            let error = self.driver.name(code);
+            tracing::warn!(device = self.ordinal, error, "a context could not be released");
+        }
+        in_use.retain(|(ordinal, _)| *ordinal != self.ordinal);
+    }
+}
+
+/// A stream of the driver.
+#[derive(Debug)]
+pub(crate) struct RawStream {
+    raw: CUstream,
+    context: Arc<Context>,
+}
+
+// SAFETY: streams may be used from any thread, and by several at once.
+unsafe impl Send for RawStream {}
+// SAFETY: as above.
+unsafe impl Sync for RawStream {}
+
+impl RawStream {
+    #[inline]
+    pub(crate) fn raw(&self) -> CUstream {
+        self.raw
+    }
+
+    #[inline]
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Blocks until everything enqueued so far is done.
+    pub(crate) fn synchronize(&self) -> Result<(), u32> {
+        self.context.bind()?;
+        // SAFETY: the stream is alive.
+        ok(unsafe { (self.context.driver.cuStreamSynchronize)(self.raw) })
+    }
+
+    /// Whether everything enqueued so far is done.
+    pub(crate) fn is_idle(&self) -> Result<bool, u32> {
+        self.context.bind()?;
+        // SAFETY: the stream is alive.
+        match unsafe { (self.context.driver.cuStreamQuery)(self.raw) } {
+            0 => Ok(true),
+            codes::NOT_READY => Ok(false),
+            code => Err(code),
+        }
+    }
+
+    /// Lets what is enqueued from here on wait for a mark, of whatever device.
+    pub(crate) fn wait(&self, event: CUevent) -> Result<(), u32> {
+        self.context.bind()?;
+        // SAFETY: both are alive; the driver looks at the event's state now.
+        ok(unsafe { (self.context.driver.cuStreamWaitEvent)(self.raw, event, 0) })
+    }
+
+    /// Marks the end of everything enqueued so far.
+    pub(crate) fn mark(&self) -> Result<Mark, u32> {
+        self.context.mark(self.raw)
+    }
+}
+
+impl Drop for RawStream {
+    fn drop(&mut self) {
+        if self.context.fault().is_some() || self.context.bind().is_err() {
+            return;
+        }
+        // SAFETY: nobody has the stream any more; the driver lets its work run to the end.
+        let code = unsafe { (self.context.driver.cuStreamDestroy_v2)(self.raw) };
+        if code != 0 {
+            self.context.note(code);
+        }
+    }
+}
+
+/// A mark in a stream, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    raw: CUevent,
+    context: Arc<Context>,
+}
+
+// SAFETY: events may be used from any thread, and by several at once.
+unsafe impl Send for Mark {}
+// SAFETY: as above.
+unsafe impl Sync for Mark {}
+
+impl Mark {
+    pub(crate) fn raw(&self) -> CUevent {
+        self.raw
+    }
+
+    /// Blocks until the work before the mark is done, or will never be.
+    pub(crate) fn wait(&self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: the event is alive.
+            let code = unsafe { (self.context.driver.cuEventSynchronize)(self.raw) };
+            self.context.note(code);
+        }
+    }
+
+    /// Whether the work before the mark is done, or will never be.
+    pub(crate) fn is_over(&self) -> bool {
+        if self.context.bind().is_err() {
+            return true;
+        }
+        // SAFETY: the event is alive.
+        unsafe { (self.context.driver.cuEventQuery)(self.raw) != codes::NOT_READY }
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let mut spare = lock(&self.context.spare);
+        if spare.len() < MOST_SPARE {
+            spare.push(Spare(self.raw));
+            return;
+        }
+        drop(spare);
+        if let Err(code) = self.context.destroy_event(self.raw) {
+            self.context.note(code);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The device: making its objects and giving them back.
+#![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
+
+use std::any::Any;
+use std::sync::Arc;
+
+use runtime_core::contract::{
+    AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
+    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
+    PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+};
+use runtime_core::{
+    DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, PciAddress, Result,
+};
+
+use crate::codes;
+use crate::config::{CudaConfig, PoolKind};
+use crate::context::Context;
+use crate::event::CudaEvent;
+use crate::info::{Description, describe, priorities};
+use crate::library::Library;
+use crate::memory::CudaMemory;
+use crate::module::CudaModule;
+use crate::pinned::CudaPinned;
+use crate::program::Builder;
+use crate::shared::Shared;
+use crate::stream::CudaStream;
+
+/// An opened CUDA device.
+#[derive(Debug)]
+pub struct CudaDevice {
+    info: DeviceInfo,
+    cooperative: bool,
+    managed: bool,
+    has_peers: bool,
+    builder: Builder,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl CudaDevice {
+    pub(crate) fn open(
+        library: &'static Library,
+        ordinal: usize,
+        config: &CudaConfig,
+    ) -> Result<Self> {
+        let Description { mut info, architecture, cooperative, pools, managed } =
+            describe(library, ordinal)?;
+        let pool = match config.pool {
+            PoolKind::Auto if pools => PoolKind::Driver,
+            PoolKind::Auto => PoolKind::Cache,
+            PoolKind::Driver if !pools => {
+                let message = format!("pool=driver: {} has no memory pools", info.name);
+                return Err(Error::new(ErrorKind::InvalidArgument, "open", message).on(&info.id));
+            }
+            chosen => chosen,
+        };
+        let builder = Builder::new(config, architecture, library.version)?;
+        let context = Context::open(library, &info.id)?;
+        info.limits.priorities = priorities(&context).map_err(|code| {
+            codes::error(context.driver, "open", code, "the priorities of streams").on(&info.id)
+        })?;
+        let shared = Arc::new(Shared::new(&info, context, pool)?);
+        let has_peers = library.devices > 1;
+        Ok(Self { info, cooperative, managed, has_peers, builder, shared })
+    }
+
+    pub(crate) fn pci(&self) -> Option<PciAddress> {
+        self.info.pci
+    }
+}
+
+/// Takes an object of this backend out of its box.
+fn unboxed<T: Any>(object: Box<dyn Any>) -> Option<T> {
+    object.downcast().ok().map(|object| *object)
+}
+
+impl CommonRuntime for CudaDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+        self.shared.check("module_load")?;
+        let built = self.builder.build(image)?;
+        Ok(Box::new(CudaModule::load(&self.shared, built, self.info.limits.shared_bytes)?))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.shared.synchronize()
+    }
+}
+
+// SAFETY: memory has the length asked for and stays in place, and is given back in the order of the streams named, or by a
+// thread that waits for them.
+unsafe impl AcceleratorDevice for CudaDevice {
+    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(CudaMemory::allocate(&self.shared, bytes)?))
+    }
+
+    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]) {
+        if let Some(memory) = unboxed::<CudaMemory>(memory) {
+            memory.free(&self.shared, after);
+        }
+    }
+
+    fn pinned_allocate(
+        &self,
+        bytes: usize,
+        options: &PinnedOptions,
+    ) -> Result<Box<dyn DevicePinned>> {
+        Ok(Box::new(CudaPinned::allocate(&self.shared, bytes, options)?))
+    }
+
+    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, after: &[&dyn DeviceStream]) {
+        if let Some(pinned) = unboxed::<CudaPinned>(memory) {
+            self.shared.retire(pinned.into_object(), after);
+        }
+    }
+
+    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, after: &[&dyn DeviceStream]) {
+        if let Some(module) = unboxed::<CudaModule>(module) {
+            let (module, folder) = module.into_object();
+            self.shared.retire(module, after);
+            drop(folder);
+        }
+    }
+
+    fn stream_create(&self, options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
+        const OPERATION: &str = "stream_create";
+        let shared = &self.shared;
+        shared.check(OPERATION)?;
+        // To the driver, smaller numbers are more urgent.
+        let raw = shared.context.new_stream(-options.priority);
+        let raw = Arc::new(raw.map_err(|code| shared.error(OPERATION, code, "no stream"))?);
+        shared.add_stream(&raw);
+        Ok(Box::new(CudaStream::new(shared, raw)))
+    }
+
+    fn event_create(&self, timing: bool) -> Result<Box<dyn DeviceEvent>> {
+        Ok(Box::new(CudaEvent::new(&self.shared, timing)?))
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = self.shared.context.raw().expose_provenance();
+        NativeHandle { api: "cuda", kind: NativeKind::Context, raw }
+    }
+
+    fn cooperative_launch(&self) -> bool {
+        self.cooperative
+    }
+
+    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
+        Some(self)
+    }
+
+    fn graphs(&self) -> Option<&dyn GraphCapture> {
+        Some(self)
+    }
+
+    fn peer(&self) -> Option<&dyn PeerAccess> {
+        if self.has_peers { Some(self) } else { None }
+    }
+
+    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
+        if self.managed { Some(self) } else { None }
+    }
+
+    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        Some(self)
+    }
+
+    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
+        Some(self)
+    }
+
+    fn monitor(&self) -> Option<&dyn Monitor> {
+        Some(self)
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        None
+    }
+}

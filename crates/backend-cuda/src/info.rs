@@ -1,0 +1,180 @@
+//! What a device says of itself.
+#![expect(unsafe_code, reason = "asks the driver")]
+
+use std::ffi::{CStr, c_char, c_int};
+use std::num::NonZeroUsize;
+
+use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUuuid};
+use runtime_core::{DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, PciAddress, Result};
+
+use crate::codes;
+use crate::context::{Context, ok};
+use crate::library::{Library, Version};
+use crate::nvrtc::compiler;
+
+/// What every allocation of the driver is aligned to.
+const ALIGNMENT: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+
+/// A device as the driver describes it.
+#[derive(Debug)]
+pub(crate) struct Description {
+    pub(crate) info: DeviceInfo,
+    /// Compute capability: 90 for an `sm_90`.
+    pub(crate) architecture: u32,
+    pub(crate) cooperative: bool,
+    /// Whether the driver has memory pools for the device.
+    pub(crate) pools: bool,
+    /// Whether host and device may use managed memory at once.
+    pub(crate) managed: bool,
+}
+
+/// Asks the driver for everything that it tells without a context. Priorities of streams are not among it.
+pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description> {
+    let id = DeviceId::new("cuda", ordinal);
+    let failed = |code| {
+        let what = "the device does not describe itself";
+        codes::error(&library.functions, "devices", code, what).on(&id)
+    };
+    let asked = Asked::new(library, ordinal).map_err(failed)?;
+    asked.describe(&id).map_err(failed)
+}
+
+/// A device that is asked.
+struct Asked<'a> {
+    library: &'a Library,
+    device: CUdevice,
+}
+
+impl<'a> Asked<'a> {
+    fn new(library: &'a Library, ordinal: usize) -> Result<Self, u32> {
+        let mut device = 0;
+        let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+        // SAFETY: the number is written to where it may be.
+        ok(unsafe { (library.functions.cuDeviceGet)(&mut device, number) })?;
+        Ok(Self { library, device })
+    }
+
+    fn number(&self, attribute: Attribute) -> Result<u32, u32> {
+        let mut value: c_int = 0;
+        let function = self.library.functions.cuDeviceGetAttribute;
+        // SAFETY: the number is written to where it may be.
+        ok(unsafe { function(&mut value, attribute, self.device) })?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    }
+
+    fn has(&self, attribute: Attribute) -> bool {
+        self.number(attribute).is_ok_and(|value| value != 0)
+    }
+
+    fn dimensions(&self, attributes: [Attribute; 3]) -> Result<[u32; 3], u32> {
+        let [x, y, z] = attributes.map(|attribute| self.number(attribute));
+        Ok([x?, y?, z?])
+    }
+
+    fn name(&self) -> Result<String, u32> {
+        let mut name = [0 as c_char; 256];
+        let len = c_int::try_from(name.len()).unwrap_or(c_int::MAX);
+        let function = self.library.functions.cuDeviceGetName;
+        // SAFETY: so many bytes may be written.
+        ok(unsafe { function(name.as_mut_ptr(), len, self.device) })?;
+        // SAFETY: the driver ends the name with a NUL within them.
+        Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    fn uuid(&self) -> Option<[u8; 16]> {
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        let function = self.library.functions.cuDeviceGetUuid_v2;
+        // SAFETY: the bytes are written to where they may be.
+        ok(unsafe { function(&mut uuid, self.device) }).ok()?;
+        Some(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
+    }
+
+    fn memory_bytes(&self) -> Result<usize, u32> {
+        let mut bytes = 0;
+        // SAFETY: the number is written to where it may be.
+        ok(unsafe { (self.library.functions.cuDeviceTotalMem_v2)(&mut bytes, self.device) })?;
+        Ok(bytes)
+    }
+
+    fn describe(&self, id: &DeviceId) -> Result<Description, u32> {
+        let architecture = 10
+            * self.number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
+            + self.number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let memory_bytes = self.memory_bytes()?;
+        let version = self.library.version;
+        let info = DeviceInfo {
+            id: id.clone(),
+            kind: DeviceKind::Gpu,
+            name: self.name()?,
+            vendor: "NVIDIA".to_owned(),
+            architecture: format!("sm_{architecture}"),
+            driver_version: version.to_string(),
+            uuid: self.uuid(),
+            pci: Some(PciAddress {
+                domain: self.number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+                bus: self.number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+                device: self.number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+            }),
+            memory_bytes: Some(memory_bytes as u64),
+            compute_units: self.number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            lockstep_width: self.number(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
+            limits: self.limits(memory_bytes, argument_bytes(architecture, version))?,
+            formats: formats(version),
+        };
+        Ok(Description {
+            info,
+            architecture,
+            cooperative: self.has(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH),
+            pools: self.has(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED),
+            managed: self.has(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS),
+        })
+    }
+
+    fn limits(&self, memory_bytes: usize, argument_bytes: usize) -> Result<Limits, u32> {
+        let shared = self.number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?;
+        let most = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        Ok(Limits {
+            allocation_bytes: memory_bytes,
+            allocation_alignment: ALIGNMENT,
+            grid: self.dimensions([
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+            ])?,
+            block: self.dimensions([
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+            ])?,
+            block_size: self.number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            shared_bytes: self.number(most).unwrap_or(0).max(shared),
+            // No argument is smaller than a byte.
+            arguments: argument_bytes,
+            argument_bytes,
+            priorities: (0, 0),
+        })
+    }
+}
+
+/// Bytes of arguments that a kernel can take: more since CUDA 12.1, on what is not older than Volta.
+fn argument_bytes(architecture: u32, driver: Version) -> usize {
+    if driver >= Version(12_010) && architecture >= 70 { 32_764 } else { 4096 }
+}
+
+/// Formats, best first: binaries are ready, and a compiler knows the very device.
+fn formats(driver: Version) -> Vec<ImageFormat> {
+    let compiles = compiler(driver).is_ok();
+    [ImageFormat::Cubin, ImageFormat::CudaC, ImageFormat::Ptx]
+        .into_iter()
+        .filter(|format| *format != ImageFormat::CudaC || compiles)
+        .collect()
+}
+
+/// The range of priorities as the contract counts them, larger numbers being more urgent.
+pub(crate) fn priorities(context: &Context) -> Result<(i32, i32), u32> {
+    context.bind()?;
+    let (mut least, mut greatest) = (0, 0);
+    // SAFETY: the numbers are written to where they may be.
+    ok(unsafe { (context.driver.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) })?;
+    Ok((-least, -greatest))
+}

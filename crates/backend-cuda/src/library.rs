@@ -1,0 +1,354 @@
+//! The driver's library: loading it, and the functions that are taken from it.
+#![expect(unsafe_code, reason = "binds symbols of a C library")]
+#![expect(non_snake_case, reason = "functions have the names of the driver's headers")]
+
+use std::env;
+use std::error::Error as _;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::fmt::{self, Display};
+use std::sync::OnceLock;
+
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction,
+    CUfunction_attribute, CUgraph, CUgraphExec, CUjit_option, CUmemAccessDesc, CUmemPool_attribute,
+    CUmemPoolProps, CUmemoryPool, CUmodule, CUoccupancyB2DSize, CUpointer_attribute, CUresult,
+    CUstream, CUstreamCaptureMode, CUuuid,
+};
+use runtime_core::{Error, ErrorKind, Result};
+
+/// The least driver: what it lacks, later ones do not make up for.
+const LEAST_VERSION: Version = Version(12_000);
+
+/// Where the library is, instead of where the system looks.
+const VARIABLE: &str = "BACKEND_CUDA_DRIVER";
+#[cfg(not(windows))]
+const NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
+#[cfg(windows)]
+const NAMES: &[&str] = &["nvcuda.dll"];
+
+table! {
+    /// The functions of the driver; those of newer drivers may be missing.
+    Functions:
+    every version {
+        cuInit(flags: c_uint);
+        cuGetErrorName(error: u32, name: *mut *const c_char);
+
+        cuDeviceGetCount(count: *mut c_int);
+        cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
+        cuDeviceGetName(name: *mut c_char, len: c_int, device: CUdevice);
+        cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice);
+        cuDeviceGetAttribute(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice);
+        cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
+        cuDeviceCanAccessPeer(can: *mut c_int, device: CUdevice, peer: CUdevice);
+
+        cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+        cuDevicePrimaryCtxRelease_v2(device: CUdevice);
+        cuCtxGetCurrent(context: *mut CUcontext);
+        cuCtxSetCurrent(context: CUcontext);
+        cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
+        cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint);
+
+        cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int);
+        cuStreamDestroy_v2(stream: CUstream);
+        cuStreamQuery(stream: CUstream);
+        cuStreamSynchronize(stream: CUstream);
+        cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
+        cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
+        cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
+
+        cuEventCreate(event: *mut CUevent, flags: c_uint);
+        cuEventDestroy_v2(event: CUevent);
+        cuEventRecord(event: CUevent, stream: CUstream);
+        cuEventQuery(event: CUevent);
+        cuEventSynchronize(event: CUevent);
+        cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
+
+        cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+        cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
+        cuMemFree_v2(address: CUdeviceptr);
+        cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint);
+        cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
+        cuMemFreeHost(pointer: *mut c_void);
+        cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemPoolProps);
+        cuMemPoolDestroy(pool: CUmemoryPool);
+        cuMemPoolSetAttribute(
+            pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void,
+        );
+        cuMemPoolGetAttribute(
+            pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void,
+        );
+        cuMemPoolSetAccess(pool: CUmemoryPool, access: *const CUmemAccessDesc, count: usize);
+        cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
+        cuMemAllocFromPoolAsync(
+            address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream,
+        );
+        cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
+        cuPointerGetAttribute(
+            data: *mut c_void, attribute: CUpointer_attribute, address: CUdeviceptr,
+        );
+
+        cuMemcpyHtoDAsync_v2(
+            destination: CUdeviceptr, source: *const c_void, bytes: usize, stream: CUstream,
+        );
+        cuMemcpyDtoHAsync_v2(
+            destination: *mut c_void, source: CUdeviceptr, bytes: usize, stream: CUstream,
+        );
+        cuMemcpyDtoDAsync_v2(
+            destination: CUdeviceptr, source: CUdeviceptr, bytes: usize, stream: CUstream,
+        );
+        cuMemcpyPeerAsync(
+            destination: CUdeviceptr, destination_context: CUcontext,
+            source: CUdeviceptr, source_context: CUcontext, bytes: usize, stream: CUstream,
+        );
+        cuMemsetD8Async(address: CUdeviceptr, value: u8, count: usize, stream: CUstream);
+        cuMemsetD16Async(address: CUdeviceptr, value: u16, count: usize, stream: CUstream);
+        cuMemsetD32Async(address: CUdeviceptr, value: c_uint, count: usize, stream: CUstream);
+
+        cuModuleLoadDataEx(
+            module: *mut CUmodule, image: *const c_void,
+            count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void,
+        );
+        cuModuleUnload(module: CUmodule);
+        cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
+        cuFuncGetAttribute(
+            value: *mut c_int, attribute: CUfunction_attribute, function: CUfunction,
+        );
+        cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: c_int);
+        cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            blocks: *mut c_int, function: CUfunction, block: c_int, shared_bytes: usize,
+        );
+        cuOccupancyMaxPotentialBlockSize(
+            grid: *mut c_int, block: *mut c_int, function: CUfunction,
+            shared_bytes_of: CUoccupancyB2DSize, shared_bytes: usize, most: c_int,
+        );
+        cuLaunchKernel(
+            function: CUfunction,
+            grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+            block_x: c_uint, block_y: c_uint, block_z: c_uint,
+            shared_bytes: c_uint, stream: CUstream,
+            arguments: *mut *mut c_void, extra: *mut *mut c_void,
+        );
+        cuLaunchCooperativeKernel(
+            function: CUfunction,
+            grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+            block_x: c_uint, block_y: c_uint, block_z: c_uint,
+            shared_bytes: c_uint, stream: CUstream,
+            arguments: *mut *mut c_void,
+        );
+
+        cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong);
+        cuGraphLaunch(exec: CUgraphExec, stream: CUstream);
+        cuGraphExecDestroy(exec: CUgraphExec);
+        cuGraphDestroy(graph: CUgraph);
+    }
+    newer versions {
+        // 12.4
+        cuFuncGetParamInfo(
+            function: CUfunction, index: usize, offset: *mut usize, size: *mut usize,
+        );
+    }
+}
+
+/// The driver of this machine, for the rest of the process.
+pub(crate) struct Library {
+    pub(crate) functions: Functions,
+    pub(crate) version: Version,
+    /// How many devices it has, at least 1.
+    pub(crate) devices: usize,
+}
+
+/// A version of CUDA, as a driver or compiler tells it: 12040 is 12.4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version(pub(crate) c_int);
+
+impl Version {
+    pub(crate) fn major(self) -> c_int {
+        self.0 / 1000
+    }
+}
+
+impl Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major(), self.0 % 1000 / 10)
+    }
+}
+
+/// Why there is no driver; the same for every caller.
+#[derive(Debug)]
+struct Refusal {
+    kind: ErrorKind,
+    message: String,
+    code: Option<(&'static str, u32)>,
+}
+
+impl Refusal {
+    fn new(kind: ErrorKind, message: String) -> Self {
+        Self { kind, message, code: None }
+    }
+
+    fn error(&self) -> Error {
+        let error = Error::new(self.kind, "devices", self.message.as_str());
+        match self.code {
+            Some((name, code)) => error.with_driver(name, code.into()),
+            None => error,
+        }
+    }
+}
+
+/// The driver, looked for once per process.
+///
+/// # Errors
+///
+/// `Unavailable` where there is no driver, no device or too old a driver; `Driver` where there is one that is broken.
+pub(crate) fn library() -> Result<&'static Library> {
+    static PROBED: OnceLock<Result<Library, Refusal>> = OnceLock::new();
+    let probed = PROBED.get_or_init(|| {
+        let named = env::var(VARIABLE).ok().filter(|path| !path.is_empty());
+        match &named {
+            Some(path) => probe(&[path]),
+            None => probe(NAMES),
+        }
+    });
+    probed.as_ref().map_err(Refusal::error)
+}
+
+/// The first of the libraries that loads.
+pub(crate) fn load(names: &[&str]) -> Result<libloading::Library, String> {
+    let mut first = String::new();
+    for name in names {
+        // SAFETY: what runs when a library of these names is loaded is its vendor's code, or the user's choice.
+        match unsafe { libloading::Library::new(*name) } {
+            Ok(library) => return Ok(library),
+            Err(error) if first.is_empty() => {
+                let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
+                first = format!("{error}{cause}");
+            }
+            Err(_) => {}
+        }
+    }
+    Err(first)
+}
+
+fn probe(names: &[&str]) -> Result<Library, Refusal> {
+    let unavailable = |message| Refusal::new(ErrorKind::Unavailable, message);
+    let library = load(names).map_err(|why| unavailable(format!("no CUDA driver: {why}")))?;
+    let version = driver_version(&library)?;
+    if version < LEAST_VERSION {
+        let message = format!("the driver is for CUDA {version}; {LEAST_VERSION} is the least");
+        return Err(unavailable(message));
+    }
+    let functions = Functions::bind(&library).map_err(|symbol| {
+        let message = format!("the driver for CUDA {version} has no function {symbol}");
+        Refusal::new(ErrorKind::Driver, message)
+    })?;
+    // A driver keeps threads, and state that its handles point to.
+    std::mem::forget(library);
+    // SAFETY: the first call, with the flags that there are.
+    let code = unsafe { (functions.cuInit)(0) };
+    refuse(code, || functions.name(code), "the driver cannot be initialised")?;
+    let mut devices = 0;
+    // SAFETY: the number is written to where it may be.
+    let code = unsafe { (functions.cuDeviceGetCount)(&mut devices) };
+    refuse(code, || functions.name(code), "the driver does not tell its devices")?;
+    match usize::try_from(devices) {
+        Ok(devices) if devices > 0 => Ok(Library { functions, version, devices }),
+        _ => Err(unavailable(format!("a driver for CUDA {version}, but no device"))),
+    }
+}
+
+/// Asks for the version, which every driver can tell before it is initialised.
+fn driver_version(library: &libloading::Library) -> Result<Version, Refusal> {
+    // SAFETY: the headers of the driver declare the function so.
+    let function =
+        unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> u32>("cuDriverGetVersion") }
+            .map_err(|error| {
+                Refusal::new(ErrorKind::Driver, format!("this is no CUDA driver: {error}"))
+            })?;
+    let mut version = 0;
+    // SAFETY: the number is written to where it may be.
+    let code = unsafe { function(&mut version) };
+    refuse(code, || "unknown CUDA error", "the driver does not tell its version")?;
+    Ok(Version(version))
+}
+
+/// Codes of a driver that cannot be used; some mean that there is nothing to use.
+fn refuse(code: u32, name: impl Fn() -> &'static str, what: &str) -> Result<(), Refusal> {
+    const NO_DEVICE: u32 = CUresult::CUDA_ERROR_NO_DEVICE as u32;
+    const STUB: u32 = CUresult::CUDA_ERROR_STUB_LIBRARY as u32;
+    let (kind, message, name) = match code {
+        0 => return Ok(()),
+        NO_DEVICE => {
+            (ErrorKind::Unavailable, "a CUDA driver, but no device", "CUDA_ERROR_NO_DEVICE")
+        }
+        STUB => (
+            ErrorKind::Unavailable,
+            "the library is the stub that programs are linked with, not a driver",
+            "CUDA_ERROR_STUB_LIBRARY",
+        ),
+        _ => (ErrorKind::Driver, what, name()),
+    };
+    Err(Refusal { kind, message: message.to_owned(), code: Some((name, code)) })
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CUDA driver")
+    }
+}
+
+impl Functions {
+    /// The symbolic name of a code.
+    pub(crate) fn name(&self, code: u32) -> &'static str {
+        let mut name = std::ptr::null();
+        // SAFETY: a pointer is written to where it may be.
+        let told = unsafe { (self.cuGetErrorName)(code, &mut name) };
+        if told != 0 || name.is_null() {
+            return "unknown CUDA error";
+        }
+        // SAFETY: the driver points to a text that ends with a NUL and stays, as the driver does.
+        unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("unknown CUDA error")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_missing_is_unavailable() {
+        let refusal = probe(&["libcuda-that-is-nowhere.so"]).err().unwrap();
+        assert_eq!(refusal.kind, ErrorKind::Unavailable);
+        assert!(refusal.message.contains("no CUDA driver"), "{}", refusal.message);
+        assert!(refusal.message.contains("that-is-nowhere"), "{}", refusal.message);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn another_library_is_no_driver() {
+        let refusal = probe(&["libc.so.6"]).err().unwrap();
+        assert_eq!(refusal.kind, ErrorKind::Driver);
+        assert!(refusal.message.contains("no CUDA driver"), "{}", refusal.message);
+    }
+
+    #[test]
+    fn what_is_absent_is_told_from_what_is_broken() {
+        let refusal = |code| refuse(code, || "CUDA_ERROR_UNKNOWN", "broken").unwrap_err().error();
+        for (code, kind, name) in [
+            (100, ErrorKind::Unavailable, "CUDA_ERROR_NO_DEVICE (100)"),
+            (34, ErrorKind::Unavailable, "CUDA_ERROR_STUB_LIBRARY (34)"),
+            (999, ErrorKind::Driver, "CUDA_ERROR_UNKNOWN (999)"),
+        ] {
+            let error = refusal(code);
+            assert_eq!(error.kind(), kind);
+            assert!(error.to_string().contains(name), "{error}");
+        }
+        assert!(refuse(0, || "", "").is_ok());
+    }
+
+    #[test]
+    fn versions_are_told_as_people_say_them() {
+        assert_eq!(Version(12_040).to_string(), "12.4");
+        assert_eq!(Version(13_000).to_string(), "13.0");
+        assert!(Version(11_080) < LEAST_VERSION);
+    }
+}

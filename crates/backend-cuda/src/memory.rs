@@ -1,0 +1,186 @@
+//! Device memory.
+#![expect(
+    unsafe_code,
+    reason = "allocates through the driver and implements the contract's memory traits"
+)]
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr;
+
+use cudarc::driver::sys::{CUdeviceptr, CUmemAttach_flags, CUpointer_attribute};
+use runtime_core::contract::{DeviceMemory, DeviceStream, UnifiedMemory};
+use runtime_core::contract::{MemoryAdoption, MemoryPool};
+use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
+
+use crate::context::{RawStream, ok};
+use crate::device::CudaDevice;
+use crate::reaper::Object;
+use crate::shared::{Shared, streams};
+
+/// Device memory: an address.
+pub(crate) struct CudaMemory {
+    address: CUdeviceptr,
+    bytes: usize,
+    origin: Origin,
+}
+
+/// Where memory is from, and so where it goes.
+enum Origin {
+    Pool,
+    Managed,
+    Adopted(Box<dyn Any + Send + Sync>),
+}
+
+impl CudaMemory {
+    /// New memory of the device's pool.
+    pub(crate) fn allocate(shared: &Shared, bytes: usize) -> Result<Self> {
+        const OPERATION: &str = "memory_allocate";
+        shared.check(OPERATION)?;
+        let address = shared
+            .with_room(|| shared.pool.allocate(bytes))
+            .map_err(|code| shared.error(OPERATION, code, format_args!("{bytes} bytes")))?;
+        Ok(Self { address, bytes, origin: Origin::Pool })
+    }
+
+    /// New memory that the host addresses too.
+    fn managed(shared: &Shared, bytes: usize) -> Result<Self> {
+        const OPERATION: &str = "unified_allocate";
+        shared.check(OPERATION)?;
+        let attempt = || {
+            shared.context.bind()?;
+            let mut address = 0;
+            let flags = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL as u32;
+            // SAFETY: the address is written to where it may be.
+            ok(unsafe { (shared.context.driver.cuMemAllocManaged)(&mut address, bytes, flags) })?;
+            Ok(address)
+        };
+        let address = shared
+            .with_room(attempt)
+            .map_err(|code| shared.error(OPERATION, code, format_args!("{bytes} bytes")))?;
+        Ok(Self { address, bytes, origin: Origin::Managed })
+    }
+
+    /// Gives the memory back once everything enqueued on the streams is done.
+    pub(crate) fn free(self, shared: &Shared, after: &[&dyn DeviceStream]) {
+        match self.origin {
+            Origin::Pool if shared.context.fault().is_some() => {}
+            Origin::Pool => {
+                let after: Streams<'_> = streams(after).collect();
+                shared.keep("memory_free", shared.pool.free(self.address, self.bytes, &after));
+            }
+            Origin::Managed => shared.retire(Object::Memory(self.address), after),
+            Origin::Adopted(owner) => shared.retire(Object::Owner(owner), after),
+        }
+    }
+
+    /// The address `offset` bytes behind the first.
+    #[inline]
+    pub(crate) fn at(&self, offset: usize) -> CUdeviceptr {
+        self.address.wrapping_add(offset as u64)
+    }
+
+    /// Whether it is of the device's own pool.
+    pub(crate) fn is_pooled(&self) -> bool {
+        matches!(self.origin, Origin::Pool)
+    }
+}
+
+/// The streams a memory was used on, few as a rule.
+type Streams<'a> = smallvec::SmallVec<[&'a RawStream; 8]>;
+
+// SAFETY: memory has the length asked for; managed memory keeps its address, which the host may follow while kernels
+// run, as the device was asked.
+unsafe impl DeviceMemory for CudaMemory {
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn host_ptr(&self) -> Option<*mut u8> {
+        match self.origin {
+            Origin::Managed => {
+                Some(ptr::with_exposed_provenance_mut(usize::try_from(self.address).ok()?))
+            }
+            Origin::Pool | Origin::Adopted(_) => None,
+        }
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = usize::try_from(self.address).unwrap_or(usize::MAX);
+        NativeHandle { api: "cuda", kind: NativeKind::Pointer, raw }
+    }
+}
+
+impl fmt::Debug for CudaMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {:#x}", self.bytes, self.address)
+    }
+}
+
+impl UnifiedMemory for CudaDevice {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(CudaMemory::managed(&self.shared, bytes)?))
+    }
+}
+
+impl MemoryAdoption for CudaDevice {
+    unsafe fn adopt(
+        &self,
+        handle: NativeHandle,
+        bytes: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<Box<dyn DeviceMemory>> {
+        let shared = &self.shared;
+        shared.check("memory_adopt")?;
+        let refuse = |message: String| {
+            Err(Error::new(ErrorKind::InvalidArgument, "memory_adopt", message).on(&shared.id))
+        };
+        if (handle.api, handle.kind) != ("cuda", NativeKind::Pointer) {
+            return refuse(format!("{handle:?} is no address of CUDA"));
+        }
+        let address = handle.raw as CUdeviceptr;
+        let ask = |attribute| -> Option<u64> {
+            shared.context.bind().ok()?;
+            let mut value = 0_u64;
+            let place = (&raw mut value).cast::<c_void>();
+            let function = shared.context.driver.cuPointerGetAttribute;
+            // SAFETY: the attributes asked for have 64 bits or less, and are written to where they may be.
+            ok(unsafe { function(place, attribute, address) }).ok().map(|()| value)
+        };
+        let Some(ordinal) = ask(CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) else {
+            return refuse(format!("{handle:?} is no memory that the driver knows"));
+        };
+        let managed = ask(CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED);
+        if ordinal != shared.context.ordinal as u64 && managed.unwrap_or(0) & 1 == 0 {
+            return refuse(format!("{handle:?} is memory of device {ordinal}"));
+        }
+        if let Some(start) = ask(CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+            && let Some(size) = ask(CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+        {
+            let room = start.saturating_add(size).saturating_sub(address);
+            if room < bytes as u64 {
+                return refuse(format!("{bytes} bytes at {handle:?}, which has {room}"));
+            }
+        }
+        Ok(Box::new(CudaMemory { address, bytes, origin: Origin::Adopted(owner) }))
+    }
+}
+
+impl MemoryPool for CudaDevice {
+    fn reserved_bytes(&self) -> usize {
+        self.shared.pool.reserved_bytes()
+    }
+
+    fn used_bytes(&self) -> usize {
+        self.shared.pool.used_bytes()
+    }
+
+    fn trim(&self, keep_bytes: usize) -> Result<()> {
+        self.shared.check("trim")?;
+        self.shared
+            .pool
+            .trim(keep_bytes)
+            .map_err(|code| self.shared.error("trim", code, format_args!("to {keep_bytes} bytes")))
+    }
+}

@@ -1,0 +1,99 @@
+//! The monitoring library, where it is installed: how busy devices are.
+#![expect(unsafe_code, reason = "binds and calls a C library")]
+#![expect(non_snake_case, reason = "functions have the names of the library's headers")]
+
+use std::env;
+use std::ffi::{CString, c_char, c_uint, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+use runtime_core::contract::{DeviceLoad, Monitor};
+use runtime_core::{PciAddress, Result};
+
+use crate::context::ok;
+use crate::device::CudaDevice;
+use crate::library::load;
+
+/// Where the library is, instead of where the system looks.
+const VARIABLE: &str = "BACKEND_CUDA_NVML";
+#[cfg(not(windows))]
+const NAMES: &[&str] = &["libnvidia-ml.so.1"];
+#[cfg(windows)]
+const NAMES: &[&str] = &["nvml.dll"];
+
+table! {
+    /// The functions of the monitoring library.
+    Functions:
+    every version {
+        nvmlInit_v2();
+        nvmlDeviceGetHandleByPciBusId_v2(address: *const c_char, device: *mut *mut c_void);
+        nvmlDeviceGetUtilizationRates(device: *mut c_void, rates: *mut Rates);
+    }
+    newer versions {}
+}
+
+/// Percent of the last sample period, a second at most.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rates {
+    processor: c_uint,
+    memory: c_uint,
+}
+
+/// The library, looked for once per process; `None` where it is not installed or does not work.
+fn functions() -> Option<&'static Functions> {
+    static LOADED: OnceLock<Option<Functions>> = OnceLock::new();
+    LOADED
+        .get_or_init(|| {
+            let named = env::var(VARIABLE).ok().filter(|path| !path.is_empty());
+            let library = match &named {
+                Some(path) => load(&[path]),
+                None => load(NAMES),
+            };
+            let library = library.ok()?;
+            let functions = Functions::bind(&library).ok()?;
+            std::mem::forget(library);
+            // SAFETY: the first call, as the library demands.
+            ok(unsafe { (functions.nvmlInit_v2)() }).ok()?;
+            Some(functions)
+        })
+        .as_ref()
+}
+
+/// How busy the device at an address is; `None` where nobody tells.
+fn rates(at: PciAddress) -> Option<Rates> {
+    let functions = functions()?;
+    let address = CString::new(format!("{at}.0")).ok()?;
+    let mut device = ptr::null_mut();
+    // SAFETY: the text ends with a NUL; the handle is written to where it may be.
+    let found =
+        unsafe { (functions.nvmlDeviceGetHandleByPciBusId_v2)(address.as_ptr(), &mut device) };
+    ok(found).ok()?;
+    let mut rates = Rates::default();
+    // SAFETY: the library made the handle, and writes two numbers to where they may be.
+    ok(unsafe { (functions.nvmlDeviceGetUtilizationRates)(device, &mut rates) }).ok()?;
+    Some(rates)
+}
+
+impl Monitor for CudaDevice {
+    fn load(&self) -> Result<DeviceLoad> {
+        let shared = &self.shared;
+        shared.check("load")?;
+        let (mut free, mut total) = (0_usize, 0_usize);
+        let asked = shared.context.bind().and_then(|()| {
+            // SAFETY: the numbers are written to where they may be.
+            ok(unsafe { (shared.context.driver.cuMemGetInfo_v2)(&mut free, &mut total) })
+        });
+        asked.map_err(|code| shared.error("load", code, "how much memory is free"))?;
+        let rates = self.pci().and_then(rates);
+        // A percentage has an exact value.
+        #[expect(clippy::cast_precision_loss, reason = "at most 100")]
+        let share = |percent: c_uint| percent.min(100) as f32 / 100.0;
+        Ok(DeviceLoad {
+            memory_free: Some(free as u64),
+            memory_used: Some(total.saturating_sub(free) as u64),
+            processor_busy: rates.map(|rates| share(rates.processor)),
+            memory_busy: rates.map(|rates| share(rates.memory)),
+        })
+    }
+}

@@ -1,0 +1,288 @@
+//! The compiler of CUDA C, where it is installed.
+#![expect(unsafe_code, reason = "binds and calls a C library")]
+#![expect(non_snake_case, reason = "functions have the names of the library's headers")]
+
+use std::env;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+use runtime_core::{Error, ErrorKind, Result};
+
+use crate::context::ok;
+use crate::library::{Version, load};
+
+/// Where the library is, instead of where the system looks.
+const VARIABLE: &str = "BACKEND_CUDA_NVRTC";
+
+const OPERATION: &str = "module_load";
+
+table! {
+    /// The functions of the compiler.
+    Functions:
+    every version {
+        nvrtcVersion(major: *mut c_int, minor: *mut c_int);
+        nvrtcGetNumSupportedArchs(count: *mut c_int);
+        nvrtcGetSupportedArchs(architectures: *mut c_int);
+        nvrtcCreateProgram(
+            program: *mut *mut c_void, source: *const c_char, name: *const c_char,
+            headers: c_int, texts: *const *const c_char, names: *const *const c_char,
+        );
+        nvrtcDestroyProgram(program: *mut *mut c_void);
+        nvrtcCompileProgram(program: *mut c_void, count: c_int, options: *const *const c_char);
+        nvrtcGetProgramLogSize(program: *mut c_void, bytes: *mut usize);
+        nvrtcGetProgramLog(program: *mut c_void, log: *mut c_char);
+        nvrtcGetPTXSize(program: *mut c_void, bytes: *mut usize);
+        nvrtcGetPTX(program: *mut c_void, ptx: *mut c_char);
+        nvrtcGetCUBINSize(program: *mut c_void, bytes: *mut usize);
+        nvrtcGetCUBIN(program: *mut c_void, cubin: *mut c_char);
+    }
+    newer versions {}
+}
+
+/// A loaded compiler.
+pub(crate) struct Compiler {
+    functions: Functions,
+    pub(crate) version: Version,
+    /// The architectures that it compiles for, ascending: 90 is `sm_90`.
+    architectures: Vec<u32>,
+}
+
+/// What is compiled to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// PTX for a virtual architecture, which the driver translates for its device.
+    Ptx(u32),
+    /// A binary for one architecture.
+    Cubin(u32),
+}
+
+/// A compiled program.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Compiled {
+    pub(crate) ptx: String,
+    /// Empty unless a binary was asked for.
+    pub(crate) cubin: Vec<u8>,
+    pub(crate) log: String,
+}
+
+/// The compiler that suits a driver, looked for once per process; why there is none, otherwise.
+pub(crate) fn compiler(driver: Version) -> Result<&'static Compiler, &'static str> {
+    static LOADED: OnceLock<Result<Compiler, String>> = OnceLock::new();
+    let loaded =
+        LOADED.get_or_init(|| match env::var(VARIABLE).ok().filter(|path| !path.is_empty()) {
+            Some(path) => Compiler::load(&[&path]),
+            None => {
+                let names = names(driver);
+                Compiler::load(&names.iter().map(String::as_str).collect::<Vec<_>>())
+            }
+        });
+    loaded.as_ref().map_err(String::as_str)
+}
+
+/// Names of the library. One newer than the driver makes PTX that the driver may not know, and so comes last.
+fn names(driver: Version) -> Vec<String> {
+    let mut versions = [13, 12];
+    versions.sort_by_key(|major| (*major > driver.major(), -major));
+    let name = |major: c_int| {
+        if cfg!(windows) {
+            format!("nvrtc64_{major}0_0.dll")
+        } else {
+            format!("libnvrtc.so.{major}")
+        }
+    };
+    let mut names: Vec<String> = versions.into_iter().map(name).collect();
+    if !cfg!(windows) {
+        names.push("libnvrtc.so".to_owned());
+    }
+    names
+}
+
+impl Compiler {
+    fn load(names: &[&str]) -> Result<Self, String> {
+        let library = load(names).map_err(|why| format!("no NVRTC: {why}"))?;
+        let functions = Functions::bind(&library)
+            .map_err(|symbol| format!("the NVRTC that was found has no function {symbol}"))?;
+        std::mem::forget(library);
+        let refused = |code| format!("the NVRTC that was found does not work: code {code}");
+        let (mut major, mut minor, mut count) = (0, 0, 0);
+        // SAFETY: the numbers are written to where they may be.
+        ok(unsafe { (functions.nvrtcVersion)(&mut major, &mut minor) }).map_err(refused)?;
+        // SAFETY: as above.
+        ok(unsafe { (functions.nvrtcGetNumSupportedArchs)(&mut count) }).map_err(refused)?;
+        let mut numbers = vec![0; usize::try_from(count).unwrap_or(0)];
+        // SAFETY: the list has room for as many numbers as there are.
+        ok(unsafe { (functions.nvrtcGetSupportedArchs)(numbers.as_mut_ptr()) }).map_err(refused)?;
+        let mut architectures: Vec<u32> =
+            numbers.into_iter().filter_map(|number| number.try_into().ok()).collect();
+        architectures.sort_unstable();
+        let version = Version(major * 1000 + minor * 10);
+        Ok(Self { functions, version, architectures })
+    }
+
+    /// What to compile to for a device of that architecture under that driver.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidModule` if the compiler does not know any architecture that the device executes.
+    pub(crate) fn target(&self, device: u32, driver: Version) -> Result<Target> {
+        target(&self.architectures, self.version, device, driver).ok_or_else(|| {
+            let message = format!(
+                "the device is an sm_{device}; NVRTC {} compiles for sm_{} and later",
+                self.version,
+                self.architectures.first().copied().unwrap_or(0)
+            );
+            Error::new(ErrorKind::InvalidModule, OPERATION, message)
+        })
+    }
+
+    /// Compiles a program.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidModule` with the compiler's log.
+    pub(crate) fn compile(
+        &self,
+        source: &CStr,
+        options: &[CString],
+        wants_cubin: bool,
+    ) -> Result<Compiled> {
+        let program = Program::new(&self.functions, source)?;
+        let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let count = c_int::try_from(pointers.len()).unwrap_or(c_int::MAX);
+        // SAFETY: the program is alive; so many options are read, each of which ends with a NUL.
+        let code =
+            unsafe { (self.functions.nvrtcCompileProgram)(program.raw, count, pointers.as_ptr()) };
+        let log =
+            program.text(self.functions.nvrtcGetProgramLogSize, self.functions.nvrtcGetProgramLog);
+        let log = log.map_err(|code| error(code, "no compiler log"))?;
+        if code != 0 {
+            return Err(error(code, headline(&log)).with_log(log));
+        }
+        let failed = |code| error(code, "the compiler gives no program");
+        let ptx = program.text(self.functions.nvrtcGetPTXSize, self.functions.nvrtcGetPTX);
+        let ptx = ptx.map_err(failed)?;
+        let cubin = if wants_cubin {
+            program
+                .bytes(self.functions.nvrtcGetCUBINSize, self.functions.nvrtcGetCUBIN)
+                .map_err(failed)?
+        } else {
+            Vec::new()
+        };
+        Ok(Compiled { ptx, cubin, log })
+    }
+}
+
+/// PTX for the device's architecture, or the nearest before it that the compiler knows. A driver does not translate PTX of
+/// a later version than its own; binaries it takes from every compiler of its major version.
+fn target(known: &[u32], compiler: Version, device: u32, driver: Version) -> Option<Target> {
+    let nearest = *known.iter().rev().find(|architecture| **architecture <= device)?;
+    let is_newer = compiler > driver && compiler.major() == driver.major();
+    Some(if is_newer && nearest == device { Target::Cubin(device) } else { Target::Ptx(nearest) })
+}
+
+type Size = unsafe extern "C" fn(*mut c_void, *mut usize) -> u32;
+type Content = unsafe extern "C" fn(*mut c_void, *mut c_char) -> u32;
+
+/// A program of the compiler.
+struct Program<'a> {
+    raw: *mut c_void,
+    functions: &'a Functions,
+}
+
+impl<'a> Program<'a> {
+    fn new(functions: &'a Functions, source: &CStr) -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        let (text, name) = (source.as_ptr(), c"program.cu".as_ptr());
+        // SAFETY: both texts end with a NUL and are copied; there are no headers to read.
+        let code = unsafe {
+            (functions.nvrtcCreateProgram)(&mut raw, text, name, 0, ptr::null(), ptr::null())
+        };
+        ok(code).map_err(|code| error(code, "the compiler does not take the source"))?;
+        Ok(Self { raw, functions })
+    }
+
+    fn bytes(&self, size: Size, content: Content) -> Result<Vec<u8>, u32> {
+        let mut bytes = 0;
+        // SAFETY: the program is alive; the number is written to where it may be.
+        ok(unsafe { size(self.raw, &mut bytes) })?;
+        let mut buffer = vec![0_u8; bytes];
+        // SAFETY: as above; the buffer has room for as many bytes as there are.
+        ok(unsafe { content(self.raw, buffer.as_mut_ptr().cast()) })?;
+        Ok(buffer)
+    }
+
+    fn text(&self, size: Size, content: Content) -> Result<String, u32> {
+        let bytes = self.bytes(size, content)?;
+        let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok(String::from_utf8_lossy(text).into_owned())
+    }
+}
+
+impl Drop for Program<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the program is this object's own. What could go wrong costs memory alone.
+        unsafe { (self.functions.nvrtcDestroyProgram)(&mut self.raw) };
+    }
+}
+
+fn error(code: u32, about: &str) -> Error {
+    const NAMES: [&str; 7] = [
+        "NVRTC_SUCCESS",
+        "NVRTC_ERROR_OUT_OF_MEMORY",
+        "NVRTC_ERROR_PROGRAM_CREATION_FAILURE",
+        "NVRTC_ERROR_INVALID_INPUT",
+        "NVRTC_ERROR_INVALID_PROGRAM",
+        "NVRTC_ERROR_INVALID_OPTION",
+        "NVRTC_ERROR_COMPILATION",
+    ];
+    let name = usize::try_from(code).ok().and_then(|code| NAMES.get(code));
+    Error::new(ErrorKind::InvalidModule, OPERATION, about)
+        .with_driver(name.copied().unwrap_or("unknown NVRTC error"), code.into())
+}
+
+/// The line of a compiler's log that says most.
+pub(crate) fn headline(log: &str) -> &str {
+    let is_error = |line: &&str| line.to_ascii_lowercase().contains("error");
+    let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.clone().find(is_error).or_else(|| lines.next()).unwrap_or("the compiler says nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V12: Version = Version(12_040);
+
+    #[test]
+    fn ptx_is_for_the_nearest_architecture_that_both_know() {
+        let known = [50, 60, 70, 80, 90];
+        let to = |device| target(&known, Version(12_000), device, V12);
+        assert_eq!(to(90), Some(Target::Ptx(90)));
+        assert_eq!(to(86), Some(Target::Ptx(80)));
+        assert_eq!(to(120), Some(Target::Ptx(90)));
+        assert_eq!(to(35), None);
+    }
+
+    #[test]
+    fn a_newer_compiler_of_the_drivers_major_version_makes_binaries() {
+        let to = |compiler, device| target(&[80, 90], Version(compiler), device, V12);
+        assert_eq!(to(12_080, 90), Some(Target::Cubin(90)));
+        assert_eq!(to(12_080, 86), Some(Target::Ptx(80)));
+        assert_eq!(to(13_000, 90), Some(Target::Ptx(90)));
+    }
+
+    #[cfg(not(windows))]
+    #[test]
+    fn the_compiler_of_the_drivers_own_version_is_the_first() {
+        assert_eq!(names(V12), ["libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so"]);
+        assert_eq!(names(Version(13_000)), ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]);
+    }
+
+    #[test]
+    fn a_logs_headline_is_its_first_error() {
+        let log = "program.cu(1): warning #1: a\nprogram.cu(2): error: b\n1 error detected\n";
+        assert_eq!(headline(log), "program.cu(2): error: b");
+        assert_eq!(headline("\n"), "the compiler says nothing");
+    }
+}

@@ -1,0 +1,167 @@
+//! The kernels that the backend itself needs, as PTX that any driver translates: no compiler has to be there.
+#![expect(unsafe_code, reason = "loads modules through the driver")]
+
+use std::ffi::CStr;
+use std::ptr;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use cudarc::driver::sys::{CUfunction, CUmodule};
+
+use crate::context::{Context, ok};
+use crate::lock;
+
+/// A kernel of the backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shipped {
+    /// Region copies of up to [`FEW_SLOTS`] memories.
+    RegionsFew,
+    /// Region copies of up to [`MANY_SLOTS`] memories.
+    RegionsMany,
+    /// Fills with patterns of four words.
+    Fill,
+}
+
+/// Memories that the kernels of region copies take: fewer parameters are launched faster.
+pub(crate) const FEW_SLOTS: usize = 8;
+pub(crate) const MANY_SLOTS: usize = backend_support::RegionKernel::MAX_SLOTS;
+
+const ALL: [Shipped; 3] = [Shipped::RegionsFew, Shipped::RegionsMany, Shipped::Fill];
+
+impl Shipped {
+    fn ptx(self) -> &'static str {
+        match self {
+            Self::RegionsFew => concat!(include_str!("ptx/region_copy_8.ptx"), "\0"),
+            Self::RegionsMany => concat!(include_str!("ptx/region_copy_32.ptx"), "\0"),
+            Self::Fill => concat!(include_str!("ptx/fill.ptx"), "\0"),
+        }
+    }
+
+    fn name(self) -> &'static CStr {
+        match self {
+            Self::RegionsFew | Self::RegionsMany => c"region_copy",
+            Self::Fill => c"fill",
+        }
+    }
+}
+
+/// The kernels on one device, each loaded when it is first needed.
+#[derive(Debug)]
+pub(crate) struct ShippedKernels {
+    context: Arc<Context>,
+    loaded: [OnceLock<Loaded>; ALL.len()],
+    loading: Mutex<()>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Loaded {
+    module: CUmodule,
+    function: CUfunction,
+}
+
+// SAFETY: modules and functions may be used from any thread, and by several at once.
+unsafe impl Send for Loaded {}
+// SAFETY: as above.
+unsafe impl Sync for Loaded {}
+
+impl ShippedKernels {
+    pub(crate) fn new(context: &Arc<Context>) -> Self {
+        let (loaded, loading) = Default::default();
+        Self { context: Arc::clone(context), loaded, loading }
+    }
+
+    pub(crate) fn function(&self, kernel: Shipped) -> Result<CUfunction, u32> {
+        let place = &self.loaded[kernel as usize];
+        if let Some(loaded) = place.get() {
+            return Ok(loaded.function);
+        }
+        let _one = lock(&self.loading);
+        if let Some(loaded) = place.get() {
+            return Ok(loaded.function);
+        }
+        let loaded = self.load(kernel)?;
+        Ok(place.get_or_init(|| loaded).function)
+    }
+
+    fn load(&self, kernel: Shipped) -> Result<Loaded, u32> {
+        let driver = self.context.driver;
+        self.context.bind()?;
+        let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
+        let (image, none) = (kernel.ptx().as_ptr().cast(), ptr::null_mut());
+        // SAFETY: the text ends with a NUL; there are no options.
+        ok(unsafe { (driver.cuModuleLoadDataEx)(&mut module, image, 0, none, ptr::null_mut()) })?;
+        // SAFETY: the module was just loaded; the name ends with a NUL.
+        ok(unsafe { (driver.cuModuleGetFunction)(&mut function, module, kernel.name().as_ptr()) })?;
+        Ok(Loaded { module, function })
+    }
+}
+
+impl Drop for ShippedKernels {
+    fn drop(&mut self) {
+        if self.context.fault().is_some() || self.context.bind().is_err() {
+            return;
+        }
+        for loaded in self.loaded.iter().filter_map(OnceLock::get) {
+            // SAFETY: every stream of the device is done, and nobody launches the kernel any more.
+            let code = unsafe { (self.context.driver.cuModuleUnload)(loaded.module) };
+            self.context.note(code);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::fs;
+    use std::io::{Write, stderr};
+    use std::path::Path;
+
+    use backend_support::{Dialect, Mapping, RegionKernel};
+
+    use super::*;
+    use crate::library::Version;
+    use crate::nvrtc::compiler;
+
+    /// Set to write the files anew instead of comparing them.
+    const WRITE: &str = "BACKEND_CUDA_WRITE_PTX";
+
+    fn source(kernel: Shipped) -> String {
+        let regions =
+            |slots| RegionKernel::new(Mapping::Lanes, slots, true).unwrap().source(Dialect::CudaC);
+        match kernel {
+            Shipped::RegionsFew => regions(FEW_SLOTS),
+            Shipped::RegionsMany => regions(MANY_SLOTS),
+            Shipped::Fill => include_str!("fill.cu").to_owned(),
+        }
+    }
+
+    /// What is shipped is what the compiler, of the first version that drivers here must understand, makes of the sources.
+    #[test]
+    fn shipped_ptx_is_that_of_its_source() {
+        const FIRST: Version = Version(12_000);
+        let compiler = match compiler(FIRST) {
+            Ok(compiler) if compiler.version == FIRST => compiler,
+            Ok(compiler) => {
+                let version = compiler.version;
+                drop(writeln!(stderr(), "skipped: NVRTC {version}, and not {FIRST}"));
+                return;
+            }
+            Err(why) => {
+                drop(writeln!(stderr(), "skipped: {why}"));
+                return;
+            }
+        };
+        let files = ["region_copy_8.ptx", "region_copy_32.ptx", "fill.ptx"];
+        for (kernel, file) in ALL.into_iter().zip(files) {
+            let source = CString::new(source(kernel)).unwrap();
+            let options = [c"--gpu-architecture=compute_60".to_owned()];
+            let made = compiler.compile(&source, &options, false).unwrap().ptx;
+            if std::env::var_os(WRITE).is_some() {
+                let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ptx");
+                fs::write(folder.join(file), &made).unwrap();
+            } else {
+                let shipped = kernel.ptx().trim_end_matches('\0');
+                assert!(made == shipped, "{file} differs; {WRITE}=1 writes it anew");
+            }
+        }
+    }
+}

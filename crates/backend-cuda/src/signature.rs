@@ -1,0 +1,128 @@
+//! The parameters of kernels as PTX declares them.
+
+use std::collections::HashMap;
+
+use runtime_core::DType;
+use runtime_core::contract::{ParamInfo, ParamKind};
+
+/// The parameters of each kernel of a program, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Signatures(HashMap<String, Vec<ParamInfo>>);
+
+impl Signatures {
+    /// Reads the kernels' heads in a PTX text; what is not understood is left out.
+    pub(crate) fn of(ptx: &str) -> Self {
+        let text = without_comments(ptx);
+        let kernel = |head: &str| {
+            let name =
+                head.split(|c: char| c.is_whitespace() || c == '(').find(|w| !w.is_empty())?;
+            let rest = head.split_once(name)?.1.trim_start();
+            let parameters = match rest.strip_prefix('(') {
+                Some(rest) => rest.split_once(')')?.0,
+                None => "",
+            };
+            let list = parameters.split(',').map(str::trim).filter(|p| !p.is_empty());
+            Some((name.to_owned(), list.map(parameter).collect::<Option<_>>()?))
+        };
+        Self(text.split(".entry").skip(1).filter_map(kernel).collect())
+    }
+
+    pub(crate) fn get(&self, kernel: &str) -> Option<&[ParamInfo]> {
+        self.0.get(kernel).map(Vec::as_slice)
+    }
+}
+
+/// A declaration such as `.param .u64 .ptr .global .align 4 name` or `.param .align 8 .b8 name[24]`.
+fn parameter(text: &str) -> Option<ParamInfo> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (kind, size) = words.iter().find_map(|word| element(word))?;
+    if let Some((_, length)) = text.split_once('[') {
+        // Structures are arrays of bytes.
+        let length: usize = length.split(']').next()?.trim().parse().ok()?;
+        let size = Some(size * length);
+        return Some(ParamInfo { kind: ParamKind::Value, size, dtype: None, access: None });
+    }
+    let dtype = match kind {
+        "f32" => Some(DType::F32),
+        "f64" => Some(DType::F64),
+        _ => None,
+    };
+    let kind = match size {
+        _ if words.contains(&".ptr") => ParamKind::Memory,
+        // A pointer is a number of 64 bits, unless the compiler says more.
+        8 if dtype.is_none() => ParamKind::Unknown,
+        _ => ParamKind::Value,
+    };
+    let size = (kind != ParamKind::Memory).then_some(size);
+    Some(ParamInfo { kind, size, dtype, access: None })
+}
+
+/// The name and size of an elementary type such as `.u32`.
+fn element(word: &str) -> Option<(&str, usize)> {
+    let name = word.strip_prefix('.')?;
+    let bits: usize = name.strip_prefix(['u', 's', 'b', 'f'])?.parse().ok()?;
+    matches!(bits, 8 | 16 | 32 | 64).then_some((name, bits / 8))
+}
+
+fn without_comments(text: &str) -> String {
+    let mut left = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("/*") {
+        left.push_str(&rest[..at]);
+        left.push(' ');
+        rest = rest[at + 2..].split_once("*/").map_or("", |(_, rest)| rest);
+    }
+    left.push_str(rest);
+    left.lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PTX: &str = "
+.version 8.0 // .entry not this one
+.target sm_60
+/* .entry nor
+   this */
+.visible .entry saxpy(
+	.param .u64 saxpy_param_0,
+	.param .u64 .ptr .global .align 4 saxpy_param_1,
+	.param .f32 saxpy_param_2,
+	.param .u32 saxpy_param_3,
+	.param .align 8 .b8 saxpy_param_4[24]
+)
+.maxntid 256, 1, 1
+{ ret; }
+.entry nothing() { ret; }
+.entry bare { ret; }
+.entry odd(.param .v4 .what x) { ret; }
+";
+
+    #[test]
+    fn parameters_are_read_from_the_heads_of_kernels() {
+        let all = Signatures::of(PTX);
+        let info = |kind, size, dtype| ParamInfo { kind, size, dtype, access: None };
+        let expected = [
+            info(ParamKind::Unknown, Some(8), None),
+            info(ParamKind::Memory, None, None),
+            info(ParamKind::Value, Some(4), Some(DType::F32)),
+            info(ParamKind::Value, Some(4), None),
+            info(ParamKind::Value, Some(24), None),
+        ];
+        assert_eq!(all.get("saxpy"), Some(&expected[..]));
+        assert_eq!(all.get("nothing"), Some(&[][..]));
+        assert_eq!(all.get("bare"), Some(&[][..]));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_unknown() {
+        assert_eq!(Signatures::of(PTX).get("odd"), None);
+        assert_eq!(Signatures::of(".entry k(.param .u32").get("k"), None);
+        assert_eq!(Signatures::of(".entry").get(""), None);
+        assert_eq!(Signatures::of("/* no end").get("k"), None);
+    }
+}

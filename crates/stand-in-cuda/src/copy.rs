@@ -1,0 +1,193 @@
+//! Copies and fills.
+#![expect(unsafe_code, reason = "exports functions by name, and copies where callers say")]
+
+use std::ffi::{c_uint, c_void};
+
+use cudarc::driver::sys::CUmemorytype;
+use stand_in::{Code, End, Extent, Pitch, Result};
+
+use crate::abi::{Handle, In, answer};
+use crate::process::{current, engine};
+
+/// Copies rows in the current context.
+fn rows(to: (End, Pitch), from: (End, Pitch), extent: Extent, stream: Handle) -> Result<()> {
+    let (engine, context) = current()?;
+    // SAFETY: callers of the driver keep what the copy needs, as the driver asks of them.
+    unsafe { engine.copy(&context, to, from, extent, stream) }
+}
+
+/// Copies bytes in the current context.
+fn bytes(to: End, from: End, bytes: usize, stream: Handle) -> u32 {
+    let pitch = Pitch::default();
+    answer(|| rows((to, pitch), (from, pitch), [bytes, 1, 1], stream))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *mut c_void, len: usize, stream: Handle) -> u32 {
+    bytes(End::Device(to), End::Host(from.cast()), len, stream)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, len: usize, stream: Handle) -> u32 {
+    bytes(End::Host(to.cast()), End::Device(from), len, stream)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, len: usize, stream: Handle) -> u32 {
+    bytes(End::Device(to), End::Device(from), len, stream)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyAsync(to: u64, from: u64, len: usize, stream: Handle) -> u32 {
+    bytes(End::Device(to), End::Device(from), len, stream)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyPeerAsync(
+    to: u64,
+    to_context: Handle,
+    from: u64,
+    from_context: Handle,
+    len: usize,
+    stream: Handle,
+) -> u32 {
+    answer(|| {
+        let engine = engine()?;
+        for (address, context) in [(to, to_context), (from, from_context)] {
+            let context = engine.context(context)?;
+            let found = engine.memory_at(address).filter(|_| len > 0);
+            if found.is_some_and(|found| !found.is_hosted && found.device != context.device()) {
+                return Err(Code::INVALID_VALUE);
+            }
+        }
+        let pitch = Pitch::default();
+        rows((End::Device(to), pitch), (End::Device(from), pitch), [len, 1, 1], stream)
+    })
+}
+
+/// One end of `CUDA_MEMCPY2D`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct End2 {
+    x: usize,
+    y: usize,
+    kind: c_uint,
+    host: *mut u8,
+    device: u64,
+    array: Handle,
+    pitch: usize,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Copy2 {
+    from: End2,
+    to: End2,
+    width: usize,
+    height: usize,
+}
+
+/// One end of `CUDA_MEMCPY3D`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct End3 {
+    x: usize,
+    y: usize,
+    z: usize,
+    level: usize,
+    kind: c_uint,
+    host: *mut u8,
+    device: u64,
+    array: Handle,
+    reserved: u64,
+    pitch: usize,
+    height: usize,
+}
+
+/// `CUDA_MEMCPY3D`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Copy3 {
+    from: End3,
+    to: End3,
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+impl End2 {
+    fn with_planes(self) -> End3 {
+        let Self { x, y, kind, host, device, array, pitch } = self;
+        End3 { x, y, z: 0, level: 0, kind, host, device, array, reserved: 0, pitch, height: 0 }
+    }
+}
+
+impl End3 {
+    /// Where the first byte is, and how far apart rows of that many bytes and planes are.
+    fn resolve(self, [width, rows, planes]: Extent) -> Result<(End, Pitch)> {
+        const HOST: u32 = CUmemorytype::CU_MEMORYTYPE_HOST as u32;
+        const DEVICE: u32 = CUmemorytype::CU_MEMORYTYPE_DEVICE as u32;
+        const UNIFIED: u32 = CUmemorytype::CU_MEMORYTYPE_UNIFIED as u32;
+        let row = if self.pitch == 0 { self.x + width } else { self.pitch };
+        let height = if self.height == 0 { self.y + rows } else { self.height };
+        let too_wide = self.x.checked_add(width).is_none_or(|end| end > row) && rows > 1;
+        if too_wide || (planes > 1 && self.y + rows > height) || self.level != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let product = |a: usize, b: usize| a.checked_mul(b).ok_or(Code::INVALID_VALUE);
+        let plane = product(row, height)?;
+        let first = product(self.z, plane)?
+            .checked_add(product(self.y, row)?)
+            .and_then(|first| first.checked_add(self.x))
+            .ok_or(Code::INVALID_VALUE)?;
+        let end = match self.kind {
+            HOST => End::Host(self.host.wrapping_add(first)),
+            DEVICE | UNIFIED => End::Device(self.device.wrapping_add(first as u64)),
+            _ => return Err(Code::NOT_SUPPORTED),
+        };
+        Ok((end, Pitch { row, plane }))
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpy2DAsync_v2(copy: In<Copy2>, stream: Handle) -> u32 {
+    answer(|| {
+        let Copy2 { from, to, width, height } = copy.get()?;
+        let extent = [width, height, 1];
+        let resolve = |end: End2| end.with_planes().resolve(extent);
+        rows(resolve(to)?, resolve(from)?, extent, stream)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpy3DAsync_v2(copy: In<Copy3>, stream: Handle) -> u32 {
+    answer(|| {
+        let Copy3 { from, to, width, height, depth } = copy.get()?;
+        let extent = [width, height, depth];
+        rows(to.resolve(extent)?, from.resolve(extent)?, extent, stream)
+    })
+}
+
+/// Fills memory in the current context.
+fn fill(address: u64, pattern: &[u8], count: usize, stream: Handle) -> u32 {
+    answer(|| {
+        let (engine, context) = current()?;
+        engine.fill(&context, address, pattern, count, stream)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemsetD8Async(address: u64, value: u8, count: usize, stream: Handle) -> u32 {
+    fill(address, &[value], count, stream)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemsetD16Async(address: u64, value: u16, count: usize, stream: Handle) -> u32 {
+    fill(address, &value.to_le_bytes(), count, stream)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemsetD32Async(address: u64, value: u32, count: usize, stream: Handle) -> u32 {
+    fill(address, &value.to_le_bytes(), count, stream)
+}

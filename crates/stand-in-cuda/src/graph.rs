@@ -1,0 +1,91 @@
+//! Graphs by capture of streams.
+#![expect(unsafe_code, reason = "exports functions by name")]
+
+use std::ffi::{c_uint, c_ulonglong};
+
+use stand_in::{CaptureMode, Code, Result};
+
+use crate::abi::{Buffer, Handle, Out, answer};
+use crate::process::{current, engine, mode, set_mode};
+
+fn capture_mode(mode: c_uint) -> Result<CaptureMode> {
+    match mode {
+        0 => Ok(CaptureMode::Global),
+        1 => Ok(CaptureMode::ThreadLocal),
+        2 => Ok(CaptureMode::Relaxed),
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuThreadExchangeStreamCaptureMode(exchanged: Buffer) -> u32 {
+    answer(|| {
+        let new = capture_mode(exchanged.holding::<c_uint>().get()?)?;
+        exchanged.of::<c_uint>().put(mode() as c_uint)?;
+        set_mode(new);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) -> u32 {
+    answer(|| engine()?.capture_begin(stream, capture_mode(mode)?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamEndCapture(stream: Handle, graph: Out<Handle>) -> u32 {
+    answer(|| {
+        let ended = engine()?.capture_end(stream);
+        graph.put(ended.unwrap_or(0))?;
+        ended.map(drop)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamIsCapturing(stream: Handle, status: Out<c_uint>) -> u32 {
+    answer(|| {
+        let state = engine()?.capture_state(stream)?;
+        status.put(state.map_or(0, |is_spoilt| if is_spoilt { 2 } else { 1 }))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGraphInstantiateWithFlags(
+    executable: Out<Handle>,
+    graph: Handle,
+    flags: c_ulonglong,
+) -> u32 {
+    answer(|| {
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        executable.put(engine()?.graph_instantiate(graph)?)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGraphLaunch(executable: Handle, stream: Handle) -> u32 {
+    answer(|| {
+        let (engine, context) = current()?;
+        engine.graph_launch(&context, executable, stream)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGraphUpload(executable: Handle, stream: Handle) -> u32 {
+    answer(|| {
+        let engine = engine()?;
+        engine.graph_exists(executable)?;
+        engine.stream(stream).map(drop)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGraphExecDestroy(executable: Handle) -> u32 {
+    answer(|| engine()?.executable_destroy(executable))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGraphDestroy(graph: Handle) -> u32 {
+    answer(|| engine()?.graph_destroy(graph))
+}

@@ -1,0 +1,197 @@
+//! Bytes that several streams and kernels may touch at once.
+//!
+//! Unordered work on the same bytes leaves them unspecified, and must do no more. Bytes of devices are therefore words that
+//! are only ever accessed whole and atomically: parts of a word are replaced by compare and exchange. Memory that the host
+//! addresses too is accessed by atomics that touch no byte beside those meant.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::host::Host;
+
+/// How much is copied at once.
+const BLOCK: usize = 4096;
+
+/// The bytes of one allocation. Devices are little-endian, as the hosts are that they are built for.
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    /// Where the host has no way to.
+    Device(Box<[AtomicU64]>),
+    /// Memory of the host's.
+    Host(Host),
+}
+
+impl Bytes {
+    /// Memory of a device, filled with a byte.
+    pub(crate) fn device(len: usize, fill: u8) -> Self {
+        let word = u64::from_le_bytes([fill; 8]);
+        Self::Device((0..len.div_ceil(8)).map(|_| AtomicU64::new(word)).collect())
+    }
+
+    pub(crate) fn read(&self, mut at: usize, mut into: &mut [u8]) {
+        while !into.is_empty() {
+            let width = self.width(at, into.len());
+            let (piece, rest) = into.split_at_mut(width);
+            piece.copy_from_slice(&self.load(at, width).to_le_bytes()[..width]);
+            (at, into) = (at + width, rest);
+        }
+    }
+
+    pub(crate) fn write(&self, mut at: usize, mut from: &[u8]) {
+        while !from.is_empty() {
+            let width = self.width(at, from.len());
+            let (piece, rest) = from.split_at(width);
+            let mut word = [0; 8];
+            word[..width].copy_from_slice(piece);
+            self.store(at, width, u64::from_le_bytes(word));
+            (at, from) = (at + width, rest);
+        }
+    }
+
+    /// Writes a pattern over and over; its length is a power of two.
+    pub(crate) fn fill(&self, at: usize, len: usize, pattern: &[u8]) {
+        let block: Vec<u8> = pattern.iter().copied().cycle().take(BLOCK).collect();
+        for done in (0..len).step_by(BLOCK) {
+            self.write(at + done, &block[..BLOCK.min(len - done)]);
+        }
+    }
+
+    /// Copies between ranges, in unspecified order where they overlap.
+    pub(crate) fn copy(&self, at: usize, from: &Self, from_at: usize, len: usize) {
+        let mut block = [0; BLOCK];
+        for done in (0..len).step_by(BLOCK) {
+            let block = &mut block[..BLOCK.min(len - done)];
+            from.read(from_at + done, block);
+            self.write(at + done, block);
+        }
+    }
+
+    /// Replaces 4 or 8 aligned bytes atomically, and returns what they were.
+    pub(crate) fn update(
+        &self,
+        at: usize,
+        width: usize,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> u64 {
+        let mut old = self.load(at, width);
+        loop {
+            match self.exchange(at, width, old, change(old) & mask(width)) {
+                Ok(()) => return old,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// The widest access that begins here, is aligned, and has no more than so many bytes.
+    fn width(&self, at: usize, most: usize) -> usize {
+        let address = match self {
+            Self::Device(_) => at,
+            Self::Host(host) => host.address() + at,
+        };
+        let aligned = 1 << address.trailing_zeros().min(3);
+        aligned.min(1 << most.ilog2().min(3))
+    }
+
+    fn load(&self, at: usize, width: usize) -> u64 {
+        match self {
+            Self::Device(words) => words[at / 8].load(Relaxed) >> shift(at) & mask(width),
+            Self::Host(host) => host.load(at, width),
+        }
+    }
+
+    fn store(&self, at: usize, width: usize, value: u64) {
+        match self {
+            Self::Device(words) if width == 8 => words[at / 8].store(value, Relaxed),
+            Self::Device(_) => {
+                self.update(at, width, &mut |_| value);
+            }
+            Self::Host(host) => host.store(at, width, value),
+        }
+    }
+
+    /// Puts a value where the old one is, or says what is there.
+    fn exchange(&self, at: usize, width: usize, old: u64, new: u64) -> Result<(), u64> {
+        match self {
+            Self::Device(words) => {
+                let (shift, mask) = (shift(at), mask(width));
+                let mut word = words[at / 8].load(Relaxed);
+                loop {
+                    if word >> shift & mask != old {
+                        return Err(word >> shift & mask);
+                    }
+                    let with = word & !(mask << shift) | new << shift;
+                    match words[at / 8].compare_exchange_weak(word, with, Relaxed, Relaxed) {
+                        Ok(_) => return Ok(()),
+                        Err(now) => word = now,
+                    }
+                }
+            }
+            Self::Host(host) => host.exchange(at, width, old, new),
+        }
+    }
+}
+
+fn shift(at: usize) -> usize {
+    at % 8 * 8
+}
+
+fn mask(width: usize) -> u64 {
+    u64::MAX >> (64 - 8 * width)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn both(len: usize) -> [Bytes; 2] {
+        let host = Bytes::Host(Host::map(len).unwrap());
+        host.fill(0, len, &[0xAB]);
+        [Bytes::device(len, 0xAB), host]
+    }
+
+    #[test]
+    fn any_range_is_read_as_it_was_written() {
+        let text: Vec<u8> = (0..100).collect();
+        for bytes in both(200) {
+            for (at, len) in [(0, 100), (3, 1), (5, 7), (6, 26), (16, 64), (199, 1)] {
+                bytes.fill(0, 200, &[0xAB]);
+                bytes.write(at, &text[..len]);
+                let mut all = [0; 200];
+                bytes.read(0, &mut all);
+                let expected =
+                    |i: usize| if (at..at + len).contains(&i) { text[i - at] } else { 0xAB };
+                assert!(all.iter().enumerate().all(|(i, byte)| *byte == expected(i)), "{at} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn copies_and_fills_keep_what_is_beside_them() {
+        let [from, to] = both(10_000);
+        from.fill(8, 9_000, &[1, 2]);
+        to.copy(3, &from, 7, 9_002);
+        let mut all = vec![0; 10_000];
+        to.read(0, &mut all);
+        assert_eq!(all[..6], [0xAB, 0xAB, 0xAB, 0xAB, 1, 2]);
+        assert_eq!(all[9_002..9_006], [1, 2, 0xAB, 0xAB][..]);
+    }
+
+    #[test]
+    fn neighbours_in_a_word_lose_no_update() {
+        for bytes in both(8) {
+            bytes.fill(0, 8, &[0]);
+            thread::scope(|scope| {
+                for at in [0, 4] {
+                    let bytes = &bytes;
+                    scope.spawn(move || {
+                        for _ in 0..10_000 {
+                            bytes.update(at, 4, &mut |old| old + 1);
+                        }
+                    });
+                }
+            });
+            assert_eq!((bytes.load(0, 4), bytes.load(4, 4)), (10_000, 10_000));
+        }
+    }
+}

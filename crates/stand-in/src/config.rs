@@ -1,0 +1,78 @@
+//! What a stand-in is like, from the environment.
+
+use std::env;
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::fault::FaultPlan;
+
+/// Variables of the environment, each with its default.
+///
+/// | variable | default | |
+/// |---|---|---|
+/// | `STAND_IN_DEVICES` | 2 | how many devices there are |
+/// | `STAND_IN_MEMORY` | 1024 | MiB of memory of each |
+/// | `STAND_IN_VERSION` | 12040 | version of the driver |
+/// | `STAND_IN_SEED` | 1 | seed of the pauses before work; 0 for none |
+/// | `STAND_IN_FAULTS` | | faults to come, see [`FaultPlan`] |
+/// | `STAND_IN_REPORT` | | file that the report is appended to, in JSON lines |
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How many devices there are.
+    pub devices: usize,
+    /// Bytes of memory of each device.
+    pub memory: usize,
+    /// Version of the driver, such as 12040.
+    pub version: u32,
+    /// Seed of the pauses before work; 0 for none.
+    pub seed: u64,
+    /// Faults to come.
+    pub faults: String,
+    /// Where the report goes.
+    pub report: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            devices: 2,
+            memory: 1 << 30,
+            version: 12_040,
+            seed: 1,
+            faults: String::new(),
+            report: None,
+        }
+    }
+}
+
+impl Config {
+    /// As the environment has it.
+    ///
+    /// # Errors
+    ///
+    /// A message that names the variable and its value, when the value is none.
+    pub fn from_env() -> Result<Self, String> {
+        let default = Self::default();
+        let memory = number("STAND_IN_MEMORY", default.memory >> 20, 1 << 20)?;
+        let config = Self {
+            devices: number("STAND_IN_DEVICES", default.devices, 64)?,
+            memory: memory << 20,
+            version: number("STAND_IN_VERSION", default.version, 99_999)?,
+            seed: number("STAND_IN_SEED", default.seed, u64::MAX)?,
+            faults: env::var("STAND_IN_FAULTS").unwrap_or_default(),
+            report: env::var_os("STAND_IN_REPORT").map(PathBuf::from),
+        };
+        FaultPlan::parse(&config.faults)?;
+        Ok(config)
+    }
+}
+
+fn number<T>(variable: &str, default: T, most: T) -> Result<T, String>
+where
+    T: FromStr + PartialOrd + Display,
+{
+    let Ok(text) = env::var(variable) else { return Ok(default) };
+    let number = text.trim().parse().ok().filter(|number| *number <= most);
+    number.ok_or_else(|| format!("{variable} is '{text}' and not a number up to {most}"))
+}

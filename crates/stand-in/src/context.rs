@@ -1,0 +1,88 @@
+//! Contexts: what work and objects of one device belong to.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::code::{Code, Result};
+
+/// The primary context of a device, from the first retain to the last release.
+#[derive(Debug)]
+pub struct Context {
+    device: usize,
+    /// The code that every call returns once work has failed; 0 until then.
+    failed: AtomicU32,
+    /// Tells kernels to end.
+    stopped: AtomicBool,
+    /// Devices whose memory kernels may touch.
+    peers: Mutex<BTreeSet<usize>>,
+}
+
+impl Context {
+    pub(crate) fn new(device: usize) -> Self {
+        let (failed, stopped, peers) =
+            (AtomicU32::new(0), AtomicBool::new(false), Mutex::default());
+        Self { device, failed, stopped, peers }
+    }
+
+    /// Number of its device.
+    pub fn device(&self) -> usize {
+        self.device
+    }
+
+    /// Nothing, unless work of the context has failed.
+    ///
+    /// # Errors
+    ///
+    /// The code of the work that failed first.
+    pub fn check(&self) -> Result<()> {
+        match self.failed.load(Ordering::Acquire) {
+            0 => Ok(()),
+            code => Err(Code(code)),
+        }
+    }
+
+    /// Work has failed. Of several codes the first stays.
+    pub(crate) fn fail(&self, code: Code) {
+        let _first = self.failed.compare_exchange(0, code.0, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    pub(crate) fn stop(&self) -> &AtomicBool {
+        &self.stopped
+    }
+
+    /// As new.
+    pub(crate) fn renew(&self) {
+        self.peers.lock().clear();
+        self.failed.store(0, Ordering::Release);
+        self.stopped.store(false, Ordering::Release);
+    }
+
+    /// Lets kernels touch the memory of another device.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::PEER_ACCESS_ALREADY_ENABLED`], or [`Code::PEER_ACCESS_UNSUPPORTED`] for its own device.
+    pub fn enable_peer(&self, device: usize) -> Result<()> {
+        if device == self.device {
+            return Err(Code::INVALID_DEVICE);
+        }
+        let new = self.peers.lock().insert(device);
+        new.then_some(()).ok_or(Code::PEER_ACCESS_ALREADY_ENABLED)
+    }
+
+    /// No longer lets kernels touch the memory of another device.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::PEER_ACCESS_NOT_ENABLED`].
+    pub fn disable_peer(&self, device: usize) -> Result<()> {
+        let was = self.peers.lock().remove(&device);
+        was.then_some(()).ok_or(Code::PEER_ACCESS_NOT_ENABLED)
+    }
+
+    pub(crate) fn reaches(&self, device: usize) -> bool {
+        device == self.device || self.peers.lock().contains(&device)
+    }
+}

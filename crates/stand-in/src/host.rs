@@ -1,0 +1,133 @@
+//! Mapped memory: what the host and devices both address, and addresses that nobody may touch.
+#![expect(unsafe_code, reason = "maps memory, and accesses memory of the program's")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "one access for each width of a cell")]
+
+use std::num::NonZero;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use crate::code::{Code, Result};
+
+/// Memory that the host addresses.
+#[derive(Debug)]
+pub(crate) struct Host {
+    start: NonNull<u8>,
+    len: usize,
+    owned: bool,
+}
+
+// SAFETY: it is reached through atomics alone, whatever thread does so.
+unsafe impl Send for Host {}
+// SAFETY: as above.
+unsafe impl Sync for Host {}
+
+impl Host {
+    /// New memory, of bytes that are zero.
+    pub(crate) fn map(len: usize) -> Result<Self> {
+        Self::new(len, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
+    }
+
+    /// Addresses whose use ends the process. They take no memory.
+    pub(crate) fn reserve(len: usize) -> Result<Self> {
+        Self::new(len, ProtFlags::PROT_NONE)
+    }
+
+    fn new(len: usize, access: ProtFlags) -> Result<Self> {
+        let bytes = NonZero::new(len).ok_or(Code::INVALID_VALUE)?;
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
+        // SAFETY: the system chooses where, so nothing of anybody's is replaced.
+        let start = unsafe { mmap_anonymous(None, bytes, access, flags) };
+        let start = start.map_err(|_| Code::OUT_OF_MEMORY)?.cast();
+        Ok(Self { start, len, owned: true })
+    }
+
+    /// Memory of the program's.
+    ///
+    /// # Safety
+    ///
+    /// It stays readable and writable for as long as the value is used.
+    pub(crate) unsafe fn borrow(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len, owned: false }
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.start.addr().get()
+    }
+
+    /// An aligned cell of so many bytes.
+    fn cell(&self, at: usize, width: usize) -> *mut u8 {
+        assert!(at + width <= self.len, "bytes {at} to {} of {}", at + width, self.len);
+        let cell = self.start.as_ptr().wrapping_add(at);
+        assert!(cell.addr().is_multiple_of(width), "an unaligned cell");
+        cell
+    }
+
+    pub(crate) fn load(&self, at: usize, width: usize) -> u64 {
+        let cell = self.cell(at, width);
+        // SAFETY: the cell is aligned and in the memory, which is there while the value is.
+        unsafe {
+            match width {
+                1 => AtomicU8::from_ptr(cell).load(Relaxed).into(),
+                2 => AtomicU16::from_ptr(cell.cast()).load(Relaxed).into(),
+                4 => AtomicU32::from_ptr(cell.cast()).load(Relaxed).into(),
+                _ => AtomicU64::from_ptr(cell.cast()).load(Relaxed),
+            }
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a cell takes the low bytes")]
+    pub(crate) fn store(&self, at: usize, width: usize, value: u64) {
+        let cell = self.cell(at, width);
+        // SAFETY: as for loads.
+        unsafe {
+            match width {
+                1 => AtomicU8::from_ptr(cell).store(value as u8, Relaxed),
+                2 => AtomicU16::from_ptr(cell.cast()).store(value as u16, Relaxed),
+                4 => AtomicU32::from_ptr(cell.cast()).store(value as u32, Relaxed),
+                _ => AtomicU64::from_ptr(cell.cast()).store(value, Relaxed),
+            }
+        }
+    }
+
+    /// Puts a value of 4 or 8 bytes where the old one is, or says what is there.
+    #[expect(clippy::cast_possible_truncation, reason = "a cell takes the low bytes")]
+    pub(crate) fn exchange(&self, at: usize, width: usize, old: u64, new: u64) -> Result<(), u64> {
+        let cell = self.cell(at, width);
+        if width == 4 {
+            // SAFETY: as for loads.
+            let cell = unsafe { AtomicU32::from_ptr(cell.cast()) };
+            let result = cell.compare_exchange(old as u32, new as u32, Relaxed, Relaxed);
+            result.map(drop).map_err(u64::from)
+        } else {
+            // SAFETY: as for loads.
+            let cell = unsafe { AtomicU64::from_ptr(cell.cast()) };
+            cell.compare_exchange(old, new, Relaxed, Relaxed).map(drop)
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if self.owned {
+            // SAFETY: the mapping was made for this value, and nothing else refers to it from here on.
+            let unmapped = unsafe { munmap(self.start.cast(), self.len) };
+            debug_assert_eq!(unmapped, Ok(()), "a mapping of {} bytes", self.len);
+        }
+    }
+}
+
+/// Copies bytes of the program's.
+///
+/// # Safety
+///
+/// There are so many bytes to read, and nobody writes them meanwhile.
+pub(crate) unsafe fn stage(from: *const u8, len: usize) -> Box<[u8]> {
+    let mut bytes = Vec::with_capacity(len);
+    // SAFETY: the caller vouches for the source, and the vector has the room.
+    unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
+    // SAFETY: that many were just written.
+    unsafe { bytes.set_len(len) };
+    bytes.into_boxed_slice()
+}

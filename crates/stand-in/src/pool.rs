@@ -1,0 +1,157 @@
+//! How much memory a device has, and pools that keep some of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::code::{Code, Result};
+
+/// In what pieces a pool takes memory.
+const PIECE: usize = 2 << 20;
+
+/// The memory of one device.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    pub(crate) total: usize,
+    taken: Mutex<usize>,
+}
+
+impl Budget {
+    pub(crate) fn new(total: usize) -> Self {
+        Self { total, taken: Mutex::new(0) }
+    }
+
+    pub(crate) fn free(&self) -> usize {
+        self.total - *self.taken.lock()
+    }
+
+    pub(crate) fn take(&self, bytes: usize) -> Result<()> {
+        let mut taken = self.taken.lock();
+        if bytes > self.total - *taken {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        *taken += bytes;
+        Ok(())
+    }
+
+    pub(crate) fn give(&self, bytes: usize) {
+        *self.taken.lock() -= bytes;
+    }
+}
+
+/// Memory that is allocated and freed in the order of streams.
+#[derive(Debug)]
+pub struct Pool {
+    pub(crate) device: usize,
+    budget: Arc<Budget>,
+    state: Mutex<PoolState>,
+    /// Devices beside its own whose kernels may touch its memory.
+    pub(crate) open_to: Mutex<BTreeSet<usize>>,
+}
+
+/// What a pool tells of itself, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PoolState {
+    /// Allocated.
+    pub used: usize,
+    /// The most that was allocated.
+    pub used_high: usize,
+    /// Kept from the device.
+    pub reserved: usize,
+    /// The most that was kept.
+    pub reserved_high: usize,
+    /// How much stays when streams, events or contexts are waited for.
+    pub threshold: usize,
+}
+
+impl Pool {
+    pub(crate) fn new(device: usize, budget: &Arc<Budget>) -> Self {
+        let (state, open_to) = (Mutex::default(), Mutex::default());
+        Self { device, budget: Arc::clone(budget), state, open_to }
+    }
+
+    pub(crate) fn take(&self, bytes: usize) -> Result<()> {
+        let state = &mut *self.state.lock();
+        let needed = state.used.checked_add(bytes).ok_or(Code::OUT_OF_MEMORY)?;
+        if let Some(missing) = needed.checked_sub(state.reserved).filter(|missing| *missing > 0) {
+            let pieces = missing.div_ceil(PIECE).saturating_mul(PIECE);
+            let take = |bytes| self.budget.take(bytes).map(|()| bytes);
+            state.reserved += take(pieces).or_else(|_| take(missing))?;
+            state.reserved_high = state.reserved_high.max(state.reserved);
+        }
+        state.used = needed;
+        state.used_high = state.used_high.max(needed);
+        Ok(())
+    }
+
+    pub(crate) fn give(&self, bytes: usize) {
+        self.state.lock().used -= bytes;
+    }
+
+    /// Gives back what is not used, but for so many bytes.
+    pub fn trim(&self, keep: usize) {
+        let state = &mut *self.state.lock();
+        let kept = state.used.max(state.reserved.min(keep));
+        self.budget.give(state.reserved - kept);
+        state.reserved = kept;
+    }
+
+    /// Gives back what exceeds the threshold.
+    pub(crate) fn settle(&self) {
+        let threshold = self.state.lock().threshold;
+        self.trim(threshold);
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> PoolState {
+        *self.state.lock()
+    }
+
+    /// Sets the threshold.
+    pub fn set_threshold(&self, bytes: usize) {
+        self.state.lock().threshold = bytes;
+    }
+
+    /// Lets the high-water marks begin anew.
+    pub fn reset_high(&self, used: bool) {
+        let state = &mut *self.state.lock();
+        if used {
+            state.used_high = state.used;
+        } else {
+            state.reserved_high = state.reserved;
+        }
+    }
+
+    /// Lets kernels of another device touch its memory, or no longer.
+    pub fn open_to(&self, device: usize, open: bool) {
+        let devices = &mut *self.open_to.lock();
+        if open {
+            devices.insert(device);
+        } else {
+            devices.remove(&device);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_keeps_memory_until_it_is_trimmed() {
+        let budget = Arc::new(Budget::new(8 << 20));
+        let pool = Pool::new(0, &budget);
+        pool.take(100).unwrap();
+        assert_eq!((pool.state().reserved, budget.free()), (2 << 20, 6 << 20));
+        pool.take((8 << 20) - 100).unwrap();
+        assert_eq!(pool.take(1), Err(Code::OUT_OF_MEMORY));
+        pool.give(8 << 20);
+        assert_eq!(budget.take(1), Err(Code::OUT_OF_MEMORY));
+        pool.set_threshold(1 << 20);
+        pool.settle();
+        assert_eq!((pool.state().reserved, budget.free()), (1 << 20, 7 << 20));
+        pool.trim(0);
+        assert_eq!(budget.free(), 8 << 20);
+    }
+}

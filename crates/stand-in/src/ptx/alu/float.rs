@@ -1,0 +1,141 @@
+//! Floats, rounded to nearest even, and the approximate functions.
+
+use super::super::instruction::Type;
+use super::{Binary, Bits, Ternary, Unary, slots};
+
+macro_rules! by_type {
+    ($ty:expr, $of:ident, $($argument:expr),*) => {
+        match $ty {
+            Type::F32 => $of!(f32, $($argument),*),
+            Type::F64 => $of!(f64, $($argument),*),
+            _ => return None,
+        }
+    };
+}
+
+macro_rules! unary {
+    ($t:ident, $name:expr) => {
+        match $name {
+            "neg" => slots!(|a: $t| -a),
+            "abs" => slots!(|a: $t| a.abs()),
+            "sqrt" => slots!(|a: $t| a.sqrt()),
+            "rcp" => slots!(|a: $t| 1.0 / a),
+            "rsqrt" => slots!(|a: $t| 1.0 / a.sqrt()),
+            "sin" => slots!(|a: $t| a.sin()),
+            "cos" => slots!(|a: $t| a.cos()),
+            "ex2" => slots!(|a: $t| a.exp2()),
+            "lg2" => slots!(|a: $t| a.log2()),
+            "tanh" => slots!(|a: $t| a.tanh()),
+            "floor" => slots!(|a: $t| a.floor()),
+            "ceil" => slots!(|a: $t| a.ceil()),
+            "trunc" => slots!(|a: $t| a.trunc()),
+            "nearest" => slots!(|a: $t| a.round_ties_even()),
+            _ => return None,
+        }
+    };
+}
+
+/// Arithmetic and approximate functions, and `floor`, `ceil`, `trunc` and `nearest` to integral values.
+pub(in super::super) fn float_unary(name: &str, ty: Type) -> Option<Unary> {
+    let apply: Unary = by_type!(ty, unary, name);
+    Some(apply)
+}
+
+macro_rules! binary {
+    ($t:ident, $name:expr) => {
+        match $name {
+            "add" => slots!(|a: $t, b: $t| a + b),
+            "sub" => slots!(|a: $t, b: $t| a - b),
+            "mul" => slots!(|a: $t, b: $t| a * b),
+            "div" => slots!(|a: $t, b: $t| a / b),
+            "min" => slots!(|a: $t, b: $t| if b.is_nan() || precedes!(a, b) { a } else { b }),
+            "max" => slots!(|a: $t, b: $t| if b.is_nan() || precedes!(b, a) { a } else { b }),
+            "min.NaN" => slots!(|a: $t, b: $t| if a.is_nan() || precedes!(a, b) { a } else { b }),
+            "max.NaN" => slots!(|a: $t, b: $t| if a.is_nan() || precedes!(b, a) { a } else { b }),
+            // The sign is the first operand's.
+            "copysign" => slots!(|a: $t, b: $t| b.copysign(a)),
+            _ => return None,
+        }
+    };
+}
+
+/// Whether one number is less than another, where -0 is less than +0.
+macro_rules! precedes {
+    ($a:expr, $b:expr) => {
+        $a < $b || ($a == $b && $a.is_sign_negative())
+    };
+}
+
+/// `add` to `copysign`.
+pub(in super::super) fn float_binary(name: &str, ty: Type) -> Option<Binary> {
+    let apply: Binary = by_type!(ty, binary, name);
+    Some(apply)
+}
+
+macro_rules! ternary {
+    ($t:ident, $name:expr) => {
+        match $name {
+            "fma" => slots!(|a: $t, b: $t, c: $t| a.mul_add(b, c)),
+            _ => return None,
+        }
+    };
+}
+
+/// `fma`.
+pub(in super::super) fn float_ternary(name: &str, ty: Type) -> Option<Ternary> {
+    let apply: Ternary = by_type!(ty, ternary, name);
+    Some(apply)
+}
+
+macro_rules! comparison {
+    ($t:ident, $name:expr) => {
+        match $name {
+            "eq" => slots!(|a: $t, b: $t| a == b),
+            "ne" => slots!(|a: $t, b: $t| a < b || a > b),
+            "lt" => slots!(|a: $t, b: $t| a < b),
+            "le" => slots!(|a: $t, b: $t| a <= b),
+            "gt" => slots!(|a: $t, b: $t| a > b),
+            "ge" => slots!(|a: $t, b: $t| a >= b),
+            // With a NaN these are true.
+            "equ" => slots!(|a: $t, b: $t| !(a < b || a > b)),
+            "neu" => slots!(|a: $t, b: $t| a != b),
+            "ltu" => slots!(|a: $t, b: $t| !(a >= b)),
+            "leu" => slots!(|a: $t, b: $t| !(a > b)),
+            "gtu" => slots!(|a: $t, b: $t| !(a <= b)),
+            "geu" => slots!(|a: $t, b: $t| !(a < b)),
+            "num" => slots!(|a: $t, b: $t| !a.is_nan() && !b.is_nan()),
+            "nan" => slots!(|a: $t, b: $t| a.is_nan() || b.is_nan()),
+            _ => return None,
+        }
+    };
+}
+
+#[expect(clippy::neg_cmp_op_on_partial_ord, reason = "true for a NaN, as the instruction is")]
+pub(super) fn compare(name: &str, ty: Type) -> Option<Binary> {
+    let apply: Binary = by_type!(ty, comparison, name);
+    Some(apply)
+}
+
+macro_rules! flushing {
+    ($t:ident,) => {
+        slots!(|a: $t| if a.is_subnormal() { (0.0 as $t).copysign(a) } else { a })
+    };
+}
+
+/// `.ftz`: a subnormal number as zero of its sign.
+pub(in super::super) fn flush(ty: Type) -> Option<Unary> {
+    let apply: Unary = by_type!(ty, flushing,);
+    Some(apply)
+}
+
+macro_rules! saturating {
+    ($t:ident,) => {
+        slots!(|a: $t| if a > 0.0 { a.min(1.0) } else { 0.0 })
+    };
+}
+
+/// `.sat`: into the range from +0 to 1; a NaN is 0.
+pub(in super::super) fn saturate(ty: Type) -> Option<Unary> {
+    let apply: Unary = by_type!(ty, saturating,);
+    Some(apply)
+}

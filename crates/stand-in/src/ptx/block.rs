@@ -1,0 +1,198 @@
+//! The threads of a block: turns, barriers, exchanges within warps.
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::Fault;
+use super::instruction::{Exchange, ExchangeKind, Reduction, Shuffle, Vote};
+use super::memory::{Memory, POISON};
+use super::thread::{Pause, Place, Thread};
+
+/// Operations that a thread executes in a row.
+const TURN: u32 = 1 << 14;
+
+/// What the blocks of a launch have in common.
+pub(super) struct Launch<'a> {
+    pub(super) function: usize,
+    pub(super) params: &'a [u8],
+    /// Set from outside, or once another block has failed.
+    pub(super) stops: [&'a AtomicBool; 2],
+}
+
+/// Executes blocks one after another; what threads need is kept from one to the next.
+pub(super) struct Blocks<'a, 'm> {
+    pub(super) launch: &'a Launch<'a>,
+    pub(super) memory: Memory<'a>,
+    pub(super) make: &'a dyn Fn() -> Thread<'m>,
+    pub(super) idle: Vec<Thread<'m>>,
+}
+
+impl<'m> Blocks<'_, 'm> {
+    /// Executes the block at a place to its end.
+    pub(super) fn run(&mut self, place: &Place<'_>) -> Result<(), Fault> {
+        self.memory.shared.clear();
+        let shared = place.static_shared.next_multiple_of(16) + place.dynamic_shared;
+        self.memory.shared.resize(shared, POISON);
+        let mut live = Vec::new();
+        for linear in 0..place.block.iter().product() {
+            let mut thread = self.idle.pop().unwrap_or_else(self.make);
+            thread.start(linear, self.launch.function, self.launch.params, place);
+            self.turn(&mut thread, place)?;
+            match thread.pause {
+                Pause::Exited => self.idle.push(thread),
+                _ => live.push(thread),
+            }
+        }
+        while !live.is_empty() {
+            release(&mut live)?;
+            for thread in live.iter_mut().filter(|thread| matches!(thread.pause, Pause::Ready)) {
+                self.turn(thread, place)?;
+            }
+            let ended = live.extract_if(.., |thread| matches!(thread.pause, Pause::Exited));
+            self.idle.extend(ended);
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, thread: &mut Thread<'m>, place: &Place<'_>) -> Result<(), Fault> {
+        if self.launch.stops.iter().any(|stop| stop.load(Ordering::Relaxed)) {
+            return Err(Fault::Stopped);
+        }
+        thread.run(&mut self.memory, place, TURN)
+    }
+}
+
+/// Lets those threads go on that have waited for each other.
+fn release(live: &mut [Thread<'_>]) -> Result<(), Fault> {
+    for warp in live.chunk_by_mut(|a, b| a.linear / 32 == b.linear / 32) {
+        exchange(warp);
+    }
+    barriers(live);
+    if live.iter().any(|thread| matches!(thread.pause, Pause::Ready)) {
+        return Ok(());
+    }
+    let message = "all threads of a block wait, and not for the same";
+    Err(Fault::IllegalInstruction(message.to_owned()))
+}
+
+/// Threads that have ended do not count.
+fn barriers(live: &mut [Thread<'_>]) {
+    for number in 0..16 {
+        let waits = |thread: &Thread<'_>| match thread.pause {
+            Pause::Barrier(barrier) => thread.slot(barrier.number) & 0xffff_ffff == number,
+            _ => false,
+        };
+        let Some(first) = live.iter().find(|thread| waits(thread)) else { continue };
+        let Pause::Barrier(barrier) = first.pause else { continue };
+        let needed = barrier.threads.map_or(u64::MAX, |threads| first.slot(threads));
+        let waiting = live.iter().filter(|thread| waits(thread)).count();
+        if (waiting as u64) < needed.min(live.len() as u64) {
+            continue;
+        }
+        let mut members: Vec<&mut Thread<'_>> =
+            live.iter_mut().filter(|thread| waits(thread)).collect();
+        vote(&mut members, |pause| match pause {
+            Pause::Barrier(barrier) => barrier.reduction.as_ref(),
+            _ => None,
+        });
+        members.iter_mut().for_each(|thread| thread.pause = Pause::Ready);
+    }
+}
+
+/// Carries out the exchanges of a warp for which all members are there.
+fn exchange(warp: &mut [Thread<'_>]) {
+    for first in 0..warp.len() {
+        let Some(exchange) = wanted(&warp[first]) else { continue };
+        let mask = warp[first].slot(exchange.members);
+        let is_member = |thread: &Thread<'_>| mask >> (thread.linear % 32) & 1 == 1;
+        let is_there =
+            |thread: &Thread<'_>| wanted(thread).is_some_and(|other| ptr::eq(other, exchange));
+        if warp.iter().any(|thread| is_member(thread) && !is_there(thread)) {
+            continue;
+        }
+        let mut members: Vec<&mut Thread<'_>> =
+            warp.iter_mut().filter(|thread| is_member(thread)).collect();
+        carry_out(&mut members, exchange);
+        members.iter_mut().for_each(|thread| thread.pause = Pause::Ready);
+    }
+}
+
+fn wanted<'m>(thread: &Thread<'m>) -> Option<&'m Exchange> {
+    match thread.pause {
+        Pause::Exchange(exchange) => Some(exchange),
+        _ => None,
+    }
+}
+
+fn carry_out<'m>(members: &mut [&mut Thread<'m>], exchange: &'m Exchange) {
+    match &exchange.kind {
+        ExchangeKind::Barrier => {}
+        ExchangeKind::Vote(reduction) => vote(members, |_| Some(reduction)),
+        ExchangeKind::Shuffle { mode, to, valid, value, lane, clamp } => {
+            let mut values = [0; 32];
+            for thread in &*members {
+                values[lane_of(thread)] = thread.slot(*value);
+            }
+            for thread in members {
+                let (own, clamp) = (lane_of(thread), thread.slot(*clamp));
+                let (from, is_valid) = source(*mode, own, low5(thread.slot(*lane)), clamp);
+                thread.set(*to, values[from]);
+                thread.set(*valid, is_valid.into());
+            }
+        }
+    }
+}
+
+fn lane_of(thread: &Thread<'_>) -> usize {
+    thread.linear as usize % 32
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "five bits")]
+fn low5(value: u64) -> usize {
+    (value & 31) as usize
+}
+
+/// The lane whose value a lane gets, and whether it is another's that the clamp admits.
+fn source(mode: Shuffle, own: usize, lane: usize, clamp: u64) -> (usize, bool) {
+    let (segment, clamp) = (low5(clamp >> 8), low5(clamp));
+    let lowest = own & segment;
+    let highest = lowest | (clamp & !segment);
+    let (from, is_valid) = match mode {
+        Shuffle::Up => (own.wrapping_sub(lane), own >= highest + lane),
+        Shuffle::Down => (own + lane, own + lane <= highest),
+        Shuffle::Butterfly => (own ^ lane, own ^ lane <= highest),
+        Shuffle::Index => {
+            let from = lowest | (lane & !segment);
+            (from, from <= highest)
+        }
+    };
+    if is_valid { (from, true) } else { (own, false) }
+}
+
+/// Gives every thread what the predicates of all come to.
+fn vote<'m>(
+    members: &mut [&mut Thread<'m>],
+    reduction: impl Fn(Pause<'m>) -> Option<&'m Reduction>,
+) {
+    let mut lanes = 0_u64;
+    let mut count = 0;
+    for thread in &*members {
+        let Some(reduction) = reduction(thread.pause) else { continue };
+        if (thread.slot(reduction.predicate) & 1 == 1) != reduction.negated {
+            lanes |= 1 << lane_of(thread);
+            count += 1;
+        }
+    }
+    let all = members.len() as u64;
+    for thread in members {
+        let Some(reduction) = reduction(thread.pause) else { continue };
+        let result = match reduction.kind {
+            Vote::All => (count == all).into(),
+            Vote::Any => (count > 0).into(),
+            Vote::Uniform => (count == all || count == 0).into(),
+            Vote::Ballot => lanes,
+            Vote::Count => count,
+        };
+        thread.set(reduction.to, result);
+    }
+}

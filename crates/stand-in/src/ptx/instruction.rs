@@ -1,0 +1,330 @@
+//! The decoded form of a function.
+//!
+//! A frame of a function is an array of 64-bit slots: its registers, then its constants and special registers, which
+//! are filled in when it begins. So every operand is a slot. A slot holds a value of a narrower type in its low bits, and
+//! who reads it takes no more of them; 32-bit values have zeros above, since they may be addresses.
+
+use super::alu::{Binary, Carry, Quaternary, Ternary, Unary};
+
+/// The type of an instruction or a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Type {
+    Pred,
+    B8,
+    B16,
+    B32,
+    B64,
+    U8,
+    U16,
+    U32,
+    U64,
+    S8,
+    S16,
+    S32,
+    S64,
+    F16,
+    F32,
+    F64,
+}
+
+impl Type {
+    /// The type of that name, without its dot.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "pred" => Self::Pred,
+            "b8" => Self::B8,
+            "b16" => Self::B16,
+            "b32" => Self::B32,
+            "b64" => Self::B64,
+            "u8" => Self::U8,
+            "u16" => Self::U16,
+            "u32" => Self::U32,
+            "u64" => Self::U64,
+            "s8" => Self::S8,
+            "s16" => Self::S16,
+            "s32" => Self::S32,
+            "s64" => Self::S64,
+            "f16" => Self::F16,
+            "f32" => Self::F32,
+            "f64" => Self::F64,
+            _ => return None,
+        })
+    }
+
+    /// Bytes.
+    pub(super) fn size(self) -> usize {
+        match self {
+            Self::Pred | Self::B8 | Self::U8 | Self::S8 => 1,
+            Self::B16 | Self::U16 | Self::S16 | Self::F16 => 2,
+            Self::B32 | Self::U32 | Self::S32 | Self::F32 => 4,
+            Self::B64 | Self::U64 | Self::S64 | Self::F64 => 8,
+        }
+    }
+
+    pub(super) fn is_signed(self) -> bool {
+        matches!(self, Self::S8 | Self::S16 | Self::S32 | Self::S64)
+    }
+
+    pub(super) fn is_float(self) -> bool {
+        matches!(self, Self::F16 | Self::F32 | Self::F64)
+    }
+}
+
+/// An index into the frame.
+pub(super) type Slot = u32;
+
+/// An index into the code of the function.
+pub(super) type Target = u32;
+
+/// A state space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    Generic,
+    Global,
+    Shared,
+    Local,
+    Param,
+    Const,
+}
+
+/// `[base + offset]`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Address {
+    pub(super) space: Space,
+    pub(super) base: Slot,
+    pub(super) offset: i64,
+}
+
+/// Slots whose values are side by side, the first in the lowest bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    pub(super) slots: [Slot; 4],
+    pub(super) count: usize,
+    /// Bytes of each.
+    pub(super) size: usize,
+}
+
+impl Parts {
+    pub(super) fn slots(&self) -> &[Slot] {
+        &self.slots[..self.count]
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Operation {
+    Unary {
+        apply: Unary,
+        to: Slot,
+        a: Slot,
+    },
+    Binary {
+        apply: Binary,
+        to: Slot,
+        a: Slot,
+        b: Slot,
+    },
+    Ternary {
+        apply: Ternary,
+        to: Slot,
+        a: Slot,
+        b: Slot,
+        c: Slot,
+    },
+    Quaternary(Box<(Quaternary, Slot, [Slot; 4])>),
+    Carry(Box<CarryOperation>),
+    /// The value from its parts.
+    Pack {
+        to: Slot,
+        parts: Box<Parts>,
+    },
+    /// The parts of a value.
+    Unpack {
+        parts: Box<Parts>,
+        a: Slot,
+    },
+    /// Nanoseconds since the epoch.
+    Clock {
+        to: Slot,
+    },
+    Load {
+        to: Slot,
+        from: Address,
+        size: u8,
+        extend: Extend,
+    },
+    Store {
+        to: Address,
+        size: u8,
+        from: Slot,
+    },
+    LoadVector(Box<(Parts, Address)>),
+    StoreVector(Box<(Address, Parts)>),
+    Atomic(Box<AtomicOperation>),
+    Fence,
+    Branch(Target),
+    BranchIf {
+        on: Slot,
+        when: bool,
+        target: Target,
+    },
+    /// Jumps to the target with that index.
+    Table {
+        index: Slot,
+        targets: Box<[Target]>,
+    },
+    Call(Box<Call>),
+    Return,
+    Exit,
+    Trap,
+    Assert,
+    Barrier(Box<Barrier>),
+    Exchange(Box<Exchange>),
+}
+
+/// How a loaded value fills its register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extend {
+    Zero,
+    /// The sign up to 32 bits.
+    SignTo32,
+    /// The sign up to 64 bits.
+    SignTo64,
+}
+
+#[derive(Debug)]
+pub(super) struct CarryOperation {
+    pub(super) apply: Carry,
+    pub(super) to: Slot,
+    pub(super) operands: [Slot; 3],
+    pub(super) carry_in: Slot,
+    pub(super) carry_out: Slot,
+}
+
+/// What an atomic operation makes of the old value and one or two operands.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Update {
+    Binary(Binary),
+    Ternary(Ternary),
+}
+
+/// Replaces what is at the address; `to` gets the old value.
+#[derive(Debug)]
+pub(super) struct AtomicOperation {
+    pub(super) apply: Update,
+    pub(super) size: usize,
+    pub(super) to: Slot,
+    pub(super) address: Address,
+    pub(super) b: Slot,
+    pub(super) c: Slot,
+}
+
+/// Bytes of a parameter on their way between the parameter memories of caller and callee.
+#[derive(Debug)]
+pub(super) struct Passed {
+    pub(super) caller: usize,
+    pub(super) callee: usize,
+    pub(super) size: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Call {
+    /// Index among the functions of the module.
+    pub(super) function: usize,
+    pub(super) arguments: Vec<Passed>,
+    pub(super) results: Vec<Passed>,
+}
+
+/// Waits for the other threads of the block.
+#[derive(Debug)]
+pub(super) struct Barrier {
+    pub(super) number: Slot,
+    /// Threads to wait for; absent for all of the block.
+    pub(super) threads: Option<Slot>,
+    pub(super) reduction: Option<Reduction>,
+}
+
+/// What a barrier makes of the predicates of its threads.
+#[derive(Debug)]
+pub(super) struct Reduction {
+    pub(super) kind: Vote,
+    pub(super) to: Slot,
+    pub(super) predicate: Slot,
+    pub(super) negated: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Vote {
+    All,
+    Any,
+    Uniform,
+    /// A bit per lane.
+    Ballot,
+    /// How many.
+    Count,
+}
+
+/// An exchange between the threads of a warp that the mask in the slot `members` names.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) members: Slot,
+    pub(super) kind: ExchangeKind,
+}
+
+#[derive(Debug)]
+pub(super) enum ExchangeKind {
+    /// Nothing: they wait for each other.
+    Barrier,
+    Vote(Reduction),
+    /// The value of another lane, and whether there is one.
+    Shuffle {
+        mode: Shuffle,
+        to: Slot,
+        valid: Slot,
+        value: Slot,
+        lane: Slot,
+        clamp: Slot,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shuffle {
+    Up,
+    Down,
+    Butterfly,
+    Index,
+}
+
+/// A value that a slot gets when its frame begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Special {
+    Thread(usize),
+    Threads(usize),
+    Block(usize),
+    Blocks(usize),
+    Lane,
+    Warp,
+    Warps,
+    /// Bit of the lane.
+    LaneBit,
+    LanesBelow,
+    LanesAbove,
+    /// Bytes of shared memory whose size the launch gives.
+    DynamicShared,
+    /// Where they begin.
+    DynamicSharedStart,
+    /// The address of local memory at this offset of the frame.
+    Local(usize),
+}
+
+/// A function or kernel.
+#[derive(Debug, Default)]
+pub(super) struct Function {
+    pub(super) code: Vec<Operation>,
+    /// What the slots of a new frame hold.
+    pub(super) slots: Vec<u64>,
+    pub(super) specials: Vec<(Slot, Special)>,
+    /// Bytes of local memory of a frame.
+    pub(super) local: usize,
+    /// Bytes of parameter memory of a frame: its own parameters first, then those of functions it calls.
+    pub(super) params: usize,
+}

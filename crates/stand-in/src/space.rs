@@ -1,0 +1,275 @@
+//! The one address space of host and devices, and what is allocated in it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::bytes::Bytes;
+use crate::clock::{Clock, Stamp};
+use crate::code::{Code, Result};
+use crate::context::Context;
+use crate::host::Host;
+use crate::pool::{Budget, Pool};
+use crate::report::Report;
+
+/// What fresh memory holds.
+pub const FRESH: u8 = 0xAB;
+/// What freed memory holds.
+pub const FREED: u8 = 0xDD;
+
+/// Addresses of each device. None is used twice, so that a stale one is noticed.
+const SPAN: u64 = 1 << 40;
+/// What allocations are aligned to, and at least how far apart they are.
+const ALIGNMENT: u64 = 512;
+
+/// How memory came to be.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// On a device.
+    Device(Arc<Budget>),
+    /// On a device, in the order of a stream.
+    Pool(Arc<Pool>),
+    /// On a device, and the host addresses it.
+    Managed(Arc<Budget>),
+    /// On the host, and devices address it.
+    Pinned,
+    /// The program's own, made known to devices.
+    Registered,
+}
+
+/// One allocation.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    pub(crate) range: Range<u64>,
+    pub(crate) kind: Kind,
+    pub(crate) context: Arc<Context>,
+    pub(crate) bytes: Bytes,
+    /// Until its free has run.
+    alive: AtomicBool,
+    order: Mutex<Order>,
+}
+
+/// Where work on an allocation stands in its streams.
+#[derive(Debug, Default)]
+struct Order {
+    born: Option<Stamp>,
+    used: Clock,
+    freed: bool,
+}
+
+impl Allocation {
+    pub(crate) fn len(&self) -> usize {
+        to_usize(self.range.end - self.range.start)
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    /// Whether the host addresses it.
+    pub(crate) fn is_hosted(&self) -> bool {
+        matches!(self.bytes, Bytes::Host(_))
+    }
+
+    /// Whether it counts as host memory.
+    pub(crate) fn is_pinned(&self) -> bool {
+        matches!(self.kind, Kind::Pinned | Kind::Registered)
+    }
+
+    /// Notes that it comes to be with this work.
+    pub(crate) fn born(&self, stamp: Stamp) {
+        let order = &mut *self.order.lock();
+        order.born = Some(stamp);
+        order.used.add(stamp);
+    }
+
+    /// Notes work on it that comes after what the clock covers.
+    pub(crate) fn used(&self, stamp: Stamp, clock: &Clock, report: &Report) {
+        let order = &mut *self.order.lock();
+        order.used.add(stamp);
+        let what = || {
+            format!(
+                "memory {:#x} by work {} of stream {}",
+                self.range.start, stamp.place, stamp.stream
+            )
+        };
+        if order.freed {
+            report.violation("use after free", what());
+        } else if order.born.is_some_and(|born| !clock.covers(born)) {
+            report.violation("use before allocation", what());
+        }
+    }
+
+    /// Notes that it is freed after what the clock covers: by work of a stream, or by the host.
+    pub(crate) fn freed(&self, stamp: Option<Stamp>, clock: &Clock, report: &Report) -> Result<()> {
+        let order = &mut *self.order.lock();
+        if order.freed {
+            report.violation("double free", format!("memory {:#x}", self.range.start));
+            return Err(Code::INVALID_VALUE);
+        }
+        order.freed = true;
+        if let Some(use_) = order.used.beyond(clock) {
+            let message = format!(
+                "memory {:#x}, where work {} of stream {} is not ordered before the free",
+                self.range.start, use_.place, use_.stream
+            );
+            report.violation("unordered free", message);
+        }
+        stamp.into_iter().for_each(|stamp| order.used.add(stamp));
+        Ok(())
+    }
+
+    pub(crate) fn was_freed(&self) -> bool {
+        self.order.lock().freed
+    }
+
+    /// Its bytes are fresh from here on.
+    pub(crate) fn freshen(&self) {
+        self.bytes.fill(0, self.len(), &[FRESH]);
+    }
+
+    /// Its bytes are nobody's from here on.
+    pub(crate) fn end(&self) {
+        if !self.alive.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        if !matches!(self.kind, Kind::Registered) {
+            self.bytes.fill(0, self.len(), &[FREED]);
+        }
+        match &self.kind {
+            Kind::Device(budget) | Kind::Managed(budget) => budget.give(self.len()),
+            Kind::Pool(pool) => pool.give(self.len()),
+            Kind::Pinned | Kind::Registered => {}
+        }
+    }
+}
+
+/// All that is allocated, sorted by address.
+pub(crate) type Snapshot = Arc<[Arc<Allocation>]>;
+
+/// The address space.
+#[derive(Debug)]
+pub(crate) struct Space {
+    reserved: Host,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The next address of each device.
+    next: Vec<u64>,
+    alive: BTreeMap<u64, Arc<Allocation>>,
+    snapshot: Option<Snapshot>,
+}
+
+impl Space {
+    pub(crate) fn new(devices: usize) -> Result<Self> {
+        let reserved = Host::reserve(to_usize(SPAN) * devices.max(1))?;
+        let first = (reserved.address() as u64).next_multiple_of(ALIGNMENT) + ALIGNMENT;
+        let next = (0..devices as u64).map(|device| first + device * SPAN).collect();
+        let state = State { next, alive: BTreeMap::new(), snapshot: None };
+        Ok(Self { reserved, state: Mutex::new(state) })
+    }
+
+    /// Memory whose bytes the host does not see; the kind has paid for it.
+    pub(crate) fn allocate(
+        &self,
+        len: usize,
+        kind: Kind,
+        context: &Arc<Context>,
+    ) -> Result<Arc<Allocation>> {
+        let device = context.device();
+        let bytes = Bytes::device(len, FRESH);
+        let len = len as u64;
+        let step = len.next_multiple_of(ALIGNMENT) + ALIGNMENT;
+        let start = {
+            let state = &mut *self.state.lock();
+            let end = self.reserved.address() as u64 + SPAN * (device as u64 + 1);
+            if end - state.next[device] < step {
+                return Err(Code::OUT_OF_MEMORY);
+            }
+            state.next[device] += step;
+            state.next[device] - step
+        };
+        Ok(self.insert(start..start + len, kind, context, bytes))
+    }
+
+    /// Memory that the host addresses.
+    pub(crate) fn adopt(
+        &self,
+        host: Host,
+        len: usize,
+        kind: Kind,
+        context: &Arc<Context>,
+    ) -> Arc<Allocation> {
+        let start = host.address() as u64;
+        self.insert(start..start + len as u64, kind, context, Bytes::Host(host))
+    }
+
+    fn insert(
+        &self,
+        range: Range<u64>,
+        kind: Kind,
+        context: &Arc<Context>,
+        bytes: Bytes,
+    ) -> Arc<Allocation> {
+        let start = range.start;
+        let allocation = Arc::new(Allocation {
+            range,
+            kind,
+            context: Arc::clone(context),
+            bytes,
+            alive: AtomicBool::new(true),
+            order: Mutex::default(),
+        });
+        let state = &mut *self.state.lock();
+        state.alive.insert(start, Arc::clone(&allocation));
+        state.snapshot = None;
+        allocation
+    }
+
+    /// What an address lies in.
+    pub(crate) fn at(&self, address: u64) -> Option<Arc<Allocation>> {
+        let state = self.state.lock();
+        let (_, allocation) = state.alive.range(..=address).next_back()?;
+        allocation.range.contains(&address).then(|| Arc::clone(allocation))
+    }
+
+    /// Whether a range touches an allocation.
+    pub(crate) fn touches(&self, range: Range<u64>) -> bool {
+        let state = self.state.lock();
+        let last = state.alive.range(..range.end).next_back();
+        last.is_some_and(|(_, allocation)| allocation.range.end > range.start)
+    }
+
+    /// Whether an address is one of those that devices hand out.
+    pub(crate) fn is_reserved(&self, address: u64) -> bool {
+        let start = self.reserved.address() as u64;
+        (start..start + SPAN * self.state.lock().next.len() as u64).contains(&address)
+    }
+
+    /// Ends an allocation.
+    pub(crate) fn remove(&self, allocation: &Allocation) {
+        allocation.end();
+        let state = &mut *self.state.lock();
+        state.alive.remove(&allocation.range.start);
+        state.snapshot = None;
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let state = &mut *self.state.lock();
+        let State { alive, snapshot, .. } = state;
+        Arc::clone(snapshot.get_or_insert_with(|| alive.values().cloned().collect()))
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "addresses and lengths are of 64 bits, as the hosts are"
+)]
+pub(crate) fn to_usize(value: u64) -> usize {
+    value as usize
+}

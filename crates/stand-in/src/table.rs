@@ -1,0 +1,88 @@
+//! Handles of objects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// What handles name: numbers that are no addresses, never used twice, of one range per kind of object.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    kind: &'static str,
+    first: u64,
+    state: Mutex<State<T>>,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    next: u64,
+    alive: BTreeMap<u64, Arc<T>>,
+}
+
+impl<T> Table<T> {
+    pub(crate) fn new(kind: &'static str, range: u64) -> Self {
+        let first = 0x5a00_0000_0000_0000 + (range << 40);
+        Self { kind, first, state: Mutex::new(State { next: first, alive: BTreeMap::new() }) }
+    }
+
+    pub(crate) fn insert(&self, object: impl Into<Arc<T>>) -> u64 {
+        let mut state = self.state.lock();
+        let handle = state.next;
+        state.next += 1;
+        state.alive.insert(handle, object.into());
+        handle
+    }
+
+    /// The object, or why there is none.
+    pub(crate) fn get(&self, handle: u64) -> Result<Arc<T>, String> {
+        let state = self.state.lock();
+        state.alive.get(&handle).cloned().ok_or_else(|| self.absence(handle, state.next))
+    }
+
+    /// Forgets the object.
+    pub(crate) fn remove(&self, handle: u64) -> Result<Arc<T>, String> {
+        let mut state = self.state.lock();
+        let next = state.next;
+        state.alive.remove(&handle).ok_or_else(|| self.absence(handle, next))
+    }
+
+    /// Forgets the objects that meet the condition.
+    pub(crate) fn take(&self, mut condition: impl FnMut(&T) -> bool) -> Vec<Arc<T>> {
+        let alive = &mut self.state.lock().alive;
+        let taken: Vec<u64> = alive
+            .iter()
+            .filter(|(_, object)| condition(object))
+            .map(|(handle, _)| *handle)
+            .collect();
+        taken.iter().filter_map(|handle| alive.remove(handle)).collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        self.state.lock().alive.values().cloned().collect()
+    }
+
+    pub(crate) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    fn absence(&self, handle: u64, next: u64) -> String {
+        let was =
+            if (self.first..next).contains(&handle) { "destroyed before" } else { "never made" };
+        format!("{} {handle:#x} was {was}", self.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destroyed_objects_are_told_from_those_never_made() {
+        let table = Table::new("stream", 3);
+        let handle = table.insert(7);
+        assert_eq!(*table.get(handle).unwrap(), 7);
+        table.remove(handle).unwrap();
+        assert!(table.get(handle).unwrap_err().ends_with("destroyed before"));
+        assert!(table.remove(handle + 1).unwrap_err().ends_with("never made"));
+    }
+}
