@@ -162,7 +162,8 @@ fn launches(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     let module = device.module_load(ModuleImage::source(ImageFormat::Ptx, NOTHING))?;
     let launch = Launch::cover(64, 64);
     let (mut a, b) = (device.memory_allocate::<u32>(64)?, device.memory_allocate::<u32>(64)?);
-    let (mut raw_a, mut raw_b) = (raw.memory(256).expect("memory"), raw.memory(256).expect("memory"));
+    let (mut raw_a, mut raw_b) =
+        (raw.memory(256).expect("memory"), raw.memory(256).expect("memory"));
     let ours = module.kernel("nothing")?;
     let theirs = raw.kernel(NOTHING, "nothing").expect("a kernel");
     for count in [1, 100] {
@@ -183,8 +184,12 @@ fn launches(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
                 run: &mut || {
                     let (mut n, mut x) = (64_u64, 0.5_f32);
                     for _ in 0..count {
-                        let mut arguments =
-                            [pointer(&mut raw_a), pointer(&mut raw_b), pointer(&mut n), pointer(&mut x)];
+                        let mut arguments = [
+                            pointer(&mut raw_a),
+                            pointer(&mut raw_b),
+                            pointer(&mut n),
+                            pointer(&mut x),
+                        ];
                         // SAFETY: the kernel does nothing.
                         unsafe { raw.launch(theirs, &launch, &mut arguments) }.expect("a launch");
                     }
@@ -224,7 +229,8 @@ fn contiguous(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         let from = device.memory_from_slice(&stream, &vec![1.0_f64; elements])?;
         let mut to = device.memory_from_slice(&stream, &vec![0.0_f64; elements])?;
         let addresses = [raw.memory(bytes).expect("memory"), raw.memory(bytes).expect("memory")];
-        let plan = device.plan_regions(&[region(vec![elements], side(0, 0, &[1]), side(1, 0, &[1]))])?;
+        let plan =
+            device.plan_regions(&[region(vec![elements], side(0, 0, &[1]), side(1, 0, &[1]))])?;
         bench.compare(
             format!("{} KiB", bytes >> 10),
             bytes as u64,
@@ -259,7 +265,9 @@ fn faces(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     let packed_cells = edge * edge * HALO;
     let mut packed = device.memory_from_slice(&stream, &vec![0.0_f64; packed_cells])?;
     let strides = [edge * edge, edge, 1];
-    for (name, fast) in [("slowest dimension", 0), ("middle dimension", 1), ("fastest dimension", 2)] {
+    for (name, fast) in
+        [("slowest dimension", 0), ("middle dimension", 1), ("fastest dimension", 2)]
+    {
         let mut extents = vec![edge; 3];
         extents[fast] = HALO;
         let dense = [extents[1] * extents[2], extents[2], 1];
@@ -310,12 +318,17 @@ fn boxes(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     for slot in 0..FIELDS {
         for neighbour in (0..27).filter(|neighbour| *neighbour != 13) {
             let at = [neighbour / 9, neighbour / 3 % 3, neighbour % 3];
-            let extents: Vec<usize> = at.iter().map(|a| if *a == 1 { edge } else { HALO }).collect();
+            let extents: Vec<usize> =
+                at.iter().map(|a| if *a == 1 { edge } else { HALO }).collect();
             let starts = at.map(|a| if a == 2 { edge - HALO } else { 0 });
             let offset = starts.iter().zip(strides).map(|(start, stride)| start * stride).sum();
             let dense = [extents[1] * extents[2], extents[2], 1];
             let cells: usize = extents.iter().product();
-            entries.push(region(extents, side(slot, offset, &strides), side(FIELDS, filled, &dense)));
+            entries.push(region(
+                extents,
+                side(slot, offset, &strides),
+                side(FIELDS, filled, &dense),
+            ));
             filled += cells;
         }
     }
@@ -429,7 +442,10 @@ fn diffusion(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         raw.upload(raw_z, pinned).expect("a copy");
         step_theirs(&mut raw_z, &mut raw_next);
         raw.download(pinned, raw_z).expect("a copy");
-        assert!(z.to_vec(&stream)? == bytemuck::cast_slice::<u8, f64>(pinned), "both compute the same");
+        assert!(
+            z.to_vec(&stream)? == bytemuck::cast_slice::<u8, f64>(pinned),
+            "both compute the same"
+        );
     }
     Ok(())
 }

@@ -158,7 +158,17 @@ impl Raw {
         // SAFETY: the caller vouches for the arguments.
         check(unsafe {
             (self.driver.cuLaunchKernel)(
-                kernel, x, y, z, i, j, k, shared, self.stream, arguments, null_mut(),
+                kernel,
+                x,
+                y,
+                z,
+                i,
+                j,
+                k,
+                shared,
+                self.stream,
+                arguments,
+                null_mut(),
             )
         })
     }

@@ -539,6 +539,11 @@ impl<T: Element> State<T> {
         if let Some(known) = mirror.lane(stream) {
             return Ok(known);
         }
+        if stream.is_capturing() {
+            let message = "arrays take no part in graphs: a launch would not ask them";
+            let refused = Error::new(ErrorKind::InvalidArgument, "array", message);
+            return Err(refused.on(stream.device().id()));
+        }
         let at = match self.replica(stream.device()) {
             Some(at) => at,
             None => self.add_device(stream.device(), mirror)?,

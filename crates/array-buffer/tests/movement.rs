@@ -361,6 +361,22 @@ fn a_failure_that_others_were_told_of_poisons_too() {
 }
 
 #[test]
+fn a_stream_that_captures_is_refused() {
+    let rig = Rig::peers();
+    let mut array = counting(4);
+    let graph = rig.a.graphs().unwrap().capture(|capture| {
+        for refused in [array.read(capture).map(drop), array.prefetch(capture)] {
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+        }
+        assert_eq!(array.write(capture).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        Ok(())
+    });
+    graph.unwrap();
+    assert_eq!(values_on(&array, &rig.s)[3], 3.0);
+    assert_eq!(values(&array)[3], 3.0);
+}
+
+#[test]
 fn a_lost_device_takes_its_replica_alone() {
     let rig = Rig::peers();
     let mut array = counting(50);
