@@ -95,7 +95,7 @@ impl Capture {
 }
 
 #[cold]
-pub(crate) fn over(operation: &'static str) -> Error {
+fn over(operation: &'static str) -> Error {
     let message = "the stream's capture is over, or has ended with an operation that failed";
     Error::new(ErrorKind::InvalidArgument, operation, message)
 }

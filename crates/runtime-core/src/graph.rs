@@ -5,7 +5,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::capture::{Capture, Kept, over};
+use crate::capture::{Capture, Kept};
 use crate::contract::{DeviceGraph, GraphCapture};
 use crate::stream::StreamCore;
 use crate::uses::Uses;
@@ -36,12 +36,10 @@ impl<'a> Graphs<'a> {
     /// The error of `work`. `InvalidArgument` for whatever waits or orders on the capture's stream: synchronisation,
     /// queries, events, copies from and to plain slices, emulated region copies, launches of graphs. Such a refusal,
     /// and any enqueue that the driver refuses, ends the capture: there is no graph then, even if `work` passes over
-    /// the error. Otherwise what the driver reports.
+    /// the error. `WrongStream` for views that are bound to another stream. Otherwise what the driver reports.
     ///
     /// ```
     /// # fn example(device: &runtime_core::Device) -> runtime_core::Result<()> {
-    /// use runtime_core::Slot;
-    ///
     /// let Some(graphs) = device.graphs() else { return Ok(()) };
     /// let stream = device.default_stream();
     /// let mut pinned = device.pinned_allocate::<f64>(1000)?;
@@ -67,7 +65,9 @@ impl<'a> Graphs<'a> {
         let stream = Stream::new(StreamCore::capturing(&capture), device.clone());
         work(&stream)?;
         let (captured, kept) = abandoned.0.finish();
-        let captured = captured.ok_or_else(|| place(over("capture")))?;
+        let captured = captured.ok_or_else(|| {
+            device.invalid("capture", "an operation failed or was refused: there is no graph")
+        })?;
         let raw = self.ability.end(captured).map_err(place)?;
         tracing::debug!(device = %device.id(), "graph captured");
         Ok(Graph {
@@ -144,19 +144,15 @@ impl Graph {
             used.mark(stream);
         }
         self.uses.mark(stream, device);
-        let event = match self.kept.pinned.len() {
-            0 => None,
-            _ => Some(Arc::from(device.raw().event_create(false).map_err(|e| device.place(e))?)),
-        };
+        // Before the launch, which must not run unmarked.
+        let events = self.kept.pinned.iter().map(|_| device.raw().event_create(false));
+        let events = events.collect::<Result<Vec<_>>>().map_err(|e| device.place(e))?;
         // SAFETY: graph and stream are of this device. What the work uses is kept, and its use on the stream noted. The
         // caller vouches for the rest.
         let launched = unsafe { ability.launch(&mut **self.lock(), &*stream.core.raw) };
         // Marked after a failure too, for a driver may have begun all the same.
-        if let Some(event) = event {
-            let marked = stream.core.raw.record(&*event).is_ok();
-            for ((_, writes), block) in &self.kept.pinned {
-                block.follow(stream, *writes, &event, marked);
-            }
+        for (((_, writes), block), event) in self.kept.pinned.iter().zip(events) {
+            block.mark(stream, *writes, event);
         }
         launched.map_err(|e| device.place(e))?;
         device.counts().add(&self.once);

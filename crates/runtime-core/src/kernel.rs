@@ -249,6 +249,7 @@ impl Kernel {
         Ok(())
     }
 
+    #[inline]
     fn check_shared(&self, operation: &'static str, bytes: u32) -> Result<()> {
         let limit = self.device().limits().shared_bytes;
         if bytes <= limit {

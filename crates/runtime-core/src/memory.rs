@@ -195,7 +195,8 @@ impl<T: Element> Memory<T> {
         let pointer = self.host_pointer()?;
         Some(self.allocation.wait().map(|()| {
             // SAFETY: the memory holds `len` elements of any bits. Writes need `view_mut`, so none was enqueued since
-            // the wait, and none can be while the slice borrows the memory.
+            // the wait, and none can be while the slice borrows the memory; who launches a graph promises that nobody
+            // has such a slice.
             unsafe { std::slice::from_raw_parts(pointer, self.len) }
         }))
     }

@@ -17,7 +17,7 @@ use crate::{Device, Element, Result, Stream};
 ///
 /// A copy borrows it only to be enqueued, and runs later. The memory remembers: [`as_slice`](Self::as_slice) waits for
 /// copies that write it, [`as_mut_slice`](Self::as_mut_slice) and dropping for all. So no data race between host and
-/// device can be written, whatever is dropped or forgotten, and a copy in flight on one buffer does not hold up
+/// device can be written in safe code, whatever is dropped or forgotten, and a copy in flight on one buffer does not hold up
 /// another. A [`Graph`](crate::Graph) that copies from or to it keeps it.
 pub struct Pinned<T: Element> {
     block: Arc<PinnedBlock>,
@@ -91,7 +91,7 @@ impl<T: Element> Pinned<T> {
     pub fn as_slice(&self) -> Result<&[T]> {
         self.block.wait(|used| used.writes)?;
         // SAFETY: the memory holds `len` elements of any bits, was zeroed, and copies that write it are done; new ones
-        // need an exclusive borrow.
+        // need an exclusive borrow, or the promise of who launches a graph that nobody has this slice.
         Ok(unsafe { std::slice::from_raw_parts(self.pointer(), self.len) })
     }
 
@@ -102,7 +102,8 @@ impl<T: Element> Pinned<T> {
     /// As [`as_slice`](Self::as_slice).
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.block.wait(|_| true)?;
-        // SAFETY: as in `as_slice`; no copy uses the memory, and none can be enqueued while the slice borrows it.
+        // SAFETY: as in `as_slice`; no copy uses the memory, and none can be enqueued while the slice borrows it, but for
+        // graphs with that promise.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.len) })
     }
 
@@ -168,24 +169,15 @@ impl PinnedBlock {
         enqueued
     }
 
-    /// Notes a launch on `stream` of a graph that copies from or to it, whose end `event` marks if `marked`.
-    pub(crate) fn follow(
-        &self,
-        stream: &Stream,
-        writes: bool,
-        event: &Arc<dyn DeviceEvent>,
-        marked: bool,
-    ) {
+    /// Marks the end of a launch on `stream` of a graph that copies from or to it.
+    pub(crate) fn mark(&self, stream: &Stream, writes: bool, event: Box<dyn DeviceEvent>) {
         let mut uses = self.lock();
         let known = position(&mut uses, stream, writes);
-        let used = Use {
-            stream: Arc::clone(&stream.core),
-            writes,
-            event: Arc::clone(event),
-            unmarked: !marked,
-        };
+        let unmarked = stream.core.raw.record(&*event).is_err();
+        let core = Arc::clone(&stream.core);
+        let used = Use { stream: core, writes, event: Arc::from(event), unmarked };
         match known {
-            // Behind the earlier copies on the stream.
+            // Recorded under the lock, and so behind every copy that the earlier mark stood for.
             Some(index) => uses[index] = used,
             None => uses.push(used),
         }

@@ -170,6 +170,7 @@ impl Stream {
     }
 
     /// Where to count what is enqueued on it.
+    #[inline]
     pub(crate) fn counts(&self) -> &Counts {
         match &self.core.capture {
             None => self.device.counts(),

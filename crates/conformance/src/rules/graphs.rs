@@ -278,8 +278,8 @@ pub fn threads_capture_and_launch(fixture: &Fixture) -> Outcome {
     const OPERATIONS: u32 = 50;
     let rig = fixture.rig()?;
     let Some(graphs) = rig.device.graphs() else { return Ok(()) };
-    let parts: Vec<_> = (0..THREADS).map(|_| rig.upload(&[0_u32; 30])).collect::<Result<_>>()?;
-    let mut parts = parts;
+    let parts = (0..THREADS).map(|_| rig.upload(&[0_u32; 30]));
+    let mut parts = parts.collect::<Result<Vec<_>>>()?;
     let work = |capture: &Stream, memory: &mut runtime_core::Memory<u32>| -> Result<()> {
         (0..OPERATIONS).try_for_each(|_| rig.kernels.add_one(capture, memory.view_mut()))
     };
