@@ -5,7 +5,7 @@
 //! Drivers for CUDA 12.0 and later do.
 #![cfg_attr(
     feature = "cuda",
-    doc = r#"
+    doc = r##"
 ```
 use backend_cuda::CudaDriver;
 use runtime_core::{DeviceRegistry, ErrorKind, ImageFormat, Launch, ModuleImage, args};
@@ -19,11 +19,11 @@ let device = match registry.open("cuda:0") {
 if !device.info().formats.contains(&ImageFormat::CudaC) {
     return Ok(()); // no NVRTC on this machine
 }
-let source = r"
-    extern \"C\" __global__ void scale(float *x, float by, unsigned n) {
+let source = r#"
+    extern "C" __global__ void scale(float *x, float by, unsigned n) {
         unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
         if (i < n) x[i] *= by;
-    }";
+    }"#;
 let kernel = device.module_load(ModuleImage::source(ImageFormat::CudaC, source))?.kernel("scale")?;
 let stream = device.default_stream();
 let mut x = device.memory_from_slice(&stream, &[1.0_f32, 2.0, 3.0, 4.0])?;
@@ -32,7 +32,7 @@ unsafe { kernel.launch(&stream, &Launch::cover(4, 256), args![&mut x, 2.0_f32, 4
 assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 # Ok::<(), runtime_core::Error>(())
 ```
-"#
+"##
 )]
 //!
 //! # Memory
