@@ -1,13 +1,11 @@
 //! The kernels of the conformance suite, as shipped.
 //! What they compute is what Rust computes.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Memory, launch, line, p};
+use crate::memory::{Memory, launch, line, p};
 use runtime_core::{ImageCode, ImageFormat};
 use stand_in::ptx::{Fault, Geometry, Module, run};
 

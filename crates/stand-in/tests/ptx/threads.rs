@@ -1,9 +1,7 @@
 //! Kernels whose threads work together, as NVRTC compiles them: see `data/threads.cu`.
 
-mod common;
-
-use common::nvrtc::Nvrtc;
-use common::{Memory, launch, line, p};
+use crate::memory::{Memory, launch, line, p};
+use crate::nvrtc::Nvrtc;
 use stand_in::ptx::{Fault, Geometry, Module};
 
 /// The kernels as NVRTC 12.0 compiled them, and as the compiler of the environment does.
