@@ -163,6 +163,30 @@ fn directed_rounding_of_singles_is_exact() {
 }
 
 #[test]
+fn directed_rounding_goes_no_further_than_it_should() {
+    let pair = |a: f32, b: f32| [a.to_bits().into(), b.to_bits().into(), 0, 0];
+    let most = f32::MAX;
+    for (name, a, b) in [("add", most, most), ("mul", most, 2.0), ("div", most, 0.5)] {
+        for (direction, above, below) in
+            [("z", most, -most), ("m", most, f32::NEG_INFINITY), ("p", f32::INFINITY, -most)]
+        {
+            let text = format!("{name}.r{direction}.f32 %f0, %f1, %f2;");
+            check(&text, &[pair(a, b)], |_| above.to_bits().into());
+            let negative = if name == "add" { pair(-a, -b) } else { pair(-a, b) };
+            check(&text, &[negative], |_| below.to_bits().into());
+        }
+    }
+    for direction in ["z", "m", "p"] {
+        let text = format!("add.r{direction}.f32 %f0, %f1, %f2;");
+        check(&text, &[pair(f32::INFINITY, 1.0)], |_| f32::INFINITY.to_bits().into());
+        let zero = if direction == "m" { -0.0_f32 } else { 0.0 };
+        check(&text, &[pair(1.5, -1.5)], |_| zero.to_bits().into());
+        let text = format!("div.r{direction}.f32 %f0, %f1, %f2;");
+        check(&text, &[pair(1.0, 0.0)], |_| f32::INFINITY.to_bits().into());
+    }
+}
+
+#[test]
 fn directed_rounding_of_fused_products_brackets_the_exact_result() {
     for (kind, ty, operands) in [("f", "f32", &*SINGLES), ("g", "f64", &*DOUBLES)] {
         let random = &operands[operands.len() - 600..];

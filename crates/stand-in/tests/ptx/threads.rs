@@ -131,6 +131,18 @@ fn calls_have_local_memory_and_modules_variables() {
 }
 
 #[test]
+fn functions_have_shared_memory_besides_the_kernels() {
+    for module in modules() {
+        let memory = Memory::default();
+        let out = memory.upload(&[0_i32; 32]);
+        assert_eq!(module.entry("mirror").unwrap().static_shared(), 128 + 32 * 4);
+        launch(&module, "mirror", &line(1, 32), &[p(out), p(1000_i16)], &memory).unwrap();
+        let expected: Vec<i32> = (0..32).map(|i| 1031 - i).collect();
+        assert_eq!(memory.download::<i32>(out, 32), expected);
+    }
+}
+
+#[test]
 fn functions_may_call_themselves_but_not_for_ever() {
     let module = Module::parse(RECURSION).unwrap();
     let memory = Memory::default();
