@@ -1,6 +1,7 @@
 //! The PTX interpreter: single instructions, kernels whose threads work together, and the kernels that backends run.
 #![cfg(test)]
 
+mod assembled;
 mod conversions;
 mod floats;
 mod harness;

@@ -1,0 +1,87 @@
+//! Every kernel of the repository compiles, and assembles for real hardware.
+//!
+//! Runs where `BACKEND_CUDA_NVRTC` names a compiler and `BACKEND_CUDA_PTXAS` an assembler. Neither needs a GPU.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::{env, fs};
+
+use backend_support::{Dialect, Mapping, RegionKernel};
+
+use crate::nvrtc::Nvrtc;
+
+/// Turing, Ampere, Hopper.
+const ARCHITECTURES: [u32; 3] = [75, 80, 90];
+/// Kernels that have files of their own, beside their shipped PTX or without any.
+const FILES: [&str; 4] = [
+    "conformance/src/kernels/kernels.cu",
+    "runtime/examples/terrain/diffusion.cu",
+    "backend-cuda/src/fill.cu",
+    "stand-in/tests/ptx/data/threads.cu",
+];
+/// PTX that is shipped.
+const SHIPPED: [&str; 5] = [
+    "conformance/src/kernels/kernels.ptx",
+    "runtime/examples/terrain/diffusion.ptx",
+    "backend-cuda/src/ptx/fill.ptx",
+    "backend-cuda/src/ptx/region_copy_8.ptx",
+    "backend-cuda/src/ptx/region_copy_32.ptx",
+];
+
+/// Assembles PTX; panics with what the assembler says if it refuses.
+fn assemble(assembler: &Path, name: &str, ptx: &str, architecture: u32) {
+    let mut child = Command::new(assembler)
+        .args([&format!("--gpu-name=sm_{architecture}"), "--output-file=/dev/null", "/dev/stdin"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the assembler starts");
+    child.stdin.take().unwrap().write_all(ptx.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name} for sm_{architecture}: {told}");
+}
+
+fn assembler() -> Option<std::path::PathBuf> {
+    let named = env::var_os("BACKEND_CUDA_PTXAS").map(Into::into);
+    if named.is_none() {
+        eprintln!("skipped: BACKEND_CUDA_PTXAS does not name an assembler");
+    }
+    named
+}
+
+fn crates() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+#[test]
+fn every_kernel_compiles_and_assembles() {
+    let (Some(nvrtc), Some(assembler)) = (Nvrtc::named(), assembler()) else { return };
+    let mut sources: Vec<(String, String)> = FILES
+        .iter()
+        .map(|file| ((*file).to_owned(), fs::read_to_string(crates().join(file)).unwrap()))
+        .collect();
+    for (mapping, slots) in [(Mapping::Lanes, 8), (Mapping::Lanes, 32), (Mapping::Runs, 2)] {
+        let kernel = RegionKernel::new(mapping, slots, true).unwrap();
+        sources.push((format!("region copies, {mapping:?}"), kernel.source(Dialect::CudaC)));
+    }
+    for architecture in ARCHITECTURES {
+        for (name, source) in &sources {
+            let ptx =
+                nvrtc.compile(source, &[&format!("--gpu-architecture=compute_{architecture}")]);
+            assemble(&assembler, name, &ptx, architecture);
+        }
+    }
+}
+
+#[test]
+fn shipped_ptx_assembles() {
+    let Some(assembler) = assembler() else { return };
+    for architecture in ARCHITECTURES {
+        for file in SHIPPED {
+            let ptx = fs::read_to_string(crates().join(file)).unwrap();
+            assemble(&assembler, file, &ptx, architecture);
+        }
+    }
+}
