@@ -279,6 +279,22 @@ fn a_lost_device_is_had_again_by_a_new_context() {
 }
 
 #[test]
+fn a_new_context_has_all_the_memory_again() {
+    let rig = Rig::failing("fill:1=700");
+    let stream = rig.stream();
+    let pool = rig.engine.pool_create(0).unwrap();
+    rig.engine.pool(pool).unwrap().set_threshold(usize::MAX);
+    let memory = rig.engine.allocate_in(&rig.context, pool, LEN, stream).unwrap();
+    rig.memory();
+    assert!(rig.engine.free_memory(0).unwrap() < 1 << 30);
+    rig.fill(memory, 1, stream).unwrap();
+    rig.engine.reset(0).unwrap();
+    assert_eq!(rig.engine.free_memory(0), Ok(1 << 30));
+    assert_eq!(rig.engine.pool(pool).err(), Some(Code::INVALID_HANDLE));
+    rig.engine.pool(rig.engine.default_pool(0).unwrap()).unwrap();
+}
+
+#[test]
 fn what_a_released_context_had_is_a_leak() {
     let rig = Rig::seeded(0);
     let memory = rig.memory();
