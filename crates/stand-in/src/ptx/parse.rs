@@ -274,25 +274,31 @@ impl Parser<'_> {
     }
 
     fn version(&mut self) -> Result<(u32, u32), String> {
-        let wrong = self.cursor.unexpected("a `.version` such as `8.0`");
         if !self.cursor.accept_word(".version") {
-            return Err(wrong);
+            return Err(self.cursor.unexpected("a `.version`"));
         }
-        let Token::Decimal(version) = self.cursor.next() else { return Err(wrong) };
-        let parsed = version
-            .split_once('.')
-            .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-        parsed.ok_or(wrong)
+        let parsed = match self.cursor.peek() {
+            Token::Decimal(version) => version
+                .split_once('.')
+                .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?))),
+            _ => None,
+        };
+        let version = parsed.ok_or_else(|| self.cursor.unexpected("a version such as `8.0`"))?;
+        self.cursor.next();
+        Ok(version)
     }
 
     fn target(&mut self) -> Result<u32, String> {
-        let wrong = self.cursor.unexpected("a `.target` such as `sm_60`");
         if !self.cursor.accept_word(".target") {
-            return Err(wrong);
+            return Err(self.cursor.unexpected("a `.target`"));
         }
-        let name = self.cursor.word()?;
-        let digits = name.strip_prefix("sm_").map(|n| n.trim_end_matches(['a', 'f']));
-        let target = digits.and_then(|digits| digits.parse().ok()).ok_or(wrong)?;
+        let digits = match self.cursor.peek() {
+            Token::Word(name) => name.strip_prefix("sm_").map(|n| n.trim_end_matches(['a', 'f'])),
+            _ => None,
+        };
+        let target = digits.and_then(|digits| digits.parse().ok());
+        let target = target.ok_or_else(|| self.cursor.unexpected("a target such as `sm_60`"))?;
+        self.cursor.next();
         while self.cursor.accept(',') {
             self.cursor.word()?;
         }
