@@ -294,6 +294,13 @@ impl Engine {
             }
         }
         for stream in self.all_streams(context) {
+            let capture = stream.with_capture(|captured| {
+                captured.as_ref().map(|captured| Arc::clone(&captured.capture))
+            });
+            if let Some(capture) = capture {
+                capture.leave();
+                self.captures.lock().retain(|other| !Arc::ptr_eq(other, &capture));
+            }
             stream.close();
             stream.drain();
         }

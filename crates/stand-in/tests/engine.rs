@@ -421,6 +421,23 @@ fn what_cannot_be_captured_spoils_the_capture() {
     assert_eq!(rig.engine.capture_end(first), Err(Code::INVALID_VALUE));
     rig.fill(memory, 3, first).unwrap();
     assert_eq!(rig.read(memory, first), [3; LEN], "streams are as before");
+    assert!(rig.rules().is_empty());
+}
+
+#[test]
+fn captures_end_before_what_they_capture() {
+    let rig = Rig::seeded(0);
+    let (stream, event) = (rig.stream(), rig.event());
+    rig.engine.capture_begin(stream, CaptureMode::Global).unwrap();
+    rig.engine.event_record(&rig.context, event, stream).unwrap();
+    assert_eq!(rig.engine.stream_destroy(stream), Err(Code::STREAM_CAPTURE_UNSUPPORTED));
+    assert_eq!(rig.rules(), ["unfinished capture"]);
+    assert_eq!(rig.engine.capture_end(stream), Err(Code::STREAM_CAPTURE_INVALIDATED));
+    let waited = rig.engine.stream_wait(&rig.context, stream, event);
+    assert_eq!(waited, Err(Code::CAPTURED_EVENT));
+    rig.engine.capture_begin(stream, CaptureMode::Global).unwrap();
+    rig.engine.reset(0).unwrap();
+    assert_eq!(rig.engine.may_wait(CaptureMode::Global), Ok(()));
 }
 
 #[test]
