@@ -1,14 +1,10 @@
 //! Region copies by the kernel of the backends, against the execution in host memory.
 #![expect(unsafe_code, reason = "runs programs in host memory")]
 
-mod common;
-#[path = "../../backend-support/src/region_kernel/tests/random.rs"]
-mod random;
-
+use crate::memory::{Memory, launch, line, p};
+use crate::nvrtc::Nvrtc;
+use crate::random::Random;
 use backend_support::{Dialect, Mapping, RegionKernel, RegionLimits};
-use common::nvrtc::Nvrtc;
-use common::{Memory, launch, line, p};
-use random::Random;
 use runtime_core::{HostSlot, RegionProgram};
 use stand_in::ptx::Module;
 

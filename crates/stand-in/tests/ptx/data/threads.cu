@@ -115,6 +115,24 @@ extern "C" __global__ void medians(uint2 *out, const uint4 *values, int count)
 
 extern "C" __global__ void counted(int *out) { *out = launches; }
 
+// A function has shared memory, and so has the kernel.
+__device__ __noinline__ int mirrored(int value)
+{
+    __shared__ int values[32];
+    values[threadIdx.x] = value;
+    __syncthreads();
+    return values[31 - threadIdx.x];
+}
+
+extern "C" __global__ void mirror(int *out, short added)
+{
+    __shared__ short first;
+    if (threadIdx.x == 0)
+        first = added;
+    int value = mirrored(threadIdx.x);
+    out[threadIdx.x] = value + first;
+}
+
 // Half of the threads leave before the barrier; the rest meets there.
 extern "C" __global__ void __launch_bounds__(64) leaving(int *out)
 {

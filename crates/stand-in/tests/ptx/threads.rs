@@ -1,9 +1,7 @@
 //! Kernels whose threads work together, as NVRTC compiles them: see `data/threads.cu`.
 
-mod common;
-
-use common::nvrtc::Nvrtc;
-use common::{Memory, launch, line, p};
+use crate::memory::{Memory, launch, line, p};
+use crate::nvrtc::Nvrtc;
 use stand_in::ptx::{Fault, Geometry, Module};
 
 /// The kernels as NVRTC 12.0 compiled them, and as the compiler of the environment does.
@@ -129,6 +127,18 @@ fn calls_have_local_memory_and_modules_variables() {
         assert_eq!(memory.download::<[u32; 2]>(out, 6), expected);
         launch(&module, "counted", &line(1, 1), &[p(out)], &memory).unwrap();
         assert_eq!(memory.download::<i32>(out, 1), [5 + 6]);
+    }
+}
+
+#[test]
+fn functions_have_shared_memory_besides_the_kernels() {
+    for module in modules() {
+        let memory = Memory::default();
+        let out = memory.upload(&[0_i32; 32]);
+        assert_eq!(module.entry("mirror").unwrap().static_shared(), 128 + 32 * 4);
+        launch(&module, "mirror", &line(1, 32), &[p(out), p(1000_i16)], &memory).unwrap();
+        let expected: Vec<i32> = (0..32).map(|i| 1031 - i).collect();
+        assert_eq!(memory.download::<i32>(out, 32), expected);
     }
 }
 
