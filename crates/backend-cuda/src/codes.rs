@@ -9,6 +9,8 @@ use crate::library::Functions;
 
 /// Work is not over; no failure.
 pub(crate) const NOT_READY: u32 = Cu::CUDA_ERROR_NOT_READY as u32;
+/// An argument out of its range.
+pub(crate) const INVALID_VALUE: u32 = Cu::CUDA_ERROR_INVALID_VALUE as u32;
 /// No room for an allocation.
 pub(crate) const OUT_OF_MEMORY: u32 = Cu::CUDA_ERROR_OUT_OF_MEMORY as u32;
 /// One device reaches the other already.

@@ -142,9 +142,9 @@ impl Context {
     }
 
     /// Remembers a code after which the context is of no use.
-    #[cold]
+    #[inline]
     pub(crate) fn note(&self, code: u32) {
-        if codes::is_sticky(code) {
+        if code != 0 && codes::is_sticky(code) {
             // The first one is the cause.
             let _ = self.broken.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
         }
@@ -265,7 +265,9 @@ impl RawStream {
     pub(crate) fn synchronize(&self) -> Result<(), u32> {
         self.context.bind()?;
         // SAFETY: the stream is alive.
-        ok(unsafe { (self.context.driver.cuStreamSynchronize)(self.raw) })
+        let code = unsafe { (self.context.driver.cuStreamSynchronize)(self.raw) };
+        self.context.note(code);
+        ok(code)
     }
 
     /// Whether everything enqueued so far is done.
@@ -275,7 +277,10 @@ impl RawStream {
         match unsafe { (self.context.driver.cuStreamQuery)(self.raw) } {
             0 => Ok(true),
             codes::NOT_READY => Ok(false),
-            code => Err(code),
+            code => {
+                self.context.note(code);
+                Err(code)
+            }
         }
     }
 

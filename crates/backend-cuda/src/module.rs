@@ -11,6 +11,7 @@ use runtime_core::contract::{DeviceKernel, DeviceModule, Occupancy, ParamInfo, P
 use runtime_core::{Error, ErrorKind, Result};
 use tempfile::TempDir;
 
+use crate::codes;
 use crate::context::ok;
 use crate::nvrtc::headline;
 use crate::program::Built;
@@ -149,18 +150,27 @@ fn parameters(
     function: CUfunction,
     declared: Option<&[ParamInfo]>,
 ) -> Option<Vec<ParamInfo>> {
-    let Some(ask) = shared.context.driver.cuFuncGetParamInfo else {
-        return declared.map(<[_]>::to_vec);
-    };
-    let size = |index: usize| {
+    match sizes(shared, function) {
+        Some(sizes) if declared.is_none_or(|declared| declared.len() != sizes.len()) => {
+            Some(sizes.into_iter().map(of_size).collect())
+        }
+        _ => declared.map(<[_]>::to_vec),
+    }
+}
+
+/// The sizes of a kernel's parameters, where the driver tells them.
+fn sizes(shared: &Shared, function: CUfunction) -> Option<Vec<usize>> {
+    let ask = shared.context.driver.cuFuncGetParamInfo?;
+    let mut sizes = Vec::new();
+    loop {
         let (mut offset, mut size) = (0, 0);
         // SAFETY: the function is of a loaded module; the numbers are written to where they may be.
-        ok(unsafe { ask(function, index, &mut offset, &mut size) }).ok().map(|()| size)
-    };
-    let sizes: Vec<usize> = (0..).map_while(size).collect();
-    match declared {
-        Some(declared) if declared.len() == sizes.len() => Some(declared.to_vec()),
-        _ => Some(sizes.into_iter().map(of_size).collect()),
+        match unsafe { ask(function, sizes.len(), &mut offset, &mut size) } {
+            0 => sizes.push(size),
+            // There is no parameter of that number.
+            codes::INVALID_VALUE => return Some(sizes),
+            _ => return None,
+        }
     }
 }
 

@@ -2,10 +2,11 @@
 #![expect(unsafe_code, reason = "binds and calls a C library")]
 #![expect(non_snake_case, reason = "functions have the names of the library's headers")]
 
-use std::env;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::Path;
 use std::ptr;
 use std::sync::OnceLock;
+use std::{env, fs};
 
 use runtime_core::{Error, ErrorKind, Result};
 
@@ -71,13 +72,29 @@ pub(crate) fn compiler(driver: Version) -> Result<&'static Compiler, &'static st
     static LOADED: OnceLock<Result<Compiler, String>> = OnceLock::new();
     let loaded =
         LOADED.get_or_init(|| match env::var(VARIABLE).ok().filter(|path| !path.is_empty()) {
-            Some(path) => Compiler::load(&[&path]),
+            Some(path) => {
+                load_beside(Path::new(&path));
+                Compiler::load(&[&path])
+            }
             None => {
                 let names = names(driver);
                 Compiler::load(&names.iter().map(String::as_str).collect::<Vec<_>>())
             }
         });
     loaded.as_ref().map_err(String::as_str)
+}
+
+/// Loads what the compiler loads itself later, by a name that the system may not find although the file is beside it.
+fn load_beside(library: &Path) {
+    let Some(Ok(folder)) = library.parent().map(fs::read_dir) else { return };
+    for file in folder.flatten() {
+        if file.file_name().to_string_lossy().starts_with("libnvrtc-builtins.")
+            && let Some(path) = file.path().to_str()
+            && let Ok(library) = load(&[path])
+        {
+            std::mem::forget(library);
+        }
+    }
 }
 
 /// Names of the library. One newer than the driver makes PTX that the driver may not know, and so comes last.
@@ -227,7 +244,7 @@ impl Drop for Program<'_> {
 }
 
 fn error(code: u32, about: &str) -> Error {
-    const NAMES: [&str; 7] = [
+    const NAMES: [&str; 13] = [
         "NVRTC_SUCCESS",
         "NVRTC_ERROR_OUT_OF_MEMORY",
         "NVRTC_ERROR_PROGRAM_CREATION_FAILURE",
@@ -235,6 +252,12 @@ fn error(code: u32, about: &str) -> Error {
         "NVRTC_ERROR_INVALID_PROGRAM",
         "NVRTC_ERROR_INVALID_OPTION",
         "NVRTC_ERROR_COMPILATION",
+        "NVRTC_ERROR_BUILTIN_OPERATION_FAILURE",
+        "NVRTC_ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION",
+        "NVRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION",
+        "NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID",
+        "NVRTC_ERROR_INTERNAL_ERROR",
+        "NVRTC_ERROR_TIME_FILE_WRITE_FAILED",
     ];
     let name = usize::try_from(code).ok().and_then(|code| NAMES.get(code));
     Error::new(ErrorKind::InvalidModule, OPERATION, about)

@@ -140,12 +140,12 @@ impl DriverPool {
 
 impl Drop for DriverPool {
     fn drop(&mut self) {
-        if self.context().fault().is_some() || self.context().bind().is_err() {
-            return;
+        // Even after a fault: a pool is the device's, and does not go with the context.
+        if self.context().bind().is_ok() {
+            // SAFETY: nobody allocates any more; the driver keeps what is not free yet for as long.
+            let code = unsafe { (self.context().driver.cuMemPoolDestroy)(self.raw) };
+            self.context().note(code);
         }
-        // SAFETY: nobody allocates any more; the driver keeps what is not free yet for as long.
-        let code = unsafe { (self.context().driver.cuMemPoolDestroy)(self.raw) };
-        self.context().note(code);
     }
 }
 

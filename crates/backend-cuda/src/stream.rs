@@ -236,9 +236,6 @@ unsafe impl DeviceStream for CudaStream {
         match self.raw.is_idle() {
             Ok(idle) if self.shared.context.fault().is_none() => Ok(idle),
             outcome => {
-                if let Err(code) = outcome {
-                    self.shared.context.note(code);
-                }
                 // The work has failed, which is left to whoever waits for it.
                 if self.shared.has_untold_fault() {
                     return Ok(true);

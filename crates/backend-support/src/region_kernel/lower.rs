@@ -6,15 +6,17 @@ use super::piece::Piece;
 use super::words::{self, Code};
 use super::{Mapping, RegionKernel};
 
-/// Chunks per compute unit that a large launch has at least, so that all units have work until the end.
+/// Chunks per compute unit that a large launch has at least, so that all units have work until the end. A group of lanes
+/// takes longer to find out what a chunk is, and has several elements of it at once.
 const CHUNKS_PER_UNIT: u64 = 64;
+const LANE_CHUNKS_PER_UNIT: u64 = 16;
 
 /// What a run should cost, in bytes that pass through memory: enough to be worth an item, little enough to stay in a
 /// core's first caches.
 const RUN_COST: std::ops::RangeInclusive<u64> = (4 << 10)..=(128 << 10);
 
 /// Elements that a lane moves at most.
-const MOST_PER_LANE: u64 = 8;
+const MOST_PER_LANE: u64 = 16;
 
 /// What decides how a launch is shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,14 +180,17 @@ enum Share {
 impl Share {
     fn new(mapping: Mapping, limits: RegionLimits, pieces: &[Piece]) -> Self {
         let sum = |of: fn(&Piece) -> u64| pieces.iter().map(of).fold(0, u64::saturating_add);
-        let wanted = (limits.compute_units as u64).saturating_mul(CHUNKS_PER_UNIT);
+        let wanted = |per_unit| (limits.compute_units as u64).saturating_mul(per_unit);
         match mapping {
             Mapping::Runs => {
                 let total = sum(|piece| piece.elements().saturating_mul(piece.cost()));
-                Self::Cost((total / wanted).clamp(*RUN_COST.start(), *RUN_COST.end()))
+                Self::Cost(
+                    (total / wanted(CHUNKS_PER_UNIT)).clamp(*RUN_COST.start(), *RUN_COST.end()),
+                )
             }
             Mapping::Lanes => {
                 let group = limits.group_size as u64;
+                let wanted = wanted(LANE_CHUNKS_PER_UNIT);
                 let per_lane = sum(Piece::elements) / group.saturating_mul(wanted);
                 Self::Elements(group.saturating_mul(per_lane.clamp(1, MOST_PER_LANE)))
             }

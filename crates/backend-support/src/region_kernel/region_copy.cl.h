@@ -81,6 +81,10 @@ DEVICE u32 add_f32(u32 there, u32 x, Rule rule) { return AS_U32(AS_FLOAT(there) 
 DEVICE u64 add_f64(u64 there, u64 x, Rule rule) { return AS_U64(AS_DOUBLE(there) + AS_DOUBLE(NEGATED(u64, x))); }
 #endif
 
+#define EXTENT(dim) copy[DIMS + 3 * (dim)]
+#define TO_STRIDE(dim) ((i64)copy[DIMS + 3 * (dim) + 1])
+#define FROM_STRIDE(dim) ((i64)copy[DIMS + 3 * (dim) + 2])
+
 // ---- Boxes of rows and columns -----------------------------------------------------------------------------------
 
 // Strides are in bytes.
@@ -94,10 +98,43 @@ typedef struct {
 
 #if LANES
 
-// Neighbouring work-items have neighbouring elements: each moves one at a time.
+typedef struct {
+    i64 to, from;
+} Place;
+
+// Where an element of a copy is, whose rows have so many columns.
+DEVICE Place place_of(GLOBAL const u64 *copy, Box box, u64 element) {
+    const u64 rank = copy[RANK];
+    u64 rest = element / box.columns;
+    const i64 column = (i64)(element - rest * box.columns);
+    Place place;
+    place.to = column * box.to_column;
+    place.from = column * box.from_column;
+    ROLLED
+    for (u64 dim = 1; dim < rank; ++dim) {
+        // The last dimension is what is left.
+        const u64 extent = EXTENT(dim), outer = dim + 1 < rank ? rest / extent : 0;
+        const i64 index = (i64)(rest - outer * extent);
+        place.to += index * TO_STRIDE(dim);
+        place.from += index * FROM_STRIDE(dim);
+        rest = outer;
+    }
+    return place;
+}
+
+// Neighbouring work-items have neighbouring elements. Each reads several before it writes them, since it takes many
+// reads under way to keep memory busy.
+#define AT_ONCE 4
+
 #define MOVES(T)                                                                                                    \
-    DEVICE void move_box_##T(GLOBAL u8 *RESTRICT to, GLOBAL const u8 *RESTRICT from, Box box) {                     \
-        TO(T, 0, 0) = FROM(T, 0, 0);                                                                                \
+    DEVICE void move_lanes_##T(GLOBAL u8 *to, GLOBAL const u8 *from, const Place *places, u32 count) {              \
+        T values[AT_ONCE];                                                                                          \
+        UNROLL                                                                                                      \
+        for (u32 i = 0; i < AT_ONCE; ++i)                                                                           \
+            if (i < count) values[i] = *(GLOBAL const T *)(from + places[i].from);                                  \
+        UNROLL                                                                                                      \
+        for (u32 i = 0; i < AT_ONCE; ++i)                                                                           \
+            if (i < count) *(GLOBAL T *)(to + places[i].to) = values[i];                                            \
     }
 #define APPLIES(T, apply)                                                                                           \
     DEVICE void box_##apply(GLOBAL u8 *RESTRICT to, GLOBAL const u8 *RESTRICT from, Box box, Rule rule) {           \
@@ -186,11 +223,13 @@ APPLIES(u64, add_f64)
 // Carries out the operation `code` on elements of 2^unit bytes.
 DEVICE void run_box(u64 code, u64 unit, GLOBAL u8 *to, GLOBAL const u8 *from, Box box, Rule rule) {
     switch (code * 8 + unit) {
+#if !LANES
     case MOVE_CODE * 8 + 0: move_box_u8(to, from, box); break;
     case MOVE_CODE * 8 + 1: move_box_u16(to, from, box); break;
     case MOVE_CODE * 8 + 2: move_box_u32(to, from, box); break;
     case MOVE_CODE * 8 + 3: move_box_u64(to, from, box); break;
     case MOVE_CODE * 8 + 4: move_box_u128(to, from, box); break;
+#endif
     case NEGATE_CODE * 8 + 0: box_negate_u8(to, from, box, rule); break;
     case NEGATE_CODE * 8 + 1: box_negate_u16(to, from, box, rule); break;
     case NEGATE_CODE * 8 + 2: box_negate_u32(to, from, box, rule); break;
@@ -217,10 +256,6 @@ DEVICE void run_box(u64 code, u64 unit, GLOBAL u8 *to, GLOBAL const u8 *from, Bo
 
 // ---- Copies ------------------------------------------------------------------------------------------------------
 
-#define EXTENT(dim) copy[DIMS + 3 * (dim)]
-#define TO_STRIDE(dim) ((i64)copy[DIMS + 3 * (dim) + 1])
-#define FROM_STRIDE(dim) ((i64)copy[DIMS + 3 * (dim) + 2])
-
 // The elements [first, end) of a copy, counted along dimension 0 first. `narrow` tells how many times its innermost
 // elements are halved, which lie side by side then.
 DEVICE void run_elements(
@@ -231,7 +266,7 @@ DEVICE void run_elements(
     rule.carry = copy[CARRY];
     rule.bias = copy[BIAS];
     rule.infinity = copy[INFINITY_BITS];
-    const u64 code = copy[CODE], unit = copy[UNIT] - narrow, rank = copy[RANK];
+    const u64 code = copy[CODE], unit = copy[UNIT] - narrow;
     const u64 columns = EXTENT(0) << narrow;
     Box box;
     box.to_column = narrow ? (i64)1 << unit : TO_STRIDE(0);
@@ -239,22 +274,32 @@ DEVICE void run_elements(
     box.to_row = TO_STRIDE(1);
     box.from_row = FROM_STRIDE(1);
 #if LANES
-    box.rows = box.columns = 1;
-    for (u64 element = first + LANE; element < end; element += LANE_COUNT) {
-        u64 rest = element / columns;
-        const i64 column = (i64)(element - rest * columns);
-        i64 to_offset = column * box.to_column, from_offset = column * box.from_column;
-        for (u64 dim = 1; dim < rank; ++dim) {
-            // The last dimension is what is left.
-            const u64 extent = EXTENT(dim), outer = dim + 1 < rank ? rest / extent : 0;
-            const i64 index = (i64)(rest - outer * extent);
-            to_offset += index * TO_STRIDE(dim);
-            from_offset += index * FROM_STRIDE(dim);
-            rest = outer;
+    box.rows = 1;
+    box.columns = columns;
+    if (code == MOVE_CODE) {
+        for (u64 element = first + LANE; element < end; element += AT_ONCE * LANE_COUNT) {
+            const u64 left = (end - element - 1) / LANE_COUNT + 1;
+            const u32 count = left < AT_ONCE ? (u32)left : AT_ONCE;
+            Place places[AT_ONCE];
+            UNROLL
+            for (u32 i = 0; i < AT_ONCE; ++i)
+                if (i < count) places[i] = place_of(copy, box, element + i * LANE_COUNT);
+            switch (unit) {
+            case 0: move_lanes_u8(to, from, places, count); break;
+            case 1: move_lanes_u16(to, from, places, count); break;
+            case 2: move_lanes_u32(to, from, places, count); break;
+            case 3: move_lanes_u64(to, from, places, count); break;
+            case 4: move_lanes_u128(to, from, places, count); break;
+            }
         }
-        run_box(code, unit, to + to_offset, from + from_offset, box, rule);
+        return;
+    }
+    for (u64 element = first + LANE; element < end; element += LANE_COUNT) {
+        const Place place = place_of(copy, box, element);
+        run_box(code, unit, to + place.to, from + place.from, box, rule);
     }
 #else
+    const u64 rank = copy[RANK];
     u64 index[MAX_RANK];
     u64 rest = first / columns, column = first - rest * columns, left = end - first;
     for (u64 dim = 1; dim < rank; ++dim) {

@@ -35,6 +35,8 @@ typedef long i64;
 #define GLOBAL __global
 #define RESTRICT restrict
 #define SIZE size_t
+#define UNROLL
+#define ROLLED
 #define AS_FLOAT(bits) as_float(bits)
 #define AS_U32(value) as_uint(value)
 #define AS_DOUBLE(bits) as_double(bits)
@@ -65,6 +67,8 @@ typedef long long i64;
 #define GLOBAL
 #define RESTRICT __restrict__
 #define SIZE size_t
+#define UNROLL _Pragma(\"unroll\")
+#define ROLLED _Pragma(\"unroll 1\")
 #define AS_FLOAT(bits) __uint_as_float(bits)
 #define AS_U32(value) __float_as_uint(value)
 #define AS_DOUBLE(bits) __longlong_as_double((i64)(bits))

@@ -84,9 +84,9 @@ pub fn a_fault_of_a_dropped_stream_is_reported_by_the_device(fixture: &Fixture) 
 /// Work enqueued behind a fault ends, waits return, and everything can be dropped.
 pub fn work_behind_a_fault_ends(fixture: &Fixture) -> Outcome {
     let rig = fixture.fresh()?;
-    let Some(mut memory) = provoke(&rig)? else { return Ok(()) };
     let other = rig.new_stream()?;
     let mut pinned = rig.device.pinned_allocate::<u32>(16)?;
+    let Some(mut memory) = provoke(&rig)? else { return Ok(()) };
     // Each of these may be refused or end in an error, since the fault may be known already; none may hang.
     let _ = rig.kernels.add_one(&rig.stream, memory.view_mut());
     let _ = memory.view().copy_to_pinned(&rig.stream, &mut pinned);
