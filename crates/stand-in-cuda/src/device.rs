@@ -9,7 +9,7 @@ use stand_in::{
 };
 
 use crate::abi::{Buffer, Out, answer};
-use crate::process::{engine, initialise};
+use crate::process::{config, engine, initialise};
 
 /// What every device is called.
 pub(crate) const NAME: &str = "stand-in for a CUDA device (no GPU)";
@@ -39,8 +39,7 @@ extern "C" fn cuInit(flags: c_uint) -> u32 {
 extern "C" fn cuDriverGetVersion(version: Out<c_int>) -> u32 {
     answer(|| {
         // It can be asked before anything else.
-        let configured = stand_in::Config::from_env().map_err(|_| Code::UNKNOWN)?.version;
-        version.put(int(configured))
+        version.put(int(config()?.version))
     })
 }
 

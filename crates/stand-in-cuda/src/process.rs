@@ -17,6 +17,14 @@ thread_local! {
     static MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
 }
 
+/// What the environment asks for. That it asks for what is not possible is told on standard error.
+pub(crate) fn config() -> Result<Config> {
+    Config::from_env().map_err(|why| {
+        eprintln!("stand-in: {why}");
+        Code::UNKNOWN
+    })
+}
+
 /// Makes the devices, unless they are there.
 pub(crate) fn initialise() -> Result<()> {
     let engine = ENGINE.get_or_init(|| {

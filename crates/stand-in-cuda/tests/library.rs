@@ -1,6 +1,5 @@
 //! The library as a program meets it: loaded, and called by the names of its functions.
 #![expect(clippy::unwrap_used, reason = "a library that cannot be used fails its test")]
-#![expect(clippy::multiple_unsafe_ops_per_block, reason = "calls of one driver, one after another")]
 
 use std::env;
 use std::ffi::{CStr, c_char, c_int, c_void};

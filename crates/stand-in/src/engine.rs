@@ -71,7 +71,7 @@ impl Engine {
         let pools = Table::new("memory pool", 7);
         let device = |ordinal| {
             let budget = Arc::new(Budget::new(config.memory));
-            let pool = pools.insert(Pool::new(ordinal, &budget));
+            let pool = pools.insert(Pool::new(ordinal, &budget, true));
             Device { budget, pool, primary: Mutex::default() }
         };
         let devices = (0..config.devices).map(device).collect();
@@ -267,9 +267,8 @@ impl Engine {
             let alive = memory.iter().filter(|m| here(&m.context) && !m.was_freed());
             alive.filter(|memory| memory.is_pinned() == pinned).count()
         };
-        let own = |pool: &&Arc<Pool>| pool.device == context.device();
-        // Each device has one from the first.
-        let pools = self.pools.all().iter().filter(own).count() - 1;
+        let own = |pool: &&Arc<Pool>| pool.device == context.device() && !pool.is_default;
+        let pools = self.pools.all().iter().filter(own).count();
         let counts = [
             (self.pools.kind(), pools),
             ("memory", count(false)),
@@ -295,6 +294,13 @@ impl Engine {
             }
         }
         for stream in self.all_streams(context) {
+            let capture = stream.with_capture(|captured| {
+                captured.as_ref().map(|captured| Arc::clone(&captured.capture))
+            });
+            if let Some(capture) = capture {
+                capture.leave();
+                self.captures.lock().retain(|other| !Arc::ptr_eq(other, &capture));
+            }
             stream.close();
             stream.drain();
         }
@@ -307,6 +313,9 @@ impl Engine {
         self.executables.take(|graph| here(&graph.context));
         let memory = self.shared.space.snapshot();
         memory.iter().filter(|m| here(&m.context)).for_each(|m| self.shared.space.remove(m));
+        let own = |pool: &Pool| pool.device == context.device();
+        self.pools.all().iter().filter(|pool| own(pool)).for_each(|pool| pool.trim(0));
+        self.pools.take(|pool| own(pool) && !pool.is_default);
     }
 
     /// What was done wrong and left behind so far, and how often calls were made.

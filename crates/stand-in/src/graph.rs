@@ -43,6 +43,7 @@ pub(crate) struct Capture {
     thread: ThreadId,
     nodes: Mutex<Vec<Node>>,
     spoilt: AtomicBool,
+    ended: AtomicBool,
     streams: Mutex<Vec<Arc<Stream>>>,
 }
 
@@ -64,6 +65,7 @@ impl Capture {
             thread: thread::current().id(),
             nodes: Mutex::default(),
             spoilt: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             streams: Mutex::default(),
         });
         stream.with_capture(|captured| match captured {
@@ -114,9 +116,7 @@ impl Capture {
                 next.extend(&nodes[node].after);
             }
         }
-        for stream in capture.streams.lock().drain(..) {
-            stream.with_capture(Option::take);
-        }
+        capture.leave();
         let nodes = if capture.is_spoilt() {
             Err(Code::STREAM_CAPTURE_INVALIDATED)
         } else if joined.len() < nodes.len() {
@@ -125,6 +125,19 @@ impl Capture {
             Ok(nodes)
         };
         Ok((capture, nodes))
+    }
+
+    /// Nothing is captured any more.
+    pub(crate) fn leave(&self) {
+        self.ended.store(true, Ordering::Release);
+        let streams = std::mem::take(&mut *self.streams.lock());
+        for stream in streams {
+            stream.with_capture(Option::take);
+        }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// Whether it forbids a thread of that mode a call that may wait or use a stream behind the scenes.

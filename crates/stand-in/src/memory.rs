@@ -237,7 +237,7 @@ impl Engine {
     ///
     /// [`Code::INVALID_DEVICE`].
     pub fn pool_create(&self, device: usize) -> Result<u64> {
-        Ok(self.pools.insert(Pool::new(device, &self.budget(device)?)))
+        Ok(self.pools.insert(Pool::new(device, &self.budget(device)?, false)))
     }
 
     /// A pool.
@@ -256,7 +256,7 @@ impl Engine {
     /// [`Code::INVALID_HANDLE`], or [`Code::INVALID_VALUE`] for the default pool of a device.
     pub fn pool_destroy(&self, handle: u64) -> Result<()> {
         let pool = self.pool(handle)?;
-        if self.default_pool(pool.device)? == handle {
+        if pool.is_default {
             return Err(Code::INVALID_VALUE);
         }
         self.forget(&self.pools, handle)?.set_threshold(0);

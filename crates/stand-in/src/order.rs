@@ -54,10 +54,15 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Code::INVALID_HANDLE`].
+    /// [`Code::INVALID_HANDLE`], or [`Code::STREAM_CAPTURE_UNSUPPORTED`] while it is captured.
     pub fn stream_destroy(&self, handle: u64) -> Result<()> {
-        self.stream(handle)?;
-        let stream = self.forget(&self.streams, handle)?;
+        let stream = self.stream(handle)?;
+        if let Some(code) = stream.with_capture(|captured| captured.as_ref().map(|c| c.spoil())) {
+            let message = format!("stream {handle:#x} is destroyed while it is captured");
+            self.shared.report.violation("unfinished capture", message);
+            return Err(code);
+        }
+        self.forget(&self.streams, handle)?;
         stream.close();
         self.closing.lock().push(Arc::clone(&stream));
         stream.context.check()
@@ -95,6 +100,11 @@ impl Engine {
         context.check()?;
         let (stream, event) = (self.stream_in(context, stream)?, self.find(&self.events, event)?);
         let state = event.state.lock().clone();
+        if let State::Captured(capture, _) = &state
+            && capture.has_ended()
+        {
+            return Err(Code::CAPTURED_EVENT);
+        }
         let is_captured = stream.with_capture(|captured| match (captured, &state) {
             (captured @ None, State::Captured(capture, after)) => {
                 capture.join(&stream, captured, after);

@@ -44,6 +44,8 @@ impl Budget {
 #[derive(Debug)]
 pub struct Pool {
     pub(crate) device: usize,
+    /// Whether the device has it from the first.
+    pub(crate) is_default: bool,
     budget: Arc<Budget>,
     state: Mutex<PoolState>,
     /// Devices beside its own whose kernels may touch its memory.
@@ -66,9 +68,9 @@ pub struct PoolState {
 }
 
 impl Pool {
-    pub(crate) fn new(device: usize, budget: &Arc<Budget>) -> Self {
+    pub(crate) fn new(device: usize, budget: &Arc<Budget>, is_default: bool) -> Self {
         let (state, open_to) = (Mutex::default(), Mutex::default());
-        Self { device, budget: Arc::clone(budget), state, open_to }
+        Self { device, is_default, budget: Arc::clone(budget), state, open_to }
     }
 
     pub(crate) fn take(&self, bytes: usize) -> Result<()> {
@@ -141,7 +143,7 @@ mod tests {
     #[test]
     fn a_pool_keeps_memory_until_it_is_trimmed() {
         let budget = Arc::new(Budget::new(8 << 20));
-        let pool = Pool::new(0, &budget);
+        let pool = Pool::new(0, &budget, false);
         pool.take(100).unwrap();
         assert_eq!((pool.state().reserved, budget.free()), (2 << 20, 6 << 20));
         pool.take((8 << 20) - 100).unwrap();

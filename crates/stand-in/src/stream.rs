@@ -1,6 +1,7 @@
 //! Streams: work in order, each by a thread of its own.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
@@ -140,7 +141,12 @@ impl Stream {
                 self.context.fail(code);
             }
             task.tells.iter().for_each(|clock| self.shared.learn(clock));
-            task.work.run(&self.context, &self.shared);
+            let run = || task.work.run(&self.context, &self.shared);
+            if catch_unwind(AssertUnwindSafe(run)).is_err() {
+                // Whoever waits must not do so for ever.
+                self.shared.report.violation("engine", format!("{:?} panicked", task.work));
+                self.context.fail(Code::UNKNOWN);
+            }
             // Memory that only this work kept goes before anybody is told.
             drop(task);
             self.state.lock().finished += 1;

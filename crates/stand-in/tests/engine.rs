@@ -279,6 +279,22 @@ fn a_lost_device_is_had_again_by_a_new_context() {
 }
 
 #[test]
+fn a_new_context_has_all_the_memory_again() {
+    let rig = Rig::failing("fill:1=700");
+    let stream = rig.stream();
+    let pool = rig.engine.pool_create(0).unwrap();
+    rig.engine.pool(pool).unwrap().set_threshold(usize::MAX);
+    let memory = rig.engine.allocate_in(&rig.context, pool, LEN, stream).unwrap();
+    rig.memory();
+    assert!(rig.engine.free_memory(0).unwrap() < 1 << 30);
+    rig.fill(memory, 1, stream).unwrap();
+    rig.engine.reset(0).unwrap();
+    assert_eq!(rig.engine.free_memory(0), Ok(1 << 30));
+    assert_eq!(rig.engine.pool(pool).err(), Some(Code::INVALID_HANDLE));
+    rig.engine.pool(rig.engine.default_pool(0).unwrap()).unwrap();
+}
+
+#[test]
 fn what_a_released_context_had_is_a_leak() {
     let rig = Rig::seeded(0);
     let memory = rig.memory();
@@ -405,6 +421,23 @@ fn what_cannot_be_captured_spoils_the_capture() {
     assert_eq!(rig.engine.capture_end(first), Err(Code::INVALID_VALUE));
     rig.fill(memory, 3, first).unwrap();
     assert_eq!(rig.read(memory, first), [3; LEN], "streams are as before");
+    assert!(rig.rules().is_empty());
+}
+
+#[test]
+fn captures_end_before_what_they_capture() {
+    let rig = Rig::seeded(0);
+    let (stream, event) = (rig.stream(), rig.event());
+    rig.engine.capture_begin(stream, CaptureMode::Global).unwrap();
+    rig.engine.event_record(&rig.context, event, stream).unwrap();
+    assert_eq!(rig.engine.stream_destroy(stream), Err(Code::STREAM_CAPTURE_UNSUPPORTED));
+    assert_eq!(rig.rules(), ["unfinished capture"]);
+    assert_eq!(rig.engine.capture_end(stream), Err(Code::STREAM_CAPTURE_INVALIDATED));
+    let waited = rig.engine.stream_wait(&rig.context, stream, event);
+    assert_eq!(waited, Err(Code::CAPTURED_EVENT));
+    rig.engine.capture_begin(stream, CaptureMode::Global).unwrap();
+    rig.engine.reset(0).unwrap();
+    assert_eq!(rig.engine.may_wait(CaptureMode::Global), Ok(()));
 }
 
 #[test]

@@ -147,7 +147,6 @@ fn lane_of(thread: &Thread<'_>) -> usize {
     thread.linear as usize % 32
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "five bits")]
 fn low5(value: u64) -> usize {
     (value & 31) as usize
 }

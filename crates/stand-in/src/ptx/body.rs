@@ -16,8 +16,10 @@ pub(super) enum Symbol {
     Param(usize, usize),
     /// Offset in the local memory of the frame.
     Local(usize),
-    /// Offset in shared memory.
+    /// Offset in shared memory, of a variable of the kernel itself.
     Shared(usize),
+    /// Offset in the shared memory that the functions of the module have in common.
+    CommonShared(usize),
     /// Shared memory behind all that is declared.
     DynamicShared,
     /// Generic address of a variable of the module.
@@ -82,13 +84,14 @@ pub(super) struct Body<'o, 'a> {
     line: u32,
 }
 
-/// Parses a body, which begins with its brace. `shared` is what shared memory the kernel has, with that of the module at
-/// first; only kernels declare some.
+/// Parses a body, which begins with its brace. `shared` is how much shared memory there is, of the kernel or of all other
+/// functions; what the body declares comes to it.
 pub(super) fn function<'a>(
     cursor: &mut Cursor<'a>,
     outer: &Outer<'a>,
     name: &'a str,
-    mut shared: Option<&mut usize>,
+    is_entry: bool,
+    shared: &mut usize,
     called: &mut Vec<(usize, u32)>,
 ) -> Result<Function, String> {
     let signature = &outer.signatures[name];
@@ -140,11 +143,9 @@ pub(super) fn function<'a>(
             }
             Token::Word(".shared") => {
                 cursor.next();
-                let Some(shared) = &mut shared else {
-                    return Err(cursor.error("a shared variable in a function that is no kernel"));
-                };
                 let variable = cursor.variable(shared)?;
-                body.declare(variable.name, Symbol::Shared(variable.offset));
+                let of = if is_entry { Symbol::Shared } else { Symbol::CommonShared };
+                body.declare(variable.name, of(variable.offset));
                 cursor.expect(';')?;
             }
             Token::Word(".loc") => cursor.skip_line(),
@@ -388,10 +389,8 @@ impl<'a> Body<'_, 'a> {
         match self.symbol(name).ok_or_else(wrong)? {
             Symbol::Param(start, _) | Symbol::Shared(start) => Ok(self.constant(behind(start))),
             Symbol::Variable(address) => Ok(self.constant(address.wrapping_add(offset))),
-            Symbol::Local(start) => {
-                let start = usize::try_from(behind(start)).map_err(|_| wrong())?;
-                Ok(self.special(Special::Local(start)))
-            }
+            Symbol::Local(start) => Ok(self.special(Special::Local(behind(start)))),
+            Symbol::CommonShared(start) => Ok(self.special(Special::CommonShared(behind(start)))),
             Symbol::DynamicShared if offset == 0 => Ok(self.special(Special::DynamicSharedStart)),
             Symbol::DynamicShared | Symbol::Register(..) => Err(wrong()),
         }

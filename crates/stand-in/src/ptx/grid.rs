@@ -72,6 +72,7 @@ pub fn run(
                 grid: &geometry.grid,
                 block: &geometry.block,
                 index: position(block, geometry.grid),
+                common_shared: entry.common_shared,
                 static_shared: entry.static_shared,
                 dynamic_shared: geometry.dynamic_shared,
             };

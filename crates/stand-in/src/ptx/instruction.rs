@@ -312,8 +312,10 @@ pub(super) enum Special {
     DynamicShared,
     /// Where they begin.
     DynamicSharedStart,
+    /// The address of what functions have in common in shared memory, at this offset.
+    CommonShared(u64),
     /// The address of local memory at this offset of the frame.
-    Local(usize),
+    Local(u64),
 }
 
 /// A function or kernel.

@@ -2,17 +2,17 @@
 //!
 //! [`Module::parse`] takes what NVRTC 12 and 13 make of C++ kernels, for any architecture: integers, floats of 32 and 64
 //! bits, all state spaces, vectors, calls, jump tables, barriers, atomics, and warp exchanges. A text with anything else
-//! is refused with the line of it; nothing is skipped.
+//! is refused with the line of it, so are calls through pointers and `printf`; nothing is skipped.
 //!
 //! [`run`] executes a launch. The threads of a block take turns, each until it ends, waits, or has used up its turn, and
 //! the blocks of a large grid are shared out among the cores. Results are those of a GPU to the last bit, but for the
 //! approximate functions (`sin.approx` and the like), which are the standard library's, and the payload of a NaN. Directed
-//! rounding of doubles is exact unless a product is subnormal.
+//! rounding of doubles is exact unless a product is subnormal or too large.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `lexer.rs`, `parse.rs`, `body.rs` | text, declarations, bodies of functions with their scopes and labels |
-//! | `decode/` | one statement to [`Operation`](instruction::Operation)s |
+//! | `decode/` | one statement to `Operation`s |
 //! | `alu/` | arithmetic: operations by name and type |
 //! | `memory.rs` | state spaces and the generic address space |
 //! | `thread.rs`, `block.rs`, `grid.rs` | execution: a thread, its fellows and barriers, blocks on cores |

@@ -65,6 +65,8 @@ pub struct Entry {
     /// Index among the functions of the module.
     pub(super) function: usize,
     pub(super) params: Vec<Param>,
+    /// Where the shared memory begins that functions of the module have in common.
+    pub(super) common_shared: usize,
     pub(super) static_shared: usize,
     pub(super) max_threads: u32,
 }
@@ -75,7 +77,7 @@ impl Entry {
         &self.params
     }
 
-    /// Bytes of shared memory that the kernel declares, besides what a launch adds.
+    /// Bytes of shared memory that the kernel and the functions of its module declare, besides what a launch adds.
     pub fn static_shared(&self) -> usize {
         self.static_shared
     }

@@ -1,9 +1,10 @@
 //! The declarations of a module: variables, functions, kernels.
 
 use std::collections::HashMap;
+use std::mem::take;
 
 use super::body::{self, Symbol};
-use super::instruction::{Function, Type};
+use super::instruction::{Function, Operation, Special, Type};
 use super::lexer::{Token, at, tokens};
 use super::memory::{VARIABLES, Variables};
 use super::module::{Entry, Module, Param};
@@ -205,7 +206,7 @@ impl<'a> Signature<'a> {
 pub(super) struct Outer<'a> {
     pub(super) symbols: HashMap<&'a str, Symbol>,
     pub(super) signatures: HashMap<&'a str, Signature<'a>>,
-    /// Bytes of shared variables outside of functions.
+    /// Bytes of shared variables outside of kernels.
     shared: usize,
 }
 
@@ -219,6 +220,21 @@ pub(super) fn module(text: &str) -> Result<Module, String> {
         entries: HashMap::new(),
     };
     parser.module()
+}
+
+/// Whether a function, or one that it calls, has an address in the common part of shared memory.
+fn uses_common_shared(functions: &[Function], index: usize, seen: &mut Vec<usize>) -> bool {
+    if seen.contains(&index) {
+        return false;
+    }
+    seen.push(index);
+    let function = &functions[index];
+    let is_common = |special: &(_, Special)| matches!(special.1, Special::CommonShared(_));
+    function.specials.iter().any(is_common)
+        || function.code.iter().any(|operation| match operation {
+            Operation::Call(call) => uses_common_shared(functions, call.function, seen),
+            _ => false,
+        })
 }
 
 struct Parser<'a> {
@@ -262,37 +278,51 @@ impl Parser<'_> {
                 return Err(at(*line, "a function that is nowhere defined"));
             }
         }
-        let functions = std::mem::take(&mut self.functions);
+        // Those that nobody calls may be missing.
+        let functions: Vec<Function> =
+            take(&mut self.functions).into_iter().map(Option::unwrap_or_default).collect();
+        for entry in self.entries.values_mut() {
+            if uses_common_shared(&functions, entry.function, &mut Vec::new()) {
+                // No variable needs more than this.
+                entry.common_shared = entry.static_shared.next_multiple_of(128);
+                entry.static_shared = entry.common_shared + self.outer.shared;
+            }
+        }
         Ok(Module {
             version,
             target,
-            // Those that nobody calls may be missing.
-            functions: functions.into_iter().map(Option::unwrap_or_default).collect(),
-            variables: Variables::new(std::mem::take(&mut self.variables)),
-            entries: std::mem::take(&mut self.entries),
+            functions,
+            variables: Variables::new(take(&mut self.variables)),
+            entries: take(&mut self.entries),
         })
     }
 
     fn version(&mut self) -> Result<(u32, u32), String> {
-        let wrong = self.cursor.unexpected("a `.version` such as `8.0`");
         if !self.cursor.accept_word(".version") {
-            return Err(wrong);
+            return Err(self.cursor.unexpected("a `.version`"));
         }
-        let Token::Decimal(version) = self.cursor.next() else { return Err(wrong) };
-        let parsed = version
-            .split_once('.')
-            .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-        parsed.ok_or(wrong)
+        let parsed = match self.cursor.peek() {
+            Token::Decimal(version) => version
+                .split_once('.')
+                .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?))),
+            _ => None,
+        };
+        let version = parsed.ok_or_else(|| self.cursor.unexpected("a version such as `8.0`"))?;
+        self.cursor.next();
+        Ok(version)
     }
 
     fn target(&mut self) -> Result<u32, String> {
-        let wrong = self.cursor.unexpected("a `.target` such as `sm_60`");
         if !self.cursor.accept_word(".target") {
-            return Err(wrong);
+            return Err(self.cursor.unexpected("a `.target`"));
         }
-        let name = self.cursor.word()?;
-        let digits = name.strip_prefix("sm_").map(|n| n.trim_end_matches(['a', 'f']));
-        let target = digits.and_then(|digits| digits.parse().ok()).ok_or(wrong)?;
+        let digits = match self.cursor.peek() {
+            Token::Word(name) => name.strip_prefix("sm_").map(|n| n.trim_end_matches(['a', 'f'])),
+            _ => None,
+        };
+        let target = digits.and_then(|digits| digits.parse().ok());
+        let target = target.ok_or_else(|| self.cursor.unexpected("a target such as `sm_60`"))?;
+        self.cursor.next();
         while self.cursor.accept(',') {
             self.cursor.word()?;
         }
@@ -363,7 +393,7 @@ impl Parser<'_> {
             Symbol::DynamicShared
         } else {
             self.outer.shared = used;
-            Symbol::Shared(variable.offset)
+            Symbol::CommonShared(variable.offset)
         };
         self.outer.symbols.insert(variable.name, symbol);
         self.cursor.expect(';')
@@ -388,19 +418,24 @@ impl Parser<'_> {
         if self.functions[index].is_some() {
             return Err(self.cursor.error(&format!("`{name}` is defined twice")));
         }
-        let mut shared = self.outer.shared;
+        let mut shared = if is_entry { 0 } else { self.outer.shared };
         let function = body::function(
             &mut self.cursor,
             &self.outer,
             name,
-            is_entry.then_some(&mut shared),
+            is_entry,
+            &mut shared,
             &mut self.called,
         )?;
         self.functions[index] = Some(function);
         if is_entry {
             let params = self.outer.signatures[name].params.clone();
-            let entry = Entry { function: index, params, static_shared: shared, max_threads };
+            let (common_shared, static_shared) = (shared, shared);
+            let entry =
+                Entry { function: index, params, common_shared, static_shared, max_threads };
             self.entries.insert(name.to_owned(), entry);
+        } else {
+            self.outer.shared = shared;
         }
         Ok(())
     }

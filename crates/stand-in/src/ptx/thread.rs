@@ -18,6 +18,7 @@ pub(super) struct Place<'a> {
     pub(super) grid: &'a [u32; 3],
     pub(super) block: &'a [u32; 3],
     pub(super) index: [u32; 3],
+    pub(super) common_shared: usize,
     pub(super) static_shared: usize,
     pub(super) dynamic_shared: usize,
 }
@@ -40,7 +41,10 @@ impl Place<'_> {
             Special::LanesAbove => !((1 << lane) | ((1 << lane) - 1)),
             Special::DynamicShared => return self.dynamic_shared as u64,
             Special::DynamicSharedStart => return self.static_shared.next_multiple_of(16) as u64,
-            Special::Local(offset) => return (local + offset) as u64,
+            Special::CommonShared(offset) => {
+                return (self.common_shared as u64).wrapping_add(offset);
+            }
+            Special::Local(offset) => return (local as u64).wrapping_add(offset),
         };
         value.into()
     }

@@ -1,5 +1,7 @@
 //! Floats, rounded to nearest even, and the approximate functions.
 
+use std::cmp::Ordering;
+
 use super::super::instruction::Type;
 use super::{Binary, Bits, Ternary, Unary, slots};
 
@@ -90,27 +92,26 @@ pub(in super::super) fn float_ternary(name: &str, ty: Type) -> Option<Ternary> {
 macro_rules! comparison {
     ($t:ident, $name:expr) => {
         match $name {
-            "eq" => slots!(|a: $t, b: $t| a == b),
-            "ne" => slots!(|a: $t, b: $t| a < b || a > b),
-            "lt" => slots!(|a: $t, b: $t| a < b),
-            "le" => slots!(|a: $t, b: $t| a <= b),
-            "gt" => slots!(|a: $t, b: $t| a > b),
-            "ge" => slots!(|a: $t, b: $t| a >= b),
-            // With a NaN these are true.
-            "equ" => slots!(|a: $t, b: $t| !(a < b || a > b)),
-            "neu" => slots!(|a: $t, b: $t| a != b),
-            "ltu" => slots!(|a: $t, b: $t| !(a >= b)),
-            "leu" => slots!(|a: $t, b: $t| !(a > b)),
-            "gtu" => slots!(|a: $t, b: $t| !(a <= b)),
-            "geu" => slots!(|a: $t, b: $t| !(a < b)),
-            "num" => slots!(|a: $t, b: $t| !a.is_nan() && !b.is_nan()),
-            "nan" => slots!(|a: $t, b: $t| a.is_nan() || b.is_nan()),
+            "eq" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_some_and(Ordering::is_eq)),
+            "ne" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_some_and(Ordering::is_ne)),
+            "lt" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_some_and(Ordering::is_lt)),
+            "le" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_some_and(Ordering::is_le)),
+            "gt" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_some_and(Ordering::is_gt)),
+            "ge" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_some_and(Ordering::is_ge)),
+            // With a NaN, which has no order, these are true.
+            "equ" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_none_or(Ordering::is_eq)),
+            "neu" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_none_or(Ordering::is_ne)),
+            "ltu" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_none_or(Ordering::is_lt)),
+            "leu" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_none_or(Ordering::is_le)),
+            "gtu" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_none_or(Ordering::is_gt)),
+            "geu" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_none_or(Ordering::is_ge)),
+            "num" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_some()),
+            "nan" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_none()),
             _ => return None,
         }
     };
 }
 
-#[expect(clippy::neg_cmp_op_on_partial_ord, reason = "true for a NaN, as the instruction is")]
 pub(super) fn compare(name: &str, ty: Type) -> Option<Binary> {
     let apply: Binary = by_type!(ty, comparison, name);
     Some(apply)

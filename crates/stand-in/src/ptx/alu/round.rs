@@ -47,6 +47,19 @@ fn sign(terms: &[f64]) -> f64 {
     expansion.into_iter().rev().find(|part| *part != 0.0).unwrap_or(0.0)
 }
 
+/// The sign of the nearest result minus the exact one, which is the sum of the terms.
+fn excess<const N: usize>(nearest: f64, exact: [f64; N]) -> f64 {
+    if nearest.is_infinite() && exact.iter().all(|term| term.is_finite()) {
+        return nearest;
+    }
+    let mut terms = [0.0; 4];
+    terms[0] = nearest;
+    for (term, exact) in terms[1..].iter_mut().zip(exact) {
+        *term = -exact;
+    }
+    sign(&terms)
+}
+
 /// `excess` has the sign of the nearest result minus the exact one.
 pub(super) trait Directed: Bits {
     fn directed(nearest: Self, excess: f64, rounding: Rounding) -> Self;
@@ -56,7 +69,6 @@ macro_rules! directed {
     ($t:ident) => {
         impl Directed for $t {
             fn directed(nearest: Self, excess: f64, rounding: Rounding) -> Self {
-                // Beyond the largest number there is infinity in one direction alone.
                 let is_above = excess > 0.0;
                 let is_exact = excess == 0.0 || excess.is_nan();
                 if is_exact || !rounding.corrects(nearest.into(), is_above) {
@@ -100,11 +112,16 @@ macro_rules! unary {
 
 macro_rules! quotient {
     ($t:ident, $a:expr, $b:expr, $mode:expr) => {{
-        let nearest = $a / $b;
-        let [high, low] = product(nearest.into(), $b.into());
+        let (a, b): ($t, $t) = ($a, $b);
+        let nearest = a / b;
+        let [high, low] = product(nearest.into(), b.into());
         // The sign of nearest · b - a is that of nearest - a / b where b is positive.
-        let excess = sign(&[high, low, -f64::from($a)]);
-        $t::directed(nearest, if $b < 0.0 { -excess } else { excess }, $mode)
+        let excess = if nearest.is_infinite() && a.is_finite() && b != 0.0 {
+            nearest.into()
+        } else {
+            sign(&[high, low, -f64::from(a)]) * f64::from(b.signum())
+        };
+        $t::directed(nearest, excess, $mode)
     }};
 }
 
@@ -126,7 +143,7 @@ macro_rules! binary {
             "mul" => slots!(|a: $t, b: $t| {
                 let nearest = a * b;
                 let [high, low] = product(a.into(), b.into());
-                $t::directed(nearest, sign(&[nearest.into(), -high, -low]), $mode)
+                $t::directed(nearest, excess(nearest.into(), [high, low]), $mode)
             }),
             "div" => slots!(|a: $t, b: $t| quotient!($t, a, b, $mode)),
             _ => return None,
@@ -137,7 +154,7 @@ macro_rules! binary {
 macro_rules! sum {
     ($t:ident, $a:expr, $b:expr, $mode:expr) => {{
         let nearest = $a + $b;
-        let excess = sign(&[nearest.into(), -f64::from($a), -f64::from($b)]);
+        let excess = excess(nearest.into(), [$a.into(), $b.into()]);
         // Numbers that cancel give -0 when rounded down.
         if nearest == 0.0 && $a != 0.0 && $mode == Rounding::Down {
             -0.0
@@ -167,7 +184,7 @@ macro_rules! ternary {
             "fma" => slots!(|a: $t, b: $t, c: $t| {
                 let nearest = a.mul_add(b, c);
                 let [high, low] = product(a.into(), b.into());
-                $t::directed(nearest, sign(&[nearest.into(), -high, -low, -f64::from(c)]), $mode)
+                $t::directed(nearest, excess(nearest.into(), [high, low, c.into()]), $mode)
             }),
             _ => return None,
         }

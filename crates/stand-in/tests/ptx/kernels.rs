@@ -1,13 +1,10 @@
-//! The kernels of the conformance suite, as shipped.
-//! What they compute is what Rust computes.
-
-mod common;
+//! The kernels of the conformance suite and of the terrain demo, as shipped, against what Rust computes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Memory, launch, line, p};
+use crate::memory::{Memory, launch, line, p};
 use runtime_core::{ImageCode, ImageFormat};
 use stand_in::ptx::{Fault, Geometry, Module, run};
 
@@ -159,5 +156,27 @@ fn launches_beyond_the_limits_are_refused() {
     {
         let outcome = run(&module, entry, &geometry, &vec![0; params], &memory, &stop);
         assert!(matches!(outcome, Err(Fault::IllegalInstruction(_))), "{geometry:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn diffusion_is_that_of_the_host_to_the_last_bit() {
+    let ptx = include_str!("../../../runtime/examples/terrain/diffusion.ptx");
+    let (module, memory) = (Module::parse(ptx).unwrap(), Memory::default());
+    let (width, height, ax, ay) = (37_usize, 23_usize, 0.1234567, 0.2345671);
+    let z: Vec<f64> = (0..width * height).map(|i| ((i * 7919 % 1009) as f64).sqrt()).collect();
+    let (next, at) = (memory.upload(&vec![0.0_f64; z.len()]), memory.upload(&z));
+    let geometry = Geometry { grid: [3, 3, 1], block: [16, 8, 1], dynamic_shared: 0 };
+    let params = [p(next), p(at), p(width as u64), p(height as u64), p(ax), p(ay)];
+    launch(&module, "diffuse", &geometry, &params, &memory).unwrap();
+    for (i, found) in memory.download::<f64>(next, z.len()).into_iter().enumerate() {
+        let (row, column) = (i / width, i % width);
+        let north = z[row.saturating_sub(1) * width + column];
+        let south = z[(row + 1).min(height - 1) * width + column];
+        let west = z[row * width + column.saturating_sub(1)];
+        let east = z[row * width + (column + 1).min(width - 1)];
+        let along_x = ax * (east - z[i]) - ax * (z[i] - west);
+        let along_y = ay * (south - z[i]) - ay * (z[i] - north);
+        assert_eq!(found, z[i] + (along_x + along_y), "row {row}, column {column}");
     }
 }

@@ -26,16 +26,16 @@ type Fetch = unsafe extern "C" fn(Program, *mut c_char) -> Status;
 
 /// A loaded compiler.
 #[derive(Debug)]
-pub(crate) struct Nvrtc {
+pub(super) struct Nvrtc {
     library: Library,
     /// Its own dependency, which it looks for by name alone.
     _builtins: Option<Library>,
-    pub(crate) version: (c_int, c_int),
+    pub(super) version: (c_int, c_int),
 }
 
 impl Nvrtc {
     /// The compiler that the environment names; says so where it names none.
-    pub(crate) fn named() -> Option<Self> {
+    pub(super) fn named() -> Option<Self> {
         let Some(path) = env::var_os("BACKEND_CUDA_NVRTC") else {
             eprintln!("skipped: BACKEND_CUDA_NVRTC does not name the library of a compiler");
             return None;
@@ -62,12 +62,12 @@ impl Nvrtc {
     }
 
     /// The oldest architecture that this version compiles for.
-    pub(crate) fn architecture(&self) -> &'static str {
+    pub(super) fn architecture(&self) -> &'static str {
         if self.version.0 < 13 { "compute_60" } else { "compute_75" }
     }
 
     /// PTX of a source. Panics with the log of the compiler if there are errors.
-    pub(crate) fn compile(&self, source: &str, options: &[&str]) -> String {
+    pub(super) fn compile(&self, source: &str, options: &[&str]) -> String {
         let source = CString::new(source).unwrap();
         let mut program: Program = null_mut();
         // SAFETY: the function has this type in every version.

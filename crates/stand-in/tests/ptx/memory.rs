@@ -1,7 +1,4 @@
 //! Device memory for the interpreter, and launches on it.
-#![allow(dead_code, reason = "each test uses a part")]
-
-pub(crate) mod nvrtc;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
@@ -14,11 +11,11 @@ const BASE: u64 = 0x7f00_0000;
 
 /// Memory that arrays are uploaded to, one behind the other.
 #[derive(Debug, Default)]
-pub(crate) struct Memory(Mutex<Vec<u8>>);
+pub(super) struct Memory(Mutex<Vec<u8>>);
 
 impl Memory {
     /// The address of a copy of the values, a multiple of 256.
-    pub(crate) fn upload<T: Pod>(&self, values: &[T]) -> u64 {
+    pub(super) fn upload<T: Pod>(&self, values: &[T]) -> u64 {
         let mut bytes = self.0.lock().unwrap();
         let start = bytes.len().next_multiple_of(256);
         bytes.resize(start, 0xCC);
@@ -26,7 +23,7 @@ impl Memory {
         BASE + start as u64
     }
 
-    pub(crate) fn download<T: Pod>(&self, address: u64, count: usize) -> Vec<T> {
+    pub(super) fn download<T: Pod>(&self, address: u64, count: usize) -> Vec<T> {
         let start = usize::try_from(address - BASE).unwrap();
         let bytes = self.0.lock().unwrap();
         let bytes = &bytes[start..start + count * size_of::<T>()];
@@ -72,17 +69,17 @@ impl Global for Memory {
 }
 
 /// A parameter's bytes.
-pub(crate) fn p<T: Pod>(value: T) -> Vec<u8> {
+pub(super) fn p<T: Pod>(value: T) -> Vec<u8> {
     bytemuck::bytes_of(&value).to_vec()
 }
 
 /// Blocks and threads along x.
-pub(crate) fn line(blocks: u32, threads: u32) -> Geometry {
+pub(super) fn line(blocks: u32, threads: u32) -> Geometry {
     Geometry { grid: [blocks, 1, 1], block: [threads, 1, 1], dynamic_shared: 0 }
 }
 
 /// Launches a kernel, whose parameters must have the sizes of those given.
-pub(crate) fn launch(
+pub(super) fn launch(
     module: &Module,
     kernel: &str,
     geometry: &Geometry,

@@ -1,0 +1,42 @@
+//! PTX that is shipped with its source is what NVRTC 12.0 makes of it.
+//!
+//! Runs where `BACKEND_CUDA_NVRTC` names an NVRTC 12.0. With `UPDATE_PTX=1` it writes what is outdated instead.
+
+use std::path::Path;
+use std::{env, fs};
+
+use crate::nvrtc::Nvrtc;
+use backend_support::{Dialect, Mapping, RegionKernel};
+
+/// The oldest standard keeps variables of headers out that the compiler includes by itself.
+const OPTIONS: &[&str] = &["--gpu-architecture=compute_60", "--std=c++03"];
+
+#[test]
+fn shipped_ptx_is_up_to_date() {
+    let Some(nvrtc) = Nvrtc::named() else { return };
+    if nvrtc.version != (12, 0) {
+        eprintln!("skipped: the compiler is of version {:?}, not (12, 0)", nvrtc.version);
+        return;
+    }
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let beside = |path: &str| {
+        let ptx = crates.join(path);
+        (fs::read_to_string(ptx.with_extension("cu")).unwrap(), ptx)
+    };
+    let region = RegionKernel::new(Mapping::Lanes, 4, true).unwrap().source(Dialect::CudaC);
+    let shipped = [
+        beside("conformance/src/kernels/kernels.ptx"),
+        beside("runtime/examples/terrain/diffusion.ptx"),
+        beside("stand-in/tests/ptx/data/threads.ptx"),
+        (region, crates.join("stand-in/tests/ptx/data/region_copy.ptx")),
+    ];
+    for (source, path) in shipped {
+        let fresh = nvrtc.compile(&source, OPTIONS);
+        if env::var_os("UPDATE_PTX").is_some_and(|value| value == "1") {
+            fs::write(&path, fresh).unwrap();
+        } else {
+            let kept = fs::read_to_string(&path).unwrap();
+            assert!(kept == fresh, "{} is outdated: set UPDATE_PTX=1", path.display());
+        }
+    }
+}
