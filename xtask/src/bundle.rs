@@ -16,11 +16,12 @@ use crate::conformance::read;
 use crate::run::{cargo, root};
 use crate::test::Counts;
 
-/// What is built: a title, cargo's words, and the arguments on the machine.
+/// What is built: a title, cargo's words, and the arguments on the machine, in full and to see briefly that it works.
 struct Item {
     title: &'static str,
     build: &'static [&'static str],
     args: &'static [&'static str],
+    quick: &'static [&'static str],
     kind: Kind,
 }
 
@@ -47,24 +48,28 @@ const CUDA: &[Item] = &[
         title: "devices",
         build: &["build", "--package", "runtime", "--features", "cuda", "--example", "devices"],
         args: &[],
+        quick: &[],
         kind: Kind::Program,
     },
     Item {
         title: "backend-cuda",
         build: &["test", "--no-run", "--package", "backend-cuda", "--features", "cuda", "--tests"],
         args: &[],
+        quick: &[],
         kind: Kind::Tests,
     },
     Item {
         title: "array-buffer",
         build: &["test", "--no-run", "--package", "array-buffer", "--test", "regressions"],
         args: &["cuda"],
+        quick: &["cuda"],
         kind: Kind::Tests,
     },
     Item {
         title: "demo",
         build: &["build", "--package", "runtime", "--features", "cuda", "--example", "terrain"],
         args: &["--device", "cuda:0", "--steps", "2000", "--scale", "4", "--output", "report/demo"],
+        quick: &["--device", "cuda:0", "--steps", "3", "--output", "report/demo"],
         kind: Kind::Program,
     },
     Item {
@@ -80,10 +85,13 @@ const CUDA: &[Item] = &[
             "cuda",
         ],
         args: &["--check", "--verbose"],
+        quick: &["--quick", "--verbose"],
         kind: Kind::Benchmark,
     },
 ];
 
+/// The rival of the benchmark's packed faces, for machines that have CuPy.
+const CUPY: &str = "benches/benches/cuda/cupy_pack.py";
 /// Most bytes of a bundle.
 const LARGEST: u64 = 40 << 20;
 /// What is to be run, in order.
@@ -113,10 +121,21 @@ pub(crate) fn bundle(name: &str) -> Result<()> {
                 _ => item.title.to_owned(),
             };
             entries.push(json!({
-                "title": title, "kind": item.kind.name(), "program": file, "args": item.args,
+                "title": title, "kind": item.kind.name(), "program": file,
+                "args": item.args, "quick": item.quick,
             }));
         }
     }
+    fs::copy(root().join(CUPY), folder.join("bin/cupy_pack.py"))
+        .with_context(|| format!("cannot copy {CUPY}"))?;
+    let cupy = [
+        "-c",
+        "if command -v python3 >/dev/null; then python3 bin/cupy_pack.py; else echo 'left out: no Python'; fi",
+    ];
+    entries.push(json!({
+        "title": "the same faces by CuPy", "kind": Kind::Program.name(), "program": "/bin/sh",
+        "args": cupy, "quick": cupy,
+    }));
     let runner = build(&["build", "--package", "xtask"])?;
     let (_, runner) = runner.first().context("cargo built no runner")?;
     fs::copy(runner, folder.join("bin/xtask"))?;
@@ -125,8 +144,9 @@ pub(crate) fn bundle(name: &str) -> Result<()> {
     let script = folder.join("run");
     fs::write(
         &script,
-        "#!/bin/sh\n# Runs everything here, and writes report/report.md and report/report.json.\n\
-         cd \"$(dirname \"$0\")\" && exec bin/xtask run-bundle .\n",
+        "#!/bin/sh\n# Runs everything here, and writes report/report.md and report/report.json. With --quick, only to see\n\
+         # that it runs: benchmarks take few samples then, and prove nothing.\n\
+         cd \"$(dirname \"$0\")\" && exec bin/xtask run-bundle \"$@\" .\n",
     )?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
     let bytes = size(&folder)?;
@@ -203,7 +223,7 @@ impl Outcome {
 }
 
 /// Runs a bundle in its folder. A failed program does not keep the next from running.
-pub(crate) fn run(folder: &Path) -> Result<()> {
+pub(crate) fn run(folder: &Path, quick: bool) -> Result<()> {
     let text = fs::read_to_string(folder.join(MANIFEST))
         .with_context(|| format!("no bundle in {}", folder.display()))?;
     let manifest: Value = serde_json::from_str(&text).context(MANIFEST)?;
@@ -215,7 +235,7 @@ pub(crate) fn run(folder: &Path) -> Result<()> {
     ensure!(!entries.is_empty(), "{MANIFEST} lists no program");
     let mut outcomes = Vec::new();
     for entry in entries {
-        let outcome = start(folder, entry, &rules)?;
+        let outcome = start(folder, entry, quick, &rules)?;
         let verdict = if outcome.passed() { "passed" } else { "FAILED" };
         println!("{:40} {verdict} in {:.1} s", outcome.title, outcome.seconds);
         outcomes.push(outcome);
@@ -226,9 +246,13 @@ pub(crate) fn run(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn start(folder: &Path, entry: &Value, rules: &Path) -> Result<Outcome> {
+fn start(folder: &Path, entry: &Value, quick: bool, rules: &Path) -> Result<Outcome> {
     let word = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
-    let args = entry["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let args = entry[if quick { "quick" } else { "args" }]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
     let program = fs::canonicalize(folder.join(word("program")))
         .with_context(|| format!("no program {}", word("program")))?;
     let log = folder.join("report").join(format!("{}.log", word("title").replace([' ', ':'], "-")));
@@ -331,7 +355,7 @@ mod tests {
         let rule = r#"echo '{"device":"d","rule":"r","outcome":"failed","reason":"why"}' >> "$CONFORMANCE_REPORT""#;
         let entries = json!([shell("one", "tests", counted), shell("two", "program", rule)]);
         let folder = bundle_of("reported", &entries);
-        assert!(run(&folder).is_err());
+        assert!(run(&folder, false).is_err());
         let text = fs::read_to_string(folder.join("report/report.md")).unwrap();
         for part in ["| one | 3 | 0 | with 3 |", "| two | 0 | 0 | with 0 |", "- r: why"] {
             assert!(text.contains(part), "{part} in {text}");
@@ -346,10 +370,10 @@ mod tests {
 
     #[test]
     fn a_folder_without_a_bundle_is_refused() {
-        let error = run(Path::new("/nowhere")).unwrap_err().to_string();
+        let error = run(Path::new("/nowhere"), false).unwrap_err().to_string();
         assert!(error.contains("/nowhere"), "{error}");
         let folder = bundle_of("empty", &json!([]));
-        assert!(run(&folder).is_err());
+        assert!(run(&folder, true).is_err());
         fs::remove_dir_all(folder).unwrap();
     }
 }

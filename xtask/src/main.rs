@@ -71,6 +71,9 @@ enum Command {
     RunBundle {
         /// The folder.
         folder: PathBuf,
+        /// Only to see that it runs.
+        #[arg(long)]
+        quick: bool,
     },
     /// Breaks the foreign device in every way that compiles, and checks that a rule notices.
     Mutants,
@@ -105,7 +108,7 @@ fn run() -> anyhow::Result<()> {
             conformance::test_backend(&name, on, install)
         }
         Command::Bundle { name } => bundle::bundle(&name),
-        Command::RunBundle { folder } => bundle::run(&folder),
+        Command::RunBundle { folder, quick } => bundle::run(&folder, quick),
         Command::Mutants => mutants::mutants(),
         Command::Bench { check, quick } => demo::bench(check, quick),
     }
