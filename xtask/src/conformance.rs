@@ -23,6 +23,14 @@ impl Tally {
     pub(crate) fn rules(&self) -> usize {
         self.passed + self.failed.len() + self.skipped.len()
     }
+
+    /// Why no rule passed, if all have the same reason, such as a driver that is missing.
+    fn only_reason(&self) -> Option<&str> {
+        let mut lines = self.failed.iter().chain(&self.skipped);
+        let (_, first) = lines.next()?.split_once(": ")?;
+        let same = lines.all(|line| line.split_once(": ").is_some_and(|(_, why)| why == first));
+        (self.passed == 0 && self.rules() > 1 && same).then_some(first)
+    }
 }
 
 /// Which driver a suite runs on, if not on the one that is found.
@@ -61,13 +69,20 @@ pub(crate) fn test_backend(name: &str, on: On<'_>, install: bool) -> Result<()> 
             tally.skipped.len(),
             tally.rules()
         );
-        for line in tally.failed.iter().chain(&tally.skipped) {
-            println!("  {line}");
+        match tally.only_reason() {
+            Some(reason) => println!("  every rule: {reason}"),
+            None => {
+                tally.failed.iter().chain(&tally.skipped).for_each(|line| println!("  {line}"));
+            }
         }
         clean &= tally.rules() > 0 && tally.failed.is_empty() && tally.skipped.is_empty();
     }
     if !clean {
-        bail!("{name}: not every rule passed");
+        let hint = match (name, on.stand_in) {
+            ("cuda", false) => "; on a machine without a GPU add --stand-in",
+            _ => "",
+        };
+        bail!("{name}: not every rule passed{hint}");
     }
     if on.stand_in { cuda::check_report(&complaints) } else { Ok(()) }
 }
@@ -158,6 +173,9 @@ mod tests {
             (1, &["r: why".to_owned()][..])
         );
         assert_eq!(tallies["b"].rules(), 1);
+        assert_eq!(tallies["a"].only_reason(), None);
+        fs::write(&file, line("c", "failed") + &line("c", "skipped")).unwrap();
+        assert_eq!(read(&file).unwrap()["c"].only_reason(), Some("why"));
         fs::write(&file, line("a", "vanished")).unwrap();
         assert!(read(&file).is_err());
         fs::remove_file(file).unwrap();

@@ -6,10 +6,12 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// The workspace's root folder.
+/// The workspace's root folder: that of the tree cargo was started in, for checkouts may share the folder that this
+/// program was built into.
 pub(crate) fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_owned()
+    let built_in = || env!("CARGO_MANIFEST_DIR").into();
+    let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(built_in));
+    here.parent().unwrap_or(&here).to_owned()
 }
 
 /// Cargo, started in the root.
