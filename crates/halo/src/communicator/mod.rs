@@ -29,14 +29,17 @@
 
 mod buffer;
 mod collective;
+mod envelope;
+mod thread;
 
-use std::any::Any;
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use runtime_core::{Device, Error, ErrorKind, Result};
 
 pub use buffer::{Buffer, Storage};
+pub use envelope::{Envelope, Way};
+pub use thread::ThreadCommunicator;
 
 /// The tag of the messages of [`all_gather`](Communicator::all_gather) and [`barrier`](Communicator::barrier): not for
 /// others.
@@ -58,7 +61,7 @@ pub const COLLECTIVE_TAG: u32 = 0;
 ///   messages meet later receives. Its buffer lives until then.
 /// - What can never complete ends: when a peer is gone, requests that need it are `PeerLost`, now and later.
 /// - Nothing panics or blocks for longer than its timeout.
-pub trait Communicator: Any + fmt::Debug + Send + Sync {
+pub trait Communicator: fmt::Debug + Send + Sync {
     /// The number of this rank, less than [`size`](Self::size).
     fn rank(&self) -> usize;
 
@@ -175,10 +178,11 @@ pub trait Communicator: Any + fmt::Debug + Send + Sync {
 }
 
 /// A message on its way.
-///
-/// Its `Debug` tells which one, as in `receive of 24 bytes from rank 1, tag 7`.
 #[must_use = "a dropped request is abandoned, and its buffer lost"]
-pub trait Request: fmt::Debug + Send {
+pub trait Request: Send {
+    /// Which message it is for.
+    fn envelope(&self) -> Envelope;
+
     /// Gives the buffer back if the request is complete: what was sent, or what was received. Does not block.
     ///
     /// # Errors
@@ -186,6 +190,12 @@ pub trait Request: fmt::Debug + Send {
     /// `InvalidArgument` for a message of another length than the buffer's, or if the buffer was given back before;
     /// `PeerLost`; what the transport reports. The request is over then, and its buffer freed.
     fn test(&mut self) -> Result<Option<Buffer>>;
+}
+
+impl fmt::Debug for dyn Request + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.envelope().fmt(f)
+    }
 }
 
 /// When a timeout is over.
@@ -201,7 +211,8 @@ fn late(
     rank: usize,
     requests: &[Option<Box<dyn Request>>],
 ) -> Error {
-    let open: Vec<String> = requests.iter().flatten().map(|open| format!("{open:?}")).collect();
+    let open: Vec<String> =
+        requests.iter().flatten().map(|open| open.envelope().to_string()).collect();
     let message = format!("rank {rank} waited {timeout:?} for {}", open.join(", "));
     Error::new(ErrorKind::Timeout, operation, message)
 }
