@@ -73,21 +73,23 @@ impl Dim {
         around[0] + self.points() + around[1]
     }
 
-    pub(crate) const fn topology_axis(&self) -> Option<usize> {
+    /// The axis of the topology it is along, if any.
+    pub const fn along(&self) -> Option<usize> {
         self.axis
     }
 
-    pub(crate) const fn cells(&self) -> usize {
-        self.cells
-    }
-
-    pub(crate) const fn is_staggered(&self) -> bool {
+    /// Whether values are on the points between cells.
+    pub const fn is_staggered(&self) -> bool {
         self.staggered
     }
 
     /// Halo widths below and above.
-    pub(crate) const fn widths(&self) -> [usize; 2] {
+    pub const fn widths(&self) -> [usize; 2] {
         self.halo
+    }
+
+    pub(crate) const fn cells(&self) -> usize {
+        self.cells
     }
 
     /// Elements in memory below those that are owned.

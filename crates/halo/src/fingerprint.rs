@@ -31,7 +31,9 @@ impl Fingerprint {
 
     pub(crate) fn symmetry(&mut self, symmetry: Symmetry) {
         let [(x, x_against), (y, y_against)] = [symmetry.axis(0), symmetry.axis(1)];
-        [x, usize::from(x_against), y, usize::from(y_against)].map(|part| self.number(part));
+        [x, usize::from(x_against), y, usize::from(y_against)]
+            .into_iter()
+            .for_each(|n| self.number(n));
     }
 
     pub(crate) const fn value(self) -> u128 {

@@ -167,7 +167,7 @@ impl Map {
     }
 
     /// The same map from coordinates that begin at `start`.
-    pub(crate) fn after_shift(&self, start: &[i64; AXES]) -> Self {
+    pub(crate) fn starting_at(&self, start: &[i64; AXES]) -> Self {
         let mut shift = self.shift;
         for (axis, start) in start.iter().enumerate() {
             let (on, against) = self.symmetry.axis(axis);
@@ -177,7 +177,7 @@ impl Map {
     }
 
     /// The same map with what it maps to shifted.
-    pub(crate) fn before_shift(&self, by: &[i64; AXES]) -> Self {
+    pub(crate) fn shifted(&self, by: &[i64; AXES]) -> Self {
         Self { shift: std::array::from_fn(|axis| self.shift[axis] + by[axis]), ..*self }
     }
 

@@ -243,7 +243,7 @@ impl Topology {
         seam: Seam,
         pieces: &mut Vec<Piece>,
     ) {
-        let from_block = seam.map.after_shift(&block.start.map(signed));
+        let from_block = seam.map.starting_at(&block.start.map(signed));
         let back = from_block.inverse();
         let tile = &self.tiles[seam.tile];
         let first = pieces.len();
@@ -256,7 +256,7 @@ impl Topology {
                     (signed(start[axis]), signed(start[axis] + neighbour_cells[axis]));
                 image[axis].start.max(low)..image[axis].end.min(high)
             });
-            let map = from_block.before_shift(&start.map(|start| -signed(start)));
+            let map = from_block.shifted(&start.map(|start| -signed(start)));
             pieces.push(Piece { side, rank, cells: back.image(&common), map, neighbour_cells });
         }
         pieces[first..]
