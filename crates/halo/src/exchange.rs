@@ -8,6 +8,7 @@ use runtime_core::{Combine, Device, Error, ErrorKind, Event, Result, Stream};
 
 use crate::communicator::{Buffer, Communicator, Request, Storage, deadline};
 use crate::options::HaloOptions;
+use crate::route::Peer;
 use crate::transfer::{Edge, refuse};
 use crate::transformer::{Direction, HaloTransformer};
 use crate::{Field, Quantity, Topology};
@@ -258,7 +259,8 @@ impl HaloExchange {
         };
         self.state = State::Running(flight);
         self.advance(fields)?;
-        Ok(InFlight { exchange: self, fields })
+        let messages = self.transformer.routes(route).receives.len();
+        Ok(InFlight { exchange: self, fields, messages })
     }
 
     /// Does what can be done without waiting; whether that was all.
@@ -319,15 +321,18 @@ impl HaloExchange {
         let State::Running(flight) = &self.state else {
             return self.error(ErrorKind::Timeout, "nothing was left to wait for".to_owned());
         };
-        let open: Vec<String> = flight
-            .sends
-            .iter()
-            .chain(&flight.receives)
-            .flatten()
-            .map(|r| format!("{r:?}"))
-            .collect();
+        let route = self.transformer.routes(flight.route);
+        let open = |requests: &[Option<Box<dyn Request>>], peers: &[Peer]| -> Vec<usize> {
+            let open = requests.iter().zip(peers).filter(|(request, _)| request.is_some());
+            open.map(|(_, peer)| peer.rank).collect()
+        };
         let timeout = self.transformer.options().timeout;
-        self.error(ErrorKind::Timeout, format!("waited {timeout:?} for {}", open.join(", ")))
+        let message = format!(
+            "waited {timeout:?} for messages from ranks {:?} and to ranks {:?}",
+            open(&flight.receives, &route.receives),
+            open(&flight.sends, &route.sends)
+        );
+        self.error(ErrorKind::Timeout, message)
     }
 
     fn error(&self, kind: ErrorKind, message: String) -> Error {
@@ -402,6 +407,8 @@ impl fmt::Debug for HaloExchange {
 pub struct InFlight<'a, 'f> {
     exchange: &'a mut HaloExchange,
     fields: &'a mut [Field<'f>],
+    /// Messages it receives.
+    messages: usize,
 }
 
 impl InFlight<'_, '_> {
@@ -417,6 +424,17 @@ impl InFlight<'_, '_> {
         match self.exchange.state {
             State::Idle => Ok(true),
             _ => self.exchange.advance(self.fields),
+        }
+    }
+
+    /// Messages of which the unpacking is enqueued.
+    pub fn unpacked(&self) -> usize {
+        match &self.exchange.state {
+            State::Running(flight) => {
+                flight.receives.iter().filter(|place| place.is_none()).count()
+                    - flight.arrived.len()
+            }
+            _ => self.messages,
         }
     }
 

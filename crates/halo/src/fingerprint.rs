@@ -2,7 +2,7 @@
 
 use crate::Symmetry;
 
-/// The 128-bit FNV-1a hash of what was fed to it.
+/// A 128-bit hash of what was fed to it: FNV-1a, and a finaliser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint(u128);
 
@@ -36,9 +36,20 @@ impl Fingerprint {
             .for_each(|n| self.number(n));
     }
 
+    /// The hash, mixed so that sums of alike hashes do not cancel.
+    #[expect(clippy::cast_possible_truncation, reason = "takes the halves of a number")]
     pub(crate) const fn value(self) -> u128 {
-        self.0
+        let high = mix((self.0 >> 64) as u64 ^ mix(self.0 as u64));
+        let low = mix(self.0 as u64 ^ high);
+        ((high as u128) << 64) | low as u128
     }
+}
+
+/// The finaliser of MurmurHash3: every bit of the result depends on every bit of the number.
+const fn mix(mut number: u64) -> u64 {
+    number = (number ^ (number >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    number = (number ^ (number >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    number ^ (number >> 33)
 }
 
 #[cfg(test)]
@@ -49,6 +60,6 @@ mod tests {
     fn it_is_fnv_1a() {
         let mut print = Fingerprint::new();
         print.bytes(b"a");
-        assert_eq!(print.value(), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
+        assert_eq!(print.0, 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
     }
 }

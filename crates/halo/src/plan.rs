@@ -5,7 +5,6 @@ use std::ops::Range;
 use runtime_core::{RegionSide, Result};
 
 use crate::fingerprint::Fingerprint;
-use crate::topology::signed;
 use crate::transfer::{Edge, Fields, Pattern, Transfer, index_of, refuse};
 use crate::{FieldSpec, Topology};
 
@@ -134,9 +133,7 @@ fn extents<'a>(
     transfer: &'a Transfer,
 ) -> impl Iterator<Item = (usize, usize)> + 'a {
     let extent = |dim: usize| match spec.dims()[dim].along() {
-        Some(axis) => {
-            (transfer.target[axis].end - transfer.target[axis].start).unsigned_abs() as usize
-        }
+        Some(axis) => (transfer.target[axis].end - transfer.target[axis].start).unsigned_abs(),
         None => spec.dims()[dim].points(),
     };
     spec.memory_order().map(move |dim| (dim, extent(dim))).filter(|(_, extent)| *extent != 1)
@@ -216,7 +213,7 @@ impl<'a> Sides<'a> {
     }
 
     /// The sender's elements as ranges along its axes.
-    pub(crate) fn source_box(&self) -> [Range<i64>; 3] {
+    pub(crate) fn source_box(&self) -> [Range<isize>; 3] {
         let mut ranges = [0..0, 0..0, 0..0];
         for (axis, run) in self.transfer.origin.iter().enumerate() {
             let len = self.transfer.target[axis].end - self.transfer.target[axis].start;
@@ -240,9 +237,9 @@ fn stride(spec: &FieldSpec, dim: usize) -> isize {
 
 /// Bytes from the lowest byte of the field to the element with these indices.
 fn offset(spec: &FieldSpec, index: impl Iterator<Item = usize>) -> usize {
-    let from_origin: i64 =
-        index.enumerate().map(|(dim, index)| signed(index) * stride(spec, dim) as i64).sum();
-    usize::try_from(from_origin - spec.layout().span_bytes().start as i64).unwrap_or(usize::MAX)
+    let from_origin: isize =
+        index.enumerate().map(|(dim, index)| index.cast_signed() * stride(spec, dim)).sum();
+    usize::try_from(from_origin - spec.layout().span_bytes().start).unwrap_or(usize::MAX)
 }
 
 /// Everything about fields that all ranks must agree on.

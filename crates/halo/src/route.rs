@@ -300,10 +300,10 @@ fn layers(
         return vec![copies.into_iter().map(|(_, copy)| copy).collect()];
     }
     let mut layers: Vec<Vec<RegionCopy>> = Vec::new();
-    let mut placed: Vec<(usize, [Range<i64>; 3], usize)> = Vec::new();
+    let mut placed: Vec<(usize, [Range<isize>; 3], usize)> = Vec::new();
     for (transfer, copy) in copies {
         let owned = Sides::new(specs, transfer).source_box();
-        let meets = |other: &[Range<i64>; 3]| {
+        let meets = |other: &[Range<isize>; 3]| {
             owned.iter().zip(other).all(|(a, b)| a.start < b.end && b.start < a.end)
         };
         let below =

@@ -116,7 +116,7 @@ impl fmt::Debug for Symmetry {
 pub(crate) struct Map {
     pub(crate) symmetry: Symmetry,
     /// Along the axes of the space it maps to.
-    pub(crate) shift: [i64; AXES],
+    pub(crate) shift: [isize; AXES],
 }
 
 impl Map {
@@ -133,7 +133,7 @@ impl Map {
         let mut shift = [0; AXES];
         for axis in 0..AXES {
             let (on, against) = symmetry.axis(axis);
-            let (mine, its) = (own[axis].cast_signed() as i64, other[on].cast_signed() as i64);
+            let (mine, its) = (own[axis].cast_signed(), other[on].cast_signed());
             shift[on] = match (side[axis], against) {
                 (0, _) if mine != its => return None,
                 (0, false) | (-1, true) => 0,
@@ -146,7 +146,7 @@ impl Map {
     }
 
     /// The axis that the intervals of `axis` are mapped to, and their image.
-    pub(crate) fn interval(&self, axis: usize, cells: &Range<i64>) -> (usize, Range<i64>) {
+    pub(crate) fn interval(&self, axis: usize, cells: &Range<isize>) -> (usize, Range<isize>) {
         let (on, against) = self.symmetry.axis(axis);
         let shift = self.shift[on];
         let image = match against {
@@ -157,7 +157,7 @@ impl Map {
     }
 
     /// The box of cells that `cells` is mapped to.
-    pub(crate) fn image(&self, cells: &[Range<i64>; AXES]) -> [Range<i64>; AXES] {
+    pub(crate) fn image(&self, cells: &[Range<isize>; AXES]) -> [Range<isize>; AXES] {
         let mut image = [0..0, 0..0, 0..0];
         for (axis, cells) in cells.iter().enumerate() {
             let (on, interval) = self.interval(axis, cells);
@@ -167,7 +167,7 @@ impl Map {
     }
 
     /// The same map from coordinates that begin at `start`.
-    pub(crate) fn starting_at(&self, start: &[i64; AXES]) -> Self {
+    pub(crate) fn starting_at(&self, start: &[isize; AXES]) -> Self {
         let mut shift = self.shift;
         for (axis, start) in start.iter().enumerate() {
             let (on, against) = self.symmetry.axis(axis);
@@ -177,7 +177,7 @@ impl Map {
     }
 
     /// The same map with what it maps to shifted.
-    pub(crate) fn shifted(&self, by: &[i64; AXES]) -> Self {
+    pub(crate) fn shifted(&self, by: &[isize; AXES]) -> Self {
         Self { shift: std::array::from_fn(|axis| self.shift[axis] + by[axis]), ..*self }
     }
 
@@ -197,11 +197,11 @@ mod tests {
     use super::*;
 
     /// Where a symmetry takes a point, by its matrix.
-    fn apply(symmetry: Symmetry, point: [i64; 2]) -> [i64; 2] {
+    fn apply(symmetry: Symmetry, point: [isize; 2]) -> [isize; 2] {
         let mut image = [0; 2];
-        for axis in 0..2 {
+        for (axis, along) in point.into_iter().enumerate() {
             let (on, against) = symmetry.axis(axis);
-            image[on] = if against { -point[axis] } else { point[axis] };
+            image[on] = if against { -along } else { along };
         }
         image
     }

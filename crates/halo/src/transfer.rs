@@ -5,7 +5,7 @@ use std::ops::Range;
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::symmetry::AXES;
-use crate::topology::{Gap, Piece, signed};
+use crate::topology::{Piece, Surroundings};
 use crate::{Dim, FieldSpec, Kind, Quantity, Side, Topology};
 
 /// Which of a block's surroundings are exchanged.
@@ -48,10 +48,13 @@ pub(crate) struct Transfer {
     pub(crate) source: usize,
     pub(crate) negate: bool,
     /// The receiver's elements along each axis; 0 is the first that is owned.
-    pub(crate) target: [Range<i64>; AXES],
+    pub(crate) target: [Range<isize>; AXES],
     /// The sender's elements for each axis of the receiver.
     pub(crate) origin: [Run; AXES],
 }
+
+/// Ghost cells below and above along each axis.
+type Widths = [[usize; 2]; AXES];
 
 /// Elements of the sender along the receiver's axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +62,7 @@ pub(crate) struct Run {
     /// The sender's axis.
     pub(crate) axis: usize,
     /// Its element that becomes the receiver's first; 0 is the first that is owned.
-    pub(crate) first: i64,
+    pub(crate) first: isize,
     /// Whether the next one is the one before.
     pub(crate) backwards: bool,
 }
@@ -142,7 +145,7 @@ impl Fields {
         let (mut transfers, mut edges) = (Vec::new(), Vec::new());
         let cells = topology.block(rank)?.cells;
         // Fields are often alike.
-        let mut known: Vec<([[usize; 2]; AXES], (Vec<Piece>, Vec<Gap>))> = Vec::new();
+        let mut known: Vec<(Widths, Surroundings)> = Vec::new();
         for (field, spec) in self.specs.iter().enumerate() {
             let Some(widths) = widths(spec, pattern)? else { continue };
             let index = match known.iter().position(|(of, _)| *of == widths) {
@@ -159,8 +162,8 @@ impl Fields {
                 transfers.extend(self.transfer(rank, field, &cells, piece, &widths, pattern)?);
             }
             for gap in gaps.iter().filter(|gap| wanted(gap.side)) {
-                let ghosts: [Range<i64>; AXES] = std::array::from_fn(|axis| {
-                    let cells = signed(cells[axis]);
+                let ghosts: [Range<isize>; AXES] = std::array::from_fn(|axis| {
+                    let cells = cells[axis].cast_signed();
                     let ghosts = gap.side.ghosts(axis, cells, widths[axis]);
                     points(spec, axis, gap.side, &ghosts, cells, pattern)
                 });
@@ -184,7 +187,7 @@ impl Fields {
         field: usize,
         cells: &[usize; AXES],
         piece: &Piece,
-        widths: &[[usize; 2]; AXES],
+        widths: &Widths,
         pattern: Pattern,
     ) -> Result<Option<Transfer>> {
         let spec = &self.specs[field];
@@ -193,7 +196,10 @@ impl Fields {
         for axis in (0..AXES).filter(|axis| side.0[*axis] != 0) {
             let width = widths[axis][usize::from(side.0[axis] > 0)];
             let limit = piece.neighbour_cells[symmetry.axis(axis).0];
-            if width > limit {
+            // A halo that goes beyond a neighbour goes beyond the nearest one.
+            let is_nearest =
+                piece.cells[axis].end == 0 || piece.cells[axis].start == cells[axis].cast_signed();
+            if width > limit && is_nearest {
                 let message = format!(
                     "{}: a halo of {width} cells; its neighbour, rank {}, has {limit}",
                     place(),
@@ -233,8 +239,8 @@ impl Fields {
         if pattern == Pattern::Shared && !self.is_overwritten(rank, piece)? {
             return Ok(None);
         }
-        let target: [Range<i64>; AXES] = std::array::from_fn(|axis| {
-            points(spec, axis, side, &piece.cells[axis], signed(cells[axis]), pattern)
+        let target: [Range<isize>; AXES] = std::array::from_fn(|axis| {
+            points(spec, axis, side, &piece.cells[axis], cells[axis].cast_signed(), pattern)
         });
         let origin = std::array::from_fn(|axis| {
             let (on, backwards) = symmetry.axis(axis);
@@ -271,7 +277,7 @@ impl Fields {
 }
 
 /// Ghost cells that a field has below and above along each axis; `None` if it takes no part.
-fn widths(spec: &FieldSpec, pattern: Pattern) -> Result<Option<[[usize; 2]; AXES]>> {
+fn widths(spec: &FieldSpec, pattern: Pattern) -> Result<Option<Widths>> {
     let dim = |axis| spec.along(axis);
     match pattern {
         Pattern::Halo(_) => {
@@ -299,15 +305,15 @@ fn points(
     spec: &FieldSpec,
     axis: usize,
     side: Side,
-    cells: &Range<i64>,
-    block: i64,
+    cells: &Range<isize>,
+    block: isize,
     pattern: Pattern,
-) -> Range<i64> {
+) -> Range<isize> {
     if !spec.along(axis).is_some_and(Dim::is_staggered) {
         return cells.clone();
     }
     match (side.0[axis], pattern) {
-        (0, _) => cells.start..cells.end + i64::from(cells.end == block),
+        (0, _) => cells.start..cells.end + isize::from(cells.end == block),
         (1, Pattern::Halo(_)) => cells.start + 1..cells.end + 1,
         (_, Pattern::Halo(_)) => cells.clone(),
         (1, Pattern::Shared) => cells.start..cells.end,
@@ -316,9 +322,9 @@ fn points(
 }
 
 /// The index along a dimension of what lies so far from the first element owned.
-pub(crate) fn index_of(dim: &Dim, from_owned: i64) -> usize {
+pub(crate) fn index_of(dim: &Dim, from_owned: isize) -> usize {
     // Transfers stay inside what is allocated, as the widths were checked.
-    dim.below().wrapping_add_signed(from_owned as isize)
+    dim.below().wrapping_add_signed(from_owned)
 }
 
 pub(crate) fn refuse(message: String) -> Error {

@@ -63,7 +63,7 @@ mod tests {
     use crate::topology::Piece;
 
     /// The neighbour's cell that a ghost cell is, as (x, y) of its block.
-    fn cell_of(piece: &Piece, x: i64, y: i64) -> (i64, i64) {
+    fn cell_of(piece: &Piece, x: isize, y: isize) -> (isize, isize) {
         let image = piece.map.image(&[x..x + 1, y..y + 1, 0..1]);
         (image[0].start, image[1].start)
     }
@@ -76,9 +76,9 @@ mod tests {
     /// The table of what arrives on cells: for each rotated edge, the components and where they come from.
     #[test]
     fn golden_table_of_the_cubed_sphere() {
-        let n = 4;
+        let n = 4_isize;
         for tile in 0..TILES {
-            for piece in pieces(tile, n as usize) {
+            for piece in pieces(tile, n.unsigned_abs()) {
                 let vector = [0, 1].map(|c| Kind::Vector.source(c, piece.map.symmetry));
                 for k in 0..n {
                     let (ghost, cell, expected) = match (tile % 2, piece.side) {
@@ -141,7 +141,7 @@ mod tests {
                     piece
                         .cells
                         .iter()
-                        .map(|cells| (cells.end - cells.start) as usize)
+                        .map(|cells| (cells.end - cells.start).unsigned_abs())
                         .product::<usize>()
                 };
                 let ring = (block[0] + 4) * (block[1] + 4) - block[0] * block[1];

@@ -84,7 +84,7 @@ pub(crate) struct Piece {
     pub(crate) side: Side,
     pub(crate) rank: usize,
     /// The cells in the coordinates of the receiver's block.
-    pub(crate) cells: [Range<i64>; AXES],
+    pub(crate) cells: [Range<isize>; AXES],
     /// From the receiver's block to the neighbour's.
     pub(crate) map: Map,
     /// Cells of the neighbour.
@@ -98,6 +98,9 @@ pub(crate) struct Gap {
     /// Whether it is a corner at which tiles meet, and no physical boundary.
     pub(crate) is_corner: bool,
 }
+
+/// What lies around a block.
+pub(crate) type Surroundings = (Vec<Piece>, Vec<Gap>);
 
 impl Topology {
     /// Tiles joined along these sides, each seam given from both.
@@ -200,13 +203,13 @@ impl Topology {
         &self,
         rank: usize,
         widths: &[[usize; 2]; AXES],
-    ) -> Result<(Vec<Piece>, Vec<Gap>)> {
+    ) -> Result<Surroundings> {
         let block = self.block(rank)?;
         let size = self.tiles[block.tile].cells();
         let (mut pieces, mut gaps) = (Vec::new(), Vec::new());
         for side in Side::all(self.axes) {
-            let cells: [Range<i64>; AXES] = std::array::from_fn(|axis| {
-                side.ghosts(axis, signed(block.cells[axis]), widths[axis])
+            let cells: [Range<isize>; AXES] = std::array::from_fn(|axis| {
+                side.ghosts(axis, block.cells[axis].cast_signed(), widths[axis])
             });
             if cells.iter().any(Range::is_empty) {
                 continue;
@@ -239,11 +242,11 @@ impl Topology {
         &self,
         block: &Block,
         side: Side,
-        cells: &[Range<i64>; AXES],
+        cells: &[Range<isize>; AXES],
         seam: Seam,
         pieces: &mut Vec<Piece>,
     ) {
-        let from_block = seam.map.starting_at(&block.start.map(signed));
+        let from_block = seam.map.starting_at(&block.start.map(usize::cast_signed));
         let back = from_block.inverse();
         let tile = &self.tiles[seam.tile];
         let first = pieces.len();
@@ -252,11 +255,13 @@ impl Topology {
             let (start, neighbour_cells) = tile.block(rank);
             let image = from_block.image(cells);
             let common = std::array::from_fn(|axis| {
-                let (low, high) =
-                    (signed(start[axis]), signed(start[axis] + neighbour_cells[axis]));
+                let (low, high) = (
+                    start[axis].cast_signed(),
+                    (start[axis] + neighbour_cells[axis]).cast_signed(),
+                );
                 image[axis].start.max(low)..image[axis].end.min(high)
             });
-            let map = from_block.shifted(&start.map(|start| -signed(start)));
+            let map = from_block.shifted(&start.map(|start| -start.cast_signed()));
             pieces.push(Piece { side, rank, cells: back.image(&common), map, neighbour_cells });
         }
         pieces[first..]
@@ -319,11 +324,14 @@ impl Tile {
     }
 
     /// Indices of the blocks that have cells of this box.
-    fn blocks_in(&self, cells: &[Range<i64>; AXES]) -> impl Iterator<Item = [usize; AXES]> + use<> {
+    fn blocks_in(
+        &self,
+        cells: &[Range<isize>; AXES],
+    ) -> impl Iterator<Item = [usize; AXES]> + use<> {
         let [x, y, z] = std::array::from_fn(|axis| {
             let cuts = &self.cuts[axis];
-            let first = cuts.partition_point(|cut| signed(*cut) <= cells[axis].start);
-            let end = cuts.partition_point(|cut| signed(*cut) < cells[axis].end);
+            let first = cuts.partition_point(|cut| cut.cast_signed() <= cells[axis].start);
+            let end = cuts.partition_point(|cut| cut.cast_signed() < cells[axis].end);
             first.max(1) - 1..end.min(cuts.len() - 1)
         });
         z.flat_map(move |k| {
@@ -331,10 +339,6 @@ impl Tile {
             y.clone().flat_map(move |j| x.clone().map(move |i| [i, j, k]))
         })
     }
-}
-
-pub(crate) fn signed(n: usize) -> i64 {
-    n.cast_signed() as i64
 }
 
 /// Where `cells` cells are cut into `blocks` parts that differ by one cell at most.

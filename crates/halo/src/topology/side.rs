@@ -96,11 +96,11 @@ impl Side {
     }
 
     /// The ghost cells along one axis of a block of `cells`, or all cells where this is at no end of the axis.
-    pub(crate) fn ghosts(self, axis: usize, cells: i64, widths: [usize; 2]) -> Range<i64> {
+    pub(crate) fn ghosts(self, axis: usize, cells: isize, widths: [usize; 2]) -> Range<isize> {
         match self.0[axis] {
             0 => 0..cells,
-            -1 => -super::signed(widths[0])..0,
-            _ => cells..cells + super::signed(widths[1]),
+            -1 => -widths[0].cast_signed()..0,
+            _ => cells..cells + widths[1].cast_signed(),
         }
     }
 }

@@ -137,22 +137,20 @@ impl Case<'_> {
                 let mut bytes = vec![POISON; span.len() + 2 * MARGIN];
                 let mut index = vec![0; layout.rank()];
                 loop {
-                    if let Some((at, free)) = place(spec, &block, &index, exchanged, &self.options)
+                    let at = place(spec, &block, &index, exchanged, &self.options);
+                    if let Some((at, free)) = at
+                        && let Some(place) = self.world.place(block.tile, at)
                     {
-                        if let Some(place) = self.world.place(block.tile, at) {
-                            let number = number * 1000 + free;
-                            let value =
-                                value(quantity.kind(), component, &place, number, spec.dtype());
-                            let from_origin: isize = index
-                                .iter()
-                                .zip(layout.strides())
-                                .map(|(index, stride)| *index as isize * stride)
-                                .sum();
-                            let start = from_origin * size as isize - span.start;
-                            let start = MARGIN + start as usize;
-                            bytes[start..start + size]
-                                .copy_from_slice(&encode(spec.dtype(), value));
-                        }
+                        let number = number * 1000 + free;
+                        let value = value(quantity.kind(), component, &place, number, spec.dtype());
+                        let from_origin: isize = index
+                            .iter()
+                            .zip(layout.strides())
+                            .map(|(index, stride)| *index as isize * stride)
+                            .sum();
+                        let start = from_origin * size as isize - span.start;
+                        let start = MARGIN + start as usize;
+                        bytes[start..start + size].copy_from_slice(&encode(spec.dtype(), value));
                     }
                     if !advance(&mut index, layout.shape()) {
                         break;
