@@ -111,9 +111,12 @@ fn direction(
 /// A place, and the axis along which a component lies there.
 type Key = ([i64; 3], usize);
 
+/// Rank, side and component of a contribution.
+type Order = (usize, i8, usize);
+
 /// Contributions of ghosts to each place along each axis, in the order of rank, side and component, by a sweep over space.
 fn contributions(case: &Case<'_>, results: &[(Values, Values)]) -> BTreeMap<Key, Vec<f64>> {
-    let mut all: BTreeMap<Key, Vec<((usize, i8, usize), f64)>> = BTreeMap::new();
+    let mut all: BTreeMap<Key, Vec<(Order, f64)>> = BTreeMap::new();
     for (rank, (before, _)) in results.iter().enumerate() {
         for (component, values) in before.iter().enumerate() {
             for (index, at, ends) in elements(case, rank, component) {
