@@ -204,6 +204,13 @@ impl Buffer {
     }
 }
 
+impl Default for Buffer {
+    /// No bytes.
+    fn default() -> Self {
+        Self::host(Vec::new())
+    }
+}
+
 impl fmt::Debug for Storage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

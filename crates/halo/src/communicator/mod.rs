@@ -1,7 +1,8 @@
 //! Messages between ranks: the transport that an exchange goes over.
 //!
 //! [`Communicator`] is what a transport implements and what an exchange uses. [`ThreadCommunicator`] runs ranks as threads
-//! of one process; the crate `halo-mpi` has one on MPI.
+//! of one process; the crate `halo-mpi` has one on MPI. For tests, [`FaultyCommunicator`] lets messages go wrong, and a
+//! [`Recorder`] writes those of one rank to a file, from which [`Replay`] runs that rank alone.
 //!
 //! ```
 //! use std::time::Duration;
@@ -30,6 +31,8 @@
 mod buffer;
 mod collective;
 mod envelope;
+mod faulty;
+mod record;
 mod thread;
 
 use std::fmt;
@@ -39,6 +42,8 @@ use runtime_core::{Device, Error, ErrorKind, Result};
 
 pub use buffer::{Buffer, Storage};
 pub use envelope::{Envelope, Way};
+pub use faulty::{Fault, Faults, FaultyCommunicator};
+pub use record::{Recorder, Replay};
 pub use thread::ThreadCommunicator;
 
 /// The tag of the messages of [`all_gather`](Communicator::all_gather) and [`barrier`](Communicator::barrier): not for
@@ -190,6 +195,26 @@ pub trait Request: Send {
     /// `InvalidArgument` for a message of another length than the buffer's, or if the buffer was given back before;
     /// `PeerLost`; what the transport reports. The request is over then, and its buffer freed.
     fn test(&mut self) -> Result<Option<Buffer>>;
+}
+
+/// A request that is complete from the beginning.
+struct Complete {
+    envelope: Envelope,
+    outcome: Option<Result<Buffer>>,
+}
+
+fn complete(envelope: Envelope, outcome: Result<Buffer>) -> Box<dyn Request> {
+    Box::new(Complete { envelope, outcome: Some(outcome) })
+}
+
+impl Request for Complete {
+    fn envelope(&self) -> Envelope {
+        self.envelope
+    }
+
+    fn test(&mut self) -> Result<Option<Buffer>> {
+        self.outcome.take().unwrap_or_else(|| Err(self.envelope.over())).map(Some)
+    }
 }
 
 impl fmt::Debug for dyn Request + '_ {
