@@ -8,6 +8,7 @@ use runtime_core::{Combine, Device, Error, ErrorKind, Event, Result, Stream};
 
 use crate::communicator::{Buffer, Communicator, Request, Storage, deadline};
 use crate::options::HaloOptions;
+use crate::plan::STAMP_BYTES;
 use crate::route::Peer;
 use crate::transfer::{Edge, refuse};
 use crate::transformer::{Direction, HaloTransformer};
@@ -27,7 +28,9 @@ pub struct HaloExchange {
     transformer: HaloTransformer,
     communicator: Arc<dyn Communicator>,
     state: State,
-    /// Counts resets, so that messages from before one are not taken for later ones.
+    /// Counts exchanges; the same on every rank.
+    number: u64,
+    /// Counts resets; the same on every rank.
     epoch: u32,
 }
 
@@ -54,8 +57,11 @@ struct Flight {
     is_unpacked: bool,
 }
 
-/// Tags of one channel, used one after the other: after each reset the next one.
-const EPOCHS: u32 = 64;
+/// Tags of a channel. After each reset others are used, so that messages from before are not taken for later ones.
+const EPOCHS: u32 = 16;
+/// Tags of an epoch. Exchanges take turns, so that messages of two of them do not overtake each other.
+const TURNS: u32 = 4;
+const CHANNEL_TAGS: u32 = EPOCHS * TURNS;
 
 impl HaloExchange {
     /// The exchange of this rank for fields on `device`. All ranks call it at once, with the same topology, quantities
@@ -79,7 +85,7 @@ impl HaloExchange {
         agree(&*communicator, own.as_ref().ok().map(HaloTransformer::agreement), options)
             // Its own failure tells a rank more than that ranks disagree.
             .map_or_else(|error| own.as_ref().map_or(Ok(()), |_| Err(error)), Ok)?;
-        Ok(Self { transformer: own?, communicator, state: State::Idle, epoch: 0 })
+        Ok(Self { transformer: own?, communicator, state: State::Idle, number: 0, epoch: 0 })
     }
 
     fn plan(
@@ -93,9 +99,9 @@ impl HaloExchange {
         if topology.ranks() != ranks {
             return Err(refuse(format!("a topology of {} ranks for {ranks}", topology.ranks())));
         }
-        let last = u64::from(options.channel).saturating_mul(EPOCHS.into()) + u64::from(EPOCHS);
+        let last = (u64::from(options.channel) + 1) * u64::from(CHANNEL_TAGS);
         if last > communicator.max_tag().into() {
-            let channels = communicator.max_tag() / EPOCHS;
+            let channels = communicator.max_tag() / CHANNEL_TAGS;
             return Err(refuse(format!("channel {}; there are {channels}", options.channel)));
         }
         let passes = communicator.passes_memory_of(device);
@@ -188,7 +194,11 @@ impl HaloExchange {
             self.state = State::Broken;
             self.transformer.forget_buffers();
         }
-        self.communicator.barrier(self.transformer.options().timeout)?;
+        // Some may have got further than others.
+        let timeout = self.transformer.options().timeout;
+        let numbers = self.communicator.all_gather(&self.number.to_le_bytes(), timeout)?;
+        let numbers = numbers.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        self.number = numbers.max().unwrap_or(self.number);
         self.epoch = (self.epoch + 1) % EPOCHS;
         self.state = State::Idle;
         Ok(())
@@ -204,9 +214,11 @@ impl HaloExchange {
         &self.transformer
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]
     fn tag(&self) -> u32 {
+        let turn = (self.number % u64::from(TURNS)) as u32;
         // Tag 0 is the communicator's own.
-        1 + self.transformer.options().channel * EPOCHS + self.epoch
+        1 + self.transformer.options().channel * CHANNEL_TAGS + self.epoch * TURNS + turn
     }
 
     fn launch<'a, 'f>(
@@ -241,6 +253,7 @@ impl HaloExchange {
         };
         // From here on other ranks take notice.
         self.state = State::Broken;
+        self.number += 1;
         let tag = self.tag();
         let mut receives = Vec::with_capacity(buffers.len());
         for (rank, buffer) in buffers {
@@ -276,12 +289,16 @@ impl HaloExchange {
     fn advance_flight(&mut self, flight: &mut Flight, fields: &mut [Field<'_>]) -> Result<bool> {
         if !flight.outgoing.is_empty() && flight.packed.is_done()? {
             let tag = self.tag();
-            for (rank, buffer) in flight.outgoing.drain(..) {
+            for (rank, mut buffer) in flight.outgoing.drain(..) {
+                if let Some(stamp) = stamp_mut(&mut buffer)? {
+                    stamp.copy_from_slice(&self.number.to_le_bytes());
+                }
                 flight.sends.push(Some(self.communicator.send(rank, tag, buffer)?));
             }
         }
         for (index, place) in flight.receives.iter_mut().enumerate() {
             if let Some(buffer) = complete(place)? {
+                self.check_stamp(&buffer, flight.route, index)?;
                 flight.arrived.push((index, buffer.into_storage()));
             }
         }
@@ -303,6 +320,20 @@ impl HaloExchange {
         }
         let are_all_sent = flight.outgoing.is_empty() && flight.sends.iter().all(Option::is_none);
         Ok(flight.is_unpacked && are_all_sent)
+    }
+
+    /// Refuses a message that the transport lost, repeated or gave out early, where the host sees it.
+    fn check_stamp(&self, buffer: &Buffer, route: usize, message: usize) -> Result<()> {
+        let Storage::Pinned(pinned) = buffer.storage() else { return Ok(()) };
+        match pinned.as_slice()?.last_chunk() {
+            Some(stamp) if *stamp == self.number.to_le_bytes() => Ok(()),
+            _ => {
+                let rank = self.transformer.routes(route).receives[message].rank;
+                let message =
+                    format!("the message from rank {rank} is not that of exchange {}", self.number);
+                Err(self.error(ErrorKind::Driver, message))
+            }
+        }
     }
 
     /// Blocks until there may be more to do.
@@ -338,6 +369,16 @@ impl HaloExchange {
     fn error(&self, kind: ErrorKind, message: String) -> Error {
         let message = format!("rank {}: {message}", self.transformer.rank());
         Error::new(kind, "exchange", message).on(self.transformer.device().id())
+    }
+}
+
+/// Where the number of the exchange goes in a message that the host sees.
+///
+/// Messages in device memory have none: the host would have to wait for the device.
+fn stamp_mut(buffer: &mut Buffer) -> Result<Option<&mut [u8; STAMP_BYTES]>> {
+    match buffer.storage() {
+        Storage::Pinned(_) => Ok(buffer.as_mut_slice()?.and_then(<[u8]>::last_chunk_mut)),
+        _ => Ok(None),
     }
 }
 

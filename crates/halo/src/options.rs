@@ -51,7 +51,8 @@ pub struct HaloOptions {
     pub staging: Staging,
     /// Bytes that message buffers may have together; four times those of one exchange by default.
     pub pool_bytes: Option<usize>,
-    /// Tells exchanges apart that use one communicator at the same time: each has another channel.
+    /// Tells exchanges apart that use one communicator at the same time: each has another channel. Ranks finish them in
+    /// the same order.
     pub channel: u32,
 }
 

@@ -11,6 +11,9 @@ use crate::{FieldSpec, Topology};
 /// What the places of a message's blocks are multiples of, so that devices move whole words.
 pub(crate) const ALIGN: usize = 16;
 
+/// Bytes of the number that tells the messages of one exchange from those of another.
+pub(crate) const STAMP_BYTES: usize = 8;
+
 /// The exchange of one rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -29,6 +32,7 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) peer: usize,
+    /// With [`STAMP_BYTES`] for the number of the exchange at the end.
     pub(crate) bytes: usize,
     /// Transfers, and where each begins.
     pub(crate) blocks: Vec<(Transfer, usize)>,
@@ -119,9 +123,12 @@ fn messages(
         let offset = message.bytes.next_multiple_of(ALIGN);
         message.bytes = offset
             .checked_add(bytes)
-            .filter(|b| *b <= isize::MAX as usize - ALIGN)
+            .filter(|b| *b <= isize::MAX as usize - 2 * ALIGN)
             .ok_or_else(too_long)?;
         message.blocks.push((transfer, offset));
+    }
+    for message in &mut messages {
+        message.bytes = message.bytes.next_multiple_of(STAMP_BYTES) + STAMP_BYTES;
     }
     Ok(messages)
 }
