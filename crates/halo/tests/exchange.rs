@@ -204,9 +204,9 @@ fn a_dropped_or_forgotten_exchange_is_a_conflict_until_reset() {
             let mut fields = [values.view_mut().into()];
             let flight = halo.start(&stream, &mut fields).unwrap();
             if forget {
-                std::mem::forget(flight);
+                let _ = std::mem::ManuallyDrop::new(flight);
             } else {
-                drop(flight);
+                let _ = flight;
             }
             let error = exchange(&mut halo, &stream, &mut values).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Conflict);
@@ -635,7 +635,6 @@ fn owned_values_stay_readable_in_flight() {
         flight.finish().unwrap();
         let error = halo.reduce(&stream, &mut fields, halo::Combine::Sum).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict);
-        drop(fields);
         assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 2));
         let other = self::values(rank, &stream);
         let mut third = self::values(rank, &stream);

@@ -12,7 +12,7 @@ use crate::symmetry::AXES;
 /// use halo::Side;
 ///
 /// assert_eq!(Side::new([-1, 1]), Some(Side::NORTH_WEST));
-/// assert_eq!(Side::new([0, 0, 1]).unwrap().to_string(), "(0, 0, 1)");
+/// assert_eq!(Side::new([1, 0, 1]).unwrap().to_string(), "(1, 0, 1)");
 /// assert_eq!(Side::new([2]), None);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
