@@ -273,7 +273,8 @@ impl HaloExchange {
         self.state = State::Running(flight);
         self.advance(fields)?;
         let messages = self.transformer.routes(route).receives.len();
-        Ok(InFlight { exchange: self, fields, messages })
+        let corners = (direction == Direction::Fill).then(|| stream.clone());
+        Ok(InFlight { exchange: self, fields, messages, corners })
     }
 
     /// Does what can be done without waiting; whether that was all.
@@ -450,6 +451,8 @@ pub struct InFlight<'a, 'f> {
     fields: &'a mut [Field<'f>],
     /// Messages it receives.
     messages: usize,
+    /// Where corners may have to be averaged.
+    corners: Option<Stream>,
 }
 
 impl InFlight<'_, '_> {
@@ -490,7 +493,8 @@ impl InFlight<'_, '_> {
         loop {
             let seen = self.exchange.communicator.progress();
             if self.poll()? {
-                return Ok(());
+                let Some(stream) = &self.corners else { return Ok(()) };
+                return self.exchange.transformer.average_corners(stream, self.fields);
             }
             if Instant::now() >= deadline {
                 let error = self.exchange.late();

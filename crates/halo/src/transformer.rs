@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use runtime_core::{Combine, Device, Error, ErrorKind, Event, Memory, Result, Stream};
+use runtime_core::{Combine, Device, Event, Memory, Result, Stream};
 
 use crate::communicator::{Buffer, Storage, deadline};
+use crate::corner::Corners;
 use crate::options::{HaloOptions, MissingCorners, Staging, element};
 use crate::plan::{Message, Plan};
 use crate::pool::Pool;
@@ -68,6 +69,7 @@ pub struct HaloTransformer {
     options: HaloOptions,
     staged: bool,
     routes: Vec<(Direction, Route)>,
+    corners: Option<Corners>,
     pool: Arc<Mutex<Pool>>,
     /// The stream of the latest launch, and its end.
     last: Option<(Stream, Event)>,
@@ -122,6 +124,10 @@ impl HaloTransformer {
             |messages: &[Message]| messages.iter().map(|message| message.bytes).sum::<usize>();
         let once = bytes(&plan.sends) + bytes(&plan.receives);
         let limit = options.pool_bytes.unwrap_or(once.saturating_mul(4));
+        let corners = match options.missing_corners {
+            MissingCorners::Average => Some(Corners::new(device, fields.specs(), &plan.edges)?),
+            _ => None,
+        };
         let mut transformer = Self {
             topology: topology.clone(),
             rank,
@@ -131,6 +137,7 @@ impl HaloTransformer {
             options: options.clone(),
             staged,
             routes: Vec::new(),
+            corners,
             pool: Arc::new(Mutex::new(Pool::new(device, staged, limit))),
             last: None,
         };
@@ -213,6 +220,25 @@ impl HaloTransformer {
             batch.push((message.index, buffer.into_storage()));
         }
         self.unpack_route(route, stream, fields, batch)
+    }
+
+    /// Sets corners without cells to [averages](MissingCorners::Average), if the options say so: once all messages are
+    /// unpacked. Blocks until that is done on the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`pack`](Self::pack).
+    pub fn average_corners(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
+        if self.corners.is_none() {
+            return Ok(());
+        }
+        let route = self.route(Direction::Fill)?;
+        self.check(route, fields)?;
+        self.follow(stream)?;
+        let Some(corners) = &mut self.corners else { return Ok(()) };
+        corners.fill(stream, fields)?;
+        self.last = Some((stream.clone(), stream.record_event()?));
+        Ok(())
     }
 
     /// Ghosts that no neighbour fills: beyond physical boundaries, and at corners without cells. Set them once the
@@ -341,16 +367,19 @@ impl HaloTransformer {
         }
         let packed = route.pack(stream, fields, &mut buffers);
         let event = stream.record_event();
-        let packed = packed.and(event.as_ref().map(drop).map_err(|_| lost(&self.device)));
-        if let Err(error) = packed {
-            let mut pool = self.pool.lock();
-            buffers.into_iter().for_each(|buffer| pool.give(buffer, event.as_ref().ok().cloned()));
-            return Err(error);
+        let after = event.as_ref().ok().cloned();
+        match packed.and(event) {
+            Ok(event) => {
+                self.last = Some((stream.clone(), event.clone()));
+                let ranks = route.sends.iter().map(|peer| peer.rank);
+                Ok((ranks.zip(buffers.into_iter().map(wrap)).collect(), event))
+            }
+            Err(error) => {
+                let mut pool = self.pool.lock();
+                buffers.into_iter().for_each(|buffer| pool.give(buffer, after.clone()));
+                Err(error)
+            }
         }
-        let event = event?;
-        self.last = Some((stream.clone(), event.clone()));
-        let ranks = route.sends.iter().map(|peer| peer.rank);
-        Ok((ranks.zip(buffers.into_iter().map(wrap)).collect(), event))
     }
 
     /// The ranks of messages to receive, and buffers for them that nothing uses.
@@ -414,10 +443,6 @@ impl HaloTransformer {
             _ => Ok(()),
         }
     }
-}
-
-fn lost(device: &Device) -> Error {
-    Error::new(ErrorKind::Driver, "pack", "the end of packing could not be marked").on(device.id())
 }
 
 fn wrap(buffer: Storage) -> Buffer {
@@ -503,9 +528,6 @@ impl Incoming {
 
     /// The buffer to receive into, as long as the message.
     ///
-    /// # Panics
-    ///
-    /// Never: the buffer leaves only with the message itself.
     pub fn buffer_mut(&mut self) -> &mut Buffer {
         self.buffer.get_or_insert_with(|| Buffer::host(Vec::new()))
     }

@@ -620,6 +620,52 @@ fn missing_cube_corners() {
     }
 }
 
+#[test]
+fn missing_corners_are_averaged() {
+    const N: usize = 7;
+    let topology = Topology::cubed_sphere(3, [1, 1]).unwrap();
+    let world = Cube { cells: 3 };
+    let options = HaloOptions { missing_corners: MissingCorners::Average, ..Default::default() };
+    // One runs fastest along y, the other along x.
+    let turned = Shape { order: vec![1, 0], ..Shape::new(DType::F32, 2) };
+    let quantities =
+        vec![(Kind::Scalar, vec![Shape::new(DType::F32, 2)]), (Kind::Scalar, vec![turned])];
+    let case = Case { topology: &topology, world: &world, quantities, options: options.clone() };
+    for device in [host(), sim(3)] {
+        case.with_ranks(&device, |rank, mut exchange, stream| {
+            let mut stores = case.stores(rank, &stream);
+            let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
+            exchange.exchange(&stream, &mut fields).unwrap();
+            for (number, image) in case.image(rank, true).into_iter().enumerate() {
+                let place =
+                    |i: usize, j: usize| 16 + 4 * if number == 0 { i * N + j } else { j * N + i };
+                let read = |image: &[u8], i, j| {
+                    f32::from_ne_bytes(image[place(i, j)..][..4].try_into().unwrap())
+                };
+                let mut expected = image.clone();
+                let near = |index: usize| index.clamp(2, 4);
+                for i in [0, 1, 5, 6] {
+                    for j in [0, 1, 5, 6] {
+                        let mean = 0.5 * (read(&image, i, near(j)) + read(&image, near(i), j));
+                        let at = place(i, j);
+                        expected[at..at + 4].copy_from_slice(&mean.to_ne_bytes());
+                    }
+                }
+                assert_eq!(
+                    stores[number].memory.to_vec(&stream).unwrap(),
+                    expected,
+                    "field {number}"
+                );
+            }
+        });
+    }
+    let integers = Shape::new(DType::I32, 1);
+    let block = topology.block(0).unwrap();
+    let quantity = Quantity::scalar(integers.spec(2, &block, "n".to_owned()).unwrap());
+    let made = halo::HaloTransformer::new(&topology, 0, &[quantity], &host(), &options);
+    assert!(made.unwrap_err().message().contains("field n: averages of elements of i32"));
+}
+
 /// Owned values and ghosts of one memory as a program that keeps account of them lends them.
 #[test]
 fn owned_values_stay_readable_in_flight() {
