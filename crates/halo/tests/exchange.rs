@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use backend_sim::SimHandle;
 use common::world::{Cube, Flat};
 use common::{Case, Shape, Store, host, sim};
 use halo::communicator::{
@@ -686,6 +687,72 @@ fn owned_values_stay_readable_in_flight() {
         let mut third = self::values(rank, &stream);
         assert!(Field::split(other.view(), third.view_mut()).is_err());
     });
+}
+
+/// One launch packs, one or one for each message unpacks, and nothing passes the host unless it must.
+#[test]
+fn launches_and_copies_are_few() {
+    const STEPS: u64 = 5;
+    for (ranks, staging) in [(1, Staging::Auto), (3, Staging::Device), (3, Staging::Pinned)] {
+        let options = HaloOptions { staging, ..Default::default() };
+        let device = sim(2);
+        let before = SimHandle::of(&device).unwrap().counts();
+        ThreadCommunicator::run(ranks, |communicator| {
+            let rank = communicator.rank();
+            let mut halo = join(communicator, &device, &options).unwrap();
+            let stream = device.stream_create(&Default::default()).unwrap();
+            let mut values = values(rank, &stream);
+            for _ in 0..STEPS {
+                exchange(&mut halo, &stream, &mut values).unwrap();
+            }
+            stream.synchronize().unwrap();
+            let peers: Vec<_> =
+                (0..ranks).filter(|peer| *peer != rank).map(|peer| (peer, 16)).collect();
+            assert_eq!(halo.transformer().sends().collect::<Vec<_>>(), peers);
+            assert_eq!(halo.transformer().receives().collect::<Vec<_>>(), peers);
+        })
+        .unwrap();
+        let after = SimHandle::of(&device).unwrap().counts();
+        let ranks = ranks as u64;
+        let launches = after.on_device.count - before.on_device.count;
+        let most = if ranks == 1 { 1 } else { 3 };
+        let possible = most.min(2) * ranks * STEPS..=most * ranks * STEPS;
+        assert!(possible.contains(&launches), "{launches} launches, {possible:?} possible");
+        // Two messages each way, and the values themselves.
+        let messages = if staging == Staging::Pinned { 2 * ranks * STEPS } else { 0 };
+        assert_eq!(after.from_device.count - before.from_device.count, messages);
+        assert_eq!(after.to_device.count - before.to_device.count, messages + ranks);
+    }
+}
+
+#[test]
+fn nothing_to_exchange_is_an_exchange() {
+    let open = Topology::cartesian(&[3], &[1], &[false]).unwrap();
+    ThreadCommunicator::run(1, |ranks| {
+        let ranks: Arc<dyn Communicator> = Arc::new(ranks);
+        let device = sim(1);
+        let stream = device.default_stream();
+        for quantities in [vec![], vec![Quantity::scalar(spec())]] {
+            let options = HaloOptions { channel: 1, ..Default::default() };
+            let mut halo =
+                HaloExchange::new(Arc::clone(&ranks), &open, &quantities, &device, &options)
+                    .unwrap();
+            let mut values = values(0, &stream);
+            let before = values.to_vec(&stream).unwrap();
+            let mut fields: Vec<Field<'_>> = Vec::new();
+            if !quantities.is_empty() {
+                fields.push(values.view_mut().into());
+            }
+            halo.exchange(&stream, &mut fields).unwrap();
+            halo.reduce(&stream, &mut fields, halo::Combine::Sum).unwrap();
+            halo.reduce(&stream, &mut fields, halo::Combine::Replace).unwrap();
+            halo.synchronize_shared(&stream, &mut fields).unwrap();
+            assert_eq!(values.to_vec(&stream).unwrap(), before);
+            assert!(halo.edges().iter().all(|edge| !edge.missing_corner));
+            assert_eq!(halo.edges().len(), 2 * quantities.len());
+        }
+    })
+    .unwrap();
 }
 
 /// The pool keeps to its bound, and reuses what it has.
