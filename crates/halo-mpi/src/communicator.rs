@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
-use halo::communicator::{Buffer, Communicator, Envelope, Request, Way};
+use halo::communicator::{Buffer, Communicator, Direct, Envelope, Request, Way};
 use parking_lot::Mutex;
 use runtime_core::{Device, DeviceKind, Error, ErrorKind, Result};
 
@@ -174,6 +174,10 @@ impl Communicator for MpiCommunicator {
         device.info().kind == DeviceKind::Host
             || self.0.device_aware.load(Ordering::Relaxed)
                 && matches!(device.native().api, "cuda" | "hip")
+    }
+
+    fn direct(&self) -> Option<Direct<'_>> {
+        None
     }
 
     fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
