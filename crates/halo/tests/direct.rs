@@ -214,3 +214,42 @@ fn wrong_peers_and_a_second_loan_are_refused() {
     assert_eq!(inner.unwrap_err().kind(), ErrorKind::Conflict);
     assert!(direct.lend(&[], &[own.view()], &ready, LONG, |_| Ok(ready.clone())).is_ok());
 }
+
+#[test]
+fn failures_at_random_leave_nothing_behind() {
+    let device = device();
+    ThreadCommunicator::run(3, |ranks| {
+        let stream = device.stream_create(&Default::default()).unwrap();
+        let rank = ranks.rank();
+        let peers = [(rank + 1) % 3, (rank + 2) % 3];
+        let mut own = device.memory_allocate(16).unwrap();
+        for step in 0..60_u64 {
+            // One of them fails in every other step, before or after the others came.
+            let fails = (step % 2 == 1).then_some((step / 2 % 3) as usize);
+            if (step / 6) % 3 == rank as u64 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let (lender, ready) = filled(&device, &stream, step);
+            let direct = ranks.direct().unwrap();
+            let outcome = direct.lend(&peers, &[lender.view()], &ready, SHORT / 5, |lent| {
+                assert_eq!(lent.len(), 2);
+                if fails == Some(rank) {
+                    lent[0].views[0].slice(0..99)?;
+                }
+                stream.record_event()
+            });
+            match outcome {
+                Ok(events) => assert!(events.len() <= 2 && fails != Some(rank)),
+                Err(error) if error.kind() == ErrorKind::OutOfBounds => {
+                    assert_eq!(fails, Some(rank));
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"),
+            }
+            ranks.barrier(LONG).unwrap();
+            let value = |rank: usize| 1000 * step + rank as u64;
+            let got = exchange(&ranks, &peers, &stream, &mut own, value(rank)).unwrap();
+            assert_eq!(got, peers.map(value));
+        }
+    })
+    .unwrap();
+}
