@@ -93,6 +93,7 @@ impl MpiCommunicator {
 
     fn start(&self, way: Way, peer: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         let envelope = Envelope::new(self, way, peer, tag, &buffer)?;
+        self.0.sweep()?;
         self.0.check(&envelope)?;
         let device_aware = self.0.device_aware.load(Ordering::Relaxed);
         let bytes = Bytes::new(&envelope, buffer, device_aware)?;
@@ -119,12 +120,15 @@ impl Shared {
     }
 
     /// Notes that a request is over.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn note_progress(&self) {
         self.idle.store(0, Ordering::Relaxed);
     }
 
     fn sweep(&self) -> Result<usize> {
         let mut open = self.open.lock();
+        if open.is_swept() {
+            return Ok(0);
+        }
         let turn = Turn::take("wait")?;
         open.sweep(&turn, self.handle).map_err(|error| self.note(error))
     }
