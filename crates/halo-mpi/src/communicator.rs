@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
-use halo::communicator::{Buffer, Communicator, Envelope, Request, Way};
+use halo::communicator::{Buffer, Communicator, Direct, Envelope, Request, Way};
 use parking_lot::Mutex;
 use runtime_core::{Device, DeviceKind, Error, ErrorKind, Result};
 
@@ -93,6 +93,7 @@ impl MpiCommunicator {
 
     fn start(&self, way: Way, peer: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         let envelope = Envelope::new(self, way, peer, tag, &buffer)?;
+        self.0.sweep()?;
         self.0.check(&envelope)?;
         let device_aware = self.0.device_aware.load(Ordering::Relaxed);
         let bytes = Bytes::new(&envelope, buffer, device_aware)?;
@@ -119,12 +120,15 @@ impl Shared {
     }
 
     /// Notes that a request is over.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn note_progress(&self) {
         self.idle.store(0, Ordering::Relaxed);
     }
 
     fn sweep(&self) -> Result<usize> {
         let mut open = self.open.lock();
+        if open.is_swept() {
+            return Ok(0);
+        }
         let turn = Turn::take("wait")?;
         open.sweep(&turn, self.handle).map_err(|error| self.note(error))
     }
@@ -174,6 +178,10 @@ impl Communicator for MpiCommunicator {
         device.info().kind == DeviceKind::Host
             || self.0.device_aware.load(Ordering::Relaxed)
                 && matches!(device.native().api, "cuda" | "hip")
+    }
+
+    fn direct(&self) -> Option<Direct<'_>> {
+        None
     }
 
     fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {

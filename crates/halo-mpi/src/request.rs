@@ -44,23 +44,27 @@ impl Open {
         let Some(line) = self.lines.get_mut(&line) else { return Ok(()) };
         while let Some(first) = line.front() {
             let Some(found) = find(turn, on, &first.envelope)? else { break };
+            let Some(first) = line.pop_front() else { break };
             let mut stage = first.stage.lock();
             let bytes = match mem::replace(&mut *stage, Stage::Over) {
                 Stage::Waiting(bytes) => bytes,
                 Stage::Arriving(..) | Stage::Over => None,
             };
             let (wanted, len) = (bytes.is_some(), found.len);
+            self.unwanted -= usize::from(!wanted);
             let message = Message::receive(turn, &first.envelope, found, bytes)?;
             if wanted {
                 *stage = Stage::Arriving(message, len);
             } else {
-                self.unwanted -= 1;
                 self.abandoned.push(message);
             }
-            drop(stage);
-            line.pop_front();
         }
         Ok(())
+    }
+
+    /// Whether somebody waits for everything.
+    pub(crate) fn is_swept(&self) -> bool {
+        self.unwanted == 0 && self.abandoned.is_empty()
     }
 
     /// Takes messages that nobody waits for, and frees those that MPI is done with. Gives how many it works on still.
@@ -121,7 +125,8 @@ impl MpiRequest {
                 }
                 match &mut *receive.stage.lock() {
                     Stage::Waiting(_) => Ok(None),
-                    Stage::Over => Err(envelope.over()),
+                    // A failure of MPI has ended it, if it was not tested before.
+                    Stage::Over => self.shared.check(envelope).and_then(|()| Err(envelope.over())),
                     Stage::Arriving(message, len) => {
                         let arrived = message.test(&Turn::take(envelope.operation())?)?;
                         match arrived {
@@ -145,7 +150,7 @@ impl Request for MpiRequest {
             Ok(None) => self.shared.check(&self.envelope).map(|()| None),
             over => {
                 self.kind = Kind::Over;
-                self.shared.rest();
+                self.shared.note_progress();
                 over.map_err(|error| self.shared.note(error))
             }
         }

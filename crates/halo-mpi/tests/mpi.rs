@@ -27,6 +27,20 @@ const LIMIT: &str = "120";
 /// Jobs take turns: there are more ranks than cores in one.
 static TURN: Mutex<()> = Mutex::new(());
 
+/// Whether this process is a rank of the test `name`.
+fn is_rank(name: &str) -> bool {
+    env::var_os("HALO_MPI_TEST").is_some_and(|test| test == name)
+}
+
+/// What a rank says that has come to its end.
+const DONE: &str = "this rank is done";
+
+fn done() -> ! {
+    println!("{DONE}");
+    // Without the test's own report.
+    std::process::exit(0);
+}
+
 /// As a rank, runs `program` and never returns. Otherwise starts a job of `size` ranks of the test `name`; `None` if there
 /// is no MPI.
 fn job(
@@ -34,10 +48,9 @@ fn job(
     size: usize,
     program: impl FnOnce(MpiCommunicator) -> Result<()>,
 ) -> Option<Output> {
-    if env::var_os("HALO_MPI_TEST").is_some_and(|test| test == name) {
+    if is_rank(name) {
         halo_mpi::run(program).unwrap();
-        // Past the other tests' report.
-        std::process::exit(0);
+        done();
     }
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let output = Command::new("mpiexec")
@@ -68,7 +81,9 @@ fn said(output: &Output) -> String {
 /// A job that ends well.
 fn passes(name: &str, size: usize, program: impl FnOnce(MpiCommunicator) -> Result<()>) {
     if let Some(output) = job(name, size, program) {
-        assert!(output.status.success(), "{size} ranks: {}\n{}", output.status, said(&output));
+        let said = said(&output);
+        assert!(output.status.success(), "{size} ranks: {}\n{said}", output.status);
+        assert_eq!(said.matches(DONE).count(), size, "{said}");
     }
 }
 
@@ -203,6 +218,7 @@ fn what_was_abandoned_does_not_hold_up_the_end() {
 
 #[test]
 fn a_send_that_nobody_receives_is_told_at_the_end() {
+    // After 10 seconds of patience.
     let words = ["timeout: after 10s, 1 abandoned messages are on their way"];
     ends("a_send_that_nobody_receives_is_told_at_the_end", 2, 1, &words, |ranks| {
         if ranks.rank() == 0 {
@@ -210,6 +226,28 @@ fn a_send_that_nobody_receives_is_told_at_the_end() {
         }
         Ok(())
     });
+}
+
+#[test]
+fn what_outlives_the_job_says_so() {
+    let name = "what_outlives_the_job_says_so";
+    let kept = Mutex::new(None);
+    if is_rank(name) {
+        let keep = |ranks: MpiCommunicator| {
+            let request = ranks.receive(0, 1, Buffer::host(vec![0]))?;
+            *kept.lock().unwrap() = Some((ranks, request));
+            Ok::<(), halo::Error>(())
+        };
+        halo_mpi::run(keep).unwrap();
+        let (ranks, mut request) = kept.into_inner().unwrap().unwrap();
+        let late = request.test().unwrap_err();
+        let again = halo_mpi::run(|_| Ok::<(), halo::Error>(())).unwrap_err();
+        let send = ranks.send(0, 1, Buffer::default()).unwrap_err();
+        let kinds = [late, send, again].map(|error| error.kind());
+        assert_eq!(kinds, [ErrorKind::PeerLost, ErrorKind::PeerLost, ErrorKind::Conflict]);
+        done();
+    }
+    passes(name, 1, |_| Ok(()));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use backend_sim::SimHandle;
 use common::world::{Cube, Flat};
 use common::{Case, Shape, Store, host, sim};
 use halo::communicator::{
-    Buffer, Communicator, Fault, Faults, FaultyCommunicator, Request, ThreadCommunicator,
+    Buffer, Communicator, Direct, Fault, Faults, FaultyCommunicator, Request, ThreadCommunicator,
 };
 use halo::{
     Dim, Error, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, Kind, MissingCorners,
@@ -365,6 +365,9 @@ impl Communicator for Spy {
     }
     fn passes_memory_of(&self, device: &Device) -> bool {
         self.0.passes_memory_of(device)
+    }
+    fn direct(&self) -> Option<Direct<'_>> {
+        self.0.direct()
     }
     fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         self.1.fetch_max(tag, Ordering::Relaxed);

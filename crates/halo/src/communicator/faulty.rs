@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use runtime_core::{Device, Error, Result};
 
-use super::{Buffer, COLLECTIVE_TAG, Communicator, Envelope, Request, Way, complete};
+use super::{
+    Buffer, COLLECTIVE_TAG, Communicator, Direct, Envelope, Request, Way, complete, deadline,
+};
 
 /// What can go wrong with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -159,7 +161,7 @@ impl<C: Communicator + 'static> Shared<C> {
     }
 
     fn later(&self) -> Instant {
-        Instant::now() + self.faults.longest.mul_f64(self.numbers.lock().f64())
+        deadline(self.faults.longest.mul_f64(self.numbers.lock().f64()))
     }
 
     /// Sends a message now, or when it and those before it on its line have been late for long enough.
@@ -221,6 +223,11 @@ impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
 
     fn passes_memory_of(&self, device: &Device) -> bool {
         self.shared.inner.passes_memory_of(device)
+    }
+
+    /// None: what does not go by messages does not go wrong.
+    fn direct(&self) -> Option<Direct<'_>> {
+        None
     }
 
     fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {

@@ -44,7 +44,7 @@ pub use buffer::{Buffer, Storage};
 pub use envelope::{Envelope, Way};
 pub use faulty::{Fault, Faults, FaultyCommunicator};
 pub use record::{Recorder, Replay};
-pub use thread::ThreadCommunicator;
+pub use thread::{Direct, Lent, ThreadCommunicator};
 
 /// The tag of the messages of [`all_gather`](Communicator::all_gather) and [`barrier`](Communicator::barrier): not for
 /// others.
@@ -78,6 +78,9 @@ pub trait Communicator: fmt::Debug + Send + Sync {
 
     /// Whether buffers in memory of this device can be sent and received even if the host cannot address it.
     fn passes_memory_of(&self, device: &Device) -> bool;
+
+    /// The way straight to the memory of other ranks, where they share an address space.
+    fn direct(&self) -> Option<Direct<'_>>;
 
     /// Starts sending the bytes of `buffer`.
     ///

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use runtime_core::{Device, Error, ErrorKind, Result};
 
-use super::{Buffer, Communicator, Envelope, Request, Way, complete};
+use super::{Buffer, Communicator, Direct, Envelope, Request, Way, complete};
 
 const MAGIC: [u8; 8] = *b"HALOMSGS";
 const VERSION: u64 = 1;
@@ -119,6 +119,11 @@ impl<C: Communicator> Communicator for Recorder<C> {
 
     fn passes_memory_of(&self, device: &Device) -> bool {
         self.inner.passes_memory_of(device)
+    }
+
+    /// None: what does not go by messages is not recorded.
+    fn direct(&self) -> Option<Direct<'_>> {
+        None
     }
 
     fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
@@ -303,6 +308,10 @@ impl Communicator for Replay {
 
     fn passes_memory_of(&self, _: &Device) -> bool {
         true
+    }
+
+    fn direct(&self) -> Option<Direct<'_>> {
+        None
     }
 
     fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {

@@ -4,11 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
-use std::{hint, thread};
+use std::{fmt, hint, thread};
 
 use parking_lot::{Condvar, Mutex};
 use runtime_core::{Error, ErrorKind, Result};
 
+use super::direct::Shelf;
 use crate::communicator::{Buffer, Envelope, Request, Way};
 
 /// The ranks of one process.
@@ -23,6 +24,7 @@ struct Rank {
     /// Messages to this rank that met no receive yet, and its receives that met no message.
     mail: Mutex<HashMap<(usize, u32), Line>>,
     signal: Signal,
+    shelf: Shelf,
     left: AtomicBool,
 }
 
@@ -70,6 +72,10 @@ impl Group {
         &self.ranks[rank].signal
     }
 
+    pub(super) fn shelf(&self, rank: usize) -> &Shelf {
+        &self.ranks[rank].shelf
+    }
+
     /// The first rank that panicked.
     pub(super) fn panicked(&self) -> Option<usize> {
         self.panicked.get().copied()
@@ -86,16 +92,20 @@ impl Group {
     }
 
     /// Why nothing will be heard of the peer again, if so. What it did before is visible then.
-    pub(super) fn lost(&self, envelope: &Envelope) -> Option<Error> {
-        let peer = envelope.peer;
+    pub(super) fn lost(
+        &self,
+        operation: &'static str,
+        peer: usize,
+        what: &dyn fmt::Display,
+    ) -> Option<Error> {
         let message = match self.panicked() {
-            Some(who) => format!("rank {who} panicked: {envelope}"),
+            Some(who) => format!("rank {who} panicked: {what}"),
             None if self.ranks[peer].left.load(Ordering::Acquire) => {
-                format!("rank {peer} has left: {envelope}")
+                format!("rank {peer} has left: {what}")
             }
             None => return None,
         };
-        Some(Error::new(ErrorKind::PeerLost, envelope.operation(), message))
+        Some(Error::new(ErrorKind::PeerLost, operation, message))
     }
 
     /// Puts one end of a message of `rank` where the other end finds it, or completes both.
@@ -155,7 +165,9 @@ impl Request for Posted {
 
     fn test(&mut self) -> Result<Option<Buffer>> {
         if !self.ticket.is_done() {
-            let Some(lost) = self.group.lost(&self.envelope) else { return Ok(None) };
+            let Envelope { peer, .. } = self.envelope;
+            let lost = self.group.lost(self.envelope.operation(), peer, &self.envelope);
+            let Some(lost) = lost else { return Ok(None) };
             // It may have come to this before it left.
             if !self.ticket.is_done() {
                 return Err(lost);

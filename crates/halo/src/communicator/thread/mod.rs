@@ -1,5 +1,6 @@
 //! Ranks that are threads of one process.
 
+mod direct;
 mod group;
 
 use std::panic::resume_unwind;
@@ -9,6 +10,7 @@ use std::{fmt, thread};
 
 use runtime_core::{Device, Error, ErrorKind, Result};
 
+pub use self::direct::{Direct, Lent};
 use self::group::Group;
 use super::{Buffer, Communicator, Envelope, Request, Way};
 
@@ -138,9 +140,13 @@ impl Communicator for ThreadCommunicator {
         true
     }
 
+    fn direct(&self) -> Option<Direct<'_>> {
+        Some(Direct::new(&self.group, self.rank))
+    }
+
     fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         let envelope = Envelope::new(self, Way::Send, to, tag, &buffer)?;
-        match self.group.lost(&envelope) {
+        match self.group.lost("send", to, &envelope) {
             Some(lost) => Err(lost),
             None => Ok(Box::new(self.group.post(self.rank, envelope, buffer))),
         }
