@@ -53,7 +53,7 @@ use crate::{Field, Quantity, Topology};
 ///     let mut messages = halo.incoming()?;
 ///     for message in &mut messages {
 ///         let (_, bytes) = sent.iter().find(|(to, _)| *to == rank).unwrap();
-///         message.buffer_mut().copy_from_slice(bytes)?;
+///         message.copy_from_slice(bytes)?;
 ///     }
 ///     halo.unpack(&stream, &mut [values.view_mut().into()], messages)?;
 /// }
@@ -185,8 +185,7 @@ impl HaloTransformer {
     ///
     /// # Errors
     ///
-    /// As [`pack`](Self::pack); `InvalidArgument` if a message comes twice, is of another transformer, or its buffer was
-    /// replaced by one of another size or kind.
+    /// As [`pack`](Self::pack); `InvalidArgument` if a message comes twice or is of another transformer.
     pub fn unpack(
         &mut self,
         stream: &Stream,
@@ -195,30 +194,23 @@ impl HaloTransformer {
     ) -> Result<()> {
         let route = self.route(Direction::Fill)?;
         self.check(route, fields)?;
-        let mut batch = Vec::with_capacity(messages.len());
-        for mut message in messages {
-            if !Arc::ptr_eq(&message.pool, &self.pool) {
-                return Err(refuse(format!(
-                    "a message of rank {} of another transformer",
-                    message.rank
-                )));
-            }
-            let expected = self.routes[route].1.receives[message.index].bytes;
-            let Some(buffer) = message.buffer.take() else { continue };
-            let is_alike = match buffer.storage() {
-                Storage::Pinned(_) => self.staged,
-                Storage::Device(_) => !self.staged,
-                Storage::Host(_) => false,
-            };
-            if buffer.len() != expected || buffer.capacity() != expected || !is_alike {
-                let message = format!(
-                    "the message of rank {} has {expected} bytes; its buffer is {buffer:?}",
-                    message.rank
-                );
-                return Err(refuse(message));
-            }
-            batch.push((message.index, buffer.into_storage()));
+        let stranger = |message: &&Incoming| !Arc::ptr_eq(&message.pool, &self.pool);
+        if let Some(message) = messages.iter().find(stranger) {
+            return Err(refuse(format!(
+                "a message of rank {} of another transformer",
+                message.rank
+            )));
         }
+        let mut numbers: Vec<usize> = messages.iter().map(|message| message.index).collect();
+        numbers.sort_unstable();
+        if let Some(twice) = numbers.windows(2).find(|pair| pair[0] == pair[1]) {
+            let rank = self.routes[route].1.receives[twice[0]].rank;
+            return Err(refuse(format!("the message of rank {rank} twice")));
+        }
+        let batch = messages
+            .into_iter()
+            .filter_map(|mut message| Some((message.index, message.buffer.take()?.into_storage())));
+        let batch = batch.collect();
         self.unpack_route(route, stream, fields, batch)
     }
 
@@ -401,7 +393,7 @@ impl HaloTransformer {
         Ok(buffers)
     }
 
-    /// Enqueues unpacking messages by their numbers.
+    /// Enqueues unpacking messages by their numbers, which differ.
     pub(crate) fn unpack_route(
         &mut self,
         route: usize,
@@ -410,10 +402,6 @@ impl HaloTransformer {
         mut batch: Vec<(usize, Storage)>,
     ) -> Result<()> {
         batch.sort_by_key(|(index, _)| *index);
-        if let Some(twice) = batch.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            let rank = self.routes[route].1.receives[twice[0].0].rank;
-            return Err(refuse(format!("the message of rank {rank} twice")));
-        }
         self.follow(stream)?;
         let unpacked = self.routes[route].1.unpack(stream, fields, &batch);
         let event = stream.record_event();
@@ -526,10 +514,27 @@ impl Incoming {
         self.rank
     }
 
-    /// The buffer to receive into, as long as the message.
+    /// Sets its bytes. Blocks until they are there.
     ///
-    pub fn buffer_mut(&mut self) -> &mut Buffer {
-        self.buffer.get_or_insert_with(|| Buffer::host(Vec::new()))
+    /// # Errors
+    ///
+    /// `OutOfBounds` unless they are as many as the message has; what copying to the device reports.
+    pub fn copy_from_slice(&mut self, bytes: &[u8]) -> Result<()> {
+        self.buffer.as_mut().map_or(Ok(()), |buffer| buffer.copy_from_slice(bytes))
+    }
+
+    /// Its bytes to receive into, if the host can address them.
+    ///
+    /// # Errors
+    ///
+    /// What earlier uses of the buffer report.
+    pub fn as_mut_slice(&mut self) -> Result<Option<&mut [u8]>> {
+        self.buffer.as_mut().map_or(Ok(None), Buffer::as_mut_slice)
+    }
+
+    /// Its bytes, on the device perhaps, for transports that know such memory by its handle.
+    pub fn buffer(&self) -> Option<&Buffer> {
+        self.buffer.as_ref()
     }
 }
 

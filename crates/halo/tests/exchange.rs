@@ -758,6 +758,47 @@ fn nothing_to_exchange_is_an_exchange() {
     .unwrap();
 }
 
+/// For transports of one's own: buffers come back whatever becomes of them.
+#[test]
+fn messages_of_a_transformer_return_to_its_pool() {
+    let device = sim(4);
+    let stream = device.default_stream();
+    let make = |rank| {
+        let quantities = [Quantity::scalar(spec())];
+        let options = HaloOptions::default();
+        halo::HaloTransformer::new(&ring(3), rank, &quantities, &device, &options).unwrap()
+    };
+    let (mut halo, mut other) = (make(0), make(1));
+    let mut values = values(0, &stream);
+    for _ in 0..20 {
+        let packed = halo.pack(&stream, &mut [values.view_mut().into()]).unwrap();
+        packed.synchronize(Duration::from_secs(20)).unwrap();
+        assert!(packed.ready().unwrap());
+        assert_eq!(
+            packed.messages().map(|(rank, buffer)| (rank, buffer.len())).collect::<Vec<_>>(),
+            [(1, 16), (2, 16)]
+        );
+        drop(packed);
+        let mut fields = [values.view_mut().into()];
+        let foreign = other.incoming().unwrap();
+        let error = halo.unpack(&stream, &mut fields, foreign).unwrap_err();
+        assert!(error.message().contains("of another transformer"), "{error}");
+        let mut twice = halo.incoming().unwrap();
+        twice.pop();
+        twice.extend(halo.incoming().unwrap());
+        let error = halo.unpack(&stream, &mut fields, twice).unwrap_err();
+        assert!(error.message().contains("the message of rank 1 twice"), "{error}");
+        let mut message = halo.incoming().unwrap().remove(1);
+        assert_eq!(message.rank(), 2);
+        assert!(message.copy_from_slice(&[0; 15]).is_err());
+        message.as_mut_slice().unwrap().unwrap()[..8].copy_from_slice(&42.0_f64.to_ne_bytes());
+        halo.unpack(&stream, &mut fields, vec![message]).unwrap();
+        let (held, limit) = halo.pool_bytes();
+        assert!(held <= limit, "{held} of {limit}");
+    }
+    assert_eq!(values.to_vec(&stream).unwrap(), [42.0, 0.0, 1.0, 2.0, -1.0]);
+}
+
 /// The pool keeps to its bound, and reuses what it has.
 #[test]
 fn buffers_are_bounded() {

@@ -220,7 +220,7 @@ impl Case<'_> {
                     (*from, *to) == (message.rank(), rank)
                 };
                 let (_, _, bytes) = sent.iter().find(is_it).unwrap();
-                message.buffer_mut().copy_from_slice(bytes).unwrap();
+                message.copy_from_slice(bytes).unwrap();
             }
             let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
             halo.unpack(&stream, &mut fields, messages).unwrap();
