@@ -12,6 +12,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("python3-venv", "the virtual environment for the Python checks"),
     ("ocl-icd-libopencl1", "the loader that finds OpenCL platforms"),
     ("pocl-opencl-icd", "an OpenCL platform on the processor, with as many devices as asked for"),
+    ("openmpi-bin", "starts the ranks of halo-mpi's tests"),
+    ("libopenmpi-dev", "the MPI that halo-mpi is built with"),
+    ("libclang1-14", "reads MPI's headers when halo-mpi is built"),
 ];
 
 /// Python packages, and what each is for. They go into a virtual environment under `target`.

@@ -6,6 +6,7 @@ mod cuda;
 mod demo;
 mod install;
 mod layers;
+mod mpi;
 mod mutants;
 mod opencl;
 mod run;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::conformance::{On, read, report_file, suite, watch};
 use crate::run::{cargo, must, root};
-use crate::{cuda, install, mutants, opencl};
+use crate::{cuda, install, mpi, mutants, opencl};
 
 /// What became of the steps.
 #[derive(Default)]
@@ -160,9 +160,11 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
         must(&mut cargo(&["fmt", "--all", "--check"]))?;
         must(cargo(&["fmt", "--check"]).args(FOREIGN))
     });
+    let features = all_features(&mut totals)?;
     totals.step("lints", || {
         must(
-            cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--all-features"])
+            cargo(&["clippy", "--quiet", "--workspace", "--all-targets"])
+                .args(&features)
                 .args(STRICT),
         )?;
         must(cargo(&["clippy", "--quiet", "--all-targets"]).args(FOREIGN).args(STRICT))
@@ -174,11 +176,11 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
         must(cargo(&bare).args(["--features", "cuda"]))
     });
     totals.step("documentation", || {
-        let mut doc = cargo(&["doc", "--quiet", "--workspace", "--no-deps", "--all-features"]);
-        must(doc.env("RUSTDOCFLAGS", "--deny warnings"))
+        let mut doc = cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
+        must(doc.args(&features).env("RUSTDOCFLAGS", "--deny warnings"))
     });
-    let every = ["test", "--no-fail-fast", "--workspace", "--all-features"];
-    let mut workspace = cargo(&every);
+    let mut workspace = cargo(&["test", "--no-fail-fast", "--workspace"]);
+    workspace.args(&features);
     let required = ["host", "opencl", "sim"];
     totals.tests("workspace", opencl::two_devices(&mut workspace), &required, "");
     if install::intel_library().exists() {
@@ -206,6 +208,17 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
         exit(1);
     }
     Ok(())
+}
+
+/// What builds the workspace with every feature that can be built here.
+fn all_features(totals: &mut Totals) -> Result<Vec<String>> {
+    let with_mpi = mpi::is_there()?;
+    if !with_mpi {
+        let why = "no MPI or no libclang; --install brings both";
+        println!("halo-mpi is built without its feature mpi: {why}");
+        totals.add("halo-mpi", 0, 0, 1, why);
+    }
+    mpi::features(with_mpi)
 }
 
 /// What can be seen of CUDA without a GPU: that every kernel compiles, and that the backend and arrays do right on the

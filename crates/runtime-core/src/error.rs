@@ -37,6 +37,9 @@ pub enum ErrorKind {
     DeviceFault,
     /// The device does not answer any more. Every later call on this opened instance says so again.
     DeviceLost,
+    /// A rank that this one communicates with is gone, or the way to it is broken. Every later call on this communicator
+    /// that needs it says so again.
+    PeerLost,
     /// Any other failure that the driver reported.
     Driver,
     /// Values are read that nobody has written.
@@ -66,6 +69,7 @@ impl fmt::Display for ErrorKind {
             Self::Timeout => "timeout",
             Self::DeviceFault => "device fault",
             Self::DeviceLost => "device lost",
+            Self::PeerLost => "peer lost",
             Self::Driver => "driver error",
             Self::Uninitialized => "uninitialized",
             Self::Poisoned => "poisoned",

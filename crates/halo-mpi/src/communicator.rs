@@ -1,0 +1,218 @@
+//! Ranks that are processes of an MPI job.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use std::{fmt, thread};
+
+use halo::communicator::{Buffer, Communicator, Direct, Envelope, Request, Way};
+use parking_lot::Mutex;
+use runtime_core::{Device, DeviceKind, Error, ErrorKind, Result};
+
+use crate::library::{Handle, Turn};
+use crate::message::Bytes;
+use crate::request::{MpiRequest, Open};
+
+/// One of the ranks of an MPI job. [`run`](crate::run) makes it.
+///
+/// MPI works on messages only while it is called, so they make progress while this rank waits or tests. Calls take turns:
+/// the communicator can be used from several threads.
+///
+/// A message has at most 2147483647 bytes. Messages that are too long for their receive are errors, and never written
+/// beyond it: a receive is handed to MPI when its message is there.
+pub struct MpiCommunicator(Arc<Shared>);
+
+/// What outlives the communicator with its requests.
+pub(crate) struct Shared {
+    pub(crate) handle: Handle,
+    pub(crate) open: Mutex<Open>,
+    place: Place,
+    device_aware: AtomicBool,
+    /// How often this rank waited since a request was complete.
+    idle: AtomicU32,
+    failed: OnceLock<String>,
+}
+
+/// Where a rank is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    pub(crate) local_rank: usize,
+    pub(crate) local_size: usize,
+    pub(crate) max_tag: u32,
+}
+
+impl MpiCommunicator {
+    pub(crate) fn new(handle: Handle, place: Place) -> Self {
+        let told = std::env::var("HALO_MPI_DEVICE_AWARE");
+        Self(Arc::new(Shared {
+            handle,
+            open: Mutex::default(),
+            place,
+            device_aware: AtomicBool::new(told.is_ok_and(|value| value == "1")),
+            idle: AtomicU32::new(0),
+            failed: OnceLock::new(),
+        }))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
+    }
+
+    /// The number of this rank among those on the same node.
+    pub fn local_rank(&self) -> usize {
+        self.0.place.local_rank
+    }
+
+    /// The number of ranks on the same node.
+    pub fn local_size(&self) -> usize {
+        self.0.place.local_size
+    }
+
+    /// This rank's own of the devices of its node, which ranks take in turn; `None` if there are none.
+    ///
+    /// ```no_run
+    /// # fn pick(ranks: &halo_mpi::MpiCommunicator) -> Option<&'static str> {
+    /// ranks.choose(&["cuda:0", "cuda:1", "cuda:2", "cuda:3"]).copied()
+    /// # }
+    /// ```
+    pub fn choose<'a, D>(&self, devices: &'a [D]) -> Option<&'a D> {
+        devices.get(self.0.place.local_rank.checked_rem(devices.len())?)
+    }
+
+    /// Says whether this MPI takes addresses of device memory, whatever `HALO_MPI_DEVICE_AWARE` says.
+    ///
+    /// # Safety
+    ///
+    /// If `true`, it takes those of all devices whose memory is sent.
+    #[expect(unsafe_code, reason = "MPI believes it")]
+    pub unsafe fn set_device_aware(&self, device_aware: bool) {
+        self.0.device_aware.store(device_aware, Ordering::Relaxed);
+    }
+
+    fn start(&self, way: Way, peer: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        let envelope = Envelope::new(self, way, peer, tag, &buffer)?;
+        self.0.sweep()?;
+        self.0.check(&envelope)?;
+        let device_aware = self.0.device_aware.load(Ordering::Relaxed);
+        let bytes = Bytes::new(&envelope, buffer, device_aware)?;
+        let request = MpiRequest::start(&self.0, envelope, bytes);
+        Ok(Box::new(request.map_err(|error| self.0.note(error))?))
+    }
+}
+
+impl Shared {
+    /// Refuses what comes after a failure of MPI.
+    pub(crate) fn check(&self, envelope: &Envelope) -> Result<()> {
+        let Some(failure) = self.failed.get() else { return Ok(()) };
+        let message = format!("{envelope}, after: {failure}");
+        Err(Error::new(ErrorKind::PeerLost, envelope.operation(), message))
+    }
+
+    /// Remembers a failure of MPI, after which nothing is certain.
+    pub(crate) fn note(&self, error: Error) -> Error {
+        if error.kind() == ErrorKind::Driver {
+            // The first is the cause.
+            let _known = self.failed.set(error.to_string());
+        }
+        error
+    }
+
+    /// Notes that a request is over.
+    pub(crate) fn note_progress(&self) {
+        self.idle.store(0, Ordering::Relaxed);
+    }
+
+    fn sweep(&self) -> Result<usize> {
+        let mut open = self.open.lock();
+        if open.is_swept() {
+            return Ok(0);
+        }
+        let turn = Turn::take("wait")?;
+        open.sweep(&turn, self.handle).map_err(|error| self.note(error))
+    }
+
+    /// Waits for messages whose requests were dropped: sends must find their receive.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`; what MPI reports.
+    pub(crate) fn drain(&self, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let open = self.sweep()?;
+            if open == 0 {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                let message =
+                    format!("after {timeout:?}, {open} abandoned messages are on their way");
+                return Err(Error::new(ErrorKind::Timeout, "run", message));
+            }
+            thread::sleep(LONG);
+        }
+    }
+}
+
+/// Rounds of waiting before a rank sleeps between its looks, and before it sleeps longer.
+const YIELDS: u32 = 2000;
+const NAPS: u32 = YIELDS + 1000;
+const SHORT: Duration = Duration::from_micros(20);
+const LONG: Duration = Duration::from_millis(1);
+
+impl Communicator for MpiCommunicator {
+    fn rank(&self) -> usize {
+        self.0.place.rank
+    }
+
+    fn size(&self) -> usize {
+        self.0.place.size
+    }
+
+    fn max_tag(&self) -> u32 {
+        self.0.place.max_tag
+    }
+
+    fn passes_memory_of(&self, device: &Device) -> bool {
+        device.info().kind == DeviceKind::Host
+            || self.0.device_aware.load(Ordering::Relaxed)
+                && matches!(device.native().api, "cuda" | "hip")
+    }
+
+    fn direct(&self) -> Option<Direct<'_>> {
+        None
+    }
+
+    fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        self.start(Way::Send, to, tag, buffer)
+    }
+
+    fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        self.start(Way::Receive, from, tag, buffer)
+    }
+
+    /// Always 0: MPI tells of nothing that it is not asked about.
+    fn progress(&self) -> u64 {
+        0
+    }
+
+    fn wait_beyond(&self, _: u64, deadline: Instant) {
+        // A failure is remembered for the requests.
+        let _open = self.0.sweep();
+        // MPI has no wait that ends at a time. The longer nothing came, the longer this rank sleeps before it looks again.
+        let rounds = self.0.idle.fetch_add(1, Ordering::Relaxed);
+        let nap = match rounds {
+            0..YIELDS => return thread::yield_now(),
+            YIELDS..NAPS => SHORT,
+            _ => LONG,
+        };
+        thread::sleep(nap.min(deadline.saturating_duration_since(Instant::now())));
+    }
+}
+
+impl fmt::Debug for MpiCommunicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MpiCommunicator(rank {} of {})", self.rank(), self.size())
+    }
+}

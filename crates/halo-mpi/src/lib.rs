@@ -1,0 +1,46 @@
+//! Halo exchange over MPI: [`MpiCommunicator`], a [`Communicator`](halo::communicator::Communicator) for any MPI that
+//! `rsmpi` finds.
+//!
+//! The binding comes with the feature `mpi`, which needs an MPI and a libclang to build. Without it this crate is empty and
+//! builds anywhere.
+//!
+//! [`run`] is the frame of a program's rank:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use halo::communicator::Communicator;
+//!
+//! fn main() -> halo::Result<()> {
+//!     halo_mpi::run(|ranks| {
+//!         let all = ranks.all_gather(&[ranks.rank() as u8], Duration::from_secs(10))?;
+//!         assert_eq!(all.len(), ranks.size());
+//!         Ok::<(), halo::Error>(())
+//!     })
+//! }
+//! ```
+//!
+//! # What ends a job
+//!
+//! | event | end |
+//! |---|---|
+//! | a rank panics | the job, with code 101 |
+//! | [`run`]'s closure returns an error | the job, with code 1; the error is printed |
+//! | a rank dies | the job, by `mpiexec` |
+//! | a rank stops answering | waits of others are `Timeout`: theirs to handle |
+//! | MPI reports an error | the call's error; later calls on this communicator are `PeerLost` |
+//!
+//! # Device memory
+//!
+//! Messages are staged through host memory unless the program or `HALO_MPI_DEVICE_AWARE=1` says that this MPI takes device
+//! addresses: MPI itself cannot be asked, and one that does not take them crashes.
+#![cfg(feature = "mpi")]
+#![deny(unsafe_code)]
+
+mod communicator;
+mod library;
+mod message;
+mod request;
+mod run;
+
+pub use communicator::MpiCommunicator;
+pub use run::run;

@@ -1,0 +1,161 @@
+//! One message that MPI sends or receives.
+//!
+//! A receive is not posted until its message is there, and is known to have the right length. A message that is too long
+//! for its receive is not safely an error: Open MPI 4.1 reports it after it wrote beyond the buffer, where it copies
+//! straight from the sender's memory.
+#![expect(unsafe_code, reason = "lends MPI the bytes of buffers")]
+
+use std::ffi::{c_int, c_void};
+use std::mem::{self, MaybeUninit};
+use std::ptr;
+
+use halo::communicator::{Buffer, Envelope, Storage};
+use mpi::ffi;
+use runtime_core::{NativeKind, Result};
+
+use crate::library::{Handle, Turn, outcome};
+
+/// A buffer, and what MPI is told of it.
+pub(crate) struct Bytes {
+    buffer: Buffer,
+    address: *mut c_void,
+    count: c_int,
+}
+
+// SAFETY: the address is that of memory that the buffer owns, and goes where it goes.
+unsafe impl Send for Bytes {}
+
+impl Bytes {
+    /// Blocks until work that uses the bytes is done, if the host can address them.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for too many bytes, or memory that MPI is not given.
+    pub(crate) fn new(envelope: &Envelope, mut buffer: Buffer, device_aware: bool) -> Result<Self> {
+        let count = int(envelope, "bytes", envelope.len)?;
+        let address = if let Some(bytes) = buffer.as_mut_slice()? {
+            bytes.as_mut_ptr().cast()
+        } else {
+            let native = match buffer.storage() {
+                Storage::Device(memory) if device_aware => memory.native(),
+                _ => None,
+            };
+            match native.filter(|native| native.kind == NativeKind::Pointer) {
+                Some(native) => ptr::with_exposed_provenance_mut(native.raw),
+                None => {
+                    let storage = buffer.storage();
+                    return Err(envelope.invalid(format!("{storage:?}, which MPI is not given")));
+                }
+            }
+        };
+        Ok(Self { buffer, address, count })
+    }
+
+    /// Room for a message that nobody wants.
+    fn scratch(envelope: &Envelope, found: &Found) -> Result<Self> {
+        let envelope = Envelope { len: found.len, ..*envelope };
+        Self::new(&envelope, Buffer::host(vec![0; found.len]), false)
+    }
+}
+
+fn int(envelope: &Envelope, what: &str, value: usize) -> Result<c_int> {
+    c_int::try_from(value)
+        .map_err(|_| envelope.invalid(format!("{what}: {value}; MPI's limit is {}", c_int::MAX)))
+}
+
+/// The peer and the tag of an envelope.
+fn ends(envelope: &Envelope) -> Result<(c_int, c_int)> {
+    Ok((int(envelope, "rank", envelope.peer)?, int(envelope, "tag", envelope.tag as usize)?))
+}
+
+/// A message that is there to be received, and matches nothing else any more.
+pub(crate) struct Found {
+    handle: ffi::MPI_Message,
+    pub(crate) len: usize,
+}
+
+/// Looks for the earliest message of the envelope's peer and tag.
+pub(crate) fn find(turn: &Turn, on: Handle, envelope: &Envelope) -> Result<Option<Found>> {
+    let (peer, tag) = ends(envelope)?;
+    let mut found = 0;
+    // SAFETY: a constant of the library.
+    let mut handle = unsafe { ffi::RSMPI_MESSAGE_NULL };
+    let mut status = MaybeUninit::<ffi::MPI_Status>::zeroed();
+    // SAFETY: the communicator lasts as long as MPI runs, which it does in this turn.
+    let code =
+        unsafe { ffi::MPI_Improbe(peer, tag, on.0, &mut found, &mut handle, status.as_mut_ptr()) };
+    outcome(turn, envelope.operation(), code)?;
+    if found == 0 {
+        return Ok(None);
+    }
+    let mut count = 0;
+    // SAFETY: MPI has filled the status, and the type is its own.
+    let code = unsafe { ffi::MPI_Get_count(status.as_ptr(), ffi::RSMPI_UINT8_T, &mut count) };
+    outcome(turn, envelope.operation(), code)?;
+    let len = usize::try_from(count).map_err(|_| envelope.wrong_length(count))?;
+    Ok(Some(Found { handle, len }))
+}
+
+/// A message that MPI works on.
+pub(crate) struct Message {
+    handle: ffi::MPI_Request,
+    operation: &'static str,
+    /// Taken when MPI is done with them.
+    bytes: Option<Bytes>,
+}
+
+// SAFETY: the handle names an object of the library, which any thread may use in its turn.
+unsafe impl Send for Message {}
+
+impl Message {
+    pub(crate) fn send(turn: &Turn, on: Handle, envelope: &Envelope, bytes: Bytes) -> Result<Self> {
+        let (peer, tag) = ends(envelope)?;
+        // SAFETY: constants of the library.
+        let (unit, mut handle) = unsafe { (ffi::RSMPI_UINT8_T, ffi::RSMPI_REQUEST_NULL) };
+        // SAFETY: the address begins `count` bytes that the buffer owns. It stays in this message until MPI is done, and is
+        // leaked if that is never known.
+        let code = unsafe {
+            ffi::MPI_Isend(bytes.address, bytes.count, unit, peer, tag, on.0, &mut handle)
+        };
+        outcome(turn, envelope.operation(), code)?;
+        Ok(Self { handle, operation: envelope.operation(), bytes: Some(bytes) })
+    }
+
+    /// Receives a message into the buffer if it is as long as that. Any other is received, too, and thrown away.
+    pub(crate) fn receive(
+        turn: &Turn,
+        envelope: &Envelope,
+        mut found: Found,
+        bytes: Option<Bytes>,
+    ) -> Result<Self> {
+        let bytes = match bytes.filter(|bytes| bytes.buffer.len() == found.len) {
+            Some(bytes) => bytes,
+            None => Bytes::scratch(envelope, &found)?,
+        };
+        // SAFETY: constants of the library.
+        let (unit, mut handle) = unsafe { (ffi::RSMPI_UINT8_T, ffi::RSMPI_REQUEST_NULL) };
+        // SAFETY: as in `send`; the message has exactly `count` bytes, and nobody else can use those of the buffer.
+        let code = unsafe {
+            ffi::MPI_Imrecv(bytes.address, bytes.count, unit, &mut found.handle, &mut handle)
+        };
+        outcome(turn, envelope.operation(), code)?;
+        Ok(Self { handle, operation: envelope.operation(), bytes: Some(bytes) })
+    }
+
+    /// Gives the buffer if MPI is done with it.
+    pub(crate) fn test(&mut self, turn: &Turn) -> Result<Option<Buffer>> {
+        let mut done = 0;
+        // SAFETY: the handle is of a request that was started, or null if it was found complete.
+        let code = unsafe { ffi::MPI_Test(&mut self.handle, &mut done, ffi::RSMPI_STATUS_IGNORE) };
+        outcome(turn, self.operation, code)?;
+        let done = if done == 0 { None } else { self.bytes.take() };
+        Ok(done.map(|bytes| bytes.buffer))
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        // MPI may still use them.
+        mem::forget(self.bytes.take());
+    }
+}

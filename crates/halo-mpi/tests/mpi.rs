@@ -1,0 +1,322 @@
+//! Jobs of several ranks.
+//!
+//! Each test is the program of its ranks as well: it starts `mpiexec` on itself, once for each number of ranks, and the
+//! ranks find by `HALO_MPI_TEST` what they are.
+#![cfg(feature = "mpi")]
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+
+#[path = "../../halo/tests/rules/mod.rs"]
+mod rules;
+
+use std::env;
+use std::io::{ErrorKind as IoErrorKind, Write, stderr};
+use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use halo::communicator::{Buffer, Communicator};
+use halo::{ErrorKind, Result};
+use halo_mpi::MpiCommunicator;
+use nix::sys::signal::{Signal, raise};
+use rules::{LONG, RULES};
+
+/// After this many seconds `mpiexec` ends a job, with code 110.
+const LIMIT: &str = "120";
+
+/// Jobs take turns: there are more ranks than cores in one.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Whether this process is a rank of the test `name`.
+fn is_rank(name: &str) -> bool {
+    env::var_os("HALO_MPI_TEST").is_some_and(|test| test == name)
+}
+
+/// What a rank says that has come to its end.
+const DONE: &str = "this rank is done";
+
+fn done() -> ! {
+    println!("{DONE}");
+    // Without the test's own report.
+    std::process::exit(0);
+}
+
+/// As a rank, runs `program` and never returns. Otherwise starts a job of `size` ranks of the test `name`; `None` if there
+/// is no MPI.
+fn job(
+    name: &str,
+    size: usize,
+    program: impl FnOnce(MpiCommunicator) -> Result<()>,
+) -> Option<Output> {
+    if is_rank(name) {
+        halo_mpi::run(program).unwrap();
+        done();
+    }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = Command::new("mpiexec")
+        .args(["--timeout", LIMIT, "-n", &size.to_string()])
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads", "1"])
+        .env("HALO_MPI_TEST", name)
+        // In containers, with more ranks than cores. MPICH takes no notice.
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
+        .output();
+    match output {
+        Ok(output) => Some(output),
+        Err(error) if error.kind() == IoErrorKind::NotFound => {
+            // Not by a macro, whose output is hidden when a test passes.
+            stderr().write_all(format!("{name}: skipped: no mpiexec\n").as_bytes()).unwrap();
+            None
+        }
+        Err(error) => panic!("cannot start mpiexec: {error}"),
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+/// A job that ends well.
+fn passes(name: &str, size: usize, program: impl FnOnce(MpiCommunicator) -> Result<()>) {
+    if let Some(output) = job(name, size, program) {
+        let said = said(&output);
+        assert!(output.status.success(), "{size} ranks: {}\n{said}", output.status);
+        assert_eq!(said.matches(DONE).count(), size, "{said}");
+    }
+}
+
+/// A job that ends with this code, before its time is over, after saying these words.
+fn ends(
+    name: &str,
+    size: usize,
+    code: i32,
+    words: &[&str],
+    program: impl FnOnce(MpiCommunicator) -> Result<()>,
+) {
+    let start = Instant::now();
+    if let Some(output) = job(name, size, program) {
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{words:?} in: {said}");
+        assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
+    }
+}
+
+fn all_rules(ranks: MpiCommunicator) -> Result<()> {
+    for (name, rule) in RULES {
+        if ranks.rank() == 0 {
+            eprintln!("{name}");
+        }
+        rule(&ranks);
+    }
+    Ok(())
+}
+
+#[test]
+fn every_rule_holds_on_1_rank() {
+    passes("every_rule_holds_on_1_rank", 1, all_rules);
+}
+
+#[test]
+fn every_rule_holds_on_2_ranks() {
+    passes("every_rule_holds_on_2_ranks", 2, all_rules);
+}
+
+#[test]
+fn every_rule_holds_on_4_ranks() {
+    passes("every_rule_holds_on_4_ranks", 4, all_rules);
+}
+
+#[test]
+fn every_rule_holds_on_6_ranks() {
+    passes("every_rule_holds_on_6_ranks", 6, all_rules);
+}
+
+#[test]
+fn a_rank_that_stops_answering_is_a_timeout() {
+    let words = ["Timeout after 2s", "rank 0 waited", "receive of 4 bytes from rank 1, tag 1"];
+    ends("a_rank_that_stops_answering_is_a_timeout", 2, 1, &words, |ranks| {
+        ranks.barrier(LONG)?;
+        if ranks.rank() == 1 {
+            raise(Signal::SIGSTOP).unwrap();
+        }
+        let start = Instant::now();
+        let received = ranks.receive(1, 1, Buffer::host(vec![0; 4]))?;
+        let error = ranks.wait(received, Duration::from_secs(2)).unwrap_err();
+        eprintln!("{:?} after {}s", error.kind(), start.elapsed().as_secs());
+        Err(error)
+    });
+}
+
+#[test]
+fn a_large_message_to_a_rank_that_stopped_is_a_timeout() {
+    let words = ["send of 8000000 bytes to rank 1, tag 1"];
+    ends("a_large_message_to_a_rank_that_stopped_is_a_timeout", 2, 1, &words, |ranks| {
+        ranks.barrier(LONG)?;
+        if ranks.rank() == 1 {
+            raise(Signal::SIGSTOP).unwrap();
+        }
+        let sent = ranks.send(1, 1, Buffer::host(vec![0; 8_000_000]))?;
+        ranks.wait(sent, Duration::from_secs(1)).map(drop)
+    });
+}
+
+#[test]
+fn a_panic_ends_the_job_with_its_code() {
+    ends("a_panic_ends_the_job_with_its_code", 4, 101, &["on purpose"], |ranks| {
+        assert!(ranks.rank() != 2, "on purpose");
+        ranks.barrier(Duration::MAX)
+    });
+}
+
+#[test]
+fn an_error_ends_the_job_with_its_code() {
+    ends(
+        "an_error_ends_the_job_with_its_code",
+        3,
+        1,
+        &["rank 1: send: invalid argument"],
+        |ranks| {
+            if ranks.rank() == 1 {
+                ranks.send(3, 1, Buffer::default()).map(drop)
+            } else {
+                ranks.barrier(Duration::MAX)
+            }
+        },
+    );
+}
+
+#[test]
+fn a_rank_that_dies_ends_the_job() {
+    let name = "a_rank_that_dies_ends_the_job";
+    let start = Instant::now();
+    let died = job(name, 3, |ranks| {
+        ranks.barrier(LONG)?;
+        if ranks.rank() == 1 {
+            raise(Signal::SIGKILL).unwrap();
+        }
+        ranks.barrier(Duration::MAX)
+    });
+    if let Some(output) = died {
+        assert!(!output.status.success() && start.elapsed() < LONG, "{}", said(&output));
+    }
+}
+
+#[test]
+fn what_was_abandoned_does_not_hold_up_the_end() {
+    passes("what_was_abandoned_does_not_hold_up_the_end", 2, |ranks| {
+        drop(ranks.receive(1 - ranks.rank(), 1, Buffer::host(vec![0; 10]))?);
+        drop(ranks.receive(ranks.rank(), 1, Buffer::host(vec![0; 10]))?);
+        drop(ranks.send(ranks.rank(), 1, Buffer::host(vec![0; 8_000_000]))?);
+        // Small enough to go ahead of a receive that never comes.
+        drop(ranks.send(1 - ranks.rank(), 2, Buffer::host(vec![0; 10]))?);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_send_that_nobody_receives_is_told_at_the_end() {
+    // After 10 seconds of patience.
+    let words = ["timeout: after 10s, 1 abandoned messages are on their way"];
+    ends("a_send_that_nobody_receives_is_told_at_the_end", 2, 1, &words, |ranks| {
+        if ranks.rank() == 0 {
+            drop(ranks.send(1, 2, Buffer::host(vec![0; 8_000_000]))?);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn what_outlives_the_job_says_so() {
+    let name = "what_outlives_the_job_says_so";
+    let kept = Mutex::new(None);
+    if is_rank(name) {
+        let keep = |ranks: MpiCommunicator| {
+            let request = ranks.receive(0, 1, Buffer::host(vec![0]))?;
+            *kept.lock().unwrap() = Some((ranks, request));
+            Ok::<(), halo::Error>(())
+        };
+        halo_mpi::run(keep).unwrap();
+        let (ranks, mut request) = kept.into_inner().unwrap().unwrap();
+        let late = request.test().unwrap_err();
+        let again = halo_mpi::run(|_| Ok::<(), halo::Error>(())).unwrap_err();
+        let send = ranks.send(0, 1, Buffer::default()).unwrap_err();
+        let kinds = [late, send, again].map(|error| error.kind());
+        assert_eq!(kinds, [ErrorKind::PeerLost, ErrorKind::PeerLost, ErrorKind::Conflict]);
+        done();
+    }
+    passes(name, 1, |_| Ok(()));
+}
+
+#[test]
+fn a_wait_sleeps() {
+    passes("a_wait_sleeps", 1, |ranks| {
+        let received = ranks.receive(0, 1, Buffer::host(vec![0]))?;
+        let before = processor_time();
+        ranks.wait(received, Duration::from_secs(1)).unwrap_err();
+        let used = processor_time() - before;
+        assert!(used < Duration::from_millis(200), "{used:?} of processor time");
+        Ok(())
+    });
+}
+
+/// What this thread has used of a processor.
+fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn one_rank_is_used_by_many_threads() {
+    passes("one_rank_is_used_by_many_threads", 2, |ranks| {
+        thread::scope(|scope| {
+            for tag in 1..=4 {
+                let ranks = &ranks;
+                scope.spawn(move || {
+                    let peer = 1 - ranks.rank();
+                    for round in 0..100_u32 {
+                        let sent = ranks.send(peer, tag, Buffer::host(round.to_le_bytes().into()));
+                        let received = ranks.receive(peer, tag, Buffer::host(vec![0; 4]));
+                        let received = ranks.wait(received.unwrap(), LONG).unwrap();
+                        assert_eq!(received.to_vec().unwrap(), round.to_le_bytes());
+                        ranks.wait(sent.unwrap(), LONG).unwrap();
+                    }
+                });
+            }
+        });
+        Ok(())
+    });
+}
+
+#[test]
+fn ranks_of_a_node_take_its_devices_in_turn() {
+    passes("ranks_of_a_node_take_its_devices_in_turn", 4, |ranks| {
+        assert_eq!((ranks.local_size(), ranks.local_rank()), (4, ranks.rank()));
+        let devices = ["cuda:0", "cuda:1", "cuda:2"];
+        assert_eq!(ranks.choose(&devices), Some(&devices[ranks.rank() % 3]));
+        assert_eq!(ranks.choose::<u8>(&[]), None);
+        Ok(())
+    });
+}
+
+#[test]
+fn memory_that_the_host_cannot_address_is_refused() {
+    passes("memory_that_the_host_cannot_address_is_refused", 1, |ranks| {
+        use backend_sim::{SimConfig, SimDevice};
+        let sim = runtime_core::Device::new(SimDevice::new(0, SimConfig::new()))?;
+        assert!(!ranks.passes_memory_of(&sim));
+        let error = ranks.send(0, 1, Buffer::device(sim.memory_allocate(8)?)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.message().contains("sim:0"), "{error}");
+
+        let host = runtime_core::Device::new(backend_host::HostDevice::new(0))?;
+        assert!(ranks.passes_memory_of(&host));
+        let memory = host.memory_from_slice(&host.default_stream(), &[5_u8; 8])?;
+        let sent = ranks.send(0, 1, Buffer::device(memory))?;
+        let received = ranks.receive(0, 1, Buffer::pinned(sim.pinned_allocate(8)?))?;
+        assert_eq!(ranks.wait(received, LONG)?.to_vec()?, [5; 8]);
+        ranks.wait(sent, LONG).map(drop)
+    });
+}

@@ -1,0 +1,86 @@
+//! What is known of a message besides its bytes.
+
+use std::fmt;
+
+use runtime_core::{Error, ErrorKind, Result};
+
+use super::{Buffer, Communicator};
+
+/// Which way a message goes, seen from the rank that asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// To the peer.
+    Send,
+    /// From the peer.
+    Receive,
+}
+
+/// Which message a request is for. Displays as `receive of 24 bytes from rank 1, tag 7`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Envelope {
+    /// Which way it goes.
+    pub way: Way,
+    /// The rank at the other end.
+    pub peer: usize,
+    /// The tag.
+    pub tag: u32,
+    /// Bytes sent, or expected.
+    pub len: usize,
+}
+
+impl Envelope {
+    /// The envelope of a request to be made: what every communicator begins with.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a rank or tag that does not exist.
+    pub fn new<C: Communicator + ?Sized>(
+        communicator: &C,
+        way: Way,
+        peer: usize,
+        tag: u32,
+        buffer: &Buffer,
+    ) -> Result<Self> {
+        let envelope = Self { way, peer, tag, len: buffer.len() };
+        let (size, max_tag) = (communicator.size(), communicator.max_tag());
+        if peer >= size {
+            return Err(envelope.invalid(format!("rank {peer} of {size}")));
+        }
+        if tag > max_tag {
+            return Err(envelope.invalid(format!("tag {tag}; the largest is {max_tag}")));
+        }
+        Ok(envelope)
+    }
+
+    /// `send` or `receive`.
+    pub fn operation(&self) -> &'static str {
+        match self.way {
+            Way::Send => "send",
+            Way::Receive => "receive",
+        }
+    }
+
+    /// An `InvalidArgument` of this operation.
+    pub fn invalid(&self, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::InvalidArgument, self.operation(), message)
+    }
+
+    /// The error of a receive whose message has another length, such as `40` or `more than 24`.
+    pub fn wrong_length(&self, length: impl fmt::Display) -> Error {
+        let Self { peer, tag, len, .. } = self;
+        self.invalid(format!("{length} bytes came from rank {peer}, tag {tag}, for {len}"))
+    }
+
+    /// The error of a test of a request that is over.
+    pub fn over(&self) -> Error {
+        self.invalid(format!("{self} is over and was tested again"))
+    }
+}
+
+impl fmt::Display for Envelope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let side = if self.way == Way::Send { "to" } else { "from" };
+        let Self { peer, tag, len, .. } = self;
+        write!(f, "{} of {len} bytes {side} rank {peer}, tag {tag}", self.operation())
+    }
+}

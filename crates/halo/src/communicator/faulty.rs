@@ -1,0 +1,341 @@
+//! Messages that go wrong, for tests.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use runtime_core::{Device, Error, Result};
+
+use super::{
+    Buffer, COLLECTIVE_TAG, Communicator, Direct, Envelope, Request, Way, complete, deadline,
+};
+
+/// What can go wrong with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// It is sent late, or its receive completes late; in order with others of its line, which are those of the same ranks
+    /// and tag.
+    Delay,
+    /// It is sent late, and others of its line overtake it.
+    Reorder,
+    /// It arrives twice.
+    Duplicate,
+    /// It arrives without its end.
+    Truncate,
+    /// It does not arrive.
+    Drop,
+    /// Its receive completes before it is there: the buffer's bytes are those of before.
+    Early,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Delay, Self::Reorder, Self::Duplicate, Self::Truncate, Self::Drop, Self::Early];
+}
+
+/// How often messages go wrong, and in which ways.
+///
+/// ```
+/// use std::time::Duration;
+/// use halo::communicator::{Fault, Faults};
+///
+/// let faults = Faults::new(7).with(Fault::Delay, 0.5).with(Fault::Drop, 0.01);
+/// let faults = faults.longest(Duration::from_millis(5));
+/// # let _ = faults;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Faults {
+    seed: u64,
+    chances: [f64; Fault::ALL.len()],
+    longest: Duration,
+}
+
+impl Faults {
+    /// None, with this seed: the same calls of a rank have the same faults.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, chances: [0.0; Fault::ALL.len()], longest: Duration::from_millis(2) }
+    }
+
+    /// Lets it happen to this share of the messages, between 0 and 1.
+    #[must_use]
+    pub fn with(mut self, fault: Fault, chance: f64) -> Self {
+        self.chances[fault as usize] = chance;
+        self
+    }
+
+    /// The longest delay; 2 ms by default.
+    #[must_use]
+    pub fn longest(mut self, longest: Duration) -> Self {
+        self.longest = longest;
+        self
+    }
+}
+
+/// A communicator whose messages go wrong as [`Faults`] say. Each rank's own faults happen to what it sends and receives.
+///
+/// Messages of collective calls are spared.
+///
+/// ```
+/// use std::time::Duration;
+/// use halo::ErrorKind;
+/// use halo::communicator::{
+///     Buffer, Communicator, Fault, Faults, FaultyCommunicator, ThreadCommunicator,
+/// };
+///
+/// ThreadCommunicator::run(1, |ranks| {
+///     let ranks = FaultyCommunicator::new(ranks, Faults::new(0).with(Fault::Truncate, 1.0));
+///     let sent = ranks.send(0, 1, Buffer::host(vec![1; 8])).unwrap();
+///     let received = ranks.receive(0, 1, Buffer::host(vec![0; 8])).unwrap();
+///     let error = ranks.wait(received, Duration::from_secs(1)).unwrap_err();
+///     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+///     assert_eq!(ranks.count(Fault::Truncate), 1);
+/// })?;
+/// # Ok::<(), halo::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct FaultyCommunicator<C: Communicator + 'static> {
+    shared: Arc<Shared<C>>,
+}
+
+#[derive(Debug)]
+struct Shared<C> {
+    inner: C,
+    faults: Faults,
+    numbers: Mutex<fastrand::Rng>,
+    counts: [AtomicU64; Fault::ALL.len()],
+    /// Messages that were not sent yet.
+    held: Mutex<VecDeque<Held>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    envelope: Envelope,
+    until: Instant,
+    /// Others of its line stay behind it.
+    in_order: bool,
+    progress: Arc<Mutex<Progress>>,
+}
+
+/// How far a send has got.
+#[derive(Debug)]
+enum Progress {
+    Held(Buffer),
+    Sent(Box<dyn Request>),
+    Failed(Error),
+    Over,
+}
+
+/// How long a rank sleeps at most while messages may be late.
+const TICK: Duration = Duration::from_micros(100);
+
+impl<C: Communicator + 'static> FaultyCommunicator<C> {
+    /// Lets messages of a communicator go wrong.
+    pub fn new(inner: C, faults: Faults) -> Self {
+        let seed = faults.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ inner.rank() as u64;
+        let numbers = Mutex::new(fastrand::Rng::with_seed(seed));
+        let counts = Default::default();
+        Self { shared: Arc::new(Shared { inner, faults, numbers, counts, held: Mutex::default() }) }
+    }
+
+    /// How often this has happened to messages of this rank.
+    pub fn count(&self, fault: Fault) -> u64 {
+        self.shared.counts[fault as usize].load(Ordering::Relaxed)
+    }
+}
+
+impl<C: Communicator + 'static> Shared<C> {
+    /// What happens to a message, if anything.
+    fn draw(&self, among: &[Fault], tag: u32) -> Option<Fault> {
+        if tag == COLLECTIVE_TAG {
+            return None;
+        }
+        let mut numbers = self.numbers.lock();
+        let happens = |fault: &&Fault| numbers.f64() < self.faults.chances[**fault as usize];
+        let fault = among.iter().find(happens).copied()?;
+        self.counts[fault as usize].fetch_add(1, Ordering::Relaxed);
+        Some(fault)
+    }
+
+    fn later(&self) -> Instant {
+        deadline(self.faults.longest.mul_f64(self.numbers.lock().f64()))
+    }
+
+    /// Sends a message now, or when it and those before it on its line have been late for long enough.
+    fn hold(
+        self: &Arc<Self>,
+        envelope: Envelope,
+        buffer: Buffer,
+        until: Instant,
+        in_order: bool,
+    ) -> Late<C> {
+        let progress = Arc::new(Mutex::new(Progress::Held(buffer)));
+        let held = Held { envelope, until, in_order, progress: Arc::clone(&progress) };
+        self.held.lock().push_back(held);
+        Late { envelope, progress, shared: Arc::clone(self) }
+    }
+
+    /// Sends messages whose time has come.
+    fn release(&self, now: Instant) {
+        let mut waiting = Vec::new();
+        self.held.lock().retain(|held| {
+            let line = (held.envelope.peer, held.envelope.tag);
+            if held.until > now || waiting.contains(&line) {
+                if held.in_order {
+                    waiting.push(line);
+                }
+                return true;
+            }
+            let mut progress = held.progress.lock();
+            if let Progress::Held(buffer) = mem::replace(&mut *progress, Progress::Over) {
+                *progress = match self.inner.send(line.0, line.1, buffer) {
+                    Ok(request) => Progress::Sent(request),
+                    Err(error) => Progress::Failed(error),
+                };
+            }
+            false
+        });
+    }
+
+    /// A copy of the first bytes that nobody waits for.
+    fn send_copy(&self, to: usize, tag: u32, buffer: &Buffer, len: usize) -> Result<()> {
+        let mut bytes = buffer.to_vec()?;
+        bytes.truncate(len);
+        self.inner.send(to, tag, Buffer::host(bytes)).map(drop)
+    }
+}
+
+impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
+    fn rank(&self) -> usize {
+        self.shared.inner.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.shared.inner.size()
+    }
+
+    fn max_tag(&self) -> u32 {
+        self.shared.inner.max_tag()
+    }
+
+    fn passes_memory_of(&self, device: &Device) -> bool {
+        self.shared.inner.passes_memory_of(device)
+    }
+
+    /// None: what does not go by messages does not go wrong.
+    fn direct(&self) -> Option<Direct<'_>> {
+        None
+    }
+
+    fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        const FAULTS: [Fault; 5] =
+            [Fault::Drop, Fault::Duplicate, Fault::Reorder, Fault::Delay, Fault::Truncate];
+        let shared = &self.shared;
+        let envelope = Envelope::new(self, Way::Send, to, tag, &buffer)?;
+        // Nothing of no bytes can be missing.
+        let among = if buffer.is_empty() { &FAULTS[..4] } else { &FAULTS[..] };
+        let fault = shared.draw(among, tag);
+        let (until, in_order) = match fault {
+            Some(Fault::Drop) => return Ok(complete(envelope, Ok(buffer))),
+            Some(Fault::Truncate) => {
+                let len = shared.numbers.lock().usize(..buffer.len());
+                shared.send_copy(to, tag, &buffer, len)?;
+                return Ok(complete(envelope, Ok(buffer)));
+            }
+            Some(Fault::Duplicate) => {
+                shared.send_copy(to, tag, &buffer, buffer.len())?;
+                (Instant::now(), true)
+            }
+            Some(Fault::Reorder) => (shared.later(), false),
+            Some(Fault::Delay) => (shared.later(), true),
+            _ => (Instant::now(), true),
+        };
+        let late = shared.hold(envelope, buffer, until, in_order);
+        shared.release(Instant::now());
+        Ok(Box::new(late))
+    }
+
+    fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        let shared = &self.shared;
+        let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
+        match shared.draw(&[Fault::Early, Fault::Delay], tag) {
+            Some(Fault::Early) => {
+                drop(shared.inner.receive(from, tag, Buffer::host(vec![0; buffer.len()]))?);
+                Ok(complete(envelope, Ok(buffer)))
+            }
+            delay => {
+                let until = if delay.is_some() { shared.later() } else { Instant::now() };
+                let inner = shared.inner.receive(from, tag, buffer)?;
+                Ok(Box::new(Slow { inner, until, shared: Arc::clone(shared) }))
+            }
+        }
+    }
+
+    fn progress(&self) -> u64 {
+        self.shared.inner.progress()
+    }
+
+    fn wait_beyond(&self, seen: u64, deadline: Instant) {
+        let now = Instant::now();
+        self.shared.release(now);
+        self.shared.inner.wait_beyond(seen, deadline.min(now + TICK));
+    }
+}
+
+impl<C: Communicator + 'static> Drop for FaultyCommunicator<C> {
+    fn drop(&mut self) {
+        // Late, but not lost.
+        let now = Instant::now();
+        self.shared.held.lock().iter_mut().for_each(|held| held.until = now);
+        self.shared.release(now);
+    }
+}
+
+/// A receive that may complete late.
+struct Slow<C> {
+    inner: Box<dyn Request>,
+    until: Instant,
+    shared: Arc<Shared<C>>,
+}
+
+impl<C: Communicator + 'static> Request for Slow<C> {
+    fn envelope(&self) -> Envelope {
+        self.inner.envelope()
+    }
+
+    fn test(&mut self) -> Result<Option<Buffer>> {
+        let now = Instant::now();
+        self.shared.release(now);
+        if now < self.until { Ok(None) } else { self.inner.test() }
+    }
+}
+
+/// A send that may be held back.
+struct Late<C> {
+    envelope: Envelope,
+    progress: Arc<Mutex<Progress>>,
+    shared: Arc<Shared<C>>,
+}
+
+impl<C: Communicator + 'static> Request for Late<C> {
+    fn envelope(&self) -> Envelope {
+        self.envelope
+    }
+
+    fn test(&mut self) -> Result<Option<Buffer>> {
+        self.shared.release(Instant::now());
+        let mut progress = self.progress.lock();
+        match &mut *progress {
+            Progress::Held(_) => return Ok(None),
+            Progress::Sent(request) => return request.test(),
+            Progress::Failed(_) | Progress::Over => {}
+        }
+        match mem::replace(&mut *progress, Progress::Over) {
+            Progress::Failed(error) => Err(error),
+            _ => Err(self.envelope.over()),
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! What one rank receives, in a file, and that rank alone with the file.
+//!
+//! The file begins with `HALOMSGS`, the version, the rank, the number of ranks and the largest tag. Each message follows as
+//! the rank it came from, its tag, the number of its receive among those of that rank and tag, and its bytes with their
+//! length. All numbers are little-endian and have 64 bits. The beginning and each message end with a CRC-32 of theirs.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use runtime_core::{Device, Error, ErrorKind, Result};
+
+use super::{Buffer, Communicator, Direct, Envelope, Request, Way, complete};
+
+const MAGIC: [u8; 8] = *b"HALOMSGS";
+const VERSION: u64 = 1;
+
+/// How often a line, which is a rank and a tag, was received from.
+#[derive(Debug, Default)]
+struct Lines(Mutex<HashMap<(usize, u32), u64>>);
+
+impl Lines {
+    /// The number of the next receive of the line.
+    fn next(&self, envelope: &Envelope) -> u64 {
+        let mut lines = self.0.lock();
+        let next = lines.entry((envelope.peer, envelope.tag)).or_default();
+        *next += 1;
+        *next - 1
+    }
+}
+
+/// A communicator that writes every message it receives to a file, for [`Replay`].
+///
+/// ```
+/// use std::time::Duration;
+/// use halo::communicator::{Buffer, Communicator, Recorder, Replay, ThreadCommunicator};
+///
+/// fn program(ranks: &dyn Communicator) -> halo::Result<Vec<u8>> {
+///     let second = Duration::from_secs(1);
+///     let sent = ranks.send(1 - ranks.rank(), 1, Buffer::host(vec![ranks.rank() as u8; 4]))?;
+///     let received = ranks.receive(1 - ranks.rank(), 1, Buffer::host(vec![0; 4]))?;
+///     ranks.wait(sent, second)?;
+///     ranks.wait(received, second)?.to_vec()
+/// }
+///
+/// let file = std::env::temp_dir().join(format!("halo-record-{}", std::process::id()));
+/// ThreadCommunicator::run(2, |ranks| match ranks.rank() {
+///     0 => program(&Recorder::create(ranks, &file)?),
+///     _ => program(&ranks),
+/// })?;
+/// assert_eq!(program(&Replay::open(&file)?)?, [1; 4]);
+/// # std::fs::remove_file(file).unwrap();
+/// # Ok::<(), halo::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Recorder<C: Communicator> {
+    inner: C,
+    lines: Lines,
+    record: Arc<Record>,
+}
+
+#[derive(Debug)]
+struct Record {
+    path: PathBuf,
+    file: Mutex<File>,
+}
+
+impl<C: Communicator> Recorder<C> {
+    /// Records what `inner` receives from now on to a new file at `path`, which replaces any that is there.
+    ///
+    /// # Errors
+    ///
+    /// `Driver` if the file cannot be written; so do receives later on.
+    pub fn create(inner: C, path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref().to_owned();
+        let written = File::create(&path).and_then(|mut file| {
+            let numbers =
+                [VERSION, inner.rank() as u64, inner.size() as u64, u64::from(inner.max_tag())];
+            file.write_all(&sealed(&MAGIC, &numbers, &[]))?;
+            Ok(file)
+        });
+        let file = Mutex::new(written.map_err(|error| failed("record", &path, error))?);
+        Ok(Self { inner, lines: Lines::default(), record: Arc::new(Record { path, file }) })
+    }
+}
+
+/// Words and bytes with their CRC-32.
+fn sealed(start: &[u8], numbers: &[u64], bytes: &[u8]) -> Vec<u8> {
+    let mut all = start.to_vec();
+    numbers.iter().for_each(|number| all.extend(number.to_le_bytes()));
+    all.extend_from_slice(bytes);
+    let seal = crc32fast::hash(&all);
+    all.extend(u64::from(seal).to_le_bytes());
+    all
+}
+
+#[cold]
+fn failed(operation: &'static str, path: &Path, error: io::Error) -> Error {
+    Error::new(ErrorKind::Driver, operation, path.display().to_string()).with_source(error)
+}
+
+impl<C: Communicator> Communicator for Recorder<C> {
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn max_tag(&self) -> u32 {
+        self.inner.max_tag()
+    }
+
+    fn passes_memory_of(&self, device: &Device) -> bool {
+        self.inner.passes_memory_of(device)
+    }
+
+    /// None: what does not go by messages is not recorded.
+    fn direct(&self) -> Option<Direct<'_>> {
+        None
+    }
+
+    fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        self.inner.send(to, tag, buffer)
+    }
+
+    fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        let inner = self.inner.receive(from, tag, buffer)?;
+        let number = self.lines.next(&inner.envelope());
+        Ok(Box::new(Recorded { inner, number, record: Arc::clone(&self.record) }))
+    }
+
+    fn progress(&self) -> u64 {
+        self.inner.progress()
+    }
+
+    fn wait_beyond(&self, seen: u64, deadline: Instant) {
+        self.inner.wait_beyond(seen, deadline);
+    }
+}
+
+/// A receive whose message is written when it is there.
+struct Recorded {
+    inner: Box<dyn Request>,
+    number: u64,
+    record: Arc<Record>,
+}
+
+impl Request for Recorded {
+    fn envelope(&self) -> Envelope {
+        self.inner.envelope()
+    }
+
+    fn test(&mut self) -> Result<Option<Buffer>> {
+        let Some(buffer) = self.inner.test()? else { return Ok(None) };
+        let bytes = buffer.to_vec()?;
+        let Envelope { peer, tag, .. } = self.envelope();
+        let numbers = [peer as u64, u64::from(tag), self.number, bytes.len() as u64];
+        let Record { path, file } = &*self.record;
+        let written = file.lock().write_all(&sealed(&[], &numbers, &bytes));
+        written.map_err(|error| failed("record", path, error))?;
+        Ok(Some(buffer))
+    }
+}
+
+/// One rank alone, which receives what a [`Recorder`] wrote. What it sends goes nowhere.
+///
+/// Messages are there as soon as they are asked for. One that was not recorded, because the program does something else or
+/// went on for longer, is `PeerLost`.
+#[derive(Debug)]
+pub struct Replay {
+    path: PathBuf,
+    file: Mutex<File>,
+    rank: usize,
+    size: usize,
+    max_tag: u32,
+    lines: Lines,
+    /// Where the bytes of a message are, and how many, by line and number.
+    messages: HashMap<(usize, u32, u64), (u64, usize)>,
+}
+
+impl Replay {
+    /// Opens a record, and checks all of it.
+    ///
+    /// # Errors
+    ///
+    /// `Driver` if the file cannot be read; `InvalidArgument` if it is not a record, of another version, or damaged: the
+    /// message names the byte.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        const OPERATION: &str = "replay";
+        let path = path.as_ref().to_owned();
+        let opened = File::open(&path).and_then(|file| {
+            let end = file.metadata()?.len();
+            Ok((file.try_clone()?, Reader { input: BufReader::new(file), at: 0, end }))
+        });
+        let (file, mut reader) = opened.map_err(|error| failed(OPERATION, &path, error))?;
+        let damaged = |what: &str, at: u64| {
+            let message = format!("{}: {what} at byte {at}", path.display());
+            Error::new(ErrorKind::InvalidArgument, OPERATION, message)
+        };
+        let begin: Option<[u64; 4]> = match reader.part(&MAGIC, |_| 0) {
+            Ok(part) => part.map(|(numbers, _)| numbers),
+            Err(error) => return Err(failed(OPERATION, &path, error)),
+        };
+        let Some([version, rank, size, max_tag]) = begin else {
+            return Err(damaged("not the beginning of a record", 0));
+        };
+        if version != VERSION {
+            return Err(damaged(&format!("version {version}, not {VERSION}"), 8));
+        }
+        let (Ok(rank), Ok(size), Ok(max_tag)) =
+            (usize::try_from(rank), usize::try_from(size), u32::try_from(max_tag))
+        else {
+            return Err(damaged("numbers beyond this machine's", 16));
+        };
+        let mut messages = HashMap::new();
+        while reader.at < reader.end {
+            let start = reader.at;
+            let part = match reader.part(&[], |[_, _, _, len]: [u64; 4]| len) {
+                Ok(part) => part,
+                Err(error) => return Err(failed(OPERATION, &path, error)),
+            };
+            let message = part.and_then(|([from, tag, number, _], bytes)| {
+                let from = usize::try_from(from).ok().filter(|from| *from < size)?;
+                Some(((from, u32::try_from(tag).ok()?, number), bytes))
+            });
+            let (key, bytes) = message.ok_or_else(|| damaged("a damaged message", start))?;
+            messages.insert(key, bytes);
+        }
+        let (file, lines) = (Mutex::new(file), Lines::default());
+        Ok(Self { path, file, rank, size, max_tag, lines, messages })
+    }
+}
+
+/// The numbers of a part, and where its bytes are.
+type Part<const N: usize> = ([u64; N], (u64, usize));
+
+/// The file, from its beginning on.
+struct Reader {
+    input: BufReader<File>,
+    at: u64,
+    end: u64,
+}
+
+impl Reader {
+    /// Reads a sealed part: its numbers, and where its bytes are, of which `length` tells the number. `None` if it is damaged.
+    fn part<const N: usize>(
+        &mut self,
+        start: &[u8],
+        length: impl Fn([u64; N]) -> u64,
+    ) -> io::Result<Option<Part<N>>> {
+        let mut crc = crc32fast::Hasher::new();
+        let head = (start.len() + 8 * N) as u64;
+        if self.end - self.at < head + 8 {
+            return Ok(None);
+        }
+        let head = self.take(start.len() + 8 * N, &mut crc)?;
+        let (found, words) = head.split_at(start.len());
+        let mut numbers = [0; N];
+        for (number, word) in numbers.iter_mut().zip(words.chunks_exact(8)) {
+            *number = u64::from_le_bytes(word.try_into().unwrap_or_default());
+        }
+        let len = length(numbers);
+        if found != start || len > self.end - self.at - 8 {
+            return Ok(None);
+        }
+        let place = self.at;
+        let mut left = len;
+        while left > 0 {
+            // In pieces: the file may be larger than the memory.
+            let piece = left.min(1 << 20);
+            self.take(usize::try_from(piece).unwrap_or(0), &mut crc)?;
+            left -= piece;
+        }
+        let seal = crc.finalize();
+        let found = self.take(8, &mut crc32fast::Hasher::new())?;
+        let whole = found == u64::from(seal).to_le_bytes();
+        Ok(usize::try_from(len).ok().filter(|_| whole).map(|len| (numbers, (place, len))))
+    }
+
+    fn take(&mut self, len: usize, crc: &mut crc32fast::Hasher) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.input.read_exact(&mut bytes)?;
+        crc.update(&bytes);
+        self.at += len as u64;
+        Ok(bytes)
+    }
+}
+
+impl Communicator for Replay {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn max_tag(&self) -> u32 {
+        self.max_tag
+    }
+
+    fn passes_memory_of(&self, _: &Device) -> bool {
+        true
+    }
+
+    fn direct(&self) -> Option<Direct<'_>> {
+        None
+    }
+
+    fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        let envelope = Envelope::new(self, Way::Send, to, tag, &buffer)?;
+        Ok(complete(envelope, Ok(buffer)))
+    }
+
+    fn receive(&self, from: usize, tag: u32, mut buffer: Buffer) -> Result<Box<dyn Request>> {
+        let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
+        let number = self.lines.next(&envelope);
+        let Some((place, len)) = self.messages.get(&(from, tag, number)).copied() else {
+            let message = format!("{envelope}, number {number}: not in {}", self.path.display());
+            return Err(Error::new(ErrorKind::PeerLost, "receive", message));
+        };
+        let outcome = if len == envelope.len {
+            let mut bytes = vec![0; len];
+            let mut file = self.file.lock();
+            let read = file.seek(SeekFrom::Start(place)).and_then(|_| file.read_exact(&mut bytes));
+            read.map_err(|error| failed("replay", &self.path, error))?;
+            buffer.copy_from_slice(&bytes).map(|()| buffer)
+        } else {
+            Err(envelope.wrong_length(len))
+        };
+        Ok(complete(envelope, outcome))
+    }
+
+    fn progress(&self) -> u64 {
+        0
+    }
+
+    fn wait_beyond(&self, _: u64, deadline: Instant) {
+        // Nothing will come.
+        let left = deadline.saturating_duration_since(Instant::now());
+        thread::sleep(left.min(Duration::from_millis(1)));
+    }
+}

@@ -1,0 +1,180 @@
+//! Ranks that are threads of one process.
+
+mod direct;
+mod group;
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::time::Instant;
+use std::{fmt, thread};
+
+use runtime_core::{Device, Error, ErrorKind, Result};
+
+pub use self::direct::{Direct, Lent};
+use self::group::Group;
+use super::{Buffer, Communicator, Envelope, Request, Way};
+
+/// One of several ranks that are threads of one process.
+///
+/// Messages are not copied where sender and receiver have like buffers: the two exchange their memory, so that a buffer
+/// that comes back from a send holds other bytes.
+///
+/// A rank leaves when its communicator is dropped. What it sent before still arrives; whoever waits for more is told that
+/// it is `PeerLost`, at once. If it is dropped by a panic, that holds for whatever any rank waits for.
+///
+/// ```
+/// use std::time::Duration;
+/// use halo::ErrorKind;
+/// use halo::communicator::{Buffer, Communicator, ThreadCommunicator};
+///
+/// let [one, two] = ThreadCommunicator::group(2)?.try_into().unwrap();
+/// one.send(1, 3, Buffer::host(vec![42; 8]))?.test()?;
+/// drop(one);
+/// let received = two.receive(0, 3, Buffer::host(vec![0; 8]))?;
+/// assert_eq!(two.wait(received, Duration::ZERO)?.to_vec()?, [42; 8]);
+/// let received = two.receive(0, 3, Buffer::host(vec![0; 8]))?;
+/// let error = two.wait(received, Duration::from_secs(60)).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::PeerLost);
+/// # Ok::<(), halo::Error>(())
+/// ```
+pub struct ThreadCommunicator {
+    group: Arc<Group>,
+    rank: usize,
+}
+
+/// The largest tag that any MPI takes: programs that run on threads run there.
+const MAX_TAG: u32 = 32767;
+
+impl ThreadCommunicator {
+    /// The communicators of all ranks of a new group, in order.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for no ranks.
+    pub fn group(size: usize) -> Result<Vec<Self>> {
+        if size == 0 {
+            return Err(Error::new(ErrorKind::InvalidArgument, "group", "0 ranks; at least 1"));
+        }
+        let group = Arc::new(Group::new(size));
+        Ok((0..size).map(|rank| Self { group: Arc::clone(&group), rank }).collect())
+    }
+
+    /// Runs `f` in `size` threads, one for each rank of a new group. Gives what they return, in order.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for no ranks; `Driver` if a thread cannot be started: ranks that wait for it are told.
+    ///
+    /// # Panics
+    ///
+    /// If `f` panics in a rank, after all have ended, with the panic of the first.
+    pub fn run<T: Send>(size: usize, f: impl Fn(Self) -> T + Sync) -> Result<Vec<T>> {
+        let ranks = Self::group(size)?;
+        let group = Arc::clone(&ranks[0].group);
+        let ended: Vec<_> = thread::scope(|scope| {
+            let f = &f;
+            let start = |communicator: Self| {
+                let end = End { group: Arc::clone(&communicator.group), rank: communicator.rank };
+                thread::Builder::new().name(format!("rank {}", end.rank)).spawn_scoped(
+                    scope,
+                    move || {
+                        let _end = end;
+                        f(communicator)
+                    },
+                )
+            };
+            let threads: Vec<_> = ranks.into_iter().map(start).collect();
+            threads.into_iter().map(|thread| thread.map(thread::ScopedJoinHandle::join)).collect()
+        });
+        let mut results = Vec::with_capacity(size);
+        let mut panics = Vec::new();
+        let mut failure = None;
+        for (rank, end) in ended.into_iter().enumerate() {
+            match end {
+                Ok(Ok(result)) => results.push(result),
+                Ok(Err(panic)) => panics.push((rank, panic)),
+                Err(error) => {
+                    let message = format!("cannot start the thread of rank {rank}");
+                    failure.get_or_insert(
+                        Error::new(ErrorKind::Driver, "run", message).with_source(error),
+                    );
+                }
+            }
+        }
+        if !panics.is_empty() {
+            let first = panics.iter().position(|panic| Some(panic.0) == group.panicked());
+            resume_unwind(panics.swap_remove(first.unwrap_or(0)).1);
+        }
+        failure.map_or(Ok(results), Err)
+    }
+}
+
+/// Tells the others when the thread of a rank panics, even if its communicator lives on.
+struct End {
+    group: Arc<Group>,
+    rank: usize,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.group.leave(self.rank, true);
+        }
+    }
+}
+
+impl Communicator for ThreadCommunicator {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.group.size()
+    }
+
+    fn max_tag(&self) -> u32 {
+        MAX_TAG
+    }
+
+    fn passes_memory_of(&self, _: &Device) -> bool {
+        true
+    }
+
+    fn direct(&self) -> Option<Direct<'_>> {
+        Some(Direct::new(&self.group, self.rank))
+    }
+
+    fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        let envelope = Envelope::new(self, Way::Send, to, tag, &buffer)?;
+        match self.group.lost("send", to, &envelope) {
+            Some(lost) => Err(lost),
+            None => Ok(Box::new(self.group.post(self.rank, envelope, buffer))),
+        }
+    }
+
+    fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
+        // A rank that has left may have sent before.
+        Ok(Box::new(self.group.post(self.rank, envelope, buffer)))
+    }
+
+    fn progress(&self) -> u64 {
+        self.group.signal(self.rank).count()
+    }
+
+    fn wait_beyond(&self, seen: u64, deadline: Instant) {
+        self.group.signal(self.rank).wait_beyond(seen, deadline);
+    }
+}
+
+impl Drop for ThreadCommunicator {
+    fn drop(&mut self) {
+        self.group.leave(self.rank, thread::panicking());
+    }
+}
+
+impl fmt::Debug for ThreadCommunicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ThreadCommunicator(rank {} of {})", self.rank, self.size())
+    }
+}

@@ -1,0 +1,507 @@
+//! The exchange itself: packing, messages, unpacking.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use runtime_core::{Combine, Device, Error, ErrorKind, Event, Result, Stream};
+
+use crate::communicator::{Buffer, Communicator, Request, Storage, deadline};
+use crate::options::HaloOptions;
+use crate::plan::STAMP_BYTES;
+use crate::route::Peer;
+use crate::transfer::{Edge, refuse};
+use crate::transformer::{Direction, HaloTransformer};
+use crate::{Field, Quantity, Topology};
+
+/// Fills the halos of a set of fields with what the neighbours own there, again and again.
+///
+/// Made once for the fields of a program; every rank makes it, and calls it for the same exchanges in the same order. Each
+/// exchange packs all fields in one launch, sends one message to each neighbour rank and unpacks messages as they arrive:
+/// in one launch if all are there, else in one for each. What a rank exchanges with itself is copied as it packs and
+/// never sent.
+///
+/// Work is enqueued on the caller's stream: packing comes after everything enqueued there before, and what is enqueued
+/// after [`finish`](InFlight::finish) comes after unpacking. The host waits for messages, and for packing where messages
+/// go through host memory, but never for unpacking.
+pub struct HaloExchange {
+    transformer: HaloTransformer,
+    communicator: Arc<dyn Communicator>,
+    state: State,
+    /// Counts exchanges; the same on every rank.
+    number: u64,
+    /// Counts resets; the same on every rank.
+    epoch: u32,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    Running(Flight),
+    /// An exchange failed half-way.
+    Broken,
+}
+
+/// An exchange on its way.
+#[derive(Debug)]
+struct Flight {
+    route: usize,
+    stream: Stream,
+    packed: Event,
+    /// Packed messages that were not sent yet.
+    outgoing: Vec<(usize, Buffer)>,
+    sends: Vec<Option<Box<dyn Request>>>,
+    receives: Vec<Option<Box<dyn Request>>>,
+    /// Messages that wait for others to be unpacked with them.
+    arrived: Vec<(usize, Storage)>,
+    is_unpacked: bool,
+}
+
+/// Tags of a channel. After each reset others are used, so that messages from before are not taken for later ones.
+const EPOCHS: u32 = 16;
+/// Tags of an epoch. Exchanges take turns, so that messages of two of them do not overtake each other.
+const TURNS: u32 = 4;
+const CHANNEL_TAGS: u32 = EPOCHS * TURNS;
+
+impl HaloExchange {
+    /// The exchange of this rank for fields on `device`. All ranks call it at once, with the same topology, quantities
+    /// and options, and compare what they planned.
+    ///
+    /// Blocks until all ranks are there.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`HaloTransformer::new`]; `InvalidArgument`, on every rank, if the topology has not as many ranks as the
+    /// communicator, if the ranks' topologies, fields or messages do not fit together, or if another rank failed to make
+    /// its plan; `Timeout`, `PeerLost`.
+    pub fn new(
+        communicator: Arc<dyn Communicator>,
+        topology: &Topology,
+        quantities: &[Quantity],
+        device: &Device,
+        options: &HaloOptions,
+    ) -> Result<Self> {
+        let own = Self::plan(&*communicator, topology, quantities, device, options);
+        agree(&*communicator, own.as_ref().ok().map(HaloTransformer::agreement), options)
+            // Its own failure tells a rank more than that ranks disagree.
+            .map_or_else(|error| own.as_ref().map_or(Ok(()), |_| Err(error)), Ok)?;
+        Ok(Self { transformer: own?, communicator, state: State::Idle, number: 0, epoch: 0 })
+    }
+
+    fn plan(
+        communicator: &dyn Communicator,
+        topology: &Topology,
+        quantities: &[Quantity],
+        device: &Device,
+        options: &HaloOptions,
+    ) -> Result<HaloTransformer> {
+        let (rank, ranks) = (communicator.rank(), communicator.size());
+        if topology.ranks() != ranks {
+            return Err(refuse(format!("a topology of {} ranks for {ranks}", topology.ranks())));
+        }
+        let last = (u64::from(options.channel) + 1) * u64::from(CHANNEL_TAGS);
+        if last > communicator.max_tag().into() {
+            let channels = communicator.max_tag() / CHANNEL_TAGS;
+            return Err(refuse(format!("channel {}; there are {channels}", options.channel)));
+        }
+        let passes = communicator.passes_memory_of(device);
+        HaloTransformer::with_transport(topology, rank, quantities, device, options, passes)
+    }
+
+    /// Begins to fill the halos. Does not block, unless the pool has no room left.
+    ///
+    /// Owned values must not change until the packing is done, which work enqueued on `stream` later waits for; ghosts
+    /// belong to the exchange until it is finished.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` if an earlier exchange was dropped or failed: see [`reset`](Self::reset). `InvalidArgument`,
+    /// `WrongDevice` and `LimitExceeded` as [`HaloTransformer::pack`]: nothing has happened then. Otherwise what the
+    /// device or the transport reports.
+    pub fn start<'a, 'f>(
+        &'a mut self,
+        stream: &Stream,
+        fields: &'a mut [Field<'f>],
+    ) -> Result<InFlight<'a, 'f>> {
+        self.launch(Direction::Fill, stream, fields)
+    }
+
+    /// Fills the halos: [`start`](Self::start) and [`finish`](InFlight::finish).
+    ///
+    /// # Errors
+    ///
+    /// Theirs.
+    pub fn exchange(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
+        self.start(stream, fields)?.finish()
+    }
+
+    /// Begins the reverse: each owned element is combined with all ghosts that are copies of it. Ghosts stay as they are.
+    ///
+    /// Contributions come in a fixed order, by the rank that holds the ghost, side and field, so that results do not
+    /// depend on which message is first. Vectors are turned and negated as on their way out. With
+    /// [`Combine::Replace`] the last contribution stays.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start); `InvalidArgument` if a field's elements do not admit the operation, `Conflict` for a
+    /// field whose owned values are lent to read.
+    pub fn start_reduce<'a, 'f>(
+        &'a mut self,
+        stream: &Stream,
+        fields: &'a mut [Field<'f>],
+        combine: Combine,
+    ) -> Result<InFlight<'a, 'f>> {
+        self.launch(Direction::Reduce(combine), stream, fields)
+    }
+
+    /// The reverse: [`start_reduce`](Self::start_reduce) and [`finish`](InFlight::finish).
+    ///
+    /// # Errors
+    ///
+    /// Theirs.
+    pub fn reduce(
+        &mut self,
+        stream: &Stream,
+        fields: &mut [Field<'_>],
+        combine: Combine,
+    ) -> Result<()> {
+        self.start_reduce(stream, fields, combine)?.finish()
+    }
+
+    /// Makes the points that two ranks share the same on both, for fields staggered along one axis: the rank that has
+    /// them at the high end of its block takes those of its neighbour, which has them at the low end. Where two like
+    /// ends meet, the later rank takes them.
+    ///
+    /// Other fields are left alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start); `InvalidArgument` if a field is staggered along more than one axis, or a block is joined
+    /// to itself so that its points have no owner; `Conflict` for a field whose owned values are lent to read.
+    pub fn synchronize_shared(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
+        self.launch(Direction::Shared, stream, fields)?.finish()
+    }
+
+    /// Makes exchanges possible again after one that was dropped or failed. All ranks call it at once.
+    ///
+    /// Blocks until all ranks are there. Ghosts of the exchange that was given up are unspecified.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`, `PeerLost`.
+    pub fn reset(&mut self) -> Result<()> {
+        if let State::Running(_) | State::Broken = self.state {
+            self.state = State::Broken;
+            self.transformer.forget_buffers();
+        }
+        // Some may have got further than others.
+        let timeout = self.transformer.options().timeout;
+        let numbers = self.communicator.all_gather(&self.number.to_le_bytes(), timeout)?;
+        let numbers = numbers.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        self.number = numbers.max().unwrap_or(self.number);
+        self.epoch = (self.epoch + 1) % EPOCHS;
+        self.state = State::Idle;
+        Ok(())
+    }
+
+    /// As [`HaloTransformer::edges`].
+    pub fn edges(&self) -> &[Edge] {
+        self.transformer.edges()
+    }
+
+    /// Packing and unpacking, to ask it for its messages and its memory.
+    pub fn transformer(&self) -> &HaloTransformer {
+        &self.transformer
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]
+    fn tag(&self) -> u32 {
+        let turn = (self.number % u64::from(TURNS)) as u32;
+        // Tag 0 is the communicator's own.
+        1 + self.transformer.options().channel * CHANNEL_TAGS + self.epoch * TURNS + turn
+    }
+
+    fn launch<'a, 'f>(
+        &'a mut self,
+        direction: Direction,
+        stream: &Stream,
+        fields: &'a mut [Field<'f>],
+    ) -> Result<InFlight<'a, 'f>> {
+        let conflict = match self.state {
+            State::Idle => None,
+            State::Running(_) => Some("the exchange before was not finished"),
+            State::Broken => Some("the exchange before failed"),
+        };
+        if let Some(why) = conflict {
+            let message = format!("{why}; reset() on every rank begins anew");
+            return Err(self.error(ErrorKind::Conflict, message));
+        }
+        let route = self.transformer.route(direction)?;
+        self.transformer.check(route, fields)?;
+        let device = self.transformer.device();
+        if !device.is_same(stream.device()) {
+            let message = format!("a stream of {}", stream.device().id());
+            return Err(self.error(ErrorKind::WrongDevice, message));
+        }
+        let buffers = self.transformer.receive_buffers(route)?;
+        let (outgoing, packed) = match self.transformer.pack_route(route, stream, fields) {
+            Ok(packed) => packed,
+            Err(error) => {
+                buffers.into_iter().for_each(|(_, buffer)| self.transformer.recycle(buffer));
+                return Err(error);
+            }
+        };
+        // From here on other ranks take notice.
+        self.state = State::Broken;
+        self.number += 1;
+        let tag = self.tag();
+        let mut receives = Vec::with_capacity(buffers.len());
+        for (rank, buffer) in buffers {
+            receives.push(Some(self.communicator.receive(rank, tag, buffer)?));
+        }
+        let takes_any_order = self.transformer.routes(route).takes_any_order();
+        let flight = Flight {
+            route,
+            stream: stream.clone(),
+            packed,
+            outgoing,
+            sends: Vec::new(),
+            is_unpacked: takes_any_order && receives.is_empty(),
+            receives,
+            arrived: Vec::new(),
+        };
+        self.state = State::Running(flight);
+        self.advance(fields)?;
+        let messages = self.transformer.routes(route).receives.len();
+        let corners = (direction == Direction::Fill).then(|| stream.clone());
+        Ok(InFlight { exchange: self, fields, messages, corners })
+    }
+
+    /// Does what can be done without waiting; whether that was all.
+    fn advance(&mut self, fields: &mut [Field<'_>]) -> Result<bool> {
+        let State::Running(mut flight) = std::mem::replace(&mut self.state, State::Broken) else {
+            return Err(self.error(ErrorKind::Conflict, "the exchange failed before".to_owned()));
+        };
+        let done = self.advance_flight(&mut flight, fields)?;
+        self.state = if done { State::Idle } else { State::Running(flight) };
+        Ok(done)
+    }
+
+    fn advance_flight(&mut self, flight: &mut Flight, fields: &mut [Field<'_>]) -> Result<bool> {
+        if !flight.outgoing.is_empty() && flight.packed.is_done()? {
+            let tag = self.tag();
+            for (rank, mut buffer) in flight.outgoing.drain(..) {
+                if let Some(stamp) = stamp_mut(&mut buffer)? {
+                    stamp.copy_from_slice(&self.number.to_le_bytes());
+                }
+                flight.sends.push(Some(self.communicator.send(rank, tag, buffer)?));
+            }
+        }
+        for (index, place) in flight.receives.iter_mut().enumerate() {
+            if let Some(buffer) = complete(place)? {
+                self.check_stamp(&buffer, flight.route, index)?;
+                flight.arrived.push((index, buffer.into_storage()));
+            }
+        }
+        let are_all_there = flight.receives.iter().all(Option::is_none);
+        let takes_any_order = self.transformer.routes(flight.route).takes_any_order();
+        let has_work = match takes_any_order {
+            true => !flight.arrived.is_empty(),
+            false => are_all_there && !flight.is_unpacked,
+        };
+        if has_work {
+            let batch = std::mem::take(&mut flight.arrived);
+            self.transformer.unpack_route(flight.route, &flight.stream, fields, batch)?;
+            flight.is_unpacked = are_all_there;
+        }
+        for place in &mut flight.sends {
+            if let Some(buffer) = complete(place)? {
+                self.transformer.recycle(buffer);
+            }
+        }
+        let are_all_sent = flight.outgoing.is_empty() && flight.sends.iter().all(Option::is_none);
+        Ok(flight.is_unpacked && are_all_sent)
+    }
+
+    /// Refuses a message that the transport lost, repeated or gave out early, where the host sees it.
+    fn check_stamp(&self, buffer: &Buffer, route: usize, message: usize) -> Result<()> {
+        let Storage::Pinned(pinned) = buffer.storage() else { return Ok(()) };
+        match pinned.as_slice()?.last_chunk() {
+            Some(stamp) if *stamp == self.number.to_le_bytes() => Ok(()),
+            _ => {
+                let rank = self.transformer.routes(route).receives[message].rank;
+                let message =
+                    format!("the message from rank {rank} is not that of exchange {}", self.number);
+                Err(self.error(ErrorKind::Driver, message))
+            }
+        }
+    }
+
+    /// Blocks until there may be more to do.
+    fn wait(&self, seen: u64, deadline: Instant) -> Result<()> {
+        let State::Running(flight) = &self.state else { return Ok(()) };
+        if !flight.outgoing.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            return flight.packed.wait_for(left);
+        }
+        self.communicator.wait_beyond(seen, deadline);
+        Ok(())
+    }
+
+    #[cold]
+    fn late(&self) -> Error {
+        let State::Running(flight) = &self.state else {
+            return self.error(ErrorKind::Timeout, "nothing was left to wait for".to_owned());
+        };
+        let route = self.transformer.routes(flight.route);
+        let open = |requests: &[Option<Box<dyn Request>>], peers: &[Peer]| -> Vec<usize> {
+            let open = requests.iter().zip(peers).filter(|(request, _)| request.is_some());
+            open.map(|(_, peer)| peer.rank).collect()
+        };
+        let timeout = self.transformer.options().timeout;
+        let message = format!(
+            "waited {timeout:?} for messages from ranks {:?} and to ranks {:?}",
+            open(&flight.receives, &route.receives),
+            open(&flight.sends, &route.sends)
+        );
+        self.error(ErrorKind::Timeout, message)
+    }
+
+    fn error(&self, kind: ErrorKind, message: String) -> Error {
+        let message = format!("rank {}: {message}", self.transformer.rank());
+        Error::new(kind, "exchange", message).on(self.transformer.device().id())
+    }
+}
+
+/// Where the number of the exchange goes in a message that the host sees.
+///
+/// Messages in device memory have none: the host would have to wait for the device.
+fn stamp_mut(buffer: &mut Buffer) -> Result<Option<&mut [u8; STAMP_BYTES]>> {
+    match buffer.storage() {
+        Storage::Pinned(_) => Ok(buffer.as_mut_slice()?.and_then(<[u8]>::last_chunk_mut)),
+        _ => Ok(None),
+    }
+}
+
+/// The buffer of a request that is complete.
+fn complete(place: &mut Option<Box<dyn Request>>) -> Result<Option<Buffer>> {
+    let Some(request) = place else { return Ok(None) };
+    let buffer = request.test()?;
+    if buffer.is_some() {
+        *place = None;
+    }
+    Ok(buffer)
+}
+
+/// Compares plans across ranks; `None` for a rank that failed to make its own.
+fn agree(
+    communicator: &dyn Communicator,
+    own: Option<[u128; 3]>,
+    options: &HaloOptions,
+) -> Result<()> {
+    const NUMBERS: usize = 4;
+    let [topology, fields, balance] = own.unwrap_or_default();
+    let numbers = [u128::from(own.is_some()), topology, fields, balance];
+    let mine: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let all = communicator.all_gather(&mine, options.timeout)?;
+    let all: Vec<u128> = all
+        .as_chunks::<{ size_of::<u128>() }>()
+        .0
+        .iter()
+        .map(|bytes| u128::from_le_bytes(*bytes))
+        .collect();
+    let ranks: Vec<&[u128]> = all.chunks_exact(NUMBERS).collect();
+    let which = |differs: &dyn Fn(&[u128]) -> bool| -> Vec<usize> {
+        (0..ranks.len()).filter(|rank| differs(ranks[*rank])).collect()
+    };
+    let failed = which(&|rank| rank[0] == 0);
+    if !failed.is_empty() {
+        return Err(refuse(format!("ranks {failed:?} could not make their plans")));
+    }
+    for (number, what) in [(1, "topology"), (2, "set of fields or options")] {
+        let others = which(&|rank| rank[number] != ranks[0][number]);
+        if !others.is_empty() {
+            return Err(refuse(format!("ranks {others:?} have another {what} than rank 0")));
+        }
+    }
+    if ranks.iter().fold(0, |sum: u128, rank| sum.wrapping_add(rank[3])) != 0 {
+        let message = "ranks disagree about their messages: fields differ in the order of their dimensions in memory";
+        return Err(refuse(message.to_owned()));
+    }
+    Ok(())
+}
+
+impl fmt::Debug for HaloExchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HaloExchange")
+            .field("transformer", &self.transformer)
+            .field("communicator", &self.communicator)
+            .field("state", &self.state)
+            .finish()
+    }
+}
+
+/// An exchange on its way: [`finish`](Self::finish) it.
+///
+/// If it is dropped or forgotten, the next exchange is a `Conflict` until [`HaloExchange::reset`].
+#[must_use = "halos are filled by finish()"]
+#[derive(Debug)]
+pub struct InFlight<'a, 'f> {
+    exchange: &'a mut HaloExchange,
+    fields: &'a mut [Field<'f>],
+    /// Messages it receives.
+    messages: usize,
+    /// Where corners may have to be averaged.
+    corners: Option<Stream>,
+}
+
+impl InFlight<'_, '_> {
+    /// Sends what is packed, unpacks what has arrived; whether that was all. Does not block.
+    ///
+    /// Where messages go through host memory they leave with the first call after packing is done: call it now and then
+    /// while other work runs.
+    ///
+    /// # Errors
+    ///
+    /// What the device or the transport reports; the exchange has failed then.
+    pub fn poll(&mut self) -> Result<bool> {
+        match self.exchange.state {
+            State::Idle => Ok(true),
+            _ => self.exchange.advance(self.fields),
+        }
+    }
+
+    /// Messages of which the unpacking is enqueued.
+    pub fn unpacked(&self) -> usize {
+        match &self.exchange.state {
+            State::Running(flight) => {
+                flight.receives.iter().filter(|place| place.is_none()).count()
+                    - flight.arrived.len()
+            }
+            _ => self.messages,
+        }
+    }
+
+    /// Blocks until all messages are there and unpacking is enqueued. Work enqueued on the stream from now on sees the
+    /// halos.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`, `PeerLost`; what the device or the transport reports. The exchange has failed then.
+    pub fn finish(mut self) -> Result<()> {
+        let deadline = deadline(self.exchange.transformer.options().timeout);
+        loop {
+            let seen = self.exchange.communicator.progress();
+            if self.poll()? {
+                let Some(stream) = &self.corners else { return Ok(()) };
+                return self.exchange.transformer.average_corners(stream, self.fields);
+            }
+            if Instant::now() >= deadline {
+                let error = self.exchange.late();
+                self.exchange.state = State::Broken;
+                return Err(error);
+            }
+            self.exchange.wait(seen, deadline)?;
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! What a field is: element type, dimensions, and where it lies in memory.
+
+use runtime_core::{DType, Error, ErrorKind, Layout, MAX_RANK, Result};
+
+use crate::symmetry::AXES;
+
+/// One dimension of a field: the elements that the rank owns, and those around them.
+///
+/// ```
+/// use halo::Dim;
+///
+/// // 64 cells along x, halos of 3, and an allocation padded by one more element at the end.
+/// let x = Dim::axis(0, 64).halo(3, 3).allocated(3, 4);
+/// assert_eq!(x.allocation(), 71);
+/// // Points between 32 cells along y: 33, of which the outer ones are shared with the neighbours.
+/// let y = Dim::axis(1, 32).staggered().halo(2, 1);
+/// assert_eq!(y.owned(), 2..35);
+/// let levels = Dim::free(79);
+/// # let _ = levels;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dim {
+    axis: Option<usize>,
+    cells: usize,
+    staggered: bool,
+    halo: [usize; 2],
+    around: Option<[usize; 2]>,
+}
+
+impl Dim {
+    /// A dimension along axis `axis` of the topology (0 is x, 1 is y, 2 is z), in which the rank has `cells` cells.
+    pub const fn axis(axis: usize, cells: usize) -> Self {
+        Self { axis: Some(axis), cells, staggered: false, halo: [0; 2], around: None }
+    }
+
+    /// A dimension that the topology does not divide, such as levels or species: all of it is exchanged.
+    pub const fn free(extent: usize) -> Self {
+        Self { axis: None, cells: extent, staggered: false, halo: [0; 2], around: None }
+    }
+
+    /// How many elements are exchanged below and above those that are owned.
+    #[must_use]
+    pub const fn halo(mut self, below: usize, above: usize) -> Self {
+        self.halo = [below, above];
+        self
+    }
+
+    /// How many elements there are in memory below and above those that are owned; as many as the halo has unless this
+    /// says otherwise.
+    #[must_use]
+    pub const fn allocated(mut self, below: usize, above: usize) -> Self {
+        self.around = Some([below, above]);
+        self
+    }
+
+    /// Values are on the points between cells: one more than cells. Neighbours share the point between them, which is
+    /// not exchanged.
+    #[must_use]
+    pub const fn staggered(mut self) -> Self {
+        self.staggered = true;
+        self
+    }
+
+    /// Indices of the elements that are owned.
+    pub const fn owned(&self) -> std::ops::Range<usize> {
+        let start = self.below();
+        start..start + self.points()
+    }
+
+    /// Elements in memory.
+    pub const fn allocation(&self) -> usize {
+        let around = self.around();
+        around[0] + self.points() + around[1]
+    }
+
+    /// The axis of the topology it is along, if any.
+    pub const fn along(&self) -> Option<usize> {
+        self.axis
+    }
+
+    /// Whether values are on the points between cells.
+    pub const fn is_staggered(&self) -> bool {
+        self.staggered
+    }
+
+    /// Halo widths below and above.
+    pub const fn widths(&self) -> [usize; 2] {
+        self.halo
+    }
+
+    pub(crate) const fn cells(&self) -> usize {
+        self.cells
+    }
+
+    /// Elements in memory below those that are owned.
+    pub(crate) const fn below(&self) -> usize {
+        self.around()[0]
+    }
+
+    /// Elements that are owned.
+    pub(crate) const fn points(&self) -> usize {
+        self.cells + self.staggered as usize
+    }
+
+    const fn around(&self) -> [usize; 2] {
+        match self.around {
+            Some(around) => around,
+            None => self.halo,
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let around = self.around();
+        let fits =
+            [around[0], around[1], 1].iter().try_fold(self.cells, |sum, n| sum.checked_add(*n));
+        if fits.is_none_or(|sum| isize::try_from(sum).is_err()) {
+            return Err(format!("{} cells with {around:?} around them", self.cells));
+        }
+        if self.halo[0] > around[0] || self.halo[1] > around[1] {
+            return Err(format!(
+                "a halo of {:?}, but {around:?} elements around those owned",
+                self.halo
+            ));
+        }
+        match self.axis {
+            Some(axis) if axis >= AXES => {
+                Err(format!("axis {axis}; a topology has at most {AXES}"))
+            }
+            None if self.staggered || self.halo != [0; 2] => {
+                Err("a halo or staggering, but no axis of the topology".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A field as one rank has it: element type, dimensions in the order of its shape, and strides.
+///
+/// Dimensions may be in any order, strides of any sign and with any padding. Fields of all ranks agree in everything
+/// but the numbers of cells, what is allocated around them, and strides; these must be in the same order.
+///
+/// ```
+/// use halo::{Dim, FieldSpec};
+/// use runtime_core::DType;
+///
+/// let dims = [Dim::axis(1, 8).halo(1, 1), Dim::axis(0, 6).halo(1, 1)];
+/// let rows = FieldSpec::new("temperature", DType::F64, &dims)?; // x runs fastest
+/// assert_eq!(rows.layout().shape(), [10, 8]);
+/// let columns = rows.clone().ordered(&[1, 0])?; // y runs fastest
+/// assert_eq!(columns.layout().strides(), [1, 10]);
+/// # Ok::<(), halo::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldSpec {
+    name: String,
+    dims: Vec<Dim>,
+    layout: Layout,
+}
+
+impl FieldSpec {
+    /// A field in row-major order: the last dimension runs fastest.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for more than [`MAX_RANK`] dimensions, an axis that comes twice or does not exist, a halo
+    /// wider than what is allocated for it, or an allocation beyond `isize` bytes.
+    pub fn new(name: impl Into<String>, dtype: DType, dims: &[Dim]) -> Result<Self> {
+        let name = name.into();
+        for (index, dim) in dims.iter().enumerate() {
+            dim.check().map_err(|why| refuse(&name, format!("dimension {index} has {why}")))?;
+            let again = |other: &Dim| dim.axis.is_some() && other.axis == dim.axis;
+            if dims[..index].iter().any(again) {
+                return Err(refuse(
+                    &name,
+                    format!("dimension {index} is along an axis that another has"),
+                ));
+            }
+        }
+        let layout =
+            Layout::contiguous(dtype, &shape(dims)).map_err(|e| refuse(&name, e.message()))?;
+        Ok(Self { name, dims: dims.to_vec(), layout })
+    }
+
+    /// The same field with dimensions in this order in memory, the slowest first, without gaps.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` unless each dimension comes once.
+    pub fn ordered(self, order: &[usize]) -> Result<Self> {
+        let mut strides = [0_isize; MAX_RANK];
+        let mut next = 1_isize;
+        for (place, &dim) in order.iter().enumerate().rev() {
+            if dim >= self.dims.len() || order[..place].contains(&dim) {
+                return Err(refuse(
+                    &self.name,
+                    format!("order {order:?} of {} dimensions", self.dims.len()),
+                ));
+            }
+            strides[dim] = next;
+            next = next.saturating_mul(self.layout.shape()[dim].cast_signed());
+        }
+        let strides = strides.get(..order.len()).unwrap_or_default();
+        self.strided(strides)
+    }
+
+    /// The same field with these strides, counted in elements.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` unless there is a stride for each dimension and all elements lie within `isize` bytes.
+    pub fn strided(self, strides: &[isize]) -> Result<Self> {
+        let layout = Layout::new(self.dtype(), &shape(&self.dims), strides)
+            .map_err(|e| refuse(&self.name, e.message()))?;
+        Ok(Self { layout, ..self })
+    }
+
+    /// The name, for messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.layout.dtype()
+    }
+
+    /// The dimensions in the order of the shape.
+    pub fn dims(&self) -> &[Dim] {
+        &self.dims
+    }
+
+    /// What a view of the field must be like: everything that is allocated.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The dimension along an axis of the topology.
+    pub(crate) fn along(&self, axis: usize) -> Option<&Dim> {
+        self.dims.iter().find(|dim| dim.axis == Some(axis))
+    }
+
+    /// Extents of the dimensions that no axis divides.
+    pub(crate) fn free_extents(&self) -> impl Iterator<Item = usize> + '_ {
+        self.dims.iter().filter(|dim| dim.axis.is_none()).map(|dim| dim.cells)
+    }
+
+    /// Dimensions from the slowest in memory to the fastest.
+    pub(crate) fn memory_order(&self) -> impl Iterator<Item = usize> + use<> {
+        let strides = self.layout.strides();
+        let mut order: Vec<usize> = (0..strides.len()).collect();
+        order.sort_by_key(|&dim| std::cmp::Reverse(strides[dim].unsigned_abs()));
+        order.into_iter()
+    }
+}
+
+fn shape(dims: &[Dim]) -> Vec<usize> {
+    dims.iter().map(Dim::allocation).collect()
+}
+
+fn refuse(name: &str, message: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "field", format!("field {name}: {message}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let x = Dim::axis(0, 4);
+        for dims in [
+            vec![x, x],
+            vec![Dim::axis(3, 4)],
+            vec![x.halo(2, 2).allocated(2, 1)],
+            vec![Dim::free(3).halo(1, 0)],
+            vec![Dim::free(3).staggered()],
+            vec![Dim::axis(0, usize::MAX).halo(1, 1)],
+            vec![Dim::free(1); 7],
+            vec![Dim::free(1 << 40), Dim::axis(0, 1 << 40)],
+        ] {
+            let error = FieldSpec::new("t", DType::F32, &dims).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{dims:?}");
+            assert!(error.message().starts_with("field t: "), "{error}");
+        }
+        let field = FieldSpec::new("t", DType::F32, &[x, Dim::free(2)]).unwrap();
+        assert!(field.clone().ordered(&[0, 0]).is_err());
+        assert!(field.clone().ordered(&[0; 9]).is_err());
+        assert!(field.clone().ordered(&[0]).is_err());
+        assert!(field.strided(&[1]).is_err());
+    }
+
+    #[test]
+    fn a_halo_may_be_narrower_than_its_allocation() {
+        let dim = Dim::axis(0, 10).allocated(3, 4).halo(2, 0).staggered();
+        assert_eq!((dim.allocation(), dim.owned()), (18, 3..14));
+        let field = FieldSpec::new("t", DType::U8, &[dim, Dim::free(5)]).unwrap();
+        assert_eq!(field.memory_order().collect::<Vec<_>>(), [0, 1]);
+        let field = field.strided(&[-1, 20]).unwrap();
+        assert_eq!(field.memory_order().collect::<Vec<_>>(), [1, 0]);
+    }
+}

@@ -1,0 +1,105 @@
+//! Choices of an exchange.
+
+use std::time::Duration;
+
+use runtime_core::Complex;
+use runtime_core::{Bool, DType, Element, bf16, bytemuck, f16};
+
+use crate::route::CONSTANT_BYTES;
+use crate::transfer::Reach;
+
+/// What becomes of ghosts where tiles meet in a corner and no cell lies, as at the eight corners of the cube.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum MissingCorners {
+    /// They stay as they are.
+    #[default]
+    Untouched,
+    /// They are set to this value, rounded to the type of the field.
+    Fill(f64),
+    /// They are set to the mean of two ghosts next to the block: the one as far beyond the first side of the corner, and the
+    /// one as far beyond the other. For floating-point elements; `finish` then waits until unpacking is done.
+    Average,
+}
+
+/// How messages get from the device to the transport.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Staging {
+    /// Through page-locked host memory, unless the transport passes the device's memory or the host addresses it.
+    #[default]
+    Auto,
+    /// Through page-locked host memory.
+    Pinned,
+    /// In the device's memory.
+    Device,
+}
+
+/// Choices of an exchange. All ranks choose alike.
+///
+/// ```
+/// use std::time::Duration;
+/// use halo::{HaloOptions, Reach};
+///
+/// let options = HaloOptions { timeout: Duration::from_secs(5), reach: Reach::Faces, ..Default::default() };
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct HaloOptions {
+    /// How long an exchange may wait for other ranks and for the device.
+    pub timeout: Duration,
+    /// Whether edges and corners are exchanged.
+    pub reach: Reach,
+    /// What becomes of ghosts at corners without cells.
+    pub missing_corners: MissingCorners,
+    /// How messages get to the transport.
+    pub staging: Staging,
+    /// Bytes that message buffers may have together; four times those of one exchange by default.
+    pub pool_bytes: Option<usize>,
+    /// Tells exchanges apart that use one communicator at the same time: each has another channel. Ranks finish them in
+    /// the same order.
+    pub channel: u32,
+}
+
+impl Default for HaloOptions {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(60),
+            reach: Reach::default(),
+            missing_corners: MissingCorners::default(),
+            staging: Staging::default(),
+            pool_bytes: None,
+            channel: 0,
+        }
+    }
+}
+
+/// A number as an element.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "numbers are rounded to the type on purpose, and saturate"
+)]
+pub(crate) fn element(dtype: DType, value: f64) -> [u8; CONSTANT_BYTES] {
+    fn bytes(value: impl Element) -> [u8; CONSTANT_BYTES] {
+        let mut bytes = [0; CONSTANT_BYTES];
+        let value = bytemuck::bytes_of(&value);
+        bytes[..value.len()].copy_from_slice(value);
+        bytes
+    }
+    match dtype {
+        DType::Bool => bytes(Bool::from(value != 0.0)),
+        DType::I8 => bytes(value as i8),
+        DType::I16 => bytes(value as i16),
+        DType::I32 => bytes(value as i32),
+        DType::I64 => bytes(value as i64),
+        DType::U8 => bytes(value as u8),
+        DType::U16 => bytes(value as u16),
+        DType::U32 => bytes(value as u32),
+        DType::U64 => bytes(value as u64),
+        DType::F16 => bytes(f16::from_f64(value)),
+        DType::BF16 => bytes(bf16::from_f64(value)),
+        DType::F32 => bytes(value as f32),
+        DType::F64 => bytes(value),
+        DType::C64 => bytes(Complex::new(value as f32, 0.0)),
+        DType::C128 => bytes(Complex::new(value, 0.0)),
+    }
+}

@@ -1,0 +1,269 @@
+//! What one rank sends, receives and copies by itself: one message for each neighbour.
+
+use std::ops::Range;
+
+use runtime_core::{RegionSide, Result};
+
+use crate::fingerprint::Fingerprint;
+use crate::transfer::{Edge, Fields, Pattern, Transfer, index_of, refuse};
+use crate::{FieldSpec, Topology};
+
+/// What the places of a message's blocks are multiples of, so that devices move whole words.
+pub(crate) const ALIGN: usize = 16;
+
+/// Bytes of the number that tells the messages of one exchange from those of another.
+pub(crate) const STAMP_BYTES: usize = 8;
+
+/// The exchange of one rank.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// By rank.
+    pub(crate) sends: Vec<Message>,
+    /// By rank.
+    pub(crate) receives: Vec<Message>,
+    /// What the rank copies by itself.
+    pub(crate) local: Vec<Transfer>,
+    /// Ghost elements that nobody sends.
+    pub(crate) edges: Vec<Edge>,
+}
+
+/// All that goes from one rank to another. Both order it by side of the receiver and by field, so that it tells nothing
+/// about itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub(crate) peer: usize,
+    /// With [`STAMP_BYTES`] for the number of the exchange at the end.
+    pub(crate) bytes: usize,
+    /// Transfers, and where each begins.
+    pub(crate) blocks: Vec<(Transfer, usize)>,
+}
+
+impl Plan {
+    pub(crate) fn new(
+        topology: &Topology,
+        fields: &Fields,
+        rank: usize,
+        pattern: Pattern,
+    ) -> Result<Self> {
+        let (incoming, edges) = fields.incoming(topology, rank, pattern)?;
+        // Whoever is within the widest halo of this rank has this rank within its own.
+        let reach = match pattern {
+            Pattern::Halo(_) => fields.reach(),
+            Pattern::Shared => 1,
+        };
+        let (around, _) = topology.surroundings(rank, &[[reach; 2]; 3])?;
+        let mut ranks: Vec<usize> = around.iter().map(|piece| piece.rank).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        let mut outgoing = Vec::new();
+        for to in ranks.into_iter().filter(|to| *to != rank) {
+            let (theirs, _) = fields.incoming(topology, to, pattern)?;
+            outgoing.extend(theirs.into_iter().filter(|transfer| transfer.from == rank));
+        }
+        let (local, incoming) = incoming.into_iter().partition(|transfer| transfer.from == rank);
+        let specs = fields.specs();
+        Ok(Self {
+            sends: messages(specs, outgoing, |transfer| transfer.to)?,
+            receives: messages(specs, incoming, |transfer| transfer.from)?,
+            local,
+            edges,
+        })
+    }
+
+    /// What this rank sends less what it receives, in a sum that is 0 over all ranks if they agree on every message.
+    pub(crate) fn balance(&self, specs: &[FieldSpec], rank: usize) -> u128 {
+        let print = |from, to, message: &Message| {
+            let mut print = Fingerprint::new();
+            print.number(from);
+            print.number(to);
+            print.number(message.bytes);
+            for (transfer, offset) in &message.blocks {
+                print.number(transfer.side.id());
+                print.number(transfer.field);
+                print.number(*offset);
+                for (dim, extent) in extents(&specs[transfer.field], transfer) {
+                    print.number(dim);
+                    print.number(extent);
+                }
+            }
+            print.value()
+        };
+        let sent = self.sends.iter().map(|message| print(rank, message.peer, message));
+        let received = self.receives.iter().map(|message| print(message.peer, rank, message));
+        sent.fold(0, u128::wrapping_add).wrapping_sub(received.fold(0, u128::wrapping_add))
+    }
+}
+
+/// Transfers as one message for each peer.
+fn messages(
+    specs: &[FieldSpec],
+    mut transfers: Vec<Transfer>,
+    peer: impl Fn(&Transfer) -> usize,
+) -> Result<Vec<Message>> {
+    let start =
+        |transfer: &Transfer| std::array::from_fn::<_, 3, _>(|axis| transfer.target[axis].start);
+    transfers.sort_by_key(|transfer| {
+        (peer(transfer), transfer.side.id(), transfer.field, start(transfer))
+    });
+    let mut messages: Vec<Message> = Vec::new();
+    for transfer in transfers {
+        let spec = &specs[transfer.field];
+        let too_long = || refuse(format!("field {}: a message of 2^63 bytes or more", spec.name()));
+        let bytes = extents(spec, &transfer)
+            .try_fold(spec.dtype().size(), |bytes, (_, extent)| bytes.checked_mul(extent));
+        let bytes = bytes.ok_or_else(too_long)?;
+        if bytes == 0 {
+            continue;
+        }
+        let peer = peer(&transfer);
+        if messages.last().is_none_or(|message| message.peer != peer) {
+            messages.push(Message { peer, bytes: 0, blocks: Vec::new() });
+        }
+        let Some(message) = messages.last_mut() else { continue };
+        let offset = message.bytes.next_multiple_of(ALIGN);
+        message.bytes = offset
+            .checked_add(bytes)
+            .filter(|b| *b <= isize::MAX as usize - 2 * ALIGN)
+            .ok_or_else(too_long)?;
+        message.blocks.push((transfer, offset));
+    }
+    for message in &mut messages {
+        message.bytes = message.bytes.next_multiple_of(STAMP_BYTES) + STAMP_BYTES;
+    }
+    Ok(messages)
+}
+
+/// The dimensions of a transfer in the order of the receiver's memory, the slowest first, with their extents; those of
+/// one element are left out.
+fn extents<'a>(
+    spec: &'a FieldSpec,
+    transfer: &'a Transfer,
+) -> impl Iterator<Item = (usize, usize)> + 'a {
+    let extent = |dim: usize| match spec.dims()[dim].along() {
+        Some(axis) => (transfer.target[axis].end - transfer.target[axis].start).unsigned_abs(),
+        None => spec.dims()[dim].points(),
+    };
+    spec.memory_order().map(move |dim| (dim, extent(dim))).filter(|(_, extent)| *extent != 1)
+}
+
+/// The sides of a transfer as region copies know them.
+pub(crate) struct Sides<'a> {
+    specs: &'a [FieldSpec],
+    transfer: &'a Transfer,
+    dims: Vec<(usize, usize)>,
+}
+
+impl<'a> Sides<'a> {
+    pub(crate) fn new(specs: &'a [FieldSpec], transfer: &'a Transfer) -> Self {
+        let dims = extents(&specs[transfer.field], transfer).collect();
+        Self { specs, transfer, dims }
+    }
+
+    pub(crate) fn extents(&self) -> Vec<usize> {
+        self.dims.iter().map(|(_, extent)| *extent).collect()
+    }
+
+    /// The receiver's elements, in the memory bound to the slot of their field.
+    pub(crate) fn target(&self) -> RegionSide {
+        let spec = &self.specs[self.transfer.field];
+        let first = spec.dims().iter().map(|dim| match dim.along() {
+            Some(axis) => index_of(dim, self.transfer.target[axis].start),
+            None => 0,
+        });
+        let strides = self.dims.iter().map(|(dim, _)| stride(spec, *dim)).collect();
+        RegionSide { slot: self.transfer.field, offset: offset(spec, first), strides }
+    }
+
+    /// The sender's elements, in the memory bound to the slot of their field.
+    pub(crate) fn source(&self) -> RegionSide {
+        let (receiver, spec) =
+            (&self.specs[self.transfer.field], &self.specs[self.transfer.source]);
+        let run_along = |axis| self.transfer.origin.iter().find(|run| run.axis == axis);
+        let first = spec.dims().iter().map(|dim| {
+            let run = dim.along().and_then(run_along);
+            run.map_or(0, |run| index_of(dim, run.first))
+        });
+        let is_free = |dim: &usize, spec: &FieldSpec| spec.dims()[*dim].along().is_none();
+        let strides = self.dims.iter().map(|(dim, _)| {
+            match receiver.dims()[*dim].along() {
+                Some(axis) => {
+                    let run = self.transfer.origin[axis];
+                    let along = spec.dims().iter().position(|dim| dim.along() == Some(run.axis));
+                    let stride = along.map_or(0, |dim| stride(spec, dim));
+                    if run.backwards { -stride } else { stride }
+                }
+                // The free dimensions of partners come in the same order.
+                None => {
+                    let number = (0..*dim).filter(|dim| is_free(dim, receiver)).count();
+                    let own = (0..spec.dims().len()).filter(|dim| is_free(dim, spec)).nth(number);
+                    own.map_or(0, |dim| stride(spec, dim))
+                }
+            }
+        });
+        RegionSide {
+            slot: self.transfer.source,
+            offset: offset(spec, first),
+            strides: strides.collect(),
+        }
+    }
+
+    /// The elements in a message at byte `start` of the memory bound to `slot`.
+    pub(crate) fn wire(&self, slot: usize, start: usize) -> RegionSide {
+        let size = self.specs[self.transfer.field].dtype().size();
+        let mut strides = vec![0_isize; self.dims.len()];
+        let mut next = size.cast_signed();
+        for (stride, (_, extent)) in strides.iter_mut().zip(&self.dims).rev() {
+            *stride = next;
+            next *= extent.cast_signed();
+        }
+        RegionSide { slot, offset: start, strides }
+    }
+
+    /// The sender's elements as ranges along its axes.
+    pub(crate) fn source_box(&self) -> [Range<isize>; 3] {
+        let mut ranges = [0..0, 0..0, 0..0];
+        for (axis, run) in self.transfer.origin.iter().enumerate() {
+            let len = self.transfer.target[axis].end - self.transfer.target[axis].start;
+            let first = if run.backwards { run.first + 1 - len } else { run.first };
+            ranges[run.axis] = first..first + len;
+        }
+        ranges
+    }
+}
+
+/// A box of elements of a field, in the memory bound to `slot`.
+pub(crate) fn box_side(spec: &FieldSpec, slot: usize, ranges: &[Range<usize>]) -> RegionSide {
+    let strides = (0..ranges.len()).map(|dim| stride(spec, dim)).collect();
+    RegionSide { slot, offset: offset(spec, ranges.iter().map(|range| range.start)), strides }
+}
+
+fn stride(spec: &FieldSpec, dim: usize) -> isize {
+    // Only a stride that nobody steps along can overflow.
+    spec.layout().strides()[dim].wrapping_mul(spec.dtype().size().cast_signed())
+}
+
+/// Bytes from the lowest byte of the field to the element with these indices.
+fn offset(spec: &FieldSpec, index: impl Iterator<Item = usize>) -> usize {
+    let from_origin: isize =
+        index.enumerate().map(|(dim, index)| index.cast_signed() * stride(spec, dim)).sum();
+    usize::try_from(from_origin - spec.layout().span_bytes().start).unwrap_or(usize::MAX)
+}
+
+/// Everything about fields that all ranks must agree on.
+pub(crate) fn fingerprint(fields: &Fields, pattern: Pattern) -> Fingerprint {
+    let mut print = Fingerprint::new();
+    print.text(&format!("{pattern:?}"));
+    for (field, spec) in fields.specs().iter().enumerate() {
+        print.text(&format!("{:?} {}", fields.kind(field), spec.dtype()));
+        for dim in spec.dims() {
+            let free = if dim.along().is_none() { dim.points() } else { 0 };
+            print.text(&format!(
+                "{:?} {} {:?} {free}",
+                dim.along(),
+                dim.is_staggered(),
+                dim.widths()
+            ));
+        }
+    }
+    print
+}

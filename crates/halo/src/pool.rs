@@ -1,0 +1,161 @@
+//! The buffers of messages: bounded, counted in bytes, and reused once nothing uses them any more.
+
+use std::time::Instant;
+
+use runtime_core::{Device, Error, ErrorKind, Event, Result};
+
+use crate::communicator::Storage;
+
+/// Buffers in memory of one device, or in memory page-locked for it.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    device: Device,
+    pinned: bool,
+    limit: usize,
+    /// Bytes of all buffers, lent or not.
+    held: usize,
+    idle: Vec<Idle>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    buffer: Storage,
+    /// When its last use is over.
+    after: Option<Event>,
+}
+
+impl Idle {
+    fn is_free(&self) -> Result<bool> {
+        self.after.as_ref().map_or(Ok(true), Event::is_done)
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(device: &Device, pinned: bool, limit: usize) -> Self {
+        Self { device: device.clone(), pinned, limit, held: 0, idle: Vec::new() }
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// A buffer of exactly `bytes` bytes that nothing uses. Blocks only if the bound leaves no other way than to wait for
+    /// an earlier use to end.
+    pub(crate) fn take(&mut self, bytes: usize, deadline: Instant) -> Result<Storage> {
+        for index in 0..self.idle.len() {
+            if len(&self.idle[index].buffer) == bytes && self.idle[index].is_free()? {
+                return Ok(self.idle.swap_remove(index).buffer);
+            }
+        }
+        // Others make room, those that are free before those to wait for.
+        while self.held.saturating_add(bytes) > self.limit {
+            let mut next = None;
+            for (index, idle) in self.idle.iter().enumerate() {
+                if idle.is_free()? {
+                    next = Some(index);
+                    break;
+                }
+                next.get_or_insert(index);
+            }
+            let Some(index) = next else {
+                let message = format!(
+                    "a message of {bytes} bytes; {} of {} are in use",
+                    self.held, self.limit
+                );
+                return Err(
+                    Error::new(ErrorKind::LimitExceeded, "pool", message).on(self.device.id())
+                );
+            };
+            if let Some(event) = &self.idle[index].after {
+                event.wait_for(deadline.saturating_duration_since(Instant::now()))?;
+            }
+            let idle = self.idle.swap_remove(index);
+            if len(&idle.buffer) == bytes {
+                return Ok(idle.buffer);
+            }
+            self.held -= len(&idle.buffer);
+        }
+        let buffer = match self.pinned {
+            true => Storage::Pinned(self.device.pinned_allocate(bytes)?),
+            false => Storage::Device(self.device.memory_allocate(bytes)?),
+        };
+        self.held += bytes;
+        Ok(buffer)
+    }
+
+    /// Takes a buffer back, whose last use is over at the event.
+    pub(crate) fn give(&mut self, buffer: Storage, after: Option<Event>) {
+        self.idle.push(Idle { buffer, after });
+    }
+
+    /// Forgets all buffers: those that are lent will not come back.
+    pub(crate) fn clear(&mut self) {
+        self.idle.clear();
+        self.held = 0;
+    }
+}
+
+fn len(buffer: &Storage) -> usize {
+    match buffer {
+        Storage::Host(bytes) => bytes.len(),
+        Storage::Pinned(pinned) => pinned.len(),
+        Storage::Device(memory) => memory.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use backend_sim::{SimConfig, SimDevice};
+
+    use super::*;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(10)
+    }
+
+    #[test]
+    fn buffers_are_reused_and_counted() {
+        let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
+        let mut pool = Pool::new(&device, false, 100);
+        let one = pool.take(60, soon()).unwrap();
+        let two = pool.take(40, soon()).unwrap();
+        assert_eq!(pool.held(), 100);
+        let error = pool.take(1, soon()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+        assert!(error.message().contains("100 of 100"), "{error}");
+        pool.give(one, None);
+        drop(pool.take(60, soon()).unwrap());
+        pool.give(two, None);
+        // Another size takes the place of an idle one.
+        let three = pool.take(30, soon()).unwrap();
+        assert_eq!((len(&three), pool.held()), (30, 90));
+        pool.clear();
+        assert_eq!(pool.held(), 0);
+    }
+
+    #[test]
+    fn a_buffer_in_use_is_waited_for_only_at_the_bound() {
+        let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
+        let stream = device.default_stream();
+        let mut pool = Pool::new(&device, false, 128);
+        let mut buffers: Vec<_> = (0..2).map(|_| pool.take(64, soon()).unwrap()).collect();
+        let mut last = None;
+        for buffer in &mut buffers {
+            let Storage::Device(memory) = buffer else { panic!("not of the device") };
+            memory.fill(&stream, 1).unwrap();
+            last = Some(stream.record_event().unwrap());
+        }
+        buffers.drain(..).for_each(|buffer| pool.give(buffer, last.clone()));
+        for _ in 0..2 {
+            drop(pool.take(64, soon()).unwrap());
+            assert!(pool.held() <= 128);
+        }
+        assert!(last.unwrap().is_done().unwrap());
+    }
+}

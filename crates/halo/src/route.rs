@@ -1,0 +1,319 @@
+//! One direction of an exchange, ready to run on a device.
+
+use std::ops::Range;
+
+use runtime_core::{
+    Combine, DType, Device, Memory, RegionCopy, RegionPlan, RegionSide, Result, Slot, Stream,
+};
+
+use crate::communicator::Storage;
+use crate::plan::{ALIGN, Message, Plan, Sides, box_side};
+use crate::transfer::{Edge, Transfer, refuse};
+use crate::{Field, FieldSpec};
+
+/// What becomes of the elements that arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Owned elements overwrite their ghosts.
+    Fill,
+    /// Ghosts are combined with the elements that they are copies of.
+    Reduce(Combine),
+    /// Points that two ranks share become those of their owner.
+    Share,
+}
+
+/// The launches of one direction, and with whom messages are exchanged.
+#[derive(Debug)]
+pub(crate) struct Route {
+    /// Into all messages, and what the rank copies by itself.
+    pack: RegionPlan,
+    /// Out of all messages, one plan after the other.
+    unpack: Vec<RegionPlan>,
+    /// Out of one message; empty where the order of messages matters.
+    unpack_one: Vec<RegionPlan>,
+    pub(crate) sends: Vec<Peer>,
+    pub(crate) receives: Vec<Peer>,
+    /// Values for missing corners.
+    constants: Option<Memory<u8>>,
+    /// Where messages are on the device if they travel through page-locked memory: sent ones, and received ones.
+    staging: Option<[Memory<u8>; 2]>,
+    action: Action,
+}
+
+/// One message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) rank: usize,
+    pub(crate) bytes: usize,
+    /// Where it is in the staging memory.
+    start: usize,
+}
+
+/// The value of each field's elements at missing corners, 16 bytes apart.
+pub(crate) const CONSTANT_BYTES: usize = 16;
+
+impl Route {
+    pub(crate) fn new(
+        device: &Device,
+        specs: &[FieldSpec],
+        plan: &Plan,
+        action: Action,
+        staged: bool,
+        constants: Option<Memory<u8>>,
+    ) -> Result<Self> {
+        if let Action::Reduce(combine) = action {
+            check_combine(specs, combine)?;
+        }
+        let (outgoing, incoming) = match action {
+            Action::Fill | Action::Share => (&plan.sends, &plan.receives),
+            Action::Reduce(_) => (&plan.receives, &plan.sends),
+        };
+        let (sends, receives) = (peers(outgoing), peers(incoming));
+        let fields = specs.len();
+        let place = |peers: &[Peer], index: usize| match staged {
+            true => (fields, peers[index].start),
+            false => (fields + index, 0),
+        };
+
+        let is_reduction = matches!(action, Action::Reduce(_));
+        let mut entries = Vec::new();
+        for (index, message) in outgoing.iter().enumerate() {
+            let (slot, start) = place(&sends, index);
+            entries.extend(message.blocks.iter().map(|(transfer, offset)| {
+                let sides = Sides::new(specs, transfer);
+                let near = if is_reduction { sides.target() } else { sides.source() };
+                let wire = sides.wire(slot, start + offset);
+                copy(specs, transfer, &sides, (near, wire), transfer.negate, Combine::Replace)
+            }));
+        }
+        if !is_reduction {
+            entries.extend(plan.local.iter().map(|transfer| {
+                let sides = Sides::new(specs, transfer);
+                let ends = (sides.source(), sides.target());
+                copy(specs, transfer, &sides, ends, transfer.negate, Combine::Replace)
+            }));
+            if constants.is_some() {
+                let slot =
+                    fields + if staged { usize::from(!sends.is_empty()) } else { sends.len() };
+                let corners = plan.edges.iter().filter(|edge| edge.missing_corner);
+                entries.extend(corners.map(|edge| fill(&specs[edge.field], edge, slot)));
+            }
+        }
+        let pack = device.plan_regions(&entries)?;
+
+        // Arrivals: whose elements they are, what they are, and the copy of each.
+        let arrivals = |only: Option<usize>| {
+            let chosen = |index: &usize| only.is_none_or(|only| only == *index);
+            let mut arrivals = Vec::new();
+            for index in (0..incoming.len()).filter(chosen) {
+                let (slot, start) = match (only, staged) {
+                    (Some(_), false) => (fields, 0),
+                    _ => place(&receives, index),
+                };
+                arrivals.extend(incoming[index].blocks.iter().map(|(transfer, offset)| {
+                    let sides = Sides::new(specs, transfer);
+                    let wire = sides.wire(slot, start + offset);
+                    let (near, combine) = match action {
+                        Action::Fill | Action::Share => (sides.target(), Combine::Replace),
+                        Action::Reduce(combine) => (sides.source(), combine),
+                    };
+                    (transfer, copy(specs, transfer, &sides, (wire, near), false, combine))
+                }));
+            }
+            arrivals
+        };
+        let (mut unpack, mut unpack_one) = (Vec::new(), Vec::new());
+        match action {
+            Action::Fill | Action::Share => {
+                let entries =
+                    |only| arrivals(only).into_iter().map(|(_, copy)| copy).collect::<Vec<_>>();
+                unpack.push(device.plan_regions(&entries(None))?);
+                if incoming.len() > 1 {
+                    for index in 0..incoming.len() {
+                        unpack_one.push(device.plan_regions(&entries(Some(index)))?);
+                    }
+                }
+            }
+            Action::Reduce(combine) => {
+                let mut all = arrivals(None);
+                all.extend(plan.local.iter().map(|transfer| {
+                    let sides = Sides::new(specs, transfer);
+                    let ends = (sides.target(), sides.source());
+                    (transfer, copy(specs, transfer, &sides, ends, transfer.negate, combine))
+                }));
+                // Contributions meet in one element: in this order, whatever arrives first.
+                all.sort_by_key(|(transfer, _)| (transfer.to, transfer.side.id(), transfer.field));
+                for entries in layers(specs, all, combine) {
+                    unpack.push(device.plan_regions(&entries)?);
+                }
+            }
+        }
+        let bytes = |peers: &[Peer]| peers.last().map_or(0, |peer| peer.start + peer.bytes);
+        let staging = match staged {
+            true => Some([
+                device.memory_allocate(bytes(&sends))?,
+                device.memory_allocate(bytes(&receives))?,
+            ]),
+            false => None,
+        };
+        Ok(Self { pack, unpack, unpack_one, sends, receives, constants, staging, action })
+    }
+
+    /// Enqueues packing all messages, into buffers of their lengths.
+    pub(crate) fn pack(
+        &mut self,
+        stream: &Stream,
+        fields: &mut [Field<'_>],
+        buffers: &mut [Storage],
+    ) -> Result<()> {
+        let mut slots: Vec<Slot<'_>> = fields.iter_mut().map(Field::slot).collect();
+        match &mut self.staging {
+            Some([outgoing, _]) if !outgoing.is_empty() => slots.push(outgoing.view_mut().into()),
+            Some(_) => {}
+            None => slots.extend(buffers.iter_mut().filter_map(|buffer| match buffer {
+                Storage::Device(memory) => Some(memory.view_mut().into()),
+                _ => None,
+            })),
+        }
+        slots.extend(self.constants.as_ref().map(|constants| constants.view().into()));
+        slots.truncate(self.pack.slots().len());
+        self.pack.execute(stream, &mut slots)?;
+        if let Some([outgoing, _]) = &self.staging {
+            for (peer, buffer) in self.sends.iter().zip(buffers) {
+                let Storage::Pinned(pinned) = buffer else { continue };
+                let bytes = outgoing.view().slice(peer.start..peer.start + peer.bytes)?;
+                bytes.copy_to_pinned(stream, pinned)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Enqueues unpacking messages, given with their indices in that order: in one launch if it is all of them.
+    pub(crate) fn unpack(
+        &mut self,
+        stream: &Stream,
+        fields: &mut [Field<'_>],
+        batch: &[(usize, Storage)],
+    ) -> Result<()> {
+        if let Some([_, incoming]) = &mut self.staging {
+            for (index, buffer) in batch {
+                let Storage::Pinned(pinned) = buffer else { continue };
+                let peer = self.receives[*index];
+                let view = incoming.view_mut().slice(peer.start..peer.start + peer.bytes);
+                view?.copy_from_pinned(stream, pinned)?;
+            }
+        }
+        let run = |plan: &RegionPlan, fields: &mut [Field<'_>], batch: &[(usize, Storage)]| {
+            let mut slots: Vec<Slot<'_>> = fields.iter_mut().map(Field::slot).collect();
+            match &self.staging {
+                Some([_, incoming]) if !incoming.is_empty() => slots.push(incoming.view().into()),
+                Some(_) => {}
+                None => slots.extend(batch.iter().filter_map(|(_, buffer)| match buffer {
+                    Storage::Device(memory) => Some(memory.view().into()),
+                    _ => None,
+                })),
+            }
+            slots.truncate(plan.slots().len());
+            plan.execute(stream, &mut slots)
+        };
+        if batch.len() == self.receives.len() {
+            return self.unpack.iter().try_for_each(|plan| run(plan, fields, batch));
+        }
+        for message in batch {
+            run(&self.unpack_one[message.0], fields, std::slice::from_ref(message))?;
+        }
+        Ok(())
+    }
+
+    /// Whether messages may be unpacked as they arrive.
+    pub(crate) fn takes_any_order(&self) -> bool {
+        !matches!(self.action, Action::Reduce(_))
+    }
+
+    /// Whether it writes what ranks own.
+    pub(crate) fn writes_owned(&self) -> bool {
+        self.action != Action::Fill
+    }
+}
+
+fn peers(messages: &[Message]) -> Vec<Peer> {
+    let mut start = 0;
+    let peers = messages.iter().map(|message| {
+        let peer = Peer { rank: message.peer, bytes: message.bytes, start };
+        start += message.bytes.next_multiple_of(ALIGN);
+        peer
+    });
+    peers.collect()
+}
+
+fn copy(
+    specs: &[FieldSpec],
+    transfer: &Transfer,
+    sides: &Sides<'_>,
+    (source, destination): (RegionSide, RegionSide),
+    negate: bool,
+    combine: Combine,
+) -> RegionCopy {
+    let (dtype, extents) = (specs[transfer.field].dtype(), sides.extents());
+    RegionCopy { dtype, extents, source, destination, negate, combine }
+}
+
+/// A box of a field, filled with its constant of the memory bound to `slot`.
+fn fill(spec: &FieldSpec, edge: &Edge, slot: usize) -> RegionCopy {
+    RegionCopy {
+        dtype: spec.dtype(),
+        extents: edge.ranges.iter().map(Range::len).collect(),
+        source: RegionSide {
+            slot,
+            offset: edge.field * CONSTANT_BYTES,
+            strides: vec![0; edge.ranges.len()],
+        },
+        destination: box_side(spec, edge.field, &edge.ranges),
+        negate: false,
+        combine: Combine::Replace,
+    }
+}
+
+fn check_combine(specs: &[FieldSpec], combine: Combine) -> Result<()> {
+    let admits = |dtype: DType| match combine {
+        Combine::Replace => true,
+        Combine::Sum => dtype.admits_sum(),
+        Combine::Min | Combine::Max => dtype.admits_order(),
+    };
+    match specs.iter().find(|spec| !admits(spec.dtype())) {
+        None => Ok(()),
+        Some(spec) => {
+            let (name, dtype) = (spec.name(), spec.dtype());
+            Err(refuse(format!("field {name}: {combine:?} of elements of {dtype}")))
+        }
+    }
+}
+
+/// Copies in layers that run one after the other: one if the device orders those that meet, and otherwise as many as
+/// keep copies into the same elements apart.
+fn layers(
+    specs: &[FieldSpec],
+    copies: Vec<(&Transfer, RegionCopy)>,
+    combine: Combine,
+) -> Vec<Vec<RegionCopy>> {
+    if combine != Combine::Replace {
+        return vec![copies.into_iter().map(|(_, copy)| copy).collect()];
+    }
+    let mut layers: Vec<Vec<RegionCopy>> = Vec::new();
+    let mut placed: Vec<(usize, [Range<isize>; 3], usize)> = Vec::new();
+    for (transfer, copy) in copies {
+        let owned = Sides::new(specs, transfer).source_box();
+        let meets = |other: &[Range<isize>; 3]| {
+            owned.iter().zip(other).all(|(a, b)| a.start < b.end && b.start < a.end)
+        };
+        let below =
+            placed.iter().filter(|(field, other, _)| *field == transfer.source && meets(other));
+        let layer = below.map(|(_, _, layer)| layer + 1).max().unwrap_or(0);
+        if layers.len() <= layer {
+            layers.push(Vec::new());
+        }
+        layers[layer].push(copy);
+        placed.push((transfer.source, owned, layer));
+    }
+    layers
+}

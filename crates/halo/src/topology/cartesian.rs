@@ -1,0 +1,138 @@
+//! One box of cells, cut along its axes.
+
+use runtime_core::Result;
+
+use super::{Side, Tile, Topology, even_cuts, refuse};
+use crate::Symmetry;
+use crate::symmetry::AXES;
+
+impl Topology {
+    /// A box of `cells` cells along one to three axes, cut into `ranks` blocks along each, that differ by one cell at most.
+    ///
+    /// What lies beyond both ends of a periodic axis are the cells at the other end; beyond those of any other is
+    /// nothing. Ranks are numbered with x fastest.
+    ///
+    /// ```
+    /// use halo::Topology;
+    ///
+    /// let channel = Topology::cartesian(&[100, 60], &[3, 1], &[true, false])?;
+    /// assert_eq!(channel.ranks(), 3);
+    /// assert_eq!(channel.block(1)?.start, [33, 0, 0]);
+    /// # Ok::<(), halo::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` unless the three slices are equally long, one to three; if an axis has no rank, or more of
+    /// them than cells.
+    pub fn cartesian(cells: &[usize], ranks: &[usize], periodic: &[bool]) -> Result<Self> {
+        if cells.len() != ranks.len() {
+            return Err(refuse(format!(
+                "cells along {} axes, ranks along {}",
+                cells.len(),
+                ranks.len()
+            )));
+        }
+        let cuts = cells.iter().zip(ranks).map(|(cells, ranks)| even_cuts(*cells, *ranks));
+        Self::cartesian_cut(&cuts.collect::<Result<Vec<_>>>()?, periodic)
+    }
+
+    /// As [`cartesian`](Self::cartesian), cut at the given places: for each axis 0, the first cell of every further
+    /// block, and the number of cells.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for no axis or more than three, if cuts do not begin with 0 and increase, if there are more
+    /// blocks than `usize` can count, or unless each axis is said to be periodic or not.
+    pub fn cartesian_cut(cuts: &[Vec<usize>], periodic: &[bool]) -> Result<Self> {
+        let axes = cuts.len();
+        if !(1..=AXES).contains(&axes) || periodic.len() != axes {
+            let message =
+                format!("{axes} axes, {} of them periodic or not; 1 to {AXES}", periodic.len());
+            return Err(refuse(message));
+        }
+        let increasing = |cuts: &Vec<usize>| {
+            cuts.len() > 1 && cuts[0] == 0 && cuts.windows(2).all(|pair| pair[0] < pair[1])
+        };
+        if let Some(cuts) = cuts.iter().find(|cuts| !increasing(cuts)) {
+            return Err(refuse(format!("cuts {cuts:?}; they begin with 0 and increase")));
+        }
+        let fits =
+            |cuts: &Vec<usize>| cuts.last().is_none_or(|cells| i32::try_from(*cells).is_ok());
+        let blocks = cuts.iter().try_fold(1_usize, |n, cuts| n.checked_mul(cuts.len() - 1));
+        if !cuts.iter().all(fits) || blocks.is_none_or(|blocks| i32::try_from(blocks).is_err()) {
+            return Err(refuse(format!("more than {} ranks, or cells along an axis", i32::MAX)));
+        }
+        let wraps = |side: &Side| (0..axes).all(|axis| side.0[axis] == 0 || periodic[axis]);
+        let links = Side::all(axes).filter(wraps).map(|side| (0, side, 0, Symmetry::IDENTITY));
+        Self::joined(axes, vec![Tile::new(cuts, 0)], links)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_rank_is_its_own_neighbour() {
+        for axes in 1..=3_u32 {
+            let n = axes as usize;
+            let topology = Topology::cartesian(&vec![4; n], &vec![1; n], &vec![true; n]).unwrap();
+            let neighbours = topology.neighbours(0).unwrap();
+            assert_eq!(neighbours.len(), 3_usize.pow(axes) - 1);
+            assert!(neighbours.iter().all(|next| next.rank == 0));
+        }
+    }
+
+    #[test]
+    fn open_ends_have_no_neighbours() {
+        let topology = Topology::cartesian(&[4, 4], &[2, 1], &[false, true]).unwrap();
+        let sides: Vec<Side> =
+            topology.neighbours(0).unwrap().iter().map(|next| next.side).collect();
+        assert_eq!(
+            sides,
+            [Side::SOUTH, Side::SOUTH_EAST, Side::EAST, Side::NORTH, Side::NORTH_EAST]
+        );
+        let (_, gaps) = topology.surroundings(0, &[[1; 2]; 3]).unwrap();
+        assert!(gaps.iter().all(|gap| !gap.is_corner));
+        assert_eq!(gaps.len(), 3);
+    }
+
+    #[test]
+    fn cells_are_spread_evenly() {
+        let topology = Topology::cartesian(&[11, 5, 3], &[4, 2, 3], &[true; 3]).unwrap();
+        let mut covered = vec![0; 11 * 5 * 3];
+        for rank in 0..topology.ranks() {
+            let block = topology.block(rank).unwrap();
+            assert!(block.cells[0] - 2 <= 1 && block.cells[1] - 2 <= 1 && block.cells[2] == 1);
+            for k in 0..block.cells[2] {
+                for j in 0..block.cells[1] {
+                    for i in 0..block.cells[0] {
+                        let [x, y, z] = block.start;
+                        covered[(x + i) + 11 * ((y + j) + 5 * (z + k))] += 1;
+                    }
+                }
+            }
+        }
+        assert!(covered.iter().all(|count| *count == 1));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (cells, ranks, periodic) in [
+            (vec![4], vec![0], vec![true]),
+            (vec![4], vec![5], vec![true]),
+            (vec![], vec![], vec![]),
+            (vec![4; 4], vec![1; 4], vec![true; 4]),
+            (vec![4], vec![1, 1], vec![true]),
+            (vec![4], vec![1], vec![]),
+            (vec![usize::MAX], vec![1], vec![true]),
+        ] {
+            let error = Topology::cartesian(&cells, &ranks, &periodic).unwrap_err();
+            assert_eq!(error.kind(), runtime_core::ErrorKind::InvalidArgument, "{cells:?}");
+        }
+        assert!(Topology::cartesian_cut(&[vec![0, 3, 3]], &[true]).is_err());
+        let topology = Topology::cartesian(&[4], &[2], &[true]).unwrap();
+        assert_eq!(topology.block(2).unwrap_err().message(), "rank 2 of a topology of 2");
+    }
+}

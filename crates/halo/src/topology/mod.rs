@@ -1,0 +1,358 @@
+//! Who is whose neighbour: tiles cut into blocks, one for each rank, and how tiles are joined.
+
+mod cartesian;
+mod cube;
+mod neighbours;
+mod side;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use runtime_core::{Error, ErrorKind, Result};
+
+use crate::Symmetry;
+use crate::fingerprint::Fingerprint;
+use crate::symmetry::{AXES, Map};
+
+pub use neighbours::Link;
+pub use side::Side;
+
+/// A decomposition: which rank owns which block of cells, and what lies beyond the sides of each.
+///
+/// Cells lie in one or several rectangular *tiles*. Each tile is cut into blocks by a grid, and each block belongs to one
+/// rank. Tiles are joined along whole sides, perhaps rotated or reflected. Make one with [`cartesian`](Self::cartesian),
+/// [`cubed_sphere`](Self::cubed_sphere) or [`of_blocks`](Self::of_blocks); every rank makes the same.
+///
+/// ```
+/// use halo::{Side, Symmetry, Topology};
+///
+/// let sphere = Topology::cubed_sphere(48, [1, 2])?; // each tile in one row of two blocks
+/// assert_eq!(sphere.ranks(), 12);
+/// assert_eq!(sphere.block(3)?.cells, [24, 48, 1]);
+/// let west = sphere.neighbours(0)?.into_iter().find(|next| next.side == Side::WEST).unwrap();
+/// assert_eq!((west.rank, west.symmetry), (9, Symmetry::QUARTER));
+/// # Ok::<(), halo::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    axes: usize,
+    tiles: Vec<Tile>,
+    seams: BTreeMap<(usize, Side), Seam>,
+}
+
+/// A rectangle of cells and how it is cut into blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Tile {
+    /// Along each axis: 0, where it is cut, and its cells.
+    cuts: [Vec<usize>; AXES],
+    /// The rank of its first block; x runs fastest.
+    first: usize,
+}
+
+/// What lies beyond a side of a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seam {
+    tile: usize,
+    map: Map,
+}
+
+/// The cells of one rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The tile they are in.
+    pub tile: usize,
+    /// Where they begin in the tile.
+    pub start: [usize; 3],
+    /// How many there are along each axis; 1 where the topology has no axis.
+    pub cells: [usize; 3],
+}
+
+/// A rank whose cells lie beyond a side of another one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The side.
+    pub side: Side,
+    /// The neighbour.
+    pub rank: usize,
+    /// How the axes of this rank lie in the neighbour's.
+    pub symmetry: Symmetry,
+}
+
+/// Ghost cells of one rank that lie in the block of one neighbour, itself perhaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) side: Side,
+    pub(crate) rank: usize,
+    /// The cells in the coordinates of the receiver's block.
+    pub(crate) cells: [Range<isize>; AXES],
+    /// From the receiver's block to the neighbour's.
+    pub(crate) map: Map,
+    /// Cells of the neighbour.
+    pub(crate) neighbour_cells: [usize; AXES],
+}
+
+/// Ghost cells of one rank that no rank owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gap {
+    pub(crate) side: Side,
+    /// Whether it is a corner at which tiles meet, and no physical boundary.
+    pub(crate) is_corner: bool,
+}
+
+/// What lies around a block.
+pub(crate) type Surroundings = (Vec<Piece>, Vec<Gap>);
+
+impl Topology {
+    /// Tiles joined along these sides, each seam given from both.
+    fn joined(
+        axes: usize,
+        tiles: Vec<Tile>,
+        links: impl IntoIterator<Item = (usize, Side, usize, Symmetry)>,
+    ) -> Result<Self> {
+        let mut topology = Self { axes, tiles, seams: BTreeMap::new() };
+        let tiles = topology.tiles.len();
+        for (tile, side, to, symmetry) in links {
+            let what = format!("block {tile}, side {side}, joined to {to} by {symmetry:?}");
+            if tile >= tiles || to >= tiles {
+                return Err(refuse(format!("{what}: there are {tiles}")));
+            }
+            let plane = axes > 1 || !symmetry.swaps() && !symmetry.axis(1).1;
+            if side == Side::NONE || !side.is_within(axes) || !plane {
+                return Err(refuse(format!("{what}: there are {axes} axes")));
+            }
+            let (own, other) = (topology.tiles[tile].cells(), topology.tiles[to].cells());
+            let Some(map) = Map::joining(symmetry, side.0, own, other) else {
+                let message = format!(
+                    "{what}: the sides differ in length, {:?} cells and {:?}",
+                    &own[..axes],
+                    &other[..axes]
+                );
+                return Err(refuse(message));
+            };
+            if topology.seams.insert((tile, side), Seam { tile: to, map }).is_some() {
+                return Err(refuse(format!("{what}: something is joined there already")));
+            }
+        }
+        for (&(tile, side), seam) in &topology.seams {
+            let back = (seam.tile, side.through(seam.map.symmetry));
+            let expected = Seam { tile, map: seam.map.inverse() };
+            if topology.seams.get(&back) != Some(&expected) {
+                let message = format!(
+                    "block {tile}, side {side}, is joined to block {}, whose side {} is not joined to it",
+                    seam.tile, back.1
+                );
+                return Err(refuse(message));
+            }
+        }
+        Ok(topology)
+    }
+
+    /// Axes that can be divided: 1 to 3.
+    pub fn axes(&self) -> usize {
+        self.axes
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.tiles.last().map_or(0, |tile| tile.first + tile.blocks())
+    }
+
+    /// Number of tiles.
+    pub fn tiles(&self) -> usize {
+        self.tiles.len()
+    }
+
+    /// The cells of a rank.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if there is no such rank.
+    pub fn block(&self, rank: usize) -> Result<Block> {
+        if rank >= self.ranks() {
+            let message = format!("rank {rank} of a topology of {}", self.ranks());
+            return Err(refuse(message));
+        }
+        let tile = self.tiles.partition_point(|tile| tile.first <= rank) - 1;
+        let (start, cells) = self.tiles[tile].block(rank);
+        Ok(Block { tile, start, cells })
+    }
+
+    /// The ranks beyond each side and corner of a rank, itself perhaps; several beyond one side if blocks do not match.
+    ///
+    /// # Errors
+    ///
+    /// As [`block`](Self::block).
+    pub fn neighbours(&self, rank: usize) -> Result<Vec<Neighbour>> {
+        let (pieces, _) = self.surroundings(rank, &[[1; 2]; AXES])?;
+        let mut neighbours: Vec<Neighbour> = Vec::new();
+        for piece in pieces {
+            let next =
+                Neighbour { side: piece.side, rank: piece.rank, symmetry: piece.map.symmetry };
+            if !neighbours.contains(&next) {
+                neighbours.push(next);
+            }
+        }
+        Ok(neighbours)
+    }
+
+    /// What surrounds a rank's block up to these widths below and above along each axis, in the order of sides.
+    ///
+    /// Every ghost cell is in exactly one piece or gap, if no width exceeds the neighbour's cells; what lies beyond them
+    /// is left out.
+    pub(crate) fn surroundings(
+        &self,
+        rank: usize,
+        widths: &[[usize; 2]; AXES],
+    ) -> Result<Surroundings> {
+        let block = self.block(rank)?;
+        let size = self.tiles[block.tile].cells();
+        let (mut pieces, mut gaps) = (Vec::new(), Vec::new());
+        for side in Side::all(self.axes) {
+            let cells: [Range<isize>; AXES] = std::array::from_fn(|axis| {
+                side.ghosts(axis, block.cells[axis].cast_signed(), widths[axis])
+            });
+            if cells.iter().any(Range::is_empty) {
+                continue;
+            }
+            // The axes along which the ghosts leave the tile.
+            let beyond = Side(std::array::from_fn(|axis| match side.0[axis] {
+                -1 if block.start[axis] == 0 => -1,
+                1 if block.start[axis] + block.cells[axis] == size[axis] => 1,
+                _ => 0,
+            }));
+            let seam = match beyond {
+                Side::NONE => Seam { tile: block.tile, map: Map::IDENTITY },
+                _ => match self.seams.get(&(block.tile, beyond)) {
+                    Some(seam) => *seam,
+                    None => {
+                        let joined = |part| self.seams.contains_key(&(block.tile, part));
+                        let is_corner = beyond.faces().count() > 1 && beyond.faces().all(joined);
+                        gaps.push(Gap { side, is_corner });
+                        continue;
+                    }
+                },
+            };
+            self.cut(&block, side, &cells, seam, &mut pieces);
+        }
+        Ok((pieces, gaps))
+    }
+
+    /// Cuts ghost cells that lie in one tile by the blocks of that tile.
+    fn cut(
+        &self,
+        block: &Block,
+        side: Side,
+        cells: &[Range<isize>; AXES],
+        seam: Seam,
+        pieces: &mut Vec<Piece>,
+    ) {
+        let from_block = seam.map.starting_at(&block.start.map(usize::cast_signed));
+        let back = from_block.inverse();
+        let tile = &self.tiles[seam.tile];
+        let first = pieces.len();
+        for index in tile.blocks_in(&from_block.image(cells)) {
+            let rank = tile.rank(index);
+            let (start, neighbour_cells) = tile.block(rank);
+            let image = from_block.image(cells);
+            let common = std::array::from_fn(|axis| {
+                let (low, high) = (
+                    start[axis].cast_signed(),
+                    (start[axis] + neighbour_cells[axis]).cast_signed(),
+                );
+                image[axis].start.max(low)..image[axis].end.min(high)
+            });
+            let map = from_block.shifted(&start.map(|start| -start.cast_signed()));
+            pieces.push(Piece { side, rank, cells: back.image(&common), map, neighbour_cells });
+        }
+        pieces[first..]
+            .sort_by_key(|piece| std::array::from_fn::<_, AXES, _>(|a| piece.cells[a].start));
+    }
+
+    /// Everything that ranks must agree on.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        let mut print = Fingerprint::new();
+        print.number(self.axes);
+        for tile in &self.tiles {
+            for cuts in &tile.cuts {
+                print.number(cuts.len());
+                cuts.iter().for_each(|cut| print.number(*cut));
+            }
+        }
+        for ((tile, side), seam) in &self.seams {
+            print.number(*tile);
+            print.number(side.id());
+            print.number(seam.tile);
+            print.symmetry(seam.map.symmetry);
+        }
+        print
+    }
+}
+
+impl Tile {
+    /// A tile cut at these places; along axes that are not given it has one cell.
+    fn new(cuts: &[Vec<usize>], first: usize) -> Self {
+        let cuts =
+            std::array::from_fn(|axis| cuts.get(axis).cloned().unwrap_or_else(|| vec![0, 1]));
+        Self { cuts, first }
+    }
+
+    fn cells(&self) -> [usize; AXES] {
+        std::array::from_fn(|axis| self.cuts[axis].last().copied().unwrap_or(0))
+    }
+
+    /// Blocks along each axis.
+    fn grid(&self) -> [usize; AXES] {
+        std::array::from_fn(|axis| self.cuts[axis].len() - 1)
+    }
+
+    fn blocks(&self) -> usize {
+        self.grid().iter().product()
+    }
+
+    fn rank(&self, index: [usize; AXES]) -> usize {
+        let grid = self.grid();
+        self.first + index[0] + grid[0] * (index[1] + grid[1] * index[2])
+    }
+
+    /// Start and cells of the block of a rank in this tile.
+    fn block(&self, rank: usize) -> ([usize; AXES], [usize; AXES]) {
+        let grid = self.grid();
+        let number = rank - self.first;
+        let index = [number % grid[0], number / grid[0] % grid[1], number / grid[0] / grid[1]];
+        let start: [usize; AXES] = std::array::from_fn(|axis| self.cuts[axis][index[axis]]);
+        (start, std::array::from_fn(|axis| self.cuts[axis][index[axis] + 1] - start[axis]))
+    }
+
+    /// Indices of the blocks that have cells of this box.
+    fn blocks_in(
+        &self,
+        cells: &[Range<isize>; AXES],
+    ) -> impl Iterator<Item = [usize; AXES]> + use<> {
+        let [x, y, z] = std::array::from_fn(|axis| {
+            let cuts = &self.cuts[axis];
+            let first = cuts.partition_point(|cut| cut.cast_signed() <= cells[axis].start);
+            let end = cuts.partition_point(|cut| cut.cast_signed() < cells[axis].end);
+            first.max(1) - 1..end.min(cuts.len() - 1)
+        });
+        z.flat_map(move |k| {
+            let x = x.clone();
+            y.clone().flat_map(move |j| x.clone().map(move |i| [i, j, k]))
+        })
+    }
+}
+
+/// Where `cells` cells are cut into `blocks` parts that differ by one cell at most.
+fn even_cuts(cells: usize, blocks: usize) -> Result<Vec<usize>> {
+    if blocks == 0 {
+        return Err(refuse("0 ranks along an axis".to_owned()));
+    }
+    if blocks > cells {
+        return Err(refuse(format!("{blocks} ranks along an axis of {cells} cells")));
+    }
+    let (least, more) = (cells / blocks, cells % blocks);
+    Ok((0..=blocks).map(|cut| cut * least + cut * more / blocks).collect())
+}
+
+fn refuse(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "topology", message)
+}

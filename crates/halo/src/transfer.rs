@@ -1,0 +1,332 @@
+//! Which elements of which field go from which rank to which.
+
+use std::ops::Range;
+
+use runtime_core::{Error, ErrorKind, Result};
+
+use crate::symmetry::AXES;
+use crate::topology::{Piece, Surroundings};
+use crate::{Dim, FieldSpec, Kind, Quantity, Side, Topology};
+
+/// Which of a block's surroundings are exchanged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// Sides, edges and corners.
+    #[default]
+    Full,
+    /// Sides alone: for stencils without diagonals.
+    Faces,
+}
+
+/// What is exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pattern {
+    /// Ghost elements.
+    Halo(Reach),
+    /// Points between cells that two ranks share.
+    Shared,
+}
+
+/// All fields of an exchange in the order of their numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Fields {
+    specs: Vec<FieldSpec>,
+    /// For each field, the kind of its quantity and the number of that one's first field.
+    roles: Vec<(Kind, usize)>,
+}
+
+/// A box of elements of one field that is copied from elements of another rank, or of the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Transfer {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// The side of the receiver beyond which, or on which, they lie.
+    pub(crate) side: Side,
+    /// The receiver's field.
+    pub(crate) field: usize,
+    /// The sender's field.
+    pub(crate) source: usize,
+    pub(crate) negate: bool,
+    /// The receiver's elements along each axis; 0 is the first that is owned.
+    pub(crate) target: [Range<isize>; AXES],
+    /// The sender's elements for each axis of the receiver.
+    pub(crate) origin: [Run; AXES],
+}
+
+/// Ghost cells below and above along each axis.
+type Widths = [[usize; 2]; AXES];
+
+/// Elements of the sender along the receiver's axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The sender's axis.
+    pub(crate) axis: usize,
+    /// Its element that becomes the receiver's first; 0 is the first that is owned.
+    pub(crate) first: isize,
+    /// Whether the next one is the one before.
+    pub(crate) backwards: bool,
+}
+
+/// A box of ghost elements that no neighbour fills.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The field's number in the exchange.
+    pub field: usize,
+    /// The side of the block beyond which they lie.
+    pub side: Side,
+    /// Their indices along each dimension of the field.
+    pub ranges: Vec<Range<usize>>,
+    /// Whether it is a corner at which tiles meet but no cell lies, as at the eight corners of the cube; otherwise it is
+    /// a physical boundary.
+    pub missing_corner: bool,
+}
+
+impl Fields {
+    /// The fields of `quantities`, of a rank with so many cells along each axis of the topology.
+    pub(crate) fn new(quantities: &[Quantity], topology: &Topology, rank: usize) -> Result<Self> {
+        let (mut specs, mut roles) = (Vec::new(), Vec::new());
+        for quantity in quantities {
+            let first = specs.len();
+            specs.extend_from_slice(quantity.components());
+            roles.resize(specs.len(), (quantity.kind(), first));
+        }
+        let block = topology.block(rank)?;
+        for spec in &specs {
+            for axis in 0..AXES {
+                let what = || format!("field {} of rank {rank}", spec.name());
+                let cells = spec.along(axis).map(Dim::cells);
+                match (axis < topology.axes()).then_some(block.cells[axis]) {
+                    None if cells.is_some() => {
+                        let message = format!(
+                            "{} has a dimension along axis {axis}; the topology has {} axes",
+                            what(),
+                            topology.axes()
+                        );
+                        return Err(refuse(message));
+                    }
+                    Some(expected) if cells != Some(expected) => {
+                        let message = match cells {
+                            Some(cells) => format!(
+                                "{} has {cells} cells along axis {axis}; the topology has {expected}",
+                                what()
+                            ),
+                            None => format!("{} has no dimension along axis {axis}", what()),
+                        };
+                        return Err(refuse(message));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(Self { specs, roles })
+    }
+
+    pub(crate) fn specs(&self) -> &[FieldSpec] {
+        &self.specs
+    }
+
+    pub(crate) fn kind(&self, field: usize) -> Kind {
+        self.roles[field].0
+    }
+
+    /// The widest halo.
+    pub(crate) fn reach(&self) -> usize {
+        let dims = self.specs.iter().flat_map(FieldSpec::dims);
+        dims.flat_map(Dim::widths).max().unwrap_or(0)
+    }
+
+    /// What `rank` receives, in the order of fields and of sides, and what nobody sends.
+    pub(crate) fn incoming(
+        &self,
+        topology: &Topology,
+        rank: usize,
+        pattern: Pattern,
+    ) -> Result<(Vec<Transfer>, Vec<Edge>)> {
+        let (mut transfers, mut edges) = (Vec::new(), Vec::new());
+        let cells = topology.block(rank)?.cells;
+        // Fields are often alike.
+        let mut known: Vec<(Widths, Surroundings)> = Vec::new();
+        for (field, spec) in self.specs.iter().enumerate() {
+            let Some(widths) = widths(spec, pattern)? else { continue };
+            let index = match known.iter().position(|(of, _)| *of == widths) {
+                Some(index) => index,
+                None => {
+                    known.push((widths, topology.surroundings(rank, &widths)?));
+                    known.len() - 1
+                }
+            };
+            let (pieces, gaps) = &known[index].1;
+            let wanted =
+                |side: Side| pattern != Pattern::Halo(Reach::Faces) || side.codimension() == 1;
+            for piece in pieces.iter().filter(|piece| wanted(piece.side)) {
+                transfers.extend(self.transfer(rank, field, &cells, piece, &widths, pattern)?);
+            }
+            for gap in gaps.iter().filter(|gap| wanted(gap.side)) {
+                let ghosts: [Range<isize>; AXES] = std::array::from_fn(|axis| {
+                    let cells = cells[axis].cast_signed();
+                    let ghosts = gap.side.ghosts(axis, cells, widths[axis]);
+                    points(spec, axis, gap.side, &ghosts, cells, pattern)
+                });
+                let ranges = spec.dims().iter().map(|dim| match dim.along() {
+                    None => 0..dim.points(),
+                    Some(axis) => {
+                        index_of(dim, ghosts[axis].start)..index_of(dim, ghosts[axis].end)
+                    }
+                });
+                let ranges = ranges.collect();
+                edges.push(Edge { field, side: gap.side, ranges, missing_corner: gap.is_corner });
+            }
+        }
+        Ok((transfers, edges))
+    }
+
+    /// The transfer of a piece; `None` for shared points that the receiver owns.
+    fn transfer(
+        &self,
+        rank: usize,
+        field: usize,
+        cells: &[usize; AXES],
+        piece: &Piece,
+        widths: &Widths,
+        pattern: Pattern,
+    ) -> Result<Option<Transfer>> {
+        let spec = &self.specs[field];
+        let (side, symmetry) = (piece.side, piece.map.symmetry);
+        let place = || format!("field {}, side {side} of rank {rank}", spec.name());
+        for axis in (0..AXES).filter(|axis| side.0[*axis] != 0) {
+            let width = widths[axis][usize::from(side.0[axis] > 0)];
+            let limit = piece.neighbour_cells[symmetry.axis(axis).0];
+            // A halo that goes beyond a neighbour goes beyond the nearest one.
+            let is_nearest =
+                piece.cells[axis].end == 0 || piece.cells[axis].start == cells[axis].cast_signed();
+            if width > limit && is_nearest {
+                let message = format!(
+                    "{}: a halo of {width} cells; its neighbour, rank {}, has {limit}",
+                    place(),
+                    piece.rank
+                );
+                return Err(refuse(message));
+            }
+        }
+        let (kind, first) = self.roles[field];
+        let (component, negate) = kind.source(field - first, symmetry);
+        let source = first + component;
+        if negate && !spec.dtype().admits_negate() {
+            let message = format!(
+                "{}: elements of {} change their sign coming from rank {}, and have none",
+                place(),
+                spec.dtype(),
+                piece.rank
+            );
+            return Err(refuse(message));
+        }
+        let staggered = |spec: &FieldSpec, axis| spec.along(axis).is_some_and(Dim::is_staggered);
+        for axis in 0..AXES {
+            let (on, _) = symmetry.axis(axis);
+            let other = &self.specs[source];
+            if staggered(spec, axis) != staggered(other, on) {
+                let message = format!(
+                    "{}: its axis {axis} lies along axis {on} of rank {}, where field {} is{} staggered; \
+                     a field that is staggered along one axis needs a partner along the other, in an unsigned pair",
+                    place(),
+                    piece.rank,
+                    other.name(),
+                    if staggered(other, on) { "" } else { " not" }
+                );
+                return Err(refuse(message));
+            }
+        }
+        if pattern == Pattern::Shared && !self.is_overwritten(rank, piece)? {
+            return Ok(None);
+        }
+        let target: [Range<isize>; AXES] = std::array::from_fn(|axis| {
+            points(spec, axis, side, &piece.cells[axis], cells[axis].cast_signed(), pattern)
+        });
+        let origin = std::array::from_fn(|axis| {
+            let (on, backwards) = symmetry.axis(axis);
+            let (shift, start) = (piece.map.shift[on], target[axis].start);
+            let first = match (backwards, staggered(spec, axis)) {
+                (false, _) => start + shift,
+                (true, true) => shift - start,
+                (true, false) => shift - 1 - start,
+            };
+            Run { axis: on, first, backwards }
+        });
+        let (from, to) = (piece.rank, rank);
+        Ok(Some(Transfer { from, to, side, field, source, negate, target, origin }))
+    }
+
+    /// Whether the receiver gives up its values of shared points: at a high end that meets a low one, and otherwise at
+    /// the later of the two sides.
+    fn is_overwritten(&self, rank: usize, piece: &Piece) -> Result<bool> {
+        let joined = piece.side.through(piece.map.symmetry);
+        let is_high = |side: Side| side.0.contains(&1);
+        if (rank, piece.side) == (piece.rank, joined) {
+            let message = format!(
+                "side {} of rank {rank} is joined to itself: nobody owns its points",
+                joined
+            );
+            return Err(refuse(message));
+        }
+        Ok(match (is_high(piece.side), is_high(joined)) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => (rank, piece.side.id()) > (piece.rank, joined.id()),
+        })
+    }
+}
+
+/// Ghost cells that a field has below and above along each axis; `None` if it takes no part.
+fn widths(spec: &FieldSpec, pattern: Pattern) -> Result<Option<Widths>> {
+    let dim = |axis| spec.along(axis);
+    match pattern {
+        Pattern::Halo(_) => {
+            Ok(Some(std::array::from_fn(|axis| dim(axis).map_or([0; 2], Dim::widths))))
+        }
+        Pattern::Shared => {
+            let staggered = |axis: &usize| dim(*axis).is_some_and(Dim::is_staggered);
+            match (0..AXES).filter(staggered).count() {
+                0 => Ok(None),
+                1 => Ok(Some(std::array::from_fn(|axis| [usize::from(staggered(&axis)); 2]))),
+                axes => Err(refuse(format!(
+                    "field {} is staggered along {axes} axes: points that more than two ranks share are not synchronised",
+                    spec.name()
+                ))),
+            }
+        }
+    }
+}
+
+/// The elements that stand for cells: themselves, or points between them.
+///
+/// Beyond an end of the block, points are those on the far side of each cell, and shared points those on the near side.
+/// Along the block they are those before each cell, and the last one too.
+fn points(
+    spec: &FieldSpec,
+    axis: usize,
+    side: Side,
+    cells: &Range<isize>,
+    block: isize,
+    pattern: Pattern,
+) -> Range<isize> {
+    if !spec.along(axis).is_some_and(Dim::is_staggered) {
+        return cells.clone();
+    }
+    match (side.0[axis], pattern) {
+        (0, _) => cells.start..cells.end + isize::from(cells.end == block),
+        (1, Pattern::Halo(_)) => cells.start + 1..cells.end + 1,
+        (_, Pattern::Halo(_)) => cells.clone(),
+        (1, Pattern::Shared) => cells.start..cells.end,
+        (_, Pattern::Shared) => cells.start + 1..cells.end + 1,
+    }
+}
+
+/// The index along a dimension of what lies so far from the first element owned.
+pub(crate) fn index_of(dim: &Dim, from_owned: isize) -> usize {
+    // Transfers stay inside what is allocated, as the widths were checked.
+    dim.below().wrapping_add_signed(from_owned)
+}
+
+pub(crate) fn refuse(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "halo plan", message)
+}

@@ -1,0 +1,547 @@
+//! Packing and unpacking, for those who have a transport of their own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use runtime_core::{Combine, Device, Event, Memory, Result, Stream};
+
+use crate::communicator::{Buffer, Storage, deadline};
+use crate::corner::Corners;
+use crate::options::{HaloOptions, MissingCorners, Staging, element};
+use crate::plan::{Message, Plan};
+use crate::pool::Pool;
+use crate::route::{Action, CONSTANT_BYTES, Route};
+use crate::transfer::{Edge, Fields, Pattern, refuse};
+use crate::{Field, Quantity, Topology};
+
+/// Packs the halos of any fields into one buffer for each neighbour, and unpacks the buffers that neighbours sent.
+///
+/// This is an exchange without the transport; [`HaloExchange`](crate::HaloExchange) has both. What a rank exchanges with
+/// itself is copied when it packs, in the same launch, and is in no buffer.
+///
+/// ```
+/// use std::time::Duration;
+/// use backend_sim::{SimConfig, SimDevice};
+/// use halo::{Dim, FieldSpec, HaloTransformer, Quantity, Topology};
+/// use runtime_core::{DType, Device};
+///
+/// // A ring of six cells on two ranks, with one ghost at either end.
+/// let topology = Topology::cartesian(&[6], &[2], &[true])?;
+/// let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)])?;
+/// let device = Device::new(SimDevice::new(0, SimConfig::new()))?;
+/// let stream = device.default_stream();
+/// let mut ranks = Vec::new();
+/// for rank in 0..2 {
+///     let quantities = [Quantity::scalar(field.clone())];
+///     let halo = HaloTransformer::new(&topology, rank, &quantities, &device, &Default::default())?;
+///     let first = 3.0 * rank as f64;
+///     let values = [f64::NAN, first, first + 1.0, first + 2.0, f64::NAN];
+///     ranks.push((halo, device.memory_from_slice(&stream, &values)?));
+/// }
+///
+/// let mut sent = Vec::new();
+/// for (halo, values) in &mut ranks {
+///     let packed = halo.pack(&stream, &mut [values.view_mut().into()])?;
+///     packed.synchronize(Duration::from_secs(10))?;
+///     for (to, buffer) in packed.messages() {
+///         sent.push((to, buffer.to_vec()?)); // your transport
+///     }
+/// }
+/// for (rank, (halo, values)) in ranks.iter_mut().enumerate() {
+///     let mut messages = halo.incoming()?;
+///     for message in &mut messages {
+///         let (_, bytes) = sent.iter().find(|(to, _)| *to == rank).unwrap();
+///         message.copy_from_slice(bytes)?;
+///     }
+///     halo.unpack(&stream, &mut [values.view_mut().into()], messages)?;
+/// }
+/// assert_eq!(ranks[0].1.to_vec(&stream)?, [5.0, 0.0, 1.0, 2.0, 3.0]);
+/// # Ok::<(), halo::Error>(())
+/// ```
+pub struct HaloTransformer {
+    topology: Topology,
+    rank: usize,
+    fields: Fields,
+    plan: Plan,
+    device: Device,
+    options: HaloOptions,
+    staged: bool,
+    routes: Vec<(Direction, Route)>,
+    corners: Option<Corners>,
+    pool: Arc<Mutex<Pool>>,
+    /// The stream of the latest launch, and its end.
+    last: Option<(Stream, Event)>,
+}
+
+/// What an exchange does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Fill,
+    Reduce(Combine),
+    Shared,
+}
+
+impl HaloTransformer {
+    /// The exchange of one rank for fields on `device`. Every rank has the same quantities, options and topology.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`, with the field, side and rank that it is about: a rank that the topology does not have; a field
+    /// whose cells are not those of the rank's block; a halo wider than the neighbour's block; a field staggered along
+    /// one axis without a partner where axes change places; elements without sign that would change it. `OutOfMemory`;
+    /// what the device reports.
+    pub fn new(
+        topology: &Topology,
+        rank: usize,
+        quantities: &[Quantity],
+        device: &Device,
+        options: &HaloOptions,
+    ) -> Result<Self> {
+        Self::with_transport(topology, rank, quantities, device, options, false)
+    }
+
+    /// As [`new`](Self::new), for a transport that passes memory of the device or does not.
+    pub(crate) fn with_transport(
+        topology: &Topology,
+        rank: usize,
+        quantities: &[Quantity],
+        device: &Device,
+        options: &HaloOptions,
+        passes_memory: bool,
+    ) -> Result<Self> {
+        let fields = Fields::new(quantities, topology, rank)?;
+        let plan = Plan::new(topology, &fields, rank, Pattern::Halo(options.reach))?;
+        let staged = match options.staging {
+            Staging::Pinned => true,
+            Staging::Device => false,
+            Staging::Auto => {
+                !passes_memory && device.memory_allocate::<u8>(1)?.host_ptr().is_none()
+            }
+        };
+        let bytes =
+            |messages: &[Message]| messages.iter().map(|message| message.bytes).sum::<usize>();
+        let once = bytes(&plan.sends) + bytes(&plan.receives);
+        let limit = options.pool_bytes.unwrap_or(once.saturating_mul(4));
+        let corners = match options.missing_corners {
+            MissingCorners::Average => Some(Corners::new(device, fields.specs(), &plan.edges)?),
+            _ => None,
+        };
+        let mut transformer = Self {
+            topology: topology.clone(),
+            rank,
+            fields,
+            plan,
+            device: device.clone(),
+            options: options.clone(),
+            staged,
+            routes: Vec::new(),
+            corners,
+            pool: Arc::new(Mutex::new(Pool::new(device, staged, limit))),
+            last: None,
+        };
+        transformer.route(Direction::Fill)?;
+        Ok(transformer)
+    }
+
+    /// Enqueues packing the messages to all neighbours, and copying what the rank exchanges with itself. Does not block.
+    ///
+    /// One launch, in the order of the stream: after what was enqueued before.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for another number of fields than planned, or one whose shape, strides or element type differ;
+    /// `WrongDevice`, `WrongStream`; `LimitExceeded` if the pool has no room. Nothing was enqueued then. Otherwise what
+    /// the device reports.
+    pub fn pack(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<Packed> {
+        let route = self.route(Direction::Fill)?;
+        self.check(route, fields)?;
+        let (messages, event) = self.pack_route(route, stream, fields)?;
+        let messages = messages.into_iter().map(|(rank, buffer)| (rank, Some(buffer))).collect();
+        Ok(Packed { messages, event, pool: Arc::clone(&self.pool) })
+    }
+
+    /// A buffer for each message that this rank receives.
+    ///
+    /// # Errors
+    ///
+    /// `LimitExceeded` if the pool has no room, `OutOfMemory`; `Timeout` if buffers are still in use.
+    pub fn incoming(&mut self) -> Result<Vec<Incoming>> {
+        let route = self.route(Direction::Fill)?;
+        let buffers = self.receive_buffers(route)?;
+        let incoming = buffers.into_iter().enumerate().map(|(index, (rank, buffer))| Incoming {
+            index,
+            rank,
+            buffer: Some(buffer),
+            pool: Arc::clone(&self.pool),
+        });
+        Ok(incoming.collect())
+    }
+
+    /// Enqueues unpacking messages, all of [`incoming`](Self::incoming) or some. Does not block.
+    ///
+    /// All messages take one launch; some take one each.
+    ///
+    /// # Errors
+    ///
+    /// As [`pack`](Self::pack); `InvalidArgument` if a message comes twice or is of another transformer.
+    pub fn unpack(
+        &mut self,
+        stream: &Stream,
+        fields: &mut [Field<'_>],
+        messages: Vec<Incoming>,
+    ) -> Result<()> {
+        let route = self.route(Direction::Fill)?;
+        self.check(route, fields)?;
+        let stranger = |message: &&Incoming| !Arc::ptr_eq(&message.pool, &self.pool);
+        if let Some(message) = messages.iter().find(stranger) {
+            return Err(refuse(format!(
+                "a message of rank {} of another transformer",
+                message.rank
+            )));
+        }
+        let mut numbers: Vec<usize> = messages.iter().map(|message| message.index).collect();
+        numbers.sort_unstable();
+        if let Some(twice) = numbers.windows(2).find(|pair| pair[0] == pair[1]) {
+            let rank = self.routes[route].1.receives[twice[0]].rank;
+            return Err(refuse(format!("the message of rank {rank} twice")));
+        }
+        let batch = messages
+            .into_iter()
+            .filter_map(|mut message| Some((message.index, message.buffer.take()?.into_storage())));
+        let batch = batch.collect();
+        self.unpack_route(route, stream, fields, batch)
+    }
+
+    /// Sets corners without cells to [averages](MissingCorners::Average), if the options say so: once all messages are
+    /// unpacked. Blocks until that is done on the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`pack`](Self::pack).
+    pub fn average_corners(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
+        if self.corners.is_none() {
+            return Ok(());
+        }
+        let route = self.route(Direction::Fill)?;
+        self.check(route, fields)?;
+        self.follow(stream)?;
+        let Some(corners) = &mut self.corners else { return Ok(()) };
+        corners.fill(stream, fields)?;
+        self.last = Some((stream.clone(), stream.record_event()?));
+        Ok(())
+    }
+
+    /// Ghosts that no neighbour fills: beyond physical boundaries, and at corners without cells. Set them once the
+    /// exchange is finished, by work on the same stream.
+    pub fn edges(&self) -> &[Edge] {
+        &self.plan.edges
+    }
+
+    /// For each rank that messages go to: the rank and the bytes.
+    pub fn sends(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.plan.sends.iter().map(|message| (message.peer, message.bytes))
+    }
+
+    /// For each rank that messages come from: the rank and the bytes.
+    pub fn receives(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.plan.receives.iter().map(|message| (message.peer, message.bytes))
+    }
+
+    /// Bytes that message buffers have, and that they may have at most.
+    pub fn pool_bytes(&self) -> (usize, usize) {
+        let pool = self.pool.lock();
+        (pool.held(), pool.limit())
+    }
+
+    /// The device of the fields.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub(crate) fn options(&self) -> &HaloOptions {
+        &self.options
+    }
+
+    /// What ranks must agree on: topology, fields, and the balance of messages.
+    pub(crate) fn agreement(&self) -> [u128; 3] {
+        let mut fields = crate::plan::fingerprint(&self.fields, Pattern::Halo(self.options.reach));
+        fields.number(self.options.channel as usize);
+        [
+            self.topology.fingerprint().value(),
+            fields.value(),
+            self.plan.balance(self.fields.specs(), self.rank),
+        ]
+    }
+
+    /// The number of a route, made when it is first needed.
+    pub(crate) fn route(&mut self, direction: Direction) -> Result<usize> {
+        if let Some(index) = self.routes.iter().position(|(of, _)| *of == direction) {
+            return Ok(index);
+        }
+        let specs = self.fields.specs();
+        let make = |plan: &Plan, action, constants| {
+            Route::new(&self.device, specs, plan, action, self.staged, constants)
+        };
+        let route = match direction {
+            Direction::Fill => make(&self.plan, Action::Fill, self.constants()?)?,
+            Direction::Reduce(combine) => make(&self.plan, Action::Reduce(combine), None)?,
+            Direction::Shared => {
+                let plan = Plan::new(&self.topology, &self.fields, self.rank, Pattern::Shared)?;
+                make(&plan, Action::Share, None)?
+            }
+        };
+        self.routes.push((direction, route));
+        Ok(self.routes.len() - 1)
+    }
+
+    pub(crate) fn routes(&self, route: usize) -> &Route {
+        &self.routes[route].1
+    }
+
+    /// The values of missing corners, if there are any to set.
+    fn constants(&self) -> Result<Option<Memory<u8>>> {
+        let MissingCorners::Fill(value) = self.options.missing_corners else { return Ok(None) };
+        if !self.plan.edges.iter().any(|edge| edge.missing_corner) {
+            return Ok(None);
+        }
+        let values: Vec<u8> =
+            self.fields.specs().iter().flat_map(|spec| element(spec.dtype(), value)).collect();
+        debug_assert_eq!(values.len(), self.fields.specs().len() * CONSTANT_BYTES);
+        self.device.memory_from_slice(&self.device.default_stream(), &values).map(Some)
+    }
+
+    /// Checks fields before anything is enqueued.
+    pub(crate) fn check(&self, route: usize, fields: &[Field<'_>]) -> Result<()> {
+        let specs = self.fields.specs();
+        if fields.len() != specs.len() {
+            let message = format!(
+                "{} fields of rank {}; {} are planned",
+                fields.len(),
+                self.rank,
+                specs.len()
+            );
+            return Err(refuse(message).on(self.device.id()));
+        }
+        let writes_owned = self.routes[route].1.writes_owned();
+        fields
+            .iter()
+            .zip(specs)
+            .try_for_each(|(field, spec)| field.check(spec, self.rank, &self.device, writes_owned))
+    }
+
+    /// Enqueues packing: the ranks of messages and their buffers, and when they are packed.
+    pub(crate) fn pack_route(
+        &mut self,
+        route: usize,
+        stream: &Stream,
+        fields: &mut [Field<'_>],
+    ) -> Result<(Vec<(usize, Buffer)>, Event)> {
+        self.follow(stream)?;
+        let deadline = deadline(self.options.timeout);
+        let route = &mut self.routes[route].1;
+        let mut buffers = Vec::with_capacity(route.sends.len());
+        for peer in &route.sends {
+            let taken = self.pool.lock().take(peer.bytes, deadline);
+            match taken {
+                Ok(buffer) => buffers.push(buffer),
+                Err(error) => {
+                    let mut pool = self.pool.lock();
+                    buffers.into_iter().for_each(|buffer| pool.give(buffer, None));
+                    return Err(error);
+                }
+            }
+        }
+        let packed = route.pack(stream, fields, &mut buffers);
+        let event = stream.record_event();
+        let after = event.as_ref().ok().cloned();
+        match packed.and(event) {
+            Ok(event) => {
+                self.last = Some((stream.clone(), event.clone()));
+                let ranks = route.sends.iter().map(|peer| peer.rank);
+                Ok((ranks.zip(buffers.into_iter().map(wrap)).collect(), event))
+            }
+            Err(error) => {
+                let mut pool = self.pool.lock();
+                buffers.into_iter().for_each(|buffer| pool.give(buffer, after.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// The ranks of messages to receive, and buffers for them that nothing uses.
+    pub(crate) fn receive_buffers(&mut self, route: usize) -> Result<Vec<(usize, Buffer)>> {
+        let deadline = deadline(self.options.timeout);
+        let mut pool = self.pool.lock();
+        let mut buffers = Vec::new();
+        for peer in &self.routes[route].1.receives {
+            match pool.take(peer.bytes, deadline) {
+                Ok(buffer) => buffers.push((peer.rank, wrap(buffer))),
+                Err(error) => {
+                    buffers
+                        .into_iter()
+                        .for_each(|(_, buffer)| pool.give(buffer.into_storage(), None));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(buffers)
+    }
+
+    /// Enqueues unpacking messages by their numbers, which differ.
+    pub(crate) fn unpack_route(
+        &mut self,
+        route: usize,
+        stream: &Stream,
+        fields: &mut [Field<'_>],
+        mut batch: Vec<(usize, Storage)>,
+    ) -> Result<()> {
+        batch.sort_by_key(|(index, _)| *index);
+        self.follow(stream)?;
+        let unpacked = self.routes[route].1.unpack(stream, fields, &batch);
+        let event = stream.record_event();
+        let mut pool = self.pool.lock();
+        for (_, buffer) in batch {
+            pool.give(buffer, event.as_ref().ok().cloned());
+        }
+        unpacked?;
+        self.last = Some((stream.clone(), event?));
+        Ok(())
+    }
+
+    /// Gives a buffer back that nothing uses.
+    pub(crate) fn recycle(&self, buffer: Buffer) {
+        self.pool.lock().give(buffer.into_storage(), None);
+    }
+
+    /// Forgets buffers that are lent.
+    pub(crate) fn forget_buffers(&mut self) {
+        self.pool.lock().clear();
+    }
+
+    /// Lets the stream wait for earlier launches on another one: they share staging memory.
+    fn follow(&self, stream: &Stream) -> Result<()> {
+        match &self.last {
+            Some((last, event)) if last != stream => stream.wait(event),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn wrap(buffer: Storage) -> Buffer {
+    match buffer {
+        Storage::Host(bytes) => Buffer::host(bytes),
+        Storage::Pinned(pinned) => Buffer::pinned(pinned),
+        Storage::Device(memory) => Buffer::device(memory),
+    }
+}
+
+impl fmt::Debug for HaloTransformer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HaloTransformer")
+            .field("rank", &self.rank)
+            .field("fields", &self.fields.specs().len())
+            .field("sends", &self.plan.sends.len())
+            .field("receives", &self.plan.receives.len())
+            .field("device", self.device.id())
+            .field("staged", &self.staged)
+            .finish()
+    }
+}
+
+/// Messages that are packed, or will be once the device gets there. Their buffers go back to the pool when this is
+/// dropped.
+#[derive(Debug)]
+pub struct Packed {
+    messages: Vec<(usize, Option<Buffer>)>,
+    event: Event,
+    pool: Arc<Mutex<Pool>>,
+}
+
+impl Packed {
+    /// Whether the messages are packed. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// What the device reports.
+    pub fn ready(&self) -> Result<bool> {
+        self.event.is_done()
+    }
+
+    /// Blocks until the messages are packed.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`; what the device reports.
+    pub fn synchronize(&self, timeout: Duration) -> Result<()> {
+        self.event.wait_for(timeout)
+    }
+
+    /// The messages: rank and buffer, whose bytes are there once they are packed.
+    pub fn messages(&self) -> impl Iterator<Item = (usize, &Buffer)> {
+        self.messages.iter().filter_map(|(rank, buffer)| Some((*rank, buffer.as_ref()?)))
+    }
+}
+
+impl Drop for Packed {
+    fn drop(&mut self) {
+        let mut pool = self.pool.lock();
+        for (_, buffer) in &mut self.messages {
+            if let Some(buffer) = buffer.take() {
+                pool.give(buffer.into_storage(), Some(self.event.clone()));
+            }
+        }
+    }
+}
+
+/// A message to receive. Its buffer goes back to the pool when this is dropped.
+#[derive(Debug)]
+pub struct Incoming {
+    index: usize,
+    rank: usize,
+    buffer: Option<Buffer>,
+    pool: Arc<Mutex<Pool>>,
+}
+
+impl Incoming {
+    /// Whose message it is.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Sets its bytes. Blocks until they are there.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` unless they are as many as the message has; what copying to the device reports.
+    pub fn copy_from_slice(&mut self, bytes: &[u8]) -> Result<()> {
+        self.buffer.as_mut().map_or(Ok(()), |buffer| buffer.copy_from_slice(bytes))
+    }
+
+    /// Its bytes to receive into, if the host can address them.
+    ///
+    /// # Errors
+    ///
+    /// What earlier uses of the buffer report.
+    pub fn as_mut_slice(&mut self) -> Result<Option<&mut [u8]>> {
+        self.buffer.as_mut().map_or(Ok(None), Buffer::as_mut_slice)
+    }
+
+    /// Its bytes, on the device perhaps, for transports that know such memory by its handle.
+    pub fn buffer(&self) -> Option<&Buffer> {
+        self.buffer.as_ref()
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.pool.lock().give(buffer.into_storage(), None);
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Devices to test with, fields whose values tell where they live, and exchanges of them.
+#![allow(dead_code, reason = "each test crate uses what it needs")]
+
+pub(crate) mod world;
+
+use std::env;
+use std::io::{Write, stderr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use backend_host::HostDevice;
+use backend_opencl::OpenClDriver;
+use backend_sim::{SimConfig, SimDevice};
+use halo::communicator::ThreadCommunicator;
+use halo::{
+    Block, Dim, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Kind, Quantity,
+    Reach, Result, Topology,
+};
+use runtime_core::{
+    Bool, Complex, DType, Device, Driver, Element, ErrorKind, Memory, MemoryViewMut, Stream, bf16,
+    bytemuck, f16,
+};
+
+use world::{World, value};
+
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What elements that nobody may write have.
+const POISON: u8 = 0xa5;
+/// Poisoned bytes before and after each field.
+const MARGIN: usize = 16;
+
+/// A test: where cells live, and the fields on them.
+pub(crate) struct Case<'a> {
+    pub(crate) topology: &'a Topology,
+    pub(crate) world: &'a dyn World,
+    pub(crate) quantities: Vec<(Kind, Vec<Shape>)>,
+    pub(crate) options: HaloOptions,
+}
+
+/// A field apart from its cells, which differ from rank to rank.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) dtype: DType,
+    pub(crate) halo: [[usize; 2]; 3],
+    pub(crate) allocated: [[usize; 2]; 3],
+    pub(crate) staggered: [bool; 3],
+    pub(crate) free: Vec<usize>,
+    /// The order of dimensions in memory: axes first, then free ones.
+    pub(crate) order: Vec<usize>,
+    /// Whether the fastest dimension runs backwards, with a gap after each element.
+    pub(crate) backwards: bool,
+}
+
+impl Shape {
+    pub(crate) fn new(dtype: DType, width: usize) -> Self {
+        let halo = [[width; 2]; 3];
+        Self {
+            dtype,
+            halo,
+            allocated: halo,
+            staggered: [false; 3],
+            free: Vec::new(),
+            order: Vec::new(),
+            backwards: false,
+        }
+    }
+
+    pub(crate) fn staggered(self, staggered: [bool; 3]) -> Self {
+        Self { staggered, ..self }
+    }
+
+    pub(crate) fn spec(&self, axes: usize, block: &Block, name: String) -> Result<FieldSpec> {
+        let along = |axis: usize| {
+            let [halo, around] = [self.halo[axis], self.allocated[axis]];
+            let dim = Dim::axis(axis, block.cells[axis]).halo(halo[0], halo[1]);
+            let dim = dim.allocated(around[0], around[1]);
+            if self.staggered[axis] { dim.staggered() } else { dim }
+        };
+        let free = self.free.iter().map(|extent| Dim::free(*extent));
+        let dims: Vec<Dim> = (0..axes).map(along).chain(free).collect();
+        let mut spec = FieldSpec::new(name, self.dtype, &dims)?;
+        if !self.order.is_empty() {
+            spec = spec.ordered(&self.order)?;
+        }
+        if self.backwards {
+            let strides = spec.layout().strides();
+            let fastest = strides.iter().copied().min().unwrap_or(1);
+            let strides: Vec<isize> = strides
+                .iter()
+                .map(|stride| if *stride == fastest { -2 * stride } else { 2 * stride })
+                .collect();
+            spec = spec.strided(&strides)?;
+        }
+        Ok(spec)
+    }
+}
+
+/// Memory of one field.
+pub(crate) struct Store {
+    pub(crate) memory: Memory<u8>,
+    pub(crate) spec: FieldSpec,
+}
+
+impl Store {
+    pub(crate) fn view_mut(&mut self) -> MemoryViewMut<'_> {
+        let offset = MARGIN + self.spec.layout().span_bytes().start.unsigned_abs();
+        self.memory.view_mut().with_layout(offset, self.spec.layout()).unwrap()
+    }
+
+    pub(crate) fn field(&mut self) -> Field<'_> {
+        self.view_mut().into()
+    }
+}
+
+impl Case<'_> {
+    pub(crate) fn quantities(&self, rank: usize) -> Result<Vec<Quantity>> {
+        let block = self.topology.block(rank)?;
+        let axes = self.topology.axes();
+        let quantities = self.quantities.iter().enumerate().map(|(number, (kind, shapes))| {
+            let component =
+                |(c, shape): (usize, &Shape)| shape.spec(axes, &block, format!("q{number}.{c}"));
+            Quantity::new(*kind, shapes.iter().enumerate().map(component).collect::<Result<_>>()?)
+        });
+        quantities.collect()
+    }
+
+    /// The bytes of a rank's fields, with ghosts filled as they should be after an exchange or not.
+    pub(crate) fn image(&self, rank: usize, exchanged: bool) -> Vec<Vec<u8>> {
+        let mut images = Vec::new();
+        let block = self.topology.block(rank).unwrap();
+        for (number, quantity) in self.quantities(rank).unwrap().iter().enumerate() {
+            for (component, spec) in quantity.components().iter().enumerate() {
+                let layout = spec.layout();
+                let size = layout.dtype().size();
+                let span = layout.span_bytes();
+                let mut bytes = vec![POISON; span.len() + 2 * MARGIN];
+                let mut index = vec![0; layout.rank()];
+                loop {
+                    let at = place(spec, &block, &index, exchanged, &self.options);
+                    if let Some((at, free)) = at
+                        && let Some(place) = self.world.place(block.tile, at)
+                    {
+                        let number = number * 1000 + free;
+                        let value = value(quantity.kind(), component, &place, number, spec.dtype());
+                        let from_origin: isize = index
+                            .iter()
+                            .zip(layout.strides())
+                            .map(|(index, stride)| *index as isize * stride)
+                            .sum();
+                        let start = from_origin * size as isize - span.start;
+                        let start = MARGIN + start as usize;
+                        bytes[start..start + size].copy_from_slice(&encode(spec.dtype(), value));
+                    }
+                    if !advance(&mut index, layout.shape()) {
+                        break;
+                    }
+                }
+                images.push(bytes);
+            }
+        }
+        images
+    }
+
+    pub(crate) fn stores(&self, rank: usize, stream: &Stream) -> Vec<Store> {
+        let quantities = self.quantities(rank).unwrap();
+        let specs = quantities.iter().flat_map(Quantity::components).cloned();
+        let images = self.image(rank, false);
+        specs
+            .zip(images)
+            .map(|(spec, bytes)| {
+                let memory = stream.device().memory_from_slice(stream, &bytes).unwrap();
+                Store { memory, spec }
+            })
+            .collect()
+    }
+
+    pub(crate) fn check(&self, rank: usize, stores: &[Store], stream: &Stream) {
+        for (store, expected) in stores.iter().zip(self.image(rank, true)) {
+            let found = store.memory.to_vec(stream).unwrap();
+            if found == expected {
+                continue;
+            }
+            let first = found.iter().zip(&expected).position(|(a, b)| a != b).unwrap();
+            let element = first - first % store.spec.dtype().size();
+            panic!(
+                "rank {rank}, {:?}: byte {element}: found {:x?}, expected {:x?}; {} bytes differ",
+                store.spec,
+                &found[element..][..store.spec.dtype().size()],
+                &expected[element..][..store.spec.dtype().size()],
+                found.iter().zip(&expected).filter(|(a, b)| a != b).count()
+            );
+        }
+    }
+
+    /// All ranks one after the other, their messages carried by hand.
+    pub(crate) fn carry(&self, device: &Device) {
+        let stream = device.default_stream();
+        let mut ranks = Vec::new();
+        for rank in 0..self.topology.ranks() {
+            let quantities = self.quantities(rank).unwrap();
+            let halo =
+                HaloTransformer::new(self.topology, rank, &quantities, device, &self.options)
+                    .unwrap();
+            ranks.push((halo, self.stores(rank, &stream)));
+        }
+        let mut sent = Vec::new();
+        for (rank, (halo, stores)) in ranks.iter_mut().enumerate() {
+            let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
+            let packed = halo.pack(&stream, &mut fields).unwrap();
+            packed.synchronize(TIMEOUT).unwrap();
+            for (to, buffer) in packed.messages() {
+                sent.push((rank, to, buffer.to_vec().unwrap()));
+            }
+        }
+        for (rank, (halo, stores)) in ranks.iter_mut().enumerate() {
+            let mut messages = halo.incoming().unwrap();
+            for message in &mut messages {
+                let is_it = |(from, to, _): &&(usize, usize, Vec<u8>)| {
+                    (*from, *to) == (message.rank(), rank)
+                };
+                let (_, _, bytes) = sent.iter().find(is_it).unwrap();
+                message.copy_from_slice(bytes).unwrap();
+            }
+            let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
+            halo.unpack(&stream, &mut fields, messages).unwrap();
+            drop(fields);
+            self.check(rank, stores, &stream);
+        }
+    }
+
+    /// Every rank in a thread of its own, several times.
+    pub(crate) fn exchange(&self, device: &Device) {
+        self.with_ranks(device, |rank, mut exchange, stream| {
+            for _ in 0..3 {
+                let mut stores = self.stores(rank, &stream);
+                let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
+                exchange.exchange(&stream, &mut fields).unwrap();
+                drop(fields);
+                self.check(rank, &stores, &stream);
+            }
+        });
+    }
+
+    /// Calls `f` in a thread for each rank with its exchange and a stream.
+    pub(crate) fn with_ranks<R: Send>(
+        &self,
+        device: &Device,
+        f: impl Fn(usize, HaloExchange, Stream) -> R + Sync,
+    ) -> Vec<R> {
+        ThreadCommunicator::run(self.topology.ranks(), |ranks| {
+            let rank = halo::communicator::Communicator::rank(&ranks);
+            let stream = device.stream_create(&Default::default()).unwrap();
+            let quantities = self.quantities(rank).unwrap();
+            let exchange = HaloExchange::new(
+                Arc::new(ranks),
+                self.topology,
+                &quantities,
+                device,
+                &self.options,
+            )
+            .unwrap();
+            f(rank, exchange, stream)
+        })
+        .unwrap()
+    }
+}
+
+/// Where an element lives, in half cells of its tile, and its number among the free dimensions; `None` if nobody may
+/// touch it.
+fn place(
+    spec: &FieldSpec,
+    block: &Block,
+    index: &[usize],
+    exchanged: bool,
+    options: &HaloOptions,
+) -> Option<([i64; 3], usize)> {
+    let (mut at, mut free, mut outside) = ([1; 3], 0, 0);
+    for (dim, &index) in spec.dims().iter().zip(index) {
+        let owned = dim.owned();
+        let Some(axis) = dim.along() else {
+            free = free * dim.allocation() + index;
+            continue;
+        };
+        let halo = dim.widths();
+        if !owned.contains(&index) {
+            outside += 1;
+            let below = owned.start - halo[0];
+            if index < below || index >= owned.end + halo[1] {
+                return None;
+            }
+        }
+        let cell = block.start[axis] as i64 + index as i64 - owned.start as i64;
+        at[axis] = 2 * cell + i64::from(!dim.is_staggered());
+    }
+    let may = match options.reach {
+        _ if outside == 0 => true,
+        Reach::Full => exchanged,
+        Reach::Faces => exchanged && outside == 1,
+    };
+    may.then_some((at, free))
+}
+
+fn advance(index: &mut [usize], shape: &[usize]) -> bool {
+    for (index, extent) in index.iter_mut().zip(shape).rev() {
+        *index += 1;
+        if *index < *extent {
+            return true;
+        }
+        *index = 0;
+    }
+    false
+}
+
+pub(crate) fn encode(dtype: DType, value: i64) -> Vec<u8> {
+    fn bytes(value: impl Element) -> Vec<u8> {
+        bytemuck::bytes_of(&value).to_vec()
+    }
+    match dtype {
+        DType::Bool => bytes(Bool::from(value != 0)),
+        DType::I8 => bytes(value as i8),
+        DType::I16 => bytes(value as i16),
+        DType::I32 => bytes(value as i32),
+        DType::I64 => bytes(value),
+        DType::U8 => bytes(value as u8),
+        DType::U16 => bytes(value as u16),
+        DType::U32 => bytes(value as u32),
+        DType::U64 => bytes(value as u64),
+        DType::F16 => bytes(f16::from_f64(value as f64)),
+        DType::BF16 => bytes(bf16::from_f64(value as f64)),
+        DType::F32 => bytes(value as f32),
+        DType::F64 => bytes(value as f64),
+        DType::C64 => bytes(Complex::new(value as f32, 2.0 * value as f32)),
+        DType::C128 => bytes(Complex::new(value as f64, -3.0 * value as f64)),
+    }
+}
+
+pub(crate) fn host() -> Device {
+    Device::new(HostDevice::with_threads(0, 1).unwrap()).unwrap()
+}
+
+pub(crate) fn sim(seed: u64) -> Device {
+    Device::new(SimDevice::new(0, config(seed))).unwrap()
+}
+
+pub(crate) fn emulated() -> Device {
+    Device::new(SimDevice::new(0, config(5).region_copies(false))).unwrap()
+}
+
+fn config(seed: u64) -> SimConfig {
+    SimConfig::new().seed(seed).jitter(Duration::from_micros(100))
+}
+
+/// The first OpenCL device, or the one that the environment names. `None`, said aloud, where there is none.
+pub(crate) fn opencl(memory: &str) -> Option<Device> {
+    let platform = env::var("OPENCL_TEST_PLATFORM").unwrap_or_default();
+    let words = if platform.is_empty() { String::new() } else { format!("{platform}:") };
+    let selector = format!("opencl:{words}0?memory={memory}");
+    match OpenClDriver::new().open(&selector.parse().unwrap()) {
+        Ok(device) => Some(device),
+        Err(error)
+            if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::InvalidArgument) =>
+        {
+            // Not by `eprintln!`, which the test harness hides when the test passes.
+            drop(writeln!(stderr(), "skipped: {error}"));
+            None
+        }
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+/// One test for each rule and each device.
+#[macro_export]
+macro_rules! on_all_devices {
+    ($($rule:ident),* $(,)?) => {
+        mod host { $(#[test] fn $rule() { super::$rule(&super::common::host()); })* }
+        mod sim { $(#[test] fn $rule() { super::$rule(&super::common::sim(7)); })* }
+        mod emulated { $(#[test] fn $rule() { super::$rule(&super::common::emulated()); })* }
+        on_all_devices! { opencl_buffers "buffer" $($rule)* }
+        on_all_devices! { opencl_addresses "svm" $($rule)* }
+    };
+    ($name:ident $memory:literal $($rule:ident)*) => {
+        mod $name {
+            $(#[test] fn $rule() {
+                if let Some(device) = super::common::opencl($memory) {
+                    super::$rule(&device);
+                }
+            })*
+        }
+    };
+}

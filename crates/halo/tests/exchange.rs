@@ -1,0 +1,822 @@
+//! How exchanges behave in time: order of streams, arrival of messages, failures, and what comes after them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a test stops where something is wrong; small numbers"
+)]
+#![expect(unsafe_code, reason = "launches kernels, and lends parts of a memory")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use backend_sim::SimHandle;
+use common::world::{Cube, Flat};
+use common::{Case, Shape, Store, host, sim};
+use halo::communicator::{
+    Buffer, Communicator, Direct, Fault, Faults, FaultyCommunicator, Request, ThreadCommunicator,
+};
+use halo::{
+    Dim, Error, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, Kind, MissingCorners,
+    Quantity, Result, Staging, Topology,
+};
+use runtime_core::{DType, Device, Grid, HostModule, Launch, Memory, Stream, args};
+
+/// A ring of so many ranks with three cells each, and one ghost at either end.
+fn ring(ranks: usize) -> Topology {
+    Topology::cartesian(&[3 * ranks], &[ranks], &[true]).unwrap()
+}
+
+fn spec() -> FieldSpec {
+    FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).unwrap()
+}
+
+fn quick() -> HaloOptions {
+    HaloOptions { timeout: Duration::from_millis(300), ..Default::default() }
+}
+
+fn join(ranks: ThreadCommunicator, device: &Device, options: &HaloOptions) -> Result<HaloExchange> {
+    let topology = ring(ranks.size());
+    HaloExchange::new(Arc::new(ranks), &topology, &[Quantity::scalar(spec())], device, options)
+}
+
+fn values(rank: usize, stream: &Stream) -> Memory<f64> {
+    let first = 3.0 * rank as f64;
+    let values = [-1.0, first, first + 1.0, first + 2.0, -1.0];
+    stream.device().memory_from_slice(stream, &values).unwrap()
+}
+
+fn expected(rank: usize, ranks: usize) -> Vec<f64> {
+    let cells = 3 * ranks;
+    (0..5).map(|i| ((3 * rank + cells + i - 1) % cells) as f64).collect()
+}
+
+/// Runs `f` on each rank of a ring, on a device of its own.
+fn on_ring<R: Send>(
+    ranks: usize,
+    options: &HaloOptions,
+    f: impl Fn(usize, HaloExchange, Stream) -> R + Sync,
+) -> Vec<R> {
+    ThreadCommunicator::run(ranks, |communicator| {
+        let rank = communicator.rank();
+        let device = sim(rank as u64);
+        f(rank, join(communicator, &device, options).unwrap(), device.default_stream())
+    })
+    .unwrap()
+}
+
+fn exchange(halo: &mut HaloExchange, stream: &Stream, values: &mut Memory<f64>) -> Result<()> {
+    halo.exchange(stream, &mut [values.view_mut().into()])
+}
+
+/// Waits until the flag is set, but not for ever.
+fn wait_for(flag: &AtomicBool) {
+    let start = Instant::now();
+    while !flag.load(Ordering::Acquire) && start.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+#[test]
+fn start_does_not_block_host() {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    fn held_up(_: &Grid<'_>, x: &mut [f64]) {
+        let start = Instant::now();
+        while STARTED.load(Ordering::Acquire) < 2 && start.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        x[1] += 100.0;
+        x[3] += 100.0;
+    }
+    on_ring(2, &HaloOptions::default(), |rank, mut halo, stream| {
+        let module =
+            stream.device().module_load(&HostModule::new().with("held_up", held_up)).unwrap();
+        let kernel = module.kernel("held_up").unwrap();
+        let mut values = values(rank, &stream);
+        // SAFETY: the kernel is safe Rust, which touches nothing but its argument.
+        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![values.view_mut()]) }.unwrap();
+        let mut fields = [values.view_mut().into()];
+        let mut flight = halo.start(&stream, &mut fields).unwrap();
+        assert!(!flight.poll().unwrap(), "packed before the kernel");
+        assert!(!stream.is_done().unwrap(), "start waited for the kernel");
+        STARTED.fetch_add(1, Ordering::AcqRel);
+        flight.finish().unwrap();
+        let mut expected = expected(rank, 2);
+        // wait_for_producer_stream: what the kernel wrote has arrived.
+        [0, 1, 3, 4].into_iter().for_each(|i| expected[i] += 100.0);
+        assert_eq!(values.to_vec(&stream).unwrap(), expected);
+    });
+}
+
+#[test]
+fn wait_for_producer_stream() {
+    fn slow(_: &Grid<'_>, x: &mut [f64]) {
+        std::thread::sleep(Duration::from_millis(5));
+        x.iter_mut().for_each(|x| *x += 10.0);
+    }
+    on_ring(2, &HaloOptions::default(), |rank, mut halo, stream| {
+        let module = stream.device().module_load(&HostModule::new().with("slow", slow)).unwrap();
+        let kernel = module.kernel("slow").unwrap();
+        let mut values = values(rank, &stream);
+        for step in 1..=5 {
+            // SAFETY: as above.
+            unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![values.view_mut()]) }
+                .unwrap();
+            exchange(&mut halo, &stream, &mut values).unwrap();
+            let expected: Vec<f64> =
+                expected(rank, 2).iter().map(|x| x + 10.0 * f64::from(step)).collect();
+            assert_eq!(values.to_vec(&stream).unwrap(), expected);
+        }
+    });
+}
+
+/// A kernel still reads the halo of the last step when the messages of the next one are there.
+#[test]
+fn early_receive_completion() {
+    static GO: AtomicBool = AtomicBool::new(false);
+    fn late_reader(_: &Grid<'_>, x: &[f64], out: &mut [f64]) {
+        wait_for(&GO);
+        out.copy_from_slice(x);
+    }
+    on_ring(2, &HaloOptions::default(), |rank, mut halo, stream| {
+        let device = stream.device().clone();
+        let module =
+            device.module_load(&HostModule::new().with("late_reader", late_reader)).unwrap();
+        let kernel = module.kernel("late_reader").unwrap();
+        let mut values = values(rank, &stream);
+        let before = values.to_vec(&stream).unwrap();
+        let mut out = device.memory_from_slice(&stream, &[0.0_f64; 5]).unwrap();
+        if rank == 0 {
+            // SAFETY: as above.
+            unsafe {
+                kernel.launch(&stream, &Launch::cover(1, 1), args![values.view(), out.view_mut()])
+            }
+            .unwrap();
+        }
+        let mut fields = [values.view_mut().into()];
+        let flight = halo.start(&stream, &mut fields).unwrap();
+        if rank == 1 {
+            // Its message is under way.
+            std::thread::sleep(Duration::from_millis(20));
+            GO.store(true, Ordering::Release);
+        }
+        flight.finish().unwrap();
+        assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 2));
+        if rank == 0 {
+            assert_eq!(out.to_vec(&stream).unwrap(), before);
+        }
+    });
+}
+
+/// The message of one neighbour is unpacked while that of another is not yet sent.
+#[test]
+fn unpack_on_arrival() {
+    static SEEN: AtomicBool = AtomicBool::new(false);
+    on_ring(3, &HaloOptions::default(), |rank, mut halo, stream| {
+        let mut values = values(rank, &stream);
+        if rank == 2 {
+            wait_for(&SEEN);
+            assert!(SEEN.load(Ordering::Acquire), "nothing was unpacked before the last message");
+        }
+        let mut fields = [Field::new(values.view_mut())];
+        let mut flight = halo.start(&stream, &mut fields).unwrap();
+        if rank == 0 {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_secs(20) && flight.unpacked() == 0 {
+                assert!(!flight.poll().unwrap(), "the message of rank 2 is not sent yet");
+            }
+            assert_eq!(flight.unpacked(), 1);
+            SEEN.store(true, Ordering::Release);
+        }
+        flight.finish().unwrap();
+        assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 3));
+    });
+}
+
+#[test]
+fn a_dropped_or_forgotten_exchange_is_a_conflict_until_reset() {
+    for forget in [false, true] {
+        on_ring(3, &HaloOptions::default(), |rank, mut halo, stream| {
+            let mut values = values(rank, &stream);
+            exchange(&mut halo, &stream, &mut values).unwrap();
+            let mut fields = [values.view_mut().into()];
+            let flight = halo.start(&stream, &mut fields).unwrap();
+            if forget {
+                let _ = std::mem::ManuallyDrop::new(flight);
+            } else {
+                let _ = flight;
+            }
+            let error = exchange(&mut halo, &stream, &mut values).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict);
+            assert!(error.message().contains("was not finished"), "{error}");
+            halo.reset().unwrap();
+            for _ in 0..3 {
+                exchange(&mut halo, &stream, &mut values).unwrap();
+                assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 3));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_rank_that_takes_no_part_is_a_timeout() {
+    let options = HaloOptions { timeout: Duration::from_secs(1), ..Default::default() };
+    let late = AtomicU32::new(0);
+    on_ring(3, &options, |rank, mut halo, stream| {
+        let mut values = values(rank, &stream);
+        if rank != 2 {
+            let start = Instant::now();
+            let error = exchange(&mut halo, &stream, &mut values).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout);
+            assert!(error.message().contains("from ranks [2]"), "{error}");
+            assert!(start.elapsed() < Duration::from_secs(10));
+            let error = exchange(&mut halo, &stream, &mut values).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict);
+            late.fetch_add(1, Ordering::AcqRel);
+        }
+        let start = Instant::now();
+        while late.load(Ordering::Acquire) < 2 && start.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        halo.reset().unwrap();
+        exchange(&mut halo, &stream, &mut values).unwrap();
+        assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 3));
+    });
+}
+
+/// Fields that are refused leave everything as it was, buffers too.
+#[test]
+fn failure_leaves_clean_state() {
+    on_ring(2, &HaloOptions::default(), |rank, mut halo, stream| {
+        let mut values = values(rank, &stream);
+        exchange(&mut halo, &stream, &mut values).unwrap();
+        values.to_vec(&stream).unwrap();
+        let device = stream.device();
+        let held = halo.transformer().pool_bytes();
+        let mut other = device.memory_allocate::<f64>(6).unwrap();
+        let mut integers = device.memory_allocate::<i32>(5).unwrap();
+        let stranger = sim(9);
+        let mut abroad = stranger.memory_allocate::<f64>(5).unwrap();
+        let aside = device.stream_create(&Default::default()).unwrap();
+        let mut twin = self::values(rank, &stream);
+        for (fields, kind, word) in [
+            (vec![], ErrorKind::InvalidArgument, "0 fields"),
+            (vec![other.view_mut().into()], ErrorKind::InvalidArgument, "shape [6]"),
+            (
+                vec![integers.view_mut().into()],
+                ErrorKind::InvalidArgument,
+                "elements of i32, planned f64",
+            ),
+            (vec![abroad.view_mut().into()], ErrorKind::WrongDevice, "field f"),
+            (vec![twin.view_mut().on_stream(&aside).into()], ErrorKind::WrongStream, "stream"),
+        ] {
+            let mut fields: Vec<Field<'_>> = fields;
+            let error = halo.exchange(&stream, &mut fields).unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.message().contains(word), "{error}");
+        }
+        let mut fields = [values.view_mut().into()];
+        let error = halo.exchange(&stranger.default_stream(), &mut fields).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongDevice);
+        exchange(&mut halo, &stream, &mut values).unwrap();
+        assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 2));
+        assert_eq!(halo.transformer().pool_bytes(), held);
+    });
+}
+
+/// Whatever one rank has otherwise than the others, all of them are told, and none waits.
+#[test]
+fn ranks_disagree() {
+    let device = host();
+    let disagree =
+        |make: &(dyn Fn(usize, ThreadCommunicator) -> Result<HaloExchange> + Sync)| -> Vec<Error> {
+            let made =
+                ThreadCommunicator::run(3, |ranks| make(ranks.rank(), ranks).map(drop)).unwrap();
+            made.into_iter().map(|made| made.unwrap_err()).collect()
+        };
+    let with = |ranks: ThreadCommunicator, field: Result<FieldSpec>, topology: &Topology| {
+        let quantities = [Quantity::scalar(field?)];
+        HaloExchange::new(Arc::new(ranks), topology, &quantities, &device, &quick())
+    };
+    let dim = |halo| Dim::axis(0, 3).halo(halo, halo);
+    let width = disagree(&|rank, ranks| {
+        let field = FieldSpec::new("f", DType::F64, &[dim(if rank == 1 { 2 } else { 1 })]);
+        with(ranks, field, &ring(3))
+    });
+    let dtype = disagree(&|rank, ranks| {
+        let dtype = if rank == 2 { DType::F32 } else { DType::F64 };
+        with(ranks, FieldSpec::new("f", dtype, &[dim(1)]), &ring(3))
+    });
+    let order = disagree(&|rank, ranks| {
+        let field = FieldSpec::new("f", DType::F64, &[dim(2), Dim::free(2)]);
+        with(
+            ranks,
+            field.and_then(|f| f.ordered(if rank == 0 { &[1, 0] } else { &[0, 1] })),
+            &ring(3),
+        )
+    });
+    let topology = disagree(&|rank, ranks| {
+        let (open, closed) = (Topology::cartesian(&[9], &[3], &[false])?, ring(3));
+        with(
+            ranks,
+            FieldSpec::new("f", DType::F64, &[dim(1)]),
+            if rank == 1 { &open } else { &closed },
+        )
+    });
+    for (errors, word) in [
+        (width, "ranks [1] have another set of fields"),
+        (dtype, "ranks [2] have another set of fields"),
+        (order, "order of their dimensions"),
+        (topology, "ranks [1] have another topology"),
+    ] {
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.message().contains(word), "{error}");
+        }
+    }
+    // One cannot make its plan: it says why, the others that it did not.
+    let own = disagree(&|rank, ranks| {
+        let field = FieldSpec::new("f", DType::F64, &[dim(if rank == 1 { 4 } else { 1 })]);
+        with(ranks, field, &ring(3))
+    });
+    assert!(own[1].message().contains("halo of 4 cells"), "{}", own[1]);
+    assert!(own[0].message().contains("ranks [1] could not make their plans"), "{}", own[0]);
+    let count =
+        disagree(&|_, ranks| with(ranks, FieldSpec::new("f", DType::F64, &[dim(1)]), &ring(2)));
+    assert!(count.iter().all(|error| error.message().contains("a topology of 2 ranks for 3")));
+}
+
+/// Sees every tag.
+#[derive(Debug)]
+struct Spy(ThreadCommunicator, Arc<AtomicU32>);
+
+impl Communicator for Spy {
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+    fn max_tag(&self) -> u32 {
+        32_767
+    }
+    fn passes_memory_of(&self, device: &Device) -> bool {
+        self.0.passes_memory_of(device)
+    }
+    fn direct(&self) -> Option<Direct<'_>> {
+        self.0.direct()
+    }
+    fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        self.1.fetch_max(tag, Ordering::Relaxed);
+        self.0.send(to, tag, buffer)
+    }
+    fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        self.1.fetch_max(tag, Ordering::Relaxed);
+        self.0.receive(from, tag, buffer)
+    }
+    fn progress(&self) -> u64 {
+        self.0.progress()
+    }
+    fn wait_beyond(&self, seen: u64, deadline: Instant) {
+        self.0.wait_beyond(seen, deadline);
+    }
+}
+
+#[test]
+fn tags_are_bounded() {
+    let device = host();
+    ThreadCommunicator::run(2, |ranks| {
+        let (rank, most) = (ranks.rank(), Arc::new(AtomicU32::new(0)));
+        let spy: Arc<dyn Communicator> = Arc::new(Spy(ranks, Arc::clone(&most)));
+        let make = |channel| {
+            let options = HaloOptions { channel, ..Default::default() };
+            let quantities = [Quantity::scalar(spec())];
+            HaloExchange::new(Arc::clone(&spy), &ring(2), &quantities, &device, &options)
+        };
+        let error = make(511).unwrap_err();
+        assert!(error.message().contains("channel 511; there are 511"), "{error}");
+        let mut halo = make(510).unwrap();
+        let stream = device.default_stream();
+        let mut values = values(rank, &stream);
+        for _ in 0..100 {
+            exchange(&mut halo, &stream, &mut values).unwrap();
+            halo.reset().unwrap();
+        }
+        assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 2));
+        assert!((32_641..=32_767).contains(&most.load(Ordering::Relaxed)));
+    })
+    .unwrap();
+}
+
+#[test]
+fn exchanges_on_different_channels_may_overlap() {
+    let device = host();
+    ThreadCommunicator::run(2, |ranks| {
+        let rank = ranks.rank();
+        let ranks: Arc<dyn Communicator> = Arc::new(ranks);
+        let make = |channel| {
+            let options = HaloOptions { channel, ..Default::default() };
+            let quantities = [Quantity::scalar(spec())];
+            HaloExchange::new(Arc::clone(&ranks), &ring(2), &quantities, &device, &options).unwrap()
+        };
+        let mut halos = [make(0), make(1)];
+        let stream = device.default_stream();
+        let mut one = values(rank, &stream);
+        let mut two = values(rank, &stream);
+        let [a, b] = &mut halos;
+        let (mut first, mut second) = ([one.view_mut().into()], [two.view_mut().into()]);
+        // Each rank begins with another one; all finish them in one order.
+        let (first, second) = if rank == 0 {
+            let first = a.start(&stream, &mut first).unwrap();
+            (first, b.start(&stream, &mut second).unwrap())
+        } else {
+            let second = b.start(&stream, &mut second).unwrap();
+            (a.start(&stream, &mut first).unwrap(), second)
+        };
+        first.finish().unwrap();
+        second.finish().unwrap();
+        assert_eq!(one.to_vec(&stream).unwrap(), expected(rank, 2));
+        assert_eq!(two.to_vec(&stream).unwrap(), expected(rank, 2));
+    })
+    .unwrap();
+}
+
+/// Plans of fields that are alike but for the order of their dimensions, and for what they are, are apart.
+#[test]
+fn plan_key_is_complete() {
+    let topology = Topology::cubed_sphere(4, [1, 1]).unwrap();
+    let field = |order: [usize; 2]| Shape { order: order.to_vec(), ..Shape::new(DType::F64, 2) };
+    let quantities = vec![
+        (Kind::Scalar, vec![field([0, 1])]),
+        (Kind::Scalar, vec![field([1, 0])]),
+        (Kind::Vector, vec![field([0, 1]), field([1, 0])]),
+        (Kind::UnsignedPair, vec![field([1, 0]), field([0, 1])]),
+    ];
+    let options = HaloOptions::default();
+    Case { topology: &topology, world: &Cube { cells: 4 }, quantities, options }.exchange(&host());
+}
+
+/// More elements than launches of some libraries could index.
+#[test]
+fn launch_limits_checked() {
+    let topology = Topology::cartesian(&[4], &[2], &[true]).unwrap();
+    let field = Shape { free: vec![600_000], ..Shape::new(DType::U8, 1) };
+    let quantities = vec![(Kind::Scalar, vec![field])];
+    let world = Flat { cells: [4, 1, 1], periodic: [true, false, false] };
+    Case { topology: &topology, world: &world, quantities, options: HaloOptions::default() }
+        .carry(&host());
+}
+
+/// Whatever happens to messages, an exchange gives the right values or an error, and in time.
+#[test]
+fn faults_of_the_transport_never_give_wrong_values() {
+    for fault in Fault::ALL {
+        let harmless = matches!(fault, Fault::Delay | Fault::Reorder);
+        let mut happened = 0;
+        for seed in 0..8 {
+            let counts = ThreadCommunicator::run(3, |ranks| {
+                let rank = ranks.rank();
+                let device = sim(seed);
+                let stream = device.default_stream();
+                let faults = Faults::new(seed + 100 * rank as u64).with(fault, 0.2);
+                let ranks = Arc::new(FaultyCommunicator::new(ranks, faults));
+                let options = HaloOptions { staging: Staging::Pinned, ..quick() };
+                let quantities = [Quantity::scalar(spec())];
+                let shared = Arc::clone(&ranks) as Arc<dyn Communicator>;
+                let mut halo =
+                    HaloExchange::new(shared, &ring(3), &quantities, &device, &options).unwrap();
+                for step in 0..12 {
+                    let mut values = values(rank, &stream);
+                    let shifted: Vec<f64> = values
+                        .to_vec(&stream)
+                        .unwrap()
+                        .iter()
+                        .map(|x| x + f64::from(100 * step))
+                        .collect();
+                    values.copy_from_slice(&stream, &shifted).unwrap();
+                    let start = Instant::now();
+                    let done = exchange(&mut halo, &stream, &mut values);
+                    assert!(start.elapsed() < Duration::from_secs(20));
+                    match done {
+                        Ok(()) => {
+                            let expected: Vec<f64> = expected(rank, 3)
+                                .iter()
+                                .map(|x| x + f64::from(100 * step))
+                                .collect();
+                            assert_eq!(
+                                values.to_vec(&stream).unwrap(),
+                                expected,
+                                "{fault:?} {seed} {step}"
+                            );
+                        }
+                        Err(error) => {
+                            assert!(!harmless, "{fault:?}: {error}");
+                            break;
+                        }
+                    }
+                }
+                ranks.count(fault)
+            });
+            happened += counts.unwrap().into_iter().sum::<u64>();
+        }
+        assert!(happened > 0, "{fault:?} never happened");
+    }
+}
+
+fn plan_error(topology: &Topology, quantity: Result<Quantity>) -> Error {
+    let made = quantity.and_then(|quantity| {
+        halo::HaloTransformer::new(topology, 0, &[quantity], &host(), &HaloOptions::default())
+    });
+    let error = made.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    error
+}
+
+#[test]
+fn unsupported_dtype_raises() {
+    let sphere = Topology::cubed_sphere(4, [1, 1]).unwrap();
+    let dims = [Dim::axis(0, 4).halo(1, 1), Dim::axis(1, 4).halo(1, 1)];
+    for dtype in [DType::Bool, DType::U32] {
+        let field = |name: &str| FieldSpec::new(name, dtype, &dims).unwrap();
+        let error = plan_error(&sphere, Quantity::vector(field("u"), field("v")));
+        assert!(error.message().contains(&format!("elements of {dtype}")), "{error}");
+        assert!(error.message().contains("field u, side north of rank 0"), "{error}");
+    }
+}
+
+#[test]
+fn staggered_scalar_across_rotation() {
+    let sphere = Topology::cubed_sphere(4, [1, 1]).unwrap();
+    let dims = [Dim::axis(0, 4).halo(1, 1).staggered(), Dim::axis(1, 4).halo(1, 1)];
+    let field = FieldSpec::new("flux", DType::F64, &dims).unwrap();
+    let error = plan_error(&sphere, Ok(Quantity::scalar(field)));
+    assert!(error.message().contains("field flux, side west of rank 0"), "{error}");
+    assert!(error.message().contains("needs a partner"), "{error}");
+}
+
+#[test]
+fn plans_name_field_side_and_rank() {
+    let flat = Topology::cartesian(&[6, 3], &[2, 1], &[true, true]).unwrap();
+    let field = |x: Dim, y: Dim| FieldSpec::new("t", DType::F64, &[x, y]).map(Quantity::scalar);
+    for (quantity, words) in [
+        (
+            field(Dim::axis(0, 3).halo(4, 0), Dim::axis(1, 3)),
+            "field t, side west of rank 0: a halo of 4 cells; its neighbour, rank 1, has 3",
+        ),
+        (
+            field(Dim::axis(0, 4), Dim::axis(1, 3)),
+            "field t of rank 0 has 4 cells along axis 0; the topology has 3",
+        ),
+        (
+            field(Dim::axis(0, 3), Dim::axis(2, 3)),
+            "field t of rank 0 has no dimension along axis 1",
+        ),
+        (field(Dim::axis(0, 3), Dim::free(3)), "field t of rank 0 has no dimension along axis 1"),
+    ] {
+        let error = plan_error(&flat, quantity);
+        assert_eq!(error.message(), words);
+    }
+    let quantity = field(Dim::axis(0, 3), Dim::axis(1, 3)).unwrap();
+    let missing =
+        halo::HaloTransformer::new(&flat, 2, &[quantity], &host(), &HaloOptions::default());
+    assert!(missing.unwrap_err().message().contains("rank 2 of a topology of 2"));
+}
+
+#[test]
+fn missing_cube_corners() {
+    let topology = Topology::cubed_sphere(3, [1, 1]).unwrap();
+    let world = Cube { cells: 3 };
+    let options = HaloOptions { missing_corners: MissingCorners::Fill(7.5), ..Default::default() };
+    let quantities = vec![
+        (Kind::Scalar, vec![Shape::new(DType::F64, 2)]),
+        (Kind::Vector, vec![Shape::new(DType::I16, 1), Shape::new(DType::I16, 1)]),
+    ];
+    let case = Case { topology: &topology, world: &world, quantities, options };
+    for device in [host(), sim(3)] {
+        case.with_ranks(&device, |rank, mut exchange, stream| {
+            let mut stores = case.stores(rank, &stream);
+            let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
+            exchange.exchange(&stream, &mut fields).unwrap();
+            drop(fields);
+            let edges = exchange.edges();
+            assert!(edges.iter().all(|edge| edge.missing_corner));
+            assert_eq!(edges.len(), 4 * 3);
+            for (number, mut image) in case.image(rank, true).into_iter().enumerate() {
+                let (n, size, fill) = if number == 0 {
+                    (7, 8, 7.5_f64.to_ne_bytes().to_vec())
+                } else {
+                    (5, 2, 7_i16.to_ne_bytes().to_vec())
+                };
+                for edge in edges.iter().filter(|edge| edge.field == number) {
+                    for i in edge.ranges[0].clone() {
+                        for j in edge.ranges[1].clone() {
+                            let at = 16 + (i * n + j) * size;
+                            image[at..at + size].copy_from_slice(&fill);
+                        }
+                    }
+                }
+                assert_eq!(stores[number].memory.to_vec(&stream).unwrap(), image, "field {number}");
+            }
+        });
+    }
+}
+
+#[test]
+fn missing_corners_are_averaged() {
+    const N: usize = 7;
+    let topology = Topology::cubed_sphere(3, [1, 1]).unwrap();
+    let world = Cube { cells: 3 };
+    let options = HaloOptions { missing_corners: MissingCorners::Average, ..Default::default() };
+    // One runs fastest along y, the other along x.
+    let turned = Shape { order: vec![1, 0], ..Shape::new(DType::F32, 2) };
+    let quantities =
+        vec![(Kind::Scalar, vec![Shape::new(DType::F32, 2)]), (Kind::Scalar, vec![turned])];
+    let case = Case { topology: &topology, world: &world, quantities, options: options.clone() };
+    for device in [host(), sim(3)] {
+        case.with_ranks(&device, |rank, mut exchange, stream| {
+            let mut stores = case.stores(rank, &stream);
+            let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
+            exchange.exchange(&stream, &mut fields).unwrap();
+            for (number, image) in case.image(rank, true).into_iter().enumerate() {
+                let place =
+                    |i: usize, j: usize| 16 + 4 * if number == 0 { i * N + j } else { j * N + i };
+                let read = |image: &[u8], i, j| {
+                    f32::from_ne_bytes(image[place(i, j)..][..4].try_into().unwrap())
+                };
+                let mut expected = image.clone();
+                let near = |index: usize| index.clamp(2, 4);
+                for i in [0, 1, 5, 6] {
+                    for j in [0, 1, 5, 6] {
+                        let mean = 0.5 * (read(&image, i, near(j)) + read(&image, near(i), j));
+                        let at = place(i, j);
+                        expected[at..at + 4].copy_from_slice(&mean.to_ne_bytes());
+                    }
+                }
+                assert_eq!(
+                    stores[number].memory.to_vec(&stream).unwrap(),
+                    expected,
+                    "field {number}"
+                );
+            }
+        });
+    }
+    let integers = Shape::new(DType::I32, 1);
+    let block = topology.block(0).unwrap();
+    let quantity = Quantity::scalar(integers.spec(2, &block, "n".to_owned()).unwrap());
+    let made = halo::HaloTransformer::new(&topology, 0, &[quantity], &host(), &options);
+    assert!(made.unwrap_err().message().contains("field n: averages of elements of i32"));
+}
+
+/// Owned values and ghosts of one memory as a program that keeps account of them lends them.
+#[test]
+fn owned_values_stay_readable_in_flight() {
+    on_ring(2, &HaloOptions::default(), |rank, mut halo, stream| {
+        let values = values(rank, &stream);
+        // SAFETY: the exchange writes nothing but ghosts, and the view below is of owned cells.
+        let ghosts = unsafe { values.view_mut_shared() };
+        let owned = values.view().slice(1..4).unwrap();
+        let mut fields = [Field::split(owned, ghosts).unwrap()];
+        let flight = halo.start(&stream, &mut fields).unwrap();
+        let first = 3.0 * rank as f64;
+        assert_eq!(owned.to_vec::<f64>(&stream).unwrap(), [first, first + 1.0, first + 2.0]);
+        flight.finish().unwrap();
+        let error = halo.reduce(&stream, &mut fields, halo::Combine::Sum).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 2));
+        let other = self::values(rank, &stream);
+        let mut third = self::values(rank, &stream);
+        assert!(Field::split(other.view(), third.view_mut()).is_err());
+    });
+}
+
+/// One launch packs, one or one for each message unpacks, and nothing passes the host unless it must.
+#[test]
+fn launches_and_copies_are_few() {
+    const STEPS: u64 = 5;
+    for (ranks, staging) in [(1, Staging::Auto), (3, Staging::Device), (3, Staging::Pinned)] {
+        let options = HaloOptions { staging, ..Default::default() };
+        let device = sim(2);
+        let before = SimHandle::of(&device).unwrap().counts();
+        ThreadCommunicator::run(ranks, |communicator| {
+            let rank = communicator.rank();
+            let mut halo = join(communicator, &device, &options).unwrap();
+            let stream = device.stream_create(&Default::default()).unwrap();
+            let mut values = values(rank, &stream);
+            for _ in 0..STEPS {
+                exchange(&mut halo, &stream, &mut values).unwrap();
+            }
+            stream.synchronize().unwrap();
+            let peers: Vec<_> =
+                (0..ranks).filter(|peer| *peer != rank).map(|peer| (peer, 16)).collect();
+            assert_eq!(halo.transformer().sends().collect::<Vec<_>>(), peers);
+            assert_eq!(halo.transformer().receives().collect::<Vec<_>>(), peers);
+        })
+        .unwrap();
+        let after = SimHandle::of(&device).unwrap().counts();
+        let ranks = ranks as u64;
+        let launches = after.on_device.count - before.on_device.count;
+        let most = if ranks == 1 { 1 } else { 3 };
+        let possible = most.min(2) * ranks * STEPS..=most * ranks * STEPS;
+        assert!(possible.contains(&launches), "{launches} launches, {possible:?} possible");
+        // Two messages each way, and the values themselves.
+        let messages = if staging == Staging::Pinned { 2 * ranks * STEPS } else { 0 };
+        assert_eq!(after.from_device.count - before.from_device.count, messages);
+        assert_eq!(after.to_device.count - before.to_device.count, messages + ranks);
+    }
+}
+
+#[test]
+fn nothing_to_exchange_is_an_exchange() {
+    let open = Topology::cartesian(&[3], &[1], &[false]).unwrap();
+    ThreadCommunicator::run(1, |ranks| {
+        let ranks: Arc<dyn Communicator> = Arc::new(ranks);
+        let device = sim(1);
+        let stream = device.default_stream();
+        for quantities in [vec![], vec![Quantity::scalar(spec())]] {
+            let options = HaloOptions { channel: 1, ..Default::default() };
+            let mut halo =
+                HaloExchange::new(Arc::clone(&ranks), &open, &quantities, &device, &options)
+                    .unwrap();
+            let mut values = values(0, &stream);
+            let before = values.to_vec(&stream).unwrap();
+            let mut fields: Vec<Field<'_>> = Vec::new();
+            if !quantities.is_empty() {
+                fields.push(values.view_mut().into());
+            }
+            halo.exchange(&stream, &mut fields).unwrap();
+            halo.reduce(&stream, &mut fields, halo::Combine::Sum).unwrap();
+            halo.reduce(&stream, &mut fields, halo::Combine::Replace).unwrap();
+            halo.synchronize_shared(&stream, &mut fields).unwrap();
+            assert_eq!(values.to_vec(&stream).unwrap(), before);
+            assert!(halo.edges().iter().all(|edge| !edge.missing_corner));
+            assert_eq!(halo.edges().len(), 2 * quantities.len());
+        }
+    })
+    .unwrap();
+}
+
+/// For transports of one's own: buffers come back whatever becomes of them.
+#[test]
+fn messages_of_a_transformer_return_to_its_pool() {
+    let device = sim(4);
+    let stream = device.default_stream();
+    let make = |rank| {
+        let quantities = [Quantity::scalar(spec())];
+        let options = HaloOptions::default();
+        halo::HaloTransformer::new(&ring(3), rank, &quantities, &device, &options).unwrap()
+    };
+    let (mut halo, mut other) = (make(0), make(1));
+    let mut values = values(0, &stream);
+    for _ in 0..20 {
+        let packed = halo.pack(&stream, &mut [values.view_mut().into()]).unwrap();
+        packed.synchronize(Duration::from_secs(20)).unwrap();
+        assert!(packed.ready().unwrap());
+        assert_eq!(
+            packed.messages().map(|(rank, buffer)| (rank, buffer.len())).collect::<Vec<_>>(),
+            [(1, 16), (2, 16)]
+        );
+        drop(packed);
+        let mut fields = [values.view_mut().into()];
+        let foreign = other.incoming().unwrap();
+        let error = halo.unpack(&stream, &mut fields, foreign).unwrap_err();
+        assert!(error.message().contains("of another transformer"), "{error}");
+        let mut twice = halo.incoming().unwrap();
+        twice.pop();
+        twice.extend(halo.incoming().unwrap());
+        let error = halo.unpack(&stream, &mut fields, twice).unwrap_err();
+        assert!(error.message().contains("the message of rank 1 twice"), "{error}");
+        let mut message = halo.incoming().unwrap().remove(1);
+        assert_eq!(message.rank(), 2);
+        assert!(message.copy_from_slice(&[0; 15]).is_err());
+        message.as_mut_slice().unwrap().unwrap()[..8].copy_from_slice(&42.0_f64.to_ne_bytes());
+        halo.unpack(&stream, &mut fields, vec![message]).unwrap();
+        let (held, limit) = halo.pool_bytes();
+        assert!(held <= limit, "{held} of {limit}");
+    }
+    assert_eq!(values.to_vec(&stream).unwrap(), [42.0, 0.0, 1.0, 2.0, -1.0]);
+}
+
+/// The pool keeps to its bound, and reuses what it has.
+#[test]
+fn buffers_are_bounded() {
+    let options = HaloOptions { pool_bytes: Some(47), ..quick() };
+    on_ring(3, &options, |rank, mut halo, stream| {
+        let mut values = values(rank, &stream);
+        let error = exchange(&mut halo, &stream, &mut values).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+        assert!(error.message().contains("of 47"), "{error}");
+    });
+    on_ring(3, &HaloOptions::default(), |rank, mut halo, stream| {
+        let mut values = values(rank, &stream);
+        for _ in 0..200 {
+            exchange(&mut halo, &stream, &mut values).unwrap();
+        }
+        let (held, limit) = halo.transformer().pool_bytes();
+        // Two messages out and two in, of a value and a number each.
+        assert_eq!(limit, 4 * 4 * 16);
+        assert!((1..=limit).contains(&held), "{held} of {limit}");
+    });
+}

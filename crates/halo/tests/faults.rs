@@ -1,0 +1,174 @@
+//! Messages that go wrong.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+
+mod rules;
+
+use std::time::{Duration, Instant};
+
+use halo::communicator::{
+    Buffer, Communicator, Fault, Faults, FaultyCommunicator, ThreadCommunicator,
+};
+use halo::{ErrorKind, Result};
+use rules::{LONG, RULES};
+
+const SHORT: Duration = Duration::from_millis(20);
+
+/// Runs two ranks that both have these faults.
+fn two<T: Send>(
+    faults: &Faults,
+    f: impl Fn(FaultyCommunicator<ThreadCommunicator>) -> T + Sync,
+) -> Vec<T> {
+    ThreadCommunicator::run(2, |ranks| f(FaultyCommunicator::new(ranks, faults.clone()))).unwrap()
+}
+
+/// Rank 0 sends `count` messages of 8 bytes, of which each has its number in it. Gives what rank 1 receives of them.
+fn messages(faults: &Faults, count: u8, timeout: Duration) -> Vec<Result<u8>> {
+    let mut received = two(faults, |ranks| {
+        let mut outcomes = Vec::new();
+        if ranks.rank() == 0 {
+            let send = |i| ranks.send(1, 1, Buffer::host(vec![i; 8])).unwrap();
+            let sent: Vec<_> = (0..count).map(send).collect();
+            // As long as this rank is needed to send what is late.
+            std::thread::sleep(2 * SHORT);
+            drop(sent);
+        } else {
+            for _ in 0..count {
+                let received = ranks.receive(0, 1, Buffer::host(vec![255; 8])).unwrap();
+                let received = ranks.wait(received, timeout).and_then(|buffer| buffer.to_vec());
+                outcomes.push(received.map(|bytes| {
+                    assert!(bytes.len() == 8 && bytes.iter().all(|byte| *byte == bytes[0]));
+                    bytes[0]
+                }));
+            }
+        }
+        outcomes
+    });
+    received.swap_remove(1)
+}
+
+fn kind<T>(outcome: &Result<T>) -> Option<ErrorKind> {
+    outcome.as_ref().err().map(halo::Error::kind)
+}
+
+#[test]
+fn every_rule_holds_if_messages_are_late() {
+    for seed in 0..3 {
+        let faults = Faults::new(seed).with(Fault::Delay, 0.6);
+        for size in [1, 2, 4] {
+            for (name, rule) in RULES {
+                println!("{name}, {size} ranks, seed {seed}");
+                let run = |ranks| rule(&FaultyCommunicator::new(ranks, faults.clone()));
+                ThreadCommunicator::run(size, run).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn without_faults_nothing_goes_wrong() {
+    let received = messages(&Faults::new(0), 50, LONG);
+    let numbers: Vec<u8> = received.into_iter().map(Result::unwrap).collect();
+    assert_eq!(numbers, (0..50).collect::<Vec<_>>());
+}
+
+#[test]
+fn late_messages_stay_in_order_and_overtaken_ones_do_not() {
+    let ordered: Vec<u8> = (0..60).collect();
+    for (fault, in_order) in [(Fault::Delay, true), (Fault::Reorder, false)] {
+        let received = messages(&Faults::new(4).with(fault, 0.5), 60, LONG);
+        let mut numbers: Vec<u8> = received.into_iter().map(Result::unwrap).collect();
+        assert_eq!(numbers == ordered, in_order, "{numbers:?}");
+        numbers.sort_unstable();
+        assert_eq!(numbers, ordered);
+    }
+}
+
+#[test]
+fn a_dropped_message_is_missed() {
+    let received = messages(&Faults::new(1).with(Fault::Drop, 1.0), 1, SHORT);
+    assert_eq!(kind(&received[0]), Some(ErrorKind::Timeout));
+}
+
+#[test]
+fn a_truncated_message_is_an_error() {
+    let received = messages(&Faults::new(1).with(Fault::Truncate, 1.0), 5, LONG);
+    assert!(received.iter().all(|r| kind(r) == Some(ErrorKind::InvalidArgument)), "{received:?}");
+}
+
+#[test]
+fn a_duplicate_comes_right_after_its_message() {
+    let received = messages(&Faults::new(1).with(Fault::Duplicate, 1.0), 6, LONG);
+    let numbers: Vec<u8> = received.into_iter().map(Result::unwrap).collect();
+    assert_eq!(numbers, [0, 0, 1, 1, 2, 2]);
+}
+
+#[test]
+fn an_early_receive_has_the_bytes_of_before() {
+    let faults = Faults::new(3).with(Fault::Early, 0.5);
+    let received = messages(&faults, 40, LONG);
+    let numbers: Vec<u8> = received.into_iter().map(Result::unwrap).collect();
+    // Those that are there are in their places: the message of an early one is not another's.
+    let early = numbers.iter().filter(|number| **number == 255).count();
+    assert!((5..35).contains(&early), "{numbers:?}");
+    assert!(numbers.iter().zip(0..).all(|(number, i)| *number == 255 || *number == i));
+}
+
+#[test]
+fn the_same_seed_has_the_same_faults() {
+    let run = |seed| {
+        let faults = Fault::ALL.iter().fold(Faults::new(seed), |all, fault| all.with(*fault, 0.1));
+        two(&faults, |ranks| {
+            for tag in 1..100 {
+                drop(ranks.send(1 - ranks.rank(), tag, Buffer::host(vec![0; 4])).unwrap());
+                drop(ranks.receive(1 - ranks.rank(), tag, Buffer::host(vec![0; 4])).unwrap());
+            }
+            ranks.barrier(LONG).unwrap();
+            Fault::ALL.map(|fault| ranks.count(fault))
+        })
+    };
+    let counts = run(5);
+    assert_eq!(counts, run(5));
+    assert_ne!(counts, run(6));
+    assert_ne!(counts[0], counts[1]);
+    assert!(counts[0].iter().all(|count| *count > 0), "{counts:?}");
+}
+
+#[test]
+fn collective_calls_are_spared() {
+    let faults = Fault::ALL.iter().fold(Faults::new(1), |all, fault| all.with(*fault, 1.0));
+    let all = two(&faults, |ranks| ranks.all_gather(&[ranks.rank() == 1].map(u8::from), LONG));
+    assert!(all.into_iter().all(|all| all.unwrap() == [0, 1]));
+}
+
+#[test]
+fn nothing_hangs_whatever_goes_wrong() {
+    let start = Instant::now();
+    for seed in 0..20 {
+        let faults = Fault::ALL.iter().fold(Faults::new(seed), |all, fault| all.with(*fault, 0.15));
+        two(&faults, |ranks| {
+            let peer = 1 - ranks.rank();
+            for step in 0..10 {
+                let received = ranks.receive(peer, 1, Buffer::host(vec![0; 64])).unwrap();
+                let sent = match ranks.send(peer, 1, Buffer::host(vec![step; 64])) {
+                    Ok(sent) => sent,
+                    // The other has done its steps.
+                    Err(error) => return assert_eq!(error.kind(), ErrorKind::PeerLost, "{error}"),
+                };
+                let mut requests = [Some(received), Some(sent)];
+                let mut open = 2;
+                while open > 0 {
+                    match ranks.wait_any(&mut requests, SHORT / 2) {
+                        Ok(Some(_)) => open -= 1,
+                        Ok(None) => break,
+                        Err(error) if error.kind() == ErrorKind::Timeout => break,
+                        Err(error) => {
+                            let kinds = [ErrorKind::InvalidArgument, ErrorKind::PeerLost];
+                            assert!(kinds.contains(&error.kind()), "{error}");
+                        }
+                    }
+                }
+            }
+        });
+    }
+    assert!(start.elapsed() < LONG);
+}

@@ -1,0 +1,330 @@
+//! Every ghost has what is at its place, and nothing else is touched.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a test stops where something is wrong; small numbers"
+)]
+
+mod common;
+
+use common::world::{Cube, Flat, Plane, Tile, World};
+use common::{Case, Shape, emulated, host, sim};
+use halo::{HaloOptions, Kind, Link, Reach, Side, Symmetry, Topology};
+use proptest::prelude::*;
+use runtime_core::DType;
+
+fn case<'a>(
+    topology: &'a Topology,
+    world: &'a dyn World,
+    quantities: Vec<(Kind, Vec<Shape>)>,
+) -> Case<'a> {
+    Case { topology, world, quantities, options: HaloOptions::default() }
+}
+
+/// Every kind, on cells, on corner points, and on the grids A to D.
+fn all_kinds(width: usize) -> Vec<(Kind, Vec<Shape>)> {
+    let cells = || Shape::new(DType::F64, width);
+    let (x, y, both) = ([true, false, false], [false, true, false], [true, true, false]);
+    let on = |staggered| cells().staggered(staggered);
+    vec![
+        (Kind::Scalar, vec![cells()]),
+        (Kind::Scalar, vec![on(both)]),
+        (Kind::PseudoScalar, vec![Shape::new(DType::F32, width)]),
+        (Kind::Vector, vec![cells(), cells()]),
+        (Kind::Vector, vec![on(both), on(both)]),
+        (Kind::Vector, vec![on(x), on(y)]),
+        (Kind::Vector, vec![on(y), on(x)]),
+        (Kind::UnsignedPair, vec![on(x), on(y)]),
+        (Kind::Tensor, vec![cells(), cells(), cells(), cells()]),
+        (Kind::Tensor, vec![on(both), on(both), on(both), on(both)]),
+    ]
+}
+
+/// Kinds of a topology with one axis.
+fn scalars(width: usize) -> Vec<(Kind, Vec<Shape>)> {
+    let field = || Shape::new(DType::I32, width);
+    vec![
+        (Kind::Scalar, vec![field()]),
+        (Kind::Scalar, vec![field().staggered([true, false, false])]),
+        (Kind::Vector, vec![field(), field()]),
+    ]
+}
+
+#[test]
+fn cubed_spheres_of_all_layouts() {
+    let device = host();
+    for (cells, layout) in [
+        (6, [1, 1]),
+        (6, [1, 2]),
+        (6, [2, 1]),
+        (8, [2, 2]),
+        (9, [3, 3]),
+        (9, [2, 3]),
+        (10, [3, 1]),
+        (9, [1, 3]),
+        (11, [3, 2]),
+    ] {
+        let topology = Topology::cubed_sphere(cells, layout).unwrap();
+        for width in [1, 3] {
+            case(&topology, &Cube { cells }, all_kinds(width)).carry(&device);
+        }
+    }
+}
+
+#[test]
+fn boxes_of_one_to_three_axes_and_any_ranks() {
+    let device = host();
+    for ranks in [[1, 1, 1], [2, 1, 1], [1, 2, 1], [2, 2, 1], [3, 2, 1], [1, 1, 2], [2, 1, 3]] {
+        for periodic in [[true; 3], [false; 3], [true, false, true]] {
+            let world = Flat { cells: [7, 6, 5], periodic };
+            for axes in 1..=3 {
+                let flat = Flat {
+                    cells: std::array::from_fn(|a| if a < axes { world.cells[a] } else { 1 }),
+                    periodic,
+                };
+                if ranks[axes..].iter().any(|ranks| *ranks > 1) {
+                    continue;
+                }
+                let topology =
+                    Topology::cartesian(&world.cells[..axes], &ranks[..axes], &periodic[..axes])
+                        .unwrap();
+                let kinds = if axes == 1 { scalars(1) } else { all_kinds(1) };
+                case(&topology, &flat, kinds).carry(&device);
+            }
+        }
+    }
+}
+
+#[test]
+fn halos_of_one_to_four_and_unlike_widths() {
+    let device = host();
+    let topology = Topology::cubed_sphere(8, [2, 1]).unwrap();
+    let world = Cube { cells: 8 };
+    for width in 1..=4 {
+        case(&topology, &world, all_kinds(width)).carry(&device);
+    }
+    for halo in [[[2, 1], [2, 1], [0, 0]], [[0, 2], [2, 0], [0, 0]], [[3, 0], [0, 0], [0, 0]]] {
+        let field =
+            || Shape { halo, allocated: [[3, 4], [4, 3], [0, 0]], ..Shape::new(DType::F32, 0) };
+        case(
+            &topology,
+            &world,
+            vec![(Kind::Scalar, vec![field()]), (Kind::Vector, vec![field(), field()])],
+        )
+        .carry(&device);
+    }
+}
+
+/// Two of three allocated points are exchanged, and those alone.
+#[test]
+fn subwidth_exchange() {
+    let topology = Topology::cubed_sphere(6, [1, 1]).unwrap();
+    let field = || Shape { allocated: [[3; 2]; 3], ..Shape::new(DType::F64, 2) };
+    case(&topology, &Cube { cells: 6 }, vec![(Kind::Vector, vec![field(), field()])])
+        .carry(&host());
+}
+
+#[test]
+fn all_element_types_and_orders_of_dimensions() {
+    let device = host();
+    let topology = Topology::cubed_sphere(6, [1, 2]).unwrap();
+    let world = Cube { cells: 6 };
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    for (index, dtype) in DType::ALL.into_iter().enumerate() {
+        for (number, order) in orders.into_iter().enumerate() {
+            let field = || Shape {
+                free: vec![3],
+                order: order.to_vec(),
+                backwards: (index + number) % 2 == 1,
+                ..Shape::new(dtype, 2)
+            };
+            let mut quantities =
+                vec![(Kind::Scalar, vec![field()]), (Kind::UnsignedPair, vec![field(), field()])];
+            if dtype.admits_negate() {
+                quantities.push((Kind::Vector, vec![field(), field()]));
+            }
+            case(&topology, &world, quantities).carry(&device);
+        }
+    }
+}
+
+/// Fields of all element types in one message, each aligned.
+#[test]
+fn mixed_dtypes_in_one_exchange() {
+    let topology = Topology::cubed_sphere(5, [1, 1]).unwrap();
+    let quantities = DType::ALL.map(|dtype| (Kind::Scalar, vec![Shape::new(dtype, 1)])).to_vec();
+    case(&topology, &Cube { cells: 5 }, quantities).carry(&host());
+}
+
+#[test]
+fn sides_alone() {
+    let device = host();
+    let options = HaloOptions { reach: Reach::Faces, ..Default::default() };
+    let sphere = Topology::cubed_sphere(6, [2, 2]).unwrap();
+    Case { options: options.clone(), ..case(&sphere, &Cube { cells: 6 }, all_kinds(2)) }
+        .carry(&device);
+    let flat = Topology::cartesian(&[6, 6, 6], &[2, 1, 3], &[true; 3]).unwrap();
+    let world = Flat { cells: [6; 3], periodic: [true; 3] };
+    Case { options, ..case(&flat, &world, all_kinds(2)) }.carry(&device);
+}
+
+/// Each pair of ranks shares several boundaries.
+#[test]
+fn two_boundaries_per_rank_pair() {
+    for ranks in [[1, 1], [2, 1], [2, 2]] {
+        let topology = Topology::cartesian(&[6, 4], &ranks, &[true; 2]).unwrap();
+        let world = Flat { cells: [6, 4, 1], periodic: [true; 3] };
+        case(&topology, &world, all_kinds(2)).carry(&host());
+    }
+}
+
+#[test]
+fn blocks_joined_by_every_symmetry() {
+    let device = host();
+    for symmetry in Symmetry::ALL {
+        // East of a block lies another, whose axes are given by where those of the first lie along them.
+        let (own, mut cells) = ([5, 4], [3, 4]);
+        let unit = |axis: usize, sign: i64| if axis == 0 { [sign, 0] } else { [0, sign] };
+        let mut axes = [[0; 2]; 2];
+        for axis in 0..2 {
+            let (on, against) = symmetry.axis(axis);
+            axes[on] = unit(axis, if against { -1 } else { 1 });
+        }
+        if symmetry.swaps() {
+            cells.swap(0, 1);
+        }
+        // Its corner with the lowest x and y of its own.
+        let corner = [0, 1].map(|k| {
+            let runs_back = axes.iter().any(|axis| axis[k] < 0);
+            [5, 0][k] + if runs_back { [3, 4][k] } else { 0 }
+        });
+        let world = Plane {
+            tiles: vec![
+                Tile { corner: [0, 0], x: [1, 0], y: [0, 1], cells: own },
+                Tile { corner, x: axes[0], y: axes[1], cells },
+            ],
+        };
+        let (on, against) = symmetry.axis(0);
+        let mut back = [0; 2];
+        back[on] = if against { 1 } else { -1 };
+        let links = [
+            Link { rank: 0, side: Side::EAST, neighbour: 1, symmetry },
+            Link {
+                rank: 1,
+                side: Side::new(back).unwrap(),
+                neighbour: 0,
+                symmetry: symmetry.inverse(),
+            },
+        ];
+        let topology = Topology::of_blocks(&[own, cells], &links).unwrap();
+        case(&topology, &world, all_kinds(2)).carry(&device);
+    }
+}
+
+/// A tile has the same halo however it is cut: all layouts agree with the geometry, hence with each other; here on
+/// vectors of the grids A to D with every value unique.
+#[test]
+fn layout_invariance() {
+    let device = host();
+    let shape = || Shape { free: vec![2], ..Shape::new(DType::I64, 2) };
+    for layout in [[1, 1], [2, 2], [3, 3]] {
+        let topology = Topology::cubed_sphere(6, layout).unwrap();
+        let [x, y, both] = [[true, false, false], [false, true, false], [true, true, false]];
+        let grids = [[[false; 3]; 2], [both, both], [x, y], [y, x]];
+        let quantities =
+            grids.map(|grid| (Kind::Vector, grid.map(|on| shape().staggered(on)).to_vec()));
+        case(&topology, &Cube { cells: 6 }, quantities.to_vec()).carry(&device);
+    }
+}
+
+#[test]
+fn non_square_layouts() {
+    let device = host();
+    for layout in [[1, 4], [4, 1], [2, 3], [3, 2]] {
+        let topology = Topology::cubed_sphere(12, layout).unwrap();
+        case(&topology, &Cube { cells: 12 }, all_kinds(3)).carry(&device);
+    }
+}
+
+/// Ranks in threads, with the transport.
+fn spheres_in_threads(device: &runtime_core::Device) {
+    let topology = Topology::cubed_sphere(6, [1, 2]).unwrap();
+    case(&topology, &Cube { cells: 6 }, all_kinds(2)).exchange(device);
+    for staging in [halo::Staging::Pinned, halo::Staging::Device] {
+        let options = HaloOptions { staging, ..Default::default() };
+        let quantities = all_kinds(1).into_iter().take(4).collect();
+        Case { options, ..case(&topology, &Cube { cells: 6 }, quantities) }.exchange(device);
+    }
+}
+
+fn boxes_in_threads(device: &runtime_core::Device) {
+    let topology = Topology::cartesian(&[5, 6, 4], &[2, 1, 2], &[true, false, true]).unwrap();
+    let world = Flat { cells: [5, 6, 4], periodic: [true, false, true] };
+    case(&topology, &world, all_kinds(2)).exchange(device);
+}
+
+on_all_devices!(spheres_in_threads, boxes_in_threads);
+
+#[test]
+fn devices_without_region_copies_are_served() {
+    let topology = Topology::cubed_sphere(4, [1, 1]).unwrap();
+    case(&topology, &Cube { cells: 4 }, all_kinds(1)).carry(&emulated());
+}
+
+prop_compose! {
+    fn shape()(
+        dtype in prop::sample::select(vec![DType::I8, DType::F16, DType::I32, DType::F64, DType::C128]),
+        halo in prop::array::uniform3(prop::array::uniform2(0..3_usize)),
+        padding in prop::array::uniform3(prop::array::uniform2(0..3_usize)),
+        free in prop::collection::vec(1..4_usize, 0..3),
+        backwards in any::<bool>(),
+        shuffle in any::<u64>(),
+        both in any::<bool>(),
+    ) -> Shape {
+        let allocated = std::array::from_fn(|a| [halo[a][0] + padding[a][0], halo[a][1] + padding[a][1]]);
+        let mut order: Vec<usize> = (0..2 + free.len()).collect();
+        let mut left = shuffle;
+        for place in (1..order.len()).rev() {
+            order.swap(place, (left % (place as u64 + 1)) as usize);
+            left /= 7;
+        }
+        Shape { dtype, halo, allocated, staggered: [both, both, false], free, order, backwards }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn random_fields_on_random_spheres(
+        layout in prop::array::uniform2(1..4_usize),
+        cells in 6..11_usize,
+        kinds in prop::collection::vec(
+            (prop::sample::select(vec![Kind::Scalar, Kind::PseudoScalar, Kind::Vector, Kind::UnsignedPair, Kind::Tensor]), shape()),
+            1..4,
+        ),
+        seed in any::<u64>(),
+    ) {
+        let topology = Topology::cubed_sphere(cells, layout).unwrap();
+        let quantities = kinds
+            .into_iter()
+            .map(|(kind, shape)| (kind, vec![shape; kind.components()]))
+            .collect();
+        let device = if seed % 4 == 0 { sim(seed) } else { host() };
+        case(&topology, &Cube { cells }, quantities).carry(&device);
+    }
+
+    #[test]
+    fn random_fields_on_random_boxes(
+        ranks in prop::array::uniform2(1..4_usize),
+        cells in prop::array::uniform2(6..10_usize),
+        periodic in prop::array::uniform2(any::<bool>()),
+        shapes in prop::collection::vec(shape(), 1..4),
+    ) {
+        let topology = Topology::cartesian(&cells, &ranks, &periodic).unwrap();
+        let world = Flat { cells: [cells[0], cells[1], 1], periodic: [periodic[0], periodic[1], false] };
+        let quantities = shapes.into_iter().map(|shape| (Kind::Scalar, vec![shape])).collect();
+        case(&topology, &world, quantities).carry(&host());
+    }
+}

@@ -1,0 +1,128 @@
+//! One rank's messages in a file.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use halo::communicator::{Buffer, Communicator, Recorder, Replay, ThreadCommunicator};
+use halo::{ErrorKind, Result};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// Something that depends on every message: each rank mixes what its neighbours send, several steps long.
+fn program(ranks: &dyn Communicator) -> Result<Vec<u8>> {
+    let (rank, size) = (ranks.rank(), ranks.size());
+    let mut state: Vec<u8> = (0..40).map(|i| if i == rank { 200 } else { 7 }).collect();
+    for step in 0..5 {
+        let mut requests = Vec::new();
+        for peer in (0..size).filter(|peer| *peer != rank) {
+            // Twice the same line, to be taken in whatever order they complete.
+            for _ in 0..2 {
+                requests.push(Some(ranks.send(peer, 1 + step, Buffer::host(state.clone()))?));
+                requests.push(Some(ranks.receive(peer, 1 + step, Buffer::host(vec![0; 40]))?));
+            }
+        }
+        let mut received = vec![None; requests.len()];
+        while let Some((index, buffer)) = ranks.wait_any(&mut requests, LONG)? {
+            received[index] = Some(buffer.to_vec()?);
+        }
+        for bytes in received.iter().flatten().skip(1).step_by(2) {
+            for (own, other) in state.iter_mut().zip(bytes) {
+                *own = own.wrapping_mul(3).wrapping_add(*other);
+            }
+        }
+    }
+    let all = ranks.all_gather(&state[..1], LONG)?;
+    state.extend(all);
+    Ok(state)
+}
+
+/// The result of rank 1 of 3, which is recorded.
+fn record(file: &Path) -> Vec<u8> {
+    let results = ThreadCommunicator::run(3, |ranks| match ranks.rank() {
+        1 => program(&Recorder::create(ranks, file)?),
+        _ => program(&ranks),
+    });
+    results.unwrap().swap_remove(1).unwrap()
+}
+
+#[test]
+fn a_rank_alone_does_what_it_did_among_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rank 1");
+    let result = record(&file);
+    for _ in 0..2 {
+        let replay = Replay::open(&file).unwrap();
+        assert_eq!((replay.rank(), replay.size(), replay.max_tag()), (1, 3, 32767));
+        assert_eq!(program(&replay).unwrap(), result);
+    }
+}
+
+#[test]
+fn what_was_not_recorded_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rank 1");
+    record(&file);
+    let replay = Replay::open(&file).unwrap();
+    let error = replay.receive(0, 9, Buffer::host(vec![0; 40])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PeerLost);
+    assert!(error.message().starts_with("receive of 40 bytes from rank 0, tag 9"), "{error}");
+    // Of tag 1 there were two.
+    for expected in [None, None, Some(ErrorKind::PeerLost)] {
+        let received = replay.receive(0, 1, Buffer::host(vec![0; 40]));
+        assert_eq!(received.err().map(|error| error.kind()), expected);
+    }
+    let other = replay.receive(2, 1, Buffer::host(vec![0; 7])).unwrap();
+    assert_eq!(replay.wait(other, LONG).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let error = replay.send(3, 1, Buffer::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn every_damaged_byte_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rank 1");
+    record(&file);
+    let whole = fs::read(&file).unwrap();
+    let open = |bytes: &[u8]| {
+        let file = folder.path().join("damaged");
+        fs::write(&file, bytes).unwrap();
+        Replay::open(file).map(drop).map_err(|error| (error.kind(), error.message().to_owned()))
+    };
+    assert_eq!(open(&whole), Ok(()));
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x10;
+        assert_eq!(open(&damaged).unwrap_err().0, ErrorKind::InvalidArgument, "byte {at}");
+    }
+    // The beginning has 48 bytes, a message of 40 has 80: any other end is in the middle of one.
+    for end in 0..300 {
+        let ends_a_message = end >= 48 && (end - 48) % 80 == 0;
+        assert_eq!(open(&whole[..end]).is_ok(), ends_a_message, "byte {end}");
+    }
+}
+
+#[test]
+fn another_version_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rank 1");
+    record(&file);
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[8] = 2;
+    let seal = crc32fast::hash(&bytes[..40]);
+    bytes[40..48].copy_from_slice(&u64::from(seal).to_le_bytes());
+    fs::write(&file, bytes).unwrap();
+    let error = Replay::open(&file).unwrap_err();
+    assert!(error.message().ends_with("version 2, not 1 at byte 8"), "{error}");
+}
+
+#[test]
+fn files_that_cannot_be_used_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = Replay::open(folder.path().join("missing")).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::Driver);
+    let [ranks] = ThreadCommunicator::group(1).unwrap().try_into().unwrap();
+    let error = Recorder::create(ranks, folder.path()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Driver);
+}

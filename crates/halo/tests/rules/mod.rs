@@ -1,0 +1,337 @@
+//! What holds on every transport. Each rule runs on all ranks at once, on any number of them.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+#![expect(clippy::cast_possible_truncation, reason = "bytes are made of numbers")]
+
+use std::time::{Duration, Instant};
+
+use halo::ErrorKind;
+use halo::communicator::{Buffer, Communicator, Envelope, Request, Way};
+
+/// Far longer than anything takes.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(20);
+
+/// More than a transport may send ahead of its receive.
+const LARGE: usize = 300_000;
+
+type Rule = (&'static str, fn(&dyn Communicator));
+
+pub(crate) const RULES: &[Rule] = &[
+    ("a ring passes both ways", a_ring_passes_both_ways),
+    ("messages of one tag arrive in order", messages_of_one_tag_arrive_in_order),
+    ("tags tell messages apart", tags_tell_messages_apart),
+    ("empty messages arrive", empty_messages_arrive),
+    ("a length in use is less than the memory", a_length_in_use_is_less_than_the_memory),
+    ("another length is an error", another_length_is_an_error),
+    ("an abandoned receive takes its message", an_abandoned_receive_takes_its_message),
+    ("an abandoned send arrives", an_abandoned_send_arrives),
+    ("a timeout leaves requests as they were", a_timeout_leaves_requests_as_they_were),
+    ("ranks and tags are bounded", ranks_and_tags_are_bounded),
+    ("a request is over once", a_request_is_over_once),
+    ("a barrier is a barrier", a_barrier_is_a_barrier),
+    ("all gather in order", all_gather_in_order),
+    ("large messages arrive", large_messages_arrive),
+    ("random programs deliver every message", random_programs_deliver_every_message),
+];
+
+/// The ranks at a distance before and behind this one.
+fn beside(ranks: &dyn Communicator, distance: usize) -> (usize, usize) {
+    let (rank, size) = (ranks.rank(), ranks.size());
+    ((rank + size - distance % size) % size, (rank + distance) % size)
+}
+
+fn bytes(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i * 31 + seed * 17) % 251) as u8).collect()
+}
+
+fn receive(ranks: &dyn Communicator, from: usize, tag: u32, len: usize) -> Box<dyn Request> {
+    ranks.receive(from, tag, Buffer::host(vec![0xAA; len])).unwrap()
+}
+
+fn send(ranks: &dyn Communicator, to: usize, tag: u32, bytes: Vec<u8>) -> Box<dyn Request> {
+    ranks.send(to, tag, Buffer::host(bytes)).unwrap()
+}
+
+fn finish(ranks: &dyn Communicator, request: Box<dyn Request>) -> Vec<u8> {
+    ranks.wait(request, LONG).unwrap().to_vec().unwrap()
+}
+
+fn a_ring_passes_both_ways(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    for round in 0..20 {
+        let mut requests = [
+            Some(receive(ranks, left, 1, 100)),
+            Some(receive(ranks, right, 2, 60)),
+            Some(send(ranks, right, 1, bytes(100, ranks.rank() + round))),
+            Some(send(ranks, left, 2, bytes(60, ranks.rank() + round))),
+        ];
+        let mut seen = [false; 4];
+        while let Some((index, buffer)) = ranks.wait_any(&mut requests, LONG).unwrap() {
+            assert!(!seen[index]);
+            seen[index] = true;
+            match index {
+                0 => assert_eq!(buffer.to_vec().unwrap(), bytes(100, left + round)),
+                1 => assert_eq!(buffer.to_vec().unwrap(), bytes(60, right + round)),
+                _ => assert_eq!(buffer.len(), if index == 2 { 100 } else { 60 }),
+            }
+        }
+        assert_eq!(seen, [true; 4]);
+    }
+}
+
+fn messages_of_one_tag_arrive_in_order(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    let sent: Vec<_> = (0..50).map(|i| send(ranks, right, 5, vec![i; 9])).collect();
+    for i in 0..50 {
+        let request = receive(ranks, left, 5, 9);
+        assert_eq!(finish(ranks, request), [i; 9]);
+    }
+    sent.into_iter().for_each(|request| drop(finish(ranks, request)));
+}
+
+fn tags_tell_messages_apart(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    let tags = [1, ranks.max_tag(), 77, 32767];
+    let sent: Vec<_> = tags.iter().map(|tag| send(ranks, right, *tag, vec![*tag as u8])).collect();
+    // The last two are one tag where it is the largest, and come in order.
+    for tag in [77, ranks.max_tag(), 32767, 1] {
+        let request = receive(ranks, left, tag, 1);
+        assert_eq!(finish(ranks, request), [tag as u8]);
+    }
+    sent.into_iter().for_each(|request| drop(finish(ranks, request)));
+}
+
+fn empty_messages_arrive(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    let received = receive(ranks, left, 1, 0);
+    let sent = send(ranks, right, 1, Vec::new());
+    assert!(finish(ranks, received).is_empty());
+    assert!(finish(ranks, sent).is_empty());
+}
+
+fn a_length_in_use_is_less_than_the_memory(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    let mut out = Buffer::host(bytes(64, ranks.rank()));
+    out.set_len(10).unwrap();
+    let mut into = Buffer::host(vec![0; 16]);
+    into.set_len(10).unwrap();
+    let received = ranks.receive(left, 3, into).unwrap();
+    let sent = ranks.send(right, 3, out).unwrap();
+    let into = ranks.wait(received, LONG).unwrap();
+    assert_eq!((into.to_vec().unwrap(), into.capacity()), (bytes(64, left)[..10].to_vec(), 16));
+    let out = ranks.wait(sent, LONG).unwrap();
+    assert_eq!((out.len(), out.capacity()), (10, 64));
+}
+
+fn another_length_is_an_error(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    for len in [16, LARGE] {
+        let mut sent = Vec::new();
+        for (kind, expected) in [(None, len), (Some(()), len - 1), (Some(()), len + 1), (None, len)]
+        {
+            let received = receive(ranks, left, 4, expected);
+            sent.push(send(ranks, right, 4, bytes(len, 3)));
+            let outcome = ranks.wait(received, LONG);
+            match kind {
+                None => assert_eq!(outcome.unwrap().to_vec().unwrap(), bytes(len, 3)),
+                Some(()) => {
+                    let error = outcome.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+                    let words = format!("{len} bytes came from rank {left}, tag 4, for {expected}");
+                    assert_eq!(error.message(), words);
+                }
+            }
+        }
+        sent.into_iter().for_each(|request| drop(finish(ranks, request)));
+    }
+}
+
+fn an_abandoned_receive_takes_its_message(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    for len in [8, LARGE] {
+        drop(receive(ranks, left, 6, len));
+        let received = receive(ranks, left, 6, len);
+        let first = send(ranks, right, 6, bytes(len, 1));
+        let second = send(ranks, right, 6, bytes(len, 2));
+        assert_eq!(finish(ranks, received), bytes(len, 2));
+        finish(ranks, first);
+        finish(ranks, second);
+    }
+}
+
+fn an_abandoned_send_arrives(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    for len in [8, LARGE] {
+        drop(send(ranks, right, 6, bytes(len, ranks.rank())));
+        let received = receive(ranks, left, 6, len);
+        assert_eq!(finish(ranks, received), bytes(len, left));
+        // Nobody stops making progress before the others have theirs.
+        ranks.barrier(LONG).unwrap();
+    }
+}
+
+fn a_timeout_leaves_requests_as_they_were(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    let mut requests = [None, Some(receive(ranks, left, 8, 5))];
+    for timeout in [Duration::ZERO, SHORT] {
+        let start = Instant::now();
+        let error = ranks.wait_any(&mut requests, timeout).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        let which = format!("receive of 5 bytes from rank {left}, tag 8");
+        assert!(error.message().ends_with(&which), "{error}");
+        assert!(start.elapsed() >= timeout);
+    }
+    ranks.barrier(LONG).unwrap();
+    drop(send(ranks, right, 8, bytes(5, 9)));
+    let (index, buffer) = ranks.wait_any(&mut requests, Duration::MAX).unwrap().unwrap();
+    assert_eq!((index, buffer.to_vec().unwrap()), (1, bytes(5, 9)));
+    assert!(ranks.wait_any(&mut requests, LONG).unwrap().is_none());
+}
+
+fn ranks_and_tags_are_bounded(ranks: &dyn Communicator) {
+    assert!(ranks.max_tag() >= 32767 && ranks.rank() < ranks.size());
+    let outcomes = [
+        ranks.send(ranks.size(), 1, Buffer::default()),
+        ranks.receive(ranks.size(), 1, Buffer::default()),
+        ranks.send(0, ranks.max_tag() + 1, Buffer::default()),
+        ranks.receive(0, ranks.max_tag() + 1, Buffer::default()),
+    ];
+    for outcome in outcomes {
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+}
+
+fn a_request_is_over_once(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    let mut received = receive(ranks, left, 9, 3);
+    let expected = Envelope { way: Way::Receive, peer: left, tag: 9, len: 3 };
+    assert_eq!(received.envelope(), expected);
+    let sent = send(ranks, right, 9, vec![1, 2, 3]);
+    let start = Instant::now();
+    let buffer = loop {
+        if let Some(buffer) = received.test().unwrap() {
+            break buffer;
+        }
+        assert!(start.elapsed() < LONG);
+        std::thread::yield_now();
+    };
+    assert_eq!(buffer.to_vec().unwrap(), [1, 2, 3]);
+    assert_eq!(received.test().unwrap_err().kind(), ErrorKind::InvalidArgument);
+    finish(ranks, sent);
+}
+
+fn a_barrier_is_a_barrier(ranks: &dyn Communicator) {
+    let pause = Duration::from_millis(40);
+    for late in 0..ranks.size() {
+        ranks.barrier(LONG).unwrap();
+        let start = Instant::now();
+        if ranks.rank() == late {
+            std::thread::sleep(2 * pause);
+        }
+        ranks.barrier(LONG).unwrap();
+        // The last to leave the barrier before may have left it late, but not that late.
+        assert!(start.elapsed() > pause, "rank {} did not wait for {late}", ranks.rank());
+    }
+}
+
+fn all_gather_in_order(ranks: &dyn Communicator) {
+    for len in [0, 1, 32] {
+        let all = ranks.all_gather(&bytes(len, ranks.rank()), LONG).unwrap();
+        let expected: Vec<u8> = (0..ranks.size()).flat_map(|rank| bytes(len, rank)).collect();
+        assert_eq!(all, expected);
+    }
+}
+
+fn large_messages_arrive(ranks: &dyn Communicator) {
+    let len = 1 << 20;
+    for distance in [1, ranks.size()] {
+        let (from, to) = beside(ranks, distance);
+        let received = receive(ranks, from, 2, len);
+        let sent = send(ranks, to, 2, bytes(len, ranks.rank()));
+        assert!(finish(ranks, received) == bytes(len, from));
+        finish(ranks, sent);
+    }
+}
+
+/// The same numbers on every rank.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 33) as usize) % limit
+    }
+}
+
+/// All ranks draw the same list of messages. Each posts its own ends in another order, which keeps to the list's for each
+/// peer and tag, and finishes some in between.
+fn random_programs_deliver_every_message(ranks: &dyn Communicator) {
+    for seed in 0..8 {
+        let mut drawn = Numbers(seed);
+        let (size, rank) = (ranks.size(), ranks.rank());
+        let messages: Vec<_> = (0..40 * size)
+            .map(|id| {
+                let len = match drawn.below(10) {
+                    0 => 70_000,
+                    _ => drawn.below(200),
+                };
+                (id, drawn.below(size), drawn.below(size), 1 + drawn.below(3) as u32, len)
+            })
+            .collect();
+        let mut own = Numbers(seed * 1000 + rank as u64 + 1);
+        let mut lines: Vec<Vec<(Line, _)>> = Vec::new();
+        for message in &messages {
+            let (_, from, to, tag, _) = *message;
+            for (mine, key) in [(from == rank, (true, to, tag)), (to == rank, (false, from, tag))] {
+                if !mine {
+                    continue;
+                }
+                match lines.iter_mut().find(|line| line[0].0 == key) {
+                    Some(line) => line.push((key, message)),
+                    None => lines.push(vec![(key, message)]),
+                }
+            }
+        }
+        lines.iter_mut().for_each(|line| line.reverse());
+        let (mut requests, mut ids) = (Vec::new(), Vec::new());
+        let mut open = 0_usize;
+        while !lines.is_empty() {
+            let chosen = own.below(lines.len());
+            let ((sends, peer, tag), (id, .., len)) = lines[chosen].pop().unwrap();
+            if lines[chosen].is_empty() {
+                lines.swap_remove(chosen);
+            }
+            requests.push(Some(if sends {
+                send(ranks, peer, tag, bytes(*len, *id))
+            } else {
+                receive(ranks, peer, tag, *len)
+            }));
+            ids.push((sends, *id, *len));
+            open += 1;
+            if open > 0 && own.below(4) == 0 {
+                match ranks.wait_any(&mut requests, Duration::ZERO) {
+                    Ok(finished) => {
+                        let (index, buffer) = finished.unwrap();
+                        arrived(ids[index], &buffer);
+                        open -= 1;
+                    }
+                    // Not at all costs: what it waits for may depend on what it posts later.
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"),
+                }
+            }
+        }
+        while let Some((index, buffer)) = ranks.wait_any(&mut requests, LONG).unwrap() {
+            arrived(ids[index], &buffer);
+            open -= 1;
+        }
+        assert_eq!(open, 0);
+    }
+}
+
+/// Whether a rank sends, the peer and the tag.
+type Line = (bool, usize, u32);
+
+fn arrived((sends, id, len): (bool, usize, usize), buffer: &Buffer) {
+    assert_eq!(buffer.len(), len);
+    assert!(sends || buffer.to_vec().unwrap() == bytes(len, id), "message {id}");
+}

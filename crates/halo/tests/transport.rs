@@ -1,0 +1,168 @@
+//! Ranks that are threads.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+
+mod rules;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use halo::ErrorKind;
+use halo::communicator::{Buffer, Communicator, ThreadCommunicator};
+use rules::{LONG, RULES};
+
+#[test]
+fn every_rule_holds_on_threads() {
+    for size in [1, 2, 3, 4, 6] {
+        for (name, rule) in RULES {
+            println!("{name}, {size} ranks");
+            ThreadCommunicator::run(size, |ranks| rule(&ranks)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn no_ranks_are_refused() {
+    assert_eq!(ThreadCommunicator::group(0).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let error = ThreadCommunicator::run(0, drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn results_come_in_the_order_of_ranks() {
+    let ranks = ThreadCommunicator::run(5, |ranks| ranks.rank() * 10).unwrap();
+    assert_eq!(ranks, [0, 10, 20, 30, 40]);
+}
+
+/// Runs `f` on ranks of which one panics, and gives the panic that comes out.
+fn panics(size: usize, f: impl Fn(ThreadCommunicator) + Sync) -> String {
+    let run = AssertUnwindSafe(|| ThreadCommunicator::run(size, f));
+    let panic = catch_unwind(run).unwrap_err();
+    (*panic.downcast::<&str>().unwrap()).to_owned()
+}
+
+#[test]
+fn a_panic_ends_the_waits_of_others_at_once() {
+    let start = Instant::now();
+    let lost = AtomicUsize::new(0);
+    let panic = panics(5, |ranks| match ranks.rank() {
+        1 => {
+            thread::sleep(Duration::from_millis(50));
+            panic!("on purpose")
+        }
+        rank => {
+            // Even those that wait for a rank in good health, who will not come.
+            let from = if rank == 0 { 1 } else { 0 };
+            let received = ranks.receive(from, 1, Buffer::host(vec![0])).unwrap();
+            let error = ranks.wait(received, LONG).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PeerLost);
+            assert!(error.message().starts_with("rank 1 panicked"), "{error}");
+            // It stays so.
+            let error = ranks.send(rank, 1, Buffer::default()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PeerLost);
+            assert_eq!(ranks.barrier(LONG).unwrap_err().kind(), ErrorKind::PeerLost);
+            lost.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    assert_eq!(panic, "on purpose");
+    assert_eq!(lost.into_inner(), 4);
+    assert!(start.elapsed() < LONG);
+}
+
+#[test]
+fn the_first_panic_is_the_one_that_comes_out() {
+    let panic = panics(4, |ranks| {
+        if ranks.rank() == 2 {
+            panic!("the cause");
+        }
+        ranks.barrier(LONG).unwrap();
+    });
+    assert_eq!(panic, "the cause");
+}
+
+#[test]
+fn a_rank_that_has_left_is_missed_by_those_who_need_it() {
+    let outcomes = ThreadCommunicator::run(3, |ranks| match ranks.rank() {
+        0 => {
+            drop(ranks.send(1, 1, Buffer::host(vec![7; 4])));
+            Vec::new()
+        }
+        rank => {
+            let other = 3 - rank;
+            let sent = ranks.send(other, 2, Buffer::host(vec![8; 4])).unwrap();
+            let mut outcomes = Vec::new();
+            for (from, tag) in [(0, 1), (0, 1), (other, 2)] {
+                let received = ranks.receive(from, tag, Buffer::host(vec![0; 4])).unwrap();
+                let received = ranks.wait(received, LONG);
+                outcomes.push(received.map(|b| b.to_vec().unwrap()[0]).map_err(|e| e.kind()));
+            }
+            ranks.wait(sent, LONG).unwrap();
+            outcomes
+        }
+    });
+    let outcomes = outcomes.unwrap();
+    let lost = Err(ErrorKind::PeerLost);
+    assert_eq!(outcomes[1], [Ok(7), lost, Ok(8)]);
+    assert_eq!(outcomes[2], [lost, lost, Ok(8)]);
+}
+
+#[test]
+fn what_nobody_receives_is_lost_with_its_receiver() {
+    let mut ranks = ThreadCommunicator::group(2).unwrap();
+    let (two, one) = (ranks.pop().unwrap(), ranks.pop().unwrap());
+    let sent = one.send(1, 1, Buffer::host(vec![1])).unwrap();
+    drop(two);
+    assert_eq!(one.wait(sent, LONG).unwrap_err().kind(), ErrorKind::PeerLost);
+    assert_eq!(one.send(1, 1, Buffer::default()).unwrap_err().kind(), ErrorKind::PeerLost);
+}
+
+#[test]
+fn ranks_that_bring_unequally_much_are_told() {
+    let outcomes = ThreadCommunicator::run(2, |ranks| {
+        let mine = vec![1; 3 + ranks.rank()];
+        ranks.all_gather(&mine, LONG).unwrap_err().kind()
+    });
+    assert_eq!(outcomes.unwrap(), [ErrorKind::InvalidArgument; 2]);
+}
+
+#[test]
+fn one_rank_is_used_by_many_threads() {
+    const THREADS: u32 = 8;
+    ThreadCommunicator::run(2, |ranks| {
+        thread::scope(|scope| {
+            for tag in 1..=THREADS {
+                let ranks = &ranks;
+                scope.spawn(move || {
+                    let peer = 1 - ranks.rank();
+                    for round in 0..300_u32 {
+                        let sent = ranks.send(peer, tag, Buffer::host(round.to_le_bytes().into()));
+                        let received = ranks.receive(peer, tag, Buffer::host(vec![0; 4]));
+                        let received = ranks.wait(received.unwrap(), LONG).unwrap();
+                        assert_eq!(received.to_vec().unwrap(), round.to_le_bytes());
+                        ranks.wait(sent.unwrap(), LONG).unwrap();
+                    }
+                });
+            }
+        });
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_wait_sleeps() {
+    ThreadCommunicator::run(1, |ranks| {
+        let received = ranks.receive(0, 1, Buffer::host(vec![0])).unwrap();
+        let before = processor_time();
+        ranks.wait(received, Duration::from_millis(500)).unwrap_err();
+        let used = processor_time() - before;
+        assert!(used < Duration::from_millis(50), "{used:?} of processor time");
+    })
+    .unwrap();
+}
+
+/// What this thread has used of a processor.
+fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap())
+}

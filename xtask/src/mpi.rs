@@ -1,0 +1,84 @@
+//! Whether MPI is there: the one package that features need to be built.
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::run::cargo;
+
+/// The feature that needs MPI and libclang, in every crate that has it.
+const FEATURE: &str = "mpi";
+
+/// Whether the binding of MPI can be built: whether its build script finds an MPI and a libclang.
+pub(crate) fn is_there() -> Result<bool> {
+    let check = ["check", "--quiet", "--package", "halo-mpi", "--features", FEATURE];
+    let output = cargo(&check)
+        .args(["--message-format", "json"])
+        // What is wrong with our own code shows elsewhere.
+        .stderr(Stdio::null())
+        .output()
+        .context("cannot start cargo")?;
+    Ok(String::from_utf8_lossy(&output.stdout).lines().any(|line| {
+        let message: Value = serde_json::from_str(line).unwrap_or_default();
+        let package = message["package_id"].as_str().unwrap_or_default();
+        message["reason"] == "build-script-executed" && package.contains("mpi-sys")
+    }))
+}
+
+/// What makes cargo build the workspace with every feature, or every one but [`FEATURE`].
+pub(crate) fn features(with_mpi: bool) -> Result<Vec<String>> {
+    if with_mpi {
+        return Ok(vec!["--all-features".to_owned()]);
+    }
+    let output = cargo(&["metadata", "--no-deps", "--format-version", "1"]).output()?;
+    if !output.status.success() {
+        bail!("cargo metadata ended with {}", output.status);
+    }
+    let metadata = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
+    Ok(vec!["--features".to_owned(), without_mpi(&metadata).join(",")])
+}
+
+fn without_mpi(metadata: &Value) -> Vec<String> {
+    let mut all = Vec::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let name = package["name"].as_str().unwrap_or_default();
+        let features = package["features"].as_object().into_iter().flatten();
+        let kept = features.map(|(feature, _)| feature).filter(|feature| *feature != FEATURE);
+        all.extend(kept.map(|feature| format!("{name}/{feature}")));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_mpi_is_left_out() {
+        let metadata = serde_json::json!({"packages": [
+            {"name": "a", "features": {"default": ["fast"], "fast": [], "mpi": ["b/mpi"]}},
+            {"name": "b", "features": {"mpi": ["dep:mpi"], "other": []}},
+            {"name": "c", "features": {}},
+        ]});
+        assert_eq!(without_mpi(&metadata), ["a/default", "a/fast", "b/other"]);
+    }
+
+    #[test]
+    fn no_other_feature_needs_mpi() {
+        let output = cargo(&["metadata", "--no-deps", "--format-version", "1"]).output().unwrap();
+        let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let mut mpi = 0;
+        for package in metadata["packages"].as_array().unwrap() {
+            for (feature, needs) in package["features"].as_object().unwrap() {
+                let needs = needs.as_array().unwrap().iter().filter_map(Value::as_str);
+                let brings = needs.map(|need| need.rsplit(['/', ':']).next().unwrap());
+                if brings.into_iter().any(|need| need == FEATURE) {
+                    assert_eq!(feature, FEATURE, "of {}", package["name"]);
+                    mpi += 1;
+                }
+            }
+        }
+        assert!(mpi > 0);
+    }
+}
