@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use runtime_core::{Combine, Device, Error, ErrorKind, Event, Result, Stream};
 
+use crate::agreement::agree;
 use crate::communicator::{Buffer, Communicator, Request, Storage, deadline};
 use crate::options::HaloOptions;
 use crate::plan::STAMP_BYTES;
@@ -82,7 +83,7 @@ impl HaloExchange {
         options: &HaloOptions,
     ) -> Result<Self> {
         let own = Self::plan(&*communicator, topology, quantities, device, options);
-        agree(&*communicator, own.as_ref().ok().map(HaloTransformer::agreement), options)
+        agree(&*communicator, own.as_ref().ok().map(HaloTransformer::agreement), options.timeout)
             // Its own failure tells a rank more than that ranks disagree.
             .map_or_else(|error| own.as_ref().map_or(Ok(()), |_| Err(error)), Ok)?;
         Ok(Self { transformer: own?, communicator, state: State::Idle, number: 0, epoch: 0 })
@@ -391,44 +392,6 @@ fn complete(place: &mut Option<Box<dyn Request>>) -> Result<Option<Buffer>> {
         *place = None;
     }
     Ok(buffer)
-}
-
-/// Compares plans across ranks; `None` for a rank that failed to make its own.
-fn agree(
-    communicator: &dyn Communicator,
-    own: Option<[u128; 3]>,
-    options: &HaloOptions,
-) -> Result<()> {
-    const NUMBERS: usize = 4;
-    let [topology, fields, balance] = own.unwrap_or_default();
-    let numbers = [u128::from(own.is_some()), topology, fields, balance];
-    let mine: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    let all = communicator.all_gather(&mine, options.timeout)?;
-    let all: Vec<u128> = all
-        .as_chunks::<{ size_of::<u128>() }>()
-        .0
-        .iter()
-        .map(|bytes| u128::from_le_bytes(*bytes))
-        .collect();
-    let ranks: Vec<&[u128]> = all.chunks_exact(NUMBERS).collect();
-    let which = |differs: &dyn Fn(&[u128]) -> bool| -> Vec<usize> {
-        (0..ranks.len()).filter(|rank| differs(ranks[*rank])).collect()
-    };
-    let failed = which(&|rank| rank[0] == 0);
-    if !failed.is_empty() {
-        return Err(refuse(format!("ranks {failed:?} could not make their plans")));
-    }
-    for (number, what) in [(1, "topology"), (2, "set of fields or options")] {
-        let others = which(&|rank| rank[number] != ranks[0][number]);
-        if !others.is_empty() {
-            return Err(refuse(format!("ranks {others:?} have another {what} than rank 0")));
-        }
-    }
-    if ranks.iter().fold(0, |sum: u128, rank| sum.wrapping_add(rank[3])) != 0 {
-        let message = "ranks disagree about their messages: fields differ in the order of their dimensions in memory";
-        return Err(refuse(message.to_owned()));
-    }
-    Ok(())
 }
 
 impl fmt::Debug for HaloExchange {

@@ -75,6 +75,7 @@
 //! ghosts stay as they are, are set to a value or averaged. `docs/halo.md` has the map of the crate.
 #![deny(unsafe_code)]
 
+mod agreement;
 mod binding;
 pub mod communicator;
 mod corner;
@@ -83,6 +84,7 @@ mod field;
 mod fingerprint;
 mod kind;
 mod options;
+mod packed;
 mod plan;
 mod pool;
 mod route;
@@ -99,8 +101,9 @@ pub use exchange::{HaloExchange, InFlight};
 pub use field::{Dim, FieldSpec};
 pub use kind::{Kind, Quantity};
 pub use options::{HaloOptions, MissingCorners, Staging};
+pub use packed::{Incoming, Packed};
 pub use stencil::{Stencil, interior_and_rim};
 pub use symmetry::Symmetry;
 pub use topology::{Block, Link, Neighbour, Side, Topology};
 pub use transfer::{Edge, Reach};
-pub use transformer::{HaloTransformer, Incoming, Packed};
+pub use transformer::HaloTransformer;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use runtime_core::{Combine, Device, Event, Memory, Result, Stream};
@@ -10,6 +9,7 @@ use runtime_core::{Combine, Device, Event, Memory, Result, Stream};
 use crate::communicator::{Buffer, Storage, deadline};
 use crate::corner::Corners;
 use crate::options::{HaloOptions, MissingCorners, Staging, element};
+use crate::packed::{Incoming, Packed};
 use crate::plan::{Message, Plan};
 use crate::pool::Pool;
 use crate::route::{Action, CONSTANT_BYTES, Route};
@@ -451,97 +451,5 @@ impl fmt::Debug for HaloTransformer {
             .field("device", self.device.id())
             .field("staged", &self.staged)
             .finish()
-    }
-}
-
-/// Messages that are packed, or will be once the device gets there. Their buffers go back to the pool when this is
-/// dropped.
-#[derive(Debug)]
-pub struct Packed {
-    messages: Vec<(usize, Option<Buffer>)>,
-    event: Event,
-    pool: Arc<Mutex<Pool>>,
-}
-
-impl Packed {
-    /// Whether the messages are packed. Does not block.
-    ///
-    /// # Errors
-    ///
-    /// What the device reports.
-    pub fn ready(&self) -> Result<bool> {
-        self.event.is_done()
-    }
-
-    /// Blocks until the messages are packed.
-    ///
-    /// # Errors
-    ///
-    /// `Timeout`; what the device reports.
-    pub fn synchronize(&self, timeout: Duration) -> Result<()> {
-        self.event.wait_for(timeout)
-    }
-
-    /// The messages: rank and buffer, whose bytes are there once they are packed.
-    pub fn messages(&self) -> impl Iterator<Item = (usize, &Buffer)> {
-        self.messages.iter().filter_map(|(rank, buffer)| Some((*rank, buffer.as_ref()?)))
-    }
-}
-
-impl Drop for Packed {
-    fn drop(&mut self) {
-        let mut pool = self.pool.lock();
-        for (_, buffer) in &mut self.messages {
-            if let Some(buffer) = buffer.take() {
-                pool.give(buffer.into_storage(), Some(self.event.clone()));
-            }
-        }
-    }
-}
-
-/// A message to receive. Its buffer goes back to the pool when this is dropped.
-#[derive(Debug)]
-pub struct Incoming {
-    index: usize,
-    rank: usize,
-    buffer: Option<Buffer>,
-    pool: Arc<Mutex<Pool>>,
-}
-
-impl Incoming {
-    /// Whose message it is.
-    pub fn rank(&self) -> usize {
-        self.rank
-    }
-
-    /// Sets its bytes. Blocks until they are there.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfBounds` unless they are as many as the message has; what copying to the device reports.
-    pub fn copy_from_slice(&mut self, bytes: &[u8]) -> Result<()> {
-        self.buffer.as_mut().map_or(Ok(()), |buffer| buffer.copy_from_slice(bytes))
-    }
-
-    /// Its bytes to receive into, if the host can address them.
-    ///
-    /// # Errors
-    ///
-    /// What earlier uses of the buffer report.
-    pub fn as_mut_slice(&mut self) -> Result<Option<&mut [u8]>> {
-        self.buffer.as_mut().map_or(Ok(None), Buffer::as_mut_slice)
-    }
-
-    /// Its bytes, on the device perhaps, for transports that know such memory by its handle.
-    pub fn buffer(&self) -> Option<&Buffer> {
-        self.buffer.as_ref()
-    }
-}
-
-impl Drop for Incoming {
-    fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            self.pool.lock().give(buffer.into_storage(), None);
-        }
     }
 }

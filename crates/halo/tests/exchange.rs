@@ -34,10 +34,6 @@ fn spec() -> FieldSpec {
     FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).unwrap()
 }
 
-fn quick() -> HaloOptions {
-    HaloOptions { timeout: Duration::from_millis(300), ..Default::default() }
-}
-
 fn join(ranks: ThreadCommunicator, device: &Device, options: &HaloOptions) -> Result<HaloExchange> {
     let topology = ring(ranks.size());
     HaloExchange::new(Arc::new(ranks), &topology, &[Quantity::scalar(spec())], device, options)
@@ -299,7 +295,7 @@ fn ranks_disagree() {
         };
     let with = |ranks: ThreadCommunicator, field: Result<FieldSpec>, topology: &Topology| {
         let quantities = [Quantity::scalar(field?)];
-        HaloExchange::new(Arc::new(ranks), topology, &quantities, &device, &quick())
+        HaloExchange::new(Arc::new(ranks), topology, &quantities, &device, &HaloOptions::default())
     };
     let dim = |halo| Dim::axis(0, 3).halo(halo, halo);
     let width = disagree(&|rank, ranks| {
@@ -474,16 +470,19 @@ fn launch_limits_checked() {
 #[test]
 fn faults_of_the_transport_never_give_wrong_values() {
     for fault in Fault::ALL {
+        // Those that lose nothing.
         let harmless = matches!(fault, Fault::Delay | Fault::Reorder);
         let mut happened = 0;
-        for seed in 0..8 {
+        for seed in 0..4 {
             let counts = ThreadCommunicator::run(3, |ranks| {
                 let rank = ranks.rank();
                 let device = sim(seed);
                 let stream = device.default_stream();
                 let faults = Faults::new(seed + 100 * rank as u64).with(fault, 0.2);
                 let ranks = Arc::new(FaultyCommunicator::new(ranks, faults));
-                let options = HaloOptions { staging: Staging::Pinned, ..quick() };
+                let timeout = Duration::from_millis(if harmless { 20_000 } else { 1_000 });
+                let options =
+                    HaloOptions { staging: Staging::Pinned, timeout, ..Default::default() };
                 let quantities = [Quantity::scalar(spec())];
                 let shared = Arc::clone(&ranks) as Arc<dyn Communicator>;
                 let mut halo =
@@ -802,7 +801,7 @@ fn messages_of_a_transformer_return_to_its_pool() {
 /// The pool keeps to its bound, and reuses what it has.
 #[test]
 fn buffers_are_bounded() {
-    let options = HaloOptions { pool_bytes: Some(47), ..quick() };
+    let options = HaloOptions { pool_bytes: Some(47), ..Default::default() };
     on_ring(3, &options, |rank, mut halo, stream| {
         let mut values = values(rank, &stream);
         let error = exchange(&mut halo, &stream, &mut values).unwrap_err();

@@ -1,0 +1,49 @@
+//! Ranks compare their plans, once.
+
+use std::time::Duration;
+
+use runtime_core::Result;
+
+use crate::communicator::Communicator;
+use crate::transfer::refuse;
+
+/// Compares what ranks planned: hashes of topology and fields, and numbers whose sum over all ranks is 0 if both ends of each
+/// message agree. `None` for a rank that could not make its plan, so that the others hear of it.
+///
+/// Blocks until all ranks are there.
+pub(crate) fn agree(
+    communicator: &dyn Communicator,
+    own: Option<[u128; 3]>,
+    timeout: Duration,
+) -> Result<()> {
+    const NUMBERS: usize = 4;
+    let [topology, fields, balance] = own.unwrap_or_default();
+    let numbers = [u128::from(own.is_some()), topology, fields, balance];
+    let mine: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let all = communicator.all_gather(&mine, timeout)?;
+    let all: Vec<u128> = all
+        .as_chunks::<{ size_of::<u128>() }>()
+        .0
+        .iter()
+        .map(|bytes| u128::from_le_bytes(*bytes))
+        .collect();
+    let ranks: Vec<&[u128]> = all.chunks_exact(NUMBERS).collect();
+    let which = |differs: &dyn Fn(&[u128]) -> bool| -> Vec<usize> {
+        (0..ranks.len()).filter(|rank| differs(ranks[*rank])).collect()
+    };
+    let failed = which(&|rank| rank[0] == 0);
+    if !failed.is_empty() {
+        return Err(refuse(format!("ranks {failed:?} could not make their plans")));
+    }
+    for (number, what) in [(1, "topology"), (2, "set of fields or options")] {
+        let others = which(&|rank| rank[number] != ranks[0][number]);
+        if !others.is_empty() {
+            return Err(refuse(format!("ranks {others:?} have another {what} than rank 0")));
+        }
+    }
+    if ranks.iter().fold(0, |sum: u128, rank| sum.wrapping_add(rank[3])) != 0 {
+        let message = "ranks disagree about their messages: fields differ in the order of their dimensions in memory";
+        return Err(refuse(message.to_owned()));
+    }
+    Ok(())
+}
