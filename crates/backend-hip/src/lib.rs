@@ -72,6 +72,8 @@ assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 
 mod code_object;
 mod codes;
+#[cfg(test)]
+mod compiled;
 mod config;
 mod context;
 mod device;
