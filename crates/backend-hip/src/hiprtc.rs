@@ -5,13 +5,14 @@
 use std::env;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use backend_support::{function_table, libloading, load};
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::context::ok;
 use crate::library::{Version, find};
+use crate::lock;
 
 /// Where the library is, instead of where the system looks.
 const VARIABLE: &str = "BACKEND_HIPRTC_LIBRARY";
@@ -40,6 +41,8 @@ function_table! {
 /// A loaded compiler.
 pub(crate) struct Compiler {
     functions: Functions,
+    /// Held while it is used: two threads at once bring that of ROCm 5.2 down.
+    one: Mutex<()>,
     /// As the compiler tells it.
     pub(crate) version: (c_int, c_int),
 }
@@ -87,7 +90,7 @@ impl Compiler {
         // SAFETY: the numbers are written to where they may be.
         ok(unsafe { (functions.hiprtcVersion)(&mut major, &mut minor) })
             .map_err(|code| format!("the hiprtc that was found does not work: code {code}"))?;
-        Ok(Self { functions, version: (major, minor) })
+        Ok(Self { functions, one: Mutex::default(), version: (major, minor) })
     }
 
     /// Compiles a program. Options that name no architecture leave it to the compiler, which takes that of the thread's
@@ -97,6 +100,7 @@ impl Compiler {
     ///
     /// `InvalidModule` with the compiler's log.
     pub(crate) fn compile(&self, source: &CStr, options: &[CString]) -> Result<Compiled> {
+        let _one = lock(&self.one);
         let functions = &self.functions;
         let program = Program::new(functions, source)?;
         let mut words: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
