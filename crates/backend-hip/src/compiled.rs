@@ -28,7 +28,8 @@ fn skip(why: &str) {
 fn found() -> Option<&'static Compiler> {
     const ROCM: Version = Version(50_200_000);
     let compiler = compiler(ROCM).map_err(skip).ok()?;
-    let nothing = compiler.compile(c"__global__ void none() {}", &[c"--offload-arch=gfx90a".to_owned()]);
+    let nothing =
+        compiler.compile(c"__global__ void none() {}", &[c"--offload-arch=gfx90a".to_owned()]);
     if let Ok(nothing) = &nothing
         && code_object::read(&nothing.code, "").is_ok_and(|read| read.target == "gfx90a")
     {
