@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char};
 use cudarc::driver::sys::CUresult;
 use stand_in::Code;
 
-use crate::abi::{Out, answer};
+use stand_in::abi::{Out, answer};
 
 macro_rules! names {
     ($($name:ident)*) => {
