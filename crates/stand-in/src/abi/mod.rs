@@ -4,6 +4,7 @@
 //! passes what can be read or written, as it must to the driver itself.
 #![expect(unsafe_code, reason = "reads and writes where callers say")]
 
+mod names;
 mod pool;
 
 use std::ffi::{CStr, c_char, c_void};
@@ -13,6 +14,7 @@ use std::ptr::NonNull;
 use crate::code::{Code, Result};
 use crate::ptx::Param;
 
+pub use names::name_of;
 pub use pool::{Access, Location, Properties};
 
 /// A handle of any object; a pointer to its caller, never followed.
@@ -68,6 +70,15 @@ impl<T: Copy> In<T> {
         }
         // SAFETY: the caller passed so many values.
         Ok(unsafe { self.0.wrapping_add(index).read_unaligned() })
+    }
+
+    /// So many values.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::INVALID_VALUE`] for a null pointer.
+    pub fn take(self, count: usize) -> Result<Vec<T>> {
+        (0..count).map(|index| self.at(index)).collect()
     }
 
     /// Whether the caller passed none.
@@ -137,9 +148,18 @@ impl Buffer {
         if room == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        for (index, byte) in text.iter().chain(&[0]).enumerate() {
-            Out(self.0.cast::<u8>().wrapping_add(index)).put(*byte)?;
-        }
+        self.put_bytes(&[text, &[0]].concat())
+    }
+
+    /// Writes bytes, for which the caller has the room.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::INVALID_VALUE`] for a null pointer.
+    pub fn put_bytes(self, bytes: &[u8]) -> Result<()> {
+        let place = NonNull::new(self.0.cast::<u8>()).ok_or(Code::INVALID_VALUE)?;
+        // SAFETY: the caller has the room, in memory of its own.
+        unsafe { place.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
 
