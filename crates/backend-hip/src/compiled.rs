@@ -110,7 +110,7 @@ fn hiprtc_says_what_is_wrong() {
     assert_eq!(error.kind(), ErrorKind::InvalidModule);
     assert_eq!(error.driver().unwrap().name, "HIPRTC_ERROR_COMPILATION");
     assert!(error.message().contains("nothing"), "{error}");
-    assert!(error.log().unwrap().contains(":2:11: error"), "{error:?}");
+    assert!(error.log().unwrap().contains("nothing"), "{error:?}");
 }
 
 /// hipcc makes bundles of code objects.
