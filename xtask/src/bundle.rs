@@ -84,6 +84,33 @@ const CUDA: &[Item] = &[
     },
 ];
 
+const HIP: &[Item] = &[
+    Item {
+        title: "devices",
+        build: &["build", "--package", "runtime", "--features", "hip", "--example", "devices"],
+        args: &[],
+        kind: Kind::Program,
+    },
+    Item {
+        title: "backend-hip",
+        build: &["test", "--no-run", "--package", "backend-hip", "--features", "hip", "--tests"],
+        args: &[],
+        kind: Kind::Tests,
+    },
+    Item {
+        title: "array-buffer",
+        build: &["test", "--no-run", "--package", "array-buffer", "--test", "regressions"],
+        args: &["hip::"],
+        kind: Kind::Tests,
+    },
+    Item {
+        title: "demo",
+        build: &["build", "--package", "runtime", "--features", "hip", "--example", "terrain"],
+        args: &["--device", "hip:0", "--steps", "2000", "--scale", "4", "--output", "report/demo"],
+        kind: Kind::Program,
+    },
+];
+
 /// Most bytes of a bundle.
 const LARGEST: u64 = 40 << 20;
 /// What is to be run, in order.
@@ -95,7 +122,8 @@ const LONGEST: Duration = Duration::from_secs(900);
 pub(crate) fn bundle(name: &str) -> Result<()> {
     let items = match name {
         "cuda" => CUDA,
-        _ => bail!("no bundle of {name:?}; there is one of cuda"),
+        "hip" => HIP,
+        _ => bail!("no bundle of {name:?}; there are those of cuda and hip"),
     };
     let folder = root().join("target/bundles").join(name);
     if folder.exists() {

@@ -12,6 +12,12 @@ const PACKAGES: &[(&str, &str)] = &[
     ("python3-venv", "the virtual environment for the Python checks"),
     ("ocl-icd-libopencl1", "the loader that finds OpenCL platforms"),
     ("pocl-opencl-icd", "an OpenCL platform on the processor, with as many devices as asked for"),
+    (
+        "libamdhip64-dev",
+        "the HIP runtime, which needs no GPU to say so, with its compiler and headers",
+    ),
+    ("hipcc", "the compiler of HIP C, which needs no GPU either"),
+    ("rocm-device-libs", "what both compilers link with"),
 ];
 
 /// Python packages, and what each is for. They go into a virtual environment under `target`.
