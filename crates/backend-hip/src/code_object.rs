@@ -163,3 +163,125 @@ fn info(kind: &str, size: usize) -> ParamInfo {
     };
     ParamInfo { kind, size, dtype: None, access: None }
 }
+
+#[cfg(test)]
+mod tests {
+    use rmpv::Value;
+
+    use super::*;
+
+    fn map<const N: usize>(entries: [(&str, Value); N]) -> Value {
+        Value::Map(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
+    }
+
+    /// An ELF file for the target: its header, the section table, and a section with a note at the end, so that whatever is
+    /// cut off is missed.
+    fn elf(target: &str) -> Vec<u8> {
+        let argument = |kind: &str, size: u32| {
+            map([(".value_kind", kind.into()), (".size", size.into()), (".offset", 0.into())])
+        };
+        let arguments = vec![
+            argument("global_buffer", 8),
+            argument("by_value", 24),
+            argument("image", 8),
+            argument("hidden_global_offset_x", 8),
+        ];
+        let kernels = vec![
+            map([(".name", "k".into()), (".args", Value::Array(arguments))]),
+            map([(".name", "none".into())]),
+            map([(".name", "odd".into()), (".args", vec![Value::Nil].into())]),
+        ];
+        let root = map([
+            ("amdhsa.kernels", Value::Array(kernels)),
+            ("amdhsa.target", format!("amdgcn-amd-amdhsa--{target}").into()),
+        ]);
+        let mut metadata = Vec::new();
+        rmpv::encode::write_value(&mut metadata, &root).unwrap();
+        let mut note = Vec::new();
+        for number in [OWNER.len() + 1, metadata.len(), METADATA as usize] {
+            note.extend(u32::try_from(number).unwrap().to_le_bytes());
+        }
+        note.extend(OWNER);
+        note.extend([0; 2]);
+        note.extend(metadata);
+        note.resize(note.len().next_multiple_of(8), 0);
+
+        let mut file = vec![0; 64];
+        file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        let mut put = |at: usize, number: usize, len: usize| {
+            file[at..at + len].copy_from_slice(&number.to_le_bytes()[..len]);
+        };
+        let sections = 64;
+        for (at, number, len) in
+            [(18, 224, 2), (20, 1, 4), (40, sections, 8), (52, 64, 2), (58, 64, 2), (60, 2, 2)]
+        {
+            put(at, number, len);
+        }
+        // The first section is none; the second has the note.
+        file.resize(sections + 2 * 64, 0);
+        let mut put = |at: usize, number: usize, len: usize| {
+            let at = sections + 64 + at;
+            file[at..at + len].copy_from_slice(&number.to_le_bytes()[..len]);
+        };
+        put(4, 7, 4);
+        put(24, sections + 2 * 64, 8);
+        put(32, note.len(), 8);
+        put(48, 4, 8);
+        file.extend(note);
+        file
+    }
+
+    fn bundle(objects: &[Vec<u8>]) -> Vec<u8> {
+        let mut head = [BUNDLE, &(objects.len() as u64).to_le_bytes()].concat();
+        let name = "a name";
+        let mut at = head.len() + objects.len() * (24 + name.len());
+        for object in objects {
+            for number in [at, object.len(), name.len()] {
+                head.extend((number as u64).to_le_bytes());
+            }
+            head.extend(name.as_bytes());
+            at += object.len();
+        }
+        [head, objects.concat()].concat()
+    }
+
+    #[test]
+    fn parameters_are_those_of_the_metadata() {
+        let metadata = read(&elf("gfx90a"), "").unwrap();
+        assert_eq!(metadata.target, "gfx90a");
+        let parameter = |kind, size| ParamInfo { kind, size, dtype: None, access: None };
+        let expected = [
+            parameter(ParamKind::Memory, None),
+            parameter(ParamKind::Value, Some(24)),
+            parameter(ParamKind::Unknown, Some(8)),
+        ];
+        assert_eq!(metadata.kernel("k"), Some(&expected[..]));
+        assert_eq!(metadata.kernel("none"), Some(&[][..]));
+        assert_eq!(metadata.kernel("odd"), None);
+        assert_eq!(metadata.kernel("other"), None);
+    }
+
+    #[test]
+    fn of_a_bundle_the_devices_own_code_object_is_read() {
+        let bundle = bundle(&[Vec::new(), elf("gfx1030"), elf("gfx90a:sramecc+")]);
+        let target = |architecture| read(&bundle, architecture).unwrap().target;
+        assert_eq!(target("gfx90a:sramecc+:xnack-"), "gfx90a:sramecc+");
+        assert_eq!(target("gfx1030"), "gfx1030");
+        assert_eq!(target("gfx942"), "gfx1030");
+    }
+
+    #[test]
+    fn what_is_cut_is_refused() {
+        for whole in [elf("gfx90a"), bundle(&[elf("gfx90a")])] {
+            read(&whole, "").unwrap();
+            for len in 0..whole.len() {
+                assert!(read(&whole[..len], "").is_err(), "{len} bytes of {}", whole.len());
+            }
+        }
+        assert!(read(b"text", "").unwrap_err().contains("neither"));
+        assert!(read(&bundle(&[]), "").unwrap_err().contains("no code object"));
+        let mut other = elf("gfx90a");
+        other[18] = 62;
+        assert!(read(&other, "").unwrap_err().contains("machine 62"));
+    }
+}
