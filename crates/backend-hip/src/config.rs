@@ -7,10 +7,10 @@ use runtime_core::{Error, ErrorKind, Result};
 /// Where device memory comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PoolKind {
-    /// A memory pool of the driver where the device has them, else a cache.
+    /// A memory pool of the runtime where the device has them, else a cache.
     #[default]
     Auto,
-    /// A memory pool of the driver, in which allocating and freeing are ordered with streams.
+    /// A memory pool of the runtime, in which allocating and freeing are ordered with streams.
     Driver,
     /// Plain allocations, of which 1 GiB at most is kept to be used again.
     Cache,
