@@ -3,6 +3,7 @@
 
 use std::ffi::{c_int, c_uint};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use hip_sys::hiprt::{hipMemoryType, hipPointer_attribute as Attribute};
 use stand_in::abi::{Buffer, Out};
@@ -25,7 +26,7 @@ extern "C" fn hipMemGetInfo(free: Out<usize>, total: Out<usize>) -> u32 {
 fn allocate(
     address: Out<u64>,
     bytes: usize,
-    allocate: impl FnOnce(&Engine, &std::sync::Arc<Context>) -> Result<u64>,
+    allocate: impl FnOnce(&Engine, &Arc<Context>) -> Result<u64>,
 ) -> u32 {
     answer(|| {
         let (engine, context) = current_to_wait()?;

@@ -7,6 +7,10 @@
 #define __HIP_DEVICE_COMPILE__ 1
 #define __AMDGCN__ 1
 #define __AMDGCN_WAVEFRONT_SIZE 32
+#undef __CUDACC__
+#undef __CUDACC_RTC__
+#undef __CUDA_ARCH__
+#undef __NVCC__
 
 #define hipThreadIdx_x threadIdx.x
 #define hipThreadIdx_y threadIdx.y

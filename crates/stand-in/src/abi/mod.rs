@@ -1,7 +1,7 @@
 //! What functions of a driver take from their callers, and what they answer.
 //!
-//! Values of these types come from the callers of exported functions alone: nothing here makes one of a pointer. A caller
-//! passes what can be read or written, as it must to the driver itself.
+//! Pointers of these types come from the callers of exported functions, or are among what those point to: nothing makes one of
+//! any other pointer. A caller passes what can be read or written, as it must to the driver itself.
 #![expect(unsafe_code, reason = "reads and writes where callers say")]
 
 mod names;
