@@ -90,6 +90,37 @@ const CUDA: &[Item] = &[
     },
 ];
 
+const HIP: &[Item] = &[
+    Item {
+        title: "devices",
+        build: &["build", "--package", "runtime", "--features", "hip", "--example", "devices"],
+        args: &[],
+        quick: &[],
+        kind: Kind::Program,
+    },
+    Item {
+        title: "backend-hip",
+        build: &["test", "--no-run", "--package", "backend-hip", "--features", "hip", "--tests"],
+        args: &[],
+        quick: &[],
+        kind: Kind::Tests,
+    },
+    Item {
+        title: "array-buffer",
+        build: &["test", "--no-run", "--package", "array-buffer", "--test", "regressions"],
+        args: &["hip::"],
+        quick: &["hip::"],
+        kind: Kind::Tests,
+    },
+    Item {
+        title: "demo",
+        build: &["build", "--package", "runtime", "--features", "hip", "--example", "terrain"],
+        args: &["--device", "hip:0", "--steps", "2000", "--scale", "4", "--output", "report/demo"],
+        quick: &["--device", "hip:0", "--steps", "3", "--output", "report/demo"],
+        kind: Kind::Program,
+    },
+];
+
 /// The rival of the benchmark's packed faces, for machines that have CuPy.
 const CUPY: &str = "benches/benches/cuda/cupy_pack.py";
 /// Most bytes of a bundle.
@@ -103,7 +134,8 @@ const LONGEST: Duration = Duration::from_secs(900);
 pub(crate) fn bundle(name: &str) -> Result<()> {
     let items = match name {
         "cuda" => CUDA,
-        _ => bail!("no bundle of {name:?}; there is one of cuda"),
+        "hip" => HIP,
+        _ => bail!("no bundle of {name:?}; there are those of cuda and hip"),
     };
     let folder = root().join("target/bundles").join(name);
     if folder.exists() {
@@ -126,16 +158,18 @@ pub(crate) fn bundle(name: &str) -> Result<()> {
             }));
         }
     }
-    fs::copy(root().join(CUPY), folder.join("bin/cupy_pack.py"))
-        .with_context(|| format!("cannot copy {CUPY}"))?;
-    let cupy = [
-        "-c",
-        "if command -v python3 >/dev/null; then python3 bin/cupy_pack.py; else echo 'left out: no Python'; fi",
-    ];
-    entries.push(json!({
-        "title": "the same faces by CuPy", "kind": Kind::Program.name(), "program": "/bin/sh",
-        "args": cupy, "quick": cupy,
-    }));
+    if name == "cuda" {
+        fs::copy(root().join(CUPY), folder.join("bin/cupy_pack.py"))
+            .with_context(|| format!("cannot copy {CUPY}"))?;
+        let cupy = [
+            "-c",
+            "if command -v python3 >/dev/null; then python3 bin/cupy_pack.py; else echo 'left out: no Python'; fi",
+        ];
+        entries.push(json!({
+            "title": "the same faces by CuPy", "kind": Kind::Program.name(), "program": "/bin/sh",
+            "args": cupy, "quick": cupy,
+        }));
+    }
     let runner = build(&["build", "--package", "xtask"])?;
     let (_, runner) = runner.first().context("cargo built no runner")?;
     fs::copy(runner, folder.join("bin/xtask"))?;

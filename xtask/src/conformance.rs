@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::run::{cargo, root};
+use crate::stand_in::{self, StandIn};
 use crate::{cuda, install, opencl};
 
 /// What became of the rules on one device.
@@ -38,7 +39,7 @@ impl Tally {
 pub(crate) struct On<'a> {
     /// A word of an OpenCL platform's name.
     pub(crate) platform: Option<&'a str>,
-    /// The stand-in for the CUDA driver.
+    /// The stand-in for the runtime of a GPU.
     pub(crate) stand_in: bool,
 }
 
@@ -46,10 +47,10 @@ pub(crate) struct On<'a> {
 pub(crate) fn test_backend(name: &str, on: On<'_>, install: bool) -> Result<()> {
     match (name, on) {
         ("opencl", On { platform: Some("intel"), .. }) if install => install::install_intel()?,
-        ("cuda", On { stand_in: true, .. }) if install => install::install_python()?,
+        ("cuda" | "hip", On { stand_in: true, .. }) if install => install::install_python()?,
         _ if install => {
             bail!(
-                "--install is for `opencl --platform intel` and `cuda --stand-in`; `cargo xtask test --install` brings the rest"
+                "--install is for `opencl --platform intel`, `cuda --stand-in` and `hip --stand-in`; `cargo xtask test --install` brings the rest"
             )
         }
         _ => {}
@@ -84,19 +85,19 @@ pub(crate) fn test_backend(name: &str, on: On<'_>, install: bool) -> Result<()> 
         };
         bail!("{name}: not every rule passed{hint}");
     }
-    if on.stand_in { cuda::check_report(&complaints) } else { Ok(()) }
+    if on.stand_in { stand_in::check_report(&complaints) } else { Ok(()) }
 }
 
 /// The conformance test of a backend. The stand-in writes its complaints to `complaints`.
 pub(crate) fn suite(name: &str, on: On<'_>, complaints: &Path) -> Result<Command> {
     let mut command = match name {
-        "cuda" | "host" | "opencl" | "sim" => {
+        "cuda" | "hip" | "host" | "opencl" | "sim" => {
             let mut command = cargo(&["test", "--package"]);
             command.arg(format!("backend-{name}"));
             command
         }
         "foreign" => cargo(&["test", "--manifest-path", "docs/foreign-device/Cargo.toml"]),
-        _ => bail!("no backend {name:?}; there is cuda, host, opencl, sim, foreign"),
+        _ => bail!("no backend {name:?}; there is cuda, hip, host, opencl, sim, foreign"),
     };
     command.args(["--all-features", "--test", "conformance"]);
     opencl::two_devices(&mut command);
@@ -105,17 +106,25 @@ pub(crate) fn suite(name: &str, on: On<'_>, complaints: &Path) -> Result<Command
             opencl::choose(&mut command, platform)?;
         }
         ("cuda", On { platform: None, stand_in: true }) => {
-            let tools = cuda::tools()?;
-            cuda::compile_with(&mut command, &tools, &tools.nvrtc[0]);
-            cuda::stand_in(&mut command, complaints)?;
+            on_stand_in(&stand_in::CUDA, &mut command, complaints)?;
+        }
+        ("hip", On { platform: None, stand_in: true }) => {
+            on_stand_in(&stand_in::HIP, &mut command, complaints)?;
         }
         (_, On { platform: None, stand_in: false }) => {}
         (_, On { platform: Some(platform), .. }) => {
             bail!("--platform {platform} is for opencl; {name} has no platforms")
         }
-        (_, On { stand_in: true, .. }) => bail!("--stand-in is for cuda; {name} has none"),
+        (_, On { stand_in: true, .. }) => bail!("--stand-in is for cuda and hip; {name} has none"),
     }
     Ok(command)
+}
+
+/// Lets a suite run on a stand-in, whose compiler is the oldest that devices must work with.
+fn on_stand_in(stand_in: &StandIn, command: &mut Command, complaints: &Path) -> Result<()> {
+    let tools = cuda::tools()?;
+    cuda::compile_with(command, &tools, &tools.nvrtc[0]);
+    stand_in.enable(command, complaints).map(drop)
 }
 
 /// A fresh file for the suite to report to.

@@ -1,21 +1,18 @@
-//! What tests of CUDA devices use on a machine without a GPU: NVIDIA's compilers, and the stand-in for the driver.
+//! What tests of CUDA devices use on a machine without a GPU: NVIDIA's compilers. The stand-in for the HIP runtime uses
+//! them, too.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
+use anyhow::{Context, Result};
 
-use crate::run::{cargo, must, root};
+use crate::run::root;
 
 /// The variables that `backend-cuda` and its tests read, instead of looking for these where systems have them.
-const DRIVER: &str = "BACKEND_CUDA_DRIVER";
 const NVRTC: &str = "BACKEND_CUDA_NVRTC";
 const PTXAS: &str = "BACKEND_CUDA_PTXAS";
-/// Where the stand-in says at its end what was not given back, and what broke a rule of the driver.
-const REPORT: &str = "STAND_IN_REPORT";
 
 /// The compilers, as the wheels that [`install`](crate::install) names put them under `target/venv`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,39 +59,6 @@ pub(crate) fn compile_with<'a>(
     command
 }
 
-/// Lets tests run on the stand-in, built for that, which reports to `report` at its end.
-pub(crate) fn stand_in<'a>(command: &'a mut Command, report: &Path) -> Result<&'a mut Command> {
-    must(&mut cargo(&["build", "--quiet", "--package", "stand-in-cuda"]))?;
-    let target =
-        env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let library = target.join("debug/libstandin_cuda.so");
-    ensure!(library.exists(), "{} was not built", library.display());
-    fs::write(report, "").with_context(|| format!("cannot write {}", report.display()))?;
-    Ok(command.env(DRIVER, library).env(REPORT, report))
-}
-
-/// An error that shows what was not given back to the stand-in, and what a driver would not have admitted.
-pub(crate) fn check_report(report: &Path) -> Result<()> {
-    let text =
-        fs::read_to_string(report).with_context(|| format!("cannot read {}", report.display()))?;
-    ensure!(
-        !text.trim().is_empty(),
-        "the stand-in for the driver has not reported: did anything run on it?"
-    );
-    let mut complaints = Vec::new();
-    for line in text.lines() {
-        let entry: Value =
-            serde_json::from_str(line).with_context(|| format!("{line:?} in the report"))?;
-        if matches!(entry["kind"].as_str(), Some("leak" | "violation")) {
-            complaints.push(line);
-        }
-    }
-    if !complaints.is_empty() {
-        bail!("the stand-in for the driver reports:\n{}", complaints.join("\n"));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,18 +69,5 @@ mod tests {
         for part in ["libnvrtc.so.12", "--install"] {
             assert!(error.contains(part), "{error}");
         }
-    }
-
-    #[test]
-    fn leaks_and_an_empty_report_are_errors() {
-        let file = env::temp_dir().join(format!("stand-in-report-{}", std::process::id()));
-        fs::write(&file, "").unwrap();
-        assert!(check_report(&file).is_err());
-        let calls = "{\"kind\":\"calls\",\"class\":\"copy\",\"count\":3}\n";
-        fs::write(&file, calls).unwrap();
-        check_report(&file).unwrap();
-        fs::write(&file, format!("{calls}{{\"kind\":\"leak\",\"object\":\"stream\"}}\n")).unwrap();
-        assert!(check_report(&file).unwrap_err().to_string().contains("stream"));
-        fs::remove_file(file).unwrap();
     }
 }

@@ -15,6 +15,12 @@ const PACKAGES: &[(&str, &str)] = &[
     ("openmpi-bin", "starts the ranks of halo-mpi's tests"),
     ("libopenmpi-dev", "the MPI that halo-mpi is built with"),
     ("libclang1-14", "reads MPI's headers when halo-mpi is built"),
+    (
+        "libamdhip64-dev",
+        "the HIP runtime, which needs no GPU to say so, with its compiler and headers",
+    ),
+    ("hipcc", "the compiler of HIP C, which needs no GPU either"),
+    ("rocm-device-libs", "what both compilers link with"),
 ];
 
 /// Python packages, and what each is for. They go into a virtual environment under `target`.

@@ -4,12 +4,14 @@ mod bundle;
 mod conformance;
 mod cuda;
 mod demo;
+mod hip;
 mod install;
 mod layers;
 mod mpi;
 mod mutants;
 mod opencl;
 mod run;
+mod stand_in;
 mod test;
 
 use std::path::PathBuf;
@@ -48,23 +50,23 @@ enum Command {
     },
     /// Runs every conformance rule on one backend; a skipped rule is a failure.
     TestBackend {
-        /// The backend: cuda, host, opencl, sim, or foreign for the device of `docs/foreign-device`.
+        /// The backend: cuda, hip, host, opencl, sim, or foreign for the device of `docs/foreign-device`.
         name: String,
-        /// For cuda: on the stand-in for the driver, which needs no GPU and is none.
+        /// For cuda and hip: on the stand-in for the runtime, which needs no GPU and is none.
         #[arg(long)]
         stand_in: bool,
         /// For opencl: a word of the platform's name, such as intel or pocl, instead of the first platform.
         #[arg(long, value_name = "WORD")]
         platform: Option<String>,
         /// First installs into target/venv what the run needs: that runtime for `opencl --platform intel`, compilers
-        /// for `cuda --stand-in`.
+        /// for `cuda --stand-in` and `hip --stand-in`.
         #[arg(long)]
         install: bool,
     },
     /// Makes a folder of tests, the demo and benchmarks that runs on a machine with the vendor's driver, but without
     /// Rust or a network.
     Bundle {
-        /// The backend: cuda.
+        /// The backend: cuda or hip.
         name: String,
     },
     /// Runs a bundle, as its script `run` does.

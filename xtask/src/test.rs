@@ -10,7 +10,8 @@ use anyhow::{Context, Result};
 
 use crate::conformance::{On, read, report_file, suite, watch};
 use crate::run::{cargo, must, root};
-use crate::{cuda, install, mpi, mutants, opencl};
+use crate::stand_in;
+use crate::{cuda, hip, install, mpi, mutants, opencl};
 
 /// What became of the steps.
 #[derive(Default)]
@@ -173,7 +174,8 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
         let bare = ["check", "--quiet", "--package", "runtime", "--no-default-features"];
         must(&mut cargo(&bare))?;
         must(cargo(&bare).args(["--features", "opencl"]))?;
-        must(cargo(&bare).args(["--features", "cuda"]))
+        must(cargo(&bare).args(["--features", "cuda"]))?;
+        must(cargo(&bare).args(["--features", "hip"]))
     });
     totals.step("documentation", || {
         let mut doc = cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
@@ -190,7 +192,8 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
             Err(error) => totals.add("opencl on intel", 0, 1, 0, &first_line(&error)),
         }
     }
-    cuda_without_gpu(&mut totals);
+    without_gpu(&mut totals);
+    hip_without_gpu(&mut totals);
     let foreign = ["test", "--no-fail-fast"];
     totals.tests("foreign device", cargo(&foreign).args(FOREIGN), &["foreign"], "");
     totals.step("mutants", mutants::mutants);
@@ -221,40 +224,59 @@ fn all_features(totals: &mut Totals) -> Result<Vec<String>> {
     mpi::features(with_mpi)
 }
 
-/// What can be seen of CUDA without a GPU: that every kernel compiles, and that the backend and arrays do right on the
-/// stand-in for the driver.
-fn cuda_without_gpu(totals: &mut Totals) {
+/// What can be seen without a GPU: that every CUDA kernel compiles, and that backends and arrays do right on the stand-ins
+/// for their runtimes, which compile with NVIDIA's compilers.
+fn without_gpu(totals: &mut Totals) {
     let tools = match cuda::tools() {
         Ok(tools) => tools,
-        Err(error) => return totals.add("cuda without a GPU", 0, 0, 1, &first_line(&error)),
+        Err(error) => return totals.add("stand-ins", 0, 0, 1, &first_line(&error)),
     };
     for (nvrtc, version) in tools.nvrtc.iter().zip(["12.0", "13.0"]) {
         let mut kernels = cargo(&["test", "--package", "stand-in", "--test", "ptx"]);
         cuda::compile_with(&mut kernels, &tools, nvrtc);
         totals.tests(&format!("CUDA kernels, NVRTC {version}"), &mut kernels, &[], "");
     }
-    let suites: [(&str, &[&str], &[&str]); 2] = [
-        ("backend-cuda on the stand-in", &["--package", "backend-cuda"], &["cuda"]),
-        (
-            "array-buffer on the stand-in",
-            &["--package", "array-buffer", "--test", "regressions", "--", "cuda"],
-            &[],
-        ),
-    ];
-    for (name, args, required) in suites {
-        let complaints = root().join("target/conformance/stand-in.jsonl");
-        let mut tests = cargo(&["test", "--no-fail-fast", "--all-features"]);
-        tests.args(args);
-        cuda::compile_with(&mut tests, &tools, &tools.nvrtc[0]);
-        match cuda::stand_in(&mut tests, &complaints) {
-            Ok(tests) => totals.tests(name, tests, required, " on the stand-in"),
-            Err(error) => totals.add(name, 0, 1, 0, &first_line(&error)),
-        }
-        if let Err(error) = cuda::check_report(&complaints) {
-            println!("{error:#}");
-            totals.add(&format!("{name}: what was given back"), 0, 1, 0, &first_line(&error));
+    let nvrtc = &tools.nvrtc[0];
+    let backends = [("cuda", "cuda::", stand_in::CUDA), ("hip", "hip::", stand_in::HIP)];
+    for (name, module, stand_in) in &backends {
+        let package = format!("backend-{name}");
+        let suites: [(&str, &[&str], &[&str]); 2] = [
+            (&package, &["--package", &package], &[name]),
+            (
+                "array-buffer",
+                &["--package", "array-buffer", "--test", "regressions", "--", module],
+                &[],
+            ),
+        ];
+        for (package, args, required) in suites {
+            let title = format!("{package} on the stand-in for {name}");
+            let complaints = root().join("target/conformance/stand-in.jsonl");
+            let mut tests = cargo(&["test", "--no-fail-fast", "--all-features"]);
+            tests.args(args);
+            cuda::compile_with(&mut tests, &tools, nvrtc);
+            match stand_in.enable(&mut tests, &complaints) {
+                Ok(tests) => totals.tests(&title, tests, required, " on the stand-in"),
+                Err(error) => totals.add(&title, 0, 1, 0, &first_line(&error)),
+            }
+            if let Err(error) = stand_in::check_report(&complaints) {
+                println!("{error:#}");
+                totals.add(&format!("{title}: what was given back"), 0, 1, 0, &first_line(&error));
+            }
         }
     }
+}
+
+/// What can be seen of HIP without a GPU and without a stand-in: that every kernel compiles for two architectures, and
+/// that a runtime without a device is told from a broken one.
+fn hip_without_gpu(totals: &mut Totals) {
+    let mut kernels = cargo(&["test", "--package", "backend-hip", "--all-features", "--lib"]);
+    if hip::compile(&mut kernels) {
+        totals.tests("HIP kernels", kernels.args(["--", "compiled"]), &[], "");
+    } else {
+        totals.add("HIP kernels", 0, 0, 1, "no hipcc; --install brings it");
+    }
+    let absence = ["test", "--package", "backend-hip", "--all-features", "--test", "hip"];
+    totals.tests("HIP without a GPU", cargo(&absence).args(["--", "absence"]), &[], "");
 }
 
 /// The demo's array, read by NumPy.

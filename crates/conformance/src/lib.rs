@@ -17,9 +17,8 @@
 //!   none: every rule skips then and prints why. Any other error fails. Without a device 1, a second instance of
 //!   device 0 takes its place.
 //! - `kernels` is a bundle with the functions of [`kernels`], in a format the device takes. There they are as Rust
-//!   functions, as OpenCL C, and as CUDA C and PTX; for any other format bring the table's kernels yourself, as
-//!   `ModuleBundle::new().with(ModuleImage::source(ImageFormat::HipC, include_str!("kernels.hip")))` does, or
-//!   `ModuleImage::binary` with what a compiler made of them.
+//!   functions, as OpenCL C, as CUDA C and PTX, and as HIP C; for any other format bring the table's kernels yourself, as
+//!   `ModuleBundle::new().with(ModuleImage::binary(ImageFormat::SpirV, include_bytes!("kernels.spv")))` does.
 //! - `unsupported` leaves out rules that the device cannot keep for good. `expected_failures` names those it does not
 //!   keep yet: the test fails when the rule passes. Both need a reason, and a name that is no rule does not compile:
 //!

@@ -30,6 +30,7 @@
 //! |---|---|---|
 //! | `host` (default) | the processor the program runs on; kernels are Rust functions | `host`, `host:1` |
 //! | `cuda` | NVIDIA GPUs; kernels are CUDA C, PTX or binaries | `cuda:0`, `cuda:1?cache=off` |
+//! | `hip` | AMD GPUs; kernels are HIP C or code objects | `hip:0`, `hip:1?cache=off` |
 //! | `opencl` | GPUs, processors and other accelerators with an OpenCL platform; kernels are OpenCL C or SPIR-V | `opencl:0`, `opencl:gpu:0`, `opencl:pocl:1?memory=svm` |
 //! | `sim` | simulated accelerators that misbehave on request, for tests | `sim:0`, `sim:0?seed=7&fail-launch=50` |
 //!
@@ -49,6 +50,9 @@ pub use array_buffer as array;
 #[cfg(feature = "cuda")]
 #[doc(inline)]
 pub use backend_cuda as cuda;
+#[cfg(feature = "hip")]
+#[doc(inline)]
+pub use backend_hip as hip;
 #[cfg(feature = "host")]
 #[doc(inline)]
 pub use backend_host as host;
@@ -67,6 +71,7 @@ struct Readme;
 /// Every backend this crate has a feature for, and whether it was compiled in.
 pub const BACKENDS: &[(&str, bool)] = &[
     ("cuda", cfg!(feature = "cuda")),
+    ("hip", cfg!(feature = "hip")),
     ("host", cfg!(feature = "host")),
     ("opencl", cfg!(feature = "opencl")),
     ("sim", cfg!(feature = "sim")),
@@ -86,12 +91,20 @@ pub const BACKENDS: &[(&str, bool)] = &[
 /// ```
 pub fn registry() -> DeviceRegistry {
     #[cfg_attr(
-        not(any(feature = "cuda", feature = "host", feature = "opencl", feature = "sim")),
+        not(any(
+            feature = "cuda",
+            feature = "hip",
+            feature = "host",
+            feature = "opencl",
+            feature = "sim"
+        )),
         expect(unused_mut, reason = "there is nothing to add")
     )]
     let mut registry = DeviceRegistry::new();
     #[cfg(feature = "cuda")]
     add(&mut registry, cuda::CudaDriver::new());
+    #[cfg(feature = "hip")]
+    add(&mut registry, hip::HipDriver::new());
     #[cfg(feature = "host")]
     add(&mut registry, host::HostDriver::new());
     #[cfg(feature = "opencl")]
@@ -101,7 +114,13 @@ pub fn registry() -> DeviceRegistry {
     registry
 }
 
-#[cfg(any(feature = "cuda", feature = "host", feature = "opencl", feature = "sim"))]
+#[cfg(any(
+    feature = "cuda",
+    feature = "hip",
+    feature = "host",
+    feature = "opencl",
+    feature = "sim"
+))]
 fn add(registry: &mut DeviceRegistry, driver: impl Driver + 'static) {
     let added = registry.register(driver);
     debug_assert!(added.is_ok(), "two backends of one name: {added:?}");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use array_buffer::{ArrayBuffer, Result, WriteGuard};
 use backend_cuda::CudaDriver;
+use backend_hip::HipDriver;
 use backend_host::HostDevice;
 use backend_opencl::OpenClDriver;
 use backend_sim::{SimConfig, SimDriver, SimHandle};
@@ -68,6 +69,12 @@ impl Rig {
     pub(crate) fn cuda() -> Option<Self> {
         let driver = CudaDriver::new();
         Self::found(|index| driver.open(&format!("cuda:{index}").parse()?))
+    }
+
+    /// Two HIP devices.
+    pub(crate) fn hip() -> Option<Self> {
+        let driver = HipDriver::new();
+        Self::found(|index| driver.open(&format!("hip:{index}").parse()?))
     }
 
     /// Two devices that reach each other; two instances of the only one otherwise. `None`, said aloud, where there is
@@ -186,6 +193,7 @@ macro_rules! on_all_devices {
         on_all_devices! { opencl_buffers (Rig::opencl("buffer")) $($rule)* }
         on_all_devices! { opencl_addresses (Rig::opencl("svm")) $($rule)* }
         on_all_devices! { cuda (Rig::cuda()) $($rule)* }
+        on_all_devices! { hip (Rig::hip()) $($rule)* }
     };
     ($name:ident ($rig:expr) $($rule:ident)*) => {
         mod $name {

@@ -52,6 +52,7 @@ fn bundle() -> ModuleBundle<'static> {
         .with(ModuleImage::functions(&functions))
         .with(ModuleImage::source(ImageFormat::OpenClC, include_str!("diffusion.cl")))
         .with(ModuleImage::source(ImageFormat::CudaC, include_str!("diffusion.cu")))
+        .with(ModuleImage::source(ImageFormat::HipC, include_str!("diffusion.cu")))
         .with(ModuleImage::source(ImageFormat::Ptx, include_str!("diffusion.ptx")))
 }
 

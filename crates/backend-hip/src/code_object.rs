@@ -1,0 +1,287 @@
+//! Code objects: whether a binary is whole, since the runtime is told where one begins and not how long it is, and what
+//! its metadata says of the parameters of kernels.
+
+use std::collections::HashMap;
+
+use object::LittleEndian;
+use object::elf::{self, FileHeader64};
+use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader};
+use rmpv::ValueRef;
+use runtime_core::contract::{ParamInfo, ParamKind};
+
+type Header = FileHeader64<LittleEndian>;
+const ENDIAN: LittleEndian = LittleEndian;
+
+/// The first bytes of several code objects in one file.
+const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
+/// Of a note with metadata: its owner and its type.
+const OWNER: &[u8] = b"AMDGPU";
+const METADATA: u32 = 32;
+
+/// What a code object says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Metadata {
+    /// What it is for, such as `gfx90a:sramecc+:xnack-`; empty if it does not say.
+    pub(crate) target: String,
+    /// The parameters of each kernel, by name; those that are not understood are left out.
+    kernels: HashMap<String, Vec<ParamInfo>>,
+}
+
+impl Metadata {
+    pub(crate) fn kernel(&self, name: &str) -> Option<&[ParamInfo]> {
+        self.kernels.get(name).map(Vec::as_slice)
+    }
+}
+
+/// Checks that everything a binary refers to lies inside it, and reads the metadata of the code object in it that is for
+/// an architecture: of the first one if none says so, for the runtime decides what it takes.
+///
+/// # Errors
+///
+/// What is wrong, in words.
+pub(crate) fn read(binary: &[u8], architecture: &str) -> Result<Metadata, String> {
+    let mut all = if binary.starts_with(BUNDLE) {
+        let entries = entries(binary).ok_or_else(|| {
+            format!("the binary refers beyond its end, after {} bytes", binary.len())
+        })?;
+        let objects = entries.into_iter().filter(|entry| entry.starts_with(&elf::ELFMAG));
+        objects.map(read_elf).collect::<Result<Vec<_>, _>>()?
+    } else if binary.starts_with(&elf::ELFMAG) {
+        vec![read_elf(binary)?]
+    } else {
+        return Err("the binary is neither a code object nor an uncompressed bundle".to_owned());
+    };
+    if all.is_empty() {
+        return Err("the bundle has no code object".to_owned());
+    }
+    let is_for = |metadata: &Metadata| processor(&metadata.target) == processor(architecture);
+    let at = all.iter().position(is_for).unwrap_or(0);
+    Ok(all.swap_remove(at))
+}
+
+/// A target without its features: `gfx90a` of `gfx90a:sramecc+:xnack-`.
+fn processor(target: &str) -> &str {
+    target.split(':').next().unwrap_or_default()
+}
+
+/// The contents of a bundle: behind its first bytes their count, and of each where it is, its length, and the length of a
+/// name with the name.
+fn entries(bundle: &[u8]) -> Option<Vec<&[u8]>> {
+    let (count, mut rest) = number(bundle.get(BUNDLE.len()..)?)?;
+    let mut found = Vec::new();
+    for _ in 0..count {
+        let (at, behind) = number(rest)?;
+        let (len, behind) = number(behind)?;
+        let (name, behind) = number(behind)?;
+        rest = behind.get(name..)?;
+        found.push(bundle.get(at..at.checked_add(len)?)?);
+    }
+    Some(found)
+}
+
+/// A number at the beginning, and what is behind it.
+fn number(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (number, behind) = bytes.split_first_chunk::<8>()?;
+    Some((usize::try_from(u64::from_le_bytes(*number)).ok()?, behind))
+}
+
+/// Checks an ELF file, and reads its metadata.
+fn read_elf(file: &[u8]) -> Result<Metadata, String> {
+    let cut = || format!("the code object refers beyond its end, after {} bytes", file.len());
+    let header = Header::parse(file).map_err(|_| cut())?;
+    if header.e_machine(ENDIAN) != elf::EM_AMDGPU {
+        return Err(format!("an ELF file for machine {}, not AMDGPU", header.e_machine(ENDIAN)));
+    }
+    let segments = header.program_headers(ENDIAN, file).map_err(|_| cut())?;
+    let sections = header.section_headers(ENDIAN, file).map_err(|_| cut())?;
+    let mut notes = Vec::new();
+    for segment in segments {
+        segment.data(ENDIAN, file).map_err(|()| cut())?;
+        notes.extend(segment.notes(ENDIAN, file).map_err(|_| cut())?);
+    }
+    for section in sections {
+        section.data(ENDIAN, file).map_err(|_| cut())?;
+        notes.extend(section.notes(ENDIAN, file).map_err(|_| cut())?);
+    }
+    Ok(notes.into_iter().find_map(metadata).unwrap_or_default())
+}
+
+/// The metadata among notes, if it is there and can be read.
+fn metadata(mut notes: NoteIterator<'_, Header>) -> Option<Metadata> {
+    while let Some(note) = notes.next().ok()? {
+        if note.name() == OWNER && note.n_type(ENDIAN) == METADATA {
+            let root = rmpv::decode::read_value_ref(&mut note.desc()).ok()?;
+            let target = get(&root, "amdhsa.target").and_then(text).unwrap_or_default();
+            // What the architecture is of comes first: `amdgcn-amd-amdhsa--`.
+            let target = target.rsplit_once("--").map_or(target, |(_, target)| target);
+            let kernels = get(&root, "amdhsa.kernels").and_then(list).unwrap_or_default();
+            let kernels = kernels.iter().filter_map(kernel).collect();
+            return Some(Metadata { target: target.to_owned(), kernels });
+        }
+    }
+    None
+}
+
+fn get<'a, 'v>(map: &'a ValueRef<'v>, key: &str) -> Option<&'a ValueRef<'v>> {
+    let ValueRef::Map(entries) = map else { return None };
+    entries.iter().find(|(name, _)| text(name) == Some(key)).map(|(_, value)| value)
+}
+
+fn text<'a>(value: &'a ValueRef<'_>) -> Option<&'a str> {
+    if let ValueRef::String(text) = value { text.as_str() } else { None }
+}
+
+fn list<'a, 'v>(value: &'a ValueRef<'v>) -> Option<&'a [ValueRef<'v>]> {
+    if let ValueRef::Array(list) = value { Some(list) } else { None }
+}
+
+/// A kernel's name and parameters.
+fn kernel(kernel: &ValueRef<'_>) -> Option<(String, Vec<ParamInfo>)> {
+    let name = get(kernel, ".name").and_then(text)?;
+    // A kernel without parameters may have no list of them.
+    let all = get(kernel, ".args").and_then(list).unwrap_or_default();
+    let mut parameters = Vec::new();
+    for parameter in all {
+        let kind = get(parameter, ".value_kind").and_then(text)?;
+        // What the runtime adds comes behind what the kernel declares.
+        if !kind.starts_with("hidden_") {
+            let size = match get(parameter, ".size")? {
+                ValueRef::Integer(size) => usize::try_from(size.as_u64()?).ok()?,
+                _ => return None,
+            };
+            parameters.push(info(kind, size));
+        }
+    }
+    Some((name.to_owned(), parameters))
+}
+
+fn info(kind: &str, size: usize) -> ParamInfo {
+    let (kind, size) = match kind {
+        "by_value" => (ParamKind::Value, Some(size)),
+        "global_buffer" => (ParamKind::Memory, None),
+        _ => (ParamKind::Unknown, Some(size)),
+    };
+    ParamInfo { kind, size, dtype: None, access: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmpv::Value;
+
+    use super::*;
+
+    fn map<const N: usize>(entries: [(&str, Value); N]) -> Value {
+        Value::Map(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
+    }
+
+    /// An ELF file for the target: its header, the section table, and a section with a note at the end, so that whatever is
+    /// cut off is missed.
+    fn elf(target: &str) -> Vec<u8> {
+        let argument = |kind: &str, size: u32| {
+            map([(".value_kind", kind.into()), (".size", size.into()), (".offset", 0.into())])
+        };
+        let arguments = vec![
+            argument("global_buffer", 8),
+            argument("by_value", 24),
+            argument("image", 8),
+            argument("hidden_global_offset_x", 8),
+        ];
+        let kernels = vec![
+            map([(".name", "k".into()), (".args", Value::Array(arguments))]),
+            map([(".name", "none".into())]),
+            map([(".name", "odd".into()), (".args", vec![Value::Nil].into())]),
+        ];
+        let root = map([
+            ("amdhsa.kernels", Value::Array(kernels)),
+            ("amdhsa.target", format!("amdgcn-amd-amdhsa--{target}").into()),
+        ]);
+        let mut metadata = Vec::new();
+        rmpv::encode::write_value(&mut metadata, &root).unwrap();
+        let mut note = Vec::new();
+        for number in [OWNER.len() + 1, metadata.len(), METADATA as usize] {
+            note.extend(u32::try_from(number).unwrap().to_le_bytes());
+        }
+        note.extend(OWNER);
+        note.extend([0; 2]);
+        note.extend(metadata);
+        note.resize(note.len().next_multiple_of(8), 0);
+
+        let mut file = vec![0; 64];
+        file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        let mut put = |at: usize, number: usize, len: usize| {
+            file[at..at + len].copy_from_slice(&number.to_le_bytes()[..len]);
+        };
+        let sections = 64;
+        for (at, number, len) in
+            [(18, 224, 2), (20, 1, 4), (40, sections, 8), (52, 64, 2), (58, 64, 2), (60, 2, 2)]
+        {
+            put(at, number, len);
+        }
+        // The first section is none; the second has the note.
+        file.resize(sections + 2 * 64, 0);
+        let mut put = |at: usize, number: usize, len: usize| {
+            let at = sections + 64 + at;
+            file[at..at + len].copy_from_slice(&number.to_le_bytes()[..len]);
+        };
+        put(4, 7, 4);
+        put(24, sections + 2 * 64, 8);
+        put(32, note.len(), 8);
+        put(48, 4, 8);
+        file.extend(note);
+        file
+    }
+
+    fn bundle(objects: &[Vec<u8>]) -> Vec<u8> {
+        let mut head = [BUNDLE, &(objects.len() as u64).to_le_bytes()].concat();
+        let name = "a name";
+        let mut at = head.len() + objects.len() * (24 + name.len());
+        for object in objects {
+            for number in [at, object.len(), name.len()] {
+                head.extend((number as u64).to_le_bytes());
+            }
+            head.extend(name.as_bytes());
+            at += object.len();
+        }
+        [head, objects.concat()].concat()
+    }
+
+    #[test]
+    fn parameters_are_those_of_the_metadata() {
+        let metadata = read(&elf("gfx90a"), "").unwrap();
+        assert_eq!(metadata.target, "gfx90a");
+        let parameter = |kind, size| ParamInfo { kind, size, dtype: None, access: None };
+        let expected = [
+            parameter(ParamKind::Memory, None),
+            parameter(ParamKind::Value, Some(24)),
+            parameter(ParamKind::Unknown, Some(8)),
+        ];
+        assert_eq!(metadata.kernel("k"), Some(&expected[..]));
+        assert_eq!(metadata.kernel("none"), Some(&[][..]));
+        assert_eq!(metadata.kernel("odd"), None);
+        assert_eq!(metadata.kernel("other"), None);
+    }
+
+    #[test]
+    fn of_a_bundle_the_devices_own_code_object_is_read() {
+        let bundle = bundle(&[Vec::new(), elf("gfx1030"), elf("gfx90a:sramecc+")]);
+        let target = |architecture| read(&bundle, architecture).unwrap().target;
+        assert_eq!(target("gfx90a:sramecc+:xnack-"), "gfx90a:sramecc+");
+        assert_eq!(target("gfx1030"), "gfx1030");
+        assert_eq!(target("gfx942"), "gfx1030");
+    }
+
+    #[test]
+    fn what_is_cut_is_refused() {
+        for whole in [elf("gfx90a"), bundle(&[elf("gfx90a")])] {
+            read(&whole, "").unwrap();
+            for len in 0..whole.len() {
+                assert!(read(&whole[..len], "").is_err(), "{len} bytes of {}", whole.len());
+            }
+        }
+        assert!(read(b"text", "").unwrap_err().contains("neither"));
+        assert!(read(&bundle(&[]), "").unwrap_err().contains("no code object"));
+        let mut other = elf("gfx90a");
+        other[18] = 62;
+        assert!(read(&other, "").unwrap_err().contains("machine 62"));
+    }
+}

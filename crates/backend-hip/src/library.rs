@@ -1,0 +1,327 @@
+//! The runtime's library: loading it, and the functions that are taken from it.
+#![expect(unsafe_code, reason = "binds symbols of a C library")]
+#![expect(non_snake_case, reason = "functions have the names of the runtime's headers")]
+
+use std::env;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::fmt::{self, Display};
+use std::sync::OnceLock;
+
+use backend_support::{function_table, libloading, load};
+use hip_sys::hiprt::{
+    hipDevice_t, hipDeviceAttribute_t, hipDeviceptr_t, hipError_t, hipEvent_t,
+    hipFunction_attribute, hipFunction_t, hipGraph_t, hipGraphExec_t, hipMemAccessDesc,
+    hipMemPool_t, hipMemPoolAttr, hipMemPoolProps, hipModule_t, hipPointer_attribute, hipStream_t,
+    hipStreamCaptureMode, hipUUID,
+};
+use runtime_core::{Error, ErrorKind, Result};
+
+/// Where the library is, instead of where the system looks.
+const VARIABLE: &str = "BACKEND_HIP_LIBRARY";
+const NAMES: &[&str] =
+    &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
+
+function_table! {
+    /// The functions of the runtime: those that ROCm 5.2 has, and newer ones that may be missing.
+    pub(crate) Functions:
+    every version {
+        hipInit(flags: c_uint);
+        hipRuntimeGetVersion(version: *mut c_int);
+        hipGetErrorName(error: u32) -> *const c_char;
+
+        hipGetDeviceCount(count: *mut c_int);
+        hipGetDevice(device: *mut c_int);
+        hipSetDevice(device: c_int);
+        hipDeviceReset();
+        hipDeviceGet(device: *mut hipDevice_t, ordinal: c_int);
+        hipDeviceGetName(name: *mut c_char, len: c_int, device: hipDevice_t);
+        hipDeviceGetUuid(uuid: *mut hipUUID, device: hipDevice_t);
+        hipDeviceGetAttribute(value: *mut c_int, attribute: hipDeviceAttribute_t, device: c_int);
+        hipDeviceTotalMem(bytes: *mut usize, device: hipDevice_t);
+        hipDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
+        hipDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int);
+        hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint);
+
+        hipStreamCreateWithPriority(stream: *mut hipStream_t, flags: c_uint, priority: c_int);
+        hipStreamDestroy(stream: hipStream_t);
+        hipStreamQuery(stream: hipStream_t);
+        hipStreamSynchronize(stream: hipStream_t);
+        hipStreamWaitEvent(stream: hipStream_t, event: hipEvent_t, flags: c_uint);
+        hipStreamBeginCapture(stream: hipStream_t, mode: hipStreamCaptureMode);
+        hipStreamEndCapture(stream: hipStream_t, graph: *mut hipGraph_t);
+
+        hipEventCreateWithFlags(event: *mut hipEvent_t, flags: c_uint);
+        hipEventDestroy(event: hipEvent_t);
+        hipEventRecord(event: hipEvent_t, stream: hipStream_t);
+        hipEventQuery(event: hipEvent_t);
+        hipEventSynchronize(event: hipEvent_t);
+        hipEventElapsedTime(milliseconds: *mut f32, start: hipEvent_t, stop: hipEvent_t);
+
+        hipMemGetInfo(free: *mut usize, total: *mut usize);
+        hipMalloc(pointer: *mut *mut c_void, bytes: usize);
+        hipFree(pointer: *mut c_void);
+        hipMallocManaged(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
+        hipHostMalloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
+        hipHostFree(pointer: *mut c_void);
+        hipMemPoolCreate(pool: *mut hipMemPool_t, properties: *const hipMemPoolProps);
+        hipMemPoolDestroy(pool: hipMemPool_t);
+        hipMemPoolSetAttribute(pool: hipMemPool_t, attribute: hipMemPoolAttr, value: *mut c_void);
+        hipMemPoolGetAttribute(pool: hipMemPool_t, attribute: hipMemPoolAttr, value: *mut c_void);
+        hipMemPoolSetAccess(pool: hipMemPool_t, access: *const hipMemAccessDesc, count: usize);
+        hipMemPoolTrimTo(pool: hipMemPool_t, keep: usize);
+        hipMallocFromPoolAsync(
+            pointer: *mut *mut c_void, bytes: usize, pool: hipMemPool_t, stream: hipStream_t,
+        );
+        hipFreeAsync(pointer: *mut c_void, stream: hipStream_t);
+        hipPointerGetAttribute(
+            data: *mut c_void, attribute: hipPointer_attribute, pointer: hipDeviceptr_t,
+        );
+        hipMemGetAddressRange(
+            base: *mut hipDeviceptr_t, bytes: *mut usize, pointer: hipDeviceptr_t,
+        );
+
+        hipMemcpyHtoDAsync(
+            destination: hipDeviceptr_t, source: *mut c_void, bytes: usize, stream: hipStream_t,
+        );
+        hipMemcpyDtoHAsync(
+            destination: *mut c_void, source: hipDeviceptr_t, bytes: usize, stream: hipStream_t,
+        );
+        hipMemcpyDtoDAsync(
+            destination: hipDeviceptr_t, source: hipDeviceptr_t, bytes: usize, stream: hipStream_t,
+        );
+        hipMemcpyPeerAsync(
+            destination: *mut c_void, destination_device: c_int,
+            source: *const c_void, source_device: c_int, bytes: usize, stream: hipStream_t,
+        );
+        hipMemsetD8Async(address: hipDeviceptr_t, value: u8, count: usize, stream: hipStream_t);
+        hipMemsetD16Async(address: hipDeviceptr_t, value: u16, count: usize, stream: hipStream_t);
+        hipMemsetD32Async(address: hipDeviceptr_t, value: c_int, count: usize, stream: hipStream_t);
+
+        hipModuleLoadData(module: *mut hipModule_t, image: *const c_void);
+        hipModuleUnload(module: hipModule_t);
+        hipModuleGetFunction(
+            function: *mut hipFunction_t, module: hipModule_t, name: *const c_char,
+        );
+        hipFuncGetAttribute(
+            value: *mut c_int, attribute: hipFunction_attribute, function: hipFunction_t,
+        );
+        hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
+            blocks: *mut c_int, function: hipFunction_t, block: c_int, shared_bytes: usize,
+        );
+        hipModuleOccupancyMaxPotentialBlockSize(
+            grid: *mut c_int, block: *mut c_int, function: hipFunction_t,
+            shared_bytes: usize, most: c_int,
+        );
+        hipModuleLaunchKernel(
+            function: hipFunction_t,
+            grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+            block_x: c_uint, block_y: c_uint, block_z: c_uint,
+            shared_bytes: c_uint, stream: hipStream_t,
+            arguments: *mut *mut c_void, extra: *mut *mut c_void,
+        );
+
+        hipGraphInstantiateWithFlags(
+            exec: *mut hipGraphExec_t, graph: hipGraph_t, flags: c_ulonglong,
+        );
+        hipGraphLaunch(exec: hipGraphExec_t, stream: hipStream_t);
+        hipGraphExecDestroy(exec: hipGraphExec_t);
+        hipGraphDestroy(graph: hipGraph_t);
+    }
+    newer versions {
+        // 6.0. The suffix names the layout of the structure.
+        hipGetDevicePropertiesR0600(properties: *mut c_void, device: c_int);
+        // After 5.2; the older function takes kernels that were linked into the program alone.
+        hipModuleLaunchCooperativeKernel(
+            function: hipFunction_t,
+            grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+            block_x: c_uint, block_y: c_uint, block_z: c_uint,
+            shared_bytes: c_uint, stream: hipStream_t,
+            arguments: *mut *mut c_void,
+        );
+    }
+}
+
+/// The runtime of this machine, for the rest of the process.
+pub(crate) struct Library {
+    pub(crate) functions: Functions,
+    pub(crate) version: Version,
+    /// How many devices it has, at least 1.
+    pub(crate) devices: usize,
+}
+
+/// A version of HIP as the runtime tells it: 50221153 is 5.2.21153.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version(pub(crate) c_int);
+
+impl Version {
+    pub(crate) fn major(self) -> c_int {
+        self.0 / 10_000_000
+    }
+}
+
+impl Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major(), self.0 / 100_000 % 100, self.0 % 100_000)
+    }
+}
+
+/// Why there is no runtime; the same for every caller.
+#[derive(Debug)]
+struct Refusal {
+    kind: ErrorKind,
+    message: String,
+    code: Option<(&'static str, u32)>,
+}
+
+impl Refusal {
+    fn new(kind: ErrorKind, message: String) -> Self {
+        Self { kind, message, code: None }
+    }
+
+    fn error(&self) -> Error {
+        let error = Error::new(self.kind, "devices", self.message.as_str());
+        match self.code {
+            Some((name, code)) => error.with_driver(name, code.into()),
+            None => error,
+        }
+    }
+}
+
+/// The runtime, looked for once per process.
+///
+/// # Errors
+///
+/// `Unavailable` where there is no runtime, no device or too old a runtime; `Driver` where there is one that is broken.
+pub(crate) fn library() -> Result<&'static Library> {
+    static PROBED: OnceLock<Result<Library, Refusal>> = OnceLock::new();
+    PROBED.get_or_init(|| probe(find())).as_ref().map_err(Refusal::error)
+}
+
+/// The file of the runtime, which may have the compiler in it.
+pub(crate) fn find() -> Result<libloading::Library, String> {
+    match env::var(VARIABLE).ok().filter(|path| !path.is_empty()) {
+        Some(path) => load(&[&path]),
+        None => load(NAMES),
+    }
+}
+
+fn probe(found: Result<libloading::Library, String>) -> Result<Library, Refusal> {
+    let unavailable = |message| Refusal::new(ErrorKind::Unavailable, message);
+    let library = found.map_err(|why| unavailable(format!("no HIP runtime: {why}")))?;
+    let version = runtime_version(&library)?;
+    let functions = Functions::bind(&library).map_err(|symbol| {
+        unavailable(format!("HIP {version} has no function {symbol}, which ROCm 5.2 has"))
+    })?;
+    // A runtime keeps threads, and state that its handles point to.
+    std::mem::forget(library);
+    // SAFETY: the first call, with the flags that there are.
+    let code = unsafe { (functions.hipInit)(0) };
+    refuse(code, version, || functions.name(code), "the runtime cannot be initialised")?;
+    let mut devices = 0;
+    // SAFETY: the number is written to where it may be.
+    let code = unsafe { (functions.hipGetDeviceCount)(&mut devices) };
+    refuse(code, version, || functions.name(code), "the runtime does not tell its devices")?;
+    match usize::try_from(devices) {
+        Ok(devices) if devices > 0 => Ok(Library { functions, version, devices }),
+        _ => Err(unavailable(format!("HIP {version}, but no device"))),
+    }
+}
+
+/// Asks for the version, which every runtime can tell before it is initialised.
+fn runtime_version(library: &libloading::Library) -> Result<Version, Refusal> {
+    // SAFETY: the headers of the runtime declare the function so.
+    let function =
+        unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> u32>("hipRuntimeGetVersion") }
+            .map_err(|error| {
+            Refusal::new(ErrorKind::Driver, format!("this is no HIP runtime: {error}"))
+        })?;
+    let mut version = 0;
+    // SAFETY: the number is written to where it may be.
+    let code = unsafe { function(&mut version) };
+    let what = "the runtime does not tell its version";
+    refuse(code, Version(version), || "unknown HIP error", what)?;
+    Ok(Version(version))
+}
+
+/// Codes of a runtime that cannot be used; some mean that there is nothing to use.
+fn refuse(
+    code: u32,
+    version: Version,
+    name: impl Fn() -> &'static str,
+    what: &str,
+) -> Result<(), Refusal> {
+    const NO_DEVICE: u32 = hipError_t::hipErrorNoDevice as u32;
+    const INVALID_DEVICE: u32 = hipError_t::hipErrorInvalidDevice as u32;
+    let (kind, message) = match code {
+        0 => return Ok(()),
+        // Which of the two depends on the version.
+        NO_DEVICE | INVALID_DEVICE => {
+            (ErrorKind::Unavailable, format!("HIP {version}, but no device"))
+        }
+        _ => (ErrorKind::Driver, what.to_owned()),
+    };
+    Err(Refusal { kind, message, code: Some((name(), code)) })
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HIP runtime")
+    }
+}
+
+impl Functions {
+    /// The symbolic name of a code.
+    pub(crate) fn name(&self, code: u32) -> &'static str {
+        const UNKNOWN: &str = "unknown HIP error";
+        // SAFETY: any code may be asked for.
+        let name = unsafe { (self.hipGetErrorName)(code) };
+        if name.is_null() {
+            return UNKNOWN;
+        }
+        // SAFETY: the runtime points to a text that ends with a NUL and stays, as the runtime does.
+        unsafe { CStr::from_ptr(name) }.to_str().unwrap_or(UNKNOWN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_missing_is_unavailable() {
+        let refusal = probe(load(&["libamdhip64-that-is-nowhere.so"])).err().unwrap();
+        assert_eq!(refusal.kind, ErrorKind::Unavailable);
+        assert!(refusal.message.contains("no HIP runtime"), "{}", refusal.message);
+        assert!(refusal.message.contains("that-is-nowhere"), "{}", refusal.message);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn another_library_is_no_runtime() {
+        let refusal = probe(load(&["libc.so.6"])).err().unwrap();
+        assert_eq!(refusal.kind, ErrorKind::Driver);
+        assert!(refusal.message.contains("no HIP runtime"), "{}", refusal.message);
+    }
+
+    #[test]
+    fn what_is_absent_is_told_from_what_is_broken() {
+        let version = Version(50_221_153);
+        for (code, kind, message) in [
+            (100, ErrorKind::Unavailable, "HIP 5.2.21153, but no device [name (100)]"),
+            (101, ErrorKind::Unavailable, "HIP 5.2.21153, but no device [name (101)]"),
+            (999, ErrorKind::Driver, "broken [name (999)]"),
+        ] {
+            let error = refuse(code, version, || "name", "broken").unwrap_err().error();
+            assert_eq!(error.kind(), kind);
+            assert!(error.to_string().contains(message), "{error}");
+        }
+        assert!(refuse(0, version, || "", "").is_ok());
+    }
+
+    #[test]
+    fn versions_are_told_as_people_say_them() {
+        assert_eq!(Version(50_221_153).to_string(), "5.2.21153");
+        assert_eq!(Version(60_342_134).to_string(), "6.3.42134");
+        assert_eq!(Version(70_051_831).major(), 7);
+    }
+}
