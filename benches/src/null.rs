@@ -49,6 +49,7 @@ impl Default for NullDevice {
                     priorities: (0, 0),
                 },
                 formats: vec![ImageFormat::Ptx],
+                absent_formats: Vec::new(),
             },
         }
     }

@@ -102,6 +102,7 @@ impl<'a> Asked<'a> {
             + self.number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let memory_bytes = self.memory_bytes()?;
         let version = self.library.version;
+        let (formats, absent_formats) = formats(version);
         let info = DeviceInfo {
             id: id.clone(),
             kind: DeviceKind::Gpu,
@@ -119,7 +120,8 @@ impl<'a> Asked<'a> {
             compute_units: self.number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             lockstep_width: self.number(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
             limits: self.limits(memory_bytes, argument_bytes(architecture, version))?,
-            formats: formats(version),
+            formats,
+            absent_formats,
         };
         Ok(Description {
             info,
@@ -161,13 +163,14 @@ fn argument_bytes(architecture: u32, driver: Version) -> usize {
     if driver >= Version(12_010) && architecture >= 70 { 32_764 } else { 4096 }
 }
 
-/// Formats, best first: binaries are ready, and a compiler knows the very device.
-fn formats(driver: Version) -> Vec<ImageFormat> {
-    let compiles = compiler(driver).is_ok();
-    [ImageFormat::Cubin, ImageFormat::CudaC, ImageFormat::Ptx]
-        .into_iter()
-        .filter(|format| *format != ImageFormat::CudaC || compiles)
-        .collect()
+/// Formats, best first: binaries are ready, and a compiler knows the very device. Then what is absent, and why.
+fn formats(driver: Version) -> (Vec<ImageFormat>, Vec<(ImageFormat, String)>) {
+    match compiler(driver) {
+        Ok(_) => (vec![ImageFormat::Cubin, ImageFormat::CudaC, ImageFormat::Ptx], Vec::new()),
+        Err(why) => {
+            (vec![ImageFormat::Cubin, ImageFormat::Ptx], vec![(ImageFormat::CudaC, why.to_owned())])
+        }
+    }
 }
 
 /// The range of priorities as the contract counts them, larger numbers being more urgent.

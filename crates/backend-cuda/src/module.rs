@@ -74,7 +74,11 @@ impl CudaModule {
         const OPERATION: &str = "kernel";
         let shared = &self.shared;
         shared.check(OPERATION)?;
-        let missing = || format!("no kernel {name:?} in the module");
+        let missing = || {
+            let instead = self.signatures.as_ref().map(|all| all.instead_of(name));
+            let instead = instead.map_or(String::new(), |instead| format!("; {instead}"));
+            format!("no kernel {name:?} in the module{instead}")
+        };
         let text = CString::new(name)
             .map_err(|_| Error::new(ErrorKind::KernelNotFound, OPERATION, missing()))?;
         let mut function = ptr::null_mut();

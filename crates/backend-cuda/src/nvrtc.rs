@@ -75,14 +75,27 @@ pub(crate) fn compiler(driver: Version) -> Result<&'static Compiler, &'static st
         LOADED.get_or_init(|| match env::var(VARIABLE).ok().filter(|path| !path.is_empty()) {
             Some(path) => {
                 load_beside(Path::new(&path));
-                Compiler::load(&[&path])
+                Compiler::load(&[&path], driver).map_err(|why| format!("{VARIABLE}={path}: {why}"))
             }
             None => {
                 let names = names(driver);
-                Compiler::load(&names.iter().map(String::as_str).collect::<Vec<_>>())
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                Compiler::load(&names, driver)
+                    .map_err(|why| format!("{why} ({VARIABLE} can name the library)"))
             }
         });
     loaded.as_ref().map_err(String::as_str)
+}
+
+/// Whether a driver takes what a compiler makes: one of a later major version makes neither PTX nor binaries for it.
+fn suits(compiler: Version, driver: Version) -> Result<(), String> {
+    if compiler.major() <= driver.major() {
+        return Ok(());
+    }
+    Err(format!(
+        "NVRTC {compiler} makes programs that a driver for CUDA {driver} does not take; one of CUDA {} does",
+        driver.major()
+    ))
 }
 
 /// Loads what the compiler loads itself later, by a name that the system may not find although the file is beside it.
@@ -98,7 +111,7 @@ fn load_beside(library: &Path) {
     }
 }
 
-/// Names of the library. One newer than the driver makes PTX that the driver may not know, and so comes last.
+/// Names of the library. One newer than the driver does not suit it, and is looked for last to say so.
 fn names(driver: Version) -> Vec<String> {
     let mut versions = [13, 12];
     versions.sort_by_key(|major| (*major > driver.major(), -major));
@@ -117,7 +130,7 @@ fn names(driver: Version) -> Vec<String> {
 }
 
 impl Compiler {
-    fn load(names: &[&str]) -> Result<Self, String> {
+    fn load(names: &[&str], driver: Version) -> Result<Self, String> {
         let library = load(names).map_err(|why| format!("no NVRTC: {why}"))?;
         let functions = Functions::bind(&library)
             .map_err(|symbol| format!("the NVRTC that was found has no function {symbol}"))?;
@@ -126,6 +139,8 @@ impl Compiler {
         let (mut major, mut minor, mut count) = (0, 0, 0);
         // SAFETY: the numbers are written to where they may be.
         ok(unsafe { (functions.nvrtcVersion)(&mut major, &mut minor) }).map_err(refused)?;
+        let version = Version(major * 1000 + minor * 10);
+        suits(version, driver)?;
         // SAFETY: as above.
         ok(unsafe { (functions.nvrtcGetNumSupportedArchs)(&mut count) }).map_err(refused)?;
         let mut numbers = vec![0; usize::try_from(count).unwrap_or(0)];
@@ -134,7 +149,6 @@ impl Compiler {
         let mut architectures: Vec<u32> =
             numbers.into_iter().filter_map(|number| number.try_into().ok()).collect();
         architectures.sort_unstable();
-        let version = Version(major * 1000 + minor * 10);
         Ok(Self { functions, version, architectures })
     }
 
@@ -152,6 +166,11 @@ impl Compiler {
             );
             Error::new(ErrorKind::InvalidModule, OPERATION, message)
         })
+    }
+
+    /// Whether the driver may not take its PTX, but its binaries.
+    pub(crate) fn is_newer_than(&self, driver: Version) -> bool {
+        is_newer(self.version, driver)
     }
 
     /// Compiles a program.
@@ -191,12 +210,18 @@ impl Compiler {
     }
 }
 
-/// PTX for the device's architecture, or the nearest before it that the compiler knows. A driver does not translate PTX of
-/// a later version than its own; binaries it takes from every compiler of its major version.
+/// A driver does not translate PTX of a later version than its own; binaries it takes from every compiler of its major
+/// version.
+fn is_newer(compiler: Version, driver: Version) -> bool {
+    compiler > driver && compiler.major() == driver.major()
+}
+
+/// PTX for the device's architecture, or the nearest before it that the compiler knows; a binary where the driver would not
+/// take the PTX.
 fn target(known: &[u32], compiler: Version, device: u32, driver: Version) -> Option<Target> {
     let nearest = *known.iter().rev().find(|architecture| **architecture <= device)?;
-    let is_newer = compiler > driver && compiler.major() == driver.major();
-    Some(if is_newer && nearest == device { Target::Cubin(device) } else { Target::Ptx(nearest) })
+    let wants_cubin = is_newer(compiler, driver) && nearest == device;
+    Some(if wants_cubin { Target::Cubin(device) } else { Target::Ptx(nearest) })
 }
 
 type Size = unsafe extern "C" fn(*mut c_void, *mut usize) -> u32;
@@ -293,7 +318,14 @@ mod tests {
         let to = |compiler, device| target(&[80, 90], Version(compiler), device, V12);
         assert_eq!(to(12_080, 90), Some(Target::Cubin(90)));
         assert_eq!(to(12_080, 86), Some(Target::Ptx(80)));
-        assert_eq!(to(13_000, 90), Some(Target::Ptx(90)));
+    }
+
+    #[test]
+    fn a_compiler_of_a_later_major_version_suits_no_driver() {
+        assert_eq!(suits(Version(12_080), Version(12_000)), Ok(()));
+        assert_eq!(suits(Version(12_000), Version(13_000)), Ok(()));
+        let why = suits(Version(13_000), V12).unwrap_err();
+        assert!(why.contains("NVRTC 13.0") && why.contains("driver for CUDA 12.4"), "{why}");
     }
 
     #[cfg(not(windows))]

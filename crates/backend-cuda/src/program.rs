@@ -71,7 +71,7 @@ impl Builder {
 
     fn compile(&self, source: &str, image: &ModuleImage<'_>) -> Result<Built> {
         let compiler = compiler(self.driver).map_err(refused)?;
-        let (options, target) = self.options(image, compiler)?;
+        let (options, wants_cubin) = self.options(image, compiler)?;
         let folder = self.intermediates(source, &options)?;
         // Whoever wants intermediates wants those of this build; and what a source includes is in no key.
         let includes = source.contains("include") || options.iter().any(|o| o.contains("include"));
@@ -79,7 +79,8 @@ impl Builder {
         let key = CacheKey::new()
             .with(source)
             .with(options.join("\n"))
-            .with(compiler.version.to_string());
+            .with(compiler.version.to_string())
+            .with(if wants_cubin { "cubin" } else { "PTX" });
         if let Some(compiled) = cache.and_then(|cache| cache.get(&key)).and_then(|e| unpack(&e)) {
             tracing::debug!("program taken from the cache");
             return built(compiled, folder);
@@ -92,7 +93,7 @@ impl Builder {
             .map(CString::new)
             .collect::<Result<_, _>>()
             .map_err(|_| refused("an option has a NUL"))?;
-        let compiled = compiler.compile(&source, &words, matches!(target, Some(Target::Cubin(_))));
+        let compiled = compiler.compile(&source, &words, wants_cubin);
         let log = match &compiled {
             Ok(compiled) => compiled.log.as_str(),
             Err(error) => error.log().unwrap_or_default(),
@@ -116,26 +117,22 @@ impl Builder {
         built(compiled, folder)
     }
 
-    /// The options of a build: the user's for every module, the image's own, and the architecture unless they name one,
-    /// with what is compiled to then.
-    fn options(
-        &self,
-        image: &ModuleImage<'_>,
-        compiler: &Compiler,
-    ) -> Result<(Vec<String>, Option<Target>)> {
+    /// The options of a build: the user's for every module, the image's own, and the architecture unless they name one;
+    /// and whether a binary is wanted.
+    fn options(&self, image: &ModuleImage<'_>, compiler: &Compiler) -> Result<(Vec<String>, bool)> {
         let common = self.config.build_options.split_whitespace().map(str::to_owned);
         let own = image.options().iter().map(|option| option.clone().into_owned());
         let mut options: Vec<String> = common.chain(own).collect();
-        let names = ["-arch", "--gpu-architecture"];
-        if options.iter().any(|option| names.iter().any(|name| option.starts_with(name))) {
-            return Ok((options, None));
+        if let Some(named) = named_architecture(&options) {
+            let wants_cubin = named.starts_with("sm_") && compiler.is_newer_than(self.driver);
+            return Ok((options, wants_cubin));
         }
         let target = compiler.target(self.architecture, self.driver)?;
         options.push(match target {
             Target::Ptx(architecture) => format!("--gpu-architecture=compute_{architecture}"),
             Target::Cubin(architecture) => format!("--gpu-architecture=sm_{architecture}"),
         });
-        Ok((options, Some(target)))
+        Ok((options, matches!(target, Target::Cubin(_))))
     }
 
     /// A private folder with what is built, if the user wants one.
@@ -154,6 +151,17 @@ impl Builder {
         write(Some(&folder), "options", options.join("\n").as_bytes());
         Ok(Some(folder))
     }
+}
+
+/// The architecture that options name, such as `sm_90`: the last of several, as NVRTC takes it. Its name comes behind `=`, or
+/// as an option of its own.
+fn named_architecture<'a>(options: &'a [String]) -> Option<&'a str> {
+    let named = |(at, option): (usize, &'a String)| {
+        let rest = ["--gpu-architecture", "-arch"].iter().find_map(|o| option.strip_prefix(o))?;
+        let next = || options.get(at + 1).map(String::as_str);
+        Some(rest.strip_prefix('=').or_else(next).unwrap_or_default())
+    };
+    options.iter().enumerate().rev().find_map(named)
 }
 
 fn refused(message: impl Into<String>) -> Error {
@@ -214,6 +222,19 @@ fn write(folder: Option<&TempDir>, name: &str, content: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_architecture_is_that_of_the_options() {
+        let named = |options: &str| {
+            let options: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
+            named_architecture(&options).map(str::to_owned)
+        };
+        assert_eq!(named("-O3 -DARCH=1"), None);
+        assert_eq!(named("-arch=sm_90a -O3").as_deref(), Some("sm_90a"));
+        assert_eq!(named("--gpu-architecture compute_80 -O3").as_deref(), Some("compute_80"));
+        assert_eq!(named("-arch=sm_80 --gpu-architecture=sm_90").as_deref(), Some("sm_90"));
+        assert_eq!(named("-arch").as_deref(), Some(""));
+    }
 
     #[test]
     fn entries_of_the_cache_are_taken_apart_again() {

@@ -30,6 +30,25 @@ impl Signatures {
     pub(crate) fn get(&self, kernel: &str) -> Option<&[ParamInfo]> {
         self.0.get(kernel).map(Vec::as_slice)
     }
+
+    /// What there is instead of a kernel that is not there, for people who look for it.
+    pub(crate) fn instead_of(&self, kernel: &str) -> String {
+        const MOST: usize = 8;
+        // As C++ names what is not `extern "C"`: the length of the name, the name, and then the parameters.
+        let part = format!("{}{kernel}", kernel.len());
+        let is_mangled = |name: &&String| name.starts_with("_Z") && name.contains(&part);
+        if let Some(name) = self.0.keys().filter(is_mangled).min() {
+            return format!("it has {name:?}: declare it extern \"C\"");
+        }
+        let mut names: Vec<&str> = self.0.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        let more = if names.len() > MOST { ", …" } else { "" };
+        names.truncate(MOST);
+        match names.as_slice() {
+            [] => "it has none".to_owned(),
+            names => format!("it has {}{more}", names.join(", ")),
+        }
+    }
 }
 
 /// A declaration such as `.param .u64 .ptr .global .align 4 name` or `.param .align 8 .b8 name[24]`.
@@ -116,6 +135,21 @@ mod tests {
         assert_eq!(all.get("saxpy"), Some(&expected[..]));
         assert_eq!(all.get("nothing"), Some(&[][..]));
         assert_eq!(all.get("bare"), Some(&[][..]));
+    }
+
+    #[test]
+    fn what_is_there_instead_is_told() {
+        let of = |names: &[&str]| {
+            let ptx: String =
+                names.iter().map(|name| format!(".entry {name}() {{ ret; }}\n")).collect();
+            Signatures::of(&ptx)
+        };
+        assert_eq!(of(&[]).instead_of("k"), "it has none");
+        assert_eq!(of(&["b", "_Z1lv", "a"]).instead_of("k"), "it has _Z1lv, a, b");
+        let mangled = r#"it has "_Z1kPi": declare it extern "C""#;
+        assert_eq!(of(&["a", "_Z1kPi"]).instead_of("k"), mangled);
+        let many = of(&["a", "b", "c", "d", "e", "f", "g", "h", "i"]);
+        assert_eq!(many.instead_of("k"), "it has a, b, c, d, e, f, g, h, …");
     }
 
     #[test]

@@ -149,6 +149,7 @@ pub(crate) fn info(id: &DeviceId, threads: usize) -> DeviceInfo {
             priorities: (0, 0),
         },
         formats: vec![ImageFormat::HostFunctions],
+        absent_formats: Vec::new(),
     }
 }
 

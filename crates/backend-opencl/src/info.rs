@@ -116,6 +116,7 @@ pub(crate) fn describe(found: &Found) -> Result<Description> {
             .map_or(1, |bytes| u32::try_from(integer(&bytes)).unwrap_or(1).max(1)),
         limits,
         formats,
+        absent_formats: Vec::new(),
     };
     let svm = match optional(CL_DEVICE_SVM_CAPABILITIES).map(|bytes| integer(&bytes)) {
         Some(bits) if found.version >= (2, 0) && bits & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER != 0 => {

@@ -259,6 +259,7 @@ pub(crate) fn info(id: &DeviceId, config: &SimConfig) -> DeviceInfo {
             priorities: (0, 0),
         },
         formats: vec![ImageFormat::HostFunctions],
+        absent_formats: Vec::new(),
     }
 }
 

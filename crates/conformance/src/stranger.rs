@@ -41,6 +41,7 @@ pub(crate) fn open() -> Result<Device> {
                 priorities: (0, 0),
             },
             formats: Vec::new(),
+            absent_formats: Vec::new(),
         },
     })
 }

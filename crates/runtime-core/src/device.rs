@@ -44,6 +44,10 @@ struct Inner {
 /// What every allocation's address is a multiple of at least, so that it can hold any element type.
 const LEAST_ALIGNMENT: usize = 16;
 
+/// Most bytes that the host can see as a slice. Of pinned and unified memory there may be more than of the device's own:
+/// the driver says when it is too much.
+const HOST_LIMIT: usize = isize::MAX.unsigned_abs();
+
 #[inline]
 pub(crate) fn same_device(a: &Device, b: &Device) -> bool {
     Arc::ptr_eq(&a.0, &b.0)
@@ -109,7 +113,8 @@ impl Device {
     ///
     /// `OutOfMemory`, after the device's pool was trimmed and asked once more.
     pub fn memory_allocate<T: Element>(&self, len: usize) -> Result<Memory<T>> {
-        self.allocate_with("memory_allocate", len, |bytes| self.0.raw.memory_allocate(bytes))
+        let limit = self.limits().allocation_bytes;
+        self.allocate_with("memory_allocate", len, limit, |bytes| self.0.raw.memory_allocate(bytes))
     }
 
     /// Allocates memory of the slice's length and fills it. Blocks until the copy is done.
@@ -123,7 +128,7 @@ impl Device {
         Ok(memory)
     }
 
-    /// Allocates page-locked host memory for `len` elements, zeroed.
+    /// Allocates page-locked host memory for `len` elements, zeroed. There may be more of it than the device has memory.
     ///
     /// # Errors
     ///
@@ -154,7 +159,7 @@ impl Device {
         len: usize,
         options: &PinnedOptions,
     ) -> Result<Pinned<T>> {
-        let bytes = self.allocation_bytes::<T>("pinned_allocate", len)?;
+        let bytes = self.bytes_within::<T>("pinned_allocate", len, HOST_LIMIT)?;
         let raw = match bytes {
             0 => None,
             _ => Some(self.retry_trimmed(|| self.0.raw.pinned_allocate(bytes, options))?),
@@ -189,7 +194,8 @@ impl Device {
             let message = format!("{handle:?} is not aligned for {}", T::DTYPE);
             return Some(Err(self.invalid("memory_adopt", message)));
         }
-        let adopted = self.allocation_bytes::<T>("memory_adopt", len).and_then(|bytes| {
+        let limit = self.limits().allocation_bytes;
+        let adopted = self.bytes_within::<T>("memory_adopt", len, limit).and_then(|bytes| {
             let raw = match bytes {
                 0 => None,
                 // SAFETY: the caller vouches for the handle.
@@ -265,8 +271,9 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `InvalidModule` if the device does not take the format (the message lists those it does) or the code does not
-    /// compile; the compiler's log is in [`Error::log`].
+    /// `InvalidModule` if the device does not take the format (the message lists those it does, and why the format is
+    /// not among them where something is not installed) or the code does not compile; the compiler's log is in
+    /// [`Error::log`]. `InvalidArgument` for options that the format does not take.
     pub fn module_load<'a>(&self, image: impl Into<ModuleImage<'a>>) -> Result<Module> {
         let image = image.into();
         self.load(&ModuleBundle::new().with(image))
@@ -282,7 +289,14 @@ impl Device {
     }
 
     fn load(&self, bundle: &ModuleBundle<'_>) -> Result<Module> {
-        let image = bundle.best_for(&self.info().formats).map_err(|e| self.place(e))?;
+        let DeviceInfo { formats, absent_formats, .. } = self.info();
+        let image = bundle.best_of(formats, absent_formats).map_err(|e| self.place(e))?;
+        if let Some(option) = image.options().first()
+            && !image.format().takes_options()
+        {
+            let message = format!("an image of {} takes no options: {option:?}", image.format());
+            return Err(self.invalid("module_load", message));
+        }
         let raw = self.0.raw.module_load(image).map_err(|e| self.place(e))?;
         tracing::debug!(device = %self.id(), format = %image.format(), "module loaded");
         Ok(Module::new(raw, image.format(), self.clone()))
@@ -371,9 +385,10 @@ impl Device {
         &self,
         operation: &'static str,
         len: usize,
+        limit: usize,
         allocate: impl Fn(usize) -> Result<Box<dyn DeviceMemory>>,
     ) -> Result<Memory<T>> {
-        let bytes = self.allocation_bytes::<T>(operation, len)?;
+        let bytes = self.bytes_within::<T>(operation, len, limit)?;
         let raw = match bytes {
             0 => None,
             _ => Some(self.retry_trimmed(|| allocate(bytes))?),
@@ -385,8 +400,13 @@ impl Device {
         Ok(Memory::new(Allocation::new(raw, bytes, align, self.clone()), len))
     }
 
-    fn allocation_bytes<T: Element>(&self, operation: &'static str, len: usize) -> Result<usize> {
-        let limit = self.limits().allocation_bytes;
+    /// The bytes of `len` elements, of which one allocation can have `limit`.
+    fn bytes_within<T: Element>(
+        &self,
+        operation: &'static str,
+        len: usize,
+        limit: usize,
+    ) -> Result<usize> {
         match len.checked_mul(size_of::<T>()) {
             Some(bytes) if bytes <= limit => Ok(bytes),
             _ => Err(Error::new(
@@ -442,13 +462,15 @@ pub struct Unified<'a> {
 }
 
 impl Unified<'_> {
-    /// Allocates memory for `len` elements, which [`Memory::as_slice`] shows to the host.
+    /// Allocates memory for `len` elements, which [`Memory::as_slice`] shows to the host. There may be more of it than the
+    /// device has memory, if the driver can do that.
     ///
     /// # Errors
     ///
     /// `OutOfMemory`.
     pub fn allocate<T: Element>(&self, len: usize) -> Result<Memory<T>> {
-        self.device.allocate_with("unified_allocate", len, |bytes| self.ability.allocate(bytes))
+        let allocate = |bytes| self.ability.allocate(bytes);
+        self.device.allocate_with("unified_allocate", len, HOST_LIMIT, allocate)
     }
 }
 

@@ -227,6 +227,7 @@ mod tests {
                     priorities: (0, 0),
                 },
                 formats: vec![crate::ImageFormat::Elf],
+                absent_formats: Vec::new(),
             },
             map: vec![
                 area("rom", 0, false),

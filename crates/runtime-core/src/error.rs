@@ -171,10 +171,10 @@ impl Error {
         self
     }
 
-    /// Adds the log of a compiler or loader.
+    /// Adds the log of a compiler or loader, unless it is blank.
     #[must_use]
     pub fn with_log(mut self, log: impl Into<String>) -> Self {
-        self.0.log = Some(log.into());
+        self.0.log = Some(log.into()).filter(|log| !log.trim().is_empty());
         self
     }
 
@@ -213,7 +213,7 @@ impl Error {
         self.0.driver.as_ref()
     }
 
-    /// The log of the compiler or loader that refused a module.
+    /// The log of the compiler or loader that refused a module, if it said anything.
     pub fn log(&self) -> Option<&str> {
         self.0.log.as_deref()
     }
@@ -266,6 +266,13 @@ mod tests {
             .with_source(std::io::Error::other("disk on fire"));
         let shown = "module_load: invalid module: 2 errors\nline 3: what?\ncaused by: disk on fire";
         assert_eq!(format!("{error:?}"), shown);
+    }
+
+    #[test]
+    fn a_blank_log_is_none() {
+        let error = |log| Error::new(ErrorKind::InvalidModule, "module_load", "").with_log(log);
+        assert_eq!(error("why").log(), Some("why"));
+        assert_eq!([error("").log(), error("\n ").log()], [None, None]);
     }
 
     #[test]

@@ -44,6 +44,14 @@ impl ImageFormat {
             Self::Elf => "ELF",
         }
     }
+
+    /// Whether a compiler reads it, which takes options: source and SPIR-V.
+    pub fn takes_options(self) -> bool {
+        match self {
+            Self::CudaC | Self::HipC | Self::OpenClC | Self::SpirV => true,
+            Self::HostFunctions | Self::Ptx | Self::Cubin | Self::CodeObject | Self::Elf => false,
+        }
+    }
 }
 
 impl fmt::Display for ImageFormat {
@@ -99,7 +107,8 @@ impl<'a> ModuleImage<'a> {
         }
     }
 
-    /// Adds options for the compiler, in its own syntax.
+    /// Adds options for the compiler, in its own syntax. An image in a format that
+    /// [takes none](ImageFormat::takes_options) is refused with options, as `InvalidArgument`, when it is loaded.
     #[must_use]
     pub fn with_options<S: Into<Cow<'a, str>>>(
         mut self,
@@ -161,22 +170,29 @@ impl<'a> ModuleBundle<'a> {
     ///
     /// `InvalidModule` naming both lists if they have no format in common.
     pub fn best_for(&self, formats: &[ImageFormat]) -> Result<&ModuleImage<'a>> {
-        let best =
-            formats.iter().find_map(|format| self.images.iter().find(|i| i.format == *format));
-        best.ok_or_else(|| {
+        self.best_of(formats, &[])
+    }
+
+    /// As [`best_for`](Self::best_for); the error says why the device lacks a format that the bundle has.
+    pub(crate) fn best_of(
+        &self,
+        formats: &[ImageFormat],
+        absent: &[(ImageFormat, String)],
+    ) -> Result<&ModuleImage<'a>> {
+        let has = |format| self.images.iter().find(|image| image.format == format);
+        formats.iter().find_map(|format| has(*format)).ok_or_else(|| {
             let names = |formats: &mut dyn Iterator<Item = ImageFormat>| {
                 let names: Vec<_> = formats.map(ImageFormat::name).collect();
                 if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
             };
-            Error::new(
-                ErrorKind::InvalidModule,
-                "module_load",
-                format!(
-                    "the bundle has {}; the device takes {}",
-                    names(&mut self.images.iter().map(|i| i.format)),
-                    names(&mut formats.iter().copied())
-                ),
-            )
+            let what = if self.images.len() == 1 { "the image is" } else { "the bundle has" };
+            let given = names(&mut self.images.iter().map(|image| image.format));
+            let taken = names(&mut formats.iter().copied());
+            let mut message = format!("{what} {given}; the device takes {taken}");
+            for (format, why) in absent.iter().filter(|(format, _)| has(*format).is_some()) {
+                message += &format!("; no {format} here: {why}");
+            }
+            Error::new(ErrorKind::InvalidModule, "module_load", message)
         })
     }
 }

@@ -89,12 +89,15 @@ pub struct DeviceInfo {
     pub limits: Limits,
     /// Module formats it takes, best first.
     pub formats: Vec<ImageFormat>,
+    /// Formats that the backend takes where all it needs is installed, with what is wrong here. None of them is in
+    /// [`formats`](Self::formats).
+    pub absent_formats: Vec<(ImageFormat, String)>,
 }
 
 /// Limits that the checked front enforces before a driver sees a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest single allocation in bytes.
+    /// Largest single allocation of the device's own memory in bytes. Pinned and unified memory may be larger.
     pub allocation_bytes: usize,
     /// Every allocation starts at a multiple of this many bytes, at least 16.
     pub allocation_alignment: NonZeroUsize,

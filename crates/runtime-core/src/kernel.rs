@@ -301,7 +301,7 @@ impl Kernel {
                 )));
             }
             bytes += arg.size();
-            raw.push(arg.begin(stream)?);
+            raw.push(arg.begin(stream).map_err(|error| self.refuse_argument(index, &error))?);
         }
         if bytes > limits.argument_bytes {
             return Err(self.refuse(format!(
@@ -310,6 +310,13 @@ impl Kernel {
             )));
         }
         Ok(())
+    }
+
+    /// Memory that cannot be used on the stream: the error with the argument it is about.
+    #[cold]
+    fn refuse_argument(&self, index: usize, error: &Error) -> Error {
+        let message = format!("kernel {:?}: argument {index}: {}", self.name(), error.message());
+        Error::new(error.kind(), LAUNCH, message).on(self.device().id())
     }
 
     #[cold]
@@ -408,7 +415,7 @@ impl<'a> Arg<'a> {
                 writes,
                 ..
             }) => {
-                check_use("launch", allocation.device(), bound, stream)?;
+                check_use(LAUNCH, allocation.device(), bound, stream)?;
                 match allocation.raw() {
                     Some(memory) if bytes > 0 => {
                         allocation.uses().mark(stream, allocation.device());

@@ -344,12 +344,20 @@ pub(crate) fn check_use(
     bound: u64,
     stream: &Stream,
 ) -> Result<()> {
-    owner.check_same(operation, stream.device())?;
+    stream.device().check_same(operation, owner)?;
     if bound != 0 && bound != stream.core.id {
-        let message = format!("a view bound to stream {bound} used on stream {}", stream.core.id);
-        return Err(Error::new(ErrorKind::WrongStream, operation, message).on(owner.id()));
+        return Err(wrong_stream(operation, bound, stream));
     }
     Ok(())
+}
+
+#[cold]
+fn wrong_stream(operation: &'static str, bound: u64, stream: &Stream) -> Error {
+    let mut message = format!("a view bound to stream {bound} used on stream {}", stream.core.id);
+    if stream.core.capture.is_some() {
+        message += ", which captures: views that arrays' guards lend cannot be captured, those of a Memory can";
+    }
+    Error::new(ErrorKind::WrongStream, operation, message).on(stream.device().id())
 }
 
 impl fmt::Debug for MemoryView<'_> {

@@ -4,6 +4,7 @@
 //! cargo run --package runtime --example devices --all-features -- --json
 //! ```
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::iter;
 
@@ -44,6 +45,8 @@ struct Found {
     compute_units: u32,
     lockstep_width: u32,
     formats: Vec<&'static str>,
+    /// Formats that it could take, and what is missing.
+    absent_formats: BTreeMap<&'static str, String>,
     limits: FoundLimits,
     capabilities: Abilities,
 }
@@ -152,6 +155,11 @@ impl Found {
             compute_units: info.compute_units,
             lockstep_width: info.lockstep_width,
             formats: info.formats.iter().map(|format| format.name()).collect(),
+            absent_formats: info
+                .absent_formats
+                .iter()
+                .map(|(format, why)| (format.name(), why.clone()))
+                .collect(),
             limits: FoundLimits {
                 allocation_bytes,
                 allocation_alignment: allocation_alignment.get(),
@@ -180,6 +188,11 @@ fn main() -> io::Result<()> {
     }
     if report.devices.is_empty() {
         writeln!(out, "no devices\n")?;
+    }
+    for device in &report.devices {
+        for (format, why) in &device.absent_formats {
+            writeln!(out, "{}: no {format}: {why}", device.id)?;
+        }
     }
     for Absent { name, broken, reason } in &report.absent {
         writeln!(out, "{name}: {}{reason}", if *broken { "BROKEN: " } else { "" })?;

@@ -68,6 +68,11 @@ pub use backend_sim as sim;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// The examples of the CUDA page.
+#[cfg(all(doctest, feature = "cuda"))]
+#[doc = include_str!("../../../docs/cuda.md")]
+struct CudaPage;
+
 /// Every backend this crate has a feature for, and whether it was compiled in.
 pub const BACKENDS: &[(&str, bool)] = &[
     ("cuda", cfg!(feature = "cuda")),

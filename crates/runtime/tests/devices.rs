@@ -55,6 +55,7 @@ fn the_names_in_the_json_are_stable() {
         assert_eq!(
             keys(device),
             [
+                "absent_formats",
                 "architecture",
                 "backend",
                 "capabilities",

@@ -61,8 +61,8 @@ impl Engine {
     /// As [`allocate`](Self::allocate).
     pub fn allocate_pinned(&self, context: &Arc<Context>, bytes: usize) -> Result<u64> {
         self.admit_allocation(context, bytes)?;
-        // As much as there is of memory of devices, so that nobody takes all of the host's.
-        if bytes > self.shared.config.memory {
+        // More than a device has, but not so much that somebody takes all of the host's.
+        if bytes > self.shared.config.memory.saturating_mul(4) {
             return Err(Code::OUT_OF_MEMORY);
         }
         Ok(self.adopt(Host::map(bytes)?, bytes, Kind::Pinned, context))

@@ -17,6 +17,9 @@ use runtime_core::{
 use crate::memory::{Memory, Pinned};
 use crate::stream::{Event, Kernel, Progress, Stream};
 
+/// Of an allocation.
+const MOST_BYTES: usize = 1 << 28;
+
 /// Opens `foreign:0` and `foreign:1`.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignDriver;
@@ -71,7 +74,7 @@ impl ForeignDevice {
             compute_units: 1,
             lockstep_width: 1,
             limits: Limits {
-                allocation_bytes: 1 << 28,
+                allocation_bytes: MOST_BYTES,
                 allocation_alignment: NonZeroUsize::new(16).unwrap_or(NonZeroUsize::MIN),
                 grid: [u32::MAX; 3],
                 block: [1024; 3],
@@ -82,6 +85,7 @@ impl ForeignDevice {
                 priorities: (0, 0),
             },
             formats: vec![ImageFormat::HostFunctions],
+            absent_formats: Vec::new(),
         };
         Self { info, streams: AtomicUsize::new(1), progress: Arc::default() }
     }
@@ -115,6 +119,11 @@ unsafe impl AcceleratorDevice for ForeignDevice {
     }
 
     fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
+        // The front leaves this limit to the device.
+        if bytes > MOST_BYTES {
+            let message = format!("{bytes} bytes; the device has at most {MOST_BYTES}");
+            return Err(Error::new(ErrorKind::OutOfMemory, "pinned_allocate", message));
+        }
         Ok(Box::new(Pinned::new(bytes)))
     }
 

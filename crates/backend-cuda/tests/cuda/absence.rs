@@ -3,7 +3,7 @@
 use std::fs;
 
 use backend_cuda::CudaDriver;
-use runtime_core::{Driver, ErrorKind};
+use runtime_core::{Driver, ErrorKind, ImageFormat, ModuleBundle, ModuleImage};
 
 use crate::{in_child, is_child};
 
@@ -60,10 +60,39 @@ fn no_compiler() {
         let image = crate::source("extern \"C\" __global__ void k() {}");
         let error = device.module_load(image).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidModule, "{error}");
-        assert!(error.to_string().contains("CUDA C"), "{error}");
+        let expected =
+            "the image is CUDA C; the device takes cubin, PTX; no CUDA C here: BACKEND_CUDA_NVRTC=";
+        assert!(error.message().starts_with(expected), "{error}");
+        assert!(error.message().contains("libnowhere.so"), "{error}");
         return;
     }
     in_child("absence::no_compiler", &[("BACKEND_CUDA_NVRTC", "libnowhere.so")]);
+}
+
+/// The driver would refuse all that it makes: a bundle's PTX is taken instead.
+#[test]
+fn a_compiler_that_is_newer_than_the_driver() {
+    const PTX: &str =
+        ".version 8.0\n.target sm_60\n.address_size 64\n.visible .entry k() { ret; }\n";
+    let image = crate::source("extern \"C\" __global__ void k() {}");
+    if is_child() {
+        let Some(device) = crate::open("") else { return };
+        let (major, _) = device.info().driver_version.split_once('.').unwrap();
+        let error = match device.module_load(image.clone()) {
+            Ok(_) => return crate::skip("the compiler is not newer than the driver"),
+            Err(error) => error,
+        };
+        let expected = format!("one of CUDA {major} does");
+        assert!(
+            error.message().contains(&expected) || error.message().contains("no NVRTC"),
+            "{error}"
+        );
+        let bundle =
+            ModuleBundle::new().with(image).with(ModuleImage::source(ImageFormat::Ptx, PTX));
+        device.module_load_bundle(&bundle).unwrap().kernel("k").unwrap();
+        return;
+    }
+    in_child("absence::a_compiler_that_is_newer_than_the_driver", &[("STAND_IN_VERSION", "12000")]);
 }
 
 #[test]

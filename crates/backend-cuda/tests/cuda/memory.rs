@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use num_complex::Complex;
 use runtime_core::{Device, ErrorKind, Memory, NativeHandle, NativeKind};
 
-use crate::{open, skip};
+use crate::{in_child, is_child, open, skip};
 
 const POOLS: [&str; 2] = ["", "?pool=cache"];
 
@@ -55,6 +55,35 @@ fn more_than_there_is_is_refused_and_leaves_the_device_usable() {
         assert_eq!(error.driver().unwrap().name, "CUDA_ERROR_OUT_OF_MEMORY");
         assert!(error.message().contains(&most.to_string()), "{error}");
         device.memory_allocate::<u8>(1000).unwrap();
+    }
+}
+
+/// Host memory is no part of the device's, and managed memory need not be.
+#[test]
+fn pinned_and_unified_memory_may_be_larger_than_the_devices() {
+    if !is_child() {
+        let test = "memory::pinned_and_unified_memory_may_be_larger_than_the_devices";
+        in_child(test, &[("STAND_IN_MEMORY", "16")]);
+        return;
+    }
+    let Some(device) = open("") else { return };
+    let most = device.info().limits.allocation_bytes;
+    if most > 1 << 30 {
+        return skip("the device has so much memory that the host may not have more");
+    }
+    let error = device.memory_allocate::<u8>(most + 1).unwrap_err();
+    assert!(error.driver().is_none(), "{error}");
+    let mut pinned = device.pinned_allocate::<u8>(most + 1).unwrap();
+    pinned.as_mut_slice().unwrap()[most] = 1;
+    // Whether there is more than fits is the driver's to say.
+    for outcome in [
+        device.pinned_allocate::<u8>(most << 10).map(drop),
+        device.unified_memory().map_or(Ok(()), |all| all.allocate::<u8>(most + 1).map(drop)),
+    ] {
+        if let Err(error) = outcome {
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+            assert_eq!(error.driver().unwrap().name, "CUDA_ERROR_OUT_OF_MEMORY");
+        }
     }
 }
 

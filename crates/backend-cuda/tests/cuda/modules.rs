@@ -67,7 +67,29 @@ fn parameters_are_those_of_the_loaded_kernel() {
     assert_eq!(module.kernel("none").unwrap().parameters().unwrap(), []);
     let missing = module.kernel("K").unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::KernelNotFound);
-    assert!(missing.message().contains("\"K\""), "{missing}");
+    assert_eq!(missing.message(), "no kernel \"K\" in the module; it has k, none");
+}
+
+#[test]
+fn a_kernel_with_a_name_of_cpp_is_told() {
+    let Some(device) = open_with_compiler("?cache=off") else { return };
+    let module = device.module_load(source("__global__ void k(int *x) { *x = 1; }")).unwrap();
+    let missing = module.kernel("k").unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::KernelNotFound, "{missing}");
+    let expected = "it has \"_Z1kPi\": declare it extern \"C\"";
+    assert!(missing.message().ends_with(expected), "{missing}");
+}
+
+#[test]
+fn options_that_no_compiler_reads_are_refused() {
+    let Some(device) = open("") else { return };
+    for format in [ImageFormat::Ptx, ImageFormat::Cubin] {
+        let image = ModuleImage::source(format, "").with_options(["-lineinfo"]);
+        let error = device.module_load(image).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        let expected = format!("an image of {format} takes no options: \"-lineinfo\"");
+        assert_eq!(error.message(), expected);
+    }
 }
 
 #[test]

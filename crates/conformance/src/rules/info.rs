@@ -44,6 +44,10 @@ pub fn identity_and_limits_make_sense(fixture: &Fixture) -> Outcome {
     let formats: HashSet<_> = info.formats.iter().collect();
     check!(!formats.is_empty(), "it takes no module format");
     check_eq!(formats.len(), info.formats.len(), "formats without repetition");
+    for (format, why) in &info.absent_formats {
+        check!(!formats.contains(format), "{format} is taken and absent: {why}");
+        check!(!why.is_empty(), "{format} is absent for no reason");
+    }
     Ok(())
 }
 

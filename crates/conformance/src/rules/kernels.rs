@@ -424,7 +424,12 @@ pub fn launches_across_devices_are_refused(fixture: &Fixture) -> Outcome {
     let both_foreign = attempt(&kernel, &other.stream, &launch, args![&mut foreign, 8_u32]);
     refused(both_foreign, kind, "a launch with stream and memory of another device")?;
     let with_foreign = attempt(&kernel, &rig.stream, &launch, args![&mut foreign, 8_u32]);
-    refused(with_foreign, kind, "a launch with foreign memory")?;
+    let error = refused(with_foreign, kind, "a launch with foreign memory")?;
+    check_eq!(error.device(), Some(rig.device.id()), "the device that refuses foreign memory");
+    let owner = other.device.id().to_string();
+    for word in ["argument 0", &owner] {
+        check!(error.message().contains(word), "{error} does not name {word}");
+    }
     same(&rig.download(&memory)?, &[1; 8], "own memory")?;
     same(&other.download(&foreign)?, &[2; 8], "foreign memory")
 }

@@ -41,7 +41,8 @@ pub fn kernels_are_found_by_name(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// An image in a format that the device does not take is `InvalidModule`, and the message lists those it takes.
+/// An image in a format that the device does not take is `InvalidModule`, and the message lists those it takes and says
+/// what the device lacks for the format, if it could take it.
 pub fn formats_not_taken_are_refused(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let taken = &rig.device.info().formats;
@@ -52,11 +53,14 @@ pub fn formats_not_taken_are_refused(fixture: &Fixture) -> Outcome {
         for accepted in taken {
             check!(error.message().contains(accepted.name()), "{error} does not say {accepted}");
         }
+        for (_, why) in rig.device.info().absent_formats.iter().filter(|(f, _)| *f == format) {
+            check!(error.message().contains(why), "{error} does not say {why}");
+        }
     }
     Ok(())
 }
 
-/// Code that is no code is `InvalidModule`, in every format the device takes, and the device works on.
+/// Code that is no code is `InvalidModule`, and options that nothing reads are `InvalidArgument`, in every format the device takes, and the device works on.
 pub fn broken_code_is_refused(fixture: &Fixture) -> Outcome {
     const NONSENSE: &str = "this is }{ not a program in any language";
     let rig = fixture.rig()?;
@@ -70,6 +74,11 @@ pub fn broken_code_is_refused(fixture: &Fixture) -> Outcome {
         ] {
             let what = format_args!("{what} as {format}");
             refused(rig.device.module_load(image), ErrorKind::InvalidModule, what)?;
+        }
+        if !format.takes_options() {
+            let image = ModuleImage::source(*format, NONSENSE).with_options(["-O"]);
+            let what = format_args!("options of {format}");
+            refused(rig.device.module_load(image), ErrorKind::InvalidArgument, what)?;
         }
         // To some compilers nothing at all is a program, one without kernels.
         for (what, image) in [

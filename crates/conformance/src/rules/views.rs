@@ -149,7 +149,14 @@ pub fn views_bound_to_a_stream_are_refused_elsewhere(fixture: &Fixture) -> Outco
         refused(plan.execute(&other, bind), kind, "a plan")?;
         let kernel = rig.kernels.kernel("add_one")?;
         let arguments = args![words.view_mut().on_stream(own), 8_u32];
-        refused(attempt(&kernel, &other, &Launch::cover(8, 1), arguments), kind, "a launch")?;
+        let launched = attempt(&kernel, &other, &Launch::cover(8, 1), arguments);
+        let error = refused(launched, kind, "a launch")?;
+        check!(error.message().contains("argument 0"), "{error} does not name the argument");
+    }
+    if let Some(graphs) = rig.device.graphs() {
+        let captured = graphs.capture(|c| memory.view_mut().on_stream(own).fill(c, 1_u8));
+        let error = refused(captured, kind, "a capture")?;
+        check!(error.message().contains("captured"), "{error} does not name the capture");
     }
     same(&rig.download(&memory)?, &expected, "memory after refused operations")?;
     memory.view_mut().on_stream(own).fill(own, 9_u8)?;

@@ -8,7 +8,7 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "terrain", allow_negative_numbers = true)]
 pub(crate) struct Args {
-    /// Device to run on, such as host, host:0?threads=1, opencl:0 or sim:0 [default: $RUNTIME_DEVICE, or host]
+    /// Device to run on, such as host, host:0?threads=1, cuda:0, opencl:0 or sim:0 [default: $RUNTIME_DEVICE, or host]
     #[arg(long, value_name = "SELECTOR")]
     pub(crate) device: Option<String>,
 
