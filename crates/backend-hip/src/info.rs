@@ -137,6 +137,7 @@ impl<'a> Asked<'a> {
     fn describe(&self, id: &DeviceId) -> Result<Description, u32> {
         let architecture = self.architecture();
         let memory_bytes = self.memory_bytes()?;
+        let (formats, absent_formats) = formats(self.version);
         let info = DeviceInfo {
             id: id.clone(),
             kind: DeviceKind::Gpu,
@@ -154,7 +155,8 @@ impl<'a> Asked<'a> {
             compute_units: self.number(Attribute::hipDeviceAttributeMultiprocessorCount)?,
             lockstep_width: self.number(Attribute::hipDeviceAttributeWarpSize)?,
             limits: self.limits(memory_bytes)?,
-            formats: formats(self.version),
+            formats,
+            absent_formats,
         };
         Ok(Description {
             info,
@@ -191,10 +193,12 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Formats, best first: binaries are ready.
-fn formats(runtime: Version) -> Vec<ImageFormat> {
-    let source = compiler(runtime).is_ok().then_some(ImageFormat::HipC);
-    [ImageFormat::CodeObject].into_iter().chain(source).collect()
+/// Formats, best first: binaries are ready. Then what is absent, and why.
+fn formats(runtime: Version) -> (Vec<ImageFormat>, Vec<(ImageFormat, String)>) {
+    match compiler(runtime) {
+        Ok(_) => (vec![ImageFormat::CodeObject, ImageFormat::HipC], Vec::new()),
+        Err(why) => (vec![ImageFormat::CodeObject], vec![(ImageFormat::HipC, why.to_owned())]),
+    }
 }
 
 /// The range of priorities as the contract counts them, larger numbers being more urgent.
