@@ -326,9 +326,10 @@ impl Mark {
     pub(crate) fn raw(&self) -> CUevent {
         self.raw
     }
+}
 
-    /// Blocks until the work before the mark is done, or will never be.
-    pub(crate) fn wait(&self) {
+impl backend_support::Mark for Mark {
+    fn wait(&self) {
         if self.context.bind().is_ok() {
             // SAFETY: the event is alive.
             let code = unsafe { (self.context.driver.cuEventSynchronize)(self.raw) };
@@ -336,8 +337,7 @@ impl Mark {
         }
     }
 
-    /// Whether the work before the mark is done, or will never be.
-    pub(crate) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         if self.context.bind().is_err() {
             return true;
         }

@@ -56,9 +56,6 @@ assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 #![deny(unsafe_code)]
 #![cfg(feature = "cuda")]
 
-#[macro_use]
-mod table;
-
 mod binary;
 mod codes;
 mod config;

@@ -3,11 +3,11 @@
 #![expect(non_snake_case, reason = "functions have the names of the driver's headers")]
 
 use std::env;
-use std::error::Error as _;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt::{self, Display};
 use std::sync::OnceLock;
 
+use backend_support::{function_table, libloading, load};
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction,
     CUfunction_attribute, CUgraph, CUgraphExec, CUjit_option, CUmemAccessDesc, CUmemPool_attribute,
@@ -26,9 +26,9 @@ const NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
 #[cfg(windows)]
 const NAMES: &[&str] = &["nvcuda.dll"];
 
-table! {
+function_table! {
     /// The functions of the driver; those of newer drivers may be missing.
-    Functions:
+    pub(crate) Functions:
     every version {
         cuInit(flags: c_uint);
         cuGetErrorName(error: u32, name: *mut *const c_char);
@@ -210,23 +210,6 @@ pub(crate) fn library() -> Result<&'static Library> {
         }
     });
     probed.as_ref().map_err(Refusal::error)
-}
-
-/// The first of the libraries that loads.
-pub(crate) fn load(names: &[&str]) -> Result<libloading::Library, String> {
-    let mut first = String::new();
-    for name in names {
-        // SAFETY: what runs when a library of these names is loaded is its vendor's code, or the user's choice.
-        match unsafe { libloading::Library::new(*name) } {
-            Ok(library) => return Ok(library),
-            Err(error) if first.is_empty() => {
-                let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
-                first = format!("{error}{cause}");
-            }
-            Err(_) => {}
-        }
-    }
-    Err(first)
 }
 
 fn probe(names: &[&str]) -> Result<Library, Refusal> {

@@ -71,7 +71,7 @@ impl CudaMemory {
                 shared.keep("memory_free", shared.pool.free(self.address, self.bytes, &after));
             }
             Origin::Managed => shared.retire(Object::Memory(self.address), after),
-            Origin::Adopted(owner) => shared.retire(Object::Owner(owner), after),
+            Origin::Adopted(owner) => shared.retire_owner(owner, after),
         }
     }
 

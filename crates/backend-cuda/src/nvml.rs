@@ -7,12 +7,12 @@ use std::ffi::{CString, c_char, c_uint, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
+use backend_support::{function_table, load};
 use runtime_core::contract::{DeviceLoad, Monitor};
 use runtime_core::{PciAddress, Result};
 
 use crate::context::ok;
 use crate::device::CudaDevice;
-use crate::library::load;
 
 /// Where the library is, instead of where the system looks.
 const VARIABLE: &str = "BACKEND_CUDA_NVML";
@@ -21,9 +21,9 @@ const NAMES: &[&str] = &["libnvidia-ml.so.1"];
 #[cfg(windows)]
 const NAMES: &[&str] = &["nvml.dll"];
 
-table! {
+function_table! {
     /// The functions of the monitoring library.
-    Functions:
+    pub(crate) Functions:
     every version {
         nvmlInit_v2();
         nvmlDeviceGetHandleByPciBusId_v2(address: *const c_char, device: *mut *mut c_void);

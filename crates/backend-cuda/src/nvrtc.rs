@@ -8,19 +8,20 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::{env, fs};
 
+use backend_support::{function_table, load};
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::context::ok;
-use crate::library::{Version, load};
+use crate::library::Version;
 
 /// Where the library is, instead of where the system looks.
 const VARIABLE: &str = "BACKEND_CUDA_NVRTC";
 
 const OPERATION: &str = "module_load";
 
-table! {
+function_table! {
     /// The functions of the compiler.
-    Functions:
+    pub(crate) Functions:
     every version {
         nvrtcVersion(major: *mut c_int, minor: *mut c_int);
         nvrtcGetNumSupportedArchs(count: *mut c_int);

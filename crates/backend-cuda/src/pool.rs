@@ -2,10 +2,10 @@
 #![expect(unsafe_code, reason = "allocates through the driver")]
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::{mem, ptr};
 
+use backend_support::{BlockCache, Heap};
 use cudarc::driver::sys::{
     CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation,
     CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool,
@@ -14,14 +14,11 @@ use cudarc::driver::sys::{
 use crate::context::{Context, Mark, RawStream, ok};
 use crate::lock;
 
-/// Most bytes that a cache keeps for later.
-const MOST_CACHED: usize = 1 << 30;
-
 /// Where device memory comes from.
 #[derive(Debug)]
 pub(crate) enum Pool {
     Driver(DriverPool),
-    Cache(Cache),
+    Cache(BlockCache<Context>),
 }
 
 /// A memory pool of the driver. Frees are ordered in streams; allocations are ready when they return.
@@ -153,103 +150,27 @@ fn location(context: &Context) -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: context.device }
 }
 
-/// Plain allocations, kept to be used again once the work that used them is over: allocating and freeing by the driver
-/// waits for the whole device.
-#[derive(Debug)]
-pub(crate) struct Cache {
-    context: Arc<Context>,
-    /// Bytes taken from the driver.
-    reserved: AtomicUsize,
-    /// Oldest first.
-    blocks: Mutex<Vec<Block>>,
-}
+impl Heap for Context {
+    type Mark = Mark;
 
-#[derive(Debug)]
-struct Block {
-    address: CUdeviceptr,
-    bytes: usize,
-    after: Vec<Mark>,
-}
-
-impl Block {
-    fn is_over(&self) -> bool {
-        self.after.iter().all(Mark::is_over)
-    }
-}
-
-impl Cache {
-    pub(crate) fn new(context: &Arc<Context>) -> Self {
-        let (reserved, blocks) = Default::default();
-        Self { context: Arc::clone(context), reserved, blocks }
-    }
-
-    /// What is allocated for a request, so that requests of about one size find one another's blocks.
-    fn class(bytes: usize) -> usize {
-        let step = (1 << bytes.max(1).ilog2()) / 8;
-        let step = step.max(512);
-        bytes.checked_next_multiple_of(step).unwrap_or(bytes)
-    }
-
-    fn allocate(&self, bytes: usize) -> Result<CUdeviceptr, u32> {
-        let bytes = Self::class(bytes);
-        let mut blocks = lock(&self.blocks);
-        if let Some(at) = blocks.iter().position(|b| b.bytes == bytes && b.is_over()) {
-            return Ok(blocks.remove(at).address);
-        }
-        drop(blocks);
-        self.context.bind()?;
+    fn allocate(&self, bytes: usize) -> Result<u64, u32> {
+        self.bind()?;
         let mut address = 0;
         // SAFETY: the address is written to where it may be.
-        ok(unsafe { (self.context.driver.cuMemAlloc_v2)(&mut address, bytes) })?;
-        self.reserved.fetch_add(bytes, Ordering::Relaxed);
+        ok(unsafe { (self.driver.cuMemAlloc_v2)(&mut address, bytes) })?;
         Ok(address)
     }
 
-    fn free(&self, address: CUdeviceptr, bytes: usize, after: &[&RawStream]) -> Result<(), u32> {
-        let after = after.iter().map(|stream| stream.mark()).collect::<Result<_, _>>()?;
-        lock(&self.blocks).push(Block { address, bytes: Self::class(bytes), after });
-        self.shrink(MOST_CACHED)
-    }
-
-    /// Frees the oldest blocks that nothing uses any more, until they have at most `keep` bytes.
-    fn shrink(&self, keep: usize) -> Result<(), u32> {
-        let mut blocks = lock(&self.blocks);
-        let mut kept = blocks.iter().map(|block| block.bytes).sum::<usize>();
-        let gone: Vec<Block> = blocks
-            .extract_if(.., |block| {
-                let goes = kept > keep && block.is_over();
-                kept -= if goes { block.bytes } else { 0 };
-                goes
-            })
-            .collect();
-        drop(blocks);
-        gone.into_iter().try_for_each(|block| self.give_back(&block))
-    }
-
-    fn give_back(&self, block: &Block) -> Result<(), u32> {
-        self.reserved.fetch_sub(block.bytes, Ordering::Relaxed);
-        self.context.bind()?;
-        // SAFETY: the memory is this cache's, and the work that used it is over.
-        ok(unsafe { (self.context.driver.cuMemFree_v2)(block.address) })
-    }
-
-    /// Bytes that can be used again now.
-    fn free_bytes(&self) -> usize {
-        lock(&self.blocks).iter().filter(|block| block.is_over()).map(|block| block.bytes).sum()
-    }
-}
-
-impl Drop for Cache {
-    fn drop(&mut self) {
-        let blocks = mem::take(self.blocks.get_mut().unwrap_or_else(|e| e.into_inner()));
-        for block in blocks {
-            block.after.iter().for_each(Mark::wait);
-            if self.context.fault().is_none()
-                && let Err(code) = self.give_back(&block)
-            {
-                self.context.note(code);
-            }
+    fn free(&self, address: u64) -> Result<(), u32> {
+        if self.fault().is_some() {
+            // It goes with the context.
+            return Ok(());
         }
+        self.bind()?;
+        // SAFETY: the cache gives up memory of its own, and the work that used it is over.
+        let code = unsafe { (self.driver.cuMemFree_v2)(address) };
+        self.note(code);
+        ok(code)
     }
 }
 
@@ -271,7 +192,10 @@ impl Pool {
     ) -> Result<(), u32> {
         match self {
             Self::Driver(pool) => pool.free(address, after),
-            Self::Cache(cache) => cache.free(address, bytes, after),
+            Self::Cache(cache) => {
+                let after = after.iter().map(|stream| stream.mark()).collect::<Result<_, _>>()?;
+                cache.free(address, bytes, after)
+            }
         }
     }
 
@@ -280,14 +204,14 @@ impl Pool {
             Self::Driver(pool) => {
                 pool.get(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
             }
-            Self::Cache(cache) => cache.reserved.load(Ordering::Relaxed),
+            Self::Cache(cache) => cache.reserved_bytes(),
         }
     }
 
     pub(crate) fn used_bytes(&self) -> usize {
         match self {
             Self::Driver(pool) => pool.get(CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT),
-            Self::Cache(cache) => self.reserved_bytes().saturating_sub(cache.free_bytes()),
+            Self::Cache(cache) => cache.used_bytes(),
         }
     }
 
@@ -296,22 +220,5 @@ impl Pool {
             Self::Driver(pool) => pool.trim(keep),
             Self::Cache(cache) => cache.shrink(keep),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_rounded_by_an_eighth_at_most() {
-        assert_eq!(Cache::class(1), 512);
-        assert_eq!(Cache::class(512), 512);
-        for bytes in [5_000, 1 << 20, (1 << 20) + 1, 123_456_789] {
-            let class = Cache::class(bytes);
-            assert!(class >= bytes && class - bytes <= bytes / 8 + 512, "{bytes} became {class}");
-            assert_eq!(Cache::class(class), class);
-        }
-        assert_eq!(Cache::class(usize::MAX), usize::MAX);
     }
 }

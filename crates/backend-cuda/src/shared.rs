@@ -1,19 +1,20 @@
 //! What a device's streams, memory and modules share with it.
 
+use std::any::Any;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use backend_support::Failures;
+use backend_support::{BlockCache, Failures, Reaper};
 use runtime_core::contract::DeviceStream;
 use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, Result};
 
 use crate::codes;
 use crate::config::PoolKind;
-use crate::context::{Context, RawStream};
+use crate::context::{Context, Mark, RawStream};
 use crate::lock;
-use crate::pool::{Cache, DriverPool, Pool};
-use crate::reaper::{Object, Reaper};
+use crate::pool::{DriverPool, Pool};
+use crate::reaper::Object;
 use crate::shipped::ShippedKernels;
 use crate::stream::CudaStream;
 
@@ -25,7 +26,7 @@ pub(crate) struct Shared {
     /// Most blocks of a launch in one dimension.
     pub(crate) most_blocks: u32,
     // What is given back late goes before what it came from.
-    reaper: Reaper,
+    reaper: Reaper<Context>,
     pub(crate) pool: Pool,
     /// Kernels of the backend's own.
     pub(crate) shipped: ShippedKernels,
@@ -48,7 +49,7 @@ impl Shared {
         let service = Arc::new(context.new_stream(0).map_err(failed)?);
         let mut streams = vec![Arc::clone(&service)];
         let pool = match pool {
-            PoolKind::Cache => Pool::Cache(Cache::new(&context)),
+            PoolKind::Cache => Pool::Cache(BlockCache::new(&context)),
             PoolKind::Auto | PoolKind::Driver => {
                 let freeing = Arc::new(context.new_stream(0).map_err(failed)?);
                 streams.push(Arc::clone(&freeing));
@@ -164,9 +165,16 @@ impl Shared {
 
     /// Gives an object back once everything enqueued on the streams is done.
     pub(crate) fn retire(&self, object: Object, after: &[&dyn DeviceStream]) {
-        // A stream whose context is broken has nothing left to wait for.
-        let marks = streams(after).filter_map(|stream| stream.mark().ok()).collect();
-        self.reaper.retire(object, marks);
+        self.reaper.retire(object, marks(after));
+    }
+
+    /// Drops the owner of adopted memory once everything enqueued on the streams is done.
+    pub(crate) fn retire_owner(
+        &self,
+        owner: Box<dyn Any + Send + Sync>,
+        after: &[&dyn DeviceStream],
+    ) {
+        self.reaper.retire_owner(owner, marks(after));
     }
 
     /// Keeps the failure of something that nobody waits for.
@@ -179,12 +187,17 @@ impl Shared {
     }
 }
 
+/// Marks at the ends of streams. One whose context is broken has nothing left to wait for.
+fn marks(after: &[&dyn DeviceStream]) -> Vec<Mark> {
+    streams(after).filter_map(|stream| stream.mark().ok()).collect()
+}
+
 /// The driver's streams behind those of the contract.
 pub(crate) fn streams<'a>(
     streams: &'a [&'a dyn DeviceStream],
 ) -> impl Iterator<Item = &'a RawStream> {
     streams.iter().filter_map(|stream| {
-        let any: &dyn std::any::Any = *stream;
+        let any: &dyn Any = *stream;
         any.downcast_ref::<CudaStream>().map(CudaStream::raw)
     })
 }

@@ -9,6 +9,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use backend_support::Fill;
 use cudarc::driver::sys::{CUgraph, CUstream};
 use runtime_core::contract::{
     DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg, own,
@@ -17,7 +18,6 @@ use runtime_core::{Launch, NativeHandle, NativeKind, Result};
 
 use crate::context::{RawStream, ok};
 use crate::event::CudaEvent;
-use crate::fill::Fill;
 use crate::library::Functions;
 use crate::memory::CudaMemory;
 use crate::module::CudaKernel;

@@ -9,28 +9,39 @@
 //! when the last operation on it is done, and nobody waits.
 //!
 //! For devices with memory of their own there is the kernel of region copies, one text for OpenCL, CUDA and HIP, and
-//! what lowers programs to its launches.
+//! what lowers programs to its launches; the thread that gives objects back to a driver, and the cache over its plain
+//! allocations; and, behind features, the loading of vendors' libraries and the programs kept on disk.
 #![deny(unsafe_code)]
 
 mod block;
+mod block_cache;
 #[cfg(feature = "cache")]
 mod cache;
 mod cores;
 mod event;
 mod fault;
+mod fill;
 mod functions;
+#[cfg(feature = "library")]
+mod library;
 mod queue;
+mod reaper;
 mod region_kernel;
 mod work;
 
 pub use block::{Block, Span};
+pub use block_cache::{BlockCache, Heap};
 #[cfg(feature = "cache")]
 pub use cache::{CacheKey, DiskCache};
 pub use cores::Cores;
 pub use event::Event;
 pub use fault::{Failures, Identity, guarded};
+pub use fill::Fill;
 pub use functions::{Function, functions_load};
+#[cfg(feature = "library")]
+pub use library::{libloading, load};
 pub use queue::{Queue, Queues, Turn};
+pub use reaper::{Mark, Reaper, Reclaim};
 pub use region_kernel::{
     Dialect, Mapping, RegionKernel, RegionLaunch, RegionLaunches, RegionLimits,
 };

@@ -1,0 +1,164 @@
+//! Device memory kept to be used again, where allocating and freeing by the driver waits for the whole device.
+
+use std::fmt;
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::lock;
+use crate::reaper::Mark;
+
+/// Most bytes that a cache keeps for later.
+const MOST_CACHED: usize = 1 << 30;
+
+/// The side of a driver that allocates plainly. Errors are the driver's codes.
+pub trait Heap: fmt::Debug + Send + Sync {
+    /// A place in one of the driver's streams.
+    type Mark: Mark;
+
+    /// Memory for that many bytes: its address.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code.
+    fn allocate(&self, bytes: usize) -> Result<u64, u32>;
+
+    /// Gives memory back, which nothing uses any more.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code.
+    fn free(&self, address: u64) -> Result<(), u32>;
+}
+
+/// Plain allocations, kept to be used again once the work that used them is over: up to 1 GiB of them.
+#[derive(Debug)]
+pub struct BlockCache<H: Heap> {
+    heap: Arc<H>,
+    /// Bytes taken from the driver.
+    reserved: AtomicUsize,
+    /// Oldest first.
+    blocks: Mutex<Vec<Block<H::Mark>>>,
+}
+
+#[derive(Debug)]
+struct Block<M> {
+    address: u64,
+    bytes: usize,
+    after: Vec<M>,
+}
+
+impl<M: Mark> Block<M> {
+    fn is_over(&self) -> bool {
+        self.after.iter().all(Mark::is_over)
+    }
+}
+
+/// What is allocated for a request, so that requests of about one size find one another's blocks.
+fn class(bytes: usize) -> usize {
+    let step = (1 << bytes.max(1).ilog2()) / 8;
+    bytes.checked_next_multiple_of(step.max(512)).unwrap_or(bytes)
+}
+
+impl<H: Heap> BlockCache<H> {
+    /// An empty cache.
+    pub fn new(heap: &Arc<H>) -> Self {
+        let (reserved, blocks) = Default::default();
+        Self { heap: Arc::clone(heap), reserved, blocks }
+    }
+
+    /// Memory that any stream can use at once.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code, where no block fits and there is no more memory.
+    pub fn allocate(&self, bytes: usize) -> Result<u64, u32> {
+        let bytes = class(bytes);
+        let mut blocks = lock(&self.blocks);
+        if let Some(at) = blocks.iter().position(|b| b.bytes == bytes && b.is_over()) {
+            return Ok(blocks.remove(at).address);
+        }
+        drop(blocks);
+        let address = self.heap.allocate(bytes)?;
+        self.reserved.fetch_add(bytes, Ordering::Relaxed);
+        Ok(address)
+    }
+
+    /// Takes back what [`allocate`](Self::allocate) gave for as many bytes; it is used again when the work before the marks
+    /// is over. Does not wait for that.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code, where the oldest blocks make room.
+    pub fn free(&self, address: u64, bytes: usize, after: Vec<H::Mark>) -> Result<(), u32> {
+        lock(&self.blocks).push(Block { address, bytes: class(bytes), after });
+        self.shrink(MOST_CACHED)
+    }
+
+    /// Frees the oldest blocks that nothing uses any more, until they have at most `keep` bytes.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code.
+    pub fn shrink(&self, keep: usize) -> Result<(), u32> {
+        let mut blocks = lock(&self.blocks);
+        let mut kept = blocks.iter().map(|block| block.bytes).sum::<usize>();
+        let gone: Vec<_> = blocks
+            .extract_if(.., |block| {
+                let goes = kept > keep && block.is_over();
+                kept -= if goes { block.bytes } else { 0 };
+                goes
+            })
+            .collect();
+        drop(blocks);
+        gone.into_iter().try_for_each(|block| self.give_back(&block))
+    }
+
+    fn give_back(&self, block: &Block<H::Mark>) -> Result<(), u32> {
+        self.reserved.fetch_sub(block.bytes, Ordering::Relaxed);
+        self.heap.free(block.address)
+    }
+
+    /// Bytes taken from the driver.
+    pub fn reserved_bytes(&self) -> usize {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// Bytes taken from the driver that cannot be used again now.
+    pub fn used_bytes(&self) -> usize {
+        let blocks = lock(&self.blocks);
+        let free: usize = blocks.iter().filter(|b| b.is_over()).map(|block| block.bytes).sum();
+        self.reserved_bytes().saturating_sub(free)
+    }
+}
+
+impl<H: Heap> Drop for BlockCache<H> {
+    fn drop(&mut self) {
+        let blocks = mem::take(self.blocks.get_mut().unwrap_or_else(|e| e.into_inner()));
+        for block in blocks {
+            block.after.iter().for_each(Mark::wait);
+            // Nobody is left to hear of it; a driver that is of no use any more remembers so itself.
+            let _ = self.give_back(&block);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_rounded_by_an_eighth_at_most() {
+        assert_eq!(class(1), 512);
+        assert_eq!(class(512), 512);
+        for bytes in [5_000, 1 << 20, (1 << 20) + 1, 123_456_789] {
+            let class_of = class(bytes);
+            assert!(
+                class_of >= bytes && class_of - bytes <= bytes / 8 + 512,
+                "{bytes}: {class_of}"
+            );
+            assert_eq!(class(class_of), class_of);
+        }
+        assert_eq!(class(usize::MAX), usize::MAX);
+    }
+}
