@@ -19,6 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("conformance", &["runtime-core"]),
     ("stand-in", &[]),
     ("stand-in-cuda", &["stand-in"]),
+    ("stand-in-hip", &["stand-in"]),
     ("python", &["runtime"]),
     (
         "runtime",

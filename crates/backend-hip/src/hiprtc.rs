@@ -2,9 +2,26 @@
 #![expect(unsafe_code, reason = "binds and calls a C library")]
 #![expect(non_snake_case, reason = "functions have the names of the library's headers")]
 
+use std::env;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::{Mutex, OnceLock};
+
+use backend_support::{function_table, libloading, load};
+use runtime_core::{Error, ErrorKind, Result};
+
+use crate::context::ok;
+use crate::library::{Version, find};
+use crate::lock;
+
+/// Where the library is, instead of where the system looks.
+const VARIABLE: &str = "BACKEND_HIPRTC_LIBRARY";
+
+const OPERATION: &str = "module_load";
+
 function_table! {
     /// The functions of the compiler.
-    Functions:
+    pub(crate) Functions:
     every version {
         hiprtcVersion(major: *mut c_int, minor: *mut c_int);
         hiprtcCreateProgram(
@@ -19,4 +36,168 @@ function_table! {
         hiprtcGetCode(program: *mut c_void, code: *mut c_char);
     }
     newer versions {}
+}
+
+/// A loaded compiler.
+pub(crate) struct Compiler {
+    functions: Functions,
+    /// Held while it is used: two threads at once bring that of ROCm 5.2 down.
+    one: Mutex<()>,
+    /// As the compiler tells it.
+    pub(crate) version: (c_int, c_int),
+}
+
+/// A compiled program.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Compiled {
+    /// A code object.
+    pub(crate) code: Vec<u8>,
+    pub(crate) log: String,
+}
+
+/// The compiler that suits a runtime, looked for once per process; why there is none, otherwise.
+pub(crate) fn compiler(runtime: Version) -> Result<&'static Compiler, &'static str> {
+    static LOADED: OnceLock<Result<Compiler, String>> = OnceLock::new();
+    let loaded =
+        LOADED.get_or_init(|| match env::var(VARIABLE).ok().filter(|path| !path.is_empty()) {
+            Some(path) => Compiler::load(load(&[&path])),
+            // ROCm 5 has the compiler in the runtime's library, and later versions in one of its own.
+            None => Compiler::load(find()).or_else(|_| {
+                let names = names(runtime);
+                Compiler::load(load(&names.iter().map(String::as_str).collect::<Vec<_>>()))
+            }),
+        });
+    loaded.as_ref().map_err(String::as_str)
+}
+
+/// Names of the library; that of the runtime's own version is the first.
+fn names(runtime: Version) -> Vec<String> {
+    let mut versions = [7, 6, 5];
+    versions.sort_by_key(|major| *major != runtime.major());
+    let mut names: Vec<String> =
+        versions.into_iter().map(|major| format!("libhiprtc.so.{major}")).collect();
+    names.push("libhiprtc.so".to_owned());
+    names
+}
+
+impl Compiler {
+    fn load(found: Result<libloading::Library, String>) -> Result<Self, String> {
+        let library = found.map_err(|why| format!("no hiprtc: {why}"))?;
+        let functions = Functions::bind(&library)
+            .map_err(|symbol| format!("the hiprtc that was found has no function {symbol}"))?;
+        std::mem::forget(library);
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the numbers are written to where they may be.
+        ok(unsafe { (functions.hiprtcVersion)(&mut major, &mut minor) })
+            .map_err(|code| format!("the hiprtc that was found does not work: code {code}"))?;
+        Ok(Self { functions, one: Mutex::default(), version: (major, minor) })
+    }
+
+    /// Compiles a program. Options that name no architecture leave it to the compiler, which takes that of the thread's
+    /// current device.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidModule` with the compiler's log.
+    pub(crate) fn compile(&self, source: &CStr, options: &[CString]) -> Result<Compiled> {
+        let _one = lock(&self.one);
+        let functions = &self.functions;
+        let program = Program::new(functions, source)?;
+        let mut words: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let count = c_int::try_from(words.len()).unwrap_or(c_int::MAX);
+        // SAFETY: the program is alive; so many options are read, each of which ends with a NUL.
+        let code =
+            unsafe { (functions.hiprtcCompileProgram)(program.raw, count, words.as_mut_ptr()) };
+        let log = program.bytes(functions.hiprtcGetProgramLogSize, functions.hiprtcGetProgramLog);
+        let log = log.map_err(|code| error(code, "no compiler log"))?;
+        let log = log.split(|byte| *byte == 0).next().unwrap_or_default();
+        let log = String::from_utf8_lossy(log).into_owned();
+        if code != 0 {
+            return Err(error(code, headline(&log)).with_log(log));
+        }
+        let code = program.bytes(functions.hiprtcGetCodeSize, functions.hiprtcGetCode);
+        let code = code.map_err(|code| error(code, "the compiler gives no program"))?;
+        Ok(Compiled { code, log })
+    }
+}
+
+type Size = unsafe extern "C" fn(*mut c_void, *mut usize) -> u32;
+type Content = unsafe extern "C" fn(*mut c_void, *mut c_char) -> u32;
+
+/// A program of the compiler.
+struct Program<'a> {
+    raw: *mut c_void,
+    functions: &'a Functions,
+}
+
+impl<'a> Program<'a> {
+    fn new(functions: &'a Functions, source: &CStr) -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        let (text, name, none) = (source.as_ptr(), c"program.hip".as_ptr(), ptr::null_mut());
+        let create = functions.hiprtcCreateProgram;
+        // SAFETY: both texts end with a NUL and are copied; there are no headers to read.
+        let code = unsafe { create(&mut raw, text, name, 0, none, ptr::null_mut()) };
+        ok(code).map_err(|code| error(code, "the compiler does not take the source"))?;
+        Ok(Self { raw, functions })
+    }
+
+    fn bytes(&self, size: Size, content: Content) -> Result<Vec<u8>, u32> {
+        let mut bytes = 0;
+        // SAFETY: the program is alive; the number is written to where it may be.
+        ok(unsafe { size(self.raw, &mut bytes) })?;
+        let mut buffer = vec![0_u8; bytes];
+        if bytes > 0 {
+            // SAFETY: as above; the buffer has room for as many bytes as there are.
+            ok(unsafe { content(self.raw, buffer.as_mut_ptr().cast()) })?;
+        }
+        Ok(buffer)
+    }
+}
+
+impl Drop for Program<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the program is this object's own. What could go wrong costs memory alone.
+        unsafe { (self.functions.hiprtcDestroyProgram)(&mut self.raw) };
+    }
+}
+
+fn error(code: u32, about: &str) -> Error {
+    const NAMES: [&str; 12] = [
+        "HIPRTC_SUCCESS",
+        "HIPRTC_ERROR_OUT_OF_MEMORY",
+        "HIPRTC_ERROR_PROGRAM_CREATION_FAILURE",
+        "HIPRTC_ERROR_INVALID_INPUT",
+        "HIPRTC_ERROR_INVALID_PROGRAM",
+        "HIPRTC_ERROR_INVALID_OPTION",
+        "HIPRTC_ERROR_COMPILATION",
+        "HIPRTC_ERROR_BUILTIN_OPERATION_FAILURE",
+        "HIPRTC_ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION",
+        "HIPRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION",
+        "HIPRTC_ERROR_NAME_EXPRESSION_NOT_VALID",
+        "HIPRTC_ERROR_INTERNAL_ERROR",
+    ];
+    let name = usize::try_from(code).ok().and_then(|code| NAMES.get(code));
+    Error::new(ErrorKind::InvalidModule, OPERATION, about)
+        .with_driver(name.copied().unwrap_or("unknown hiprtc error"), code.into())
+}
+
+/// The line of a compiler's log that says most.
+fn headline(log: &str) -> &str {
+    let is_error = |line: &&str| line.to_ascii_lowercase().contains("error");
+    let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.clone().find(is_error).or_else(|| lines.next()).unwrap_or("the compiler says nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_compiler_of_the_runtimes_own_version_is_the_first() {
+        assert_eq!(
+            names(Version(60_342_134)),
+            ["libhiprtc.so.6", "libhiprtc.so.7", "libhiprtc.so.5", "libhiprtc.so"]
+        );
+        assert_eq!(names(Version(80_000_000))[0], "libhiprtc.so.7");
+    }
 }

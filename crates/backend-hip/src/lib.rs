@@ -1,1 +1,110 @@
+//! HIP devices: AMD GPUs through the runtime that is installed.
+//!
+//! With the feature `hip` off this crate is empty. With it on it still builds on any machine: the runtime's library is
+//! looked for when a device is opened, and its absence is an [`Unavailable`](runtime_core::ErrorKind::Unavailable) error.
+//! ROCm 5.2 and later do.
+#![cfg_attr(
+    feature = "hip",
+    doc = r##"
+```
+use backend_hip::HipDriver;
+use runtime_core::{DeviceRegistry, ErrorKind, ImageFormat, Launch, ModuleImage, args};
 
+let mut registry = DeviceRegistry::new();
+registry.register(HipDriver::new())?;
+let device = match registry.open("hip:0") {
+    Err(error) if error.kind() == ErrorKind::Unavailable => return Ok(()),
+    device => device?,
+};
+if !device.info().formats.contains(&ImageFormat::HipC) {
+    return Ok(()); // no hiprtc on this machine
+}
+let source = r#"
+    extern "C" __global__ void scale(float *x, float by, unsigned n) {
+        unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) x[i] *= by;
+    }"#;
+let kernel = device.module_load(ModuleImage::source(ImageFormat::HipC, source))?.kernel("scale")?;
+let stream = device.default_stream();
+let mut x = device.memory_from_slice(&stream, &[1.0_f32, 2.0, 3.0, 4.0])?;
+// Sound: the kernel touches the elements below the number that it is given, and there are as many.
+unsafe { kernel.launch(&stream, &Launch::cover(4, 256), args![&mut x, 2.0_f32, 4_u32]) }?;
+assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
+# Ok::<(), runtime_core::Error>(())
+```
+"##
+)]
+//!
+//! # Building
+//!
+//! Types and constants are those of `hip-sys`, whose build script looks for ROCm and links it. Whoever depends on this
+//! crate with its feature on does nothing on a machine with ROCm; elsewhere two lines in the `.cargo/config.toml` of the
+//! workspace, or of a folder above it, keep the script from running. Nothing is linked then, and nothing is missed:
+//!
+//! ```toml
+//! [target.x86_64-unknown-linux-gnu.amdhip64]
+//! [target.aarch64-unknown-linux-gnu.amdhip64]
+//! ```
+//!
+//! Programs linked on a machine with ROCm need `libamdhip64` to start, unless these lines are there too.
+//!
+//! # Memory
+//!
+//! Every call leaves the device current in its thread. Memory comes from a pool of the device's own, where it has pools,
+//! and is freed in stream order. Copies of plain slices wait for their stream; those of pinned memory wait for nothing.
+//!
+//! # Kernels
+//!
+//! Modules are HIP C where hiprtc is installed, and code objects or uncompressed bundles of them. Launches are checked
+//! against the metadata of code objects: how many parameters there are, which of them are pointers, and the sizes of the
+//! others. What memory holds, and whether it is written, nobody tells.
+//!
+//! Region copies are a kernel that hiprtc compiles; without it they are emulated through the host, and say so.
+//!
+//! # Faults
+//!
+//! Many versions of the runtime end the process when a program is stopped. Where one does not, whoever waits first is told
+//! by a [`DeviceFault`](runtime_core::ErrorKind::DeviceFault), and every later call is
+//! [`DeviceLost`](runtime_core::ErrorKind::DeviceLost). The device is reset when every instance of it is dropped, with all
+//! that it made, and can be opened again then.
+#![deny(unsafe_code)]
+#![cfg(feature = "hip")]
+
+mod code_object;
+mod codes;
+#[cfg(test)]
+mod compiled;
+mod config;
+mod context;
+mod device;
+mod driver;
+mod event;
+mod fill;
+mod graph;
+mod hiprtc;
+mod info;
+mod kernels;
+mod launch;
+mod library;
+mod memory;
+mod module;
+mod monitor;
+mod peer;
+mod pinned;
+mod pool;
+mod program;
+mod reaper;
+mod region;
+mod shared;
+mod stream;
+
+pub use config::{HipConfig, PoolKind};
+pub use device::HipDevice;
+pub use driver::HipDriver;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks whether or not a thread panicked while it held the lock: every critical section here leaves its data whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -16,8 +16,6 @@ use hip_sys::hiprt::{
 };
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::hiprtc;
-
 /// Where the library is, instead of where the system looks.
 const VARIABLE: &str = "BACKEND_HIP_LIBRARY";
 const NAMES: &[&str] =
@@ -140,5 +138,190 @@ function_table! {
             shared_bytes: c_uint, stream: hipStream_t,
             arguments: *mut *mut c_void,
         );
+    }
+}
+
+/// The runtime of this machine, for the rest of the process.
+pub(crate) struct Library {
+    pub(crate) functions: Functions,
+    pub(crate) version: Version,
+    /// How many devices it has, at least 1.
+    pub(crate) devices: usize,
+}
+
+/// A version of HIP as the runtime tells it: 50221153 is 5.2.21153.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version(pub(crate) c_int);
+
+impl Version {
+    pub(crate) fn major(self) -> c_int {
+        self.0 / 10_000_000
+    }
+}
+
+impl Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major(), self.0 / 100_000 % 100, self.0 % 100_000)
+    }
+}
+
+/// Why there is no runtime; the same for every caller.
+#[derive(Debug)]
+struct Refusal {
+    kind: ErrorKind,
+    message: String,
+    code: Option<(&'static str, u32)>,
+}
+
+impl Refusal {
+    fn new(kind: ErrorKind, message: String) -> Self {
+        Self { kind, message, code: None }
+    }
+
+    fn error(&self) -> Error {
+        let error = Error::new(self.kind, "devices", self.message.as_str());
+        match self.code {
+            Some((name, code)) => error.with_driver(name, code.into()),
+            None => error,
+        }
+    }
+}
+
+/// The runtime, looked for once per process.
+///
+/// # Errors
+///
+/// `Unavailable` where there is no runtime, no device or too old a runtime; `Driver` where there is one that is broken.
+pub(crate) fn library() -> Result<&'static Library> {
+    static PROBED: OnceLock<Result<Library, Refusal>> = OnceLock::new();
+    PROBED.get_or_init(|| probe(find())).as_ref().map_err(Refusal::error)
+}
+
+/// The file of the runtime, which may have the compiler in it.
+pub(crate) fn find() -> Result<libloading::Library, String> {
+    match env::var(VARIABLE).ok().filter(|path| !path.is_empty()) {
+        Some(path) => load(&[&path]),
+        None => load(NAMES),
+    }
+}
+
+fn probe(found: Result<libloading::Library, String>) -> Result<Library, Refusal> {
+    let unavailable = |message| Refusal::new(ErrorKind::Unavailable, message);
+    let library = found.map_err(|why| unavailable(format!("no HIP runtime: {why}")))?;
+    let version = runtime_version(&library)?;
+    let functions = Functions::bind(&library).map_err(|symbol| {
+        unavailable(format!("HIP {version} has no function {symbol}, which ROCm 5.2 has"))
+    })?;
+    // A runtime keeps threads, and state that its handles point to.
+    std::mem::forget(library);
+    // SAFETY: the first call, with the flags that there are.
+    let code = unsafe { (functions.hipInit)(0) };
+    refuse(code, version, || functions.name(code), "the runtime cannot be initialised")?;
+    let mut devices = 0;
+    // SAFETY: the number is written to where it may be.
+    let code = unsafe { (functions.hipGetDeviceCount)(&mut devices) };
+    refuse(code, version, || functions.name(code), "the runtime does not tell its devices")?;
+    match usize::try_from(devices) {
+        Ok(devices) if devices > 0 => Ok(Library { functions, version, devices }),
+        _ => Err(unavailable(format!("HIP {version}, but no device"))),
+    }
+}
+
+/// Asks for the version, which every runtime can tell before it is initialised.
+fn runtime_version(library: &libloading::Library) -> Result<Version, Refusal> {
+    // SAFETY: the headers of the runtime declare the function so.
+    let function =
+        unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> u32>("hipRuntimeGetVersion") }
+            .map_err(|error| {
+            Refusal::new(ErrorKind::Driver, format!("this is no HIP runtime: {error}"))
+        })?;
+    let mut version = 0;
+    // SAFETY: the number is written to where it may be.
+    let code = unsafe { function(&mut version) };
+    let what = "the runtime does not tell its version";
+    refuse(code, Version(version), || "unknown HIP error", what)?;
+    Ok(Version(version))
+}
+
+/// Codes of a runtime that cannot be used; some mean that there is nothing to use.
+fn refuse(
+    code: u32,
+    version: Version,
+    name: impl Fn() -> &'static str,
+    what: &str,
+) -> Result<(), Refusal> {
+    const NO_DEVICE: u32 = hipError_t::hipErrorNoDevice as u32;
+    const INVALID_DEVICE: u32 = hipError_t::hipErrorInvalidDevice as u32;
+    let (kind, message) = match code {
+        0 => return Ok(()),
+        // Which of the two depends on the version.
+        NO_DEVICE | INVALID_DEVICE => {
+            (ErrorKind::Unavailable, format!("HIP {version}, but no device"))
+        }
+        _ => (ErrorKind::Driver, what.to_owned()),
+    };
+    Err(Refusal { kind, message, code: Some((name(), code)) })
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HIP runtime")
+    }
+}
+
+impl Functions {
+    /// The symbolic name of a code.
+    pub(crate) fn name(&self, code: u32) -> &'static str {
+        const UNKNOWN: &str = "unknown HIP error";
+        // SAFETY: any code may be asked for.
+        let name = unsafe { (self.hipGetErrorName)(code) };
+        if name.is_null() {
+            return UNKNOWN;
+        }
+        // SAFETY: the runtime points to a text that ends with a NUL and stays, as the runtime does.
+        unsafe { CStr::from_ptr(name) }.to_str().unwrap_or(UNKNOWN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_missing_is_unavailable() {
+        let refusal = probe(load(&["libamdhip64-that-is-nowhere.so"])).err().unwrap();
+        assert_eq!(refusal.kind, ErrorKind::Unavailable);
+        assert!(refusal.message.contains("no HIP runtime"), "{}", refusal.message);
+        assert!(refusal.message.contains("that-is-nowhere"), "{}", refusal.message);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn another_library_is_no_runtime() {
+        let refusal = probe(load(&["libc.so.6"])).err().unwrap();
+        assert_eq!(refusal.kind, ErrorKind::Driver);
+        assert!(refusal.message.contains("no HIP runtime"), "{}", refusal.message);
+    }
+
+    #[test]
+    fn what_is_absent_is_told_from_what_is_broken() {
+        let version = Version(50_221_153);
+        for (code, kind, message) in [
+            (100, ErrorKind::Unavailable, "HIP 5.2.21153, but no device [name (100)]"),
+            (101, ErrorKind::Unavailable, "HIP 5.2.21153, but no device [name (101)]"),
+            (999, ErrorKind::Driver, "broken [name (999)]"),
+        ] {
+            let error = refuse(code, version, || "name", "broken").unwrap_err().error();
+            assert_eq!(error.kind(), kind);
+            assert!(error.to_string().contains(message), "{error}");
+        }
+        assert!(refuse(0, version, || "", "").is_ok());
+    }
+
+    #[test]
+    fn versions_are_told_as_people_say_them() {
+        assert_eq!(Version(50_221_153).to_string(), "5.2.21153");
+        assert_eq!(Version(60_342_134).to_string(), "6.3.42134");
+        assert_eq!(Version(70_051_831).major(), 7);
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NativeKind {
-    /// A device or its context: `CUcontext`, `cl_context`.
+    /// A device or its context: `CUcontext`, `hipDevice_t`, `cl_context`.
     Context,
     /// An address that kernels can use: `CUdeviceptr`, a pointer.
     Pointer,

@@ -5,9 +5,9 @@ use std::ffi::{c_int, c_uint};
 
 use stand_in::{Code, Result};
 
-use crate::abi::{Handle, Out, answer};
 use crate::device::{int, ordinal};
 use crate::process::{contexts, current, current_to_wait, engine, handle};
+use stand_in::abi::{Handle, Out, answer};
 
 /// The most urgent and the least urgent priority of streams.
 pub(crate) const PRIORITIES: [c_int; 2] = [-5, 0];

@@ -6,8 +6,8 @@ use std::ffi::{c_uint, c_void};
 use cudarc::driver::sys::CUmemorytype;
 use stand_in::{Code, End, Extent, Pitch, Result};
 
-use crate::abi::{Handle, In, answer};
 use crate::process::{current, engine};
+use stand_in::abi::{Handle, In, answer};
 
 /// Copies rows in the current context.
 fn rows(to: (End, Pitch), from: (End, Pitch), extent: Extent, stream: Handle) -> Result<()> {
@@ -124,29 +124,22 @@ impl End2 {
 }
 
 impl End3 {
-    /// Where the first byte is, and how far apart rows of that many bytes and planes are.
-    fn resolve(self, [width, rows, planes]: Extent) -> Result<(End, Pitch)> {
+    /// Where the first byte of an extent is, and how far apart its rows and planes are.
+    fn resolve(self, extent: Extent) -> Result<(End, Pitch)> {
         const HOST: u32 = CUmemorytype::CU_MEMORYTYPE_HOST as u32;
         const DEVICE: u32 = CUmemorytype::CU_MEMORYTYPE_DEVICE as u32;
         const UNIFIED: u32 = CUmemorytype::CU_MEMORYTYPE_UNIFIED as u32;
-        let row = if self.pitch == 0 { self.x + width } else { self.pitch };
-        let height = if self.height == 0 { self.y + rows } else { self.height };
-        let too_wide = self.x.checked_add(width).is_none_or(|end| end > row) && rows > 1;
-        if too_wide || (planes > 1 && self.y + rows > height) || self.level != 0 {
+        if self.level != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let product = |a: usize, b: usize| a.checked_mul(b).ok_or(Code::INVALID_VALUE);
-        let plane = product(row, height)?;
-        let first = product(self.z, plane)?
-            .checked_add(product(self.y, row)?)
-            .and_then(|first| first.checked_add(self.x))
-            .ok_or(Code::INVALID_VALUE)?;
+        let (pitch, first) =
+            Pitch::of([self.x, self.y, self.z], [self.pitch, self.height], extent)?;
         let end = match self.kind {
             HOST => End::Host(self.host.wrapping_add(first)),
             DEVICE | UNIFIED => End::Device(self.device.wrapping_add(first as u64)),
             _ => return Err(Code::NOT_SUPPORTED),
         };
-        Ok((end, Pitch { row, plane }))
+        Ok((end, pitch))
     }
 }
 

@@ -5,11 +5,12 @@ use std::ffi::{c_int, c_uint};
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use stand_in::{
-    BLOCK, BLOCK_THREADS, Code, GRID, MULTIPROCESSOR_THREADS, MULTIPROCESSORS, Result, SHARED_BYTES,
+    BLOCK, BLOCK_THREADS, Code, GRID, MULTIPROCESSOR_THREADS, MULTIPROCESSORS, Result,
+    SHARED_BYTES, process,
 };
 
-use crate::abi::{Buffer, Out, answer};
-use crate::process::{config, engine, initialise};
+use crate::process::{engine, initialise};
+use stand_in::abi::{Buffer, Out, answer};
 
 /// What every device is called.
 pub(crate) const NAME: &str = "stand-in for a CUDA device (no GPU)";
@@ -18,6 +19,11 @@ const CAPABILITY: (u32, u32) = (9, 0);
 
 /// The compute capability as PTX has it.
 pub(crate) const TARGET: u32 = CAPABILITY.0 * 10 + CAPABILITY.1;
+
+/// Version of the driver.
+pub(crate) fn version() -> Result<u32> {
+    process::number("STAND_IN_VERSION", 12_040, 99_999)
+}
 
 /// A device's number, if there is one.
 pub(crate) fn ordinal(device: c_int) -> Result<usize> {
@@ -32,14 +38,14 @@ pub(crate) fn int(value: impl TryInto<c_int>) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuInit(flags: c_uint) -> u32 {
-    answer(|| if flags == 0 { initialise() } else { Err(Code::INVALID_VALUE) })
+    answer(|| if flags == 0 { initialise().map(drop) } else { Err(Code::INVALID_VALUE) })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDriverGetVersion(version: Out<c_int>) -> u32 {
     answer(|| {
         // It can be asked before anything else.
-        version.put(int(config()?.version))
+        version.put(int(self::version()?))
     })
 }
 

@@ -3,24 +3,15 @@
 
 use std::ffi::{c_uint, c_ulonglong};
 
-use stand_in::{CaptureMode, Code, Result};
+use stand_in::{CaptureMode, Code};
 
-use crate::abi::{Buffer, Handle, Out, answer};
 use crate::process::{current, engine, mode, set_mode};
-
-fn capture_mode(mode: c_uint) -> Result<CaptureMode> {
-    match mode {
-        0 => Ok(CaptureMode::Global),
-        1 => Ok(CaptureMode::ThreadLocal),
-        2 => Ok(CaptureMode::Relaxed),
-        _ => Err(Code::INVALID_VALUE),
-    }
-}
+use stand_in::abi::{Buffer, Handle, Out, answer};
 
 #[unsafe(no_mangle)]
 extern "C" fn cuThreadExchangeStreamCaptureMode(exchanged: Buffer) -> u32 {
     answer(|| {
-        let new = capture_mode(exchanged.holding::<c_uint>().get()?)?;
+        let new = CaptureMode::of(exchanged.holding::<c_uint>().get()?)?;
         exchanged.of::<c_uint>().put(mode() as c_uint)?;
         set_mode(new);
         Ok(())
@@ -29,7 +20,7 @@ extern "C" fn cuThreadExchangeStreamCaptureMode(exchanged: Buffer) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) -> u32 {
-    answer(|| engine()?.capture_begin(stream, capture_mode(mode)?))
+    answer(|| engine()?.capture_begin(stream, CaptureMode::of(mode)?))
 }
 
 #[unsafe(no_mangle)]

@@ -7,9 +7,9 @@ use std::ptr::NonNull;
 use cudarc::driver::sys::{CUmemorytype, CUpointer_attribute as Attribute};
 use stand_in::Code;
 
-use crate::abi::{Buffer, Handle, Out, answer};
 use crate::device::int;
 use crate::process::{current, current_to_wait, engine};
+use stand_in::abi::{Buffer, Handle, Out, answer};
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) -> u32 {
@@ -72,7 +72,7 @@ extern "C" fn cuMemHostRegister_v2(start: Buffer, bytes: usize, flags: c_uint) -
     answer(|| {
         let (engine, context) = current_to_wait()?;
         let start =
-            NonNull::new(start.0.cast()).filter(|_| flags < 16).ok_or(Code::INVALID_VALUE)?;
+            NonNull::new(start.start().cast()).filter(|_| flags < 16).ok_or(Code::INVALID_VALUE)?;
         // SAFETY: callers of the driver keep the memory until they unregister it.
         unsafe { engine.register(&context, start, bytes) }
     })

@@ -9,9 +9,24 @@ use cudarc::driver::sys::{CUfunction_attribute as Attribute, CUjit_option as Jit
 use stand_in::ptx::Geometry;
 use stand_in::{Code, Function, LoadError, MULTIPROCESSORS, Result};
 
-use crate::abi::{Buffer, Handle, In, Out, Text, answer};
-use crate::device::{TARGET, int};
+use crate::device::{TARGET, int, version};
 use crate::process::{current, current_to_wait, engine};
+use stand_in::abi::{Buffer, Handle, In, Out, Text, answer};
+
+/// The newest PTX that a driver takes, from the newest driver to the oldest.
+const PTX: &[(u32, (u32, u32))] = &[
+    (13_010, (9, 1)),
+    (13_000, (9, 0)),
+    (12_090, (8, 8)),
+    (12_080, (8, 7)),
+    (12_070, (8, 6)),
+    (12_050, (8, 5)),
+    (12_040, (8, 4)),
+    (12_030, (8, 3)),
+    (12_020, (8, 2)),
+    (12_010, (8, 1)),
+    (12_000, (8, 0)),
+];
 
 /// From which version on the driver tells parameters of kernels.
 const PARAMETERS_TOLD: u32 = 12_040;
@@ -26,7 +41,9 @@ fn load(module: Out<Handle>, image: Text) -> Result<(), LoadError> {
         [0x7f, b'E', b'L', b'F', ..] | [0x50, 0xed, 0x55, 0xba, ..] => Code::NO_BINARY_FOR_GPU,
         _ => Code::INVALID_IMAGE,
     })?;
-    Ok(module.put(engine.module_load(&context, text, TARGET)?)?)
+    let driver = version()?;
+    let newest = PTX.iter().find(|(version, _)| driver >= *version).map_or((7, 8), |row| row.1);
+    Ok(module.put(engine.module_load(&context, text, (newest, TARGET))?)?)
 }
 
 #[unsafe(no_mangle)]
@@ -56,7 +73,7 @@ extern "C" fn cuModuleLoadDataEx(
         let log = value(LOG)?.zip(value(LOG_SIZE)?);
         load(module, image).map_err(|error| {
             if let Some((log, size)) = log {
-                let _no_room = log.put_text(&error.log, size.0.addr());
+                let _no_room = log.put_text(&error.log, size.start().addr());
             }
             error.code
         })
@@ -85,7 +102,7 @@ extern "C" fn cuFuncGetParamInfo(
 ) -> u32 {
     answer(|| {
         let engine = engine()?;
-        if engine.config().version < PARAMETERS_TOLD {
+        if version()? < PARAMETERS_TOLD {
             return Err(Code::NOT_FOUND);
         }
         let function = engine.kernel(function)?;
@@ -163,37 +180,17 @@ extern "C" fn cuOccupancyMaxPotentialBlockSize(
     answer(|| {
         let function = engine()?.kernel(function)?;
         let most = u32::try_from(most).ok().filter(|most| *most > 0);
-        let limit = function.max_threads().min(most.unwrap_or(u32::MAX));
-        // The most threads on a multiprocessor; of several sizes the largest.
-        let active = |threads: u32| {
-            let shared = shared_of.map_or(shared, |shared_of| {
+        let shared_of = |threads| {
+            shared_of.map_or(shared, |shared_of| {
                 // SAFETY: callers of the driver pass a function that tells bytes for any size of a block.
                 unsafe { shared_of(int(threads)) }
-            });
-            function.blocks_per_multiprocessor(threads, shared)
+            })
         };
-        let sizes = (1..=limit).filter(|threads| threads % 32 == 0 || *threads == limit);
-        let best = sizes.max_by_key(|threads| (active(*threads) * threads, *threads)).unwrap_or(0);
-        grid.put(int(active(best) * MULTIPROCESSORS))?;
+        let best = function.best_block(most.unwrap_or(u32::MAX), shared_of);
+        let blocks = function.blocks_per_multiprocessor(best, shared_of(best));
+        grid.put(int(blocks * MULTIPROCESSORS))?;
         block.put(int(best))
     })
-}
-
-/// The bytes of a launch's arguments, which the caller points to one by one.
-fn gather(function: &Function, arguments: In<*const c_void>) -> Result<Box<[u8]>> {
-    let params = function.entry().params();
-    let len = params.iter().map(|param| param.offset + param.size).max().unwrap_or(0);
-    let mut bytes = vec![0; len];
-    for (index, param) in params.iter().enumerate() {
-        let argument = arguments.at(index)?;
-        if argument.is_null() {
-            return Err(Code::INVALID_VALUE);
-        }
-        let to = &mut bytes[param.offset..param.offset + param.size];
-        // SAFETY: callers of the driver point to as many bytes as the kernel's parameter has.
-        unsafe { argument.cast::<u8>().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
-    }
-    Ok(bytes.into())
 }
 
 /// Launches a kernel in the current context.
@@ -207,7 +204,7 @@ fn launch(
     let (engine, context) = current()?;
     let function: Arc<Function> = engine.kernel(function)?;
     check(&function, &geometry)?;
-    let params = gather(&function, arguments)?;
+    let params = arguments.arguments(function.entry().params())?;
     engine.launch(&context, &function, geometry, params, stream)
 }
 
@@ -251,14 +248,7 @@ extern "C" fn cuLaunchCooperativeKernel(
     answer(|| {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         let geometry = Geometry { grid, block, dynamic_shared: shared as usize };
-        launch(function, geometry, stream, arguments, |function, geometry| {
-            let threads = geometry.block.iter().fold(1_u32, |all, size| all.saturating_mul(*size));
-            let most = function.blocks_per_multiprocessor(threads, geometry.dynamic_shared);
-            let blocks =
-                geometry.grid.iter().fold(1_u64, |all, size| all.saturating_mul((*size).into()));
-            let fits = blocks <= u64::from(most * MULTIPROCESSORS);
-            fits.then_some(()).ok_or(Code::COOPERATIVE_LAUNCH_TOO_LARGE)
-        })
+        launch(function, geometry, stream, arguments, Function::check_cooperative)
     })
 }
 

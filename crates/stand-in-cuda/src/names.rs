@@ -5,23 +5,10 @@ use std::ffi::{CStr, c_char};
 
 use cudarc::driver::sys::CUresult;
 use stand_in::Code;
+use stand_in::abi::{Out, answer, name_of};
 
-use crate::abi::{Out, answer};
-
-macro_rules! names {
-    ($($name:ident)*) => {
-        /// The codes that the driver has a name for.
-        const NAMES: &[(u32, &CStr)] = &[$((
-            CUresult::$name as u32,
-            match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!("a name with a NUL"),
-            },
-        )),*];
-    };
-}
-
-names! {
+stand_in::code_names! {
+    CUresult:
     CUDA_SUCCESS
     CUDA_ERROR_INVALID_VALUE
     CUDA_ERROR_OUT_OF_MEMORY
@@ -119,8 +106,8 @@ names! {
 /// Writes the name of a code, or nothing and an error for one that has none.
 fn name(code: u32, name: Out<*const c_char>) -> u32 {
     answer(|| {
-        let found = NAMES.iter().find(|(known, _)| *known == code);
-        name.put(found.map_or(std::ptr::null(), |(_, name)| name.as_ptr()))?;
+        let found = name_of(NAMES, code);
+        name.put(found.map_or(std::ptr::null(), CStr::as_ptr))?;
         found.map(drop).ok_or(Code::INVALID_VALUE)
     })
 }

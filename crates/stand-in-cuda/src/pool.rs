@@ -3,55 +3,16 @@
 
 use std::ffi::{c_int, c_uint};
 
-use cudarc::driver::sys::CUmemPool_attribute as Attribute;
-use stand_in::{Code, Result};
+use stand_in::abi::{Access, Buffer, Handle, In, Out, Properties, answer};
 
-use crate::abi::{Buffer, Handle, In, Out, answer};
 use crate::device::ordinal;
 use crate::process::{current, engine};
-
-/// The head of `CUmemPoolProps`: the kind of allocation, the kinds of handles, the place.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Properties {
-    kind: c_uint,
-    handles: c_uint,
-    place: Location,
-}
-
-/// `CUmemLocation`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Location {
-    kind: c_uint,
-    id: c_int,
-}
-
-/// `CUmemAccessDesc`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Access {
-    place: Location,
-    flags: c_uint,
-}
-
-impl Location {
-    /// The device that it is.
-    fn device(self) -> Result<usize> {
-        if self.kind == 1 { ordinal(self.id) } else { Err(Code::INVALID_VALUE) }
-    }
-}
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolCreate(pool: Out<Handle>, properties: In<Properties>) -> u32 {
     answer(|| {
-        let properties = properties.get()?;
-        match properties {
-            Properties { kind: 1, handles: 0, place } => {
-                pool.put(engine()?.pool_create(place.device()?)?)
-            }
-            _ => Err(Code::NOT_SUPPORTED),
-        }
+        let device = ordinal(properties.get()?.place()?.device()?)?;
+        pool.put(engine()?.pool_create(device)?)
     })
 }
 
@@ -72,45 +33,12 @@ extern "C" fn cuDeviceGetMemPool(pool: Out<Handle>, device: c_int) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolGetAttribute(pool: Handle, attribute: c_uint, value: Buffer) -> u32 {
-    const THRESHOLD: u32 = Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as u32;
-    const RESERVED: u32 = Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT as u32;
-    const RESERVED_HIGH: u32 = Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH as u32;
-    const USED: u32 = Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT as u32;
-    const USED_HIGH: u32 = Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH as u32;
-    answer(|| {
-        let state = engine()?.pool(pool)?.state();
-        match attribute {
-            // No memory is used again, which all of these allow.
-            1..=3 => value.of::<c_int>().put(1),
-            THRESHOLD => value.of::<usize>().put(state.threshold),
-            RESERVED => value.of::<usize>().put(state.reserved),
-            RESERVED_HIGH => value.of::<usize>().put(state.reserved_high),
-            USED => value.of::<usize>().put(state.used),
-            USED_HIGH => value.of::<usize>().put(state.used_high),
-            _ => Err(Code::INVALID_VALUE),
-        }
-    })
+    answer(|| engine()?.pool(pool)?.attribute(attribute, value))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolSetAttribute(pool: Handle, attribute: c_uint, value: Buffer) -> u32 {
-    const THRESHOLD: u32 = Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as u32;
-    const RESERVED_HIGH: u32 = Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH as u32;
-    const USED_HIGH: u32 = Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH as u32;
-    answer(|| {
-        let pool = engine()?.pool(pool)?;
-        match attribute {
-            1..=3 => {
-                value.holding::<c_int>().get()?;
-            }
-            THRESHOLD => pool.set_threshold(value.holding::<usize>().get()?),
-            RESERVED_HIGH | USED_HIGH if value.holding::<u64>().get()? == 0 => {
-                pool.reset_high(attribute == USED_HIGH);
-            }
-            _ => return Err(Code::INVALID_VALUE),
-        }
-        Ok(())
-    })
+    answer(|| engine()?.pool(pool)?.set_attribute(attribute, value))
 }
 
 #[unsafe(no_mangle)]
@@ -118,11 +46,8 @@ extern "C" fn cuMemPoolSetAccess(pool: Handle, accesses: In<Access>, count: usiz
     answer(|| {
         let pool = engine()?.pool(pool)?;
         for index in 0..count {
-            let Access { place, flags } = accesses.at(index)?;
-            match flags {
-                0 | 3 => pool.open_to(place.device()?, flags == 3),
-                _ => return Err(Code::INVALID_VALUE),
-            }
+            let (place, open) = accesses.at(index)?.read()?;
+            pool.open_to(ordinal(place.device()?)?, open);
         }
         Ok(())
     })

@@ -5,9 +5,9 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use stand_in::{Callback, Code, Result};
 
-use crate::abi::{Handle, Out, answer};
 use crate::context::PRIORITIES;
 use crate::process::{current, engine, mode};
+use stand_in::abi::{Handle, Out, answer};
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamCreate(stream: Out<Handle>, flags: c_uint) -> u32 {

@@ -3,11 +3,21 @@
 
 use std::ffi::c_void;
 
-/// A function of the host's.
+use crate::code::{Code, Result};
+
+/// A function of the host's, with what it is called with.
 #[derive(Clone, Copy, Debug)]
 pub struct Callback {
-    function: unsafe extern "C" fn(*mut c_void),
+    function: Kind,
     data: *mut c_void,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Not called once work has failed.
+    Plain(unsafe extern "C" fn(*mut c_void)),
+    /// Told the stream, and the code of the work that failed first or 0.
+    WithStatus(unsafe extern "C" fn(u64, u32, *mut c_void), u64),
 }
 
 // SAFETY: whoever made it vouched for calls from any thread.
@@ -16,17 +26,38 @@ unsafe impl Send for Callback {}
 unsafe impl Sync for Callback {}
 
 impl Callback {
-    /// A function and what it is called with.
+    /// A function that is called unless work of the context has failed.
     ///
     /// # Safety
     ///
     /// The function may be called with the data from any thread, as often as the work runs.
     pub unsafe fn new(function: unsafe extern "C" fn(*mut c_void), data: *mut c_void) -> Self {
-        Self { function, data }
+        Self { function: Kind::Plain(function), data }
     }
 
-    pub(crate) fn call(self) {
-        // SAFETY: whoever made it vouched for this.
-        unsafe { (self.function)(self.data) }
+    /// A function that is called in any case, with the stream and whether work of the context has failed.
+    ///
+    /// # Safety
+    ///
+    /// As [`new`](Self::new).
+    pub unsafe fn with_status(
+        function: unsafe extern "C" fn(u64, u32, *mut c_void),
+        stream: u64,
+        data: *mut c_void,
+    ) -> Self {
+        Self { function: Kind::WithStatus(function, stream), data }
+    }
+
+    pub(crate) fn call(self, status: Result<()>) {
+        match (self.function, status) {
+            // SAFETY: whoever made it vouched for this.
+            (Kind::Plain(function), Ok(())) => unsafe { function(self.data) },
+            (Kind::Plain(_), Err(_)) => {}
+            (Kind::WithStatus(function, stream), status) => {
+                let code = status.map_or_else(|Code(code)| code, |()| 0);
+                // SAFETY: as above.
+                unsafe { function(stream, code, self.data) };
+            }
+        }
     }
 }

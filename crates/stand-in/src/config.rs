@@ -13,7 +13,6 @@ use crate::fault::FaultPlan;
 /// |---|---|---|
 /// | `STAND_IN_DEVICES` | 2 | how many devices there are |
 /// | `STAND_IN_MEMORY` | 1024 | MiB of memory of each |
-/// | `STAND_IN_VERSION` | 12040 | version of the driver |
 /// | `STAND_IN_SEED` | 1 | seed of the pauses before work; 0 for none |
 /// | `STAND_IN_FAULTS` | | faults to come, see [`FaultPlan`] |
 /// | `STAND_IN_REPORT` | | file that the report is appended to, in JSON lines |
@@ -23,8 +22,6 @@ pub struct Config {
     pub devices: usize,
     /// Bytes of memory of each device.
     pub memory: usize,
-    /// Version of the driver, such as 12040.
-    pub version: u32,
     /// Seed of the pauses before work; 0 for none.
     pub seed: u64,
     /// Faults to come.
@@ -35,14 +32,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            devices: 2,
-            memory: 1 << 30,
-            version: 12_040,
-            seed: 1,
-            faults: String::new(),
-            report: None,
-        }
+        Self { devices: 2, memory: 1 << 30, seed: 1, faults: String::new(), report: None }
     }
 }
 
@@ -58,7 +48,6 @@ impl Config {
         let config = Self {
             devices: number("STAND_IN_DEVICES", default.devices, 64)?,
             memory: memory << 20,
-            version: number("STAND_IN_VERSION", default.version, 99_999)?,
             seed: number("STAND_IN_SEED", default.seed, u64::MAX)?,
             faults: env::var("STAND_IN_FAULTS").unwrap_or_default(),
             report: env::var_os("STAND_IN_REPORT").map(PathBuf::from),
@@ -68,7 +57,8 @@ impl Config {
     }
 }
 
-fn number<T>(variable: &str, default: T, most: T) -> Result<T, String>
+/// A number from the environment.
+pub(crate) fn number<T>(variable: &str, default: T, most: T) -> Result<T, String>
 where
     T: FromStr + PartialOrd + Display,
 {

@@ -130,13 +130,27 @@ impl Engine {
     ///
     /// [`Code::INVALID_DEVICE`].
     pub fn retain(&self, device: usize) -> Result<u64> {
-        let primary = &mut *self.device(device)?.primary.lock();
-        let primary = primary.get_or_insert_with(|| {
-            let context = Arc::new(Context::new(device));
-            Primary { handle: self.contexts.insert(Arc::clone(&context)), context, retains: 0 }
-        });
+        let slot = &mut *self.device(device)?.primary.lock();
+        let primary = slot.get_or_insert_with(|| self.new_primary(device));
         primary.retains += 1;
         Ok(primary.handle)
+    }
+
+    /// The context of a device, retained once and for all by the first call: for drivers whose programs know of none.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::INVALID_DEVICE`].
+    pub fn primary(&self, device: usize) -> Result<Arc<Context>> {
+        let slot = &mut *self.device(device)?.primary.lock();
+        let primary =
+            slot.get_or_insert_with(|| Primary { retains: 1, ..self.new_primary(device) });
+        Ok(Arc::clone(&primary.context))
+    }
+
+    fn new_primary(&self, device: usize) -> Primary {
+        let context = Arc::new(Context::new(device));
+        Primary { handle: self.contexts.insert(Arc::clone(&context)), context, retains: 0 }
     }
 
     /// Releases the context of a device. The last release ends all that lives in it.

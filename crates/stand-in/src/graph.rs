@@ -25,6 +25,18 @@ pub enum CaptureMode {
     Relaxed,
 }
 
+impl CaptureMode {
+    /// The mode of a driver's number.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::INVALID_VALUE`] for a number that is none.
+    pub fn of(number: u32) -> Result<Self> {
+        let modes = [Self::Global, Self::ThreadLocal, Self::Relaxed];
+        modes.into_iter().find(|mode| *mode as u32 == number).ok_or(Code::INVALID_VALUE)
+    }
+}
+
 /// One piece of work of a graph.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {

@@ -103,6 +103,30 @@ impl Function {
         by_threads.min(u32::try_from(by_shared).unwrap_or(32)).min(32)
     }
 
+    /// The size of a block with which most threads run at once, of at most so many threads; of several sizes the largest.
+    /// `shared_of` tells the bytes of shared memory that a launch asks for with a size.
+    pub fn best_block(&self, most: u32, shared_of: impl Fn(u32) -> usize) -> u32 {
+        let limit = self.max_threads().min(most);
+        let sizes = (1..=limit).filter(|threads| threads % 32 == 0 || *threads == limit);
+        let active =
+            |threads| threads * self.blocks_per_multiprocessor(threads, shared_of(threads));
+        sizes.max_by_key(|threads| (active(*threads), *threads)).unwrap_or(0)
+    }
+
+    /// Nothing, if all blocks of a launch run at once, as those of a cooperative one must.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::COOPERATIVE_LAUNCH_TOO_LARGE`].
+    pub fn check_cooperative(&self, geometry: &Geometry) -> Result<()> {
+        let threads = geometry.block.iter().fold(1_u32, |all, size| all.saturating_mul(*size));
+        let most = self.blocks_per_multiprocessor(threads, geometry.dynamic_shared);
+        let blocks =
+            geometry.grid.iter().fold(1_u64, |all, size| all.saturating_mul((*size).into()));
+        let fits = blocks <= u64::from(most * MULTIPROCESSORS);
+        fits.then_some(()).ok_or(Code::COOPERATIVE_LAUNCH_TOO_LARGE)
+    }
+
     /// Whether a launch of this shape is possible.
     pub(crate) fn check(&self, geometry: &Geometry) -> Result<()> {
         let Geometry { grid, block, dynamic_shared } = geometry;

@@ -26,23 +26,8 @@ impl From<Code> for LoadError {
     }
 }
 
-/// The newest PTX that a driver takes, from the newest driver to the oldest.
-const PTX: &[(u32, (u32, u32))] = &[
-    (13_010, (9, 1)),
-    (13_000, (9, 0)),
-    (12_090, (8, 8)),
-    (12_080, (8, 7)),
-    (12_070, (8, 6)),
-    (12_050, (8, 5)),
-    (12_040, (8, 4)),
-    (12_030, (8, 3)),
-    (12_020, (8, 2)),
-    (12_010, (8, 1)),
-    (12_000, (8, 0)),
-];
-
 impl Engine {
-    /// Loads PTX text for a device of the compute capability, such as 90.
+    /// Loads PTX text, of a version and for a compute capability up to the newest, such as `((8, 4), 90)`.
     ///
     /// # Errors
     ///
@@ -51,18 +36,17 @@ impl Engine {
         &self,
         context: &Arc<Context>,
         text: &str,
-        capability: u32,
+        newest: ((u32, u32), u32),
     ) -> Result<u64, LoadError> {
         self.admit(Class::Module, context)?;
         let program =
             ptx::Module::parse(text).map_err(|log| LoadError { code: Code::INVALID_PTX, log })?;
-        let driver = self.shared.config.version;
-        let newest = PTX.iter().find(|(version, _)| driver >= *version).map_or((7, 8), |row| row.1);
         let (version, target) = (program.version(), program.target());
-        if version > newest || target > capability {
+        if version > newest.0 || target > newest.1 {
+            let ((major, minor), capability) = newest;
             let log = format!(
-                "version {}.{} for sm_{target}, where {}.{} and sm_{capability} are the newest",
-                version.0, version.1, newest.0, newest.1
+                "version {}.{} for sm_{target}, where {major}.{minor} and sm_{capability} are the newest",
+                version.0, version.1
             );
             return Err(LoadError { code: Code::UNSUPPORTED_PTX_VERSION, log });
         }

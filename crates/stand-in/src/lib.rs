@@ -5,9 +5,11 @@
 //! [`FRESH`] bytes until it is written, and [`FREED`] ones when it is freed. Failures of work end a context, as they do on a device.
 //! What is wrong even where it works, such as freeing memory that unordered work may still use, goes to a report.
 //!
-//! Kernels are PTX, which [`ptx`] interprets.
+//! Kernels are PTX, which [`ptx`] interprets. A driver is its functions over one engine for the [`process`], with the types of
+//! [`abi`] for what callers pass.
 #![deny(unsafe_code)]
 
+pub mod abi;
 mod bytes;
 mod callback;
 mod clock;
@@ -25,6 +27,7 @@ mod memory;
 mod order;
 mod pause;
 mod pool;
+pub mod process;
 pub mod ptx;
 mod report;
 mod shared;

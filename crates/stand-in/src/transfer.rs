@@ -125,6 +125,31 @@ impl Engine {
     }
 }
 
+impl Pitch {
+    /// How far apart rows of `pitch` bytes and planes of `height` rows are, and where the first byte of an extent is that
+    /// begins at an origin of bytes, rows and planes. A pitch or a height of 0 is that of the extent.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::INVALID_VALUE`] for an extent that does not fit.
+    pub fn of(
+        [x, y, z]: [usize; 3],
+        [pitch, height]: [usize; 2],
+        [width, rows, planes]: Extent,
+    ) -> Result<(Self, usize)> {
+        let sum = |a: usize, b: usize| a.checked_add(b).ok_or(Code::INVALID_VALUE);
+        let product = |a: usize, b: usize| a.checked_mul(b).ok_or(Code::INVALID_VALUE);
+        let row = if pitch == 0 { sum(x, width)? } else { pitch };
+        let height = if height == 0 { sum(y, rows)? } else { height };
+        if (sum(x, width)? > row && rows > 1) || (planes > 1 && sum(y, rows)? > height) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let plane = product(row, height)?;
+        let first = sum(sum(product(z, plane)?, product(y, row)?)?, x)?;
+        Ok((Self { row, plane }, first))
+    }
+}
+
 /// Bytes from the first of an extent to its last.
 fn span(pitch: Pitch, [bytes, rows, planes]: Extent) -> Result<usize> {
     let rows = pitch.row.checked_mul(rows - 1);

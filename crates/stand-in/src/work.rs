@@ -92,7 +92,7 @@ impl Work {
         Ok(())
     }
 
-    /// Does it. After a failure of the context only what others wait for is done.
+    /// Does it. After a failure of the context only what others wait for is done, and callbacks are told.
     pub(crate) fn run(&self, context: &Context, shared: &Shared) {
         match self {
             Self::Record(mark) => return mark.reach(),
@@ -103,6 +103,7 @@ impl Work {
             }
             Self::Allocate(memory) => return memory.freshen(),
             Self::Free(memory) => return shared.space.remove(memory),
+            Self::Call(callback) => return callback.call(context.check()),
             _ => {}
         }
         if context.check().is_err() {
@@ -112,10 +113,6 @@ impl Work {
             Self::Copy(copy) => copy.run(shared),
             Self::Fill(fill) => fill.run(shared),
             Self::Launch(launch) => launch.run(context, shared),
-            Self::Call(callback) => {
-                callback.call();
-                Ok(())
-            }
             Self::Graph(graph) => graph.run(context, shared),
             _ => Ok(()),
         };

@@ -58,7 +58,8 @@ impl Rig {
     fn new() -> Self {
         let engine = Engine::new(Config::default()).unwrap();
         let contexts = [0, 1].map(|d| engine.context(engine.retain(d).unwrap()).unwrap());
-        let modules = [0, 1].map(|d: usize| engine.module_load(&contexts[d], PTX, 90).unwrap());
+        let modules =
+            [0, 1].map(|d: usize| engine.module_load(&contexts[d], PTX, ((8, 4), 90)).unwrap());
         Self { engine, contexts, modules }
     }
 
@@ -226,7 +227,7 @@ fn launches_of_impossible_shapes_are_refused() {
 #[test]
 fn modules_for_newer_drivers_or_devices_are_refused() {
     let rig = Rig::new();
-    let load = |text: &str| rig.engine.module_load(&rig.contexts[0], text, 90);
+    let load = |text: &str| rig.engine.module_load(&rig.contexts[0], text, ((8, 4), 90));
     let code = |text: &str| load(text).unwrap_err().code;
     assert_eq!(code(&PTX.replace("sm_60", "sm_100")), Code::UNSUPPORTED_PTX_VERSION);
     assert_eq!(code(&PTX.replace("8.0", "9.0")), Code::UNSUPPORTED_PTX_VERSION);

@@ -1,4 +1,4 @@
-/* The kernels of the conformance suite in CUDA C, without headers; the table in mod.rs says what each does. */
+/* The kernels of the conformance suite in CUDA C and HIP C, without headers; the table in mod.rs says what each does. */
 
 typedef signed char i8;
 typedef unsigned char u8;
@@ -81,6 +81,10 @@ KERNEL spin(u32 *out, u64 rounds)
 /* Ends the context, and not the process. */
 KERNEL fault(u32 *out)
 {
+#ifdef __AMDGCN__
+    __builtin_trap();
+#else
     asm volatile("trap;");
+#endif
     out[0] = 1;
 }

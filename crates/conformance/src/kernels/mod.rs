@@ -2,7 +2,8 @@
 //!
 //! A device's [`ModuleBundle`](runtime_core::ModuleBundle) has these kernels, under these names, in a format the device
 //! takes. Devices that run Rust functions use [`host_functions`], those that compile OpenCL C [`opencl_c`], those
-//! that compile CUDA C or load PTX [`cuda_c`]; others bring sources or binaries of their own.
+//! that compile CUDA C or load PTX [`cuda_c`], those that compile HIP C [`hip_c`]; others bring sources or binaries of
+//! their own.
 //!
 //! | kernel | parameters | what it does |
 //! |---|---|---|
@@ -26,11 +27,11 @@
 //!   takes; what matters is that twice the rounds take about twice as long, so it needs no clock.
 //! - `fault` may be left out where nothing stops the program, or where stopping it takes the machine down.
 
-mod cuda;
+mod gpu;
 mod host;
 mod opencl;
 
-pub use cuda::cuda_c;
+pub use gpu::{cuda_c, hip_c};
 pub use host::host_functions;
 pub use opencl::opencl_c;
 

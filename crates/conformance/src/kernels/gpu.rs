@@ -1,4 +1,4 @@
-//! The kernels as CUDA C, and as the PTX that a compiler makes of it.
+//! The kernels as one text that is CUDA C and HIP C, and as the PTX that a compiler makes of it.
 
 use runtime_core::{ImageFormat, ModuleBundle, ModuleImage};
 
@@ -13,6 +13,13 @@ pub fn cuda_c() -> ModuleBundle<'static> {
     ModuleBundle::new()
         .with(ModuleImage::source(ImageFormat::CudaC, SOURCE))
         .with(ModuleImage::source(ImageFormat::Ptx, PTX))
+}
+
+/// The kernels as source text, for devices that take [`HipC`](runtime_core::ImageFormat::HipC).
+///
+/// All of the table: `fault` is a trap, which runtimes answer by stopping the program or the process.
+pub fn hip_c() -> ModuleBundle<'static> {
+    ModuleBundle::new().with(ModuleImage::source(ImageFormat::HipC, SOURCE))
 }
 
 #[cfg(test)]

@@ -1,0 +1,142 @@
+//! Every kernel compiles, and tells of its parameters: for the hiprtc and the hipcc that are there, without a GPU.
+
+use std::env;
+use std::ffi::CString;
+use std::fs;
+use std::io::{Write, stderr};
+use std::process::Command;
+
+use backend_support::{Dialect, Mapping, RegionKernel};
+use runtime_core::contract::{ParamInfo, ParamKind};
+use runtime_core::{DType, ErrorKind, ImageCode};
+
+use crate::code_object::{self, Metadata};
+use crate::hiprtc::{Compiler, compiler};
+use crate::kernels::{FEW_SLOTS, MANY_SLOTS};
+use crate::library::Version;
+
+/// A GPU of CDNA 2, and one of RDNA 2.
+const ARCHITECTURES: [&str; 2] = ["gfx90a", "gfx1030"];
+/// Names hipcc, which is not looked for.
+const HIPCC: &str = "BACKEND_HIP_HIPCC";
+
+fn skip(why: &str) {
+    drop(writeln!(stderr(), "skipped: {why}"));
+}
+
+/// The compiler, unless it is none for these architectures.
+fn found() -> Option<&'static Compiler> {
+    const ROCM: Version = Version(50_200_000);
+    let compiler = compiler(ROCM).map_err(skip).ok()?;
+    let nothing =
+        compiler.compile(c"__global__ void none() {}", &[c"--offload-arch=gfx90a".to_owned()]);
+    if let Ok(nothing) = &nothing
+        && code_object::read(&nothing.code, "").is_ok_and(|read| read.target == "gfx90a")
+    {
+        return Some(compiler);
+    }
+    skip("the compiler makes no code for gfx90a");
+    None
+}
+
+/// The text of the conformance suite's kernels.
+fn conformance() -> String {
+    let bundle = conformance::kernels::hip_c();
+    match bundle.images()[0].code() {
+        ImageCode::Text(text) => text.clone().into_owned(),
+        _ => panic!("the suite's kernels are text"),
+    }
+}
+
+fn regions(slots: usize) -> String {
+    RegionKernel::new(Mapping::Lanes, slots, true).unwrap().source(Dialect::HipC)
+}
+
+fn value(dtype: DType) -> ParamInfo {
+    ParamInfo { kind: ParamKind::Value, size: Some(dtype.size()), dtype: None, access: None }
+}
+
+const MEMORY: ParamInfo =
+    ParamInfo { kind: ParamKind::Memory, size: None, dtype: None, access: None };
+
+/// Whether the parameters of the suite's kernels are what they are.
+fn check_conformance(metadata: &Metadata) {
+    let saxpy = [MEMORY, MEMORY, value(DType::F32), value(DType::U32)];
+    assert_eq!(metadata.kernel("saxpy"), Some(&saxpy[..]));
+    let values = [
+        DType::I8,
+        DType::U8,
+        DType::I16,
+        DType::U16,
+        DType::I32,
+        DType::U32,
+        DType::I64,
+        DType::U64,
+        DType::F32,
+        DType::F64,
+    ];
+    let many: Vec<ParamInfo> =
+        [MEMORY].into_iter().chain(values.map(value)).chain([MEMORY]).collect();
+    assert_eq!(metadata.kernel("many_arguments"), Some(&many[..]));
+    assert_eq!(metadata.kernel("no_such_kernel"), None);
+}
+
+#[test]
+fn hiprtc_compiles_every_kernel() {
+    let Some(compiler) = found() else { return };
+    for architecture in ARCHITECTURES {
+        let compile = |source: &str| {
+            let option = CString::new(format!("--offload-arch={architecture}")).unwrap();
+            let compiled = compiler.compile(&CString::new(source).unwrap(), &[option]).unwrap();
+            let metadata = code_object::read(&compiled.code, architecture).unwrap();
+            assert_eq!(metadata.target, architecture);
+            metadata
+        };
+        check_conformance(&compile(&conformance()));
+        for slots in [FEW_SLOTS, MANY_SLOTS] {
+            let metadata = compile(&regions(slots));
+            let pair = [MEMORY, value(DType::U64)];
+            assert_eq!(metadata.kernel("region_copy"), Some(&pair.repeat(1 + slots)[..]));
+        }
+        compile(include_str!("../../runtime/examples/terrain/diffusion.cu"));
+    }
+}
+
+#[test]
+fn hiprtc_says_what_is_wrong() {
+    let Some(compiler) = found() else { return };
+    let source = c"extern \"C\" __global__ void k() {\n  int x = nothing;\n}";
+    let error = compiler.compile(source, &[c"--offload-arch=gfx90a".to_owned()]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidModule);
+    assert_eq!(error.driver().unwrap().name, "HIPRTC_ERROR_COMPILATION");
+    assert!(error.message().contains("nothing"), "{error}");
+    assert!(error.log().unwrap().contains("nothing"), "{error:?}");
+}
+
+/// hipcc makes bundles of code objects.
+#[test]
+fn hipcc_compiles_every_kernel() {
+    let Some(hipcc) = env::var_os(HIPCC) else { return skip("BACKEND_HIP_HIPCC names no hipcc") };
+    let folder = tempfile::tempdir().unwrap();
+    let (source, binary) = (folder.path().join("kernels.hip"), folder.path().join("kernels.hsaco"));
+    for text in [conformance(), regions(FEW_SLOTS), regions(MANY_SLOTS)] {
+        fs::write(&source, &text).unwrap();
+        let mut command = Command::new(&hipcc);
+        command.args(["--genco", "-O3", "-include", "hip/hip_runtime.h"]);
+        command.args(ARCHITECTURES.map(|architecture| format!("--offload-arch={architecture}")));
+        let status = command.arg(&source).arg("-o").arg(&binary).status().unwrap();
+        assert!(status.success(), "{status}");
+        let binary = fs::read(&binary).unwrap();
+        for architecture in ARCHITECTURES {
+            let metadata = code_object::read(&binary, architecture).unwrap();
+            assert_eq!(metadata.target, architecture);
+            if text.contains("saxpy") {
+                check_conformance(&metadata);
+            } else {
+                assert!(metadata.kernel("region_copy").is_some());
+            }
+        }
+        let cut = code_object::read(&binary[..binary.len() - 1000], ARCHITECTURES[0]);
+        assert!(cut.unwrap_err().contains("beyond its end"));
+    }
+}

@@ -1,0 +1,347 @@
+//! A device as calls are made for it, which all of its opened instances share: HIP has no contexts, but a current device
+//! per thread.
+#![expect(unsafe_code, reason = "chooses devices and creates objects on them through the runtime")]
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+
+use hip_sys::hiprt::{
+    hipEvent_t, hipEventDefault, hipEventDisableTiming, hipStream_t, hipStreamNonBlocking,
+};
+use runtime_core::{DeviceId, Error, ErrorKind, Result};
+
+use crate::codes;
+use crate::library::{Functions, Library};
+use crate::lock;
+
+/// Events kept to be used again.
+const MOST_SPARE: usize = 64;
+
+/// The devices in use. Who drops one takes it off, so that nobody opens a lost device while it is being reset.
+static IN_USE: Mutex<Vec<(usize, Weak<Context>)>> = Mutex::new(Vec::new());
+
+/// A device of the runtime in use.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) hip: &'static Functions,
+    pub(crate) ordinal: usize,
+    /// The ordinal, as the runtime counts.
+    pub(crate) device: c_int,
+    /// The code of the fault after which it is of no use; 0 while it works.
+    broken: AtomicU32,
+    /// Devices, by number, whose memory copies reach directly or never will.
+    peers: AtomicU64,
+    spare: Mutex<Vec<Spare>>,
+}
+
+/// A handle of an event that nobody uses.
+#[derive(Debug)]
+struct Spare(hipEvent_t);
+
+// SAFETY: events may be used from any thread.
+unsafe impl Send for Spare {}
+
+/// An outcome of the runtime as a result.
+pub(crate) fn ok(code: u32) -> Result<(), u32> {
+    if code == 0 { Ok(()) } else { Err(code) }
+}
+
+/// The runtime's pointer to an address on a device, or in memory that the host shares with it.
+#[inline]
+pub(crate) fn pointer(address: u64) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
+}
+
+impl Context {
+    /// A device, in use for as long as anybody here holds it.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost` while lost instances of the device are held, or others in this process have broken it.
+    pub(crate) fn open(library: &'static Library, id: &DeviceId) -> Result<Arc<Self>> {
+        let ordinal = id.index();
+        let lost = |message: &str| Error::new(ErrorKind::DeviceLost, "open", message).on(id);
+        let mut in_use = loop {
+            let in_use = lock(&IN_USE);
+            let found = in_use.iter().find(|(used, _)| *used == ordinal).map(|(_, c)| c.upgrade());
+            // A last owner needs the list to give the device up, and this may be the last one by now.
+            match found {
+                None => break in_use,
+                Some(context) => {
+                    drop(in_use);
+                    match context {
+                        Some(context) if context.fault().is_none() => return Ok(context),
+                        Some(_) => {
+                            return Err(lost("an instance that was lost is still held; drop it"));
+                        }
+                        None => {}
+                    }
+                }
+            }
+            thread::yield_now();
+        };
+        let (hip, device) = (&library.functions, c_int::try_from(ordinal).unwrap_or(c_int::MAX));
+        let (broken, peers, spare) = Default::default();
+        let context = Arc::new(Self { hip, ordinal, device, broken, peers, spare });
+        in_use.push((ordinal, Arc::downgrade(&context)));
+        drop(in_use);
+        match context.probe() {
+            Ok(()) => Ok(context),
+            Err(code) if codes::is_sticky(code) => {
+                Err(lost("others in this process use the device, on which a program was stopped")
+                    .with_driver(hip.name(code), code.into()))
+            }
+            Err(code) => Err(codes::error(hip, "open", code, "the device does not work").on(id)),
+        }
+    }
+
+    /// Whether the device works.
+    fn probe(&self) -> Result<(), u32> {
+        self.bind()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the numbers are written to where they may be.
+        ok(unsafe { (self.hip.hipMemGetInfo)(&mut free, &mut total) })
+    }
+
+    /// Makes the device the thread's current one, and leaves it so. Whoever shares the thread may have made another one
+    /// current since our last call, and asking costs less than setting: so it is asked each time, and set if needed.
+    #[inline]
+    pub(crate) fn bind(&self) -> Result<(), u32> {
+        let mut current = -1;
+        // SAFETY: the number is written to where it may be.
+        let code = unsafe { (self.hip.hipGetDevice)(&mut current) };
+        if code == 0 && current == self.device {
+            return Ok(());
+        }
+        // SAFETY: any number may be asked for.
+        ok(unsafe { (self.hip.hipSetDevice)(self.device) })
+    }
+
+    /// The code of the fault that broke the device.
+    #[inline]
+    pub(crate) fn fault(&self) -> Option<u32> {
+        match self.broken.load(Ordering::Acquire) {
+            0 => None,
+            code => Some(code),
+        }
+    }
+
+    /// Remembers a code after which the device is of no use.
+    #[inline]
+    pub(crate) fn note(&self, code: u32) {
+        if code != 0 && codes::is_sticky(code) {
+            // The first one is the cause.
+            let _ = self.broken.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    /// A new stream that is ordered with no other; a smaller number is more urgent.
+    pub(crate) fn new_stream(self: &Arc<Self>, priority: i32) -> Result<RawStream, u32> {
+        self.bind()?;
+        let mut raw = ptr::null_mut();
+        let create = self.hip.hipStreamCreateWithPriority;
+        // SAFETY: the handle is written to where it may be.
+        ok(unsafe { create(&mut raw, hipStreamNonBlocking, priority) })?;
+        Ok(RawStream { raw, context: Arc::clone(self) })
+    }
+
+    /// A new event.
+    pub(crate) fn new_event(&self, timing: bool) -> Result<hipEvent_t, u32> {
+        self.bind()?;
+        let flags = if timing { hipEventDefault } else { hipEventDisableTiming };
+        let mut raw = ptr::null_mut();
+        // SAFETY: the handle is written to where it may be.
+        ok(unsafe { (self.hip.hipEventCreateWithFlags)(&mut raw, flags) })?;
+        Ok(raw)
+    }
+
+    /// Lets copies between the memory of this device and `peer`'s go directly where the hardware can; elsewhere the
+    /// runtime stages them.
+    pub(crate) fn enable_peer(&self, peer: &Self) {
+        let bit = 1_u64.checked_shl(u32::try_from(peer.ordinal).unwrap_or(u32::MAX)).unwrap_or(0);
+        if self.peers.load(Ordering::Relaxed) & bit != 0 {
+            return;
+        }
+        let mut can = 0;
+        // SAFETY: the number is written to where it may be.
+        let asked =
+            unsafe { (self.hip.hipDeviceCanAccessPeer)(&mut can, self.device, peer.device) };
+        if asked == 0 && can != 0 && self.bind().is_ok() {
+            // SAFETY: any device may be asked for; there are no flags.
+            let code = unsafe { (self.hip.hipDeviceEnablePeerAccess)(peer.device, 0) };
+            if code != 0 && code != codes::PEER_ACCESS_ALREADY_ENABLED {
+                // Copies work all the same.
+                let error = self.hip.name(code);
+                tracing::debug!(from = peer.ordinal, to = self.ordinal, error, "no direct access");
+            }
+        }
+        self.peers.fetch_or(bit, Ordering::Relaxed);
+    }
+
+    /// Marks the end of everything enqueued on a stream of this device so far.
+    pub(crate) fn mark(self: &Arc<Self>, stream: hipStream_t) -> Result<Mark, u32> {
+        let spare = lock(&self.spare).pop();
+        let raw = spare.map_or_else(|| self.new_event(false), |Spare(raw)| Ok(raw))?;
+        let mark = Mark { raw, context: Arc::clone(self) };
+        self.bind()?;
+        // SAFETY: event and stream are alive and of this device.
+        ok(unsafe { (self.hip.hipEventRecord)(raw, stream) })?;
+        Ok(mark)
+    }
+
+    /// Destroys an event; the runtime lets what waits for it come to its end.
+    pub(crate) fn destroy_event(&self, raw: hipEvent_t) -> Result<(), u32> {
+        if self.fault().is_some() {
+            // It goes when the device is reset.
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: the caller gives the event up.
+        ok(unsafe { (self.hip.hipEventDestroy)(raw) })
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        let spare = std::mem::take(self.spare.get_mut().unwrap_or_else(|e| e.into_inner()));
+        for Spare(raw) in spare {
+            // The device is given up, and nobody is left to hear of it.
+            let _ = self.destroy_event(raw);
+        }
+        let mut in_use = lock(&IN_USE);
+        if self.fault().is_some() && self.bind().is_ok() {
+            // SAFETY: what this crate made on the device is dropped, and nothing works there for anybody.
+            let code = unsafe { (self.hip.hipDeviceReset)() };
+            if code != 0 {
+                let error = self.hip.name(code);
+                tracing::warn!(device = self.ordinal, error, "a device could not be reset");
+            }
+        }
+        in_use.retain(|(ordinal, _)| *ordinal != self.ordinal);
+    }
+}
+
+/// A stream of the runtime.
+#[derive(Debug)]
+pub(crate) struct RawStream {
+    raw: hipStream_t,
+    context: Arc<Context>,
+}
+
+// SAFETY: streams may be used from any thread, and by several at once.
+unsafe impl Send for RawStream {}
+// SAFETY: as above.
+unsafe impl Sync for RawStream {}
+
+impl RawStream {
+    #[inline]
+    pub(crate) fn raw(&self) -> hipStream_t {
+        self.raw
+    }
+
+    #[inline]
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Blocks until everything enqueued so far is done.
+    pub(crate) fn synchronize(&self) -> Result<(), u32> {
+        self.context.bind()?;
+        // SAFETY: the stream is alive.
+        let code = unsafe { (self.context.hip.hipStreamSynchronize)(self.raw) };
+        self.context.note(code);
+        ok(code)
+    }
+
+    /// Whether everything enqueued so far is done.
+    pub(crate) fn is_idle(&self) -> Result<bool, u32> {
+        self.context.bind()?;
+        // SAFETY: the stream is alive.
+        match unsafe { (self.context.hip.hipStreamQuery)(self.raw) } {
+            0 => Ok(true),
+            codes::NOT_READY => Ok(false),
+            code => {
+                self.context.note(code);
+                Err(code)
+            }
+        }
+    }
+
+    /// Lets what is enqueued from here on wait for a mark, of whatever device.
+    pub(crate) fn wait(&self, event: hipEvent_t) -> Result<(), u32> {
+        self.context.bind()?;
+        // SAFETY: both are alive; the runtime looks at the event's state now.
+        ok(unsafe { (self.context.hip.hipStreamWaitEvent)(self.raw, event, 0) })
+    }
+
+    /// Marks the end of everything enqueued so far.
+    pub(crate) fn mark(&self) -> Result<Mark, u32> {
+        self.context.mark(self.raw)
+    }
+}
+
+impl Drop for RawStream {
+    fn drop(&mut self) {
+        if self.context.fault().is_some() || self.context.bind().is_err() {
+            return;
+        }
+        // SAFETY: nobody has the stream any more; the runtime lets its work run to the end.
+        let code = unsafe { (self.context.hip.hipStreamDestroy)(self.raw) };
+        if code != 0 {
+            self.context.note(code);
+        }
+    }
+}
+
+/// A mark in a stream, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    raw: hipEvent_t,
+    context: Arc<Context>,
+}
+
+// SAFETY: events may be used from any thread, and by several at once.
+unsafe impl Send for Mark {}
+// SAFETY: as above.
+unsafe impl Sync for Mark {}
+
+impl Mark {
+    pub(crate) fn raw(&self) -> hipEvent_t {
+        self.raw
+    }
+}
+
+impl backend_support::Mark for Mark {
+    fn wait(&self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: the event is alive.
+            let code = unsafe { (self.context.hip.hipEventSynchronize)(self.raw) };
+            self.context.note(code);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        if self.context.bind().is_err() {
+            return true;
+        }
+        // SAFETY: the event is alive.
+        unsafe { (self.context.hip.hipEventQuery)(self.raw) != codes::NOT_READY }
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let mut spare = lock(&self.context.spare);
+        if spare.len() < MOST_SPARE {
+            spare.push(Spare(self.raw));
+            return;
+        }
+        drop(spare);
+        if let Err(code) = self.context.destroy_event(self.raw) {
+            self.context.note(code);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The device: making its objects and giving them back.
+#![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
+
+use std::any::Any;
+use std::sync::Arc;
+
+use hip_sys::hiprt::hipFunction_t;
+use runtime_core::contract::{
+    AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
+    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
+    PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+};
+use runtime_core::{
+    DeviceInfo, Error, ErrorKind, ImageFormat, ModuleImage, NativeHandle, NativeKind, Result,
+};
+
+use crate::codes;
+use crate::config::{HipConfig, PoolKind};
+use crate::context::Context;
+use crate::event::HipEvent;
+use crate::info::{Description, describe, priorities};
+use crate::library::Library;
+use crate::memory::HipMemory;
+use crate::module::HipModule;
+use crate::pinned::HipPinned;
+use crate::program::Builder;
+use crate::shared::Shared;
+use crate::stream::HipStream;
+
+/// An opened HIP device.
+#[derive(Debug)]
+pub struct HipDevice {
+    info: DeviceInfo,
+    cooperative: bool,
+    managed: bool,
+    has_peers: bool,
+    /// Whether there is a compiler for the kernel of region copies.
+    compiles: bool,
+    builder: Builder,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl HipDevice {
+    pub(crate) fn open(
+        library: &'static Library,
+        ordinal: usize,
+        config: &HipConfig,
+    ) -> Result<Self> {
+        let Description { mut info, architecture, cooperative, pools, managed } =
+            describe(library, ordinal)?;
+        let pool = match config.pool {
+            PoolKind::Auto if pools => PoolKind::Driver,
+            PoolKind::Auto => PoolKind::Cache,
+            PoolKind::Driver if !pools => {
+                let message = format!("pool=driver: {} has no memory pools", info.name);
+                return Err(Error::new(ErrorKind::InvalidArgument, "open", message).on(&info.id));
+            }
+            chosen => chosen,
+        };
+        let builder = Builder::new(config, architecture, library.version)?;
+        let compiles = info.formats.contains(&ImageFormat::HipC);
+        let context = Context::open(library, &info.id)?;
+        info.limits.priorities = priorities(&context).map_err(|code| {
+            codes::error(context.hip, "open", code, "the priorities of streams").on(&info.id)
+        })?;
+        let shared = Arc::new(Shared::new(&info, context, pool)?);
+        let has_peers = library.devices > 1;
+        Ok(Self { info, cooperative, managed, has_peers, compiles, builder, shared })
+    }
+
+    /// Makes the device current, since a compiler that is told no architecture takes the current device's.
+    fn bind(&self, operation: &'static str) -> Result<()> {
+        self.shared.check(operation)?;
+        let bound = self.shared.context.bind();
+        bound.map_err(|code| self.shared.error(operation, code, "the device"))
+    }
+
+    /// The backend's own kernel for region copies of up to so many memories.
+    pub(crate) fn region_function(&self, slots: usize) -> Result<hipFunction_t> {
+        self.bind("plan_regions")?;
+        self.shared.kernels.regions(slots, &self.builder)
+    }
+}
+
+/// Takes an object of this backend out of its box.
+fn unboxed<T: Any>(object: Box<dyn Any>) -> Option<T> {
+    object.downcast().ok().map(|object| *object)
+}
+
+impl CommonRuntime for HipDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+        self.bind("module_load")?;
+        let built = self.builder.build(image)?;
+        Ok(Box::new(HipModule::load(&self.shared, built, self.info.limits.shared_bytes)?))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.shared.synchronize()
+    }
+}
+
+// SAFETY: memory has the length asked for and stays in place, and is given back in the order of the streams named, or by a
+// thread that waits for them.
+unsafe impl AcceleratorDevice for HipDevice {
+    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(HipMemory::allocate(&self.shared, bytes)?))
+    }
+
+    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]) {
+        if let Some(memory) = unboxed::<HipMemory>(memory) {
+            memory.free(&self.shared, after);
+        }
+    }
+
+    fn pinned_allocate(
+        &self,
+        bytes: usize,
+        options: &PinnedOptions,
+    ) -> Result<Box<dyn DevicePinned>> {
+        Ok(Box::new(HipPinned::allocate(&self.shared, bytes, options)?))
+    }
+
+    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, after: &[&dyn DeviceStream]) {
+        if let Some(pinned) = unboxed::<HipPinned>(memory) {
+            self.shared.retire(pinned.into_object(), after);
+        }
+    }
+
+    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, after: &[&dyn DeviceStream]) {
+        if let Some(module) = unboxed::<HipModule>(module) {
+            let (module, folder) = module.into_object();
+            self.shared.retire(module, after);
+            drop(folder);
+        }
+    }
+
+    fn stream_create(&self, options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
+        const OPERATION: &str = "stream_create";
+        let shared = &self.shared;
+        shared.check(OPERATION)?;
+        // To the runtime, smaller numbers are more urgent.
+        let raw = shared.context.new_stream(-options.priority);
+        let raw = Arc::new(raw.map_err(|code| shared.error(OPERATION, code, "no stream"))?);
+        shared.add_stream(&raw);
+        Ok(Box::new(HipStream::new(shared, raw)))
+    }
+
+    fn event_create(&self, timing: bool) -> Result<Box<dyn DeviceEvent>> {
+        Ok(Box::new(HipEvent::new(&self.shared, timing)?))
+    }
+
+    fn native(&self) -> NativeHandle {
+        NativeHandle { api: "hip", kind: NativeKind::Context, raw: self.shared.context.ordinal }
+    }
+
+    fn cooperative_launch(&self) -> bool {
+        self.cooperative
+    }
+
+    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
+        if self.compiles { Some(self) } else { None }
+    }
+
+    fn graphs(&self) -> Option<&dyn GraphCapture> {
+        Some(self)
+    }
+
+    fn peer(&self) -> Option<&dyn PeerAccess> {
+        if self.has_peers { Some(self) } else { None }
+    }
+
+    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
+        if self.managed { Some(self) } else { None }
+    }
+
+    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        Some(self)
+    }
+
+    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
+        Some(self)
+    }
+
+    fn monitor(&self) -> Option<&dyn Monitor> {
+        Some(self)
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        None
+    }
+}

@@ -1,0 +1,96 @@
+//! Marks in streams.
+#![expect(
+    unsafe_code,
+    reason = "calls the runtime and implements the contract's unsafe event trait"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hip_sys::hiprt::hipEvent_t;
+use runtime_core::contract::{DeviceEvent, own};
+use runtime_core::{NativeHandle, NativeKind, Result};
+
+use crate::codes;
+use crate::context::ok;
+use crate::shared::Shared;
+
+/// An event of the runtime.
+#[derive(Debug)]
+pub(crate) struct HipEvent {
+    raw: hipEvent_t,
+    shared: Arc<Shared>,
+}
+
+// SAFETY: events may be used from any thread, and by several at once.
+unsafe impl Send for HipEvent {}
+// SAFETY: as above.
+unsafe impl Sync for HipEvent {}
+
+impl HipEvent {
+    pub(crate) fn new(shared: &Arc<Shared>, timing: bool) -> Result<Self> {
+        const OPERATION: &str = "event_create";
+        shared.check(OPERATION)?;
+        let raw = shared
+            .context
+            .new_event(timing)
+            .map_err(|code| shared.error(OPERATION, code, "no event"))?;
+        Ok(Self { raw, shared: Arc::clone(shared) })
+    }
+
+    pub(crate) fn raw(&self) -> hipEvent_t {
+        self.raw
+    }
+
+    /// Calls a function of the runtime for the event.
+    fn call(&self, operation: &'static str, call: impl FnOnce() -> u32) -> Result<u32> {
+        self.shared.check(operation)?;
+        let code = self.shared.context.bind().map_or_else(|code| code, |()| call());
+        match code {
+            0 | codes::NOT_READY => Ok(code),
+            _ => Err(self.shared.error(operation, code, "the state of an event")),
+        }
+    }
+}
+
+// SAFETY: the runtime ends a wait, and tells that an event is over, when the work before it is and its writes are visible.
+unsafe impl DeviceEvent for HipEvent {
+    fn wait(&self) -> Result<()> {
+        let hip = self.shared.context.hip;
+        // SAFETY: the event is alive.
+        self.call("wait", || unsafe { (hip.hipEventSynchronize)(self.raw) }).map(drop)
+    }
+
+    fn query(&self) -> Result<bool> {
+        let hip = self.shared.context.hip;
+        // SAFETY: the event is alive.
+        let code = self.call("query", || unsafe { (hip.hipEventQuery)(self.raw) })?;
+        Ok(code != codes::NOT_READY)
+    }
+
+    fn elapsed_since(&self, earlier: &dyn DeviceEvent) -> Result<Duration> {
+        const OPERATION: &str = "elapsed_since";
+        let earlier = own::<Self>(earlier, OPERATION)?;
+        let shared = &self.shared;
+        shared.check(OPERATION)?;
+        let mut milliseconds = 0.0_f32;
+        let asked = shared.context.bind().and_then(|()| {
+            let elapsed = shared.context.hip.hipEventElapsedTime;
+            // SAFETY: both events are alive; the number is written to where it may be.
+            ok(unsafe { elapsed(&mut milliseconds, earlier.raw, self.raw) })
+        });
+        asked.map_err(|code| shared.error(OPERATION, code, "the time between two events"))?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = self.raw.expose_provenance();
+        NativeHandle { api: "hip", kind: NativeKind::Event, raw }
+    }
+}
+
+impl Drop for HipEvent {
+    fn drop(&mut self) {
+        self.shared.keep("event_drop", self.shared.context.destroy_event(self.raw));
+    }
+}

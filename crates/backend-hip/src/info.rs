@@ -1,0 +1,207 @@
+//! What a device says of itself.
+#![expect(unsafe_code, reason = "asks the runtime")]
+
+use std::ffi::{CStr, c_char, c_int};
+use std::num::NonZeroUsize;
+
+use hip_sys::hiprt::{hipDevice_t, hipDeviceAttribute_t as Attribute, hipUUID};
+use runtime_core::{DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, PciAddress, Result};
+
+use crate::code_object;
+use crate::codes;
+use crate::context::{Context, ok};
+use crate::hiprtc::compiler;
+use crate::library::{Functions, Library, Version};
+
+/// What every allocation of the runtime is aligned to.
+const ALIGNMENT: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+
+/// Bytes of arguments that a kernel can take.
+const ARGUMENT_BYTES: usize = 4096;
+
+/// A device as the runtime describes it.
+#[derive(Debug)]
+pub(crate) struct Description {
+    pub(crate) info: DeviceInfo,
+    /// Such as `gfx90a:sramecc+:xnack-`; `None` where nobody tells.
+    pub(crate) architecture: Option<String>,
+    pub(crate) cooperative: bool,
+    /// Whether the runtime has memory pools for the device.
+    pub(crate) pools: bool,
+    /// Whether host and device may use managed memory at once.
+    pub(crate) managed: bool,
+}
+
+/// Asks the runtime for everything that it tells of any device. Priorities of streams it tells of the current one alone.
+pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description> {
+    let id = DeviceId::new("hip", ordinal);
+    let failed = |code| {
+        let what = "the device does not describe itself";
+        codes::error(&library.functions, "devices", code, what).on(&id)
+    };
+    let asked = Asked::new(library, ordinal).map_err(failed)?;
+    asked.describe(&id).map_err(failed)
+}
+
+/// A device that is asked.
+struct Asked<'a> {
+    hip: &'a Functions,
+    version: Version,
+    device: hipDevice_t,
+}
+
+impl<'a> Asked<'a> {
+    fn new(library: &'a Library, ordinal: usize) -> Result<Self, u32> {
+        let hip = &library.functions;
+        let mut device = 0;
+        let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+        // SAFETY: the number is written to where it may be.
+        ok(unsafe { (hip.hipDeviceGet)(&mut device, number) })?;
+        Ok(Self { hip, version: library.version, device })
+    }
+
+    fn number(&self, attribute: Attribute) -> Result<u32, u32> {
+        let mut value: c_int = 0;
+        let function = self.hip.hipDeviceGetAttribute;
+        // SAFETY: the number is written to where it may be.
+        ok(unsafe { function(&mut value, attribute, self.device) })?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    }
+
+    fn has(&self, attribute: Attribute) -> bool {
+        self.number(attribute).is_ok_and(|value| value != 0)
+    }
+
+    fn dimensions(&self, attributes: [Attribute; 3]) -> Result<[u32; 3], u32> {
+        let [x, y, z] = attributes.map(|attribute| self.number(attribute));
+        Ok([x?, y?, z?])
+    }
+
+    fn name(&self) -> Result<String, u32> {
+        let mut name = [0 as c_char; 256];
+        let len = c_int::try_from(name.len()).unwrap_or(c_int::MAX);
+        let function = self.hip.hipDeviceGetName;
+        // SAFETY: so many bytes may be written.
+        ok(unsafe { function(name.as_mut_ptr(), len, self.device) })?;
+        // SAFETY: the runtime ends the name with a NUL within them.
+        Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    fn uuid(&self) -> Option<[u8; 16]> {
+        let mut uuid = hipUUID { bytes: [0; 16] };
+        // SAFETY: the bytes are written to where they may be.
+        ok(unsafe { (self.hip.hipDeviceGetUuid)(&mut uuid, self.device) }).ok()?;
+        Some(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
+    }
+
+    fn memory_bytes(&self) -> Result<usize, u32> {
+        let mut bytes = 0;
+        // SAFETY: the number is written to where it may be.
+        ok(unsafe { (self.hip.hipDeviceTotalMem)(&mut bytes, self.device) })?;
+        Ok(bytes)
+    }
+
+    /// The architecture: as HIP 6 and later tell it, and before as the compiler finds it.
+    fn architecture(&self) -> Option<String> {
+        self.told_architecture().or_else(|| self.compiled_architecture())
+    }
+
+    fn told_architecture(&self) -> Option<String> {
+        /// The structure in the layout of HIP 6.0, which the function's name is for, and its member `gcnArchName`.
+        const BYTES: usize = 1472;
+        const NAME: std::ops::Range<usize> = 1160..1160 + 256;
+        let function = self.hip.hipGetDevicePropertiesR0600?;
+        let mut properties = [0_u64; BYTES / size_of::<u64>()];
+        // SAFETY: the function writes a structure of so many bytes, and there is room for as many at their alignment.
+        ok(unsafe { function(properties.as_mut_ptr().cast(), self.device) }).ok()?;
+        let bytes: Vec<u8> = properties.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let name = CStr::from_bytes_until_nul(&bytes[NAME]).ok()?.to_str().ok()?;
+        (!name.is_empty()).then(|| name.to_owned())
+    }
+
+    /// What the compiler makes code for, if it is told nothing: the current device.
+    fn compiled_architecture(&self) -> Option<String> {
+        let compiler = compiler(self.version).ok()?;
+        let mut current = 0;
+        // SAFETY: the number is written to where it may be.
+        ok(unsafe { (self.hip.hipGetDevice)(&mut current) }).ok()?;
+        // SAFETY: the device is there.
+        ok(unsafe { (self.hip.hipSetDevice)(self.device) }).ok()?;
+        let compiled = compiler.compile(c"extern \"C\" __global__ void none() {}", &[]);
+        // SAFETY: it was the current one before.
+        let _ = unsafe { (self.hip.hipSetDevice)(current) };
+        let target = code_object::read(&compiled.ok()?.code, "").ok()?.target;
+        (!target.is_empty()).then_some(target)
+    }
+
+    fn describe(&self, id: &DeviceId) -> Result<Description, u32> {
+        let architecture = self.architecture();
+        let memory_bytes = self.memory_bytes()?;
+        let info = DeviceInfo {
+            id: id.clone(),
+            kind: DeviceKind::Gpu,
+            name: self.name()?,
+            vendor: "AMD".to_owned(),
+            architecture: architecture.clone().unwrap_or_else(|| "unknown".to_owned()),
+            driver_version: self.version.to_string(),
+            uuid: self.uuid(),
+            pci: Some(PciAddress {
+                domain: self.number(Attribute::hipDeviceAttributePciDomainID)?,
+                bus: self.number(Attribute::hipDeviceAttributePciBusId)?,
+                device: self.number(Attribute::hipDeviceAttributePciDeviceId)?,
+            }),
+            memory_bytes: Some(memory_bytes as u64),
+            compute_units: self.number(Attribute::hipDeviceAttributeMultiprocessorCount)?,
+            lockstep_width: self.number(Attribute::hipDeviceAttributeWarpSize)?,
+            limits: self.limits(memory_bytes)?,
+            formats: formats(self.version),
+        };
+        Ok(Description {
+            info,
+            architecture,
+            cooperative: self.hip.hipModuleLaunchCooperativeKernel.is_some()
+                && self.has(Attribute::hipDeviceAttributeCooperativeLaunch),
+            pools: self.has(Attribute::hipDeviceAttributeMemoryPoolsSupported),
+            managed: self.has(Attribute::hipDeviceAttributeManagedMemory)
+                && self.has(Attribute::hipDeviceAttributeConcurrentManagedAccess),
+        })
+    }
+
+    fn limits(&self, memory_bytes: usize) -> Result<Limits, u32> {
+        Ok(Limits {
+            allocation_bytes: memory_bytes,
+            allocation_alignment: ALIGNMENT,
+            grid: self.dimensions([
+                Attribute::hipDeviceAttributeMaxGridDimX,
+                Attribute::hipDeviceAttributeMaxGridDimY,
+                Attribute::hipDeviceAttributeMaxGridDimZ,
+            ])?,
+            block: self.dimensions([
+                Attribute::hipDeviceAttributeMaxBlockDimX,
+                Attribute::hipDeviceAttributeMaxBlockDimY,
+                Attribute::hipDeviceAttributeMaxBlockDimZ,
+            ])?,
+            block_size: self.number(Attribute::hipDeviceAttributeMaxThreadsPerBlock)?,
+            shared_bytes: self.number(Attribute::hipDeviceAttributeMaxSharedMemoryPerBlock)?,
+            // No argument is smaller than a byte.
+            arguments: ARGUMENT_BYTES,
+            argument_bytes: ARGUMENT_BYTES,
+            priorities: (0, 0),
+        })
+    }
+}
+
+/// Formats, best first: binaries are ready.
+fn formats(runtime: Version) -> Vec<ImageFormat> {
+    let source = compiler(runtime).is_ok().then_some(ImageFormat::HipC);
+    [ImageFormat::CodeObject].into_iter().chain(source).collect()
+}
+
+/// The range of priorities as the contract counts them, larger numbers being more urgent.
+pub(crate) fn priorities(context: &Context) -> Result<(i32, i32), u32> {
+    context.bind()?;
+    let (mut least, mut greatest) = (0, 0);
+    // SAFETY: the numbers are written to where they may be.
+    ok(unsafe { (context.hip.hipDeviceGetStreamPriorityRange)(&mut least, &mut greatest) })?;
+    Ok((-least, -greatest))
+}

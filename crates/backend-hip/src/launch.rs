@@ -1,0 +1,101 @@
+//! Launching kernels.
+#![expect(unsafe_code, reason = "launches kernels through the runtime")]
+
+use std::ffi::c_void;
+use std::ptr;
+
+use runtime_core::contract::{RawArg, own};
+use runtime_core::{Error, ErrorKind, Launch, Result};
+use smallvec::SmallVec;
+
+use crate::codes;
+use crate::memory::HipMemory;
+use crate::module::HipKernel;
+use crate::stream::HipStream;
+
+const OPERATION: &str = "launch";
+
+/// Arguments of a launch, without an allocation for the usual number.
+type Arguments<T> = SmallVec<[T; 16]>;
+
+impl HipKernel {
+    /// Enqueues the kernel.
+    ///
+    /// # Safety
+    ///
+    /// As [`DeviceStream::launch`](runtime_core::contract::DeviceStream::launch).
+    #[inline]
+    pub(crate) unsafe fn launch(
+        &self,
+        stream: &HipStream,
+        launch: &Launch,
+        args: &[RawArg<'_>],
+    ) -> Result<()> {
+        let [x, y, z] = launch.block;
+        // The product is within the device's limit, as checked.
+        if x * y * z > self.most_threads {
+            return Err(self.too_large(x * y * z));
+        }
+        self.check_shared(OPERATION, launch.shared_bytes)?;
+        let mut addresses = Arguments::<u64>::new();
+        for arg in args {
+            addresses.push(match arg {
+                RawArg::Memory { memory, origin, .. } => {
+                    own::<HipMemory>(*memory, OPERATION)?.at(*origin)
+                }
+                RawArg::Empty { .. } | RawArg::Value { .. } => 0,
+            });
+        }
+        let mut pointers: Arguments<*mut c_void> = args
+            .iter()
+            .zip(&mut addresses)
+            .map(|(arg, address)| match arg {
+                RawArg::Value { bytes, .. } => bytes.as_ptr().cast_mut().cast(),
+                RawArg::Memory { .. } | RawArg::Empty { .. } => ptr::from_mut(address).cast(),
+            })
+            .collect();
+        // SAFETY: the caller vouches for kernel and arguments.
+        unsafe { self.enqueue(stream, launch, &mut pointers) }
+    }
+
+    /// Enqueues the kernel with arguments that the runtime copies from where they lie.
+    ///
+    /// # Safety
+    ///
+    /// As [`launch`](Self::launch); each pointer is to an argument of the size that the kernel takes.
+    #[inline]
+    pub(crate) unsafe fn enqueue(
+        &self,
+        stream: &HipStream,
+        launch: &Launch,
+        pointers: &mut [*mut c_void],
+    ) -> Result<()> {
+        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+        let (shared, arguments) = (launch.shared_bytes, pointers.as_mut_ptr());
+        stream.enqueue(OPERATION, &self.name, |hip, stream| {
+            let function = self.function;
+            if launch.cooperative {
+                let Some(launch) = hip.hipModuleLaunchCooperativeKernel else {
+                    return codes::NOT_SUPPORTED;
+                };
+                // SAFETY: the caller vouches for kernel and arguments.
+                unsafe { launch(function, gx, gy, gz, bx, by, bz, shared, stream, arguments) }
+            } else {
+                let (launch, extra) = (hip.hipModuleLaunchKernel, ptr::null_mut());
+                // SAFETY: as above.
+                unsafe {
+                    launch(function, gx, gy, gz, bx, by, bz, shared, stream, arguments, extra)
+                }
+            }
+        })
+    }
+
+    #[cold]
+    fn too_large(&self, block: u32) -> Error {
+        let message = format!(
+            "kernel {:?}: block size of {block}; this kernel has at most {}",
+            self.name, self.most_threads
+        );
+        Error::new(ErrorKind::InvalidArgument, OPERATION, message)
+    }
+}

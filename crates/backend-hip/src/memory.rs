@@ -1,0 +1,185 @@
+//! Device memory.
+#![expect(
+    unsafe_code,
+    reason = "allocates through the runtime and implements the contract's memory traits"
+)]
+
+use std::any::Any;
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::ptr;
+
+use hip_sys::hiprt::{hipMemAttachGlobal, hipPointer_attribute};
+use runtime_core::contract::{DeviceMemory, DeviceStream, UnifiedMemory};
+use runtime_core::contract::{MemoryAdoption, MemoryPool};
+use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
+
+use crate::context::{RawStream, ok, pointer};
+use crate::device::HipDevice;
+use crate::reaper::Object;
+use crate::shared::{Shared, streams};
+
+/// Device memory: an address.
+pub(crate) struct HipMemory {
+    address: u64,
+    bytes: usize,
+    origin: Origin,
+}
+
+/// Where memory is from, and so where it goes.
+enum Origin {
+    Pool,
+    Managed,
+    Adopted(Box<dyn Any + Send + Sync>),
+}
+
+impl HipMemory {
+    /// New memory of the device's pool.
+    pub(crate) fn allocate(shared: &Shared, bytes: usize) -> Result<Self> {
+        const OPERATION: &str = "memory_allocate";
+        shared.check(OPERATION)?;
+        let address = shared
+            .with_room(|| shared.pool.allocate(bytes))
+            .map_err(|code| shared.error(OPERATION, code, format_args!("{bytes} bytes")))?;
+        Ok(Self { address, bytes, origin: Origin::Pool })
+    }
+
+    /// New memory that the host addresses too.
+    fn managed(shared: &Shared, bytes: usize) -> Result<Self> {
+        const OPERATION: &str = "unified_allocate";
+        shared.check(OPERATION)?;
+        let attempt = || {
+            shared.context.bind()?;
+            let mut memory = ptr::null_mut();
+            let allocate = shared.context.hip.hipMallocManaged;
+            // SAFETY: the address is written to where it may be.
+            ok(unsafe { allocate(&mut memory, bytes, hipMemAttachGlobal) })?;
+            Ok(memory.expose_provenance() as u64)
+        };
+        let address = shared
+            .with_room(attempt)
+            .map_err(|code| shared.error(OPERATION, code, format_args!("{bytes} bytes")))?;
+        Ok(Self { address, bytes, origin: Origin::Managed })
+    }
+
+    /// Gives the memory back once everything enqueued on the streams is done.
+    pub(crate) fn free(self, shared: &Shared, after: &[&dyn DeviceStream]) {
+        match self.origin {
+            Origin::Pool if shared.context.fault().is_some() => {}
+            Origin::Pool => {
+                let after: Streams<'_> = streams(after).collect();
+                shared.keep("memory_free", shared.pool.free(self.address, self.bytes, &after));
+            }
+            Origin::Managed => shared.retire(Object::Memory(self.address), after),
+            Origin::Adopted(owner) => shared.retire_owner(owner, after),
+        }
+    }
+
+    /// The address `offset` bytes behind the first.
+    #[inline]
+    pub(crate) fn at(&self, offset: usize) -> u64 {
+        self.address.wrapping_add(offset as u64)
+    }
+
+    /// Whether it is of the device's own pool.
+    pub(crate) fn is_pooled(&self) -> bool {
+        matches!(self.origin, Origin::Pool)
+    }
+}
+
+/// The streams a memory was used on, few as a rule.
+type Streams<'a> = smallvec::SmallVec<[&'a RawStream; 8]>;
+
+// SAFETY: memory has the length asked for; managed memory keeps its address, which the host may follow while kernels
+// run, as the device was asked.
+unsafe impl DeviceMemory for HipMemory {
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn host_ptr(&self) -> Option<*mut u8> {
+        match self.origin {
+            Origin::Managed => Some(pointer(self.address).cast()),
+            Origin::Pool | Origin::Adopted(_) => None,
+        }
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = usize::try_from(self.address).unwrap_or(usize::MAX);
+        NativeHandle { api: "hip", kind: NativeKind::Pointer, raw }
+    }
+}
+
+impl fmt::Debug for HipMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {:#x}", self.bytes, self.address)
+    }
+}
+
+impl UnifiedMemory for HipDevice {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(HipMemory::managed(&self.shared, bytes)?))
+    }
+}
+
+impl MemoryAdoption for HipDevice {
+    unsafe fn adopt(
+        &self,
+        handle: NativeHandle,
+        bytes: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<Box<dyn DeviceMemory>> {
+        let shared = &self.shared;
+        shared.check("memory_adopt")?;
+        let refuse = |message: String| {
+            Err(Error::new(ErrorKind::InvalidArgument, "memory_adopt", message).on(&shared.id))
+        };
+        if (handle.api, handle.kind) != ("hip", NativeKind::Pointer) {
+            return refuse(format!("{handle:?} is no address of HIP"));
+        }
+        let address = handle.raw as u64;
+        let ask = |attribute| -> Option<c_int> {
+            shared.context.bind().ok()?;
+            let mut value: c_int = 0;
+            let place = (&raw mut value).cast::<c_void>();
+            let function = shared.context.hip.hipPointerGetAttribute;
+            // SAFETY: the attributes asked for have 32 bits or less, and are written to where they may be.
+            ok(unsafe { function(place, attribute, pointer(address)) }).ok().map(|()| value)
+        };
+        let Some(ordinal) = ask(hipPointer_attribute::HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL) else {
+            return refuse(format!("{handle:?} is no memory that the runtime knows"));
+        };
+        let managed = ask(hipPointer_attribute::HIP_POINTER_ATTRIBUTE_IS_MANAGED);
+        if ordinal != shared.context.device && managed.unwrap_or(0) & 1 == 0 {
+            return refuse(format!("{handle:?} is memory of device {ordinal}"));
+        }
+        let (mut start, mut size) = (ptr::null_mut(), 0);
+        let range = shared.context.hip.hipMemGetAddressRange;
+        // SAFETY: address and number are written to where they may be.
+        if ok(unsafe { range(&mut start, &mut size, pointer(address)) }).is_ok() {
+            let room = start.addr().saturating_add(size).saturating_sub(handle.raw);
+            if room < bytes {
+                return refuse(format!("{bytes} bytes at {handle:?}, which has {room}"));
+            }
+        }
+        Ok(Box::new(HipMemory { address, bytes, origin: Origin::Adopted(owner) }))
+    }
+}
+
+impl MemoryPool for HipDevice {
+    fn reserved_bytes(&self) -> usize {
+        self.shared.pool.reserved_bytes()
+    }
+
+    fn used_bytes(&self) -> usize {
+        self.shared.pool.used_bytes()
+    }
+
+    fn trim(&self, keep_bytes: usize) -> Result<()> {
+        self.shared.check("trim")?;
+        self.shared
+            .pool
+            .trim(keep_bytes)
+            .map_err(|code| self.shared.error("trim", code, format_args!("to {keep_bytes} bytes")))
+    }
+}

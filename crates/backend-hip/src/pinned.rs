@@ -1,0 +1,61 @@
+//! Page-locked host memory.
+#![expect(
+    unsafe_code,
+    reason = "allocates through the runtime and implements the contract's trait"
+)]
+
+use std::ptr;
+
+use hip_sys::hiprt::{hipHostMallocPortable, hipHostMallocWriteCombined};
+use runtime_core::Result;
+use runtime_core::contract::{DevicePinned, PinnedOptions};
+
+use crate::context::ok;
+use crate::reaper::Object;
+use crate::shared::Shared;
+
+/// Host memory that every device copies to and from at full speed.
+#[derive(Debug)]
+pub(crate) struct HipPinned {
+    address: usize,
+    bytes: usize,
+}
+
+impl HipPinned {
+    pub(crate) fn allocate(shared: &Shared, bytes: usize, options: &PinnedOptions) -> Result<Self> {
+        const OPERATION: &str = "pinned_allocate";
+        shared.check(OPERATION)?;
+        let combined = if options.write_combined { hipHostMallocWriteCombined } else { 0 };
+        let flags = hipHostMallocPortable | combined;
+        let attempt = || {
+            shared.context.bind()?;
+            let mut address = ptr::null_mut();
+            // SAFETY: the address is written to where it may be.
+            ok(unsafe { (shared.context.hip.hipHostMalloc)(&mut address, bytes, flags) })?;
+            Ok(address.expose_provenance())
+        };
+        let address = shared.with_room(attempt).map_err(|code| {
+            shared.error(OPERATION, code, format_args!("{bytes} bytes of host memory"))
+        })?;
+        Ok(Self { address, bytes })
+    }
+
+    pub(crate) fn address(&self) -> *mut u8 {
+        ptr::with_exposed_provenance_mut(self.address)
+    }
+
+    pub(crate) fn into_object(self) -> Object {
+        Object::Pinned(self.address)
+    }
+}
+
+// SAFETY: the memory stays at this address, at the beginning of a page, until it is freed.
+unsafe impl DevicePinned for HipPinned {
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn ptr(&self) -> *mut u8 {
+        self.address()
+    }
+}

@@ -1,0 +1,70 @@
+//! What is given back to the runtime late: once the streams that used it have come to their end.
+#![expect(unsafe_code, reason = "gives memory and modules back to the runtime")]
+
+use std::fmt;
+use std::ptr;
+
+use backend_support::Reclaim;
+use hip_sys::hiprt::hipModule_t;
+use runtime_core::Result;
+
+use crate::codes;
+use crate::context::{Context, Mark, ok, pointer};
+
+/// What is given back.
+pub(crate) enum Object {
+    /// Memory that is not of a pool of the runtime: plain or managed.
+    Memory(u64),
+    /// The address of page-locked host memory.
+    Pinned(usize),
+    /// The handle of a module.
+    Module(usize),
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(address) => write!(f, "memory at {address:#x}"),
+            Self::Pinned(address) => write!(f, "pinned memory at {address:#x}"),
+            Self::Module(handle) => write!(f, "module {handle:#x}"),
+        }
+    }
+}
+
+impl Reclaim for Context {
+    type Object = Object;
+    type Mark = Mark;
+
+    fn reclaim(&self, object: Object) -> Result<()> {
+        if self.fault().is_some() {
+            // It goes when the device is reset.
+            return Ok(());
+        }
+        self.give_back(&object).map_err(|code| {
+            self.note(code);
+            let what = format_args!("{object:?} could not be given back");
+            codes::error(self.hip, "free", code, what)
+        })
+    }
+}
+
+impl Context {
+    fn give_back(&self, object: &Object) -> Result<(), u32> {
+        self.bind()?;
+        let hip = self.hip;
+        ok(match *object {
+            // SAFETY: the memory is of this device, and the work that used it is over.
+            Object::Memory(address) => unsafe { (hip.hipFree)(pointer(address)) },
+            Object::Pinned(address) => {
+                let pointer = ptr::with_exposed_provenance_mut(address);
+                // SAFETY: as above.
+                unsafe { (hip.hipHostFree)(pointer) }
+            }
+            Object::Module(handle) => {
+                let module: hipModule_t = ptr::with_exposed_provenance_mut(handle);
+                // SAFETY: as above, and its kernels are dropped.
+                unsafe { (hip.hipModuleUnload)(module) }
+            }
+        })
+    }
+}

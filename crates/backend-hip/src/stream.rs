@@ -1,0 +1,259 @@
+//! Streams.
+#![expect(
+    unsafe_code,
+    reason = "enqueues through the runtime and implements the contract's unsafe stream trait"
+)]
+
+use std::fmt::{self, Display};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use backend_support::Fill;
+use hip_sys::hiprt::{hipGraph_t, hipStream_t};
+use runtime_core::contract::{
+    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg, own,
+};
+use runtime_core::{Launch, NativeHandle, NativeKind, Result};
+
+use crate::context::{RawStream, ok, pointer};
+use crate::event::HipEvent;
+use crate::library::Functions;
+use crate::memory::HipMemory;
+use crate::module::HipKernel;
+use crate::pinned::HipPinned;
+use crate::shared::Shared;
+
+/// A stream.
+#[derive(Debug)]
+pub(crate) struct HipStream {
+    pub(crate) shared: Arc<Shared>,
+    raw: Arc<RawStream>,
+    /// Whether what is enqueued becomes a graph instead of running.
+    captures: AtomicBool,
+}
+
+impl HipStream {
+    pub(crate) fn new(shared: &Arc<Shared>, raw: Arc<RawStream>) -> Self {
+        Self::with(shared, raw, false)
+    }
+
+    /// A stream that captures what is enqueued on it.
+    pub(crate) fn capturing(shared: &Arc<Shared>, raw: Arc<RawStream>) -> Self {
+        Self::with(shared, raw, true)
+    }
+
+    fn with(shared: &Arc<Shared>, raw: Arc<RawStream>, captures: bool) -> Self {
+        let (shared, captures) = (Arc::clone(shared), AtomicBool::new(captures));
+        Self { shared, raw, captures }
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> &RawStream {
+        &self.raw
+    }
+
+    /// Enqueues something by a function of the runtime; `what` says what, should it fail.
+    #[inline]
+    pub(crate) fn enqueue(
+        &self,
+        operation: &'static str,
+        what: impl Display,
+        call: impl FnOnce(&Functions, hipStream_t) -> u32,
+    ) -> Result<()> {
+        self.shared.check(operation)?;
+        let context = &self.shared.context;
+        match context.bind().and_then(|()| ok(call(context.hip, self.raw.raw()))) {
+            Ok(()) => Ok(()),
+            Err(code) => Err(self.shared.error(operation, code, what)),
+        }
+    }
+
+    /// Ends a capture, with the graph of what was captured.
+    pub(crate) fn end_capture(&self) -> Result<hipGraph_t, u32> {
+        let mut graph = ptr::null_mut();
+        self.shared.context.bind()?;
+        self.captures.store(false, Ordering::Relaxed);
+        // SAFETY: the stream is alive; the handle is written to where it may be.
+        ok(unsafe { (self.shared.context.hip.hipStreamEndCapture)(self.raw.raw(), &mut graph) })?;
+        Ok(graph)
+    }
+}
+
+impl Drop for HipStream {
+    fn drop(&mut self) {
+        if *self.captures.get_mut()
+            && let Ok(graph) = self.end_capture()
+        {
+            // SAFETY: nobody else has the graph of the abandoned capture.
+            let code = unsafe { (self.shared.context.hip.hipGraphDestroy)(graph) };
+            self.shared.context.note(code);
+        }
+        // The device keeps the runtime's stream until its work is done.
+    }
+}
+
+/// How long a copy is, for its error.
+struct Bytes(usize);
+
+impl Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0)
+    }
+}
+
+// SAFETY: commands name exactly the ranges given, the runtime's streams are in order, and host slices are waited
+// for before a method returns.
+unsafe impl DeviceStream for HipStream {
+    unsafe fn memory_copy(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        count: usize,
+    ) -> Result<()> {
+        const OPERATION: &str = "memory_copy";
+        let from = own::<HipMemory>(src, OPERATION)?.at(src_offset);
+        let to = own::<HipMemory>(dst, OPERATION)?.at(dst_offset);
+        self.enqueue(OPERATION, Bytes(count), |hip, stream| {
+            // SAFETY: the caller vouches for the ranges.
+            unsafe { (hip.hipMemcpyDtoDAsync)(pointer(to), pointer(from), count, stream) }
+        })
+    }
+
+    unsafe fn memory_copy_to(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        src: &[u8],
+    ) -> Result<()> {
+        const OPERATION: &str = "memory_copy_to";
+        let to = own::<HipMemory>(dst, OPERATION)?.at(offset);
+        // The runtime does not write there, whatever its headers say.
+        let from = src.as_ptr().cast_mut().cast();
+        self.enqueue(OPERATION, Bytes(src.len()), |hip, stream| {
+            // SAFETY: the caller vouches for the range; the slice stays until the copy is over, below.
+            unsafe { (hip.hipMemcpyHtoDAsync)(pointer(to), from, src.len(), stream) }
+        })?;
+        // The runtime may still read the slice, if it is page-locked or the system shares its memory, and write the device.
+        self.raw.synchronize().map_err(|code| self.shared.error(OPERATION, code, Bytes(src.len())))
+    }
+
+    unsafe fn memory_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        offset: usize,
+        dst: &mut [u8],
+    ) -> Result<()> {
+        const OPERATION: &str = "memory_copy_from";
+        let from = own::<HipMemory>(src, OPERATION)?.at(offset);
+        let context = &self.shared.context;
+        let copied = context.bind().and_then(|()| {
+            let (to, count) = (dst.as_mut_ptr().cast(), dst.len());
+            let copy = context.hip.hipMemcpyDtoHAsync;
+            // SAFETY: the caller vouches for the range; the slice stays until the copy is over, below.
+            ok(unsafe { copy(to, pointer(from), count, self.raw.raw()) })
+        });
+        // Even after a failure: the runtime may have begun.
+        self.shared.waited(OPERATION, copied.and(self.raw.synchronize()))
+    }
+
+    unsafe fn pinned_copy_to(
+        &self,
+        src: &dyn DevicePinned,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        count: usize,
+    ) -> Result<()> {
+        const OPERATION: &str = "pinned_copy_to";
+        let from = own::<HipPinned>(src, OPERATION)?.address().wrapping_add(src_offset);
+        let to = own::<HipMemory>(dst, OPERATION)?.at(dst_offset);
+        self.enqueue(OPERATION, Bytes(count), |hip, stream| {
+            // SAFETY: the caller vouches for both ranges, and for the pinned memory until the copy has run.
+            unsafe { (hip.hipMemcpyHtoDAsync)(pointer(to), from.cast(), count, stream) }
+        })
+    }
+
+    unsafe fn pinned_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DevicePinned,
+        dst_offset: usize,
+        count: usize,
+    ) -> Result<()> {
+        const OPERATION: &str = "pinned_copy_from";
+        let from = own::<HipMemory>(src, OPERATION)?.at(src_offset);
+        let to = own::<HipPinned>(dst, OPERATION)?.address().wrapping_add(dst_offset);
+        self.enqueue(OPERATION, Bytes(count), |hip, stream| {
+            // SAFETY: as above.
+            unsafe { (hip.hipMemcpyDtoHAsync)(to.cast(), pointer(from), count, stream) }
+        })
+    }
+
+    unsafe fn memory_fill(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        count: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        const OPERATION: &str = "memory_fill";
+        let to = own::<HipMemory>(dst, OPERATION)?.at(offset);
+        // SAFETY: the caller vouches for the range.
+        unsafe { self.fill(to, count, Fill::of(pattern)) }
+    }
+
+    #[inline]
+    unsafe fn launch(
+        &self,
+        kernel: &dyn DeviceKernel,
+        launch: &Launch,
+        args: &[RawArg<'_>],
+    ) -> Result<()> {
+        let kernel = own::<HipKernel>(kernel, "launch")?;
+        // SAFETY: the caller vouches for the kernel and its arguments.
+        unsafe { kernel.launch(self, launch, args) }
+    }
+
+    fn record(&self, event: &dyn DeviceEvent) -> Result<()> {
+        let event = own::<HipEvent>(event, "record")?.raw();
+        self.enqueue("record", "an event", |hip, stream| {
+            // SAFETY: both are alive, and of one device.
+            unsafe { (hip.hipEventRecord)(event, stream) }
+        })
+    }
+
+    fn wait(&self, event: &dyn DeviceEvent) -> Result<()> {
+        let event = own::<HipEvent>(event, "wait")?.raw();
+        self.enqueue("wait", "an event", |hip, stream| {
+            // SAFETY: both are alive; the runtime looks at the event's mark now.
+            unsafe { (hip.hipStreamWaitEvent)(stream, event, 0) }
+        })
+    }
+
+    fn query(&self) -> Result<bool> {
+        match self.raw.is_idle() {
+            Ok(idle) if self.shared.context.fault().is_none() => Ok(idle),
+            outcome => {
+                // The work has failed, which is left to whoever waits for it.
+                if self.shared.has_untold_fault() {
+                    return Ok(true);
+                }
+                self.shared.check("query")?;
+                outcome.map_err(|code| self.shared.error("query", code, "the state of a stream"))
+            }
+        }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.shared.waited("synchronize", self.raw.synchronize())
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = self.raw.raw().expose_provenance();
+        NativeHandle { api: "hip", kind: NativeKind::Stream, raw }
+    }
+}

@@ -1,0 +1,80 @@
+//! Programs that are stopped, each in a process of its own: they take the device with them.
+
+use runtime_core::{Device, ErrorKind, Launch, args};
+
+use crate::{in_child, is_child, open_with_compiler, run};
+
+/// Stops a program, and is told so.
+fn stop(device: &Device) {
+    let kernels = device.module_load_bundle(&conformance::kernels::hip_c()).unwrap();
+    let kernel = kernels.kernel("fault").unwrap();
+    let mut x = device.memory_allocate::<u32>(1).unwrap();
+    run(&kernel, &Launch::cover(1, 1), args![&mut x]).unwrap();
+    let fault = device.default_stream().synchronize().unwrap_err();
+    assert_eq!(fault.kind(), ErrorKind::DeviceFault, "{fault}");
+    let code = fault.driver().unwrap();
+    assert!(code.code >= 700 && code.name.starts_with("hipError"), "{fault}");
+}
+
+#[test]
+fn a_fault_is_told_once_and_then_the_device_is_lost() {
+    if !is_child() {
+        in_child("faults::a_fault_is_told_once_and_then_the_device_is_lost", &[]);
+        return;
+    }
+    let Some(device) = open_with_compiler("") else { return };
+    let stream = device.default_stream();
+    let mut memory = device.memory_allocate::<u32>(4).unwrap();
+    stop(&device);
+    for outcome in [
+        stream.synchronize(),
+        device.synchronize(),
+        memory.fill(&stream, 1_u32),
+        memory.copy_from_slice(&stream, &[1; 4]),
+        memory.to_vec(&stream).map(drop),
+        device.memory_allocate::<u32>(4).map(drop),
+        device.pinned_allocate::<u32>(4).map(drop),
+        stream.record_event().map(drop),
+    ] {
+        let lost = outcome.unwrap_err();
+        assert_eq!(lost.kind(), ErrorKind::DeviceLost, "{lost}");
+        assert!(lost.driver().is_some_and(|driver| driver.code >= 700), "{lost}");
+    }
+}
+
+#[test]
+fn every_instance_is_told_once() {
+    if !is_child() {
+        in_child("faults::every_instance_is_told_once", &[]);
+        return;
+    }
+    let (Some(device), Some(other)) = (open_with_compiler(""), open_with_compiler("")) else {
+        return;
+    };
+    stop(&device);
+    assert_eq!(other.synchronize().unwrap_err().kind(), ErrorKind::DeviceFault);
+    assert_eq!(other.synchronize().unwrap_err().kind(), ErrorKind::DeviceLost);
+}
+
+#[test]
+fn a_lost_device_is_opened_again_when_its_instances_are_gone() {
+    if !is_child() {
+        in_child("faults::a_lost_device_is_opened_again_when_its_instances_are_gone", &[]);
+        return;
+    }
+    let Some(device) = open_with_compiler("") else { return };
+    let memory = device.memory_allocate::<u32>(4).unwrap();
+    stop(&device);
+    let driver = backend_hip::HipDriver::new();
+    let again = || runtime_core::Driver::open(&driver, &"hip:0".parse().unwrap());
+    let error = again().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    assert!(error.message().contains("still held"), "{error}");
+    drop(device);
+    assert_eq!(again().unwrap_err().kind(), ErrorKind::DeviceLost, "its memory is still there");
+    drop(memory);
+    let device = again().unwrap();
+    let stream = device.default_stream();
+    let memory = device.memory_from_slice(&stream, &[1_u32, 2, 3]).unwrap();
+    assert_eq!(memory.to_vec(&stream).unwrap(), [1, 2, 3]);
+}

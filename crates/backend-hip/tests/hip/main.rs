@@ -1,0 +1,78 @@
+//! What HIP devices do beyond the rules that every device keeps.
+#![cfg(feature = "hip")]
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+#![expect(unsafe_code, reason = "launches the tests' own kernels and adopts memory")]
+
+mod absence;
+mod cache;
+mod faults;
+mod launches;
+mod memory;
+mod modules;
+
+use std::io::{Write, stderr};
+use std::process::{Command, Output};
+use std::{env, fmt};
+
+use backend_hip::HipDriver;
+use runtime_core::{
+    Arg, Device, Driver, ErrorKind, ImageFormat, Kernel, Launch, ModuleImage, Result,
+};
+
+/// Says aloud that a test has nothing to test. Not by `eprintln!`, which the test harness hides when the test passes.
+fn skip(why: impl fmt::Display) {
+    drop(writeln!(stderr(), "skipped: {why}"));
+}
+
+/// Opens the first device with these options. `None`, said aloud, where there is no device.
+fn open(options: &str) -> Option<Device> {
+    match HipDriver::new().open(&format!("hip:0{options}").parse().unwrap()) {
+        Ok(device) => Some(device),
+        Err(error) if error.kind() == ErrorKind::Unavailable => {
+            skip(error);
+            None
+        }
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+/// As [`open`], where HIP C is compiled.
+fn open_with_compiler(options: &str) -> Option<Device> {
+    let device = open(options)?;
+    if device.info().formats.contains(&ImageFormat::HipC) {
+        return Some(device);
+    }
+    skip("no hiprtc");
+    None
+}
+
+fn source(text: &str) -> ModuleImage<'_> {
+    ModuleImage::source(ImageFormat::HipC, text)
+}
+
+/// Launches one of the tests' kernels, which touch one element per work-item of the memory they are given.
+fn run(kernel: &Kernel, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
+    // SAFETY: as above; the callers launch as many work-items as there are elements.
+    unsafe { kernel.launch(&kernel.device().default_stream(), launch, args) }
+}
+
+/// Set in the processes that tests start.
+const CHILD: &str = "HIP_TEST_CHILD";
+
+/// Whether this process was started by a test.
+fn is_child() -> bool {
+    env::var_os(CHILD).is_some()
+}
+
+/// Runs one test in a process of its own, with these variables, and fails if it fails there.
+fn in_child(test: &str, variables: &[(&str, &str)]) -> String {
+    let Output { status, stdout, stderr } = Command::new(env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(CHILD, "1")
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let text = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(status.success(), "{text}");
+    text
+}

@@ -1,0 +1,31 @@
+//! A stand-in for the HIP runtime: the functions that a program finds in libamdhip64, hiprtc's included, over the engine of
+//! [`stand_in`].
+//!
+//! Set `BACKEND_HIP_LIBRARY` to the path of this library. It is for tests on machines with no GPU, and claims to be nothing else:
+//! its devices are called `stand-in for a HIP device (no GPU)`. [`Config`](stand_in::Config) has the variables of the environment
+//! that tell what the devices are like and where the report goes; `STAND_IN_HIP_VERSION` is the version of the runtime, 60000000
+//! unless it is set.
+//!
+//! Its hiprtc compiles with the NVRTC that `BACKEND_CUDA_NVRTC` names, for the engine runs PTX. What it hands out has the form
+//! of a code object of AMD's, with the notes that describe kernels, and the text in the place of machine code. Real machine
+//! code is refused as that of another GPU.
+//!
+//! Codes are those that the runtime's manual gives. Some calls that the runtime would bear are refused all the same: those
+//! with the null stream, and work on a stream while another device is current.
+#![deny(unsafe_code)]
+
+mod code;
+mod copy;
+mod device;
+mod graph;
+mod hiprtc;
+mod memory;
+mod metadata;
+mod module;
+mod names;
+mod nvrtc;
+mod options;
+mod pool;
+mod process;
+mod properties;
+mod stream;

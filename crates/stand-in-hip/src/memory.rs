@@ -1,0 +1,182 @@
+//! Allocations and what is known of addresses.
+#![expect(unsafe_code, reason = "exports functions by name, and registers memory of the program's")]
+
+use std::ffi::{c_int, c_uint};
+use std::ptr::NonNull;
+
+use hip_sys::hiprt::{hipMemoryType, hipPointer_attribute as Attribute};
+use stand_in::abi::{Buffer, Out};
+use stand_in::{Code, Context, Engine, Found, Result};
+
+use crate::device::{int, version};
+use crate::process::{answer, current, current_to_wait, engine};
+
+#[unsafe(no_mangle)]
+extern "C" fn hipMemGetInfo(free: Out<usize>, total: Out<usize>) -> u32 {
+    answer(|| {
+        let (engine, context) = current()?;
+        context.check()?;
+        free.put(engine.free_memory(context.device())?)?;
+        total.put(engine.config().memory)
+    })
+}
+
+/// Allocates, or tells that no bytes are nowhere.
+fn allocate(
+    address: Out<u64>,
+    bytes: usize,
+    allocate: impl FnOnce(&Engine, &std::sync::Arc<Context>) -> Result<u64>,
+) -> u32 {
+    answer(|| {
+        let (engine, context) = current_to_wait()?;
+        context.check()?;
+        address.put(if bytes == 0 { 0 } else { allocate(engine, &context)? })
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipMalloc(address: Out<u64>, bytes: usize) -> u32 {
+    allocate(address, bytes, |engine, context| engine.allocate(context, bytes))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipFree(address: u64) -> u32 {
+    answer(|| {
+        let (engine, context) = current_to_wait()?;
+        if address == 0 { Ok(()) } else { engine.free(&context, address) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipMallocManaged(address: Out<u64>, bytes: usize, flags: c_uint) -> u32 {
+    allocate(address, bytes, |engine, context| match flags {
+        1 | 2 => engine.allocate_managed(context, bytes),
+        _ => Err(Code::INVALID_VALUE),
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipHostMalloc(pointer: Out<u64>, bytes: usize, flags: c_uint) -> u32 {
+    /// Portable, mapped, write-combined; of a NUMA node, coherent, not coherent.
+    const FLAGS: c_uint = 0x7 | 0xe000_0000;
+    allocate(pointer, bytes, |engine, context| match flags & !FLAGS {
+        0 => engine.allocate_pinned(context, bytes),
+        _ => Err(Code::INVALID_VALUE),
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipHostFree(pointer: u64) -> u32 {
+    answer(|| {
+        let (engine, context) = current_to_wait()?;
+        if pointer == 0 { Ok(()) } else { engine.free_pinned(&context, pointer) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipHostRegister(start: Buffer, bytes: usize, flags: c_uint) -> u32 {
+    answer(|| {
+        let (engine, context) = current_to_wait()?;
+        let start =
+            NonNull::new(start.start().cast()).filter(|_| flags < 16).ok_or(Code::INVALID_VALUE)?;
+        // SAFETY: callers of the runtime keep the memory until they unregister it.
+        unsafe { engine.register(&context, start, bytes) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipHostUnregister(pointer: u64) -> u32 {
+    answer(|| {
+        let (engine, context) = current_to_wait()?;
+        engine.unregister(&context, pointer)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipHostGetDevicePointer(address: Out<u64>, pointer: u64, flags: c_uint) -> u32 {
+    answer(|| {
+        let found = current()?.0.memory_at(pointer).filter(|found| found.is_pinned && flags == 0);
+        found.ok_or(Code::INVALID_VALUE)?;
+        address.put(pointer)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipMemGetAddressRange(base: Out<u64>, bytes: Out<usize>, address: u64) -> u32 {
+    answer(|| {
+        let found = current()?.0.memory_at(address).ok_or(Code::NOT_FOUND)?;
+        base.offer(found.base);
+        bytes.offer(found.len);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipMemPtrGetInfo(address: u64, bytes: Out<usize>) -> u32 {
+    answer(|| bytes.put(engine()?.memory_at(address).ok_or(Code::INVALID_VALUE)?.len))
+}
+
+/// The kind of memory, whose numbers are others from HIP 6 on.
+fn memory_type(found: &Found) -> Result<c_uint> {
+    let kinds = if version()? < 60_000_000 {
+        use hipMemoryType::{hipMemoryTypeDevice, hipMemoryTypeHost, hipMemoryTypeManaged};
+        [hipMemoryTypeHost as c_uint, hipMemoryTypeDevice as c_uint, hipMemoryTypeManaged as c_uint]
+    } else {
+        [1, 2, 3]
+    };
+    Ok(match found {
+        Found { is_pinned: true, .. } => kinds[0],
+        Found { is_hosted: false, .. } => kinds[1],
+        Found { .. } => kinds[2],
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipPointerGetAttribute(data: Buffer, attribute: c_uint, address: u64) -> u32 {
+    const MEMORY_TYPE: u32 = Attribute::HIP_POINTER_ATTRIBUTE_MEMORY_TYPE as u32;
+    const DEVICE_POINTER: u32 = Attribute::HIP_POINTER_ATTRIBUTE_DEVICE_POINTER as u32;
+    const HOST_POINTER: u32 = Attribute::HIP_POINTER_ATTRIBUTE_HOST_POINTER as u32;
+    const IS_MANAGED: u32 = Attribute::HIP_POINTER_ATTRIBUTE_IS_MANAGED as u32;
+    const DEVICE_ORDINAL: u32 = Attribute::HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL as u32;
+    const RANGE_START: u32 = Attribute::HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR as u32;
+    const RANGE_SIZE: u32 = Attribute::HIP_POINTER_ATTRIBUTE_RANGE_SIZE as u32;
+    answer(|| {
+        let found = engine()?.memory_at(address).ok_or(Code::INVALID_VALUE)?;
+        match attribute {
+            MEMORY_TYPE => data.of::<c_uint>().put(memory_type(&found)?),
+            DEVICE_POINTER => data.of::<u64>().put(address),
+            HOST_POINTER if found.is_hosted => data.of::<u64>().put(address),
+            IS_MANAGED => data.of::<c_uint>().put((found.is_hosted && !found.is_pinned).into()),
+            DEVICE_ORDINAL => data.of::<c_int>().put(int(found.device)),
+            RANGE_START => data.of::<u64>().put(found.base),
+            RANGE_SIZE => data.of::<usize>().put(found.len),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    })
+}
+
+/// `hipPointerAttribute_t`, whose layout stayed when the numbers of kinds changed.
+#[repr(C)]
+struct Attributes {
+    kind: c_uint,
+    device: c_int,
+    device_pointer: u64,
+    host_pointer: u64,
+    is_managed: c_int,
+    flags: c_uint,
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipPointerGetAttributes(attributes: Out<Attributes>, address: u64) -> u32 {
+    answer(|| {
+        let found = engine()?.memory_at(address).ok_or(Code::INVALID_VALUE)?;
+        attributes.put(Attributes {
+            kind: memory_type(&found)?,
+            device: int(found.device),
+            device_pointer: address,
+            host_pointer: if found.is_hosted { address } else { 0 },
+            is_managed: (found.is_hosted && !found.is_pinned).into(),
+            flags: 0,
+        })
+    })
+}

@@ -1,0 +1,103 @@
+//! Memory pools, and memory in the order of streams.
+#![expect(unsafe_code, reason = "exports functions by name")]
+
+use std::ffi::{c_int, c_uint};
+
+use stand_in::Result;
+use stand_in::abi::{Access, Buffer, Handle, In, Out, Properties};
+
+use crate::device::ordinal;
+use crate::process::{answer, current, engine};
+
+#[unsafe(no_mangle)]
+extern "C" fn hipMemPoolCreate(pool: Out<Handle>, properties: In<Properties>) -> u32 {
+    answer(|| {
+        let device = ordinal(properties.get()?.place()?.device()?)?;
+        pool.put(engine()?.pool_create(device)?)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipMemPoolDestroy(pool: Handle) -> u32 {
+    answer(|| engine()?.pool_destroy(pool))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipDeviceGetDefaultMemPool(pool: Out<Handle>, device: c_int) -> u32 {
+    answer(|| pool.put(engine()?.default_pool(ordinal(device)?)?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipDeviceGetMemPool(pool: Out<Handle>, device: c_int) -> u32 {
+    hipDeviceGetDefaultMemPool(pool, device)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipMemPoolGetAttribute(pool: Handle, attribute: c_uint, value: Buffer) -> u32 {
+    answer(|| engine()?.pool(pool)?.attribute(attribute, value))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipMemPoolSetAttribute(pool: Handle, attribute: c_uint, value: Buffer) -> u32 {
+    answer(|| engine()?.pool(pool)?.set_attribute(attribute, value))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipMemPoolSetAccess(pool: Handle, accesses: In<Access>, count: usize) -> u32 {
+    answer(|| {
+        let pool = engine()?.pool(pool)?;
+        for index in 0..count {
+            let (place, open) = accesses.at(index)?.read()?;
+            pool.open_to(ordinal(place.device()?)?, open);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipMemPoolTrimTo(pool: Handle, keep: usize) -> u32 {
+    answer(|| {
+        engine()?.pool(pool)?.trim(keep);
+        Ok(())
+    })
+}
+
+/// Allocates in the order of a stream; no bytes are nowhere.
+fn allocate(
+    address: Out<u64>,
+    bytes: usize,
+    stream: Handle,
+    pool: impl FnOnce(usize) -> Result<Handle>,
+) -> u32 {
+    answer(|| {
+        let (engine, context) = current()?;
+        if bytes == 0 {
+            return address.put(0);
+        }
+        let pool = pool(context.device())?;
+        address.put(engine.allocate_in(&context, pool, bytes, stream)?)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipMallocFromPoolAsync(
+    address: Out<u64>,
+    bytes: usize,
+    pool: Handle,
+    stream: Handle,
+) -> u32 {
+    allocate(address, bytes, stream, |_| Ok(pool))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipMallocAsync(address: Out<u64>, bytes: usize, stream: Handle) -> u32 {
+    allocate(address, bytes, stream, |device| engine()?.default_pool(device))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipFreeAsync(address: u64, stream: Handle) -> u32 {
+    answer(|| {
+        let (engine, context) = current()?;
+        if address == 0 { Ok(()) } else { engine.free_in(&context, address, stream) }
+    })
+}

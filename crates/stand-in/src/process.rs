@@ -1,0 +1,83 @@
+//! What a process has of a driver: the engine, and what each of its threads is forbidden.
+#![expect(unsafe_code, reason = "asks to be called at the end of the process")]
+
+use std::cell::Cell;
+use std::fmt::Display;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+use crate::code::{Code, Result};
+use crate::config::{self, Config};
+use crate::engine::Engine;
+use crate::graph::CaptureMode;
+
+static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
+
+thread_local! {
+    /// What this thread is forbidden while a graph is captured.
+    static MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
+}
+
+/// The devices that the environment asks for, made by the first call. The report is written when the process ends.
+///
+/// # Errors
+///
+/// [`Code::NO_DEVICE`] where it asks for none, and [`Code::UNKNOWN`] for what is not possible, with a line on standard error.
+pub fn initialise() -> Result<&'static Engine> {
+    let engine = ENGINE.get_or_init(|| {
+        // SAFETY: the function takes nothing, and a library that has this in it stays until the process ends.
+        if unsafe { libc::atexit(at_exit) } != 0 {
+            return Err("there will be no report at the end".to_owned());
+        }
+        Engine::new(Config::from_env()?)
+    });
+    match engine {
+        Ok(engine) if engine.config().devices == 0 => Err(Code::NO_DEVICE),
+        Ok(engine) => Ok(engine),
+        Err(why) => Err(complain(why)),
+    }
+}
+
+extern "C" fn at_exit() {
+    if let Some(Ok(engine)) = ENGINE.get()
+        && let Err(error) = engine.write_report()
+    {
+        eprintln!("stand-in: the report was not written: {error}");
+    }
+}
+
+/// The devices.
+///
+/// # Errors
+///
+/// [`Code::NOT_INITIALIZED`] before [`initialise`].
+pub fn engine() -> Result<&'static Engine> {
+    ENGINE.get().and_then(|engine| engine.as_ref().ok()).ok_or(Code::NOT_INITIALIZED)
+}
+
+/// A number from the environment.
+///
+/// # Errors
+///
+/// [`Code::UNKNOWN`] for anything but a number up to `most`, with a line on standard error.
+pub fn number<T>(variable: &str, default: T, most: T) -> Result<T>
+where
+    T: FromStr + PartialOrd + Display,
+{
+    config::number(variable, default, most).map_err(|why| complain(&why))
+}
+
+fn complain(why: &str) -> Code {
+    eprintln!("stand-in: {why}");
+    Code::UNKNOWN
+}
+
+/// What the thread is forbidden while a graph is captured.
+pub fn mode() -> CaptureMode {
+    MODE.get()
+}
+
+/// Changes it.
+pub fn set_mode(mode: CaptureMode) {
+    MODE.set(mode);
+}
