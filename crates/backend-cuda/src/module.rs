@@ -221,18 +221,20 @@ impl CudaKernel {
             return Err(Error::new(ErrorKind::InvalidArgument, operation, message));
         }
         let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        let value = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        // To the most at once: several kernels may share one function, and none may lower what another one has.
+        let most = c_int::try_from(self.most_shared).unwrap_or(c_int::MAX);
         let raised = self.shared.context.bind().and_then(|()| {
             // SAFETY: the function is of a loaded module.
             ok(unsafe {
-                (self.shared.context.driver.cuFuncSetAttribute)(self.function, attribute, value)
+                (self.shared.context.driver.cuFuncSetAttribute)(self.function, attribute, most)
             })
         });
         raised.map_err(|code| {
-            let what = format_args!("kernel {:?}: {bytes} bytes of shared memory", self.name);
+            let what =
+                format_args!("kernel {:?}: {} bytes of shared memory", self.name, self.most_shared);
             self.shared.error(operation, code, what)
         })?;
-        self.granted.fetch_max(bytes, Ordering::Relaxed);
+        self.granted.store(self.most_shared, Ordering::Relaxed);
         Ok(())
     }
 
