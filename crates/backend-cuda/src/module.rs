@@ -36,7 +36,7 @@ pub(crate) struct CudaModule {
 impl CudaModule {
     pub(crate) fn load(shared: &Arc<Shared>, built: Built, most_shared: u32) -> Result<Self> {
         const OPERATION: &str = "module_load";
-        let Built { image, signatures, folder } = built;
+        let Built { image, signatures, folder, entry: _ } = built;
         let image = aligned(&image);
         let mut log = vec![0_u8; 16 << 10];
         let mut options = [
