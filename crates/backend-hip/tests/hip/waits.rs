@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use backend_support::libloading;
-use runtime_core::{Device, ErrorKind, Memory, NativeHandle, NativeKind, Stream, StreamOptions};
+use runtime_core::{
+    Device, ErrorKind, Event, Memory, NativeHandle, NativeKind, Stream, StreamOptions,
+};
 
 use crate::faults::stop_on;
 use crate::{in_child, is_child, open, open_device, skip};
@@ -189,16 +191,16 @@ impl ForeignCapture {
     }
 }
 
-/// Notes when it is dropped whether its stream was done.
+/// Notes when it is dropped whether the work that uses it was done.
 struct Owner {
-    stream: Stream,
+    used: Event,
     _memory: Memory<u32>,
     dropped: Arc<Mutex<Option<bool>>>,
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        *self.dropped.lock().unwrap() = Some(self.stream.is_done().unwrap());
+        *self.dropped.lock().unwrap() = Some(self.used.is_done().unwrap());
     }
 }
 
@@ -214,7 +216,8 @@ fn a_capture_of_others_neither_hastens_nor_suffers() {
         let raw = memory.native().unwrap().raw;
         let handle = NativeHandle { api: "hip", kind: NativeKind::Pointer, raw };
         let dropped = Arc::new(Mutex::new(None));
-        let owner = Owner { stream: stream.clone(), _memory: memory, dropped: dropped.clone() };
+        let used = device.event_create(false).unwrap();
+        let owner = Owner { used: used.clone(), _memory: memory, dropped: dropped.clone() };
         // SAFETY: the owner keeps the memory.
         let adopted = unsafe { device.memory_adopt::<u32>(handle, 1 << 10, owner) };
         let Ok(Ok(mut adopted)) = adopted.ok_or(()) else { return skip("no adoption") };
@@ -226,6 +229,7 @@ fn a_capture_of_others_neither_hastens_nor_suffers() {
         }
         let mut part = large.view_mut().slice(0..1 << 10).unwrap();
         part.copy_from_pinned(&stream, &pinned).unwrap();
+        stream.record(&used).unwrap();
 
         let capture = ForeignCapture::begin();
         let address = small.native().unwrap().raw;
