@@ -48,9 +48,16 @@ pub(crate) fn is_sticky(code: u32) -> bool {
         Cu::CUDA_ERROR_EXTERNAL_DEVICE,
         Cu::CUDA_ERROR_MPS_CLIENT_TERMINATED,
     ];
-    /// `CUDA_ERROR_TENSOR_MEMORY_LEAK`, which only drivers newer than the bindings report.
-    const TENSOR_MEMORY_LEAK: u32 = 721;
-    code == TENSOR_MEMORY_LEAK || STICKY.iter().any(|sticky| *sticky as u32 == code)
+    /// `CUDA_ERROR_CONTAINED` and `CUDA_ERROR_TENSOR_MEMORY_LEAK`, which only drivers newer than the bindings report.
+    const NEWER: [u32; 2] = [226, 721];
+    NEWER.contains(&code) || STICKY.iter().any(|sticky| *sticky as u32 == code)
+}
+
+/// Whether the code says that a stream is captured, so that what is enqueued on it does not run.
+pub(crate) fn is_of_capture(code: u32) -> bool {
+    const FIRST: u32 = Cu::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as u32;
+    const LAST: u32 = Cu::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD as u32;
+    (FIRST..=LAST).contains(&code)
 }
 
 fn kind(code: u32) -> ErrorKind {
@@ -101,6 +108,7 @@ mod tests {
             (218, ErrorKind::InvalidModule),
             (500, ErrorKind::KernelNotFound),
             (700, ErrorKind::DeviceLost),
+            (226, ErrorKind::DeviceLost),
             (721, ErrorKind::DeviceLost),
             (46, ErrorKind::DeviceLost),
             (400, ErrorKind::Driver),

@@ -1,12 +1,17 @@
 //! The primary context of a device, which all of its opened instances share with whoever else uses it.
 #![expect(unsafe_code, reason = "retains contexts and creates objects in them through the driver")]
 
+use std::ffi::c_uint;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
+use std::time::Duration;
 
-use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUevent_flags, CUstream, CUstream_flags};
+use backend_support::{PATIENCE, outlast};
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUevent, CUevent_flags, CUstream, CUstream_flags, CUstreamCaptureMode,
+};
 use runtime_core::{DeviceId, Error, ErrorKind, Result};
 
 use crate::codes;
@@ -15,6 +20,9 @@ use crate::lock;
 
 /// Events kept to be used again.
 const MOST_SPARE: usize = 64;
+
+/// The mode of a thread whose calls captures do not concern.
+const RELAXED: c_uint = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
 
 /// The contexts in use. Who drops one takes it off, so that nobody retains a broken context while it is being released.
 static IN_USE: Mutex<Vec<(usize, Weak<Context>)>> = Mutex::new(Vec::new());
@@ -107,7 +115,7 @@ impl Context {
     }
 
     /// Whether the context works.
-    fn probe(&self) -> Result<(), u32> {
+    pub(crate) fn probe(&self) -> Result<(), u32> {
         self.bind()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: the numbers are written to where they may be.
@@ -132,12 +140,41 @@ impl Context {
         ok(unsafe { (self.driver.cuCtxSetCurrent)(self.raw) })
     }
 
+    /// Makes a call that waits, asks, allocates or frees, with the context current. A capture that others in this process
+    /// make does not concern it: so it is neither forbidden, nor does it end that capture.
+    pub(crate) fn apart(&self, call: impl FnOnce(&Functions) -> u32) -> u32 {
+        if let Err(code) = self.bind() {
+            return code;
+        }
+        let exchange = self.driver.cuThreadExchangeStreamCaptureMode;
+        let mut mode = RELAXED;
+        // SAFETY: the mode is read, and that of before written to where it was.
+        let relaxed = unsafe { exchange(&mut mode) } == 0;
+        let code = call(self.driver);
+        if relaxed {
+            // SAFETY: as above. It cannot fail: the thread had the mode before.
+            unsafe { exchange(&mut mode) };
+        }
+        code
+    }
+
     /// The code of the fault that broke the context.
     #[inline]
     pub(crate) fn fault(&self) -> Option<u32> {
         match self.broken.load(Ordering::Acquire) {
             0 => None,
             code => Some(code),
+        }
+    }
+
+    /// What a code tells of work on the context, if anything: whether it is over. It is when it is done, and when the
+    /// context is broken.
+    fn told(&self, code: u32) -> Option<bool> {
+        self.note(code);
+        match code {
+            0 => Some(true),
+            codes::NOT_READY => Some(false),
+            _ => self.fault().map(|_| true),
         }
     }
 
@@ -197,17 +234,6 @@ impl Context {
         self.peers.fetch_or(bit, Ordering::Relaxed);
     }
 
-    /// Marks the end of everything enqueued on a stream of this context so far.
-    pub(crate) fn mark(self: &Arc<Self>, stream: CUstream) -> Result<Mark, u32> {
-        let spare = lock(&self.spare).pop();
-        let raw = spare.map_or_else(|| self.new_event(false), |Spare(raw)| Ok(raw))?;
-        let mark = Mark { raw, context: Arc::clone(self) };
-        self.bind()?;
-        // SAFETY: event and stream are alive and of this context.
-        ok(unsafe { (self.driver.cuEventRecord)(raw, stream) })?;
-        Ok(mark)
-    }
-
     /// Destroys an event; the driver lets what waits for it come to its end.
     pub(crate) fn destroy_event(&self, raw: CUevent) -> Result<(), u32> {
         if self.fault().is_some() {
@@ -263,18 +289,26 @@ impl RawStream {
 
     /// Blocks until everything enqueued so far is done.
     pub(crate) fn synchronize(&self) -> Result<(), u32> {
-        self.context.bind()?;
         // SAFETY: the stream is alive.
-        let code = unsafe { (self.context.driver.cuStreamSynchronize)(self.raw) };
+        let code = self.context.apart(|driver| unsafe { (driver.cuStreamSynchronize)(self.raw) });
         self.context.note(code);
         ok(code)
     }
 
+    /// As [`synchronize`](Self::synchronize), for what must not be touched while work is under way: where the driver does
+    /// not wait, it is asked until it tells that the work is over.
+    pub(crate) fn settle(&self) -> Result<(), u32> {
+        let outcome = self.synchronize();
+        // Of a stream that others capture nothing runs, and it can be asked nothing.
+        if outcome.is_err_and(|code| !codes::is_of_capture(code)) {
+            let _over = outlast(Duration::MAX, || self.told());
+        }
+        outcome
+    }
+
     /// Whether everything enqueued so far is done.
     pub(crate) fn is_idle(&self) -> Result<bool, u32> {
-        self.context.bind()?;
-        // SAFETY: the stream is alive.
-        match unsafe { (self.context.driver.cuStreamQuery)(self.raw) } {
+        match self.query() {
             0 => Ok(true),
             codes::NOT_READY => Ok(false),
             code => {
@@ -284,16 +318,40 @@ impl RawStream {
         }
     }
 
-    /// Lets what is enqueued from here on wait for a mark, of whatever device.
-    pub(crate) fn wait(&self, event: CUevent) -> Result<(), u32> {
-        self.context.bind()?;
-        // SAFETY: both are alive; the driver looks at the event's state now.
-        ok(unsafe { (self.context.driver.cuStreamWaitEvent)(self.raw, event, 0) })
+    /// Whether everything enqueued so far is over, if the driver tells.
+    pub(crate) fn told(&self) -> Option<bool> {
+        self.context.told(self.query())
     }
 
-    /// Marks the end of everything enqueued so far.
-    pub(crate) fn mark(&self) -> Result<Mark, u32> {
-        self.context.mark(self.raw)
+    fn query(&self) -> u32 {
+        // SAFETY: the stream is alive.
+        self.context.apart(|driver| unsafe { (driver.cuStreamQuery)(self.raw) })
+    }
+
+    /// Lets what is enqueued from here on wait for an event, of whatever device.
+    pub(crate) fn wait(&self, event: &Event) -> Result<(), u32> {
+        self.context.bind()?;
+        // SAFETY: both are alive; the driver looks at the event's state now.
+        ok(unsafe { (self.context.driver.cuStreamWaitEvent)(self.raw, event.raw, 0) })
+    }
+
+    /// An event at the end of everything enqueued so far.
+    pub(crate) fn event(&self) -> Result<Event, u32> {
+        let recorded = || {
+            let spare = lock(&self.context.spare).pop();
+            let raw = spare.map_or_else(|| self.context.new_event(false), |Spare(raw)| Ok(raw))?;
+            let event = Event { raw, context: Arc::clone(&self.context) };
+            self.context.bind()?;
+            // SAFETY: event and stream are alive and of this context.
+            ok(unsafe { (self.context.driver.cuEventRecord)(raw, self.raw) })?;
+            Ok(event)
+        };
+        recorded().inspect_err(|code| self.context.note(*code))
+    }
+
+    /// Marks the end of everything enqueued so far: where there is no event to be had, by the end of the stream.
+    pub(crate) fn mark(self: &Arc<Self>) -> Mark {
+        self.event().map_or_else(|_| Mark::Stream(Arc::clone(self)), Mark::Event)
     }
 }
 
@@ -310,43 +368,58 @@ impl Drop for RawStream {
     }
 }
 
-/// A mark in a stream, until it is dropped.
+/// An event at a place in a stream, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct Event {
     raw: CUevent,
     context: Arc<Context>,
 }
 
 // SAFETY: events may be used from any thread, and by several at once.
-unsafe impl Send for Mark {}
+unsafe impl Send for Event {}
 // SAFETY: as above.
-unsafe impl Sync for Mark {}
+unsafe impl Sync for Event {}
+
+/// A place in a stream.
+#[derive(Debug)]
+pub(crate) enum Mark {
+    Event(Event),
+    /// The end of a stream, wherever that is when it is asked for.
+    Stream(Arc<RawStream>),
+}
 
 impl Mark {
-    pub(crate) fn raw(&self) -> CUevent {
-        self.raw
+    /// Whether the work before the mark is over, if the driver tells.
+    fn told(&self) -> Option<bool> {
+        match self {
+            Self::Event(Event { raw, context }) => {
+                // SAFETY: the event is alive.
+                let code = context.apart(|driver| unsafe { (driver.cuEventQuery)(*raw) });
+                context.told(code)
+            }
+            Self::Stream(stream) => stream.told(),
+        }
     }
 }
 
 impl backend_support::Mark for Mark {
-    fn wait(&self) {
-        if self.context.bind().is_ok() {
-            // SAFETY: the event is alive.
-            let code = unsafe { (self.context.driver.cuEventSynchronize)(self.raw) };
-            self.context.note(code);
-        }
+    fn wait(&self) -> bool {
+        let waited = match self {
+            Self::Event(Event { raw, context }) => {
+                // SAFETY: the event is alive.
+                context.apart(|driver| unsafe { (driver.cuEventSynchronize)(*raw) })
+            }
+            Self::Stream(stream) => stream.synchronize().err().unwrap_or(0),
+        };
+        waited == 0 || outlast(PATIENCE, || self.told())
     }
 
     fn is_over(&self) -> bool {
-        if self.context.bind().is_err() {
-            return true;
-        }
-        // SAFETY: the event is alive.
-        unsafe { (self.context.driver.cuEventQuery)(self.raw) != codes::NOT_READY }
+        self.told() == Some(true)
     }
 }
 
-impl Drop for Mark {
+impl Drop for Event {
     fn drop(&mut self) {
         let mut spare = lock(&self.context.spare);
         if spare.len() < MOST_SPARE {

@@ -81,8 +81,11 @@ impl CommonRuntime for CudaDevice {
 
     fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
         self.shared.check("module_load")?;
-        let built = self.builder.build(image)?;
-        Ok(Box::new(CudaModule::load(&self.shared, built, self.info.limits.shared_bytes)?))
+        let mut built = self.builder.build(image)?;
+        let entry = built.entry.take();
+        let module = CudaModule::load(&self.shared, built, self.info.limits.shared_bytes)?;
+        entry.iter().for_each(|entry| self.builder.keep(entry));
+        Ok(Box::new(module))
     }
 
     fn synchronize(&self) -> Result<()> {

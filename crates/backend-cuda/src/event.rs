@@ -13,6 +13,7 @@ use runtime_core::{NativeHandle, NativeKind, Result};
 
 use crate::codes;
 use crate::context::ok;
+use crate::library::Functions;
 use crate::shared::Shared;
 
 /// An event of the driver.
@@ -42,10 +43,14 @@ impl CudaEvent {
         self.raw
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// Calls a function of the driver for the event.
-    fn call(&self, operation: &'static str, call: impl FnOnce() -> u32) -> Result<u32> {
+    fn call(&self, operation: &'static str, call: impl FnOnce(&Functions) -> u32) -> Result<u32> {
         self.shared.check(operation)?;
-        let code = self.shared.context.bind().map_or_else(|code| code, |()| call());
+        let code = self.shared.context.apart(call);
         match code {
             0 | codes::NOT_READY => Ok(code),
             _ => Err(self.shared.error(operation, code, "the state of an event")),
@@ -56,15 +61,13 @@ impl CudaEvent {
 // SAFETY: the driver ends a wait, and tells that an event is over, when the work before it is and its writes are visible.
 unsafe impl DeviceEvent for CudaEvent {
     fn wait(&self) -> Result<()> {
-        let driver = self.shared.context.driver;
         // SAFETY: the event is alive.
-        self.call("wait", || unsafe { (driver.cuEventSynchronize)(self.raw) }).map(drop)
+        self.call("wait", |driver| unsafe { (driver.cuEventSynchronize)(self.raw) }).map(drop)
     }
 
     fn query(&self) -> Result<bool> {
-        let driver = self.shared.context.driver;
         // SAFETY: the event is alive.
-        let code = self.call("query", || unsafe { (driver.cuEventQuery)(self.raw) })?;
+        let code = self.call("query", |driver| unsafe { (driver.cuEventQuery)(self.raw) })?;
         Ok(code != codes::NOT_READY)
     }
 

@@ -54,6 +54,7 @@ function_table! {
         cuStreamSynchronize(stream: CUstream);
         cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
         cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
+        cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);
         cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
 
         cuEventCreate(event: *mut CUevent, flags: c_uint);

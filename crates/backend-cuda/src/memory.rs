@@ -8,6 +8,7 @@ use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr;
+use std::sync::Arc;
 
 use cudarc::driver::sys::{CUdeviceptr, CUmemAttach_flags, CUpointer_attribute};
 use runtime_core::contract::{DeviceMemory, DeviceStream, UnifiedMemory};
@@ -49,11 +50,12 @@ impl CudaMemory {
         const OPERATION: &str = "unified_allocate";
         shared.check(OPERATION)?;
         let attempt = || {
-            shared.context.bind()?;
             let mut address = 0;
             let flags = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL as u32;
+            let allocate = shared.context.driver.cuMemAllocManaged;
             // SAFETY: the address is written to where it may be.
-            ok(unsafe { (shared.context.driver.cuMemAllocManaged)(&mut address, bytes, flags) })?;
+            let code = shared.context.apart(|_| unsafe { allocate(&mut address, bytes, flags) });
+            ok(code)?;
             Ok(address)
         };
         let address = shared
@@ -67,8 +69,10 @@ impl CudaMemory {
         match self.origin {
             Origin::Pool if shared.context.fault().is_some() => {}
             Origin::Pool => {
-                let after: Streams<'_> = streams(after).collect();
-                shared.keep("memory_free", shared.pool.free(self.address, self.bytes, &after));
+                let used: Streams<'_> = streams(after).collect();
+                if !shared.pool.free(self.address, self.bytes, &used) {
+                    shared.retire(Object::Memory(self.address), after);
+                }
             }
             Origin::Managed => shared.retire(Object::Memory(self.address), after),
             Origin::Adopted(owner) => shared.retire_owner(owner, after),
@@ -88,7 +92,7 @@ impl CudaMemory {
 }
 
 /// The streams a memory was used on, few as a rule.
-type Streams<'a> = smallvec::SmallVec<[&'a RawStream; 8]>;
+type Streams<'a> = smallvec::SmallVec<[&'a Arc<RawStream>; 8]>;
 
 // SAFETY: memory has the length asked for; managed memory keeps its address, which the host may follow while kernels
 // run, as the device was asked.

@@ -36,7 +36,7 @@ pub(crate) struct CudaModule {
 impl CudaModule {
     pub(crate) fn load(shared: &Arc<Shared>, built: Built, most_shared: u32) -> Result<Self> {
         const OPERATION: &str = "module_load";
-        let Built { image, signatures, folder } = built;
+        let Built { image, signatures, folder, entry: _ } = built;
         let image = aligned(&image);
         let mut log = vec![0_u8; 16 << 10];
         let mut options = [
@@ -225,18 +225,20 @@ impl CudaKernel {
             return Err(Error::new(ErrorKind::InvalidArgument, operation, message));
         }
         let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        let value = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        // To the most at once: several kernels may share one function, and none may lower what another one has.
+        let most = c_int::try_from(self.most_shared).unwrap_or(c_int::MAX);
         let raised = self.shared.context.bind().and_then(|()| {
             // SAFETY: the function is of a loaded module.
             ok(unsafe {
-                (self.shared.context.driver.cuFuncSetAttribute)(self.function, attribute, value)
+                (self.shared.context.driver.cuFuncSetAttribute)(self.function, attribute, most)
             })
         });
         raised.map_err(|code| {
-            let what = format_args!("kernel {:?}: {bytes} bytes of shared memory", self.name);
+            let what =
+                format_args!("kernel {:?}: {} bytes of shared memory", self.name, self.most_shared);
             self.shared.error(operation, code, what)
         })?;
-        self.granted.fetch_max(bytes, Ordering::Relaxed);
+        self.granted.store(self.most_shared, Ordering::Relaxed);
         Ok(())
     }
 

@@ -51,7 +51,7 @@ unsafe impl PeerAccess for CudaDevice {
             let_reach(&self.shared, to, peer);
         }
         let (to, from) = (to.at(dst_offset), from.at(src_offset));
-        stream.enqueue(OPERATION, "a copy between devices", |driver, stream| {
+        stream.enqueue_with(peer, OPERATION, "a copy between devices", |driver, stream| {
             // SAFETY: the caller vouches for the ranges, and both contexts are retained.
             unsafe { (driver.cuMemcpyPeerAsync)(to, here, from, there, bytes, stream) }
         })

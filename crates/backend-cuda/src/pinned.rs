@@ -25,10 +25,11 @@ impl CudaPinned {
         let combined = if options.write_combined { CU_MEMHOSTALLOC_WRITECOMBINED } else { 0 };
         let flags = CU_MEMHOSTALLOC_PORTABLE | combined;
         let attempt = || {
-            shared.context.bind()?;
             let mut address = ptr::null_mut();
+            let allocate = shared.context.driver.cuMemHostAlloc;
             // SAFETY: the address is written to where it may be.
-            ok(unsafe { (shared.context.driver.cuMemHostAlloc)(&mut address, bytes, flags) })?;
+            let code = shared.context.apart(|_| unsafe { allocate(&mut address, bytes, flags) });
+            ok(code)?;
             Ok(address.expose_provenance())
         };
         let address = shared.with_room(attempt).map_err(|code| {

@@ -85,18 +85,28 @@ impl DriverPool {
         self.context().bind()?;
         // SAFETY: pool and stream are alive and of one device; the address is written to where it may be.
         ok(unsafe { (driver.cuMemAllocFromPoolAsync)(&mut address, bytes, self.raw, stream) })?;
-        // SAFETY: the stream is alive.
-        ok(unsafe { (driver.cuStreamSynchronize)(stream) })?;
-        Ok(address)
+        match self.allocating.synchronize() {
+            Ok(()) => Ok(address),
+            Err(code) => {
+                // On the same stream, and so once it is allocated.
+                let _ = self.free(address, &[]);
+                Err(code)
+            }
+        }
     }
 
-    fn free(&self, address: CUdeviceptr, after: &[&RawStream]) -> Result<(), u32> {
+    fn free(&self, address: CUdeviceptr, after: &[&Arc<RawStream>]) -> Result<(), u32> {
         let stream = match after {
             [] => &*self.allocating,
             [stream] if Arc::ptr_eq(stream.context(), self.context()) => stream,
             _ => {
                 for stream in after {
-                    self.freeing.wait(stream.mark()?.raw())?;
+                    match stream.event() {
+                        Ok(event) => self.freeing.wait(&event)?,
+                        // What has failed for good does not go on.
+                        Err(_) if stream.context().fault().is_some() => {}
+                        Err(code) => return Err(code),
+                    }
                 }
                 &*self.freeing
             }
@@ -154,10 +164,9 @@ impl Heap for Context {
     type Mark = Mark;
 
     fn allocate(&self, bytes: usize) -> Result<u64, u32> {
-        self.bind()?;
         let mut address = 0;
         // SAFETY: the address is written to where it may be.
-        ok(unsafe { (self.driver.cuMemAlloc_v2)(&mut address, bytes) })?;
+        ok(self.apart(|driver| unsafe { (driver.cuMemAlloc_v2)(&mut address, bytes) }))?;
         Ok(address)
     }
 
@@ -166,9 +175,8 @@ impl Heap for Context {
             // It goes with the context.
             return Ok(());
         }
-        self.bind()?;
         // SAFETY: the cache gives up memory of its own, and the work that used it is over.
-        let code = unsafe { (self.driver.cuMemFree_v2)(address) };
+        let code = self.apart(|driver| unsafe { (driver.cuMemFree_v2)(address) });
         self.note(code);
         ok(code)
     }
@@ -183,18 +191,21 @@ impl Pool {
         }
     }
 
-    /// Gives memory back once everything enqueued on the streams is done. Does not block.
+    /// Gives memory back once everything enqueued on the streams is done. Does not block. `false` where that cannot be
+    /// ordered, and nothing has become of the memory.
     pub(crate) fn free(
         &self,
         address: CUdeviceptr,
         bytes: usize,
-        after: &[&RawStream],
-    ) -> Result<(), u32> {
+        after: &[&Arc<RawStream>],
+    ) -> bool {
         match self {
-            Self::Driver(pool) => pool.free(address, after),
+            Self::Driver(pool) => pool.free(address, after).is_ok(),
             Self::Cache(cache) => {
-                let after = after.iter().map(|stream| stream.mark()).collect::<Result<_, _>>()?;
-                cache.free(address, bytes, after)
+                let after = after.iter().map(|stream| stream.mark()).collect();
+                // A block that the driver does not take stays in the cache.
+                let _ = cache.free(address, bytes, after);
+                true
             }
         }
     }

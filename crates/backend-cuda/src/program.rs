@@ -34,6 +34,15 @@ pub(crate) struct Built {
     pub(crate) signatures: Option<Signatures>,
     /// Removed with the module.
     pub(crate) folder: Option<TempDir>,
+    /// What the cache does not have yet.
+    pub(crate) entry: Option<Entry>,
+}
+
+/// A program to be kept on disk once it has turned out to load.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    key: CacheKey,
+    content: Vec<u8>,
 }
 
 impl Builder {
@@ -63,7 +72,7 @@ impl Builder {
             (ImageFormat::Ptx, code) => ptx(text(code)?, None),
             (ImageFormat::Cubin, ImageCode::Bytes(bytes)) => {
                 binary::check(bytes).map_err(refused)?;
-                Ok(Built { image: bytes.to_vec(), signatures: None, folder: None })
+                Ok(Built { image: bytes.to_vec(), signatures: None, folder: None, entry: None })
             }
             (format, _) => Err(refused(format!("an image of {format} with code of another kind"))),
         }
@@ -76,11 +85,10 @@ impl Builder {
         // Whoever wants intermediates wants those of this build; and what a source includes is in no key.
         let includes = source.contains("include") || options.iter().any(|o| o.contains("include"));
         let cache = self.cache.as_ref().filter(|_| folder.is_none() && !includes);
-        let key = CacheKey::new()
-            .with(source)
-            .with(options.join("\n"))
-            .with(compiler.version.to_string())
-            .with(if wants_cubin { "cubin" } else { "PTX" });
+        let result = if wants_cubin { "cubin" } else { "PTX" };
+        let key = CacheKey::new().with(source).with(compiler.version.to_string());
+        let key = key.with(format!("{} options, {result}", options.len()));
+        let key = options.iter().fold(key, CacheKey::with);
         if let Some(compiled) = cache.and_then(|cache| cache.get(&key)).and_then(|e| unpack(&e)) {
             tracing::debug!("program taken from the cache");
             return built(compiled, folder);
@@ -109,12 +117,17 @@ impl Builder {
         if !compiled.cubin.is_empty() {
             write(folder.as_ref(), "program.cubin", &compiled.cubin);
         }
-        if let Some(cache) = cache
-            && let Err(error) = cache.put(&key, &pack(&compiled))
+        let entry = cache.map(|_| Entry { key, content: pack(&compiled) });
+        Ok(Built { entry, ..built(compiled, folder)? })
+    }
+
+    /// Keeps a program on disk, which has turned out to load.
+    pub(crate) fn keep(&self, entry: &Entry) {
+        if let Some(cache) = &self.cache
+            && let Err(error) = cache.put(&entry.key, &entry.content)
         {
             tracing::warn!(%error, folder = %cache.folder().display(), "a program could not be cached");
         }
-        built(compiled, folder)
     }
 
     /// The options of a build: the user's for every module, the image's own, and the architecture unless they name one;
@@ -185,7 +198,7 @@ fn text<'a>(code: &'a ImageCode<'_>) -> Result<&'a str> {
 
 fn ptx(text: &str, folder: Option<TempDir>) -> Result<Built> {
     let image = [text.as_bytes(), b"\0"].concat();
-    Ok(Built { image, signatures: Some(Signatures::of(text)), folder })
+    Ok(Built { image, signatures: Some(Signatures::of(text)), folder, entry: None })
 }
 
 fn built(compiled: Compiled, folder: Option<TempDir>) -> Result<Built> {
@@ -194,7 +207,7 @@ fn built(compiled: Compiled, folder: Option<TempDir>) -> Result<Built> {
     }
     binary::check(&compiled.cubin).map_err(refused)?;
     let signatures = Some(Signatures::of(&compiled.ptx));
-    Ok(Built { image: compiled.cubin, signatures, folder })
+    Ok(Built { image: compiled.cubin, signatures, folder, entry: None })
 }
 
 /// An entry of the cache: the length of the PTX, the PTX, and the binary.

@@ -14,7 +14,7 @@ use crate::context::{Context, Mark, ok};
 
 /// What is given back.
 pub(crate) enum Object {
-    /// Memory that is not of a pool of the driver: plain or managed.
+    /// Device memory: plain, managed, or of a pool where it cannot be freed in the order of streams.
     Memory(CUdeviceptr),
     /// The address of page-locked host memory.
     Pinned(usize),
@@ -51,9 +51,7 @@ impl Reclaim for Context {
 
 impl Context {
     fn give_back(&self, object: &Object) -> Result<(), u32> {
-        self.bind()?;
-        let driver = self.driver;
-        ok(match *object {
+        ok(self.apart(|driver| match *object {
             // SAFETY: the memory is of this context, and the work that used it is over.
             Object::Memory(address) => unsafe { (driver.cuMemFree_v2)(address) },
             Object::Pinned(address) => {
@@ -66,6 +64,6 @@ impl Context {
                 // SAFETY: as above, and its kernels are dropped.
                 unsafe { (driver.cuModuleUnload)(module) }
             }
-        })
+        }))
     }
 }

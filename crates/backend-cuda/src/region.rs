@@ -96,7 +96,7 @@ fn upload(shared: &Shared, words: &[u64]) -> Result<Option<CudaMemory>> {
         // SAFETY: the memory has room for as many bytes; the words stay until the copy is over, below.
         ok(unsafe { copy(memory.at(0), from, bytes, shared.service.raw()) })
     });
-    match copied.and(shared.service.synchronize()) {
+    match copied.and(shared.service.settle()) {
         Ok(()) => Ok(Some(memory)),
         Err(code) => {
             memory.free(shared, &[]);

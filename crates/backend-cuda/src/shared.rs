@@ -79,6 +79,25 @@ impl Shared {
         codes::error(self.context.driver, operation, code, what).on(&self.id)
     }
 
+    /// As [`error`](Self::error), for a call that another device had a part in: the one whose context turns out to be broken is
+    /// lost.
+    #[cold]
+    pub(crate) fn error_between(
+        &self,
+        other: &Self,
+        operation: &'static str,
+        code: u32,
+        what: impl Display,
+    ) -> Error {
+        let lost = [self, other].into_iter().find_map(|shared| {
+            shared.context.probe().err().into_iter().for_each(|code| shared.context.note(code));
+            shared.check(operation).err()
+        });
+        lost.unwrap_or_else(|| {
+            codes::error(self.context.driver, operation, code, what).on(&self.id)
+        })
+    }
+
     /// Refuses whatever is asked of a lost device.
     #[inline]
     pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
@@ -133,7 +152,7 @@ impl Shared {
     /// Remembers a stream until its work is done, which may be after it was dropped.
     pub(crate) fn add_stream(&self, stream: &Arc<RawStream>) {
         let mut streams = lock(&self.streams);
-        streams.retain(|s| Arc::strong_count(s) > 1 || !s.is_idle().unwrap_or(true));
+        streams.retain(|s| Arc::strong_count(s) > 1 || s.told() != Some(true));
         streams.push(Arc::clone(stream));
     }
 
@@ -182,20 +201,20 @@ impl Shared {
         if let Err(code) = outcome
             && self.context.fault().is_none()
         {
-            self.failures.keep(self.error(operation, code, "memory could not be given back"));
+            self.failures.keep(self.error(operation, code, "it could not be given back"));
         }
     }
 }
 
-/// Marks at the ends of streams. One whose context is broken has nothing left to wait for.
+/// Marks at the ends of streams.
 fn marks(after: &[&dyn DeviceStream]) -> Vec<Mark> {
-    streams(after).filter_map(|stream| stream.mark().ok()).collect()
+    streams(after).map(RawStream::mark).collect()
 }
 
 /// The driver's streams behind those of the contract.
 pub(crate) fn streams<'a>(
     streams: &'a [&'a dyn DeviceStream],
-) -> impl Iterator<Item = &'a RawStream> {
+) -> impl Iterator<Item = &'a Arc<RawStream>> {
     streams.iter().filter_map(|stream| {
         let any: &dyn Any = *stream;
         any.downcast_ref::<CudaStream>().map(CudaStream::raw)
@@ -205,8 +224,10 @@ pub(crate) fn streams<'a>(
 impl Drop for Shared {
     fn drop(&mut self) {
         // Kernels of the backend's own may still run on streams that were dropped.
-        if let Err(code) = self.drain() {
-            self.context.note(code);
+        for stream in &*lock(&self.streams) {
+            // Failures are remembered, and nobody is left to hear of them.
+            let _ = stream.settle();
         }
+        self.reaper.drain();
     }
 }

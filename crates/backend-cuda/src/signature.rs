@@ -58,7 +58,7 @@ fn parameter(text: &str) -> Option<ParamInfo> {
     if let Some((_, length)) = text.split_once('[') {
         // Structures are arrays of bytes.
         let length: usize = length.split(']').next()?.trim().parse().ok()?;
-        let size = Some(size * length);
+        let size = Some(size.checked_mul(length)?);
         return Some(ParamInfo { kind: ParamKind::Value, size, dtype: None, access: None });
     }
     let dtype = match kind {
@@ -158,5 +158,7 @@ mod tests {
         assert_eq!(Signatures::of(".entry k(.param .u32").get("k"), None);
         assert_eq!(Signatures::of(".entry").get(""), None);
         assert_eq!(Signatures::of("/* no end").get("k"), None);
+        let large = ".entry k(.param .align 8 .b64 x[4611686018427387904]) { ret; }";
+        assert_eq!(Signatures::of(large).get("k"), None);
     }
 }

@@ -49,7 +49,7 @@ impl CudaStream {
     }
 
     #[inline]
-    pub(crate) fn raw(&self) -> &RawStream {
+    pub(crate) fn raw(&self) -> &Arc<RawStream> {
         &self.raw
     }
 
@@ -67,6 +67,22 @@ impl CudaStream {
             Ok(()) => Ok(()),
             Err(code) => Err(self.shared.error(operation, code, what)),
         }
+    }
+
+    /// As [`enqueue`](Self::enqueue), for what another device has a part in.
+    pub(crate) fn enqueue_with(
+        &self,
+        other: &Shared,
+        operation: &'static str,
+        what: impl Display,
+        call: impl FnOnce(&Functions, CUstream) -> u32,
+    ) -> Result<()> {
+        self.shared.check(operation)?;
+        let context = &self.shared.context;
+        context
+            .bind()
+            .and_then(|()| ok(call(context.driver, self.raw.raw())))
+            .map_err(|code| self.shared.error_between(other, operation, code, what))
     }
 
     /// Ends a capture, with the graph of what was captured.
@@ -130,12 +146,15 @@ unsafe impl DeviceStream for CudaStream {
     ) -> Result<()> {
         const OPERATION: &str = "memory_copy_to";
         let to = own::<CudaMemory>(dst, OPERATION)?.at(offset);
-        self.enqueue(OPERATION, Bytes(src.len()), |driver, stream| {
+        let context = &self.shared.context;
+        let copied = context.bind().and_then(|()| {
+            let (from, count) = (src.as_ptr().cast(), src.len());
+            let copy = context.driver.cuMemcpyHtoDAsync_v2;
             // SAFETY: the caller vouches for the range; the slice stays until the copy is over, below.
-            unsafe { (driver.cuMemcpyHtoDAsync_v2)(to, src.as_ptr().cast(), src.len(), stream) }
-        })?;
-        // The driver may still read the slice, if it is page-locked or the system shares its memory, and write the device.
-        self.raw.synchronize().map_err(|code| self.shared.error(OPERATION, code, Bytes(src.len())))
+            ok(unsafe { copy(to, from, count, self.raw.raw()) })
+        });
+        // Even after a failure: the driver may still read the slice, if it is page-locked or the system shares its memory.
+        self.shared.waited(OPERATION, copied.and(self.raw.settle()))
     }
 
     unsafe fn memory_copy_from(
@@ -154,7 +173,7 @@ unsafe impl DeviceStream for CudaStream {
             ok(unsafe { copy(to, from, count, self.raw.raw()) })
         });
         // Even after a failure: the driver may have begun.
-        self.shared.waited(OPERATION, copied.and(self.raw.synchronize()))
+        self.shared.waited(OPERATION, copied.and(self.raw.settle()))
     }
 
     unsafe fn pinned_copy_to(
@@ -225,10 +244,10 @@ unsafe impl DeviceStream for CudaStream {
     }
 
     fn wait(&self, event: &dyn DeviceEvent) -> Result<()> {
-        let event = own::<CudaEvent>(event, "wait")?.raw();
-        self.enqueue("wait", "an event", |driver, stream| {
+        let event = own::<CudaEvent>(event, "wait")?;
+        self.enqueue_with(event.shared(), "wait", "an event", |driver, stream| {
             // SAFETY: both are alive; the driver looks at the event's mark now.
-            unsafe { (driver.cuStreamWaitEvent)(stream, event, 0) }
+            unsafe { (driver.cuStreamWaitEvent)(stream, event.raw(), 0) }
         })
     }
 

@@ -42,6 +42,13 @@ pub(crate) fn is_sticky(code: u32) -> bool {
     is_one_of(code, STICKY)
 }
 
+/// Whether the code says that a stream is captured, so that what is enqueued on it does not run.
+pub(crate) fn is_of_capture(code: u32) -> bool {
+    const FIRST: u32 = Hip::hipErrorStreamCaptureUnsupported as u32;
+    const LAST: u32 = Hip::hipErrorStreamCaptureWrongThread as u32;
+    (FIRST..=LAST).contains(&code)
+}
+
 fn is_one_of(code: u32, codes: &[Hip]) -> bool {
     codes.iter().any(|known| *known as u32 == code)
 }

@@ -2,14 +2,17 @@
 //! per thread.
 #![expect(unsafe_code, reason = "chooses devices and creates objects on them through the runtime")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
+use std::time::Duration;
 
+use backend_support::{PATIENCE, outlast};
 use hip_sys::hiprt::{
-    hipEvent_t, hipEventDefault, hipEventDisableTiming, hipStream_t, hipStreamNonBlocking,
+    hipEvent_t, hipEventDefault, hipEventDisableTiming, hipStream_t, hipStreamCaptureMode,
+    hipStreamNonBlocking,
 };
 use runtime_core::{DeviceId, Error, ErrorKind, Result};
 
@@ -19,6 +22,9 @@ use crate::lock;
 
 /// Events kept to be used again.
 const MOST_SPARE: usize = 64;
+
+/// The mode of a thread whose calls captures do not concern.
+const RELAXED: c_uint = hipStreamCaptureMode::hipStreamCaptureModeRelaxed as c_uint;
 
 /// The devices in use. Who drops one takes it off, so that nobody opens a lost device while it is being reset.
 static IN_USE: Mutex<Vec<(usize, Weak<Context>)>> = Mutex::new(Vec::new());
@@ -99,7 +105,7 @@ impl Context {
     }
 
     /// Whether the device works.
-    fn probe(&self) -> Result<(), u32> {
+    pub(crate) fn probe(&self) -> Result<(), u32> {
         self.bind()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: the numbers are written to where they may be.
@@ -120,12 +126,43 @@ impl Context {
         ok(unsafe { (self.hip.hipSetDevice)(self.device) })
     }
 
+    /// Makes a call that waits, asks, allocates or frees, with the device current. A capture that others in this process
+    /// make does not concern it: so it is neither forbidden, nor does it end that capture.
+    pub(crate) fn apart(&self, call: impl FnOnce(&Functions) -> u32) -> u32 {
+        if let Err(code) = self.bind() {
+            return code;
+        }
+        let Some(exchange) = self.hip.hipThreadExchangeStreamCaptureMode else {
+            return call(self.hip);
+        };
+        let mut mode = RELAXED;
+        // SAFETY: the mode is read, and that of before written to where it was.
+        let relaxed = unsafe { exchange(&mut mode) } == 0;
+        let code = call(self.hip);
+        if relaxed {
+            // SAFETY: as above. It cannot fail: the thread had the mode before.
+            unsafe { exchange(&mut mode) };
+        }
+        code
+    }
+
     /// The code of the fault that broke the device.
     #[inline]
     pub(crate) fn fault(&self) -> Option<u32> {
         match self.broken.load(Ordering::Acquire) {
             0 => None,
             code => Some(code),
+        }
+    }
+
+    /// What a code tells of work on the device, if anything: whether it is over. It is when it is done, and when the
+    /// device is broken.
+    fn told(&self, code: u32) -> Option<bool> {
+        self.note(code);
+        match code {
+            0 => Some(true),
+            codes::NOT_READY => Some(false),
+            _ => self.fault().map(|_| true),
         }
     }
 
@@ -179,17 +216,6 @@ impl Context {
             }
         }
         self.peers.fetch_or(bit, Ordering::Relaxed);
-    }
-
-    /// Marks the end of everything enqueued on a stream of this device so far.
-    pub(crate) fn mark(self: &Arc<Self>, stream: hipStream_t) -> Result<Mark, u32> {
-        let spare = lock(&self.spare).pop();
-        let raw = spare.map_or_else(|| self.new_event(false), |Spare(raw)| Ok(raw))?;
-        let mark = Mark { raw, context: Arc::clone(self) };
-        self.bind()?;
-        // SAFETY: event and stream are alive and of this device.
-        ok(unsafe { (self.hip.hipEventRecord)(raw, stream) })?;
-        Ok(mark)
     }
 
     /// Destroys an event; the runtime lets what waits for it come to its end.
@@ -249,18 +275,26 @@ impl RawStream {
 
     /// Blocks until everything enqueued so far is done.
     pub(crate) fn synchronize(&self) -> Result<(), u32> {
-        self.context.bind()?;
         // SAFETY: the stream is alive.
-        let code = unsafe { (self.context.hip.hipStreamSynchronize)(self.raw) };
+        let code = self.context.apart(|hip| unsafe { (hip.hipStreamSynchronize)(self.raw) });
         self.context.note(code);
         ok(code)
     }
 
+    /// As [`synchronize`](Self::synchronize), for what must not be touched while work is under way: where the runtime does
+    /// not wait, it is asked until it tells that the work is over.
+    pub(crate) fn settle(&self) -> Result<(), u32> {
+        let outcome = self.synchronize();
+        // Of a stream that others capture nothing runs, and it can be asked nothing.
+        if outcome.is_err_and(|code| !codes::is_of_capture(code)) {
+            let _over = outlast(Duration::MAX, || self.told());
+        }
+        outcome
+    }
+
     /// Whether everything enqueued so far is done.
     pub(crate) fn is_idle(&self) -> Result<bool, u32> {
-        self.context.bind()?;
-        // SAFETY: the stream is alive.
-        match unsafe { (self.context.hip.hipStreamQuery)(self.raw) } {
+        match self.query() {
             0 => Ok(true),
             codes::NOT_READY => Ok(false),
             code => {
@@ -270,16 +304,40 @@ impl RawStream {
         }
     }
 
-    /// Lets what is enqueued from here on wait for a mark, of whatever device.
-    pub(crate) fn wait(&self, event: hipEvent_t) -> Result<(), u32> {
-        self.context.bind()?;
-        // SAFETY: both are alive; the runtime looks at the event's state now.
-        ok(unsafe { (self.context.hip.hipStreamWaitEvent)(self.raw, event, 0) })
+    /// Whether everything enqueued so far is over, if the runtime tells.
+    pub(crate) fn told(&self) -> Option<bool> {
+        self.context.told(self.query())
     }
 
-    /// Marks the end of everything enqueued so far.
-    pub(crate) fn mark(&self) -> Result<Mark, u32> {
-        self.context.mark(self.raw)
+    fn query(&self) -> u32 {
+        // SAFETY: the stream is alive.
+        self.context.apart(|hip| unsafe { (hip.hipStreamQuery)(self.raw) })
+    }
+
+    /// Lets what is enqueued from here on wait for an event, of whatever device.
+    pub(crate) fn wait(&self, event: &Event) -> Result<(), u32> {
+        self.context.bind()?;
+        // SAFETY: both are alive; the runtime looks at the event's state now.
+        ok(unsafe { (self.context.hip.hipStreamWaitEvent)(self.raw, event.raw, 0) })
+    }
+
+    /// An event at the end of everything enqueued so far.
+    pub(crate) fn event(&self) -> Result<Event, u32> {
+        let recorded = || {
+            let spare = lock(&self.context.spare).pop();
+            let raw = spare.map_or_else(|| self.context.new_event(false), |Spare(raw)| Ok(raw))?;
+            let event = Event { raw, context: Arc::clone(&self.context) };
+            self.context.bind()?;
+            // SAFETY: event and stream are alive and of this device.
+            ok(unsafe { (self.context.hip.hipEventRecord)(raw, self.raw) })?;
+            Ok(event)
+        };
+        recorded().inspect_err(|code| self.context.note(*code))
+    }
+
+    /// Marks the end of everything enqueued so far: where there is no event to be had, by the end of the stream.
+    pub(crate) fn mark(self: &Arc<Self>) -> Mark {
+        self.event().map_or_else(|_| Mark::Stream(Arc::clone(self)), Mark::Event)
     }
 }
 
@@ -296,43 +354,58 @@ impl Drop for RawStream {
     }
 }
 
-/// A mark in a stream, until it is dropped.
+/// An event at a place in a stream, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct Event {
     raw: hipEvent_t,
     context: Arc<Context>,
 }
 
 // SAFETY: events may be used from any thread, and by several at once.
-unsafe impl Send for Mark {}
+unsafe impl Send for Event {}
 // SAFETY: as above.
-unsafe impl Sync for Mark {}
+unsafe impl Sync for Event {}
+
+/// A place in a stream.
+#[derive(Debug)]
+pub(crate) enum Mark {
+    Event(Event),
+    /// The end of a stream, wherever that is when it is asked for.
+    Stream(Arc<RawStream>),
+}
 
 impl Mark {
-    pub(crate) fn raw(&self) -> hipEvent_t {
-        self.raw
+    /// Whether the work before the mark is over, if the runtime tells.
+    fn told(&self) -> Option<bool> {
+        match self {
+            Self::Event(Event { raw, context }) => {
+                // SAFETY: the event is alive.
+                let code = context.apart(|hip| unsafe { (hip.hipEventQuery)(*raw) });
+                context.told(code)
+            }
+            Self::Stream(stream) => stream.told(),
+        }
     }
 }
 
 impl backend_support::Mark for Mark {
-    fn wait(&self) {
-        if self.context.bind().is_ok() {
-            // SAFETY: the event is alive.
-            let code = unsafe { (self.context.hip.hipEventSynchronize)(self.raw) };
-            self.context.note(code);
-        }
+    fn wait(&self) -> bool {
+        let waited = match self {
+            Self::Event(Event { raw, context }) => {
+                // SAFETY: the event is alive.
+                context.apart(|hip| unsafe { (hip.hipEventSynchronize)(*raw) })
+            }
+            Self::Stream(stream) => stream.synchronize().err().unwrap_or(0),
+        };
+        waited == 0 || outlast(PATIENCE, || self.told())
     }
 
     fn is_over(&self) -> bool {
-        if self.context.bind().is_err() {
-            return true;
-        }
-        // SAFETY: the event is alive.
-        unsafe { (self.context.hip.hipEventQuery)(self.raw) != codes::NOT_READY }
+        self.told() == Some(true)
     }
 }
 
-impl Drop for Mark {
+impl Drop for Event {
     fn drop(&mut self) {
         let mut spare = lock(&self.context.spare);
         if spare.len() < MOST_SPARE {

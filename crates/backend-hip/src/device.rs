@@ -94,8 +94,11 @@ impl CommonRuntime for HipDevice {
 
     fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
         self.bind("module_load")?;
-        let built = self.builder.build(image)?;
-        Ok(Box::new(HipModule::load(&self.shared, built, self.info.limits.shared_bytes)?))
+        let mut built = self.builder.build(image)?;
+        let entry = built.entry.take();
+        let module = HipModule::load(&self.shared, built, self.info.limits.shared_bytes)?;
+        entry.iter().for_each(|entry| self.builder.keep(entry));
+        Ok(Box::new(module))
     }
 
     fn synchronize(&self) -> Result<()> {

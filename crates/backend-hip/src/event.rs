@@ -13,6 +13,7 @@ use runtime_core::{NativeHandle, NativeKind, Result};
 
 use crate::codes;
 use crate::context::ok;
+use crate::library::Functions;
 use crate::shared::Shared;
 
 /// An event of the runtime.
@@ -42,10 +43,14 @@ impl HipEvent {
         self.raw
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// Calls a function of the runtime for the event.
-    fn call(&self, operation: &'static str, call: impl FnOnce() -> u32) -> Result<u32> {
+    fn call(&self, operation: &'static str, call: impl FnOnce(&Functions) -> u32) -> Result<u32> {
         self.shared.check(operation)?;
-        let code = self.shared.context.bind().map_or_else(|code| code, |()| call());
+        let code = self.shared.context.apart(call);
         match code {
             0 | codes::NOT_READY => Ok(code),
             _ => Err(self.shared.error(operation, code, "the state of an event")),
@@ -56,15 +61,13 @@ impl HipEvent {
 // SAFETY: the runtime ends a wait, and tells that an event is over, when the work before it is and its writes are visible.
 unsafe impl DeviceEvent for HipEvent {
     fn wait(&self) -> Result<()> {
-        let hip = self.shared.context.hip;
         // SAFETY: the event is alive.
-        self.call("wait", || unsafe { (hip.hipEventSynchronize)(self.raw) }).map(drop)
+        self.call("wait", |hip| unsafe { (hip.hipEventSynchronize)(self.raw) }).map(drop)
     }
 
     fn query(&self) -> Result<bool> {
-        let hip = self.shared.context.hip;
         // SAFETY: the event is alive.
-        let code = self.call("query", || unsafe { (hip.hipEventQuery)(self.raw) })?;
+        let code = self.call("query", |hip| unsafe { (hip.hipEventQuery)(self.raw) })?;
         Ok(code != codes::NOT_READY)
     }
 

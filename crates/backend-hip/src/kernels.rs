@@ -58,6 +58,7 @@ impl Kernels {
         let loaded = self.load(&built.image).map_err(|code| {
             codes::error(self.context.hip, "plan_regions", code, "the kernel of region copies")
         })?;
+        built.entry.iter().for_each(|entry| builder.keep(entry));
         Ok(place.get_or_init(|| loaded).function)
     }
 

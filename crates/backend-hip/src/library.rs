@@ -128,6 +128,8 @@ function_table! {
         hipGraphDestroy(graph: hipGraph_t);
     }
     newer versions {
+        // Without it, a capture that others make may forbid waiting.
+        hipThreadExchangeStreamCaptureMode(mode: *mut c_uint);
         // 6.0. The suffix names the layout of the structure.
         hipGetDevicePropertiesR0600(properties: *mut c_void, device: c_int);
         // After 5.2; the older function takes kernels that were linked into the program alone.

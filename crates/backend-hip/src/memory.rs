@@ -8,6 +8,7 @@ use std::any::Any;
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr;
+use std::sync::Arc;
 
 use hip_sys::hiprt::{hipMemAttachGlobal, hipPointer_attribute};
 use runtime_core::contract::{DeviceMemory, DeviceStream, UnifiedMemory};
@@ -49,11 +50,11 @@ impl HipMemory {
         const OPERATION: &str = "unified_allocate";
         shared.check(OPERATION)?;
         let attempt = || {
-            shared.context.bind()?;
             let mut memory = ptr::null_mut();
-            let allocate = shared.context.hip.hipMallocManaged;
+            let (allocate, flags) = (shared.context.hip.hipMallocManaged, hipMemAttachGlobal);
             // SAFETY: the address is written to where it may be.
-            ok(unsafe { allocate(&mut memory, bytes, hipMemAttachGlobal) })?;
+            let code = shared.context.apart(|_| unsafe { allocate(&mut memory, bytes, flags) });
+            ok(code)?;
             Ok(memory.expose_provenance() as u64)
         };
         let address = shared
@@ -67,8 +68,10 @@ impl HipMemory {
         match self.origin {
             Origin::Pool if shared.context.fault().is_some() => {}
             Origin::Pool => {
-                let after: Streams<'_> = streams(after).collect();
-                shared.keep("memory_free", shared.pool.free(self.address, self.bytes, &after));
+                let used: Streams<'_> = streams(after).collect();
+                if !shared.pool.free(self.address, self.bytes, &used) {
+                    shared.retire(Object::Memory(self.address), after);
+                }
             }
             Origin::Managed => shared.retire(Object::Memory(self.address), after),
             Origin::Adopted(owner) => shared.retire_owner(owner, after),
@@ -88,7 +91,7 @@ impl HipMemory {
 }
 
 /// The streams a memory was used on, few as a rule.
-type Streams<'a> = smallvec::SmallVec<[&'a RawStream; 8]>;
+type Streams<'a> = smallvec::SmallVec<[&'a Arc<RawStream>; 8]>;
 
 // SAFETY: memory has the length asked for; managed memory keeps its address, which the host may follow while kernels
 // run, as the device was asked.

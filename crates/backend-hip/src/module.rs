@@ -62,7 +62,7 @@ pub(crate) struct HipModule {
 
 impl HipModule {
     pub(crate) fn load(shared: &Arc<Shared>, built: Built, most_shared: u32) -> Result<Self> {
-        let Built { image, metadata, folder } = built;
+        let Built { image, metadata, folder, entry: _ } = built;
         let raw = load(&shared.context, &image).map_err(|code| refused(shared, code, &metadata))?;
         let (raw, shared) = (raw.expose_provenance(), Arc::clone(shared));
         Ok(Self { raw, metadata, shared, most_shared, folder })

@@ -52,7 +52,7 @@ unsafe impl PeerAccess for HipDevice {
             let_reach(&self.shared, to, peer);
         }
         let (to, from) = (pointer(to.at(dst_offset)), pointer(from.at(src_offset)));
-        stream.enqueue(OPERATION, "a copy between devices", |hip, stream| {
+        stream.enqueue_with(peer, OPERATION, "a copy between devices", |hip, stream| {
             // SAFETY: the caller vouches for the ranges.
             unsafe { (hip.hipMemcpyPeerAsync)(to, here, from, there, bytes, stream) }
         })

@@ -28,10 +28,11 @@ impl HipPinned {
         let combined = if options.write_combined { hipHostMallocWriteCombined } else { 0 };
         let flags = hipHostMallocPortable | combined;
         let attempt = || {
-            shared.context.bind()?;
             let mut address = ptr::null_mut();
+            let allocate = shared.context.hip.hipHostMalloc;
             // SAFETY: the address is written to where it may be.
-            ok(unsafe { (shared.context.hip.hipHostMalloc)(&mut address, bytes, flags) })?;
+            let code = shared.context.apart(|_| unsafe { allocate(&mut address, bytes, flags) });
+            ok(code)?;
             Ok(address.expose_provenance())
         };
         let address = shared.with_room(attempt).map_err(|code| {

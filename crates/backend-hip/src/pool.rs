@@ -85,18 +85,29 @@ impl DriverPool {
         self.context().bind()?;
         // SAFETY: pool and stream are alive and of one device; the address is written to where it may be.
         ok(unsafe { (hip.hipMallocFromPoolAsync)(&mut memory, bytes, self.raw, stream) })?;
-        // SAFETY: the stream is alive.
-        ok(unsafe { (hip.hipStreamSynchronize)(stream) })?;
-        Ok(memory.expose_provenance() as u64)
+        let address = memory.expose_provenance() as u64;
+        match self.allocating.synchronize() {
+            Ok(()) => Ok(address),
+            Err(code) => {
+                // On the same stream, and so once it is allocated.
+                let _ = self.free(address, &[]);
+                Err(code)
+            }
+        }
     }
 
-    fn free(&self, address: u64, after: &[&RawStream]) -> Result<(), u32> {
+    fn free(&self, address: u64, after: &[&Arc<RawStream>]) -> Result<(), u32> {
         let stream = match after {
             [] => &*self.allocating,
             [stream] if Arc::ptr_eq(stream.context(), self.context()) => stream,
             _ => {
                 for stream in after {
-                    self.freeing.wait(stream.mark()?.raw())?;
+                    match stream.event() {
+                        Ok(event) => self.freeing.wait(&event)?,
+                        // What has failed for good does not go on.
+                        Err(_) if stream.context().fault().is_some() => {}
+                        Err(code) => return Err(code),
+                    }
                 }
                 &*self.freeing
             }
@@ -154,10 +165,9 @@ impl Heap for Context {
     type Mark = Mark;
 
     fn allocate(&self, bytes: usize) -> Result<u64, u32> {
-        self.bind()?;
         let mut memory = ptr::null_mut();
         // SAFETY: the address is written to where it may be.
-        ok(unsafe { (self.hip.hipMalloc)(&mut memory, bytes) })?;
+        ok(self.apart(|hip| unsafe { (hip.hipMalloc)(&mut memory, bytes) }))?;
         Ok(memory.expose_provenance() as u64)
     }
 
@@ -166,9 +176,8 @@ impl Heap for Context {
             // It goes when the device is reset.
             return Ok(());
         }
-        self.bind()?;
         // SAFETY: the cache gives up memory of its own, and the work that used it is over.
-        let code = unsafe { (self.hip.hipFree)(pointer(address)) };
+        let code = self.apart(|hip| unsafe { (hip.hipFree)(pointer(address)) });
         self.note(code);
         ok(code)
     }
@@ -183,13 +192,16 @@ impl Pool {
         }
     }
 
-    /// Gives memory back once everything enqueued on the streams is done. Does not block.
-    pub(crate) fn free(&self, address: u64, bytes: usize, after: &[&RawStream]) -> Result<(), u32> {
+    /// Gives memory back once everything enqueued on the streams is done. Does not block. `false` where that cannot be
+    /// ordered, and nothing has become of the memory.
+    pub(crate) fn free(&self, address: u64, bytes: usize, after: &[&Arc<RawStream>]) -> bool {
         match self {
-            Self::Driver(pool) => pool.free(address, after),
+            Self::Driver(pool) => pool.free(address, after).is_ok(),
             Self::Cache(cache) => {
-                let after = after.iter().map(|stream| stream.mark()).collect::<Result<_, _>>()?;
-                cache.free(address, bytes, after)
+                let after = after.iter().map(|stream| stream.mark()).collect();
+                // A block that the runtime does not take stays in the cache.
+                let _ = cache.free(address, bytes, after);
+                true
             }
         }
     }

@@ -32,6 +32,15 @@ pub(crate) struct Built {
     pub(crate) metadata: Metadata,
     /// Removed with the module.
     pub(crate) folder: Option<TempDir>,
+    /// What the cache does not have yet.
+    pub(crate) entry: Option<Entry>,
+}
+
+/// A program to be kept on disk once it has turned out to load.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    key: CacheKey,
+    content: Vec<u8>,
 }
 
 impl Builder {
@@ -71,7 +80,7 @@ impl Builder {
     fn built(&self, image: Vec<u8>, folder: Option<TempDir>) -> Result<Built> {
         let architecture = self.architecture.as_deref().unwrap_or_default();
         let metadata = code_object::read(&image, architecture).map_err(refused)?;
-        Ok(Built { image, metadata, folder })
+        Ok(Built { image, metadata, folder, entry: None })
     }
 
     fn compile(&self, source: &str, image: &ModuleImage<'_>) -> Result<Built> {
@@ -85,8 +94,9 @@ impl Builder {
         let cache = self.cache.as_ref().filter(|_| known);
         let key = CacheKey::new()
             .with(source)
-            .with(options.join("\n"))
-            .with(format!("{} {:?}", self.runtime, compiler.version));
+            .with(format!("{} {:?}", self.runtime, compiler.version))
+            .with(format!("{} options", options.len()));
+        let key = options.iter().fold(key, CacheKey::with);
         if let Some(code) = cache.and_then(|cache| cache.get(&key)) {
             tracing::debug!("program taken from the cache");
             return self.built(code, folder);
@@ -111,12 +121,17 @@ impl Builder {
             (false, false) => tracing::debug!(log, "compiler log"),
         }
         write(folder.as_ref(), "program.hsaco", &code);
-        if let Some(cache) = cache
-            && let Err(error) = cache.put(&key, &code)
+        let entry = cache.map(|_| Entry { key, content: code.clone() });
+        Ok(Built { entry, ..self.built(code, folder)? })
+    }
+
+    /// Keeps a program on disk, which has turned out to load.
+    pub(crate) fn keep(&self, entry: &Entry) {
+        if let Some(cache) = &self.cache
+            && let Err(error) = cache.put(&entry.key, &entry.content)
         {
             tracing::warn!(%error, folder = %cache.folder().display(), "a program could not be cached");
         }
-        self.built(code, folder)
     }
 
     /// The options of a build: the user's for every module, the image's own, and the architecture unless they name one.

@@ -13,7 +13,7 @@ use crate::context::{Context, Mark, ok, pointer};
 
 /// What is given back.
 pub(crate) enum Object {
-    /// Memory that is not of a pool of the runtime: plain or managed.
+    /// Device memory: plain, managed, or of a pool where it cannot be freed in the order of streams.
     Memory(u64),
     /// The address of page-locked host memory.
     Pinned(usize),
@@ -50,9 +50,7 @@ impl Reclaim for Context {
 
 impl Context {
     fn give_back(&self, object: &Object) -> Result<(), u32> {
-        self.bind()?;
-        let hip = self.hip;
-        ok(match *object {
+        ok(self.apart(|hip| match *object {
             // SAFETY: the memory is of this device, and the work that used it is over.
             Object::Memory(address) => unsafe { (hip.hipFree)(pointer(address)) },
             Object::Pinned(address) => {
@@ -65,6 +63,6 @@ impl Context {
                 // SAFETY: as above, and its kernels are dropped.
                 unsafe { (hip.hipModuleUnload)(module) }
             }
-        })
+        }))
     }
 }

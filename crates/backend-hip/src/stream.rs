@@ -49,7 +49,7 @@ impl HipStream {
     }
 
     #[inline]
-    pub(crate) fn raw(&self) -> &RawStream {
+    pub(crate) fn raw(&self) -> &Arc<RawStream> {
         &self.raw
     }
 
@@ -67,6 +67,22 @@ impl HipStream {
             Ok(()) => Ok(()),
             Err(code) => Err(self.shared.error(operation, code, what)),
         }
+    }
+
+    /// As [`enqueue`](Self::enqueue), for what another device has a part in.
+    pub(crate) fn enqueue_with(
+        &self,
+        other: &Shared,
+        operation: &'static str,
+        what: impl Display,
+        call: impl FnOnce(&Functions, hipStream_t) -> u32,
+    ) -> Result<()> {
+        self.shared.check(operation)?;
+        let context = &self.shared.context;
+        context
+            .bind()
+            .and_then(|()| ok(call(context.hip, self.raw.raw())))
+            .map_err(|code| self.shared.error_between(other, operation, code, what))
     }
 
     /// Ends a capture, with the graph of what was captured.
@@ -132,12 +148,14 @@ unsafe impl DeviceStream for HipStream {
         let to = own::<HipMemory>(dst, OPERATION)?.at(offset);
         // The runtime does not write there, whatever its headers say.
         let from = src.as_ptr().cast_mut().cast();
-        self.enqueue(OPERATION, Bytes(src.len()), |hip, stream| {
+        let context = &self.shared.context;
+        let copied = context.bind().and_then(|()| {
+            let copy = context.hip.hipMemcpyHtoDAsync;
             // SAFETY: the caller vouches for the range; the slice stays until the copy is over, below.
-            unsafe { (hip.hipMemcpyHtoDAsync)(pointer(to), from, src.len(), stream) }
-        })?;
-        // The runtime may still read the slice, if it is page-locked or the system shares its memory, and write the device.
-        self.raw.synchronize().map_err(|code| self.shared.error(OPERATION, code, Bytes(src.len())))
+            ok(unsafe { copy(pointer(to), from, src.len(), self.raw.raw()) })
+        });
+        // Even after a failure: the runtime may still read the slice, if it is page-locked or the system shares its memory.
+        self.shared.waited(OPERATION, copied.and(self.raw.settle()))
     }
 
     unsafe fn memory_copy_from(
@@ -156,7 +174,7 @@ unsafe impl DeviceStream for HipStream {
             ok(unsafe { copy(to, pointer(from), count, self.raw.raw()) })
         });
         // Even after a failure: the runtime may have begun.
-        self.shared.waited(OPERATION, copied.and(self.raw.synchronize()))
+        self.shared.waited(OPERATION, copied.and(self.raw.settle()))
     }
 
     unsafe fn pinned_copy_to(
@@ -227,10 +245,10 @@ unsafe impl DeviceStream for HipStream {
     }
 
     fn wait(&self, event: &dyn DeviceEvent) -> Result<()> {
-        let event = own::<HipEvent>(event, "wait")?.raw();
-        self.enqueue("wait", "an event", |hip, stream| {
+        let event = own::<HipEvent>(event, "wait")?;
+        self.enqueue_with(event.shared(), "wait", "an event", |hip, stream| {
             // SAFETY: both are alive; the runtime looks at the event's mark now.
-            unsafe { (hip.hipStreamWaitEvent)(stream, event, 0) }
+            unsafe { (hip.hipStreamWaitEvent)(stream, event.raw(), 0) }
         })
     }
 

@@ -88,3 +88,30 @@ fn graphs_can_be_switched_off() {
     assert!(device.graphs().is_none());
     assert_eq!(device.capabilities().graphs, Support::Absent);
 }
+
+#[test]
+fn a_capture_that_is_over_keeps_nothing() {
+    let (device, seen) = open(SimConfig::new());
+    let use_and_drop = |stream: &Stream| {
+        let mut memory = device.memory_allocate::<u8>(8).unwrap();
+        let mut pinned = device.pinned_allocate::<u8>(8).unwrap();
+        let _ = memory.view().copy_to_pinned(stream, &mut pinned);
+        memory.fill(stream, 1_u8)
+    };
+    let mut saved = None;
+    let graph = device.graphs().unwrap().capture(|capture| {
+        saved = Some(capture.clone());
+        Ok(())
+    });
+    use_and_drop(&saved.unwrap()).unwrap_err();
+    assert_eq!(seen.used_bytes(), 0, "kept by the stream of a capture that is over");
+    let failed = device.graphs().unwrap().capture(|capture| {
+        use_and_drop(capture).unwrap();
+        assert_eq!(seen.used_bytes(), 8);
+        capture.synchronize().unwrap_err();
+        assert_eq!(seen.used_bytes(), 0, "kept by a capture that has failed");
+        Ok(())
+    });
+    failed.unwrap_err();
+    drop(graph);
+}

@@ -89,7 +89,7 @@ impl<H: Heap> BlockCache<H> {
     ///
     /// # Errors
     ///
-    /// The driver's code, where the oldest blocks make room.
+    /// The driver's code, where the oldest blocks make room; the memory itself is taken back.
     pub fn free(&self, address: u64, bytes: usize, after: Vec<H::Mark>) -> Result<(), u32> {
         lock(&self.blocks).push(Block { address, bytes: class(bytes), after });
         self.shrink(MOST_CACHED)
@@ -99,7 +99,7 @@ impl<H: Heap> BlockCache<H> {
     ///
     /// # Errors
     ///
-    /// The driver's code.
+    /// The driver's first code; a block that it does not take stays in the cache.
     pub fn shrink(&self, keep: usize) -> Result<(), u32> {
         let mut blocks = lock(&self.blocks);
         let mut kept = blocks.iter().map(|block| block.bytes).sum::<usize>();
@@ -111,12 +111,20 @@ impl<H: Heap> BlockCache<H> {
             })
             .collect();
         drop(blocks);
-        gone.into_iter().try_for_each(|block| self.give_back(&block))
+        let mut first = Ok(());
+        for block in gone {
+            if let Err(code) = self.give_back(&block) {
+                lock(&self.blocks).push(block);
+                first = first.and(Err(code));
+            }
+        }
+        first
     }
 
     fn give_back(&self, block: &Block<H::Mark>) -> Result<(), u32> {
+        self.heap.free(block.address)?;
         self.reserved.fetch_sub(block.bytes, Ordering::Relaxed);
-        self.heap.free(block.address)
+        Ok(())
     }
 
     /// Bytes taken from the driver.
@@ -136,9 +144,11 @@ impl<H: Heap> Drop for BlockCache<H> {
     fn drop(&mut self) {
         let blocks = mem::take(self.blocks.get_mut().unwrap_or_else(|e| e.into_inner()));
         for block in blocks {
-            block.after.iter().for_each(Mark::wait);
-            // Nobody is left to hear of it; a driver that is of no use any more remembers so itself.
-            let _ = self.give_back(&block);
+            // What work may still use stays for ever. Nobody is left to hear of a failure; a driver that is of no use any
+            // more remembers so itself.
+            if block.after.iter().all(Mark::wait) {
+                let _ = self.give_back(&block);
+            }
         }
     }
 }
@@ -146,6 +156,72 @@ impl<H: Heap> Drop for BlockCache<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whether work is over, as far as anybody knows.
+    struct Told(bool);
+
+    impl Mark for Told {
+        fn wait(&self) -> bool {
+            self.0
+        }
+
+        fn is_over(&self) -> bool {
+            self.0
+        }
+    }
+
+    /// Addresses are those of no memory; the first few frees fail.
+    #[derive(Debug, Default)]
+    struct Numbers {
+        next: AtomicUsize,
+        refusals: AtomicUsize,
+        freed: Mutex<Vec<u64>>,
+    }
+
+    impl Heap for Numbers {
+        type Mark = Told;
+
+        fn allocate(&self, _bytes: usize) -> Result<u64, u32> {
+            Ok(self.next.fetch_add(1, Ordering::Relaxed) as u64)
+        }
+
+        fn free(&self, address: u64) -> Result<(), u32> {
+            let refuses = |left: usize| left.checked_sub(1);
+            if self.refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, refuses).is_ok() {
+                return Err(999);
+            }
+            lock(&self.freed).push(address);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn blocks_that_the_driver_does_not_take_stay() {
+        let heap = Arc::new(Numbers::default());
+        let cache = BlockCache::new(&heap);
+        let addresses = [0; 3].map(|_| cache.allocate(1000).unwrap());
+        for address in addresses {
+            cache.free(address, 1000, vec![]).unwrap();
+        }
+        heap.refusals.store(1, Ordering::Relaxed);
+        assert_eq!(cache.shrink(0), Err(999));
+        assert_eq!(*lock(&heap.freed), addresses[1..]);
+        assert_eq!((cache.reserved_bytes(), cache.used_bytes()), (1024, 0));
+        assert_eq!(cache.allocate(1000), Ok(addresses[0]));
+    }
+
+    #[test]
+    fn blocks_that_work_may_still_use_are_neither_lent_nor_freed() {
+        let heap = Arc::new(Numbers::default());
+        let cache = BlockCache::new(&heap);
+        let used = cache.allocate(1000).unwrap();
+        cache.free(used, 1000, vec![Told(true), Told(false)]).unwrap();
+        let other = cache.allocate(1000).unwrap();
+        assert_ne!(other, used);
+        cache.free(other, 1000, vec![Told(true)]).unwrap();
+        drop(cache);
+        assert_eq!(*lock(&heap.freed), [other]);
+    }
 
     #[test]
     fn sizes_are_rounded_by_an_eighth_at_most() {

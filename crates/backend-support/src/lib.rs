@@ -24,6 +24,7 @@ mod fill;
 mod functions;
 #[cfg(feature = "library")]
 mod library;
+mod patience;
 mod queue;
 mod reaper;
 mod region_kernel;
@@ -40,6 +41,7 @@ pub use fill::Fill;
 pub use functions::{Function, functions_load};
 #[cfg(feature = "library")]
 pub use library::{libloading, load};
+pub use patience::{PATIENCE, outlast};
 pub use queue::{Queue, Queues, Turn};
 pub use reaper::{Mark, Reaper, Reclaim};
 pub use region_kernel::{

@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::mem;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -13,9 +14,11 @@ use crate::{Failures, guarded, lock};
 
 /// A place in a stream.
 pub trait Mark: Send + 'static {
-    /// Blocks until the work before the mark is done, or will never be.
-    fn wait(&self);
-    /// Whether the work before the mark is done, or will never be.
+    /// Blocks until the work before the mark is over: done, or never to be. `false` where the driver does not tell, for as
+    /// long as [`PATIENCE`](crate::PATIENCE).
+    #[must_use]
+    fn wait(&self) -> bool;
+    /// Whether the driver tells that the work before the mark is over.
     fn is_over(&self) -> bool;
 }
 
@@ -146,9 +149,17 @@ impl<R: Reclaim> Work<R> {
     }
 
     fn finish(&self, Retired { what, after }: Retired<R>) {
-        after.iter().for_each(Mark::wait);
+        if after.iter().all(Mark::wait) {
+            self.give_back(what);
+        } else {
+            // Work may still use it, so it stays for ever.
+            mem::forget(what);
+            let message =
+                "what used an object did not come to its end, and so it was not given back";
+            let error = Error::new(ErrorKind::Driver, "memory_free", message);
+            self.failures.keep(error.on(&self.id));
+        }
         drop(after);
-        self.give_back(what);
         *lock(&self.waiting) -= 1;
         self.done.notify_all();
     }
@@ -164,5 +175,57 @@ impl<R: Reclaim> Work<R> {
         if let Err(error) = given {
             self.failures.keep(error.on(&self.id));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use super::*;
+
+    /// A mark that is waited for in vain, or not.
+    struct Told(bool);
+
+    impl Mark for Told {
+        fn wait(&self) -> bool {
+            self.0
+        }
+
+        fn is_over(&self) -> bool {
+            false
+        }
+    }
+
+    #[derive(Debug, Default)]
+    struct Driver(Mutex<Vec<u32>>);
+
+    impl Reclaim for Driver {
+        type Object = u32;
+        type Mark = Told;
+
+        fn reclaim(&self, object: u32) -> Result<()> {
+            lock(&self.0).push(object);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_may_still_be_used_is_not_given_back() {
+        let (driver, failures) = <(Arc<Driver>, Arc<Failures>)>::default();
+        let reaper = Reaper::new(&DeviceId::new("test", 0), &driver, &failures);
+        let owner = |after| -> Weak<()> {
+            let owner = Arc::new(());
+            let weak = Arc::downgrade(&owner);
+            reaper.retire_owner(Box::new(owner), after);
+            weak
+        };
+        let owners = [owner(vec![Told(true), Told(false)]), owner(vec![Told(true)])];
+        reaper.retire(1, vec![Told(false)]);
+        reaper.retire(2, vec![]);
+        reaper.drain();
+        assert_eq!(*lock(&driver.0), [2]);
+        assert_eq!(owners.map(|owner| owner.strong_count()), [1, 0]);
+        assert_eq!(failures.report().unwrap_err().kind(), ErrorKind::Driver);
     }
 }

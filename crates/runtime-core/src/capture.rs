@@ -34,6 +34,14 @@ pub(crate) struct Kept {
     pub(crate) pinned: BTreeMap<(usize, bool), Arc<PinnedBlock>>,
 }
 
+impl State {
+    /// Ends the capture: the backend's stream, unless it had ended, and what was kept. To be dropped without the lock, which
+    /// owners of what is kept may need.
+    fn end(&mut self) -> (Option<Box<dyn DeviceStream>>, Kept) {
+        (self.stream.take(), std::mem::take(&mut self.kept))
+    }
+}
+
 impl Capture {
     pub(crate) fn new(stream: Box<dyn DeviceStream>) -> Arc<Self> {
         let native = stream.native();
@@ -52,37 +60,43 @@ impl Capture {
             return Err(over("enqueue"));
         };
         let done = enqueue(stream);
-        if done.is_err() {
-            state.stream = None;
-        }
+        let ended = done.is_err().then(|| state.end());
+        drop(state);
+        drop(ended);
         done
     }
 
     /// Ends the capture because of an operation that cannot be captured.
     pub(crate) fn refuse(&self, operation: &'static str) -> Error {
-        if self.lock().stream.take().is_none() {
+        let (stream, _kept) = self.lock().end();
+        if stream.is_none() {
             return over(operation);
         }
         let message = "cannot be captured: nothing that a capture has enqueued runs before its graph is launched";
         Error::new(ErrorKind::InvalidArgument, operation, message)
     }
 
-    /// Keeps an object that captured work uses, which somebody borrows for this call.
+    /// Keeps an object that captured work uses, which somebody borrows for this call. There is nothing to keep it for once
+    /// the capture is over.
     pub(crate) fn keep(&self, used: Option<Arc<dyn Used>>) {
-        if let Some(used) = used {
-            self.lock().kept.used.insert(Arc::as_ptr(&used).addr(), used);
+        let mut state = self.lock();
+        if let Some(used) = used
+            && state.stream.is_some()
+        {
+            state.kept.used.insert(Arc::as_ptr(&used).addr(), used);
         }
     }
 
     pub(crate) fn keep_pinned(&self, block: &Arc<PinnedBlock>, writes: bool) {
-        let key = (Arc::as_ptr(block).addr(), writes);
-        self.lock().kept.pinned.insert(key, Arc::clone(block));
+        let mut state = self.lock();
+        if state.stream.is_some() {
+            state.kept.pinned.insert((Arc::as_ptr(block).addr(), writes), Arc::clone(block));
+        }
     }
 
     /// Ends the capture: the backend's stream, unless an operation failed, and what the graph is to keep.
     pub(crate) fn finish(&self) -> (Option<Box<dyn DeviceStream>>, Kept) {
-        let mut state = self.lock();
-        (state.stream.take(), std::mem::take(&mut state.kept))
+        self.lock().end()
     }
 
     pub(crate) fn counts(&self) -> &Counts {

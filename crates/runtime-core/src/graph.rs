@@ -130,7 +130,7 @@ impl Graph {
     /// # Safety
     ///
     /// Views borrowed the memory while the work was captured, and nothing borrows it now. So, until the launch has run:
-    /// nobody uses a slice of this memory or pinned memory that was taken before the call (one taken later waits), and
+    /// nobody uses a slice of this memory or pinned memory that was taken before the call returned (one taken later waits), and
     /// whoever lent the captured views admits the work. The captured kernels keep what
     /// [`Kernel::launch`](crate::Kernel::launch) demands of them.
     pub unsafe fn launch(&self, stream: &Stream) -> Result<()> {

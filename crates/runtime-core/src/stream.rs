@@ -109,14 +109,14 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The first failure of asynchronous work on this stream that was not reported before, by a blocking copy to the
-    /// host for instance.
+    /// The first failure of asynchronous work on this stream that was not reported before, by a blocking copy for
+    /// instance.
     pub fn synchronize(&self) -> Result<()> {
         self.core.synchronize().map_err(|e| self.device.place(e))
     }
 
     /// How often a failure was reported on this stream: by [`synchronize`](Self::synchronize) of the stream or its
-    /// device, or as `DeviceFault` or `DeviceLost` by a blocking copy to the host.
+    /// device, or as `DeviceFault` or `DeviceLost` by a blocking copy.
     ///
     /// A failure of asynchronous work is reported once, to whoever asks first. If this number is larger than it was when
     /// work was enqueued, that work may have failed although [`synchronize`](Self::synchronize) says nothing: somebody

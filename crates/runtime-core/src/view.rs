@@ -547,7 +547,7 @@ impl<'a> MemoryViewMut<'a> {
         let done = unsafe {
             stream.core.raw.memory_copy_to(raw, range.start, bytemuck::cast_slice(source))
         };
-        self.finish(done)?;
+        self.finish(stream.core.told(done))?;
         stream.counts().copied_to_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the device");
         Ok(())

@@ -1,5 +1,6 @@
 //! Kernels: modules, functions and launches.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -32,6 +33,8 @@ pub(crate) struct Module {
     pub(crate) program: ptx::Module,
     /// Launches of its kernels.
     pub(crate) used: Mutex<Clock>,
+    /// Handles of its kernels, by name.
+    pub(crate) functions: Mutex<BTreeMap<String, u64>>,
 }
 
 /// A kernel of a module.

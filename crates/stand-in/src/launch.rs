@@ -50,8 +50,8 @@ impl Engine {
             );
             return Err(LoadError { code: Code::UNSUPPORTED_PTX_VERSION, log });
         }
-        let (context, used) = (Arc::clone(context), parking_lot::Mutex::default());
-        Ok(self.modules.insert(Module { context, program, used }))
+        let (context, (used, functions)) = (Arc::clone(context), Default::default());
+        Ok(self.modules.insert(Module { context, program, used, functions }))
     }
 
     /// Unloads a module; no launch of its kernels may be unfinished.
@@ -73,7 +73,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Handle of a kernel.
+    /// Handle of a kernel, the same one for each name.
     ///
     /// # Errors
     ///
@@ -81,7 +81,13 @@ impl Engine {
     pub fn function(&self, module: u64, name: &str) -> Result<u64> {
         let module = self.find(&self.modules, module)?;
         module.context.check()?;
-        Ok(self.functions.insert(Function::new(module, name)?))
+        let functions = &mut *module.functions.lock();
+        if let Some(function) = functions.get(name) {
+            return Ok(*function);
+        }
+        let function = self.functions.insert(Function::new(Arc::clone(&module), name)?);
+        functions.insert(name.to_owned(), function);
+        Ok(function)
     }
 
     /// A kernel.

@@ -259,8 +259,7 @@ impl Engine {
         if pool.is_default {
             return Err(Code::INVALID_VALUE);
         }
-        self.forget(&self.pools, handle)?.set_threshold(0);
-        pool.settle();
+        self.forget(&self.pools, handle)?.destroy();
         Ok(())
     }
 }

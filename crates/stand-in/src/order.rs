@@ -95,10 +95,12 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Codes of captures, where the stream is captured or the event is.
+    /// How work has failed in the context of either; codes of captures, where the stream is captured or the event is.
     pub fn stream_wait(&self, context: &Arc<Context>, stream: u64, event: u64) -> Result<()> {
         context.check()?;
         let (stream, event) = (self.stream_in(context, stream)?, self.find(&self.events, event)?);
+        // As of a device in whose context work has failed.
+        event.context.check()?;
         let state = event.state.lock().clone();
         if let State::Captured(capture, _) = &state
             && capture.has_ended()

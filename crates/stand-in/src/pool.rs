@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -48,6 +49,8 @@ pub struct Pool {
     pub(crate) is_default: bool,
     budget: Arc<Budget>,
     state: Mutex<PoolState>,
+    /// Whether it keeps nothing any more.
+    destroyed: AtomicBool,
     /// Devices beside its own whose kernels may touch its memory.
     pub(crate) open_to: Mutex<BTreeSet<usize>>,
 }
@@ -69,8 +72,8 @@ pub struct PoolState {
 
 impl Pool {
     pub(crate) fn new(device: usize, budget: &Arc<Budget>, is_default: bool) -> Self {
-        let (state, open_to) = (Mutex::default(), Mutex::default());
-        Self { device, is_default, budget: Arc::clone(budget), state, open_to }
+        let (state, destroyed, open_to) = Default::default();
+        Self { device, is_default, budget: Arc::clone(budget), state, destroyed, open_to }
     }
 
     pub(crate) fn take(&self, bytes: usize) -> Result<()> {
@@ -89,6 +92,15 @@ impl Pool {
 
     pub(crate) fn give(&self, bytes: usize) {
         self.state.lock().used -= bytes;
+        if self.destroyed.load(Ordering::Acquire) {
+            self.trim(0);
+        }
+    }
+
+    /// Gives back what is not used, and later the rest as soon as it is freed.
+    pub(crate) fn destroy(&self) {
+        self.destroyed.store(true, Ordering::Release);
+        self.trim(0);
     }
 
     /// Gives back what is not used, but for so many bytes.
@@ -154,6 +166,20 @@ mod tests {
         pool.settle();
         assert_eq!((pool.state().reserved, budget.free()), (1 << 20, 7 << 20));
         pool.trim(0);
+        assert_eq!(budget.free(), 8 << 20);
+    }
+
+    #[test]
+    fn a_pool_that_is_destroyed_gives_back_what_is_freed_later() {
+        let budget = Arc::new(Budget::new(8 << 20));
+        let pool = Pool::new(0, &budget, false);
+        pool.set_threshold(usize::MAX);
+        pool.take(4 << 20).unwrap();
+        pool.take(2 << 20).unwrap();
+        pool.give(2 << 20);
+        pool.destroy();
+        assert_eq!(budget.free(), 4 << 20);
+        pool.give(4 << 20);
         assert_eq!(budget.free(), 8 << 20);
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use runtime_core::{Launch, args};
+use runtime_core::{ErrorKind, Launch, args};
 
 use crate::{open_with_compiler, run, source};
 
@@ -88,4 +88,39 @@ fn entries_that_are_of_no_use_are_replaced() {
         assert!(build_and_run(folder.path()));
         assert!(fs::metadata(&entry).unwrap().len() > 100, "the entry was not replaced");
     }
+}
+
+/// Where one option ends matters: the second of these is a folder of headers with an odd name.
+#[test]
+fn options_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = format!("?cache-dir={}", folder.path().display());
+    let Some(device) = open_with_compiler(&options) else { return };
+    let stream = device.default_stream();
+    let text = "
+#ifndef B
+#define B 0
+#endif
+extern \"C\" __global__ void k(int *x) { x[0] = B; }";
+    for (options, expected) in [(vec!["-I/tmp", "-DB=7"], 7), (vec!["-I/tmp\n-DB=7"], 0)] {
+        let image = source(text).with_options(options);
+        let kernel = device.module_load(image).unwrap().kernel("k").unwrap();
+        let mut x = device.memory_allocate::<i32>(1).unwrap();
+        run(&kernel, &Launch::cover(1, 1), args![&mut x]).unwrap();
+        assert_eq!(x.view().to_vec::<i32>(&stream).unwrap(), [expected]);
+    }
+}
+
+/// What the driver does not take is not what was asked for, however often it is built.
+#[test]
+fn a_program_that_does_not_load_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let Some(device) = open_with_compiler(&format!("?cache-dir={}", path.display())) else {
+        return;
+    };
+    let text = "extern \"C\" __global__ void k() { asm(\"no.such.instruction;\"); }";
+    let error = device.module_load(source(text)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidModule, "{error}");
+    assert!(!path.exists() || entries(path).is_empty());
 }

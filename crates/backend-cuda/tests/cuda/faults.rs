@@ -11,12 +11,21 @@ const TRAP: &str = "
 .visible .entry stop(.param .u64 x) { trap; }
 ";
 
-/// Stops a program, and is told so.
-fn stop(device: &Device) {
+/// Stops a program on a device.
+pub(crate) fn stop_on(device: &Device) {
     let kernel = device.module_load(ModuleImage::source(ImageFormat::Ptx, TRAP)).unwrap();
     let kernel = kernel.kernel("stop").unwrap();
     let mut x = device.memory_allocate::<u32>(1).unwrap();
     run(&kernel, &Launch::cover(1, 1), args![&mut x]).unwrap();
+    // Not a wait, which would be told.
+    while !device.default_stream().is_done().unwrap() {
+        std::thread::yield_now();
+    }
+}
+
+/// Stops a program, and is told so.
+fn stop(device: &Device) {
+    stop_on(device);
     let fault = device.default_stream().synchronize().unwrap_err();
     assert_eq!(fault.kind(), ErrorKind::DeviceFault, "{fault}");
     let code = fault.driver().unwrap();
@@ -82,4 +91,35 @@ fn a_lost_device_is_opened_again_when_its_instances_are_gone() {
     let stream = device.default_stream();
     let memory = device.memory_from_slice(&stream, &[1_u32, 2, 3]).unwrap();
     assert_eq!(memory.to_vec(&stream).unwrap(), [1, 2, 3]);
+}
+
+#[test]
+fn whoever_copies_first_is_told_of_the_fault() {
+    if !is_child() {
+        in_child("faults::whoever_copies_first_is_told_of_the_fault", &[]);
+        return;
+    }
+    let Some(device) = open("") else { return };
+    let stream = device.default_stream();
+    let mut memory = device.memory_allocate::<u32>(4).unwrap();
+    let before = stream.failures();
+    stop_on(&device);
+    let mut copy = || memory.copy_from_slice(&stream, &[1; 4]).unwrap_err().kind();
+    assert_eq!((copy(), copy()), (ErrorKind::DeviceFault, ErrorKind::DeviceLost));
+    assert_eq!(stream.failures(), before + 2);
+    assert_eq!(stream.synchronize().unwrap_err().kind(), ErrorKind::DeviceLost);
+}
+
+#[test]
+fn a_fault_takes_no_memory_with_it() {
+    if !is_child() {
+        in_child("faults::a_fault_takes_no_memory_with_it", &[("STAND_IN_MEMORY", "64")]);
+        return;
+    }
+    for _ in 0..3 {
+        let Some(device) = open("") else { return };
+        let memory = device.memory_allocate::<u8>(40 << 20).unwrap();
+        stop(&device);
+        drop((memory, device));
+    }
 }

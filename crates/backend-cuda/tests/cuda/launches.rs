@@ -119,3 +119,19 @@ fn more_blocks_than_fit_do_not_cooperate() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     }
 }
+
+/// However often it is asked for, the driver has one function of a name, and one limit for it.
+#[test]
+fn kernels_of_one_name_do_not_take_shared_memory_from_each_other() {
+    let Some(device) = open_with_compiler("") else { return };
+    let text = "extern __shared__ unsigned shared[];
+        extern \"C\" __global__ void k(unsigned *x) { shared[0] = 1; x[0] = shared[0]; }";
+    let module = device.module_load(source(text)).unwrap();
+    let [one, other] = [(); 2].map(|()| module.kernel("k").unwrap());
+    let most = device.info().limits.shared_bytes;
+    let mut x = device.memory_allocate::<u32>(1).unwrap();
+    for (kernel, bytes) in [(&one, most), (&other, most - 1024), (&one, most)] {
+        run(kernel, &Launch::new([1; 3], [1; 3]).with_shared(bytes), args![&mut x]).unwrap();
+    }
+    device.synchronize().unwrap();
+}

@@ -9,6 +9,7 @@ mod faults;
 mod launches;
 mod memory;
 mod modules;
+mod waits;
 
 use std::io::{Write, stderr};
 use std::process::{Command, Output};
@@ -26,7 +27,12 @@ fn skip(why: impl fmt::Display) {
 
 /// Opens the first device with these options. `None`, said aloud, where there is no device.
 fn open(options: &str) -> Option<Device> {
-    match CudaDriver::new().open(&format!("cuda:0{options}").parse().unwrap()) {
+    open_device(&format!("cuda:0{options}"))
+}
+
+/// Opens a device. `None`, said aloud, where it is not there.
+fn open_device(device: &str) -> Option<Device> {
+    match CudaDriver::new().open(&device.parse().unwrap()) {
         Ok(device) => Some(device),
         Err(error) if error.kind() == ErrorKind::Unavailable => {
             skip(error);
@@ -73,6 +79,6 @@ fn in_child(test: &str, variables: &[(&str, &str)]) -> String {
         .output()
         .unwrap();
     let text = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    assert!(status.success(), "{text}");
+    assert!(status.success() && text.contains("1 passed"), "{text}");
     text
 }

@@ -1,7 +1,7 @@
 //! Measuring, and the counts a device keeps.
 
 use std::cell::Cell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use runtime_core::{ErrorKind, MeasureOptions, Slot, Support, measure, measure_with};
 
@@ -61,25 +61,37 @@ pub fn short_samples_are_run_more_often(fixture: &Fixture) -> Outcome {
 /// The setup runs before each sample and is not part of its time, which covers the work.
 pub fn the_time_covers_the_work_and_not_the_setup(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
-    let setups = Cell::new(0);
     let work = rig.spin(&rig.stream, Duration::from_millis(20))?;
     let least = work.at_least().as_secs_f64();
-    let measured = measure_with(
-        &rig.stream,
-        &options(3, 1),
-        || {
-            setups.set(setups.get() + 1);
-            spin_until_done(&rig, 80)
-        },
-        || spin(&rig, 20),
-    )?;
-    check_eq!(setups.get(), 4, "setups, one before the warm-up");
-    for sample in &measured.samples {
-        check!(sample.device >= least, "{sample:?} for work that takes {least} s or more");
-        check!(sample.wall >= least, "{sample:?} for work that takes {least} s or more");
+    let (mut shortest, setup) = (f64::INFINITY, Cell::new(f64::INFINITY));
+    // A machine that is busy makes the work last longer, but not every time.
+    for _ in 0..8 {
+        let setups = Cell::new(0);
+        let measured = measure_with(
+            &rig.stream,
+            &options(3, 1),
+            || {
+                setups.set(setups.get() + 1);
+                let began = Instant::now();
+                spin_until_done(&rig, 80)?;
+                // On a simulated clock it takes no time.
+                setup.set(setup.get().min(began.elapsed().as_secs_f64().max(0.08)));
+                Ok(())
+            },
+            || spin(&rig, 20),
+        )?;
+        check_eq!(setups.get(), 4, "setups, one before the warm-up");
+        for sample in &measured.samples {
+            check!(sample.device >= least, "{sample:?} for work that takes {least} s or more");
+            check!(sample.wall >= least, "{sample:?} for work that takes {least} s or more");
+            shortest = shortest.min(sample.device);
+        }
+        if shortest < setup.get() {
+            break;
+        }
     }
-    let shortest = measured.samples.iter().map(|s| s.device).fold(f64::INFINITY, f64::min);
-    check!(shortest < 0.08, "{shortest} s for work of 20 ms behind a setup of 80 ms");
+    let setup = setup.get();
+    check!(shortest < setup, "{shortest} s for work of 20 ms behind a setup of {setup} s or more");
     work.was_done(&rig.stream)
 }
 
