@@ -205,6 +205,7 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
         ]))
     });
     numpy(&mut totals);
+    miri(&mut totals);
     totals.print();
     // The table is the last word: no error message follows it.
     if totals.failed > 0 {
@@ -295,6 +296,23 @@ fn numpy(totals: &mut Totals) {
         must(Command::new(python).arg(root().join("xtask/check_demo.py")).arg(&folder))?;
         Ok(fs::remove_dir_all(folder)?)
     });
+}
+
+/// Arrays on the host under Miri, where somebody has installed it: it comes with nightly compilers alone.
+fn miri(totals: &mut Totals) {
+    let nightly = || {
+        let mut command = Command::new("cargo");
+        command.args(["+nightly", "miri"]).current_dir(root());
+        command
+    };
+    let found = nightly().arg("--version").output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        let why = "no Miri; `rustup +nightly component add miri rust-src` brings it";
+        return totals.add("miri", 0, 0, 1, why);
+    }
+    let mut tests = nightly();
+    tests.args(["test", "--package", "array-buffer", "--test", "regressions", "--", "host::"]);
+    totals.tests("miri", tests.env("MIRIFLAGS", "-Zmiri-disable-isolation"), &[], "");
 }
 
 #[cfg(test)]
