@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use backend_support::options::{refused, switch};
 use runtime_core::{Error, ErrorKind, Result};
 
 /// Where device memory comes from.
@@ -107,19 +108,6 @@ impl Default for HipConfig {
     fn default() -> Self {
         Self::new()
     }
-}
-
-fn switch(option: &str, value: &str) -> Result<bool> {
-    match value {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(refused(option, value, "on or off")),
-    }
-}
-
-fn refused(option: &str, value: &str, admitted: &str) -> Error {
-    let message = format!("{option}={value}: not {admitted}");
-    Error::new(ErrorKind::InvalidArgument, "open", message)
 }
 
 #[cfg(test)]

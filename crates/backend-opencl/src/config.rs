@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use backend_support::options::{refused, switch};
 use runtime_core::{Error, ErrorKind, Result};
 
 /// What a device's memory is made of.
@@ -146,19 +147,6 @@ impl Default for OpenClConfig {
     fn default() -> Self {
         Self::new()
     }
-}
-
-fn switch(option: &str, value: &str) -> Result<bool> {
-    match value {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(refused(option, value, "on or off")),
-    }
-}
-
-fn refused(option: &str, value: &str, admitted: &str) -> Error {
-    let message = format!("{option}={value}: not {admitted}");
-    Error::new(ErrorKind::InvalidArgument, "open", message)
 }
 
 #[cfg(test)]

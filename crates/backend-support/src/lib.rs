@@ -10,7 +10,8 @@
 //!
 //! For devices with memory of their own there is the kernel of region copies, one text for OpenCL, CUDA and HIP, and
 //! what lowers programs to its launches; the thread that gives objects back to a driver, and the cache over its plain
-//! allocations; and, behind features, the loading of vendors' libraries and the programs kept on disk.
+//! allocations; the reading of selectors' [`options`]; and, behind features, the loading of vendors' libraries and the
+//! programs kept on disk.
 #![deny(unsafe_code)]
 
 mod block;
@@ -24,6 +25,7 @@ mod fill;
 mod functions;
 #[cfg(feature = "library")]
 mod library;
+pub mod options;
 mod patience;
 mod queue;
 mod reaper;
