@@ -10,9 +10,12 @@
 
 pub mod null;
 pub mod overhead;
+pub mod turns;
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use turns::{Contestant, median, medians, time};
 
 /// Somebody else's way of doing what ours does.
 pub struct Rival<'a> {
@@ -63,7 +66,7 @@ impl Row {
             self.ratio,
             self.target,
             match self.missed() {
-                _ if !judged => "",
+                _ if !judged || self.target == 0.0 => "",
                 true => "MISSED",
                 false => "ok",
             }
@@ -160,7 +163,12 @@ impl Bench {
     ) {
         let mut samples = if self.quick { 3 } else { 15 };
         loop {
-            let (ours, theirs) = medians(samples, self.sample_time(), ours, rival.run);
+            let times = medians(
+                samples,
+                self.sample_time(),
+                &mut [&mut |calls| time(calls, ours), &mut |calls| time(calls, rival.run)],
+            );
+            let (ours, theirs) = (times[0], times[1]);
             let row = Row {
                 case: case.to_owned(),
                 rival: rival.name.to_owned(),
@@ -174,12 +182,45 @@ impl Bench {
                 samples = 61;
                 continue;
             }
-            if self.verbose || (row.missed() && !self.quick) {
-                row.print(!self.quick);
-            }
-            self.rows.push(row);
-            return;
+            return self.note(row);
         }
+    }
+
+    /// Median seconds of each contestant.
+    pub fn medians(&self, contestants: &mut [&mut Contestant<'_>]) -> Vec<f64> {
+        let samples = if self.quick { 3 } else { 31 };
+        medians(samples, self.sample_time(), contestants)
+    }
+
+    /// Notes what [`medians`](Self::medians) found, here or in another process: seconds of ours and of a rival, as
+    /// [`compare`](Self::compare) does. A target of 0 is none.
+    pub fn measured(
+        &mut self,
+        case: impl Into<String>,
+        bytes: u64,
+        ours: f64,
+        (rival, theirs): (&str, f64),
+        target: f64,
+    ) {
+        let (case, rival, ratio) = (case.into(), rival.to_owned(), theirs / ours);
+        self.note(Row { case, rival, ours, theirs, ratio, target, bytes });
+    }
+
+    /// Notes a quantity that may not be larger than a limit.
+    pub fn limited(&mut self, case: &str, unit: &str, value: f64, limit: f64) {
+        let missed = value > limit && !self.quick;
+        let verdict = if missed { "  MISSED" } else { "" };
+        println!("{}: {case}: {value:.1} {unit}, at most {limit:.0}{verdict}", self.title);
+        if missed {
+            self.missed.push(format!("{}: {case}", self.title));
+        }
+    }
+
+    fn note(&mut self, row: Row) {
+        if self.verbose || (row.missed() && !self.quick) {
+            row.print(!self.quick);
+        }
+        self.rows.push(row);
     }
 
     /// Lets samples from now on take at least this long, instead of 200 µs. Threads that have to be woken need a few
@@ -219,70 +260,4 @@ impl Bench {
         }
         if self.check && !self.missed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
-}
-
-/// Median seconds per call of two contestants, sampled in turns.
-fn medians(
-    samples: usize,
-    at_least: Duration,
-    a: &mut dyn FnMut(),
-    b: &mut dyn FnMut(),
-) -> (f64, f64) {
-    // Also warms what they touch.
-    let (calls_a, calls_b) = (calls(at_least, a), calls(at_least, b));
-    let (mut times_a, mut times_b) = (Vec::new(), Vec::new());
-    for sample in 0..samples {
-        if sample % 2 == 0 {
-            times_a.push(time(calls_a, a));
-            times_b.push(time(calls_b, b));
-        } else {
-            times_b.push(time(calls_b, b));
-            times_a.push(time(calls_a, a));
-        }
-    }
-    (median(&mut times_a), median(&mut times_b))
-}
-
-/// How many calls take that long.
-fn calls(at_least: Duration, run: &mut dyn FnMut()) -> u32 {
-    let mut calls = 1;
-    run();
-    loop {
-        let start = Instant::now();
-        for _ in 0..calls {
-            run();
-        }
-        let elapsed = start.elapsed();
-        if elapsed >= at_least {
-            return calls;
-        }
-        let factor = at_least.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
-        calls = if factor > 8.0 { calls * 8 } else { scaled(calls, factor) };
-    }
-}
-
-/// More than `calls` times `factor`, which is at most 8.
-fn scaled(calls: u32, factor: f64) -> u32 {
-    let scaled = f64::from(calls) * factor;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "positive, and calls stay far below u32::MAX / 8"
-    )]
-    let whole = scaled.ceil() as u32;
-    whole + 1
-}
-
-/// Seconds per call.
-fn time(calls: u32, run: &mut dyn FnMut()) -> f64 {
-    let start = Instant::now();
-    for _ in 0..calls {
-        run();
-    }
-    start.elapsed().as_secs_f64() / f64::from(calls)
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use crate::turns::median;
+
 /// Median nanoseconds per call of `ours` and of `rival`, called in turns in batches.
 pub fn nanoseconds(
     batch: u32,
@@ -22,9 +24,4 @@ pub fn nanoseconds(
         b.push(time(&mut rival));
     }
     (median(&mut a), median(&mut b))
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

@@ -1,0 +1,64 @@
+//! Loops as C programs have them.
+#![expect(unsafe_code, reason = "indexes as C does, without checks")]
+
+use std::ptr::copy_nonoverlapping;
+
+use crate::case::{Case, Region};
+
+/// Copies the elements of a box, one by one.
+///
+/// # Safety
+///
+/// Both boxes lie in what their pointers may access, and do not overlap.
+pub(crate) unsafe fn copy_box(
+    extents: [usize; 3],
+    from: *const f64,
+    [from_row, from_plane]: [usize; 2],
+    to: *mut f64,
+    [to_row, to_plane]: [usize; 2],
+) {
+    let [planes, rows, elements] = extents;
+    for i in 0..planes {
+        for j in 0..rows {
+            let from = from.wrapping_add(i * from_plane + j * from_row);
+            let to = to.wrapping_add(i * to_plane + j * to_row);
+            for k in 0..elements {
+                // SAFETY: one element of the row that begins there, in both boxes.
+                unsafe { copy_nonoverlapping(from.wrapping_add(k), to.wrapping_add(k), 1) };
+            }
+        }
+    }
+}
+
+/// Where a box begins that lies in a field.
+pub(crate) fn start(case: &Case, at: [usize; 3]) -> usize {
+    let [row, plane] = case.pitches();
+    at[0] * plane + at[1] * row + at[2]
+}
+
+/// The halos of one rank that is alone: each direction's ghosts from the opposite end of the same field.
+pub(crate) fn exchange<'a>(
+    case: &Case,
+    regions: &[Region],
+    fields: impl Iterator<Item = &'a mut [f64]>,
+) {
+    let pitches = case.pitches();
+    for field in fields {
+        assert_eq!(field.len(), case.edge().pow(3));
+        let base = field.as_mut_ptr();
+        for region in regions {
+            // The neighbour beyond this side sends what lies at its opposite end.
+            let owned = opposite(regions, region).owned;
+            let (from, to) = (start(case, owned), start(case, region.ghosts));
+            let (from, to) = (base.wrapping_add(from), base.wrapping_add(to));
+            // SAFETY: both boxes lie in the field, whose owned cells and ghosts have nothing in common.
+            unsafe { copy_box(region.extents, from, pitches, to, pitches) };
+        }
+    }
+}
+
+/// The region of the opposite direction.
+fn opposite<'a>(regions: &'a [Region], region: &Region) -> &'a Region {
+    // They are in the order of their numbers.
+    &regions[regions.len() - 1 - (region.id - usize::from(region.id > 13))]
+}

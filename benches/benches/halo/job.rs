@@ -1,0 +1,40 @@
+//! Jobs of MPI, which are this program once more.
+
+use std::env;
+use std::io::ErrorKind;
+use std::process::Command;
+
+use crate::measured::Measured;
+
+/// Set for the ranks of a job.
+const ROLE: &str = "HALO_BENCH_RANK";
+
+/// Whether this process is a rank of a job.
+pub(crate) fn is_rank() -> bool {
+    env::var_os(ROLE).is_some()
+}
+
+/// What a job of so many ranks measured, or why there is none.
+///
+/// # Panics
+///
+/// If the job fails.
+pub(crate) fn results(ranks: usize) -> Result<Vec<Measured>, String> {
+    if cfg!(not(feature = "mpi")) {
+        return Err("built without the feature mpi".to_owned());
+    }
+    let mut command = Command::new("mpiexec");
+    command.args(["-n", &ranks.to_string()]);
+    command.arg(env::current_exe().map_err(|error| error.to_string())?).args(env::args().skip(1));
+    // In containers. Ranks that are threads need the cores of both: none is bound. MPICH takes no notice.
+    command.env(ROLE, "1").env("OMPI_MCA_hwloc_base_binding_policy", "none");
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    let output = match command.output() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err("no mpiexec".to_owned()),
+        output => output.expect("mpiexec"),
+    };
+    let (said, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{ranks} ranks: {}\n{said}{errors}", output.status);
+    Ok(said.lines().filter_map(Measured::told).collect())
+}

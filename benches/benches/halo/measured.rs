@@ -1,0 +1,80 @@
+//! What was measured of a case, here or in a job of MPI, and what it has to be.
+
+use benches::Bench;
+use benches::turns::Contestant;
+use serde::{Deserialize, Serialize};
+
+use crate::case::Case;
+
+/// Our exchange on ranks of this process.
+pub(crate) const IN_PROCESS: &str = "in process";
+/// Our exchange on ranks that are processes.
+pub(crate) const OVER_MPI: &str = "over MPI";
+/// Open MPI's, or another's, with a datatype for each box.
+pub(crate) const DATATYPES: &str = "datatypes";
+/// Loops that pack and unpack, and MPI.
+pub(crate) const BY_HAND: &str = "by hand";
+/// Loops from field to field.
+pub(crate) const DIRECT_LOOP: &str = "direct loop";
+
+/// Seconds of one exchange of each contestant.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Measured {
+    case: Case,
+    seconds: Vec<(String, f64)>,
+}
+
+impl Measured {
+    pub(crate) fn new(
+        case: Case,
+        bench: &Bench,
+        mut contestants: Vec<(&str, Box<Contestant<'_>>)>,
+    ) -> Self {
+        let mut runs: Vec<&mut Contestant<'_>> =
+            contestants.iter_mut().map(|(_, run)| &mut **run).collect();
+        let seconds = bench.medians(&mut runs);
+        drop(runs);
+        let names = contestants.iter().map(|(name, _)| (*name).to_owned());
+        Self { case, seconds: names.zip(seconds).collect() }
+    }
+
+    /// Prints it for the process that started this one.
+    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "there are no jobs"))]
+    pub(crate) fn tell(&self) {
+        println!("{}", serde_json::to_string(self).expect("names and numbers"));
+    }
+
+    /// What a line of a job's output tells.
+    pub(crate) fn told(line: &str) -> Option<Self> {
+        serde_json::from_str(line).ok()
+    }
+
+    /// Notes every pair of ours and a rival.
+    pub(crate) fn note(&self, bench: &mut Bench) {
+        let seconds = |wanted: &str| {
+            let found = self.seconds.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, seconds)| *seconds)
+        };
+        for ours in [IN_PROCESS, OVER_MPI] {
+            for rival in [DIRECT_LOOP, DATATYPES, BY_HAND] {
+                if let (Some(mine), Some(theirs)) = (seconds(ours), seconds(rival)) {
+                    let case = format!("{}, {ours}", self.case.name());
+                    let target = target(&self.case, ours, rival);
+                    bench.measured(case, self.case.bytes(), mine, (rival, theirs), target);
+                }
+            }
+        }
+    }
+}
+
+/// How many times as fast ours has to be at least; 0 where nothing is demanded.
+fn target(case: &Case, ours: &str, rival: &str) -> f64 {
+    match (ours, rival) {
+        _ if case.cells != 128 => 0.0,
+        (IN_PROCESS, DIRECT_LOOP) => 1.0 / 1.25,
+        (IN_PROCESS, DATATYPES) if case.ranks == 1 && case.fields == 1 => 1.3,
+        (IN_PROCESS, DATATYPES) => 1.5,
+        (OVER_MPI, DATATYPES) if case.ranks > 1 => 1.0,
+        _ => 0.0,
+    }
+}

@@ -1,0 +1,110 @@
+//! A rank of a job of MPI: ours and the rivals between processes, in turns.
+
+mod by_hand;
+mod calls;
+mod datatypes;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use benches::Bench;
+use benches::turns::time;
+use halo::Result;
+use halo::communicator::{Buffer, Communicator};
+use halo_mpi::MpiCommunicator;
+
+use self::by_hand::ByHand;
+use self::datatypes::Datatypes;
+use crate::case::{Case, Fields};
+use crate::measured::{BY_HAND, DATATYPES, Measured, OVER_MPI};
+use crate::ours::{Ours, in_process};
+
+/// Measures all cases of so many ranks as there are, and tells them from rank 0.
+pub(crate) fn run(bench: &Bench) -> Result<()> {
+    halo_mpi::run(|ranks| {
+        let ranks = Arc::new(ranks);
+        for case in Case::all(ranks.size(), bench.is_quick()) {
+            measure(case, bench, &ranks)?;
+        }
+        Ok::<(), halo::Error>(())
+    })
+}
+
+fn measure(case: Case, bench: &Bench, ranks: &Arc<MpiCommunicator>) -> Result<()> {
+    let fields = RefCell::new(Fields::new(case, ranks.rank())?);
+    let mut datatypes = Datatypes::new(&fields.borrow());
+    fields.borrow_mut().prove(DATATYPES, |fields| datatypes.exchange(fields));
+    let mut by_hand = ByHand::new(&fields.borrow());
+    fields.borrow_mut().prove(BY_HAND, |fields| by_hand.exchange(fields));
+    let mut ours = Ours::new(Arc::clone(ranks) as Arc<dyn Communicator>, &fields.borrow())?;
+    fields.borrow_mut().prove(OVER_MPI, |fields| ours.exchange(fields));
+    let mut all_ranks: [(&str, &mut dyn FnMut()); 3] = [
+        (DATATYPES, &mut || datatypes.exchange(&mut fields.borrow_mut())),
+        (BY_HAND, &mut || by_hand.exchange(&mut fields.borrow_mut())),
+        (OVER_MPI, &mut || ours.exchange(&mut fields.borrow_mut())),
+    ];
+    let turns = Turns(ranks);
+    if ranks.rank() > 0 {
+        while let Some((contestant, calls)) = turns.next()? {
+            turns.run(calls, all_ranks[contestant].1);
+        }
+        return Ok(());
+    }
+    let mut contestants = in_process(case, &fields)?;
+    // A rank that is alone sends nothing, and over MPI is in process.
+    let jointly = if case.ranks > 1 { 3 } else { 2 };
+    for (number, (name, exchange)) in all_ranks[..jointly].iter_mut().enumerate() {
+        contestants.push((
+            name,
+            Box::new(move |calls| {
+                turns.call(number, calls);
+                turns.run(calls, exchange)
+            }),
+        ));
+    }
+    Measured::new(case, bench, contestants).tell();
+    turns.call(0, 0);
+    Ok(())
+}
+
+/// Rank 0 calls the others to take part; meanwhile they sleep.
+#[derive(Clone, Copy)]
+struct Turns<'a>(&'a MpiCommunicator);
+
+impl Turns<'_> {
+    /// Not one of an exchange, which are low.
+    const TAG: u32 = 32_000;
+    const NAP: Duration = Duration::from_millis(1);
+
+    /// Calls the other ranks to run a contestant so many times; 0 times is the end.
+    fn call(self, contestant: usize, calls: u32) {
+        let call = serde_json::to_vec(&(contestant, calls)).expect("numbers");
+        let mut padded = [b' '; 40];
+        padded[..call.len()].copy_from_slice(&call);
+        for rank in 1..self.0.size() {
+            let sent = self.0.send(rank, Self::TAG, Buffer::host(padded.to_vec()));
+            self.0.wait(sent.expect("a call"), Duration::MAX).expect("a call");
+        }
+    }
+
+    /// What rank 0 calls for.
+    fn next(self) -> Result<Option<(usize, u32)>> {
+        let mut called = self.0.receive(0, Self::TAG, Buffer::host(vec![0; 40]))?;
+        let call = loop {
+            match called.test()? {
+                Some(call) => break call.to_vec()?,
+                None => thread::sleep(Self::NAP),
+            }
+        };
+        let (contestant, calls) = serde_json::from_slice(&call).expect("a call");
+        Ok((calls > 0).then_some((contestant, calls)))
+    }
+
+    /// Runs a contestant together with the other ranks. Gives the seconds of one time.
+    fn run(self, calls: u32, exchange: &mut dyn FnMut()) -> f64 {
+        calls::barrier();
+        time(calls, exchange)
+    }
+}

@@ -1,0 +1,65 @@
+//! Timing contestants in turns.
+
+use std::time::{Duration, Instant};
+
+/// A contestant: does its work so many times and gives the seconds that one time took.
+pub type Contestant<'a> = dyn FnMut(u32) -> f64 + 'a;
+
+/// Median seconds of each contestant over so many samples, each of as many calls as take the contestant `at_least` so
+/// long. Samples of all contestants are taken in turns.
+pub fn medians(
+    samples: usize,
+    at_least: Duration,
+    contestants: &mut [&mut Contestant<'_>],
+) -> Vec<f64> {
+    // Also warms what they touch.
+    let calls: Vec<u32> = contestants.iter_mut().map(|run| calls(at_least, run)).collect();
+    let mut times = vec![Vec::with_capacity(samples); calls.len()];
+    for sample in 0..samples {
+        for place in 0..calls.len() {
+            let turn = if sample % 2 == 0 { place } else { calls.len() - 1 - place };
+            times[turn].push(contestants[turn](calls[turn]));
+        }
+    }
+    times.iter_mut().map(|times| median(times)).collect()
+}
+
+/// Seconds of one of so many calls.
+pub fn time(calls: u32, run: &mut dyn FnMut()) -> f64 {
+    let start = Instant::now();
+    for _ in 0..calls {
+        run();
+    }
+    start.elapsed().as_secs_f64() / f64::from(calls)
+}
+
+/// How many calls take that long.
+fn calls(at_least: Duration, run: &mut Contestant<'_>) -> u32 {
+    let mut calls = 1;
+    run(1);
+    loop {
+        let elapsed = run(calls) * f64::from(calls);
+        if elapsed >= at_least.as_secs_f64() {
+            return calls;
+        }
+        let factor = at_least.as_secs_f64() / elapsed.max(1e-9);
+        calls = if factor > 8.0 { calls * 8 } else { scaled(calls, factor) };
+    }
+}
+
+/// More than `calls` times `factor`, which is at most 8.
+fn scaled(calls: u32, factor: f64) -> u32 {
+    let scaled = f64::from(calls) * factor;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "positive, and calls stay far below u32::MAX / 8"
+    )]
+    let whole = scaled.ceil() as u32;
+    whole + 1
+}
+
+pub(crate) fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
