@@ -4,6 +4,7 @@ use std::process::{Command, exit};
 
 use anyhow::{Context, Result};
 
+use crate::mpi;
 use crate::run::{cargo, cargo_here, must};
 
 /// `cargo xtask demo`: the main job.
@@ -18,8 +19,16 @@ pub(crate) fn devices(json: bool) -> Result<()> {
 
 /// `cargo xtask bench`.
 pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
-    let mut command = cargo(&["bench", "--package", "benches", "--all-features", "--"]);
-    must(command.args(check.then_some("--check")).args(quick.then_some("--quick")))
+    let mut command = benches()?;
+    command.arg("--").args(check.then_some("--check")).args(quick.then_some("--quick"));
+    must(&mut command)
+}
+
+/// Runs the benchmarks, with every feature that can be built here.
+pub(crate) fn benches() -> Result<Command> {
+    let mut command = cargo(&["bench", "--package", "benches"]);
+    command.args(mpi::features(mpi::is_there()?, Some("benches"))?);
+    Ok(command)
 }
 
 fn example(name: &str) -> Command {

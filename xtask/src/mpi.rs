@@ -26,8 +26,8 @@ pub(crate) fn is_there() -> Result<bool> {
     }))
 }
 
-/// What makes cargo build the workspace with every feature, or every one but [`FEATURE`].
-pub(crate) fn features(with_mpi: bool) -> Result<Vec<String>> {
+/// What makes cargo build the workspace, or one package of it, with every feature, or every one but [`FEATURE`].
+pub(crate) fn features(with_mpi: bool, package: Option<&str>) -> Result<Vec<String>> {
     if with_mpi {
         return Ok(vec!["--all-features".to_owned()]);
     }
@@ -36,13 +36,16 @@ pub(crate) fn features(with_mpi: bool) -> Result<Vec<String>> {
         bail!("cargo metadata ended with {}", output.status);
     }
     let metadata = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
-    Ok(vec!["--features".to_owned(), without_mpi(&metadata).join(",")])
+    Ok(vec!["--features".to_owned(), without_mpi(&metadata, package).join(",")])
 }
 
-fn without_mpi(metadata: &Value) -> Vec<String> {
+fn without_mpi(metadata: &Value, only: Option<&str>) -> Vec<String> {
     let mut all = Vec::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let name = package["name"].as_str().unwrap_or_default();
+        if only.is_some_and(|only| only != name) {
+            continue;
+        }
         let features = package["features"].as_object().into_iter().flatten();
         let kept = features.map(|(feature, _)| feature).filter(|feature| *feature != FEATURE);
         all.extend(kept.map(|feature| format!("{name}/{feature}")));
@@ -61,7 +64,8 @@ mod tests {
             {"name": "b", "features": {"mpi": ["dep:mpi"], "other": []}},
             {"name": "c", "features": {}},
         ]});
-        assert_eq!(without_mpi(&metadata), ["a/default", "a/fast", "b/other"]);
+        assert_eq!(without_mpi(&metadata, None), ["a/default", "a/fast", "b/other"]);
+        assert_eq!(without_mpi(&metadata, Some("b")), ["b/other"]);
     }
 
     #[test]

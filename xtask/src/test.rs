@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use crate::conformance::{On, read, report_file, suite, watch};
 use crate::run::{cargo, must, root};
 use crate::stand_in;
-use crate::{cuda, hip, install, mpi, mutants, opencl};
+use crate::{cuda, demo, hip, install, mpi, mutants, opencl};
 
 /// What became of the steps.
 #[derive(Default)]
@@ -197,13 +197,7 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
     let foreign = ["test", "--no-fail-fast"];
     totals.tests("foreign device", cargo(&foreign).args(FOREIGN), &["foreign"], "");
     totals.step("mutants", mutants::mutants);
-    totals.step("benchmarks, briefly", || {
-        must(cargo(&["bench", "--quiet", "--package", "benches"]).args([
-            "--all-features",
-            "--",
-            "--quick",
-        ]))
-    });
+    totals.step("benchmarks, briefly", || must(demo::benches()?.args(["--", "--quick"])));
     numpy(&mut totals);
     miri(&mut totals);
     totals.print();
@@ -222,7 +216,7 @@ fn all_features(totals: &mut Totals) -> Result<Vec<String>> {
         println!("halo-mpi is built without its feature mpi: {why}");
         totals.add("halo-mpi", 0, 0, 1, why);
     }
-    mpi::features(with_mpi)
+    mpi::features(with_mpi, None)
 }
 
 /// What can be seen without a GPU: that every CUDA kernel compiles, and that backends and arrays do right on the stand-ins

@@ -34,6 +34,7 @@ pub(crate) struct Region {
     /// The number of the opposite direction.
     pub(crate) opposite: usize,
     /// The neighbour.
+    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "there are no messages"))]
     pub(crate) peer: usize,
     pub(crate) extents: [usize; 3],
     /// Where the cells begin that the neighbour gets.

@@ -48,17 +48,11 @@ pub(crate) fn exchange<'a>(
         let base = field.as_mut_ptr();
         for region in regions {
             // The neighbour beyond this side sends what lies at its opposite end.
-            let owned = opposite(regions, region).owned;
-            let (from, to) = (start(case, owned), start(case, region.ghosts));
+            let sent = regions.iter().find(|sent| sent.id == region.opposite).expect("26 regions");
+            let (from, to) = (start(case, sent.owned), start(case, region.ghosts));
             let (from, to) = (base.wrapping_add(from), base.wrapping_add(to));
             // SAFETY: both boxes lie in the field, whose owned cells and ghosts have nothing in common.
             unsafe { copy_box(region.extents, from, pitches, to, pitches) };
         }
     }
-}
-
-/// The region of the opposite direction.
-fn opposite<'a>(regions: &'a [Region], region: &Region) -> &'a Region {
-    // They are in the order of their numbers.
-    &regions[regions.len() - 1 - (region.id - usize::from(region.id > 13))]
 }

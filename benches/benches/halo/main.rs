@@ -4,6 +4,7 @@
 //! What needs MPI runs in jobs that this program starts of itself with `mpiexec`: in each, all contestants take turns in the
 //! same processes and on the same fields. Without MPI those are left out, and the reason told.
 
+mod allocator;
 mod case;
 mod direct_loop;
 mod job;
@@ -11,6 +12,8 @@ mod measured;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod ours;
+mod rotations;
+mod sphere;
 
 use std::cell::RefCell;
 use std::process::ExitCode;
@@ -36,6 +39,9 @@ fn main() -> Result<ExitCode> {
     }
     boxes(&mut bench, "one rank", 1)?;
     boxes(&mut bench, "two ranks", 2)?;
+    rotations::rotations(&mut bench)?;
+    sphere::exchanges(&mut bench)?;
+    sphere::plans(&mut bench)?;
     Ok(bench.finish())
 }
 

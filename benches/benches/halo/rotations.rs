@@ -1,0 +1,159 @@
+//! Sides that are turned or mirrored, against the straight ones that they join.
+
+use backend_host::HostDevice;
+use benches::Bench;
+use benches::turns::time;
+use halo::{
+    Dim, Field, FieldSpec, HaloTransformer, Link, Quantity, Result, Side, Symmetry, Topology,
+};
+use runtime_core::{DType, Device, Layout, Memory, Stream};
+
+use crate::case::HALO;
+
+/// Cells along x and y, and levels.
+const BLOCK: [usize; 3] = [128, 128, 79];
+
+/// A side, by its end of each axis.
+type Ends = [i8; 3];
+const EAST: Ends = [1, 0, 0];
+const NORTH: Ends = [0, 1, 0];
+const ABOVE: Ends = [0, 0, 1];
+
+/// A turned edge may take 1.5 times as long as the slower straight one that it joins.
+const EDGE: f64 = 1.0 / 1.5;
+/// A face that is turned in its own plane may take twice as long as one that is not.
+const FACE: f64 = 1.0 / 2.0;
+
+/// What is exchanged, and how it lies in memory.
+#[derive(Clone, Copy)]
+struct Values {
+    components: usize,
+    /// The axes, the slowest in memory first.
+    order: [usize; 3],
+    name: &'static str,
+}
+
+const VALUES: [Values; 4] = [
+    Values { components: 1, order: [0, 1, 2], name: "scalar, levels fastest" },
+    Values { components: 1, order: [2, 1, 0], name: "scalar, x fastest" },
+    Values { components: 2, order: [0, 1, 2], name: "vector, levels fastest" },
+    Values { components: 2, order: [2, 1, 0], name: "vector, x fastest" },
+];
+
+/// Edges and faces, turned in all ways.
+pub(crate) fn rotations(bench: &mut Bench) -> Result<()> {
+    let values = if bench.is_quick() { &VALUES[..1] } else { &VALUES };
+    if bench.group("turned edges") {
+        for values in values {
+            compare(bench, *values, [EAST, NORTH], EDGE)?;
+        }
+    }
+    if bench.group("turned faces") {
+        for values in values {
+            compare(bench, *values, [ABOVE, ABOVE], FACE)?;
+        }
+    }
+    Ok(())
+}
+
+/// Compares what lies beyond the first side by every symmetry with the same straight, and where axes are exchanged with
+/// the slower of both sides.
+fn compare(bench: &mut Bench, values: Values, sides: [Ends; 2], target: f64) -> Result<()> {
+    for blocks in [1, 2] {
+        let mut straight = [
+            Seam::new(values, blocks, sides[0], Symmetry::IDENTITY)?,
+            Seam::new(values, blocks, sides[1], Symmetry::IDENTITY)?,
+        ];
+        for symmetry in Symmetry::ALL {
+            if symmetry == Symmetry::IDENTITY {
+                continue;
+            }
+            let mut turned = Seam::new(values, blocks, sides[0], symmetry)?;
+            let joined = if symmetry.swaps() { 1..3 } else { 1..2 };
+            // A side that is joined to itself is copied one way.
+            let ways = turned.bytes as f64 / straight[0].bytes as f64;
+            let slower = |seconds: &[f64]| {
+                ways * seconds[joined.clone()].iter().copied().fold(0.0, f64::max)
+            };
+            let [first, second] = &mut straight;
+            let seconds = bench.medians(
+                &mut [
+                    &mut |calls| turned.time(calls),
+                    &mut |calls| first.time(calls),
+                    &mut |calls| second.time(calls),
+                ],
+                |seconds| slower(seconds) / seconds[0] >= target,
+            );
+            let how = if blocks == 1 { "copied" } else { "packed" };
+            let case = format!("{how}, {}, {symmetry:?}", values.name);
+            let rival = ("straight", slower(&seconds));
+            bench.measured(case, turned.bytes, seconds[0], rival, target);
+        }
+    }
+    Ok(())
+}
+
+/// A block joined to itself, whose sides are copied, or one joined to a second, for which its side is packed.
+struct Seam {
+    halo: HaloTransformer,
+    stream: Stream,
+    layout: Layout,
+    memories: Vec<Memory<f64>>,
+    bytes: u64,
+}
+
+impl Seam {
+    fn new(values: Values, blocks: usize, side: Ends, symmetry: Symmetry) -> Result<Self> {
+        let mut links = vec![link(0, side, blocks - 1, symmetry)];
+        let back = link(blocks - 1, through(side, symmetry), 0, symmetry.inverse());
+        if back != links[0] {
+            links.push(back);
+        }
+        let topology = Topology::of_blocks(&vec![BLOCK; blocks], &links)?;
+        let dims = [0, 1, 2].map(|axis| Dim::axis(axis, BLOCK[axis]).halo(HALO, HALO));
+        let spec = FieldSpec::new("field", DType::F64, &dims)?.ordered(&values.order)?;
+        let layout = *spec.layout();
+        let quantity = match values.components {
+            1 => Quantity::scalar(spec),
+            _ => Quantity::vector(spec.clone(), spec)?,
+        };
+        let device = Device::new(HostDevice::with_threads(0, 1)?)?;
+        let stream = device.default_stream();
+        let memories = (0..values.components)
+            .map(|_| device.memory_from_slice(&stream, &vec![1.0; layout.len()]))
+            .collect::<Result<_>>()?;
+        let halo = HaloTransformer::new(&topology, 0, &[quantity], &device, &Default::default())?;
+        let across: usize =
+            (0..3).filter(|axis| side[*axis] == 0).map(|axis| BLOCK[axis]).product();
+        let sides = if blocks == 1 { links.len() } else { 1 };
+        let bytes = (sides * values.components * across * HALO * size_of::<f64>()) as u64;
+        Ok(Self { halo, stream, layout, memories, bytes })
+    }
+
+    /// Seconds of one of so many calls.
+    fn time(&mut self, calls: u32) -> f64 {
+        let Self { halo, stream, layout, memories, .. } = self;
+        time(calls, &mut || {
+            let views = memories.iter_mut().map(|memory| memory.view_mut().with_layout(0, layout));
+            let views = views.map(|view| view.map(Field::from));
+            let mut fields: Vec<Field<'_>> = views.collect::<Result<_>>().expect("views");
+            let packed = halo.pack(stream, &mut fields).expect("a pack");
+            stream.synchronize().expect("a pack");
+            drop(packed);
+        })
+    }
+}
+
+fn link(rank: usize, side: Ends, neighbour: usize, symmetry: Symmetry) -> Link {
+    Link { rank, side: Side::new(side).expect("a side"), neighbour, symmetry }
+}
+
+/// The side that this one is joined to.
+fn through(side: Ends, symmetry: Symmetry) -> Ends {
+    let mut joined = [0; 3];
+    for (axis, end) in side.into_iter().enumerate() {
+        let (on, against) = symmetry.axis(axis);
+        joined[on] = if against { end } else { -end };
+    }
+    joined
+}

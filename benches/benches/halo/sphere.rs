@@ -1,0 +1,94 @@
+//! The cubed sphere: exchanges of six ranks that are threads, and what a plan costs.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use backend_host::HostDevice;
+use benches::Bench;
+use benches::turns::time;
+use halo::communicator::{Communicator, ThreadCommunicator};
+use halo::{Dim, Field, FieldSpec, HaloExchange, HaloTransformer, Quantity, Result, Topology};
+use runtime_core::{DType, Device, Memory};
+
+use crate::allocator;
+use crate::case::HALO;
+use crate::ours::Team;
+
+const LEVELS: usize = 79;
+const TILES: usize = 6;
+
+/// The plan of a C192 tile: at most so many seconds, and so many KiB.
+const PLAN_SECONDS: f64 = 1e-3;
+const PLAN_KIB: f64 = 64.0;
+
+/// A tile's field, levels in planes: the order of models of the cubed sphere.
+fn spec(cells: usize) -> Result<FieldSpec> {
+    let dim = |axis| Dim::axis(axis, cells).halo(HALO, HALO);
+    FieldSpec::new("field", DType::F64, &[Dim::free(LEVELS), dim(1), dim(0)])
+}
+
+/// Whole exchanges, one rank for each tile.
+pub(crate) fn exchanges(bench: &mut Bench) -> Result<()> {
+    if !bench.group("cubed sphere") {
+        return Ok(());
+    }
+    let sizes = if bench.is_quick() { &[12][..] } else { &[48, 128] };
+    for &cells in sizes {
+        for fields in [1, 8] {
+            let team = Team::new(TILES, move |ranks| tile(ranks, cells, fields).expect("a tile"))?;
+            let seconds = bench.medians(&mut [&mut |calls| team.run(calls)], |_| true);
+            let ghosts = 4 * cells * HALO * LEVELS * fields * size_of::<f64>();
+            let rate = (TILES * ghosts) as f64 / seconds[0] / 1e9;
+            let milliseconds = seconds[0] * 1e3;
+            println!(
+                "  six threads, C{cells}, {LEVELS} levels, {fields} fields: {milliseconds:.2} ms, {rate:.1} GB/s"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The exchange of one tile.
+fn tile(ranks: ThreadCommunicator, cells: usize, fields: usize) -> Result<impl FnMut()> {
+    let device = Device::new(HostDevice::with_threads(ranks.rank(), 1)?)?;
+    let stream = device.default_stream();
+    let (topology, spec) = (Topology::cubed_sphere(cells, [1, 1])?, spec(cells)?);
+    let layout = *spec.layout();
+    let quantities = vec![Quantity::scalar(spec); fields];
+    let options = Default::default();
+    let mut halo = HaloExchange::new(Arc::new(ranks), &topology, &quantities, &device, &options)?;
+    let zeros = vec![0.0; layout.len()];
+    let memories = (0..fields).map(|_| device.memory_from_slice(&stream, &zeros));
+    let mut memories = memories.collect::<Result<Vec<Memory<f64>>>>()?;
+    Ok(move || {
+        let views = memories.iter_mut().map(|memory| memory.view_mut().with_layout(0, &layout));
+        let views = views.map(|view| view.map(Field::from));
+        let mut views: Vec<Field<'_>> = views.collect::<Result<_>>().expect("views");
+        halo.exchange(&stream, &mut views).expect("an exchange");
+        stream.synchronize().expect("an exchange");
+    })
+}
+
+/// What it takes to plan the exchange of a C192 tile.
+pub(crate) fn plans(bench: &mut Bench) -> Result<()> {
+    if !bench.group("plans") {
+        return Ok(());
+    }
+    let device = Device::new(HostDevice::with_threads(0, 1)?)?;
+    let quantities = [Quantity::scalar(spec(192)?)];
+    let plan = || {
+        let topology = Topology::cubed_sphere(192, [1, 1])?;
+        HaloTransformer::new(&topology, 0, &quantities, &device, &Default::default())
+    };
+    let mut planned = || drop(black_box(plan().expect("a plan")));
+    let seconds = bench.medians(&mut [&mut |calls| time(calls, &mut planned)], |seconds| {
+        seconds[0] <= PLAN_SECONDS
+    });
+    bench.limited("a C192 tile", "us", seconds[0] * 1e6, PLAN_SECONDS * 1e6);
+    let before = allocator::held();
+    let kept = plan()?;
+    let bytes = allocator::held() - before;
+    drop(kept);
+    bench.limited("a C192 tile", "KiB", bytes as f64 / 1024.0, PLAN_KIB);
+    Ok(())
+}
