@@ -193,7 +193,7 @@ fn plans(table: &mut Table) -> Result<()> {
             drop(black_box(plan.execute(&stream, &mut slots)));
         },
         || {
-            let slot = |memory| RawSlot { memory: Some(memory), offset: 0, bytes: 8192 };
+            let slot = |memory| RawSlot { memory: Some(memory), offset: 0, bytes: 8192, split: 0 };
             let slots = [slot(&*raw_source), slot(&*raw_target)];
             // SAFETY: the null device touches no byte.
             drop(black_box(unsafe { raw.execute(&*raw_stream, &*regions, &slots) }));

@@ -37,7 +37,9 @@ unsafe impl RegionCopyAbility for HostDevice {
     ) -> Result<()> {
         let program = &own::<HostRegions>(regions, "execute")?.0;
         let spans = slots.iter().map(|slot| match slot.memory {
-            Some(memory) => span(memory, slot.offset, slot.bytes).map(Some),
+            Some(memory) => {
+                span(memory, slot.offset, slot.bytes).map(|span| Some(span.of_split(slot.split)))
+            }
             None => Ok(None),
         });
         // SAFETY: the caller vouches for the slots.

@@ -39,7 +39,9 @@ unsafe impl RegionCopyAbility for SimDevice {
     ) -> Result<()> {
         let program = &own::<SimRegions>(regions, "execute")?.0;
         let spans = slots.iter().map(|slot| match slot.memory {
-            Some(memory) => span(memory, slot.offset, slot.bytes).map(Some),
+            Some(memory) => {
+                span(memory, slot.offset, slot.bytes).map(|span| Some(span.of_split(slot.split)))
+            }
             None => Ok(None),
         });
         // SAFETY: the caller vouches for the slots.

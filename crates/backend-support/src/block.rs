@@ -9,12 +9,13 @@ use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::Cores;
+use crate::access::{Access, AccessLock, Guard};
 
 /// Alignment of blocks: a pair of cache lines, which also prefetch together.
 const ALIGN: usize = 128;
@@ -35,7 +36,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 pub struct Block {
     pointer: NonNull<u8>,
     len: usize,
-    lock: RwLock<()>,
+    lock: AccessLock,
     storage: Option<Storage>,
     _owner: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -97,7 +98,7 @@ impl Block {
         // SAFETY: at most `ALIGN * (place + 1)` bytes are skipped, and the allocation has as many more than `len`.
         let pointer = unsafe { base.add(skip) };
         let storage = Some(Storage { base, layout, scrub });
-        Some(Arc::new(Self { pointer, len, lock: RwLock::new(()), storage, _owner: owner }))
+        Some(Arc::new(Self { pointer, len, lock: AccessLock::default(), storage, _owner: owner }))
     }
 
     /// A block over `len` bytes that somebody else allocated; dropping it drops `owner` and nothing else.
@@ -111,7 +112,13 @@ impl Block {
         len: usize,
         owner: Box<dyn Any + Send + Sync>,
     ) -> Arc<Self> {
-        Arc::new(Self { pointer, len, lock: RwLock::new(()), storage: None, _owner: Some(owner) })
+        Arc::new(Self {
+            pointer,
+            len,
+            lock: AccessLock::default(),
+            storage: None,
+            _owner: Some(owner),
+        })
     }
 
     /// Where the bytes lie.
@@ -129,31 +136,12 @@ impl Block {
         self.len == 0
     }
 
-    pub(crate) fn hold(&self, exclusive: bool) -> Guard<'_> {
-        if exclusive {
-            Guard::Exclusive { _guard: self.lock.write().unwrap_or_else(PoisonError::into_inner) }
-        } else {
-            Guard::Shared { _guard: self.lock.read().unwrap_or_else(PoisonError::into_inner) }
-        }
+    pub(crate) fn hold(&self, access: Access) -> Guard<'_> {
+        self.lock.hold(access)
     }
 
-    pub(crate) fn try_hold(&self, exclusive: bool) -> Option<Guard<'_>> {
-        use std::sync::TryLockError::{Poisoned, WouldBlock};
-        if exclusive {
-            match self.lock.try_write() {
-                Ok(guard) => Some(guard),
-                Err(Poisoned(poisoned)) => Some(poisoned.into_inner()),
-                Err(WouldBlock) => None,
-            }
-            .map(|guard| Guard::Exclusive { _guard: guard })
-        } else {
-            match self.lock.try_read() {
-                Ok(guard) => Some(guard),
-                Err(Poisoned(poisoned)) => Some(poisoned.into_inner()),
-                Err(WouldBlock) => None,
-            }
-            .map(|guard| Guard::Shared { _guard: guard })
-        }
+    pub(crate) fn try_hold(&self, access: Access) -> Option<Guard<'_>> {
+        self.lock.try_hold(access)
     }
 }
 
@@ -175,18 +163,13 @@ impl fmt::Debug for Block {
     }
 }
 
-/// A block's lock, held.
-pub(crate) enum Guard<'a> {
-    Shared { _guard: RwLockReadGuard<'a, ()> },
-    Exclusive { _guard: RwLockWriteGuard<'a, ()> },
-}
-
 /// A part of a block that an operation reads or writes; keeps the block alive.
 #[derive(Clone, Debug)]
 pub struct Span {
     block: Arc<Block>,
     start: usize,
     len: usize,
+    split: u64,
 }
 
 impl Span {
@@ -197,12 +180,30 @@ impl Span {
     /// `OutOfBounds` if they leave the block.
     pub fn new(block: &Arc<Block>, start: usize, len: usize) -> Result<Self> {
         match start.checked_add(len) {
-            Some(end) if end <= block.len => Ok(Self { block: Arc::clone(block), start, len }),
+            Some(end) if end <= block.len => {
+                Ok(Self { block: Arc::clone(block), start, len, split: 0 })
+            }
             _ => Err(Error::new(
                 ErrorKind::OutOfBounds,
                 "span",
                 format!("{len} bytes from {start} on of a block of {}", block.len),
             )),
+        }
+    }
+
+    /// The same bytes, of which a region program touches one side of the split with this number, unless that is 0: see
+    /// [`RawSlot::split`](runtime_core::contract::RawSlot::split).
+    #[must_use]
+    pub fn of_split(self, split: u64) -> Self {
+        Self { split, ..self }
+    }
+
+    /// What an operation on them does.
+    pub(crate) fn access(&self, writes: bool) -> Access {
+        match (self.split, writes) {
+            (0, false) => Access::Read,
+            (0, true) => Access::Write,
+            (split, writes) => Access::Split { split, writes },
         }
     }
 
@@ -234,7 +235,7 @@ impl Span {
     /// `OutOfBounds` if the lengths differ.
     pub fn copy_in(&self, src: &[u8], cores: Cores<'_>) -> Result<()> {
         self.check_len(src.len())?;
-        let _held = self.block.hold(true);
+        let _held = self.block.hold(Access::Write);
         // SAFETY: both sides have `len` bytes. The block's are held exclusively, and those of a slice that safe code
         // lends cannot be among them.
         unsafe { spread(src.as_ptr(), self.pointer().as_ptr(), self.len, cores) };
@@ -249,7 +250,7 @@ impl Span {
     /// `OutOfBounds` if the lengths differ.
     pub fn copy_out(&self, dst: &mut [u8], cores: Cores<'_>) -> Result<()> {
         self.check_len(dst.len())?;
-        let _held = self.block.hold(false);
+        let _held = self.block.hold(Access::Read);
         // SAFETY: both sides have `len` bytes. The block's are held shared, and those of a slice that safe code lends
         // exclusively cannot be among them.
         unsafe { spread(self.pointer().as_ptr(), dst.as_mut_ptr(), self.len, cores) };

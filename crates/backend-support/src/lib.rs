@@ -14,6 +14,7 @@
 //! programs kept on disk.
 #![deny(unsafe_code)]
 
+mod access;
 mod block;
 mod block_cache;
 #[cfg(feature = "cache")]

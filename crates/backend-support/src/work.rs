@@ -13,7 +13,8 @@ use runtime_core::{
 };
 use smallvec::SmallVec;
 
-use crate::block::{Block, Guard, Span};
+use crate::access::{Access, Guard};
+use crate::block::{Block, Span};
 use crate::{Cores, guarded};
 
 /// As many memories as most operations touch: beyond it, lists move to the heap.
@@ -72,7 +73,7 @@ impl Work {
     /// # Safety
     ///
     /// The slots agree with the program's [`slots`](RegionProgram::slots): as many, long enough, aligned, and no
-    /// allocation in two of them.
+    /// allocation in two of them. The program keeps to its side of a split that a span is [of](Span::of_split).
     pub unsafe fn regions(
         program: &Arc<RegionProgram>,
         slots: impl IntoIterator<Item = Result<SlotSpan>>,
@@ -95,25 +96,24 @@ impl Work {
 
     /// Locks every block that the work touches. Blocks while other operations have them.
     pub fn hold(&self) -> Held<'_> {
-        let guards = self.claims().iter().map(|claim| claim.block.hold(claim.exclusive)).collect();
+        let guards = self.claims().iter().map(|claim| claim.block.hold(claim.access)).collect();
         Held { work: self, _guards: guards }
     }
 
     /// As [`hold`](Self::hold), or `None` if another operation has one of the blocks now.
     pub fn try_hold(&self) -> Option<Held<'_>> {
         let claims = self.claims();
-        let guards = claims
-            .iter()
-            .map(|claim| claim.block.try_hold(claim.exclusive))
-            .collect::<Option<_>>()?;
+        let guards =
+            claims.iter().map(|claim| claim.block.try_hold(claim.access)).collect::<Option<_>>()?;
         Some(Held { work: self, _guards: guards })
     }
 
     /// The blocks it touches, each once, by address: the order in which everybody locks them.
     fn claims<'a>(&'a self) -> SmallVec<[Claim<'a>; FEW]> {
         let mut claims: SmallVec<[Claim<'a>; FEW]> = SmallVec::new();
-        let mut claim =
-            |span: &'a Span, exclusive| claims.push(Claim { block: span.block(), exclusive });
+        let mut claim = |span: &'a Span, writes| {
+            claims.push(Claim { block: span.block(), access: span.access(writes) })
+        };
         match self {
             Self::Copy { src, dst } => {
                 claim(src, false);
@@ -136,7 +136,9 @@ impl Work {
         claims.sort_unstable_by_key(|claim| std::ptr::from_ref(claim.block).addr());
         claims.dedup_by(|next, kept| {
             let same = std::ptr::eq(next.block, kept.block);
-            kept.exclusive |= same && next.exclusive;
+            if same {
+                kept.access = kept.access.and(next.access);
+            }
             same
         });
         claims
@@ -145,7 +147,7 @@ impl Work {
 
 struct Claim<'a> {
     block: &'a Block,
-    exclusive: bool,
+    access: Access,
 }
 
 /// Work whose blocks are locked.
@@ -422,7 +424,7 @@ mod tests {
         let work = Work::Launch(launch);
         let held = work.hold();
         // The parameter is written, whatever the argument says.
-        assert!(raw.0.try_hold(false).is_none());
+        assert!(raw.0.try_hold(Access::Read).is_none());
         held.perform(Cores::SERIAL).unwrap();
         assert_eq!(bytes(&raw.0), [1.0_f32, 6.0, 9.0, 4.0].map(f32::to_ne_bytes).concat());
     }

@@ -1,8 +1,13 @@
 //! The memory of a field during an exchange.
 
-use runtime_core::{Device, Error, ErrorKind, MemoryView, MemoryViewMut, Result, Slot};
+use std::ops::Range;
 
-use crate::FieldSpec;
+use runtime_core::{
+    AroundMut, Device, Error, ErrorKind, MAX_RANK, MemoryView, MemoryViewMut, Result, Slot, Stream,
+};
+use smallvec::SmallVec;
+
+use crate::{Dim, FieldSpec};
 
 /// The values of a field during an exchange: what the rank owns, to read, and the ghosts around it, to write.
 ///
@@ -104,6 +109,31 @@ impl<'a> Field<'a> {
             return refuse(ErrorKind::Conflict, message);
         }
         Ok(())
+    }
+
+    /// Checks that it can be used on a stream.
+    pub(crate) fn check_stream(
+        &self,
+        spec: &FieldSpec,
+        rank: usize,
+        stream: &Stream,
+    ) -> Result<()> {
+        if self.values.as_view().is_usable_on(stream) {
+            return Ok(());
+        }
+        let message = format!(
+            "field {} of rank {rank}: a view bound to another stream than {}",
+            spec.name(),
+            stream.id()
+        );
+        Err(Error::new(ErrorKind::WrongStream, "exchange", message).on(stream.device().id()))
+    }
+
+    /// What the rank owns, for others to read, and what is around it.
+    pub(crate) fn divide(&mut self, spec: &FieldSpec) -> Result<(MemoryView<'_>, AroundMut<'_>)> {
+        let owned: SmallVec<[Range<usize>; MAX_RANK]> =
+            spec.dims().iter().map(Dim::owned).collect();
+        self.values.reborrow().split_box(&owned)
     }
 
     pub(crate) fn slot(&mut self) -> Slot<'_> {

@@ -1,42 +1,50 @@
 //! The exchange itself: packing, messages, unpacking.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use runtime_core::{Combine, Device, Error, ErrorKind, Event, Result, Stream};
+use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result, Stream};
 
 use crate::agreement::agree;
 use crate::communicator::{Buffer, Communicator, Request, Storage, deadline};
+use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
 use crate::plan::STAMP_BYTES;
 use crate::route::Peer;
 use crate::transfer::{Edge, refuse};
 use crate::transformer::{Direction, HaloTransformer};
-use crate::{Field, Quantity, Topology};
+use crate::{Dim, Field, Quantity, Topology};
 
 /// Fills the halos of a set of fields with what the neighbours own there, again and again.
 ///
-/// Made once for the fields of a program; every rank makes it, and calls it for the same exchanges in the same order. Each
+/// Made once for the fields of a program; every rank makes it, and calls it for the same exchanges in the same order, by
+/// the same methods. Each
 /// exchange packs all fields in one launch, sends one message to each neighbour rank and unpacks messages as they arrive:
 /// in one launch if all are there, else in one for each. What a rank exchanges with itself is copied as it packs and
 /// never sent.
+///
+/// Ranks that are threads of one process, with fields on one device, need no messages in [`exchange`](Self::exchange) and
+/// [`overlap`](Self::overlap): one launch copies from what the neighbours own to the ghosts. See [`HaloOptions::direct`].
 ///
 /// Work is enqueued on the caller's stream: packing comes after everything enqueued there before, and what is enqueued
 /// after [`finish`](InFlight::finish) comes after unpacking. The host waits for messages, and for packing where messages
 /// go through host memory, but never for unpacking.
 pub struct HaloExchange {
-    transformer: HaloTransformer,
-    communicator: Arc<dyn Communicator>,
-    state: State,
+    pub(crate) transformer: HaloTransformer,
+    /// Where ranks read each other's fields.
+    pub(crate) direct: Option<DirectRoute>,
+    pub(crate) communicator: Arc<dyn Communicator>,
+    pub(crate) state: State,
     /// Counts exchanges; the same on every rank.
-    number: u64,
+    pub(crate) number: u64,
     /// Counts resets; the same on every rank.
     epoch: u32,
 }
 
 #[derive(Debug)]
-enum State {
+pub(crate) enum State {
     Idle,
     Running(Flight),
     /// An exchange failed half-way.
@@ -45,7 +53,7 @@ enum State {
 
 /// An exchange on its way.
 #[derive(Debug)]
-struct Flight {
+pub(crate) struct Flight {
     route: usize,
     stream: Stream,
     packed: Event,
@@ -82,11 +90,26 @@ impl HaloExchange {
         device: &Device,
         options: &HaloOptions,
     ) -> Result<Self> {
+        let is_direct = options.direct && communicator.direct().is_some();
         let own = Self::plan(&*communicator, topology, quantities, device, options);
-        agree(&*communicator, own.as_ref().ok().map(HaloTransformer::agreement), options.timeout)
-            // Its own failure tells a rank more than that ranks disagree.
-            .map_or_else(|error| own.as_ref().map_or(Ok(()), |_| Err(error)), Ok)?;
-        Ok(Self { transformer: own?, communicator, state: State::Idle, number: 0, epoch: 0 })
+        let own = own.and_then(|mut own| match is_direct {
+            true => Ok(own),
+            false => own.route(Direction::Fill).map(|_| own),
+        });
+        // Within a process, each opened device has a default stream of its own.
+        let common = if is_direct { device.default_stream().id() } else { 0 };
+        let brought = own.as_ref().ok().map(|own| {
+            let [topology, fields, balance] = own.agreement();
+            [topology, fields, balance, common.into()]
+        });
+        let agreed = agree(&*communicator, brought, options.timeout);
+        // Its own failure tells a rank more than that ranks disagree.
+        let mut transformer = own?;
+        let direct = if agreed? { transformer.direct(&*communicator)? } else { None };
+        if direct.is_none() {
+            transformer.route(Direction::Fill)?;
+        }
+        Ok(Self { transformer, direct, communicator, state: State::Idle, number: 0, epoch: 0 })
     }
 
     fn plan(
@@ -125,15 +148,6 @@ impl HaloExchange {
         fields: &'a mut [Field<'f>],
     ) -> Result<InFlight<'a, 'f>> {
         self.launch(Direction::Fill, stream, fields)
-    }
-
-    /// Fills the halos: [`start`](Self::start) and [`finish`](InFlight::finish).
-    ///
-    /// # Errors
-    ///
-    /// Theirs.
-    pub fn exchange(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
-        self.start(stream, fields)?.finish()
     }
 
     /// Begins the reverse: each owned element is combined with all ghosts that are copies of it. Ghosts stay as they are.
@@ -216,7 +230,7 @@ impl HaloExchange {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]
-    fn tag(&self) -> u32 {
+    pub(crate) fn tag(&self) -> u32 {
         let turn = (self.number % u64::from(TURNS)) as u32;
         // Tag 0 is the communicator's own.
         1 + self.transformer.options().channel * CHANNEL_TAGS + self.epoch * TURNS + turn
@@ -228,22 +242,9 @@ impl HaloExchange {
         stream: &Stream,
         fields: &'a mut [Field<'f>],
     ) -> Result<InFlight<'a, 'f>> {
-        let conflict = match self.state {
-            State::Idle => None,
-            State::Running(_) => Some("the exchange before was not finished"),
-            State::Broken => Some("the exchange before failed"),
-        };
-        if let Some(why) = conflict {
-            let message = format!("{why}; reset() on every rank begins anew");
-            return Err(self.error(ErrorKind::Conflict, message));
-        }
         let route = self.transformer.route(direction)?;
-        self.transformer.check(route, fields)?;
-        let device = self.transformer.device();
-        if !device.is_same(stream.device()) {
-            let message = format!("a stream of {}", stream.device().id());
-            return Err(self.error(ErrorKind::WrongDevice, message));
-        }
+        let writes_owned = self.transformer.routes(route).writes_owned();
+        self.check(writes_owned, stream, fields)?;
         let buffers = self.transformer.receive_buffers(route)?;
         let (outgoing, packed) = match self.transformer.pack_route(route, stream, fields) {
             Ok(packed) => packed,
@@ -276,6 +277,31 @@ impl HaloExchange {
         let messages = self.transformer.routes(route).receives.len();
         let corners = (direction == Direction::Fill).then(|| stream.clone());
         Ok(InFlight { exchange: self, fields, messages, corners })
+    }
+
+    /// Checks that an exchange of these fields can begin.
+    pub(crate) fn check(
+        &self,
+        writes_owned: bool,
+        stream: &Stream,
+        fields: &[Field<'_>],
+    ) -> Result<()> {
+        let conflict = match self.state {
+            State::Idle => None,
+            State::Running(_) => Some("the exchange before was not finished"),
+            State::Broken => Some("the exchange before failed"),
+        };
+        if let Some(why) = conflict {
+            let message = format!("{why}; reset() on every rank begins anew");
+            return Err(self.error(ErrorKind::Conflict, message));
+        }
+        self.transformer.check(writes_owned, fields)?;
+        let device = self.transformer.device();
+        if !device.is_same(stream.device()) {
+            let message = format!("a stream of {}", stream.device().id());
+            return Err(self.error(ErrorKind::WrongDevice, message));
+        }
+        Ok(())
     }
 
     /// Does what can be done without waiting; whether that was all.
@@ -432,6 +458,13 @@ impl InFlight<'_, '_> {
             State::Idle => Ok(true),
             _ => self.exchange.advance(self.fields),
         }
+    }
+
+    /// What the rank owns of a field, if there is such a field.
+    pub(crate) fn owned(&self, field: usize) -> Option<Result<MemoryView<'_>>> {
+        let spec = self.exchange.transformer.specs().get(field)?;
+        let owned: Vec<Range<usize>> = spec.dims().iter().map(Dim::owned).collect();
+        Some(self.fields.get(field)?.view().region(&owned))
     }
 
     /// Messages of which the unpacking is enqueued.

@@ -214,6 +214,28 @@ impl FieldSpec {
         Ok(Self { layout, ..self })
     }
 
+    /// What the fields of ranks may differ in besides their numbers of cells: for each dimension the elements in memory
+    /// below and above those that are owned, and the stride.
+    pub(crate) fn placement(&self) -> impl Iterator<Item = [i64; 3]> + '_ {
+        self.dims.iter().zip(self.layout.strides()).map(|(dim, stride)| {
+            let [below, above] = dim.around();
+            [below as i64, above as i64, *stride as i64]
+        })
+    }
+
+    /// The same field as a rank has it whose block has so many cells, and whose [placement](Self::placement) is this.
+    pub(crate) fn placed(&self, cells: [usize; AXES], placement: &[[i64; 3]]) -> Result<Self> {
+        let whole = |number: i64| usize::try_from(number).unwrap_or(usize::MAX);
+        let dims = self.dims.iter().zip(placement).map(|(dim, [below, above, _])| Dim {
+            cells: dim.axis.map_or(dim.cells, |axis| cells[axis]),
+            around: Some([whole(*below), whole(*above)]),
+            ..*dim
+        });
+        let strides: Vec<isize> =
+            placement.iter().map(|[.., stride]| isize::try_from(*stride).unwrap_or(0)).collect();
+        Self::new(self.name.as_str(), self.dtype(), &dims.collect::<Vec<_>>())?.strided(&strides)
+    }
+
     /// The name, for messages.
     pub fn name(&self) -> &str {
         &self.name
@@ -297,5 +319,12 @@ mod tests {
         assert_eq!(field.memory_order().collect::<Vec<_>>(), [0, 1]);
         let field = field.strided(&[-1, 20]).unwrap();
         assert_eq!(field.memory_order().collect::<Vec<_>>(), [1, 0]);
+        let placement: Vec<_> = field.placement().collect();
+        assert_eq!(field.placed([10, 0, 0], &placement).unwrap(), field);
+        let other = field.placed([7, 0, 0], &[[4, 5, 2], [0, 0, 40]]).unwrap();
+        assert_eq!(
+            (other.layout().shape(), other.layout().strides()),
+            (&[17, 5][..], &[2, 40][..])
+        );
     }
 }

@@ -52,6 +52,9 @@ pub struct HaloOptions {
     pub missing_corners: MissingCorners,
     /// How messages get to the transport.
     pub staging: Staging,
+    /// Whether ranks that are threads of one process, with fields on one device, copy out of each other's fields in
+    /// [`exchange`](crate::HaloExchange::exchange) and [`overlap`](crate::HaloExchange::overlap), and send no messages.
+    pub direct: bool,
     /// Bytes that message buffers may have together; four times those of one exchange by default.
     pub pool_bytes: Option<usize>,
     /// Tells exchanges apart that use one communicator at the same time: each has another channel. Ranks finish them in
@@ -66,6 +69,7 @@ impl Default for HaloOptions {
             reach: Reach::default(),
             missing_corners: MissingCorners::default(),
             staging: Staging::default(),
+            direct: true,
             pool_bytes: None,
             channel: 0,
         }

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use runtime_core::{RegionSide, Result};
+use runtime_core::{Combine, Layout, RegionCopy, RegionSide, Result};
 
 use crate::fingerprint::Fingerprint;
 use crate::transfer::{Edge, Fields, Pattern, Transfer, index_of, refuse};
-use crate::{FieldSpec, Topology};
+use crate::{Dim, FieldSpec, Topology};
 
 /// What the places of a message's blocks are multiples of, so that devices move whole words.
 pub(crate) const ALIGN: usize = 16;
@@ -149,18 +149,42 @@ fn extents<'a>(
 /// The sides of a transfer as region copies know them.
 pub(crate) struct Sides<'a> {
     specs: &'a [FieldSpec],
+    /// The fields as the sender has them.
+    sender: &'a [FieldSpec],
     transfer: &'a Transfer,
     dims: Vec<(usize, usize)>,
 }
 
 impl<'a> Sides<'a> {
+    /// Of a transfer whose near end is a field of `specs`, and the other one a message or a field of these too.
     pub(crate) fn new(specs: &'a [FieldSpec], transfer: &'a Transfer) -> Self {
+        Self::between(specs, specs, transfer)
+    }
+
+    /// Of a transfer from fields of another rank to those of this one.
+    pub(crate) fn between(
+        specs: &'a [FieldSpec],
+        sender: &'a [FieldSpec],
+        transfer: &'a Transfer,
+    ) -> Self {
         let dims = extents(&specs[transfer.field], transfer).collect();
-        Self { specs, transfer, dims }
+        Self { specs, sender, transfer, dims }
     }
 
     pub(crate) fn extents(&self) -> Vec<usize> {
         self.dims.iter().map(|(_, extent)| *extent).collect()
+    }
+
+    /// The copy from the sender's elements to the receiver's.
+    pub(crate) fn copy(&self) -> RegionCopy {
+        RegionCopy {
+            dtype: self.specs[self.transfer.field].dtype(),
+            extents: self.extents(),
+            source: self.source(),
+            destination: self.target(),
+            negate: self.transfer.negate,
+            combine: Combine::Replace,
+        }
     }
 
     /// The receiver's elements, in the memory bound to the slot of their field.
@@ -177,7 +201,7 @@ impl<'a> Sides<'a> {
     /// The sender's elements, in the memory bound to the slot of their field.
     pub(crate) fn source(&self) -> RegionSide {
         let (receiver, spec) =
-            (&self.specs[self.transfer.field], &self.specs[self.transfer.source]);
+            (&self.specs[self.transfer.field], &self.sender[self.transfer.source]);
         let run_along = |axis| self.transfer.origin.iter().find(|run| run.axis == axis);
         let first = spec.dims().iter().map(|dim| {
             let run = dim.along().and_then(run_along);
@@ -235,6 +259,14 @@ impl<'a> Sides<'a> {
 pub(crate) fn box_side(spec: &FieldSpec, slot: usize, ranges: &[Range<usize>]) -> RegionSide {
     let strides = (0..ranges.len()).map(|dim| stride(spec, dim)).collect();
     RegionSide { slot, offset: offset(spec, ranges.iter().map(|range| range.start)), strides }
+}
+
+/// The layout of what a rank owns of a field, and how many bytes after the lowest of the field its lowest byte lies.
+pub(crate) fn owned(spec: &FieldSpec) -> Result<(Layout, usize)> {
+    let shape: Vec<usize> = spec.dims().iter().map(Dim::points).collect();
+    let layout = Layout::new(spec.dtype(), &shape, spec.layout().strides())?;
+    let first = offset(spec, spec.dims().iter().map(|dim| dim.owned().start));
+    Ok((layout, first.wrapping_add_signed(layout.span_bytes().start)))
 }
 
 fn stride(spec: &FieldSpec, dim: usize) -> isize {

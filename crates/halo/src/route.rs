@@ -87,11 +87,7 @@ impl Route {
             }));
         }
         if !is_reduction {
-            entries.extend(plan.local.iter().map(|transfer| {
-                let sides = Sides::new(specs, transfer);
-                let ends = (sides.source(), sides.target());
-                copy(specs, transfer, &sides, ends, transfer.negate, Combine::Replace)
-            }));
+            entries.extend(plan.local.iter().map(|transfer| Sides::new(specs, transfer).copy()));
             if constants.is_some() {
                 let slot =
                     fields + if staged { usize::from(!sends.is_empty()) } else { sends.len() };
@@ -259,7 +255,7 @@ fn copy(
 }
 
 /// A box of a field, filled with its constant of the memory bound to `slot`.
-fn fill(spec: &FieldSpec, edge: &Edge, slot: usize) -> RegionCopy {
+pub(crate) fn fill(spec: &FieldSpec, edge: &Edge, slot: usize) -> RegionCopy {
     RegionCopy {
         dtype: spec.dtype(),
         extents: edge.ranges.iter().map(Range::len).collect(),

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use runtime_core::{Combine, Device, Event, Memory, Result, Stream};
 
-use crate::communicator::{Buffer, Storage, deadline};
+use crate::communicator::{Buffer, Communicator, Storage, deadline};
 use crate::corner::Corners;
+use crate::direct::{DirectRoute, neighbours};
 use crate::options::{HaloOptions, MissingCorners, Staging, element};
 use crate::packed::{Incoming, Packed};
 use crate::plan::{Message, Plan};
 use crate::pool::Pool;
 use crate::route::{Action, CONSTANT_BYTES, Route};
 use crate::transfer::{Edge, Fields, Pattern, refuse};
-use crate::{Field, Quantity, Topology};
+use crate::{Field, FieldSpec, Quantity, Topology};
 
 /// Packs the halos of any fields into one buffer for each neighbour, and unpacks the buffers that neighbours sent.
 ///
@@ -99,10 +100,13 @@ impl HaloTransformer {
         device: &Device,
         options: &HaloOptions,
     ) -> Result<Self> {
-        Self::with_transport(topology, rank, quantities, device, options, false)
+        let mut transformer =
+            Self::with_transport(topology, rank, quantities, device, options, false)?;
+        transformer.route(Direction::Fill)?;
+        Ok(transformer)
     }
 
-    /// As [`new`](Self::new), for a transport that passes memory of the device or does not.
+    /// As [`new`](Self::new), for a transport that passes memory of the device or does not, and without its launches.
     pub(crate) fn with_transport(
         topology: &Topology,
         rank: usize,
@@ -128,7 +132,7 @@ impl HaloTransformer {
             MissingCorners::Average => Some(Corners::new(device, fields.specs(), &plan.edges)?),
             _ => None,
         };
-        let mut transformer = Self {
+        Ok(Self {
             topology: topology.clone(),
             rank,
             fields,
@@ -140,9 +144,18 @@ impl HaloTransformer {
             corners,
             pool: Arc::new(Mutex::new(Pool::new(device, staged, limit))),
             last: None,
-        };
-        transformer.route(Direction::Fill)?;
-        Ok(transformer)
+        })
+    }
+
+    /// The exchange of ranks that read each other's fields, if all of them can. Blocks until all ranks are there.
+    pub(crate) fn direct(&self, communicator: &dyn Communicator) -> Result<Option<DirectRoute>> {
+        let (specs, timeout) = (self.fields.specs(), self.options.timeout);
+        let neighbours = neighbours(communicator, &self.topology, specs, &self.plan, timeout)?;
+        let own = self.constants().and_then(|constants| {
+            DirectRoute::new(&self.device, specs, &self.plan, &neighbours, constants)
+        });
+        let all = communicator.all_gather(&[u8::from(own.is_ok())], timeout)?;
+        Ok(own.ok().filter(|_| !all.contains(&0)))
     }
 
     /// Enqueues packing the messages to all neighbours, and copying what the rank exchanges with itself. Does not block.
@@ -156,7 +169,7 @@ impl HaloTransformer {
     /// the device reports.
     pub fn pack(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<Packed> {
         let route = self.route(Direction::Fill)?;
-        self.check(route, fields)?;
+        self.check(false, fields)?;
         let (messages, event) = self.pack_route(route, stream, fields)?;
         let messages = messages.into_iter().map(|(rank, buffer)| (rank, Some(buffer))).collect();
         Ok(Packed { messages, event, pool: Arc::clone(&self.pool) })
@@ -193,7 +206,7 @@ impl HaloTransformer {
         messages: Vec<Incoming>,
     ) -> Result<()> {
         let route = self.route(Direction::Fill)?;
-        self.check(route, fields)?;
+        self.check(false, fields)?;
         let stranger = |message: &&Incoming| !Arc::ptr_eq(&message.pool, &self.pool);
         if let Some(message) = messages.iter().find(stranger) {
             return Err(refuse(format!(
@@ -224,8 +237,7 @@ impl HaloTransformer {
         if self.corners.is_none() {
             return Ok(());
         }
-        let route = self.route(Direction::Fill)?;
-        self.check(route, fields)?;
+        self.check(false, fields)?;
         self.follow(stream)?;
         let Some(corners) = &mut self.corners else { return Ok(()) };
         corners.fill(stream, fields)?;
@@ -262,6 +274,10 @@ impl HaloTransformer {
 
     pub(crate) fn rank(&self) -> usize {
         self.rank
+    }
+
+    pub(crate) fn specs(&self) -> &[FieldSpec] {
+        self.fields.specs()
     }
 
     pub(crate) fn options(&self) -> &HaloOptions {
@@ -317,7 +333,7 @@ impl HaloTransformer {
     }
 
     /// Checks fields before anything is enqueued.
-    pub(crate) fn check(&self, route: usize, fields: &[Field<'_>]) -> Result<()> {
+    pub(crate) fn check(&self, writes_owned: bool, fields: &[Field<'_>]) -> Result<()> {
         let specs = self.fields.specs();
         if fields.len() != specs.len() {
             let message = format!(
@@ -328,11 +344,25 @@ impl HaloTransformer {
             );
             return Err(refuse(message).on(self.device.id()));
         }
-        let writes_owned = self.routes[route].1.writes_owned();
         fields
             .iter()
             .zip(specs)
             .try_for_each(|(field, spec)| field.check(spec, self.rank, &self.device, writes_owned))
+    }
+
+    /// Checks that fields can be used on a stream, and are in different memories.
+    pub(crate) fn check_bound(&self, stream: &Stream, fields: &[Field<'_>]) -> Result<()> {
+        let specs = self.fields.specs();
+        for (index, field) in fields.iter().enumerate() {
+            field.check_stream(&specs[index], self.rank, stream)?;
+            let shared = |other: &Field<'_>| other.view().shares_memory(&field.view());
+            if let Some(other) = fields[..index].iter().position(shared) {
+                let (one, two) = (specs[other].name(), specs[index].name());
+                let message = format!("fields {one} and {two} of rank {} in one memory", self.rank);
+                return Err(refuse(message).on(self.device.id()));
+            }
+        }
+        Ok(())
     }
 
     /// Enqueues packing: the ranks of messages and their buffers, and when they are packed.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use backend_sim::{SimConfig, SimDevice};
 use halo::ErrorKind;
-use halo::communicator::{Communicator, ThreadCommunicator};
+use halo::communicator::{Communicator, Lent, Loan, ThreadCommunicator};
 use runtime_core::{Device, Event, Memory, Stream};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -20,35 +20,55 @@ fn device() -> Device {
     Device::new(SimDevice::new(0, SimConfig::new())).unwrap()
 }
 
-fn filled(device: &Device, stream: &Stream, value: u64) -> (Memory<u64>, Event) {
-    let mut memory = device.memory_allocate(16).unwrap();
-    memory.fill(stream, value).unwrap();
-    (memory, stream.record_event().unwrap())
+/// What a rank has to lend.
+struct Rank {
+    own: Memory<u64>,
+    stream: Stream,
+    marks: [Event; 2],
 }
 
-/// One exchange, in which a rank copies the first elements of each peer's memory. Gives what it got.
-fn exchange(
-    ranks: &ThreadCommunicator,
-    peers: &[usize],
-    stream: &Stream,
-    own: &mut Memory<u64>,
-    value: u64,
-) -> halo::Result<Vec<u64>> {
-    own.fill(stream, value)?;
-    let ready = stream.record_event()?;
-    let mut got: Memory<u64> = stream.device().memory_allocate(peers.len())?;
-    let read = ranks.direct().unwrap().lend(peers, &[own.view()], &ready, LONG, |lent| {
-        for (index, lent) in lent.iter().enumerate() {
-            assert_eq!(lent.rank, peers[index]);
-            stream.wait(lent.ready)?;
-            let mut place = got.view_mut().slice(index..index + 1)?;
-            place.copy_from(stream, &lent.views[0].slice(3..4)?)?;
-        }
-        stream.record_event()
-    })?;
-    // The next fill must not overtake the peers' copies.
-    read.iter().try_for_each(|event| stream.wait(event))?;
-    got.to_vec(stream)
+impl Rank {
+    fn new(device: &Device, value: u64) -> Self {
+        let stream = device.stream_create(&Default::default()).unwrap();
+        let mut own = device.memory_allocate(16).unwrap();
+        own.fill(&stream, value).unwrap();
+        let mark = || device.event_create(false).unwrap();
+        Self { own, stream, marks: [mark(), mark()] }
+    }
+
+    /// Lends its memory, and calls `f` with what the peers lend.
+    fn lend(
+        &self,
+        ranks: &ThreadCommunicator,
+        peers: &[usize],
+        timeout: Duration,
+        f: impl FnOnce(&[Lent<'_>]) -> halo::Result<()>,
+    ) -> halo::Result<()> {
+        let Self { own, stream, marks } = self;
+        let loan = Loan { tag: 5, peers, views: &[own.view()], stream, marks, timeout };
+        ranks.direct().unwrap().lend(&loan, |meeting| meeting.read(f))
+    }
+
+    /// One exchange, in which a rank copies an element of each peer's memory. Gives what it got.
+    fn exchange(
+        &mut self,
+        ranks: &ThreadCommunicator,
+        peers: &[usize],
+        value: u64,
+    ) -> halo::Result<Vec<u64>> {
+        self.own.fill(&self.stream, value)?;
+        let mut got: Memory<u64> = self.stream.device().memory_allocate(peers.len())?;
+        self.lend(ranks, peers, LONG, |lent| {
+            for (index, lent) in lent.iter().enumerate() {
+                assert_eq!(lent.rank, peers[index]);
+                let mut place = got.view_mut().slice(index..index + 1)?;
+                place.copy_from(&self.stream, &lent.views[0].slice(3..4)?)?;
+            }
+            Ok(())
+        })?;
+        // The next fill must not overtake the peers' copies.
+        got.to_vec(&self.stream)
+    }
 }
 
 #[test]
@@ -56,12 +76,11 @@ fn neighbours_read_what_is_there_step_by_step() {
     let device = device();
     for (size, distances) in [(2, vec![1]), (3, vec![1, 2]), (5, vec![1, 4]), (4, vec![1, 2, 3])] {
         ThreadCommunicator::run(size, |ranks| {
-            let stream = device.stream_create(&Default::default()).unwrap();
             let peers: Vec<usize> = distances.iter().map(|d| (ranks.rank() + d) % size).collect();
-            let mut own = device.memory_allocate(16).unwrap();
+            let mut own = Rank::new(&device, 0);
             for step in 0..40 {
                 let value = |rank: usize| 1000 * step + rank as u64;
-                let got = exchange(&ranks, &peers, &stream, &mut own, value(ranks.rank()));
+                let got = own.exchange(&ranks, &peers, value(ranks.rank()));
                 assert_eq!(got.unwrap(), peers.iter().map(|p| value(*p)).collect::<Vec<_>>());
             }
         })
@@ -74,18 +93,16 @@ fn nobody_returns_while_another_reads() {
     let device = device();
     let reading = AtomicUsize::new(0);
     ThreadCommunicator::run(2, |ranks| {
-        let (own, ready) = filled(&device, &device.default_stream(), 1);
-        let direct = ranks.direct().unwrap();
-        let peer = 1 - ranks.rank();
-        let ended = direct.lend(&[peer], &[own.view()], &ready, LONG, |_| {
+        let own = Rank::new(&device, 1);
+        let ended = own.lend(&ranks, &[1 - ranks.rank()], LONG, |_| {
             reading.fetch_add(1, Ordering::SeqCst);
             if ranks.rank() == 0 {
                 thread::sleep(SHORT);
             }
             reading.fetch_sub(1, Ordering::SeqCst);
-            Ok(ready.clone())
+            Ok(())
         });
-        assert_eq!(ended.unwrap().len(), 1);
+        ended.unwrap();
         assert_eq!(reading.load(Ordering::SeqCst), 0);
     })
     .unwrap();
@@ -97,8 +114,7 @@ fn a_rank_that_panics_instead_is_missed() {
     let read = AtomicUsize::new(0);
     let run = AssertUnwindSafe(|| {
         ThreadCommunicator::run(3, |ranks| {
-            let (own, ready) = filled(&device, &device.default_stream(), 1);
-            let direct = ranks.direct().unwrap();
+            let own = Rank::new(&device, 1);
             let peers = [(ranks.rank() + 1) % 3, (ranks.rank() + 2) % 3];
             if ranks.rank() == 2 {
                 // Never comes: 0 and 1 have each other, and wait for it.
@@ -106,9 +122,9 @@ fn a_rank_that_panics_instead_is_missed() {
                 panic!("on purpose");
             }
             let start = Instant::now();
-            let error = direct.lend(&peers, &[own.view()], &ready, LONG, |_| {
+            let error = own.lend(&ranks, &peers, LONG, |_| {
                 read.fetch_add(1, Ordering::SeqCst);
-                Ok(ready.clone())
+                Ok(())
             });
             assert_eq!(error.unwrap_err().kind(), ErrorKind::PeerLost);
             assert!(start.elapsed() < LONG);
@@ -136,18 +152,16 @@ fn a_reader_that_panics_keeps_its_own_memory_for_the_others() {
     let (read, at_end, both) = (AtomicUsize::new(0), AtomicUsize::new(0), Barrier::new(2));
     let run = AssertUnwindSafe(|| {
         ThreadCommunicator::run(2, |ranks| {
-            let (own, ready) = filled(&device, &device.default_stream(), 1);
-            let direct = ranks.direct().unwrap();
-            let peer = 1 - ranks.rank();
+            let own = Rank::new(&device, 1);
             let _beside = (ranks.rank() == 0).then(|| Beside { read: &read, at_end: &at_end });
-            let ended = direct.lend(&[peer], &[own.view()], &ready, LONG, |lent| {
+            let ended = own.lend(&ranks, &[1 - ranks.rank()], LONG, |lent| {
                 both.wait();
                 assert!(ranks.rank() == 1, "in reading");
                 thread::sleep(SHORT);
                 read.store(lent[0].views[0].len(), Ordering::SeqCst);
-                Ok(ready.clone())
+                Ok(())
             });
-            assert!(ended.unwrap().is_empty());
+            ended.unwrap();
         })
     });
     assert_eq!(*catch_unwind(run).unwrap_err().downcast::<&str>().unwrap(), "in reading");
@@ -158,12 +172,10 @@ fn a_reader_that_panics_keeps_its_own_memory_for_the_others() {
 fn a_peer_that_does_not_come_is_a_timeout_and_may_come_later() {
     let device = device();
     ThreadCommunicator::run(2, |ranks| {
-        let stream = device.stream_create(&Default::default()).unwrap();
         let peer = 1 - ranks.rank();
-        let (mut own, ready) = filled(&device, &stream, 0);
+        let mut own = Rank::new(&device, 0);
         if ranks.rank() == 0 {
-            let direct = ranks.direct().unwrap();
-            let late = direct.lend(&[peer], &[own.view()], &ready, SHORT, |_| Ok(ready.clone()));
+            let late = own.lend(&ranks, &[peer], SHORT, |_| Ok(()));
             let error = late.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout);
             assert!(error.message().starts_with("rank 0 waited 50ms for rank 1"), "{error}");
@@ -171,7 +183,7 @@ fn a_peer_that_does_not_come_is_a_timeout_and_may_come_later() {
         ranks.barrier(LONG).unwrap();
         for step in 0..3 {
             let value = |rank: usize| 10 * step + rank as u64;
-            let got = exchange(&ranks, &[peer], &stream, &mut own, value(ranks.rank())).unwrap();
+            let got = own.exchange(&ranks, &[peer], value(ranks.rank())).unwrap();
             assert_eq!(got, [value(peer)]);
         }
     })
@@ -183,63 +195,122 @@ fn a_failed_reading_is_its_own_error() {
     let device = device();
     let both = Barrier::new(2);
     let outcomes = ThreadCommunicator::run(2, |ranks| {
-        let (own, ready) = filled(&device, &device.default_stream(), 1);
-        let direct = ranks.direct().unwrap();
-        let outcome = direct.lend(&[1 - ranks.rank()], &[own.view()], &ready, LONG, |lent| {
+        let own = Rank::new(&device, 1);
+        let outcome = own.lend(&ranks, &[1 - ranks.rank()], LONG, |lent| {
             both.wait();
             if ranks.rank() == 0 {
                 lent[0].views[0].slice(0..99)?;
             }
-            Ok(ready.clone())
+            Ok(())
         });
-        outcome.map(|events| events.len()).map_err(|error| error.kind())
+        outcome.map_err(|error| error.kind())
     });
-    assert_eq!(outcomes.unwrap(), [Err(ErrorKind::OutOfBounds), Ok(0)]);
+    assert_eq!(outcomes.unwrap(), [Err(ErrorKind::OutOfBounds), Ok(())]);
 }
 
 #[test]
 fn wrong_peers_and_a_second_loan_are_refused() {
     let device = device();
     let [one, _two] = ThreadCommunicator::group(2).unwrap().try_into().unwrap();
-    let (own, ready) = filled(&device, &device.default_stream(), 1);
-    let direct = one.direct().unwrap();
+    let own = Rank::new(&device, 1);
     for peers in [&[2][..], &[0], &[1, 1]] {
-        let refused = direct.lend(peers, &[], &ready, LONG, |_| Ok(ready.clone()));
+        let refused = own.lend(&one, peers, LONG, |_| Ok(()));
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
-    let inner = direct.lend(&[], &[own.view()], &ready, LONG, |_| {
-        direct.lend(&[], &[own.view()], &ready, LONG, |_| Ok(ready.clone()))?;
-        Ok(ready.clone())
-    });
+    let inner = own.lend(&one, &[], LONG, |_| own.lend(&one, &[], LONG, |_| Ok(())));
     assert_eq!(inner.unwrap_err().kind(), ErrorKind::Conflict);
-    assert!(direct.lend(&[], &[own.view()], &ready, LONG, |_| Ok(ready.clone())).is_ok());
+    own.lend(&one, &[], LONG, |_| Ok(())).unwrap();
+}
+
+/// A rank works beside the exchange; the others read what it lends meanwhile, and it ends when they have.
+#[test]
+fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
+    let device = device();
+    let read = Barrier::new(2);
+    ThreadCommunicator::run(2, |ranks| {
+        let own = Rank::new(&device, ranks.rank() as u64);
+        let Rank { own, stream, marks } = &own;
+        let peers = [1 - ranks.rank()];
+        let views = [own.view()];
+        let loan = Loan { tag: 1, peers: &peers, views: &views, stream, marks, timeout: LONG };
+        ranks.direct().unwrap().lend(&loan, |meeting| {
+            if ranks.rank() == 0 {
+                // Rank 1 reads before this does.
+                read.wait();
+                assert!(!meeting.has_read());
+            }
+            meeting.read(|lent| {
+                let copy: Vec<u64> = lent[0].views[0].to_vec(stream)?;
+                assert_eq!(copy, [peers[0] as u64; 16]);
+                Ok(())
+            })?;
+            if ranks.rank() == 1 {
+                read.wait();
+            }
+            assert!(meeting.try_read(|_| panic!("a second time"))?);
+            Ok(())
+        })
+    })
+    .unwrap()
+    .into_iter()
+    .for_each(Result::unwrap);
+}
+
+/// Loans with different tags do not mix, whatever their order.
+#[test]
+fn loans_are_told_apart_by_tags() {
+    let device = device();
+    ThreadCommunicator::run(2, |ranks| {
+        let peers = [1 - ranks.rank()];
+        thread::scope(|scope| {
+            for tag in if ranks.rank() == 0 { [1, 2] } else { [2, 1] } {
+                let (ranks, device) = (&ranks, &device);
+                scope.spawn(move || {
+                    let own = Rank::new(device, tag);
+                    let Rank { own, stream, marks } = &own;
+                    let views = [own.view()];
+                    let loan =
+                        Loan { tag, peers: &peers, views: &views, stream, marks, timeout: LONG };
+                    let read = ranks.direct().unwrap().lend(&loan, |meeting| {
+                        let mut copy = Vec::new();
+                        meeting.read(|lent| {
+                            copy = lent[0].views[0].to_vec::<u64>(stream)?;
+                            Ok(())
+                        })?;
+                        Ok(copy)
+                    });
+                    assert_eq!(read.unwrap(), [tag; 16]);
+                });
+                thread::sleep(SHORT / 5);
+            }
+        });
+    })
+    .unwrap();
 }
 
 #[test]
 fn failures_at_random_leave_nothing_behind() {
     let device = device();
     ThreadCommunicator::run(3, |ranks| {
-        let stream = device.stream_create(&Default::default()).unwrap();
         let rank = ranks.rank();
         let peers = [(rank + 1) % 3, (rank + 2) % 3];
-        let mut own = device.memory_allocate(16).unwrap();
+        let mut own = Rank::new(&device, 0);
         for step in 0..60_u64 {
             // One of them fails in every other step, before or after the others came.
             let fails = (step % 2 == 1).then_some((step / 2 % 3) as usize);
             if (step / 6) % 3 == rank as u64 {
                 thread::sleep(Duration::from_millis(1));
             }
-            let (lender, ready) = filled(&device, &stream, step);
-            let direct = ranks.direct().unwrap();
-            let outcome = direct.lend(&peers, &[lender.view()], &ready, SHORT / 5, |lent| {
+            let lender = Rank::new(&device, step);
+            let outcome = lender.lend(&ranks, &peers, SHORT / 5, |lent| {
                 assert_eq!(lent.len(), 2);
                 if fails == Some(rank) {
                     lent[0].views[0].slice(0..99)?;
                 }
-                stream.record_event()
+                Ok(())
             });
             match outcome {
-                Ok(events) => assert!(events.len() <= 2 && fails != Some(rank)),
+                Ok(()) => assert_ne!(fails, Some(rank)),
                 Err(error) if error.kind() == ErrorKind::OutOfBounds => {
                     assert_eq!(fails, Some(rank));
                 }
@@ -247,7 +318,7 @@ fn failures_at_random_leave_nothing_behind() {
             }
             ranks.barrier(LONG).unwrap();
             let value = |rank: usize| 1000 * step + rank as u64;
-            let got = exchange(&ranks, &peers, &stream, &mut own, value(rank)).unwrap();
+            let got = own.exchange(&ranks, &peers, value(rank)).unwrap();
             assert_eq!(got, peers.map(value));
         }
     })

@@ -388,7 +388,7 @@ fn tags_are_bounded() {
         let (rank, most) = (ranks.rank(), Arc::new(AtomicU32::new(0)));
         let spy: Arc<dyn Communicator> = Arc::new(Spy(ranks, Arc::clone(&most)));
         let make = |channel| {
-            let options = HaloOptions { channel, ..Default::default() };
+            let options = HaloOptions { channel, direct: false, ..Default::default() };
             let quantities = [Quantity::scalar(spec())];
             HaloExchange::new(Arc::clone(&spy), &ring(2), &quantities, &device, &options)
         };
@@ -695,8 +695,14 @@ fn owned_values_stay_readable_in_flight() {
 #[test]
 fn launches_and_copies_are_few() {
     const STEPS: u64 = 5;
-    for (ranks, staging) in [(1, Staging::Auto), (3, Staging::Device), (3, Staging::Pinned)] {
-        let options = HaloOptions { staging, ..Default::default() };
+    for (ranks, staging, direct) in [
+        (1, Staging::Auto, false),
+        (3, Staging::Device, false),
+        (3, Staging::Pinned, false),
+        (1, Staging::Auto, true),
+        (3, Staging::Auto, true),
+    ] {
+        let options = HaloOptions { staging, direct, ..Default::default() };
         let device = sim(2);
         let before = SimHandle::of(&device).unwrap().counts();
         ThreadCommunicator::run(ranks, |communicator| {
@@ -717,7 +723,7 @@ fn launches_and_copies_are_few() {
         let after = SimHandle::of(&device).unwrap().counts();
         let ranks = ranks as u64;
         let launches = after.on_device.count - before.on_device.count;
-        let most = if ranks == 1 { 1 } else { 3 };
+        let most = if ranks == 1 || direct { 1 } else { 3 };
         let possible = most.min(2) * ranks * STEPS..=most * ranks * STEPS;
         assert!(possible.contains(&launches), "{launches} launches, {possible:?} possible");
         // Two messages each way, and the values themselves.

@@ -33,6 +33,7 @@ mod pinned;
 mod region;
 mod region_plan;
 mod registry;
+mod slot;
 mod statistics;
 mod stream;
 mod uses;
@@ -67,8 +68,9 @@ pub use region::{
     Combine, HostSlot, LoweredCopy, MAX_REGION_RANK, RegionCopy, RegionPhase, RegionProgram,
     RegionSide, SlotUse,
 };
-pub use region_plan::{RegionPlan, Slot};
+pub use region_plan::RegionPlan;
 pub use registry::{DeviceRegistry, Driver, Listing, Selector};
+pub use slot::{AroundMut, Slot};
 pub use statistics::{Statistics, Traffic};
 pub use stream::{Event, Stream};
 pub use validate::{Compare, Mismatch, Tolerance, compare};

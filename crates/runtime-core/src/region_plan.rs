@@ -15,7 +15,7 @@ use crate::contract::{DeviceRegions, RawSlot};
 use crate::region::emulation;
 use crate::uses::{Used, Uses};
 use crate::{
-    DType, Device, Error, ErrorKind, MemoryView, MemoryViewMut, RegionCopy, RegionProgram, Result,
+    DType, Device, Error, ErrorKind, Layout, MemoryView, RegionCopy, RegionProgram, Result, Slot,
     SlotUse, Stream,
 };
 
@@ -32,6 +32,9 @@ pub struct RegionPlan {
     written: Vec<Range<usize>>,
     /// Stretches of each slot that are read, apart from one another.
     read: Vec<Vec<Range<usize>>>,
+    /// For each slot the box that it was found to [respect](Self::with_box), and how many bytes after the slot's start
+    /// its lowest byte lies.
+    boxes: Vec<Option<(usize, Layout)>>,
     device: Device,
 }
 
@@ -40,67 +43,6 @@ struct Prepared {
     raw: ManuallyDrop<Box<dyn DeviceRegions>>,
     uses: Uses,
     device: Device,
-}
-
-/// Memory bound to one slot of a plan. Offsets of the slot's copies count from the lowest byte bound.
-#[derive(Debug)]
-pub enum Slot<'a> {
-    /// Memory the plan reads.
-    Read(MemoryView<'a>),
-    /// Memory the plan writes, or reads and writes.
-    Write(MemoryViewMut<'a>),
-    /// Two parts of one memory, one read and one written. Offsets count from the lower start of the two.
-    Both {
-        /// The part that is read.
-        read: MemoryView<'a>,
-        /// The part that is written.
-        write: MemoryViewMut<'a>,
-    },
-}
-
-impl<'a> From<MemoryView<'a>> for Slot<'a> {
-    fn from(view: MemoryView<'a>) -> Self {
-        Self::Read(view)
-    }
-}
-
-impl<'a> From<MemoryViewMut<'a>> for Slot<'a> {
-    fn from(view: MemoryViewMut<'a>) -> Self {
-        Self::Write(view)
-    }
-}
-
-impl Slot<'_> {
-    fn views(&self) -> (MemoryView<'_>, Option<MemoryView<'_>>) {
-        match self {
-            Self::Read(view) => (*view, None),
-            Self::Write(view) => (view.as_view(), None),
-            Self::Both { read, write } => (*read, Some(write.as_view())),
-        }
-    }
-
-    fn is_writable(&self) -> bool {
-        !matches!(self, Self::Read(_))
-    }
-
-    fn writer(&self) -> Option<&MemoryViewMut<'_>> {
-        match self {
-            Self::Read(_) => None,
-            Self::Write(view) | Self::Both { write: view, .. } => Some(view),
-        }
-    }
-
-    fn range(&self) -> Range<usize> {
-        let (first, second) = self.views();
-        let range = first.byte_range();
-        match second.map(|view| view.byte_range()) {
-            Some(other) if range.is_empty() => other,
-            Some(other) if !other.is_empty() => {
-                range.start.min(other.start)..range.end.max(other.end)
-            }
-            _ => range,
-        }
-    }
 }
 
 impl RegionPlan {
@@ -114,7 +56,25 @@ impl RegionPlan {
             None => None,
         };
         let (written, read) = touched(&program);
-        Ok(Self { program, native, written, read, device: device.clone() })
+        let boxes = vec![None; program.slots().len()];
+        Ok(Self { program, native, written, read, boxes, device: device.clone() })
+    }
+
+    /// The same plan, which may be bound around a box: the elements of `layout` whose lowest byte lies `start` bytes after
+    /// that of the slot. If the plan writes the slot, it writes none of them, so that [`Slot::Around`] can be bound; else it
+    /// reads nothing but them.
+    ///
+    /// Executions that bind the two parts of one [split](crate::MemoryViewMut::split_box) so do not wait for each other where
+    /// devices lock memory.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if there is no such slot, if the plan writes into the box or reads beyond it, or if that cannot be
+    /// decided.
+    pub fn with_box(mut self, slot: usize, start: usize, layout: &Layout) -> Result<Self> {
+        self.program.respects(slot, start, layout).map_err(|e| self.device.place(e))?;
+        self.boxes[slot] = Some((start, *layout));
+        Ok(self)
     }
 
     /// The device it was made for.
@@ -147,15 +107,19 @@ impl RegionPlan {
     /// # Errors
     ///
     /// `InvalidArgument` if the number of slots differs, a slot that is written is bound for reading, a view's type
-    /// differs from the slot's or its start is not aligned for it, one memory is bound to two slots, or the two parts
-    /// of [`Slot::Both`] are of different memories; `OutOfBounds` if a view is shorter than the slot needs, or the plan
+    /// differs from the slot's or its start is not aligned for it, one memory is bound to two slots, the two parts
+    /// of [`Slot::Both`] are of different memories, or [`Slot::Around`] is bound around another box than the plan
+    /// [respects](Self::with_box); `OutOfBounds` if a view is shorter than the slot needs, or the plan
     /// leaves the parts of [`Slot::Both`];
     /// `WrongDevice`, `WrongStream`. Nothing was enqueued then. Otherwise what the driver reports.
     pub fn execute(&self, stream: &Stream, bind: &mut [Slot<'_>]) -> Result<()> {
         self.device.check_same("execute", stream.device())?;
         self.check(stream, bind)?;
-        let raw: SmallVec<[RawSlot<'_>; 16]> =
-            bind.iter().map(|slot| begin(slot, stream)).collect();
+        let raw: SmallVec<[RawSlot<'_>; 16]> = bind
+            .iter()
+            .zip(&self.boxes)
+            .map(|(slot, of)| begin(slot, of.as_ref(), stream))
+            .collect();
         let done = match (&self.native, self.device.raw().region_copy()) {
             _ if self.program.phases().is_empty() => Ok(()),
             (Some(native), Some(ability)) => {
@@ -170,8 +134,8 @@ impl RegionPlan {
             }
         };
         for (slot, used) in bind.iter().zip(self.slots()) {
-            if let (Some(view), true) = (slot.writer(), used.written) {
-                view.report_write(done.is_ok());
+            if used.written {
+                slot.report_write(done.is_ok());
             }
         }
         done.map_err(|e| self.device.place(e))?;
@@ -207,6 +171,15 @@ impl RegionPlan {
                 );
             }
             let range = slot.range();
+            let respected = self.boxes[index].as_ref();
+            if let (Slot::Around(around), true) = (slot, used.written)
+                && !is_box(respected, &around.inner(), range.start)
+            {
+                let message = format!(
+                    "slot {index} is bound around a box that the plan was not made for: see with_box"
+                );
+                return Err(self.refuse(message));
+            }
             if let Slot::Both { read, write } = slot {
                 self.check_reads(
                     index,
@@ -330,12 +303,25 @@ fn touched(program: &RegionProgram) -> (Vec<Range<usize>>, Vec<Vec<Range<usize>>
     (written, read)
 }
 
+/// Whether `part` is the box that a plan respects, in a slot that starts at byte `start` of the memory.
+fn is_box(respected: Option<&(usize, Layout)>, part: &MemoryView<'_>, start: usize) -> bool {
+    respected.is_some_and(|(offset, layout)| {
+        layout == part.layout() && part.byte_range().start == start + offset
+    })
+}
+
 /// Notes the use of a slot's memory and makes what a backend gets.
-fn begin<'a>(slot: &'a Slot<'_>, stream: &Stream) -> RawSlot<'a> {
+fn begin<'a>(
+    slot: &'a Slot<'_>,
+    respected: Option<&(usize, Layout)>,
+    stream: &Stream,
+) -> RawSlot<'a> {
     let (first, second) = slot.views();
     let memory = first.begin(stream).or_else(|| second.and_then(|view| view.begin(stream)));
     let range = slot.range();
-    RawSlot { memory, offset: range.start, bytes: range.len() }
+    let part = slot.part().filter(|part| is_box(respected, part, range.start));
+    let split = part.map_or(0, |part| part.split());
+    RawSlot { memory, offset: range.start, bytes: range.len(), split }
 }
 
 impl fmt::Debug for RegionPlan {

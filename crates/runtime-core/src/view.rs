@@ -6,13 +6,13 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::contract::DeviceMemory;
 use crate::memory::Allocation;
 use crate::{
-    DType, Device, Element, Error, ErrorKind, Layout, NativeHandle, Pinned, RegionSide, Result,
-    Stream,
+    AroundMut, DType, Device, Element, Error, ErrorKind, Layout, NativeHandle, Pinned, RegionSide,
+    Result, Stream,
 };
 
 /// A part of a memory, to read: where its elements lie and how.
@@ -26,12 +26,14 @@ pub struct MemoryView<'a> {
     layout: Layout,
     /// The one stream that may use it, or 0.
     stream: u64,
+    /// The split that it is the box of, or 0.
+    split: u64,
 }
 
 impl<'a> MemoryView<'a> {
     #[inline(always)]
     pub(crate) fn whole(allocation: &'a Allocation, layout: Layout) -> Self {
-        Self { allocation, origin: 0, layout, stream: 0 }
+        Self { allocation, origin: 0, layout, stream: 0, split: 0 }
     }
 
     /// Type of the elements.
@@ -171,6 +173,11 @@ impl<'a> MemoryView<'a> {
     #[must_use]
     pub fn on_stream(self, stream: &Stream) -> Self {
         Self { stream: stream.core.id, ..self }
+    }
+
+    /// Whether work on `stream` may use it: the stream is of its device, and the one it is bound to if it is.
+    pub fn is_usable_on(&self, stream: &Stream) -> bool {
+        self.check_stream("is_usable_on", stream).is_ok()
     }
 
     /// This view as one end of a region copy whose `slot` is bound to a view that covers `bound`.
@@ -319,6 +326,10 @@ impl<'a> MemoryView<'a> {
     #[inline]
     pub(crate) fn bound_stream(&self) -> u64 {
         self.stream
+    }
+
+    pub(crate) fn split(&self) -> u64 {
+        self.split
     }
 
     #[cold]
@@ -521,6 +532,18 @@ impl<'a> MemoryViewMut<'a> {
         ranges[0] = middle..extent;
         let second = self.view.region(&ranges)?;
         Ok((Self { view: first, report: self.report }, Self { view: second, report: self.report }))
+    }
+
+    /// The elements of a box, to read, and those around them, which region plans alone may write.
+    ///
+    /// # Errors
+    ///
+    /// As [`region`](Self::region).
+    pub fn split_box(self, ranges: &[Range<usize>]) -> Result<(MemoryView<'a>, AroundMut<'a>)> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let part = self.view.region(ranges)?;
+        let part = MemoryView { split: NEXT.fetch_add(1, Ordering::Relaxed), ..part };
+        Ok((part, AroundMut::new(self, part)))
     }
 
     /// The same view, refused with `WrongStream` by every other stream.

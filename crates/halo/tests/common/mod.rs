@@ -229,17 +229,27 @@ impl Case<'_> {
         }
     }
 
-    /// Every rank in a thread of its own, several times.
+    /// Every rank in a thread of its own, several times, with messages and without.
     pub(crate) fn exchange(&self, device: &Device) {
-        self.with_ranks(device, |rank, mut exchange, stream| {
-            for _ in 0..3 {
-                let mut stores = self.stores(rank, &stream);
-                let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
-                exchange.exchange(&stream, &mut fields).unwrap();
-                drop(fields);
-                self.check(rank, &stores, &stream);
-            }
-        });
+        for direct in [false, true] {
+            self.exchange_by(device, direct);
+        }
+    }
+
+    fn exchange_by(&self, device: &Device, direct: bool) {
+        self.with_options(
+            device,
+            |options| options.direct = direct,
+            |rank, mut exchange, stream| {
+                for _ in 0..3 {
+                    let mut stores = self.stores(rank, &stream);
+                    let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
+                    exchange.exchange(&stream, &mut fields).unwrap();
+                    drop(fields);
+                    self.check(rank, &stores, &stream);
+                }
+            },
+        );
     }
 
     /// Calls `f` in a thread for each rank with its exchange and a stream.
@@ -248,18 +258,25 @@ impl Case<'_> {
         device: &Device,
         f: impl Fn(usize, HaloExchange, Stream) -> R + Sync,
     ) -> Vec<R> {
+        self.with_options(device, |_| {}, f)
+    }
+
+    /// As [`with_ranks`](Self::with_ranks), with other options.
+    pub(crate) fn with_options<R: Send>(
+        &self,
+        device: &Device,
+        change: impl Fn(&mut HaloOptions),
+        f: impl Fn(usize, HaloExchange, Stream) -> R + Sync,
+    ) -> Vec<R> {
+        let mut options = self.options.clone();
+        change(&mut options);
         ThreadCommunicator::run(self.topology.ranks(), |ranks| {
             let rank = halo::communicator::Communicator::rank(&ranks);
             let stream = device.stream_create(&Default::default()).unwrap();
             let quantities = self.quantities(rank).unwrap();
-            let exchange = HaloExchange::new(
-                Arc::new(ranks),
-                self.topology,
-                &quantities,
-                device,
-                &self.options,
-            )
-            .unwrap();
+            let exchange =
+                HaloExchange::new(Arc::new(ranks), self.topology, &quantities, device, &options)
+                    .unwrap();
             f(rank, exchange, stream)
         })
         .unwrap()

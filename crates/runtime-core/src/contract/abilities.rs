@@ -59,6 +59,10 @@ pub struct RawSlot<'a> {
     pub offset: usize,
     /// Bytes of the bound view.
     pub bytes: usize,
+    /// Unless 0, the number of a split of the memory into a box and what is around it. Of the executions that bind it
+    /// under one number, those that write it write nothing of the box, and the others read nothing else: one of the
+    /// former and any of the latter touch bytes apart. For devices that lock memory while they work on it.
+    pub split: u64,
 }
 
 impl std::fmt::Debug for RawSlot<'_> {

@@ -5,6 +5,7 @@
 //! A batch of such copies is checked and lowered once, into a [`RegionProgram`], and run many times.
 
 mod arithmetic;
+mod boxes;
 pub(crate) mod emulation;
 mod host;
 mod kernels;

@@ -73,6 +73,45 @@ impl Footprint {
         &self.terms[..self.rank]
     }
 
+    /// Whether the two share no byte; `None` if that takes more than a million steps.
+    pub(super) fn is_apart(&self, other: &Self) -> Option<bool> {
+        Search { left: 1 << 20 }.overlap(self, other).map(|overlap| !overlap)
+    }
+
+    /// Whether every element is one of `other`, as far as strides tell that are multiples of the other's.
+    pub(super) fn is_within(&self, other: &Self) -> bool {
+        let mut terms = other.terms;
+        let mut rank = 0;
+        for term in other.terms() {
+            // Dimensions that are one in memory count as one, as in a lowered copy.
+            match terms[..rank].last_mut() {
+                Some(outer) if outer.stride == term.stride * (term.steps + 1) => {
+                    let steps = (outer.steps + 1) * (term.steps + 1) - 1;
+                    *outer = Term { steps, ..*term };
+                }
+                _ => {
+                    terms[rank] = *term;
+                    rank += 1;
+                }
+            }
+        }
+        // The index of the first element along each dimension, and how far from there the last one lies.
+        let mut left = self.low - other.low;
+        let mut own = self.terms().iter().peekable();
+        for term in &terms[..rank] {
+            let mut last = left.div_euclid(term.stride);
+            left = left.rem_euclid(term.stride);
+            let multiple = |own: &&Term| own.stride % term.stride == 0;
+            while let Some(own) = own.next_if(multiple) {
+                last += own.stride / term.stride * own.steps;
+            }
+            if !(0..=term.steps).contains(&last) {
+                return false;
+            }
+        }
+        left == 0 && own.next().is_none() && self.size == other.size
+    }
+
     /// Elements, those at one place counted as often as they occur; saturating.
     fn elements(&self) -> u64 {
         let counts = self.terms().iter().map(|term| (term.steps + 1).unsigned_abs());

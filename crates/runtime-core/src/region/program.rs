@@ -10,7 +10,7 @@ const MAX_SLOTS: usize = 1 << 16;
 
 /// Bytes that a slot can span: 1 EiB, far beyond any address space, and small enough that the sums of the overlap
 /// tests cannot overflow.
-const MAX_SPAN: i64 = if usize::BITS < 64 { 1 << 31 } else { 1 << 60 };
+pub(super) const MAX_SPAN: i64 = if usize::BITS < 64 { 1 << 31 } else { 1 << 60 };
 
 /// A batch of region copies, checked and made ready to run on any memory: what a device prepares and executes.
 ///
@@ -159,7 +159,7 @@ impl LoweredCopy {
         self.extents().iter().product()
     }
 
-    fn footprints(&self) -> (Footprint, Footprint) {
+    pub(super) fn footprints(&self) -> (Footprint, Footprint) {
         let side = |offset: usize, strides: &[isize]| {
             Footprint::new(self.dtype.size(), offset, self.extents(), strides)
         };

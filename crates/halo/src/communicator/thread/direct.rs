@@ -1,15 +1,20 @@
 //! From one rank's memory straight into another's.
 #![expect(unsafe_code, reason = "lends views to other threads for as long as these read them")]
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, slice};
 
 use parking_lot::Mutex;
-use runtime_core::{Error, ErrorKind, Event, MemoryView, Result};
+use runtime_core::{Error, ErrorKind, Event, MemoryView, Result, Stream};
+use smallvec::SmallVec;
 
 use super::group::Group;
 use crate::communicator::deadline;
+
+/// Neighbours whose bookkeeping needs no allocation.
+const FEW: usize = 8;
 
 /// The way from one rank's memory straight into another's, where ranks share an address space.
 ///
@@ -20,6 +25,24 @@ pub struct Direct<'c> {
     rank: usize,
 }
 
+/// What a rank lends to its peers, and for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Loan<'a> {
+    /// Tells loans apart that a rank makes at the same time, and those of one exchange from those of the next.
+    pub tag: u64,
+    /// Ranks that read the views, and whose views this rank reads.
+    pub peers: &'a [usize],
+    /// What they read.
+    pub views: &'a [MemoryView<'a>],
+    /// The stream that last wrote the views, and reads those of the peers.
+    pub stream: &'a Stream,
+    /// Events to mark the stream with: when the views may be read, and when those of the peers have been. The same two
+    /// serve for the next loan.
+    pub marks: &'a [Event; 2],
+    /// How long to wait for the peers.
+    pub timeout: Duration,
+}
+
 /// What another rank lends.
 #[derive(Clone, Copy, Debug)]
 pub struct Lent<'a> {
@@ -27,8 +50,6 @@ pub struct Lent<'a> {
     pub rank: usize,
     /// Its views, in its order.
     pub views: &'a [MemoryView<'a>],
-    /// After which their elements may be read.
-    pub ready: &'a Event,
 }
 
 impl<'c> Direct<'c> {
@@ -36,34 +57,26 @@ impl<'c> Direct<'c> {
         Self { group, rank }
     }
 
-    /// Lends `views` to `peers`, and runs `f` with what they lend, in the order of `peers`. Every one of them names this rank
-    /// among its own, and calls it for the same exchange.
+    /// Lends views to peers while `f` runs, which reads what they lend. Each of them names this rank among its own peers,
+    /// with the same tag.
     ///
-    /// `f` enqueues the work that reads, which waits for [`Lent::ready`], and gives an event recorded after it. Gives the events
-    /// of the peers: work that changes what `views` show waits for them.
+    /// What is enqueued on the loan's stream by then comes before the peers' reading, and what is enqueued after this comes
+    /// after it: on the device, nothing waits on the host.
     ///
-    /// Blocks until all peers have come, for at most `timeout`, and until those that came have run their `f`: for as long as
-    /// that takes, also if `f` panics here or there.
+    /// Blocks until all peers have read, for at most the timeout; a peer that is late reads nothing then. Whatever
+    /// becomes of `f`, also if it panics, nobody reads the views any more when this returns.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a peer that does not exist, is this rank or is named twice; `Conflict` if this rank lends
-    /// already; `Timeout`; `PeerLost`; what `f` gives. Peers fail as well then if they have not come yet.
-    pub fn lend(
-        &self,
-        peers: &[usize],
-        views: &[MemoryView<'_>],
-        ready: &Event,
-        timeout: Duration,
-        f: impl FnOnce(&[Lent<'_>]) -> Result<Event>,
-    ) -> Result<Vec<Event>> {
-        self.check(peers)?;
-        let mut visit = Visit::begin(self, peers, views, ready)?;
-        visit.meet(timeout)?;
-        let lent: Vec<Lent<'_>> = visit.taken.iter().map(Taken::lent).collect();
-        let read = f(&lent)?;
-        drop(lent);
-        Ok(visit.end(&read))
+    /// `InvalidArgument` for a peer that does not exist, is this rank or is named twice; `Conflict` if this rank has a loan
+    /// with this tag already; `Timeout`; `PeerLost`; what `f` and the device report.
+    pub fn lend<R>(&self, loan: &Loan<'_>, f: impl FnOnce(&Meeting<'_>) -> Result<R>) -> Result<R> {
+        self.check(loan.peers)?;
+        loan.stream.record(&loan.marks[0])?;
+        let meeting = Meeting::begin(self, loan)?;
+        let result = f(&meeting)?;
+        meeting.end()?;
+        Ok(result)
     }
 
     fn check(&self, peers: &[usize]) -> Result<()> {
@@ -92,20 +105,22 @@ impl fmt::Debug for Direct<'_> {
 
 /// Where a rank puts what it lends.
 #[derive(Default)]
-pub(super) struct Shelf(Mutex<Option<Loan>>);
+pub(super) struct Shelf(Mutex<SmallVec<[OnLoan; 1]>>);
 
 /// What a rank lends at the moment.
-struct Loan {
+struct OnLoan {
+    tag: u64,
     views: *const MemoryView<'static>,
     count: usize,
     ready: Event,
-    readers: Vec<(usize, Reading)>,
+    readers: SmallVec<[(usize, Reading); FEW]>,
 }
 
-// SAFETY: views can be read by every thread, and `Visit` keeps them where they are while others may.
-unsafe impl Send for Loan {}
+// SAFETY: views can be read by every thread, and `Meeting` keeps them where they are while others may.
+unsafe impl Send for OnLoan {}
 
 /// How far a peer has got with a loan.
+#[derive(Debug)]
 enum Reading {
     NotYet,
     Now,
@@ -113,152 +128,253 @@ enum Reading {
     Over(Option<Event>),
 }
 
+/// Whether a peer reads, or may begin to.
+fn is_open((_, reading): &(usize, Reading)) -> bool {
+    !matches!(reading, Reading::Over(_))
+}
+
+impl OnLoan {
+    fn reading(&mut self, rank: usize) -> Option<&mut Reading> {
+        self.readers.iter_mut().find(|reader| reader.0 == rank).map(|reader| &mut reader.1)
+    }
+}
+
 /// A rank's part in one exchange. While it lives the rank's views are lent; it ends, also by a panic, when nobody reads them.
-struct Visit<'a> {
-    direct: &'a Direct<'a>,
-    peers: &'a [usize],
-    /// Of the peers that came, in the order of `peers`.
-    taken: Vec<Taken>,
-    is_over: bool,
+pub struct Meeting<'a> {
+    group: &'a Arc<Group>,
+    rank: usize,
+    loan: &'a Loan<'a>,
+    deadline: Instant,
+    has_read: Cell<bool>,
 }
 
 /// A loan that this rank reads.
 struct Taken {
-    from: usize,
     views: *const MemoryView<'static>,
     count: usize,
     ready: Event,
 }
 
-impl Taken {
-    fn lent(&self) -> Lent<'_> {
-        // SAFETY: the peer lends them until this rank says that it does not read any more, which takes the visit that the
-        // result borrows.
-        let views = unsafe { slice::from_raw_parts(self.views, self.count) };
-        Lent { rank: self.from, views, ready: &self.ready }
-    }
-}
-
-impl<'a> Visit<'a> {
-    fn begin(
-        direct: &'a Direct<'a>,
-        peers: &'a [usize],
-        views: &'a [MemoryView<'a>],
-        ready: &Event,
-    ) -> Result<Self> {
-        let loan = Loan {
-            views: views.as_ptr().cast(),
-            count: views.len(),
-            ready: ready.clone(),
-            readers: peers.iter().map(|peer| (*peer, Reading::NotYet)).collect(),
+impl<'a> Meeting<'a> {
+    fn begin(direct: &Direct<'a>, loan: &'a Loan<'a>) -> Result<Self> {
+        let Direct { group, rank } = *direct;
+        let on_loan = OnLoan {
+            tag: loan.tag,
+            views: loan.views.as_ptr().cast(),
+            count: loan.views.len(),
+            ready: loan.marks[0].clone(),
+            readers: loan.peers.iter().map(|peer| (*peer, Reading::NotYet)).collect(),
         };
-        let mut shelf = direct.group.shelf(direct.rank).0.lock();
-        if shelf.is_some() {
+        let mut shelf = group.shelf(rank).0.lock();
+        if shelf.iter().any(|other| other.tag == loan.tag) {
             // Somebody may be reading it.
-            let message = format!("rank {} lends already", direct.rank);
+            let message = format!("rank {rank} lends already");
             return Err(Error::new(ErrorKind::Conflict, "lend", message));
         }
-        *shelf = Some(loan);
+        shelf.push(on_loan);
         drop(shelf);
-        peers.iter().for_each(|peer| direct.group.signal(*peer).raise());
-        Ok(Self { direct, peers, taken: Vec::with_capacity(peers.len()), is_over: false })
+        loan.peers.iter().for_each(|peer| group.signal(*peer).raise());
+        let deadline = deadline(loan.timeout);
+        Ok(Self { group, rank, loan, deadline, has_read: Cell::new(false) })
     }
 
-    /// Takes what each peer lends.
-    fn meet(&mut self, timeout: Duration) -> Result<()> {
-        let Direct { group, rank } = *self.direct;
-        let deadline = deadline(timeout);
-        for peer in self.peers {
-            loop {
-                let seen = group.signal(rank).count();
-                // Before looking: what was lent before the peer left is none to wait for.
-                let lost = group.lost("lend", *peer, &format_args!("rank {rank} waits for it"));
-                if let Some(taken) = self.take(*peer) {
-                    self.taken.push(taken);
-                    break;
-                }
-                if let Some(lost) = lost {
-                    return Err(lost);
-                }
-                if Instant::now() >= deadline {
-                    let message = format!("rank {rank} waited {timeout:?} for rank {peer}");
-                    return Err(Error::new(ErrorKind::Timeout, "lend", message));
-                }
-                group.signal(rank).wait_beyond(seen, deadline);
+    /// Whether what the peers lend has been read.
+    pub fn has_read(&self) -> bool {
+        self.has_read.get()
+    }
+
+    /// Calls `f` with what the peers lend, in their order, if all of them are there; whether it was called, now or before.
+    /// What `f` enqueues on the loan's stream comes after what the peers wrote. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// `PeerLost`; what `f` and the device report.
+    pub fn try_read(&self, f: impl FnOnce(&[Lent<'_>]) -> Result<()>) -> Result<bool> {
+        if !self.has_read.get()
+            && let Some(taken) = self.take_all()?
+        {
+            let Loan { peers, stream, marks: [_, read], .. } = *self.loan;
+            for Taken { ready, .. } in &taken {
+                stream.wait(ready)?;
             }
+            let lent: SmallVec<[Lent<'_>; FEW]> = peers
+                .iter()
+                .zip(&taken)
+                .map(|(&rank, taken)| {
+                    // SAFETY: the peer lends them until this rank says that it does not read any more, which is below or
+                    // when this meeting is dropped.
+                    let views = unsafe { slice::from_raw_parts(taken.views, taken.count) };
+                    Lent { rank, views }
+                })
+                .collect();
+            f(&lent)?;
+            stream.record(read)?;
+            self.has_read.set(true);
+            self.give_back(Some(read));
         }
-        Ok(())
+        Ok(self.has_read.get())
+    }
+
+    /// As [`try_read`](Self::try_read). Blocks until all peers are there, for at most the timeout of the loan.
+    ///
+    /// # Errors
+    ///
+    /// Its own, and `Timeout`.
+    pub fn read(&self, f: impl FnOnce(&[Lent<'_>]) -> Result<()>) -> Result<()> {
+        let signal = self.group.signal(self.rank);
+        let mut f = Some(f);
+        loop {
+            let seen = signal.count();
+            if self.try_read(|lent| f.take().map_or(Ok(()), |f| f(lent)))? {
+                return Ok(());
+            }
+            if Instant::now() >= self.deadline {
+                let missing = |peer: &&usize| self.on_loan(**peer, |_| ()).is_none();
+                let missing = self.loan.peers.iter().find(missing);
+                return Err(self.late(missing.copied().unwrap_or(self.rank)));
+            }
+            signal.wait_beyond(seen, self.deadline);
+        }
+    }
+
+    /// Takes what all peers lend, or nothing unless all are there.
+    fn take_all(&self) -> Result<Option<SmallVec<[Taken; FEW]>>> {
+        let mut taken = SmallVec::new();
+        for peer in self.loan.peers {
+            // Before looking: what was lent before the peer left is none to wait for.
+            let lost = self.lost(*peer);
+            if let Some(one) = self.take(*peer) {
+                taken.push(one);
+                continue;
+            }
+            for earlier in &self.loan.peers[..taken.len()] {
+                self.put_back(*earlier);
+            }
+            return lost.map_or(Ok(None), Err);
+        }
+        Ok(Some(taken))
+    }
+
+    fn lost(&self, peer: usize) -> Option<Error> {
+        self.group.lost("lend", peer, &format_args!("rank {} waits for it", self.rank))
+    }
+
+    fn on_loan<R>(&self, rank: usize, f: impl FnOnce(&mut OnLoan) -> R) -> Option<R> {
+        let mut shelf = self.group.shelf(rank).0.lock();
+        shelf.iter_mut().find(|loan| loan.tag == self.loan.tag).map(f)
     }
 
     fn take(&self, peer: usize) -> Option<Taken> {
-        let mut shelf = self.direct.group.shelf(peer).0.lock();
-        let loan = shelf.as_mut()?;
-        let own = |reader: &&mut (usize, Reading)| reader.0 == self.direct.rank;
-        let reading = &mut loan.readers.iter_mut().find(own)?.1;
-        // Otherwise it is that of the exchange before.
-        matches!(reading, Reading::NotYet).then(|| *reading = Reading::Now)?;
-        let (views, count, ready) = (loan.views, loan.count, loan.ready.clone());
-        Some(Taken { from: peer, views, count, ready })
+        let take = |loan: &mut OnLoan| {
+            let reading = loan.reading(self.rank)?;
+            // Otherwise it is that of an exchange before.
+            matches!(reading, Reading::NotYet).then(|| *reading = Reading::Now)?;
+            Some(Taken { views: loan.views, count: loan.count, ready: loan.ready.clone() })
+        };
+        self.on_loan(peer, take).flatten()
     }
 
-    /// Ends reading after an event. Gives the peers' events.
-    fn end(mut self, read: &Event) -> Vec<Event> {
-        self.is_over = true;
-        self.give_back(Some(read));
-        self.take_back()
+    fn put_back(&self, peer: usize) {
+        let put_back = |loan: &mut OnLoan| {
+            if let Some(reading @ Reading::Now) = loan.reading(self.rank) {
+                *reading = Reading::NotYet;
+            }
+        };
+        self.on_loan(peer, put_back);
+        // It may have given up meanwhile.
+        self.group.signal(peer).raise();
     }
 
     /// Says to the peers that this rank reads no more.
-    fn give_back(&mut self, read: Option<&Event>) {
-        let Direct { group, rank } = *self.direct;
-        self.taken.clear();
-        for peer in self.peers {
-            if let Some(loan) = &mut *group.shelf(*peer).0.lock() {
+    fn give_back(&self, read: Option<&Event>) {
+        for peer in self.loan.peers {
+            let give_back = |loan: &mut OnLoan| match loan.reading(self.rank) {
                 // The loan of the exchange before may be there still, which this rank has read.
-                let open = |reader: &&mut (usize, Reading)| {
-                    reader.0 == rank && !matches!(reader.1, Reading::Over(_))
-                };
-                let open = loan.readers.iter_mut().filter(open);
-                open.for_each(|reader| reader.1 = Reading::Over(read.cloned()));
-            }
-            group.signal(*peer).raise();
+                None | Some(Reading::Over(_)) => {}
+                Some(reading) => *reading = Reading::Over(read.cloned()),
+            };
+            self.on_loan(*peer, give_back);
+            self.group.signal(*peer).raise();
         }
     }
 
-    /// Waits until nobody reads. Gives the peers' events.
-    fn take_back(&self) -> Vec<Event> {
-        let Direct { group, rank } = *self.direct;
+    /// Waits until all peers have read, and lets the stream wait for what they enqueued.
+    fn end(&self) -> Result<()> {
+        self.finish_reading();
+        let signal = self.group.signal(self.rank);
         loop {
-            let seen = group.signal(rank).count();
-            let mut shelf = group.shelf(rank).0.lock();
-            let readers = shelf.as_ref().map_or(&[][..], |loan| &loan.readers);
-            if readers.iter().all(|(_, reading)| matches!(reading, Reading::Over(_))) {
-                let loan = shelf.take();
-                let readers = loan.into_iter().flat_map(|loan| loan.readers);
-                let event = |(_, reading)| match reading {
-                    Reading::Over(event) => event,
-                    Reading::NotYet | Reading::Now => None,
-                };
-                return readers.filter_map(event).collect();
+            let seen = signal.count();
+            let Some(open) =
+                self.on_loan(self.rank, |loan| self.settle(loan)).transpose()?.flatten()
+            else {
+                return Ok(());
+            };
+            if let Some(lost) = self.lost(open)
+                // It may have read before it left.
+                && self.on_loan(self.rank, |loan| loan.reading(open).is_some_and(|r| !matches!(r, Reading::Over(_)))) == Some(true)
+            {
+                return Err(lost);
+            }
+            if Instant::now() >= self.deadline {
+                return Err(self.late(open));
+            }
+            signal.wait_beyond(seen, self.deadline);
+        }
+    }
+
+    /// Lets the stream wait for all readers, or gives one that has not read.
+    fn settle(&self, loan: &OnLoan) -> Result<Option<usize>> {
+        if let Some((open, _)) = loan.readers.iter().find(|reader| is_open(reader)) {
+            return Ok(Some(*open));
+        }
+        for (_, reading) in &loan.readers {
+            if let Reading::Over(Some(event)) = reading {
+                self.loan.stream.wait(event)?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn finish_reading(&self) {
+        if !self.has_read.replace(true) {
+            self.give_back(None);
+        }
+    }
+
+    #[cold]
+    fn late(&self, peer: usize) -> Error {
+        let message = format!("rank {} waited {:?} for rank {peer}", self.rank, self.loan.timeout);
+        Error::new(ErrorKind::Timeout, "lend", message)
+    }
+}
+
+impl Drop for Meeting<'_> {
+    fn drop(&mut self) {
+        self.finish_reading();
+        let signal = self.group.signal(self.rank);
+        loop {
+            let seen = signal.count();
+            let mut shelf = self.group.shelf(self.rank).0.lock();
+            let Some(index) = shelf.iter().position(|loan| loan.tag == self.loan.tag) else {
+                return;
+            };
+            let readers = &mut shelf[index].readers;
+            // Nobody begins to read now.
+            let waiting = readers.iter_mut().filter(|reader| matches!(reader.1, Reading::NotYet));
+            waiting.for_each(|reader| reader.1 = Reading::Over(None));
+            if !readers.iter().any(|reader| matches!(reader.1, Reading::Now)) {
+                shelf.swap_remove(index);
+                return;
             }
             drop(shelf);
-            group.signal(rank).wait_beyond(seen, deadline(Duration::MAX));
+            // Reading is enqueueing alone: it does not take long.
+            signal.wait_beyond(seen, deadline(Duration::MAX));
         }
     }
 }
 
-impl Drop for Visit<'_> {
-    fn drop(&mut self) {
-        if self.is_over {
-            return;
-        }
-        let Direct { group, rank } = *self.direct;
-        self.give_back(None);
-        if let Some(loan) = &mut *group.shelf(rank).0.lock() {
-            // Nobody begins to read now.
-            let waiting = |reader: &&mut (usize, Reading)| matches!(reader.1, Reading::NotYet);
-            loan.readers.iter_mut().filter(waiting).for_each(|r| r.1 = Reading::Over(None));
-        }
-        self.take_back();
+impl fmt::Debug for Meeting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Meeting(rank {} with {:?})", self.rank, self.loan.peers)
     }
 }

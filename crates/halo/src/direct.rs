@@ -1,0 +1,150 @@
+//! The exchange of ranks that read each other's fields.
+
+use std::time::Duration;
+
+use runtime_core::{
+    AroundMut, Device, Error, ErrorKind, Event, Memory, MemoryView, RegionCopy, RegionPlan, Result,
+    Slot, Stream, bytemuck,
+};
+use smallvec::SmallVec;
+
+use crate::communicator::{Communicator, Lent};
+use crate::plan::{Plan, Sides, owned};
+use crate::route::fill;
+use crate::transfer::refuse;
+use crate::{FieldSpec, Topology};
+
+/// Memories of which no list is allocated.
+const FEW: usize = 16;
+
+/// Copies from what neighbours own, and from what the rank itself owns, to ghosts: one launch.
+///
+/// Slots of its plan are the rank's fields, those of each rank in `peers`, and the constants.
+#[derive(Debug)]
+pub(crate) struct DirectRoute {
+    plan: RegionPlan,
+    fields: usize,
+    /// Neighbours that it reads from, or that read from it.
+    pub(crate) peers: Vec<usize>,
+    /// For the loans of its fields.
+    pub(crate) marks: [Event; 2],
+    /// Values for missing corners.
+    constants: Option<Memory<u8>>,
+}
+
+/// What a rank owns of a field, and what is around it.
+pub(crate) type Divided<'a> = (MemoryView<'a>, AroundMut<'a>);
+
+impl DirectRoute {
+    /// The copies of one rank, of whose neighbours these are the fields.
+    pub(crate) fn new(
+        device: &Device,
+        specs: &[FieldSpec],
+        plan: &Plan,
+        neighbours: &[(usize, Vec<FieldSpec>)],
+        constants: Option<Memory<u8>>,
+    ) -> Result<Self> {
+        let fields = specs.len();
+        let mut entries: Vec<RegionCopy> =
+            plan.local.iter().map(|transfer| Sides::new(specs, transfer).copy()).collect();
+        for (index, (rank, theirs)) in neighbours.iter().enumerate() {
+            let messages = plan.receives.iter().filter(|message| message.peer == *rank);
+            for (transfer, _) in messages.flat_map(|message| &message.blocks) {
+                let mut copy = Sides::between(specs, theirs, transfer).copy();
+                copy.source.slot = fields * (1 + index) + transfer.source;
+                // They lend what they own, and nothing around it.
+                copy.source.offset -= owned(&theirs[transfer.source])?.1;
+                entries.push(copy);
+            }
+        }
+        if constants.is_some() {
+            let slot = fields * (1 + neighbours.len());
+            let corners = plan.edges.iter().filter(|edge| edge.missing_corner);
+            entries.extend(corners.map(|edge| fill(&specs[edge.field], edge, slot)));
+        }
+        let mut plan = device.plan_regions(&entries)?;
+        let slots = plan.slots().len();
+        let lent = neighbours.iter().flat_map(|(_, theirs)| theirs);
+        for (slot, spec) in specs.iter().chain(lent).enumerate().take(slots) {
+            let (layout, start) = owned(spec)?;
+            plan = plan.with_box(slot, if slot < fields { start } else { 0 }, &layout)?;
+        }
+        let peers = neighbours.iter().map(|(rank, _)| *rank).collect();
+        let marks = [device.event_create(false)?, device.event_create(false)?];
+        Ok(Self { plan, fields, peers, marks, constants })
+    }
+
+    /// Enqueues all copies. What is lent is that of `peers`, in their order.
+    pub(crate) fn execute(
+        &self,
+        stream: &Stream,
+        own: &mut [Divided<'_>],
+        lent: &[Lent<'_>],
+    ) -> Result<()> {
+        if let Some(other) = lent.iter().find(|lent| lent.views.len() != self.fields) {
+            let (rank, count) = (other.rank, other.views.len());
+            return Err(refuse(format!("rank {rank} lends {count} fields for {}", self.fields)));
+        }
+        let views = || lent.iter().flat_map(|lent| lent.views);
+        let mut slots: SmallVec<[Slot<'_>; FEW]> =
+            own.iter_mut().map(|(_, around)| around.reborrow().into()).collect();
+        // Events order this stream with the one that a view may be bound to.
+        slots.extend(views().map(|view| Slot::Read(view.on_stream(stream))));
+        slots.extend(self.constants.as_ref().map(|constants| constants.view().into()));
+        slots.truncate(self.plan.slots().len());
+        let done = self.plan.execute(stream, &mut slots);
+        drop(slots);
+        done.map_err(|error| shared_memory(own, lent).unwrap_or(error))
+    }
+}
+
+/// The error for fields of two ranks in one memory, if that is so.
+#[cold]
+fn shared_memory(own: &[Divided<'_>], lent: &[Lent<'_>]) -> Option<Error> {
+    let views = || {
+        let own = own.iter().map(|(view, _)| (None, view));
+        own.chain(
+            lent.iter().flat_map(|lent| lent.views.iter().map(|view| (Some(lent.rank), view))),
+        )
+    };
+    let of =
+        |rank: Option<usize>| rank.map_or("this rank".to_owned(), |rank| format!("rank {rank}"));
+    views().enumerate().find_map(|(index, (rank, view))| {
+        let (other, _) = views().take(index).find(|(_, other)| other.shares_memory(view))?;
+        let message = format!(
+            "fields of {} and of {} in one memory, which takes messages: see HaloOptions::direct",
+            of(other),
+            of(rank)
+        );
+        Some(Error::new(ErrorKind::InvalidArgument, "exchange", message))
+    })
+}
+
+/// The neighbours of a rank with their fields. Blocks until all ranks are there: each says how its fields lie in memory.
+pub(crate) fn neighbours(
+    communicator: &dyn Communicator,
+    topology: &Topology,
+    specs: &[FieldSpec],
+    plan: &Plan,
+    timeout: Duration,
+) -> Result<Vec<(usize, Vec<FieldSpec>)>> {
+    let own: Vec<[i64; 3]> = specs.iter().flat_map(FieldSpec::placement).collect();
+    let all = communicator.all_gather(bytemuck::cast_slice(&own), timeout)?;
+    let (all, _) = all.as_chunks::<{ size_of::<[i64; 3]>() }>();
+    let all: Vec<[i64; 3]> = all.iter().map(|bytes| bytemuck::pod_read_unaligned(bytes)).collect();
+    let messages = plan.receives.iter().chain(&plan.sends);
+    let mut peers: Vec<usize> = messages.map(|message| message.peer).collect();
+    peers.sort_unstable();
+    peers.dedup();
+    let with_fields = |rank: usize| {
+        let cells = topology.block(rank)?.cells;
+        let mut dims = &all[rank * own.len()..];
+        let place = |spec: &FieldSpec| {
+            let (of_field, rest) = dims.split_at(spec.dims().len());
+            dims = rest;
+            spec.placed(cells, of_field)
+        };
+        Ok((rank, specs.iter().map(place).collect::<Result<_>>()?))
+    };
+    peers.into_iter().map(with_fields).collect()
+}

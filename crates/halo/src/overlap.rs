@@ -1,0 +1,194 @@
+//! Exchanges that a program works beside, and that are over when the call returns.
+
+use std::fmt;
+
+use runtime_core::{MemoryView, Result, Stream};
+use smallvec::SmallVec;
+
+use crate::communicator::{Loan, Meeting};
+use crate::direct::{DirectRoute, Divided};
+use crate::exchange::State;
+use crate::transfer::refuse;
+use crate::{Field, HaloExchange, InFlight};
+
+/// Fields whose bookkeeping needs no allocation.
+const FEW: usize = 4;
+
+impl HaloExchange {
+    /// Fills the halos. Work enqueued on the stream from then on sees them, and may change what is owned.
+    ///
+    /// Blocks until the neighbours are there, and where there are messages until these have arrived; not until the device
+    /// has copied.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`start`](Self::start) and [`finish`](InFlight::finish); `InvalidArgument` where ranks read each other's
+    /// fields and those of two are in one memory: see [`HaloOptions::direct`](crate::HaloOptions::direct).
+    pub fn exchange(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
+        self.overlap(stream, fields, |_| Ok(()))
+    }
+
+    /// Fills the halos while `work` runs, and gives what that gives. Otherwise as [`exchange`](Self::exchange).
+    ///
+    /// `work` computes what needs no ghosts, and enqueues it on any stream: [`interior_and_rim`](crate::interior_and_rim)
+    /// says what that is. The owned values are there to read. If it fails the exchange is finished all the same; if it
+    /// panics the exchange has failed, on this rank and those that wait for it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use backend_host::HostDevice;
+    /// # use halo::communicator::ThreadCommunicator;
+    /// # use halo::{Dim, FieldSpec, HaloExchange, HaloOptions, Quantity, Topology};
+    /// # use runtime_core::{DType, Device};
+    /// # let device = Device::new(HostDevice::new(0))?;
+    /// # let stream = device.default_stream();
+    /// # let topology = Topology::cartesian(&[4], &[1], &[true])?;
+    /// # let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 4).halo(1, 1)])?;
+    /// # let [ranks] = ThreadCommunicator::group(1)?.try_into().unwrap();
+    /// # let options = HaloOptions::default();
+    /// # let mut halo = HaloExchange::new(Arc::new(ranks), &topology, &[Quantity::scalar(field)], &device, &options)?;
+    /// let mut values = device.memory_from_slice(&stream, &[0.0, 1.0, 2.0, 3.0, 4.0, 0.0])?;
+    /// let owned = halo.overlap(&stream, &mut [values.view_mut().into()], |progress| {
+    ///     // Launch the interior here, and poll between pieces of it.
+    ///     progress.poll()?;
+    ///     progress.owned(0)?.to_vec::<f64>(&stream)
+    /// })?;
+    /// assert_eq!(owned, [1.0, 2.0, 3.0, 4.0]);
+    /// assert_eq!(values.to_vec(&stream)?, [4.0, 1.0, 2.0, 3.0, 4.0, 1.0]);
+    /// # Ok::<(), halo::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`exchange`](Self::exchange), and that of `work`.
+    ///
+    /// # Panics
+    ///
+    /// If `work` panics.
+    pub fn overlap<R>(
+        &mut self,
+        stream: &Stream,
+        fields: &mut [Field<'_>],
+        work: impl FnOnce(&mut Progress<'_, '_>) -> Result<R>,
+    ) -> Result<R> {
+        if self.direct.is_some() {
+            let result = self.read(stream, fields, work)?;
+            self.transformer.average_corners(stream, fields)?;
+            return result;
+        }
+        let mut progress = Progress(Path::Messages(self.start(stream, fields)?));
+        let result = work(&mut progress);
+        match progress.0 {
+            Path::Messages(flight) => flight.finish().and(result),
+            Path::Direct(_) => result,
+        }
+    }
+
+    /// Out of what neighbours own; what `work` gives.
+    fn read<R>(
+        &mut self,
+        stream: &Stream,
+        fields: &mut [Field<'_>],
+        work: impl FnOnce(&mut Progress<'_, '_>) -> Result<R>,
+    ) -> Result<Result<R>> {
+        self.check(false, stream, fields)?;
+        self.transformer.check_bound(stream, fields)?;
+        let specs = self.transformer.specs();
+        let mut divided: SmallVec<[Divided<'_>; FEW]> = SmallVec::new();
+        for (field, spec) in fields.iter_mut().zip(specs) {
+            divided.push(field.divide(spec)?);
+        }
+        // From here on other ranks take notice.
+        self.state = State::Broken;
+        self.number += 1;
+        let (Some(route), Some(direct)) = (&self.direct, self.communicator.direct()) else {
+            return Err(refuse("ranks share no memory any more".to_owned()));
+        };
+        let views: SmallVec<[MemoryView<'_>; FEW]> =
+            divided.iter().map(|(view, _)| *view).collect();
+        let loan = Loan {
+            tag: self.number << u16::BITS | u64::from(self.tag()),
+            peers: &route.peers,
+            views: &views,
+            stream,
+            marks: &route.marks,
+            timeout: self.transformer.options().timeout,
+        };
+        let result = direct.lend(&loan, |meeting| {
+            let visit = Visit { route, meeting, stream, own: &mut divided };
+            let mut progress = Progress(Path::Direct(visit));
+            let result = work(&mut progress);
+            match progress.0 {
+                Path::Direct(mut visit) => visit.finish().map(|()| result),
+                Path::Messages(_) => Ok(result),
+            }
+        })?;
+        self.state = State::Idle;
+        Ok(result)
+    }
+}
+
+/// How far an exchange is that a program works beside.
+pub struct Progress<'a, 'f>(Path<'a, 'f>);
+
+enum Path<'a, 'f> {
+    Messages(InFlight<'a, 'f>),
+    Direct(Visit<'a, 'f>),
+}
+
+/// An exchange of ranks that read each other's fields.
+struct Visit<'a, 'f> {
+    route: &'a DirectRoute,
+    meeting: &'a Meeting<'a>,
+    stream: &'a Stream,
+    own: &'a mut [Divided<'f>],
+}
+
+impl Visit<'_, '_> {
+    fn poll(&mut self) -> Result<bool> {
+        let Self { route, meeting, stream, own } = self;
+        meeting.try_read(|lent| route.execute(stream, own, lent))
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let Self { route, meeting, stream, own } = self;
+        meeting.read(|lent| route.execute(stream, own, lent))
+    }
+}
+
+impl Progress<'_, '_> {
+    /// Does what can be done without waiting; whether that was all, so that work enqueued on the exchange's stream from now
+    /// on sees the halos. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// As [`InFlight::poll`].
+    pub fn poll(&mut self) -> Result<bool> {
+        match &mut self.0 {
+            Path::Messages(flight) => flight.poll(),
+            Path::Direct(visit) => visit.poll(),
+        }
+    }
+
+    /// What the rank owns of a field, by its number in the exchange: the box without ghosts.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if there is no such field.
+    pub fn owned(&self, field: usize) -> Result<MemoryView<'_>> {
+        let view = match &self.0 {
+            Path::Messages(flight) => flight.owned(field),
+            Path::Direct(visit) => visit.own.get(field).map(|(view, _)| Ok(*view)),
+        };
+        view.unwrap_or_else(|| Err(refuse(format!("field {field}; there are fewer"))))
+    }
+}
+
+impl fmt::Debug for Progress<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Path::Messages(flight) => flight.fmt(f),
+            Path::Direct(visit) => visit.meeting.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Programs that respect a box of the memory bound to a slot: they write around it, or read nothing else.
+
+use super::overlap::Footprint;
+use super::{LoweredCopy, RegionProgram};
+use crate::{Error, ErrorKind, Layout, Result};
+
+impl RegionProgram {
+    /// Checks that the program writes no element of `layout` in the slot if it writes there, and reads nothing else if it
+    /// does not. The lowest byte of the elements lies `start` bytes after that of the slot.
+    pub(crate) fn respects(&self, slot: usize, start: usize, layout: &Layout) -> Result<()> {
+        let refuse = |message: String| Error::new(ErrorKind::InvalidArgument, "with_box", message);
+        let Some(used) = self.slots().get(slot) else {
+            return Err(refuse(format!("slot {slot} of {}", self.slots().len())));
+        };
+        let inside = footprint(start, layout);
+        let wrong = |copy: &LoweredCopy| {
+            let (source, destination) = copy.footprints();
+            if used.written {
+                let apart = || match &inside {
+                    Some(inside) => destination.is_apart(inside),
+                    None => Some(true),
+                };
+                (copy.destination_slot() == slot && apart() != Some(true))
+                    .then_some("writes into, or may write into,")
+            } else {
+                let within = || inside.as_ref().is_some_and(|inside| source.is_within(inside));
+                (copy.source_slot() == slot && !within()).then_some("reads beyond")
+            }
+        };
+        match self.phases().iter().flat_map(|phase| phase.copies()).find_map(wrong) {
+            None => Ok(()),
+            Some(does) => {
+                let message = format!("the plan {does} the box of {layout:?} in slot {slot}");
+                Err(refuse(message))
+            }
+        }
+    }
+}
+
+/// The bytes of the elements of a layout; `None` if there are none, or they lie beyond what a slot can have.
+fn footprint(start: usize, layout: &Layout) -> Option<Footprint> {
+    let span = layout.span_bytes();
+    let low = i64::try_from(start).ok()?;
+    let len = i64::try_from(span.end - span.start).ok()?;
+    if layout.is_empty() || low.checked_add(len)? > super::program::MAX_SPAN {
+        return None;
+    }
+    let size = layout.dtype().size();
+    let strides: [isize; crate::MAX_RANK] = std::array::from_fn(|dim| {
+        let stepped = layout.shape().get(dim).is_some_and(|extent| *extent > 1);
+        if stepped { layout.strides()[dim] * size.cast_signed() } else { 0 }
+    });
+    let origin = start.checked_add_signed(-span.start)?;
+    Some(Footprint::new(size, origin, layout.shape(), &strides[..layout.rank()]))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Combine, DType, RegionCopy, RegionSide};
+
+    /// A box of a 6 × 7 × 8 array of 4-byte elements whose dimensions lie in this order: ranges, layout, lowest byte.
+    fn part(order: [usize; 3], ranges: [std::ops::Range<usize>; 3]) -> (Layout, usize) {
+        let shape = [6_usize, 7, 8];
+        let mut strides = [0_isize; 3];
+        let mut next = 1;
+        for dim in order {
+            strides[dim] = next;
+            next *= shape[dim].cast_signed();
+        }
+        let extents = ranges.clone().map(|range| range.len());
+        let start: isize = ranges
+            .iter()
+            .zip(strides)
+            .map(|(range, stride)| range.start.cast_signed() * stride)
+            .sum();
+        let layout = Layout::new(DType::F32, &extents, &strides).unwrap();
+        (layout, start.unsigned_abs() * 4)
+    }
+
+    fn elements(layout: &Layout, start: usize) -> Vec<usize> {
+        let mut places = vec![start];
+        for (extent, stride) in layout.shape().iter().zip(layout.strides()) {
+            let steps = 0..*extent;
+            places = steps
+                .flat_map(|step| places.iter().map(move |at| at + step * stride.unsigned_abs() * 4))
+                .collect();
+        }
+        places
+    }
+
+    fn ranges() -> impl Strategy<Value = [std::ops::Range<usize>; 3]> {
+        let range = |extent: usize| {
+            (0..extent)
+                .prop_flat_map(move |start| (Just(start), start + 1..=extent))
+                .prop_map(|(start, end)| start..end)
+        };
+        (range(6), range(7), range(8)).prop_map(|(a, b, c)| [a, b, c])
+    }
+
+    fn order() -> impl Strategy<Value = [usize; 3]> {
+        prop::sample::select(vec![[0, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1]])
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn what_is_touched_decides(
+            order in order(), inner in ranges(), touched in ranges(), writes in any::<bool>(),
+        ) {
+            let (inside, low) = part(order, inner);
+            let (region, start) = part(order, touched);
+            let strides = region.strides().iter().map(|stride| stride * 4).collect();
+            let near = RegionSide { slot: 0, offset: start, strides };
+            let mut next = 4_isize;
+            let strides = region.shape().iter().map(|extent| {
+                let stride = next;
+                next *= extent.cast_signed();
+                stride
+            });
+            let far = RegionSide { slot: 1, offset: 0, strides: strides.collect() };
+            let (source, destination) = if writes { (far, near) } else { (near, far) };
+            let copy = RegionCopy {
+                dtype: DType::F32, extents: region.shape().to_vec(), source, destination,
+                negate: false, combine: Combine::Replace,
+            };
+            let program = RegionProgram::new(&[copy]).unwrap();
+            let (all, of_box) = (elements(&region, start), elements(&inside, low));
+            let expected = match writes {
+                true => all.iter().all(|at| !of_box.contains(at)),
+                false => all.iter().all(|at| of_box.contains(at)),
+            };
+            prop_assert_eq!(program.respects(0, low, &inside).is_ok(), expected);
+        }
+    }
+
+    #[test]
+    fn boxes_that_cannot_be_are_refused_and_empty_ones_are_not_met() {
+        let side = |slot| RegionSide { slot, offset: 0, strides: vec![4] };
+        let copy = RegionCopy {
+            dtype: DType::F32,
+            extents: vec![5],
+            source: side(0),
+            destination: side(1),
+            negate: false,
+            combine: Combine::Replace,
+        };
+        let program = RegionProgram::new(&[copy]).unwrap();
+        let row = |len| Layout::row(DType::F32, len).unwrap();
+        assert!(program.respects(2, 0, &row(1)).is_err());
+        assert!(program.respects(1, 20, &row(9)).is_ok());
+        assert!(program.respects(1, 16, &row(1)).is_err());
+        assert!(program.respects(1, 0, &row(0)).is_ok());
+        assert!(program.respects(0, 0, &row(0)).is_err());
+        assert!(program.respects(0, 0, &row(5)).is_ok());
+        // Elements of another size lie elsewhere.
+        assert!(program.respects(0, 0, &Layout::row(DType::F64, 3).unwrap()).is_err());
+        assert!(program.respects(0, usize::MAX - 3, &row(5)).is_err());
+    }
+}

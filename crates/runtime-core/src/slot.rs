@@ -1,0 +1,118 @@
+//! What is bound to a region plan when it is executed.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::{MemoryView, MemoryViewMut};
+
+/// Memory bound to one slot of a plan. Offsets of the slot's copies count from the lowest byte bound.
+#[derive(Debug)]
+pub enum Slot<'a> {
+    /// Memory the plan reads.
+    Read(MemoryView<'a>),
+    /// Memory the plan writes, or reads and writes.
+    Write(MemoryViewMut<'a>),
+    /// Two parts of one memory, one read and one written. Offsets count from the lower start of the two.
+    Both {
+        /// The part that is read.
+        read: MemoryView<'a>,
+        /// The part that is written.
+        write: MemoryViewMut<'a>,
+    },
+    /// A memory of which one box is not written, for plans that [respect](crate::RegionPlan::with_box) it.
+    Around(AroundMut<'a>),
+}
+
+impl<'a> From<MemoryView<'a>> for Slot<'a> {
+    fn from(view: MemoryView<'a>) -> Self {
+        Self::Read(view)
+    }
+}
+
+impl<'a> From<MemoryViewMut<'a>> for Slot<'a> {
+    fn from(view: MemoryViewMut<'a>) -> Self {
+        Self::Write(view)
+    }
+}
+
+impl<'a> From<AroundMut<'a>> for Slot<'a> {
+    fn from(around: AroundMut<'a>) -> Self {
+        Self::Around(around)
+    }
+}
+
+impl Slot<'_> {
+    pub(crate) fn views(&self) -> (MemoryView<'_>, Option<MemoryView<'_>>) {
+        match self {
+            Self::Read(view) => (*view, None),
+            Self::Write(view) => (view.as_view(), None),
+            Self::Both { read, write } => (*read, Some(write.as_view())),
+            Self::Around(around) => (around.whole.as_view(), None),
+        }
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        !matches!(self, Self::Read(_))
+    }
+
+    /// Tells whoever lent the memory whether a write was enqueued or failed.
+    pub(crate) fn report_write(&self, enqueued: bool) {
+        match self {
+            Self::Read(_) => {}
+            Self::Write(view) | Self::Both { write: view, .. } => view.report_write(enqueued),
+            Self::Around(around) => around.whole.report_write(enqueued),
+        }
+    }
+
+    /// The box of a split, if one of its parts is bound.
+    pub(crate) fn part(&self) -> Option<MemoryView<'_>> {
+        match self {
+            Self::Read(view) => Some(*view),
+            Self::Around(around) => Some(around.inner()),
+            Self::Write(_) | Self::Both { .. } => None,
+        }
+    }
+
+    /// Bytes of the memory that are bound.
+    pub(crate) fn range(&self) -> Range<usize> {
+        let (first, second) = self.views();
+        let range = first.byte_range();
+        match second.map(|view| view.byte_range()) {
+            Some(other) if range.is_empty() => other,
+            Some(other) if !other.is_empty() => {
+                range.start.min(other.start)..range.end.max(other.end)
+            }
+            _ => range,
+        }
+    }
+}
+
+/// The elements of a view around a box of it, of which somebody may have a view to read meanwhile. Made by
+/// [`MemoryViewMut::split_box`]; written by region plans that [respect](crate::RegionPlan::with_box) the box.
+pub struct AroundMut<'a> {
+    /// Nothing writes through it but what respects the box.
+    whole: MemoryViewMut<'a>,
+    inner: MemoryView<'a>,
+}
+
+impl<'a> AroundMut<'a> {
+    pub(crate) fn new(whole: MemoryViewMut<'a>, inner: MemoryView<'a>) -> Self {
+        Self { whole, inner }
+    }
+
+    /// The elements of the box.
+    pub fn inner(&self) -> MemoryView<'a> {
+        self.inner
+    }
+
+    /// The same part for a shorter time.
+    pub fn reborrow(&mut self) -> AroundMut<'_> {
+        AroundMut { whole: self.whole.reborrow(), inner: self.inner }
+    }
+}
+
+impl fmt::Debug for AroundMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} around shape {:?}", self.whole, self.inner.layout().shape())
+    }
+}
