@@ -44,22 +44,16 @@ pub(crate) struct Region {
 }
 
 impl Case {
-    /// All of so many ranks.
-    pub(crate) fn all(ranks: usize, quick: bool) -> Vec<Self> {
-        let sizes = if quick { &[32][..] } else { &[32, 64, 128, 256] };
-        let mut cases = Vec::new();
-        for &cells in sizes {
-            for fields in [1, 8] {
-                let orders = [Order::C, Order::Fortran];
-                cases.extend(orders.map(|order| Self { cells, fields, order, ranks }));
-            }
-        }
-        cases
+    /// All of one size.
+    pub(crate) fn all(ranks: usize, cells: usize) -> Vec<Self> {
+        let orders = [Order::C, Order::Fortran];
+        let of = |fields| orders.map(|order| Self { cells, fields, order, ranks });
+        [1, 8].into_iter().flat_map(of).collect()
     }
 
     pub(crate) fn name(&self) -> String {
         let Self { cells, fields, order, .. } = self;
-        format!("n = {cells}, {fields} fields, {order:?}")
+        format!("{cells}³, {fields} fields, {order:?}")
     }
 
     /// Elements of a field along each dimension.
@@ -124,7 +118,12 @@ impl Case {
     }
 }
 
-/// The fields of one rank, on a device of one thread.
+/// A device that gives each rank one thread: those of their streams.
+pub(crate) fn device() -> Result<Device> {
+    Device::new(HostDevice::with_threads(0, 1)?)
+}
+
+/// The fields of one rank.
 pub(crate) struct Fields {
     pub(crate) case: Case,
     pub(crate) rank: usize,
@@ -134,9 +133,8 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    pub(crate) fn new(case: Case, rank: usize) -> Result<Self> {
-        let device = Device::new(HostDevice::with_threads(rank, 1)?)?;
-        let stream = device.default_stream();
+    pub(crate) fn new(case: Case, rank: usize, device: &Device) -> Result<Self> {
+        let stream = device.stream_create(&Default::default())?;
         let mut memories = Vec::new();
         for field in 0..case.fields {
             let memory = device.memory_allocate(case.edge().pow(3))?;

@@ -6,20 +6,21 @@ use std::process::Command;
 
 use crate::measured::Measured;
 
-/// Set for the ranks of a job.
-const ROLE: &str = "HALO_BENCH_RANK";
+/// For the ranks of a job: the cells of its cases.
+const ROLE: &str = "HALO_BENCH_CELLS";
 
-/// Whether this process is a rank of a job.
-pub(crate) fn is_rank() -> bool {
-    env::var_os(ROLE).is_some()
+/// If this process is a rank of a job, the cells of its cases.
+#[cfg(feature = "mpi")]
+pub(crate) fn role() -> Option<usize> {
+    env::var(ROLE).ok()?.parse().ok()
 }
 
-/// What a job of so many ranks measured, or why there is none.
+/// What a job of so many ranks measured of cases with so many cells, or why there is none.
 ///
 /// # Panics
 ///
 /// If the job fails.
-pub(crate) fn results(ranks: usize) -> Result<Vec<Measured>, String> {
+pub(crate) fn results(ranks: usize, cells: usize) -> Result<Vec<Measured>, String> {
     if cfg!(not(feature = "mpi")) {
         return Err("built without the feature mpi".to_owned());
     }
@@ -27,7 +28,7 @@ pub(crate) fn results(ranks: usize) -> Result<Vec<Measured>, String> {
     command.args(["-n", &ranks.to_string()]);
     command.arg(env::current_exe().map_err(|error| error.to_string())?).args(env::args().skip(1));
     // In containers. Ranks that are threads need the cores of both: none is bound. MPICH takes no notice.
-    command.env(ROLE, "1").env("OMPI_MCA_hwloc_base_binding_policy", "none");
+    command.env(ROLE, cells.to_string()).env("OMPI_MCA_hwloc_base_binding_policy", "none");
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let output = match command.output() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Err("no mpiexec".to_owned()),

@@ -22,7 +22,7 @@ use std::time::Duration;
 use benches::Bench;
 use halo::Result;
 
-use crate::case::{Case, Fields};
+use crate::case::{Case, Fields, device};
 use crate::measured::Measured;
 use crate::ours::in_process;
 
@@ -32,33 +32,38 @@ const SAMPLE: Duration = Duration::from_millis(5);
 fn main() -> Result<ExitCode> {
     let mut bench = Bench::from_args();
     bench.set_sample_time(SAMPLE);
-    if job::is_rank() {
-        #[cfg(feature = "mpi")]
-        mpi::run(&bench)?;
+    #[cfg(feature = "mpi")]
+    if let Some(cells) = job::role() {
+        mpi::run(&bench, cells)?;
         return Ok(ExitCode::SUCCESS);
     }
-    boxes(&mut bench, "one rank", 1)?;
-    boxes(&mut bench, "two ranks", 2)?;
+    let sizes = if bench.is_quick() { &[32][..] } else { &[32, 64, 128, 256] };
+    for (title, ranks) in [("one rank", 1), ("two ranks", 2)] {
+        for &cells in sizes {
+            boxes(&mut bench, title, ranks, cells)?;
+        }
+    }
     rotations::rotations(&mut bench)?;
     sphere::exchanges(&mut bench)?;
     sphere::plans(&mut bench)?;
     Ok(bench.finish())
 }
 
-/// Periodic boxes.
-fn boxes(bench: &mut Bench, title: &str, ranks: usize) -> Result<()> {
-    if !bench.group(title) {
+/// Periodic boxes with so many cells along each axis of each rank.
+fn boxes(bench: &mut Bench, title: &str, ranks: usize, cells: usize) -> Result<()> {
+    if !bench.group(format!("{title}, {cells}³")) {
         return Ok(());
     }
-    let results = match job::results(ranks) {
+    let results = match job::results(ranks, cells) {
         Ok(results) => results,
+        Err(why) if ranks > 1 => {
+            println!("{title}, {cells}³: left out: {why}");
+            return Ok(());
+        }
         Err(why) => {
-            println!("{title}: left out: rivals over MPI: {why}");
-            if ranks > 1 {
-                return Ok(());
-            }
-            let cases = Case::all(ranks, bench.is_quick()).into_iter().map(|case| {
-                let fields = RefCell::new(Fields::new(case, 0)?);
+            println!("{title}, {cells}³: rivals over MPI left out: {why}");
+            let cases = Case::all(ranks, cells).into_iter().map(|case| {
+                let fields = RefCell::new(Fields::new(case, 0, &device()?)?);
                 Ok(Measured::new(case, bench, in_process(case, &fields)?))
             });
             cases.collect::<Result<_>>()?

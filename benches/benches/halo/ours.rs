@@ -9,7 +9,7 @@ use benches::turns::{Contestant, time};
 use halo::communicator::{Communicator, ThreadCommunicator};
 use halo::{Field, HaloExchange, Result};
 
-use crate::case::{Case, Fields};
+use crate::case::{Case, Fields, device};
 use crate::direct_loop;
 use crate::measured::{DIRECT_LOOP, IN_PROCESS};
 
@@ -78,10 +78,11 @@ impl Team {
     }
 }
 
-/// Ranks of a case.
-pub(crate) fn threads(case: Case) -> Result<Team> {
+/// Ranks of a case, with fields on one device.
+fn threads(case: Case) -> Result<Team> {
+    let device = device()?;
     Team::new(case.ranks, move |ranks| {
-        let mut fields = Fields::new(case, ranks.rank()).expect("fields");
+        let mut fields = Fields::new(case, ranks.rank(), &device).expect("fields");
         let mut ours = Ours::new(Arc::new(ranks), &fields).expect("an exchange");
         fields.prove("threads", |fields| ours.exchange(fields));
         move || ours.exchange(&mut fields)

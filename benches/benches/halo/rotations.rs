@@ -1,14 +1,13 @@
 //! Sides that are turned or mirrored, against the straight ones that they join.
 
-use backend_host::HostDevice;
 use benches::Bench;
 use benches::turns::time;
 use halo::{
     Dim, Field, FieldSpec, HaloTransformer, Link, Quantity, Result, Side, Symmetry, Topology,
 };
-use runtime_core::{DType, Device, Layout, Memory, Stream};
+use runtime_core::{DType, Layout, Memory, Stream};
 
-use crate::case::HALO;
+use crate::case::{HALO, device};
 
 /// Cells along x and y, and levels.
 const BLOCK: [usize; 3] = [128, 128, 79];
@@ -117,7 +116,7 @@ impl Seam {
             1 => Quantity::scalar(spec),
             _ => Quantity::vector(spec.clone(), spec)?,
         };
-        let device = Device::new(HostDevice::with_threads(0, 1)?)?;
+        let device = device()?;
         let stream = device.default_stream();
         let memories = (0..values.components)
             .map(|_| device.memory_from_slice(&stream, &vec![1.0; layout.len()]))

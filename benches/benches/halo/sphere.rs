@@ -3,15 +3,14 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use backend_host::HostDevice;
 use benches::Bench;
 use benches::turns::time;
-use halo::communicator::{Communicator, ThreadCommunicator};
+use halo::communicator::ThreadCommunicator;
 use halo::{Dim, Field, FieldSpec, HaloExchange, HaloTransformer, Quantity, Result, Topology};
 use runtime_core::{DType, Device, Memory};
 
 use crate::allocator;
-use crate::case::HALO;
+use crate::case::{HALO, device};
 use crate::ours::Team;
 
 const LEVELS: usize = 79;
@@ -35,7 +34,9 @@ pub(crate) fn exchanges(bench: &mut Bench) -> Result<()> {
     let sizes = if bench.is_quick() { &[12][..] } else { &[48, 128] };
     for &cells in sizes {
         for fields in [1, 8] {
-            let team = Team::new(TILES, move |ranks| tile(ranks, cells, fields).expect("a tile"))?;
+            let device = device()?;
+            let part = move |ranks| tile(ranks, &device, cells, fields).expect("a tile");
+            let team = Team::new(TILES, part)?;
             let seconds = bench.medians(&mut [&mut |calls| team.run(calls)], |_| true);
             let ghosts = 4 * cells * HALO * LEVELS * fields * size_of::<f64>();
             let rate = (TILES * ghosts) as f64 / seconds[0] / 1e9;
@@ -49,14 +50,18 @@ pub(crate) fn exchanges(bench: &mut Bench) -> Result<()> {
 }
 
 /// The exchange of one tile.
-fn tile(ranks: ThreadCommunicator, cells: usize, fields: usize) -> Result<impl FnMut()> {
-    let device = Device::new(HostDevice::with_threads(ranks.rank(), 1)?)?;
-    let stream = device.default_stream();
+fn tile(
+    ranks: ThreadCommunicator,
+    device: &Device,
+    cells: usize,
+    fields: usize,
+) -> Result<impl FnMut() + use<>> {
+    let stream = device.stream_create(&Default::default())?;
     let (topology, spec) = (Topology::cubed_sphere(cells, [1, 1])?, spec(cells)?);
     let layout = *spec.layout();
     let quantities = vec![Quantity::scalar(spec); fields];
     let options = Default::default();
-    let mut halo = HaloExchange::new(Arc::new(ranks), &topology, &quantities, &device, &options)?;
+    let mut halo = HaloExchange::new(Arc::new(ranks), &topology, &quantities, device, &options)?;
     let zeros = vec![0.0; layout.len()];
     let memories = (0..fields).map(|_| device.memory_from_slice(&stream, &zeros));
     let mut memories = memories.collect::<Result<Vec<Memory<f64>>>>()?;
@@ -74,7 +79,7 @@ pub(crate) fn plans(bench: &mut Bench) -> Result<()> {
     if !bench.group("plans") {
         return Ok(());
     }
-    let device = Device::new(HostDevice::with_threads(0, 1)?)?;
+    let device = device()?;
     let quantities = [Quantity::scalar(spec(192)?)];
     let plan = || {
         let topology = Topology::cubed_sphere(192, [1, 1])?;

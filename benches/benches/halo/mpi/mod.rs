@@ -17,15 +17,15 @@ use halo_mpi::MpiCommunicator;
 
 use self::by_hand::ByHand;
 use self::datatypes::Datatypes;
-use crate::case::{Case, Fields};
+use crate::case::{Case, Fields, device};
 use crate::measured::{BY_HAND, DATATYPES, Measured, OVER_MPI};
 use crate::ours::{Ours, in_process};
 
-/// Measures all cases of so many ranks as there are, and tells them from rank 0.
-pub(crate) fn run(bench: &Bench) -> Result<()> {
+/// Measures all cases with so many cells, and tells them from rank 0.
+pub(crate) fn run(bench: &Bench, cells: usize) -> Result<()> {
     halo_mpi::run(|ranks| {
         let ranks = Arc::new(ranks);
-        for case in Case::all(ranks.size(), bench.is_quick()) {
+        for case in Case::all(ranks.size(), cells) {
             measure(case, bench, &ranks)?;
         }
         Ok::<(), halo::Error>(())
@@ -33,7 +33,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
 }
 
 fn measure(case: Case, bench: &Bench, ranks: &Arc<MpiCommunicator>) -> Result<()> {
-    let fields = RefCell::new(Fields::new(case, ranks.rank())?);
+    let fields = RefCell::new(Fields::new(case, ranks.rank(), &device()?)?);
     let mut datatypes = Datatypes::new(&fields.borrow());
     fields.borrow_mut().prove(DATATYPES, |fields| datatypes.exchange(fields));
     let mut by_hand = ByHand::new(&fields.borrow());
