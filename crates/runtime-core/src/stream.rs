@@ -334,17 +334,20 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Asks `done` until it says yes, at first in a tight loop, then ever less often up to once per millisecond.
+/// Asks `done` until it says yes, at first all the time, letting other threads run, then ever less often up to once per
+/// millisecond.
 fn poll(
     operation: &'static str,
     device: &Device,
     timeout: Duration,
     done: impl Fn() -> Result<bool>,
 ) -> Result<()> {
+    // Shorter than what the system needs to wake a sleeper.
+    const AWAKE: Duration = Duration::from_micros(100);
     let start = Instant::now();
-    let mut pause = Duration::from_micros(1);
     while !done()? {
-        let left = timeout.saturating_sub(start.elapsed());
+        let waited = start.elapsed();
+        let left = timeout.saturating_sub(waited);
         if left.is_zero() {
             return Err(Error::new(
                 ErrorKind::Timeout,
@@ -353,12 +356,12 @@ fn poll(
             )
             .on(device.id()));
         }
-        if pause < Duration::from_micros(8) {
-            std::hint::spin_loop();
+        if waited < AWAKE {
+            std::thread::yield_now();
         } else {
-            std::thread::sleep(pause.min(left));
+            // Late by a small part of the time that it takes.
+            std::thread::sleep((waited / 8).min(Duration::from_millis(1)).min(left));
         }
-        pause = (pause * 2).min(Duration::from_millis(1));
     }
     Ok(())
 }
