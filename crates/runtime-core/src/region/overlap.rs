@@ -97,6 +97,9 @@ impl Footprint {
         }
         // The index of the first element along each dimension, and how far from there the last one lies.
         let mut left = self.low - other.low;
+        if left < 0 {
+            return false;
+        }
         let mut own = self.terms().iter().peekable();
         for term in &terms[..rank] {
             let mut last = left.div_euclid(term.stride);
