@@ -26,6 +26,8 @@ pub(crate) struct DirectRoute {
     fields: usize,
     /// Neighbours that it reads from, or that read from it.
     pub(crate) peers: Vec<usize>,
+    /// The ranks that it reads from, with the bytes.
+    pub(crate) copied: Vec<(usize, usize)>,
     /// For the loans of its fields.
     pub(crate) marks: [Event; 2],
     /// Values for missing corners.
@@ -47,7 +49,9 @@ impl DirectRoute {
         let fields = specs.len();
         let mut entries: Vec<RegionCopy> =
             plan.local.iter().map(|transfer| Sides::new(specs, transfer).copy()).collect();
+        let mut copied = Vec::new();
         for (index, (rank, theirs)) in neighbours.iter().enumerate() {
+            let first = entries.len();
             let messages = plan.receives.iter().filter(|message| message.peer == *rank);
             for (transfer, _) in messages.flat_map(|message| &message.blocks) {
                 let mut copy = Sides::between(specs, theirs, transfer).copy();
@@ -56,6 +60,10 @@ impl DirectRoute {
                 copy.source.offset -= owned(&theirs[transfer.source])?.1;
                 entries.push(copy);
             }
+            let bytes =
+                |copy: &RegionCopy| copy.extents.iter().product::<usize>() * copy.dtype.size();
+            let bytes: usize = entries[first..].iter().map(bytes).sum();
+            copied.extend((bytes > 0).then_some((*rank, bytes)));
         }
         if constants.is_some() {
             let slot = fields * (1 + neighbours.len());
@@ -71,7 +79,7 @@ impl DirectRoute {
         }
         let peers = neighbours.iter().map(|(rank, _)| *rank).collect();
         let marks = [device.event_create(false)?, device.event_create(false)?];
-        Ok(Self { plan, fields, peers, marks, constants })
+        Ok(Self { plan, fields, peers, copied, marks, constants })
     }
 
     /// Enqueues all copies. What is lent is that of `peers`, in their order.

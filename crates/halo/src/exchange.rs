@@ -13,6 +13,7 @@ use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
 use crate::plan::STAMP_BYTES;
 use crate::route::Peer;
+use crate::statistics::{HaloStatistics, Moved};
 use crate::transfer::{Edge, refuse};
 use crate::transformer::{Direction, HaloTransformer};
 use crate::{Dim, Field, Quantity, Topology};
@@ -219,6 +220,17 @@ impl HaloExchange {
         Ok(())
     }
 
+    /// What exchanges moved so far, and how long that took as far as the device is done with it. Does not block.
+    ///
+    /// Times are there if the [options](HaloOptions::timing) ask for them; at most 64 launches are measured at a time.
+    ///
+    /// # Errors
+    ///
+    /// What the device reports.
+    pub fn statistics(&self) -> Result<HaloStatistics> {
+        self.transformer.recorder.lock().statistics()
+    }
+
     /// As [`HaloTransformer::edges`].
     pub fn edges(&self) -> &[Edge] {
         self.transformer.edges()
@@ -317,7 +329,9 @@ impl HaloExchange {
     fn advance_flight(&mut self, flight: &mut Flight, fields: &mut [Field<'_>]) -> Result<bool> {
         if !flight.outgoing.is_empty() && flight.packed.is_done()? {
             let tag = self.tag();
+            self.transformer.recorder.lock().sending();
             for (rank, mut buffer) in flight.outgoing.drain(..) {
+                self.transformer.recorder.lock().moved(rank, Moved::Sent, buffer.len());
                 if let Some(stamp) = stamp_mut(&mut buffer)? {
                     stamp.copy_from_slice(&self.number.to_le_bytes());
                 }
@@ -327,10 +341,15 @@ impl HaloExchange {
         for (index, place) in flight.receives.iter_mut().enumerate() {
             if let Some(buffer) = complete(place)? {
                 self.check_stamp(&buffer, flight.route, index)?;
+                let peer = self.transformer.routes(flight.route).receives[index];
+                self.transformer.recorder.lock().moved(peer.rank, Moved::Received, peer.bytes);
                 flight.arrived.push((index, buffer.into_storage()));
             }
         }
         let are_all_there = flight.receives.iter().all(Option::is_none);
+        if are_all_there {
+            self.transformer.recorder.lock().all_received();
+        }
         let takes_any_order = self.transformer.routes(flight.route).takes_any_order();
         let has_work = match takes_any_order {
             true => !flight.arrived.is_empty(),

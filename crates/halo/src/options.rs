@@ -55,6 +55,8 @@ pub struct HaloOptions {
     /// Whether ranks that are threads of one process, with fields on one device, copy out of each other's fields in
     /// [`exchange`](crate::HaloExchange::exchange) and [`overlap`](crate::HaloExchange::overlap), and send no messages.
     pub direct: bool,
+    /// Whether launches are timed by events: see [`HaloStatistics`](crate::HaloStatistics). Bytes are counted in any case.
+    pub timing: bool,
     /// Bytes that message buffers may have together; four times those of one exchange by default.
     pub pool_bytes: Option<usize>,
     /// Tells exchanges apart that use one communicator at the same time: each has another channel. Ranks finish them in
@@ -70,6 +72,7 @@ impl Default for HaloOptions {
             missing_corners: MissingCorners::default(),
             staging: Staging::default(),
             direct: true,
+            timing: false,
             pool_bytes: None,
             channel: 0,
         }

@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use parking_lot::Mutex;
 use runtime_core::{MemoryView, Result, Stream};
 use smallvec::SmallVec;
 
-use crate::communicator::{Loan, Meeting};
+use crate::communicator::{Lent, Loan, Meeting};
 use crate::direct::{DirectRoute, Divided};
 use crate::exchange::State;
+use crate::statistics::{Moved, Part, Recorder};
 use crate::transfer::refuse;
 use crate::{Field, HaloExchange, InFlight};
 
@@ -32,7 +34,7 @@ impl HaloExchange {
     ///
     /// `work` computes what needs no ghosts, and enqueues it on any stream: [`interior_and_rim`](crate::interior_and_rim)
     /// says what that is. The owned values are there to read. If it fails the exchange is finished all the same; if it
-    /// panics the exchange has failed, on this rank and those that wait for it.
+    /// panics the exchange has failed on this rank, and other ranks are told unless they have no need of it any more.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -115,7 +117,8 @@ impl HaloExchange {
             timeout: self.transformer.options().timeout,
         };
         let result = direct.lend(&loan, |meeting| {
-            let visit = Visit { route, meeting, stream, own: &mut divided };
+            let recorder = &self.transformer.recorder;
+            let visit = Visit { route, meeting, stream, own: &mut divided, recorder };
             let mut progress = Progress(Path::Direct(visit));
             let result = work(&mut progress);
             match progress.0 {
@@ -142,17 +145,28 @@ struct Visit<'a, 'f> {
     meeting: &'a Meeting<'a>,
     stream: &'a Stream,
     own: &'a mut [Divided<'f>],
+    recorder: &'a Mutex<Recorder>,
 }
 
 impl Visit<'_, '_> {
     fn poll(&mut self) -> Result<bool> {
-        let Self { route, meeting, stream, own } = self;
-        meeting.try_read(|lent| route.execute(stream, own, lent))
+        let meeting = self.meeting;
+        meeting.try_read(|lent| self.copy(lent))
     }
 
     fn finish(&mut self) -> Result<()> {
-        let Self { route, meeting, stream, own } = self;
-        meeting.read(|lent| route.execute(stream, own, lent))
+        let meeting = self.meeting;
+        meeting.read(|lent| self.copy(lent))
+    }
+
+    fn copy(&mut self, lent: &[Lent<'_>]) -> Result<()> {
+        let Self { route, stream, own, recorder, .. } = self;
+        let mut recorder = recorder.lock();
+        recorder.measure(Part::Copy, stream, || route.execute(stream, own, lent))?;
+        for (rank, bytes) in &route.copied {
+            recorder.moved(*rank, Moved::Copied, *bytes);
+        }
+        Ok(())
     }
 }
 

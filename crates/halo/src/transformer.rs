@@ -14,6 +14,7 @@ use crate::packed::{Incoming, Packed};
 use crate::plan::{Message, Plan};
 use crate::pool::Pool;
 use crate::route::{Action, CONSTANT_BYTES, Route};
+use crate::statistics::{Part, Recorder};
 use crate::transfer::{Edge, Fields, Pattern, refuse};
 use crate::{Field, FieldSpec, Quantity, Topology};
 
@@ -71,6 +72,7 @@ pub struct HaloTransformer {
     staged: bool,
     routes: Vec<(Direction, Route)>,
     corners: Option<Corners>,
+    pub(crate) recorder: Mutex<Recorder>,
     pool: Arc<Mutex<Pool>>,
     /// The stream of the latest launch, and its end.
     last: Option<(Stream, Event)>,
@@ -142,6 +144,7 @@ impl HaloTransformer {
             staged,
             routes: Vec::new(),
             corners,
+            recorder: Mutex::new(Recorder::new(device, options.timing)),
             pool: Arc::new(Mutex::new(Pool::new(device, staged, limit))),
             last: None,
         })
@@ -387,7 +390,8 @@ impl HaloTransformer {
                 }
             }
         }
-        let packed = route.pack(stream, fields, &mut buffers);
+        let pack = || route.pack(stream, fields, &mut buffers);
+        let packed = self.recorder.lock().measure(Part::Pack, stream, pack);
         let event = stream.record_event();
         let after = event.as_ref().ok().cloned();
         match packed.and(event) {
@@ -433,7 +437,9 @@ impl HaloTransformer {
     ) -> Result<()> {
         batch.sort_by_key(|(index, _)| *index);
         self.follow(stream)?;
-        let unpacked = self.routes[route].1.unpack(stream, fields, &batch);
+        let route = &mut self.routes[route].1;
+        let unpack = || route.unpack(stream, fields, &batch);
+        let unpacked = self.recorder.lock().measure(Part::Unpack, stream, unpack);
         let event = stream.record_event();
         let mut pool = self.pool.lock();
         for (_, buffer) in batch {

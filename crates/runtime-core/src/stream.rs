@@ -303,6 +303,27 @@ impl Event {
     /// `InvalidArgument` if either was created without timing or never recorded; `WrongDevice` if they are of
     /// different devices.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
+        self.check_timed(earlier)?;
+        earlier.wait()?;
+        self.wait()?;
+        self.core.raw.elapsed_since(&*earlier.core.raw).map_err(|e| self.device.place(e))
+    }
+
+    /// As [`elapsed_since`](Self::elapsed_since), or `None` while either mark is not reached. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`elapsed_since`](Self::elapsed_since).
+    pub fn try_elapsed_since(&self, earlier: &Self) -> Result<Option<Duration>> {
+        self.check_timed(earlier)?;
+        if !(earlier.is_done()? && self.is_done()?) {
+            return Ok(None);
+        }
+        let elapsed = self.core.raw.elapsed_since(&*earlier.core.raw);
+        elapsed.map(Some).map_err(|e| self.device.place(e))
+    }
+
+    fn check_timed(&self, earlier: &Self) -> Result<()> {
         self.device.check_same("elapsed_since", &earlier.device)?;
         for event in [earlier, self] {
             let lack = match (event.core.timing, event.core.recorded.load(Ordering::Acquire)) {
@@ -314,9 +335,7 @@ impl Event {
                 Error::new(ErrorKind::InvalidArgument, "elapsed_since", lack).on(self.device.id())
             );
         }
-        earlier.wait()?;
-        self.wait()?;
-        self.core.raw.elapsed_since(&*earlier.core.raw).map_err(|e| self.device.place(e))
+        Ok(())
     }
 
     /// The vendor's handle, valid for as long as a clone of this event lives.

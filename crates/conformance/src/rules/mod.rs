@@ -161,6 +161,7 @@ macro_rules! for_each_rule {
                 overlap_is_decided_exactly,
                 accumulations_that_meet_happen_in_entry_order,
                 two_parts_of_one_memory_share_a_slot,
+                a_box_is_read_while_around_it_is_written,
                 a_plan_is_bound_to_memory_at_each_execution,
                 threads_execute_one_plan,
                 bytes_between_the_regions_may_change_meanwhile,

@@ -513,6 +513,46 @@ pub fn two_parts_of_one_memory_share_a_slot(fixture: &Fixture) -> Outcome {
     same(&rig.download(&two)?, &data, "memory after a refused execution")
 }
 
+/// A memory is split by a box: one stream copies out of the box, another one to what is around it, neither after the other.
+pub fn a_box_is_read_while_around_it_is_written(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    // Rows of 8, of whose 10 the first and last are around the box, as are the ends of the others.
+    let bytes = elements::<u8>(21, 80);
+    let mut memory = rig.upload(&bytes)?;
+    let mut copied = rig.upload(&[0; 48])?;
+    let (part, mut around) = memory.view_mut().reshape(&[10, 8])?.split_box(&[1..9, 1..7])?;
+    let strides = [8, 1];
+    let inwards = copy(DType::U8, &[8, 6], side(0, 0, &strides), side(1, 0, &[6, 1]));
+    let read = rig.device.plan_regions(&[inwards])?.with_box(0, 0, part.layout())?;
+    let ends = [(9, 0), (14, 7)]
+        .map(|(from, to)| copy(DType::U8, &[8], side(0, from, &[8]), side(0, to + 8, &[8])));
+    let write = rig.device.plan_regions(&ends)?.with_box(0, 9, part.layout())?;
+    let other = rig.device.stream_create(&Default::default())?;
+    other.wait(&rig.stream.record_event()?)?;
+    for _ in 0..20 {
+        read.execute(&other, &mut [part.into(), Slot::from(copied.view_mut())])?;
+        write.execute(&rig.stream, &mut [around.reborrow().into()])?;
+    }
+    other.synchronize()?;
+    let inside = (1..9).flat_map(|row| bytes[8 * row + 1..8 * row + 7].to_vec());
+    same(&rig.download(&copied)?, &inside.collect::<Vec<_>>(), "what was read from the box")?;
+    let stranger = rig.device.plan_regions(&ends)?;
+    let refused_plan = stranger.execute(&rig.stream, &mut [around.reborrow().into()]);
+    refused(refused_plan, ErrorKind::InvalidArgument, "a plan that was not made for the box")?;
+    let into = copy(DType::U8, &[1], side(0, 0, &[1]), side(0, 9, &[1]));
+    let into = rig.device.plan_regions(&[into])?.with_box(0, 9, part.layout());
+    refused(into, ErrorKind::InvalidArgument, "a plan that writes into the box")?;
+    let beyond = copy(DType::U8, &[2], side(0, 5, &[1]), side(1, 0, &[1]));
+    let beyond = rig.device.plan_regions(&[beyond])?.with_box(0, 0, part.layout());
+    refused(beyond, ErrorKind::InvalidArgument, "a plan that reads beyond the box")?;
+    let mut expected = bytes.clone();
+    for row in 1..9 {
+        expected[8 * row] = bytes[8 * row + 1];
+        expected[8 * row + 7] = bytes[8 * row + 6];
+    }
+    same(&rig.download(&memory)?, &expected, "the memory around the box")
+}
+
 /// One plan is executed many times, on other memory each time.
 pub fn a_plan_is_bound_to_memory_at_each_execution(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;

@@ -1,5 +1,7 @@
 //! Checking a batch of region copies and lowering it into phases.
 
+use std::sync::Arc;
+
 use super::host::Schedule;
 use super::overlap::{self, Footprint};
 use super::{Combine, MAX_REGION_RANK, RegionCopy, RegionSide};
@@ -36,8 +38,9 @@ pub(super) const MAX_SPAN: i64 = if usize::BITS < 64 { 1 << 31 } else { 1 << 60 
 /// ```
 #[derive(Clone, Debug)]
 pub struct RegionProgram {
-    phases: Vec<RegionPhase>,
-    slots: Vec<SlotUse>,
+    // Shared, for devices that keep the program.
+    phases: Arc<[RegionPhase]>,
+    slots: Arc<[SlotUse]>,
     bytes: u64,
 }
 
@@ -244,7 +247,7 @@ impl RegionProgram {
             .into_iter()
             .map(|copies| RegionPhase { schedule: Schedule::new(&copies), copies })
             .collect();
-        Ok(Self { phases, slots, bytes })
+        Ok(Self { phases, slots: slots.into(), bytes })
     }
 
     /// The phases in the order in which they run; none if there is nothing to copy.

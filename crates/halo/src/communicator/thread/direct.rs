@@ -74,9 +74,13 @@ impl<'c> Direct<'c> {
         self.check(loan.peers)?;
         loan.stream.record(&loan.marks[0])?;
         let meeting = Meeting::begin(self, loan)?;
-        let result = f(&meeting)?;
-        meeting.end()?;
-        Ok(result)
+        let result = f(&meeting);
+        if result.is_ok() || meeting.has_met.get() {
+            // Peers that are there read what they came for, whatever became of this rank's reading.
+            let ended = meeting.end();
+            return result.and_then(|result| ended.map(|()| result));
+        }
+        result
     }
 
     fn check(&self, peers: &[usize]) -> Result<()> {
@@ -145,6 +149,8 @@ pub struct Meeting<'a> {
     rank: usize,
     loan: &'a Loan<'a>,
     deadline: Instant,
+    /// Whether all peers were there.
+    has_met: Cell<bool>,
     has_read: Cell<bool>,
 }
 
@@ -175,7 +181,14 @@ impl<'a> Meeting<'a> {
         drop(shelf);
         loan.peers.iter().for_each(|peer| group.signal(*peer).raise());
         let deadline = deadline(loan.timeout);
-        Ok(Self { group, rank, loan, deadline, has_read: Cell::new(false) })
+        Ok(Self {
+            group,
+            rank,
+            loan,
+            deadline,
+            has_met: Cell::new(false),
+            has_read: Cell::new(false),
+        })
     }
 
     /// Whether what the peers lend has been read.
@@ -193,6 +206,7 @@ impl<'a> Meeting<'a> {
         if !self.has_read.get()
             && let Some(taken) = self.take_all()?
         {
+            self.has_met.set(true);
             let Loan { peers, stream, marks: [_, read], .. } = *self.loan;
             for Taken { ready, .. } in &taken {
                 stream.wait(ready)?;

@@ -1,0 +1,171 @@
+//! What exchanges moved, and how long that took.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use runtime_core::{Device, Event, Result, Stream, Traffic};
+
+/// What the exchanges of one rank moved, and how long that took.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HaloStatistics {
+    /// What went to and came from each neighbour, by rank.
+    pub neighbours: Vec<NeighbourTraffic>,
+    /// Launches that pack messages, and copy what the rank exchanges with itself.
+    pub pack: Time,
+    /// Exchanges of messages, from the moment when the first is given to the transport until the last is there, seen by
+    /// the host.
+    pub wire: Time,
+    /// Launches that unpack messages.
+    pub unpack: Time,
+    /// Launches that copy out of the neighbours' fields, and of the rank's own.
+    pub copy: Time,
+}
+
+/// What went to one neighbour and came from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NeighbourTraffic {
+    /// The neighbour.
+    pub rank: usize,
+    /// Messages to it.
+    pub sent: Traffic,
+    /// Messages from it.
+    pub received: Traffic,
+    /// Copies out of its fields.
+    pub copied: Traffic,
+}
+
+/// How long something took together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Time {
+    /// How often it was measured.
+    pub count: u64,
+    /// The time that took.
+    pub total: Duration,
+}
+
+impl Time {
+    fn add(&mut self, time: Duration) {
+        self.count += 1;
+        self.total += time;
+    }
+}
+
+/// A part of an exchange on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Pack,
+    Unpack,
+    Copy,
+}
+
+/// Which way bytes went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Moved {
+    Sent,
+    Received,
+    Copied,
+}
+
+/// Launches whose times were not read yet. Beyond them, launches are not measured.
+const MOST_OPEN: usize = 64;
+
+/// Counts what exchanges do. Times come from events that are read once they are reached, so that nobody waits for them.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    device: Device,
+    timing: bool,
+    statistics: HaloStatistics,
+    open: VecDeque<(Part, [Event; 2])>,
+    idle: Vec<[Event; 2]>,
+    sent: Option<Instant>,
+}
+
+impl Recorder {
+    pub(crate) fn new(device: &Device, timing: bool) -> Self {
+        Self {
+            device: device.clone(),
+            timing,
+            statistics: HaloStatistics::default(),
+            open: VecDeque::new(),
+            idle: Vec::new(),
+            sent: None,
+        }
+    }
+
+    /// What is known by now.
+    pub(crate) fn statistics(&mut self) -> Result<HaloStatistics> {
+        self.read()?;
+        Ok(self.statistics.clone())
+    }
+
+    /// Calls `f`, which enqueues a part of an exchange on the stream.
+    pub(crate) fn measure<R>(
+        &mut self,
+        part: Part,
+        stream: &Stream,
+        f: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
+        if !self.timing {
+            return f();
+        }
+        self.read()?;
+        if self.open.len() == MOST_OPEN {
+            return f();
+        }
+        let marks = match self.idle.pop() {
+            Some(marks) => marks,
+            None => [self.device.event_create(true)?, self.device.event_create(true)?],
+        };
+        stream.record(&marks[0])?;
+        let result = f()?;
+        stream.record(&marks[1])?;
+        self.open.push_back((part, marks));
+        Ok(result)
+    }
+
+    /// Reads the times of what is done.
+    fn read(&mut self) -> Result<()> {
+        while let Some((part, [begin, end])) = self.open.front() {
+            let Some(time) = end.try_elapsed_since(begin)? else { return Ok(()) };
+            let sum = match part {
+                Part::Pack => &mut self.statistics.pack,
+                Part::Unpack => &mut self.statistics.unpack,
+                Part::Copy => &mut self.statistics.copy,
+            };
+            sum.add(time);
+            self.idle.extend(self.open.pop_front().map(|(_, marks)| marks));
+        }
+        Ok(())
+    }
+
+    /// Counts bytes that went to a neighbour or came from it.
+    pub(crate) fn moved(&mut self, rank: usize, moved: Moved, bytes: usize) {
+        let neighbours = &mut self.statistics.neighbours;
+        let index = neighbours.binary_search_by_key(&rank, |neighbour| neighbour.rank);
+        let index = index.unwrap_or_else(|index| {
+            neighbours.insert(index, NeighbourTraffic { rank, ..Default::default() });
+            index
+        });
+        let traffic = match moved {
+            Moved::Sent => &mut neighbours[index].sent,
+            Moved::Received => &mut neighbours[index].received,
+            Moved::Copied => &mut neighbours[index].copied,
+        };
+        traffic.count += 1;
+        traffic.bytes += bytes as u64;
+    }
+
+    /// Notes that the transport gets messages.
+    pub(crate) fn sending(&mut self) {
+        if self.timing {
+            self.sent.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Notes that all messages are there.
+    pub(crate) fn all_received(&mut self) {
+        if let Some(sent) = self.sent.take() {
+            self.statistics.wire.add(sent.elapsed());
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Exchanges of ranks that are threads: work beside them, what becomes of them when a rank fails, and what they count.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    reason = "a test stops where something is wrong; small numbers"
+)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use backend_host::HostDevice;
+use backend_sim::{SimConfig, SimDevice, SimHandle};
+use halo::communicator::{Communicator, ThreadCommunicator};
+use halo::{Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Staging, Topology};
+use runtime_core::{DType, Device, Memory, Stream};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// A ring of ranks with three cells each, and one ghost at either end.
+fn join(ranks: ThreadCommunicator, device: &Device, options: &HaloOptions) -> HaloExchange {
+    let topology = Topology::cartesian(&[3 * ranks.size()], &[ranks.size()], &[true]).unwrap();
+    let spec = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).unwrap();
+    let ranks = Arc::new(ranks);
+    HaloExchange::new(ranks, &topology, &[Quantity::scalar(spec)], device, options).unwrap()
+}
+
+fn values(rank: usize, stream: &Stream) -> Memory<f64> {
+    let first = 3.0 * rank as f64;
+    let values = [-1.0, first, first + 1.0, first + 2.0, -1.0];
+    stream.device().memory_from_slice(stream, &values).unwrap()
+}
+
+fn expected(rank: usize, ranks: usize) -> Vec<f64> {
+    let cells = 3 * ranks;
+    (0..5).map(|i| ((3 * rank + cells + i - 1) % cells) as f64).collect()
+}
+
+fn sim() -> Device {
+    Device::new(SimDevice::new(0, SimConfig::new().jitter(Duration::from_micros(100)))).unwrap()
+}
+
+fn each(ranks: usize, options: &HaloOptions, f: impl Fn(usize, HaloExchange, Stream) + Sync) {
+    let device = sim();
+    ThreadCommunicator::run(ranks, |communicator| {
+        let rank = communicator.rank();
+        let stream = device.stream_create(&Default::default()).unwrap();
+        f(rank, join(communicator, &device, options), stream);
+    })
+    .unwrap();
+}
+
+/// What is owned can be read beside the exchange, on either path, and halos are there when it ends.
+#[test]
+fn work_beside_an_exchange() {
+    for direct in [false, true] {
+        let options = HaloOptions { direct, ..Default::default() };
+        each(3, &options, |rank, mut halo, stream| {
+            let mut values = values(rank, &stream);
+            for _ in 0..10 {
+                let fields = &mut [values.view_mut().into()];
+                let (owned, none) = halo
+                    .overlap(&stream, fields, |progress| {
+                        let start = Instant::now();
+                        while !progress.poll()? && start.elapsed() < LONG {
+                            thread::yield_now();
+                        }
+                        assert!(progress.poll()?);
+                        let none = progress.owned(1).map(drop).unwrap_err();
+                        Ok((progress.owned(0)?.to_vec::<f64>(&stream)?, none))
+                    })
+                    .unwrap();
+                assert_eq!(owned, expected(rank, 3)[1..4]);
+                assert_eq!(none.kind(), ErrorKind::InvalidArgument);
+                assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 3));
+            }
+        });
+    }
+}
+
+/// Work that fails takes nothing from the others, and the next exchange goes on.
+#[test]
+fn failed_work_does_not_fail_the_exchange() {
+    for direct in [false, true] {
+        let options = HaloOptions { direct, ..Default::default() };
+        each(2, &options, |rank, mut halo, stream| {
+            let mut values = values(rank, &stream);
+            let fields = &mut [values.view_mut().into()];
+            let outcome = halo.overlap(&stream, fields, |progress| progress.owned(rank).map(drop));
+            assert_eq!(outcome.is_err(), rank == 1);
+            assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 2));
+            halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();
+        });
+    }
+}
+
+/// A rank that panics is missed at once, and nobody reads its memory when that is freed.
+#[test]
+fn a_panic_beside_an_exchange_is_told_to_the_others() {
+    let missed = AtomicUsize::new(0);
+    let run = AssertUnwindSafe(|| {
+        each(3, &HaloOptions::default(), |rank, mut halo, stream| {
+            let mut values = values(rank, &stream);
+            let start = Instant::now();
+            let outcome = halo.overlap(&stream, &mut [values.view_mut().into()], |_| {
+                assert!(rank != 1, "on purpose");
+                Ok(())
+            });
+            // Perhaps it had read before rank 1 gave up.
+            match outcome {
+                Ok(()) => assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 3)),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::PeerLost),
+            }
+            let again = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+            assert!(matches!(again.kind(), ErrorKind::PeerLost | ErrorKind::Conflict), "{again}");
+            assert!(start.elapsed() < LONG);
+            missed.fetch_add(1, Ordering::Relaxed);
+        });
+    });
+    assert_eq!(*catch_unwind(run).unwrap_err().downcast::<&str>().unwrap(), "on purpose");
+    assert_eq!(missed.into_inner(), 2);
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_a_timeout_and_may_come_after_a_reset() {
+    let options = HaloOptions { timeout: Duration::from_secs(1), ..Default::default() };
+    let late = AtomicUsize::new(0);
+    each(3, &options, |rank, mut halo, stream| {
+        let mut values = values(rank, &stream);
+        if rank != 2 {
+            let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout);
+            // For rank 2, or for one that gave up waiting for it.
+            assert!(
+                error.message().contains(&format!("rank {rank} waited 1s for rank")),
+                "{error}"
+            );
+            let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict);
+            late.fetch_add(1, Ordering::AcqRel);
+        }
+        let start = Instant::now();
+        while late.load(Ordering::Acquire) < 2 && start.elapsed() < LONG {
+            thread::sleep(Duration::from_millis(1));
+        }
+        halo.reset().unwrap();
+        halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();
+        assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 3));
+    });
+}
+
+/// Halves of one memory cannot be bound to one plan: an error that says what to do, and messages then.
+#[test]
+fn fields_of_ranks_in_one_memory_take_messages() {
+    let device = sim();
+    let stream = device.default_stream();
+    for direct in [true, false] {
+        let mut memory = device.memory_allocate::<f64>(10).unwrap();
+        memory.fill(&stream, 1.0).unwrap();
+        stream.synchronize().unwrap();
+        let (low, high) = memory.view_mut().split_at(5).unwrap();
+        let halves = parking_lot::Mutex::new([Some(low), Some(high)]);
+        ThreadCommunicator::run(2, |communicator| {
+            let rank = communicator.rank();
+            let own = halves.lock()[rank].take().unwrap();
+            let options = HaloOptions { direct, ..Default::default() };
+            let mut halo = join(communicator, &device, &options);
+            let stream = device.stream_create(&Default::default()).unwrap();
+            let outcome = halo.exchange(&stream, &mut [own.into()]);
+            if direct {
+                let error = outcome.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+                assert!(error.message().contains("HaloOptions::direct"), "{error}");
+                assert!(error.message().contains(&format!("rank {}", 1 - rank)), "{error}");
+            } else {
+                outcome.unwrap();
+                stream.synchronize().unwrap();
+            }
+        })
+        .unwrap();
+    }
+}
+
+/// Each rank has its fields laid out in its own way, on a device of its own or on a common one.
+#[test]
+fn ranks_lay_their_fields_out_as_they_like() {
+    for common in [true, false] {
+        let shared = Device::new(HostDevice::with_threads(0, 1).unwrap()).unwrap();
+        ThreadCommunicator::run(2, |communicator| {
+            let rank = communicator.rank();
+            let device = if common { shared.clone() } else { sim() };
+            let topology = Topology::cartesian(&[8, 3], &[2, 1], &[true, true]).unwrap();
+            let cells = topology.block(rank).unwrap().cells;
+            // One is padded, the other runs backwards.
+            let around = if rank == 0 { [2, 3] } else { [1, 1] };
+            let dims = [0, 1].map(|axis| {
+                Dim::axis(axis, cells[axis]).halo(1, 1).allocated(around[0], around[1])
+            });
+            let mut spec = FieldSpec::new("f", DType::F64, &dims).unwrap();
+            let [rows, columns] = [dims[0].allocation(), dims[1].allocation()];
+            if rank == 1 {
+                spec = spec.strided(&[2 * columns.cast_signed(), -2]).unwrap();
+            }
+            let layout = *spec.layout();
+            let offset = layout.span_bytes().start.unsigned_abs();
+            let len = layout.span_bytes().len() / 8;
+            let at = |row: usize, column: usize| {
+                let strides = layout.strides();
+                let index = row.cast_signed() * strides[0] + column.cast_signed() * strides[1];
+                (offset / 8).wrapping_add_signed(index)
+            };
+            let value = |row: usize, column: usize| {
+                let x = (4 * rank + row + 8 - around[0]) % 8;
+                let y = (column + 3 - around[0]) % 3;
+                (10 * x + y) as f64
+            };
+            let mut before = vec![-1.0; len];
+            for row in dims[0].owned() {
+                dims[1].owned().for_each(|column| before[at(row, column)] = value(row, column));
+            }
+            let stream = device.default_stream();
+            let mut memory = device.memory_from_slice(&stream, &before).unwrap();
+            let ranks = Arc::new(communicator);
+            let quantities = [Quantity::scalar(spec)];
+            let options = HaloOptions::default();
+            let mut halo =
+                HaloExchange::new(ranks, &topology, &quantities, &device, &options).unwrap();
+            let view = memory.view_mut().with_layout(offset, &layout).unwrap();
+            halo.exchange(&stream, &mut [view.into()]).unwrap();
+            for row in around[0] - 1..rows + 1 - around[1] {
+                for column in around[0] - 1..columns + 1 - around[1] {
+                    before[at(row, column)] = value(row, column);
+                }
+            }
+            assert_eq!(memory.to_vec(&stream).unwrap(), before);
+            let copied: u64 =
+                halo.statistics().unwrap().neighbours.iter().map(|n| n.copied.count).sum();
+            assert_eq!(copied, u64::from(common));
+        })
+        .unwrap();
+    }
+}
+
+/// Times come from events that nobody waits for: the host synchronises as often with them as without.
+#[test]
+fn timers_do_not_sync() {
+    const STEPS: u64 = 8;
+    for (direct, staging) in
+        [(true, Staging::Auto), (false, Staging::Device), (false, Staging::Pinned)]
+    {
+        let synchronizations = [false, true].map(|timing| {
+            let device = sim();
+            let options = HaloOptions { direct, staging, timing, ..Default::default() };
+            let both = Barrier::new(2);
+            ThreadCommunicator::run(2, |communicator| {
+                let rank = communicator.rank();
+                let stream = device.stream_create(&Default::default()).unwrap();
+                let mut halo = join(communicator, &device, &options);
+                let mut values = values(rank, &stream);
+                for _ in 0..STEPS {
+                    halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();
+                }
+                both.wait();
+                let counts = SimHandle::of(&device).unwrap().counts();
+                both.wait();
+                stream.synchronize().unwrap();
+                let statistics = halo.statistics().unwrap();
+                let [neighbour] = statistics.neighbours[..] else { panic!("one neighbour") };
+                assert_eq!(neighbour.rank, 1 - rank);
+                let (messages, copies) = if direct { (0, STEPS) } else { (STEPS, 0) };
+                // Two elements each way, and in a message the number of the exchange.
+                for (traffic, count, bytes) in [
+                    (neighbour.sent, messages, 32),
+                    (neighbour.received, messages, 32),
+                    (neighbour.copied, copies, 16),
+                ] {
+                    assert_eq!((traffic.count, traffic.bytes), (count, count * bytes));
+                }
+                let expected = |are: bool| if are && timing { STEPS } else { 0 };
+                assert_eq!(statistics.copy.count, expected(direct));
+                assert_eq!(statistics.pack.count, expected(!direct));
+                assert_eq!(statistics.wire.count, expected(!direct));
+                let unpacked = expected(!direct);
+                assert_eq!(statistics.unpack.count, unpacked);
+                let times = [statistics.copy, statistics.pack, statistics.wire, statistics.unpack];
+                assert!(times.iter().all(|time| (time.total > Duration::ZERO) == (time.count > 0)));
+                counts.synchronizations
+            })
+            .unwrap()
+            .into_iter()
+            .max()
+        });
+        // Each rank may wait for its packing once for each exchange. Page-locked memory waits before it shows itself.
+        let most = match staging {
+            _ if direct => 0,
+            Staging::Pinned => u64::MAX,
+            _ => 2 * STEPS,
+        };
+        assert!(synchronizations.iter().flatten().all(|n| *n <= most), "{synchronizations:?}");
+    }
+}
