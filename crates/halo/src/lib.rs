@@ -104,6 +104,6 @@ pub use options::{HaloOptions, MissingCorners, Staging};
 pub use packed::{Incoming, Packed};
 pub use stencil::{Stencil, interior_and_rim};
 pub use symmetry::Symmetry;
-pub use topology::{Block, Link, Neighbour, Side, Topology};
+pub use topology::{Block, Link, Neighbour, Seam, Side, Topology};
 pub use transfer::{Edge, Reach};
 pub use transformer::HaloTransformer;
