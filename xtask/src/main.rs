@@ -1,5 +1,6 @@
 //! The workspace's own commands: `cargo xtask --help` lists them.
 
+mod above;
 mod bundle;
 mod conformance;
 mod cuda;
@@ -47,8 +48,12 @@ enum Command {
         /// First installs what the tests use: asks nothing as root on Debian and Ubuntu, else says what to install.
         #[arg(long)]
         install: bool,
+        /// Also exchanges fields of every description on every decomposition, which takes long.
+        #[arg(long)]
+        exhaustive: bool,
     },
-    /// Runs every conformance rule on one backend; a skipped rule is a failure.
+    /// Runs every conformance rule on one backend, where a skipped rule is a failure; on GPUs, then, the tests of arrays and
+    /// halos.
     TestBackend {
         /// The backend: cuda, hip, host, opencl, sim, or foreign for the device of `docs/foreign-device`.
         name: String,
@@ -105,7 +110,7 @@ fn run() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Demo { options } => demo::demo(&options),
         Command::Devices { json } => demo::devices(json),
-        Command::Test { install } => test::test(install),
+        Command::Test { install, exhaustive } => test::test(install, exhaustive),
         Command::TestBackend { name, stand_in, platform, install } => {
             let on = conformance::On { platform: platform.as_deref(), stand_in };
             conformance::test_backend(&name, on, install)

@@ -7,10 +7,12 @@
 )]
 
 mod common;
+mod devices;
 
-use common::world::{Cube, Flat, Plane, Tile, World};
-use common::{Case, Shape, emulated, host, sim};
-use halo::{HaloOptions, Kind, Link, Reach, Side, Symmetry, Topology};
+use common::world::{Cube, Flat, World};
+use common::{Case, Shape, two_blocks};
+use devices::{emulated, host, sim};
+use halo::{HaloOptions, Kind, Reach, Symmetry, Topology};
 use proptest::prelude::*;
 use runtime_core::DType;
 
@@ -183,41 +185,7 @@ fn two_boundaries_per_rank_pair() {
 fn blocks_joined_by_every_symmetry() {
     let device = host();
     for symmetry in Symmetry::ALL {
-        // East of a block lies another, whose axes are given by where those of the first lie along them.
-        let (own, mut cells) = ([5, 4], [3, 4]);
-        let unit = |axis: usize, sign: i64| if axis == 0 { [sign, 0] } else { [0, sign] };
-        let mut axes = [[0; 2]; 2];
-        for axis in 0..2 {
-            let (on, against) = symmetry.axis(axis);
-            axes[on] = unit(axis, if against { -1 } else { 1 });
-        }
-        if symmetry.swaps() {
-            cells.swap(0, 1);
-        }
-        // Its corner with the lowest x and y of its own.
-        let corner = [0, 1].map(|k| {
-            let runs_back = axes.iter().any(|axis| axis[k] < 0);
-            [5, 0][k] + if runs_back { [3, 4][k] } else { 0 }
-        });
-        let world = Plane {
-            tiles: vec![
-                Tile { corner: [0, 0], x: [1, 0], y: [0, 1], cells: own },
-                Tile { corner, x: axes[0], y: axes[1], cells },
-            ],
-        };
-        let (on, against) = symmetry.axis(0);
-        let mut back = [0; 2];
-        back[on] = if against { 1 } else { -1 };
-        let links = [
-            Link { rank: 0, side: Side::EAST, neighbour: 1, symmetry },
-            Link {
-                rank: 1,
-                side: Side::new(back).unwrap(),
-                neighbour: 0,
-                symmetry: symmetry.inverse(),
-            },
-        ];
-        let topology = Topology::of_blocks(&[own, cells], &links).unwrap();
+        let (topology, world) = two_blocks(symmetry, [5, 4], [3, 4]);
         case(&topology, &world, all_kinds(2)).carry(&device);
     }
 }

@@ -8,12 +8,14 @@
 )]
 
 mod common;
+mod devices;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use common::world::{Cube, Flat, World};
-use common::{Case, Shape, Store, host, sim};
+use common::{Case, Shape, Store};
+use devices::{host, sim};
 use halo::{Combine, Field, HaloExchange, HaloOptions, Kind, Topology};
 use runtime_core::{DType, Device, Stream};
 
