@@ -43,6 +43,13 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Draws a decomposition of `halo` as SVG: ranks, neighbours, rotations; `-- --help` lists its options.
+    #[command(disable_help_flag = true)]
+    HaloMap {
+        /// Options of the picture, such as `--topology cube:2x3`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
     /// Runs everything: format, lints, docs, tests, conformance of every backend this machine can run.
     Test {
         /// First installs what the tests use: asks nothing as root on Debian and Ubuntu, else says what to install.
@@ -110,6 +117,7 @@ fn run() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Demo { options } => demo::demo(&options),
         Command::Devices { json } => demo::devices(json),
+        Command::HaloMap { options } => demo::halo_map(&options),
         Command::Test { install, exhaustive } => test::test(install, exhaustive),
         Command::TestBackend { name, stand_in, platform, install } => {
             let on = conformance::On { platform: platform.as_deref(), stand_in };
