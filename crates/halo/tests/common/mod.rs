@@ -187,6 +187,27 @@ impl Case<'_> {
         }
     }
 
+    /// For each field of a rank, the indices of ghosts that have no cell to come from.
+    pub(crate) fn unfilled(&self, rank: usize) -> Vec<Vec<Vec<usize>>> {
+        let block = self.topology.block(rank).unwrap();
+        let quantities = self.quantities(rank).unwrap();
+        let unfilled = quantities.iter().flat_map(Quantity::components).map(|spec| {
+            let (mut index, mut found) = (vec![0; spec.dims().len()], Vec::new());
+            loop {
+                let at = |exchanged| place(spec, &block, &index, exchanged, &self.options);
+                if let (None, Some((ghost, _))) = (at(false), at(true))
+                    && self.world.place(block.tile, ghost).is_none()
+                {
+                    found.push(index.clone());
+                }
+                if !advance(&mut index, spec.layout().shape()) {
+                    return found;
+                }
+            }
+        });
+        unfilled.collect()
+    }
+
     /// The exchange of one rank over any transport, several times.
     pub(crate) fn exchange_over(&self, ranks: Arc<dyn Communicator>, device: &Device) {
         let rank = ranks.rank();
