@@ -12,7 +12,7 @@ mod devices;
 use common::world::{Cube, Flat, World};
 use common::{Case, Shape, two_blocks};
 use devices::{emulated, host, sim};
-use halo::{HaloOptions, Kind, Reach, Symmetry, Topology};
+use halo::{HaloOptions, HaloTransformer, Kind, Reach, Symmetry, Topology};
 use proptest::prelude::*;
 use runtime_core::DType;
 
@@ -203,6 +203,36 @@ fn layout_invariance() {
         let quantities =
             grids.map(|grid| (Kind::Vector, grid.map(|on| shape().staggered(on)).to_vec()));
         case(&topology, &Cube { cells: 6 }, quantities.to_vec()).carry(&device);
+    }
+}
+
+/// Physical boundaries and corners without cells: what is left to be set, each ghost once.
+#[test]
+fn edges_are_the_ghosts_that_nobody_fills() {
+    let channel = Topology::cartesian(&[5, 6], &[2, 2], &[true, false]).unwrap();
+    let flat = Flat { cells: [5, 6, 1], periodic: [true, false, false] };
+    let sphere = Topology::cubed_sphere(4, [1, 2]).unwrap();
+    let worlds: [(&Topology, &dyn World); 2] = [(&channel, &flat), (&sphere, &Cube { cells: 4 })];
+    for (topology, world) in worlds {
+        for reach in [Reach::Full, Reach::Faces] {
+            let options = HaloOptions { reach, ..Default::default() };
+            let case = Case { options, ..case(topology, world, all_kinds(2)) };
+            for rank in 0..topology.ranks() {
+                let quantities = case.quantities(rank).unwrap();
+                let halo =
+                    HaloTransformer::new(topology, rank, &quantities, &host(), &case.options)
+                        .unwrap();
+                let mut told = vec![Vec::new(); case.unfilled(rank).len()];
+                for edge in halo.edges() {
+                    assert_eq!(edge.missing_corner, topology.tiles() == 6);
+                    for i in edge.ranges[0].clone() {
+                        told[edge.field].extend(edge.ranges[1].clone().map(|j| vec![i, j]));
+                    }
+                }
+                told.iter_mut().for_each(|indices| indices.sort_unstable());
+                assert_eq!(told, case.unfilled(rank), "rank {rank}");
+            }
+        }
     }
 }
 
