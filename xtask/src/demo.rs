@@ -18,8 +18,8 @@ pub(crate) fn devices(json: bool) -> Result<()> {
 
 /// `cargo xtask halo-map`.
 pub(crate) fn halo_map(options: &[String]) -> Result<()> {
-    let map = ["run", "--quiet", "--package", "halo", "--example", "map", "--"];
-    pass(cargo_here(&map).args(options))
+    let map = ["run", "--quiet", "--package", "halo", "--example", "map"];
+    pass(cargo_here(&map).arg("--").args(options))
 }
 
 /// `cargo xtask bench`.
