@@ -8,9 +8,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::run::{cargo, root};
+use crate::run::{cargo, must, root};
 use crate::stand_in::{self, StandIn};
-use crate::{cuda, install, opencl};
+use crate::{above, cuda, install, opencl};
 
 /// What became of the rules on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,7 +85,28 @@ pub(crate) fn test_backend(name: &str, on: On<'_>, install: bool) -> Result<()> 
         };
         bail!("{name}: not every rule passed{hint}");
     }
-    if on.stand_in { stand_in::check_report(&complaints) } else { Ok(()) }
+    if on.stand_in {
+        stand_in::check_report(&complaints)?;
+    }
+    match name {
+        "cuda" | "hip" => above(name, on, &complaints),
+        // These are on every machine, and so are their tests among the others.
+        _ => Ok(()),
+    }
+}
+
+/// What is built above the contract, on the backend's devices.
+fn above(name: &str, on: On<'_>, complaints: &Path) -> Result<()> {
+    for above in &above::ALL {
+        println!("\n{} on {name}", above.package);
+        let mut tests = above.tests(name);
+        choose(name, on, &mut tests, complaints)?;
+        must(&mut tests)?;
+        if on.stand_in {
+            stand_in::check_report(complaints)?;
+        }
+    }
+    Ok(())
 }
 
 /// The conformance test of a backend. The stand-in writes its complaints to `complaints`.
@@ -101,15 +122,21 @@ pub(crate) fn suite(name: &str, on: On<'_>, complaints: &Path) -> Result<Command
     };
     command.args(["--all-features", "--test", "conformance"]);
     opencl::two_devices(&mut command);
+    choose(name, on, &mut command, complaints)?;
+    Ok(command)
+}
+
+/// Lets tests run on the driver that was asked for.
+fn choose(name: &str, on: On<'_>, command: &mut Command, complaints: &Path) -> Result<()> {
     match (name, on) {
         ("opencl", On { platform: Some(platform), stand_in: false }) => {
-            opencl::choose(&mut command, platform)?;
+            opencl::choose(command, platform)?;
         }
         ("cuda", On { platform: None, stand_in: true }) => {
-            on_stand_in(&stand_in::CUDA, &mut command, complaints)?;
+            on_stand_in(&stand_in::CUDA, command, complaints)?;
         }
         ("hip", On { platform: None, stand_in: true }) => {
-            on_stand_in(&stand_in::HIP, &mut command, complaints)?;
+            on_stand_in(&stand_in::HIP, command, complaints)?;
         }
         (_, On { platform: None, stand_in: false }) => {}
         (_, On { platform: Some(platform), .. }) => {
@@ -117,7 +144,7 @@ pub(crate) fn suite(name: &str, on: On<'_>, complaints: &Path) -> Result<Command
         }
         (_, On { stand_in: true, .. }) => bail!("--stand-in is for cuda and hip; {name} has none"),
     }
-    Ok(command)
+    Ok(())
 }
 
 /// Lets a suite run on a stand-in, whose compiler is the oldest that devices must work with.

@@ -17,6 +17,12 @@ pub(crate) fn devices(json: bool) -> Result<()> {
     pass(example("devices").args(json.then_some("--json")))
 }
 
+/// `cargo xtask halo-map`.
+pub(crate) fn halo_map(options: &[String]) -> Result<()> {
+    let map = ["run", "--quiet", "--package", "halo", "--example", "map"];
+    pass(cargo_here(&map).arg("--").args(options))
+}
+
 /// `cargo xtask bench`.
 pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
     let mut command = benches()?;

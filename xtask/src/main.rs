@@ -1,5 +1,6 @@
 //! The workspace's own commands: `cargo xtask --help` lists them.
 
+mod above;
 mod bundle;
 mod conformance;
 mod cuda;
@@ -42,13 +43,24 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Draws a decomposition of `halo` as SVG: ranks, neighbours, rotations; `-- --help` lists its options.
+    #[command(disable_help_flag = true)]
+    HaloMap {
+        /// Options of the picture, such as `--topology cube:2x3`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
     /// Runs everything: format, lints, docs, tests, conformance of every backend this machine can run.
     Test {
         /// First installs what the tests use: asks nothing as root on Debian and Ubuntu, else says what to install.
         #[arg(long)]
         install: bool,
+        /// Also exchanges fields of every description on every decomposition, which takes long.
+        #[arg(long)]
+        exhaustive: bool,
     },
-    /// Runs every conformance rule on one backend; a skipped rule is a failure.
+    /// Runs every conformance rule on one backend, where a skipped rule is a failure; on GPUs, then, the tests of arrays and
+    /// halos.
     TestBackend {
         /// The backend: cuda, hip, host, opencl, sim, or foreign for the device of `docs/foreign-device`.
         name: String,
@@ -105,7 +117,8 @@ fn run() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Demo { options } => demo::demo(&options),
         Command::Devices { json } => demo::devices(json),
-        Command::Test { install } => test::test(install),
+        Command::HaloMap { options } => demo::halo_map(&options),
+        Command::Test { install, exhaustive } => test::test(install, exhaustive),
         Command::TestBackend { name, stand_in, platform, install } => {
             let on = conformance::On { platform: platform.as_deref(), stand_in };
             conformance::test_backend(&name, on, install)

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::iter;
 use std::path::Path;
 use std::process::{Command, Stdio, exit};
 use std::time::Instant;
@@ -11,7 +12,7 @@ use anyhow::{Context, Result};
 use crate::conformance::{On, read, report_file, suite, watch};
 use crate::run::{cargo, must, root};
 use crate::stand_in;
-use crate::{cuda, demo, hip, install, mpi, mutants, opencl};
+use crate::{above, cuda, demo, hip, install, mpi, mutants, opencl};
 
 /// What became of the steps.
 #[derive(Default)]
@@ -149,7 +150,7 @@ fn run_tests(command: &mut Command) -> Result<Counts> {
 }
 
 /// `cargo xtask test`.
-pub(crate) fn test(with_install: bool) -> Result<()> {
+pub(crate) fn test(with_install: bool, exhaustive: bool) -> Result<()> {
     let mut totals = Totals::default();
     if with_install && let Err(error) = install::install() {
         println!("{error:#}");
@@ -185,6 +186,11 @@ pub(crate) fn test(with_install: bool) -> Result<()> {
     workspace.args(&features);
     let required = ["host", "opencl", "sim"];
     totals.tests("workspace", opencl::two_devices(&mut workspace), &required, "");
+    if exhaustive {
+        let combinations = ["test", "--release", "--package", "halo", "--test", "combinations"];
+        let mut all = cargo(&combinations);
+        totals.tests("halo, all combinations", all.env("HALO_EXHAUSTIVE", "1"), &[], "");
+    }
     if install::intel_library().exists() {
         let intel = On { platform: Some("intel"), stand_in: false };
         match suite("opencl", intel, Path::new("")) {
@@ -219,8 +225,8 @@ fn all_features(totals: &mut Totals) -> Result<Vec<String>> {
     mpi::features(with_mpi, None)
 }
 
-/// What can be seen without a GPU: that every CUDA kernel compiles, and that backends and arrays do right on the stand-ins
-/// for their runtimes, which compile with NVIDIA's compilers.
+/// What can be seen without a GPU: that every CUDA kernel compiles, and that backends, arrays and halos do right on the
+/// stand-ins for their runtimes, which compile with NVIDIA's compilers.
 fn without_gpu(totals: &mut Totals) {
     let tools = match cuda::tools() {
         Ok(tools) => tools,
@@ -232,22 +238,17 @@ fn without_gpu(totals: &mut Totals) {
         totals.tests(&format!("CUDA kernels, NVRTC {version}"), &mut kernels, &[], "");
     }
     let nvrtc = &tools.nvrtc[0];
-    let backends = [("cuda", "cuda::", stand_in::CUDA), ("hip", "hip::", stand_in::HIP)];
-    for (name, module, stand_in) in &backends {
+    let backends = [("cuda", stand_in::CUDA), ("hip", stand_in::HIP)];
+    for (name, stand_in) in &backends {
         let package = format!("backend-{name}");
-        let suites: [(&str, &[&str], &[&str]); 2] = [
-            (&package, &["--package", &package], &[name]),
-            (
-                "array-buffer",
-                &["--package", "array-buffer", "--test", "regressions", "--", module],
-                &[],
-            ),
-        ];
-        for (package, args, required) in suites {
+        let mut backend = cargo(&["test", "--no-fail-fast", "--all-features", "--package"]);
+        backend.arg(&package);
+        let required = [*name];
+        let above = above::ALL.iter().map(|above| (above.package, above.tests(name), &[][..]));
+        let suites = iter::once((package.as_str(), backend, &required[..])).chain(above);
+        for (package, mut tests, required) in suites {
             let title = format!("{package} on the stand-in for {name}");
             let complaints = root().join("target/conformance/stand-in.jsonl");
-            let mut tests = cargo(&["test", "--no-fail-fast", "--all-features"]);
-            tests.args(args);
             cuda::compile_with(&mut tests, &tools, nvrtc);
             match stand_in.enable(&mut tests, &complaints) {
                 Ok(tests) => totals.tests(&title, tests, required, " on the stand-in"),

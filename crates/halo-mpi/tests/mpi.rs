@@ -5,21 +5,31 @@
 #![cfg(feature = "mpi")]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
+#[path = "../../halo/tests/common/mod.rs"]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
+mod common;
 #[path = "../../halo/tests/rules/mod.rs"]
 mod rules;
 
 use std::env;
 use std::io::{ErrorKind as IoErrorKind, Write, stderr};
 use std::process::{Command, Output};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use backend_host::HostDevice;
+use backend_sim::{SimConfig, SimDevice};
+use common::world::{Cube, Flat, World};
+use common::{Case, Shape};
 use halo::communicator::{Buffer, Communicator};
-use halo::{ErrorKind, Result};
+use halo::{
+    Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Kind, Quantity, Result, Topology,
+};
 use halo_mpi::MpiCommunicator;
 use nix::sys::signal::{Signal, raise};
 use rules::{LONG, RULES};
+use runtime_core::{DType, Device};
 
 /// After this many seconds `mpiexec` ends a job, with code 110.
 const LIMIT: &str = "120";
@@ -134,6 +144,79 @@ fn every_rule_holds_on_6_ranks() {
     passes("every_rule_holds_on_6_ranks", 6, all_rules);
 }
 
+/// Exchanges of scalars and vectors of two element types, on a device that is memory of the host and on one that is not,
+/// with every byte compared.
+fn halos(topology: &Topology, world: &dyn World, ranks: MpiCommunicator) -> Result<()> {
+    let field = |dtype| Shape { free: vec![2], ..Shape::new(dtype, 2) };
+    let quantities = vec![
+        (Kind::Scalar, vec![field(DType::I16)]),
+        (Kind::Vector, vec![field(DType::F64), field(DType::F64)]),
+    ];
+    let case = Case { topology, world, quantities, options: HaloOptions::default() };
+    let ranks: Arc<dyn Communicator> = Arc::new(ranks);
+    for device in [
+        Device::new(HostDevice::with_threads(0, 1)?)?,
+        Device::new(SimDevice::new(0, SimConfig::new()))?,
+    ] {
+        case.exchange_over(Arc::clone(&ranks), &device);
+    }
+    Ok(())
+}
+
+fn halos_of_a_box(ranks: MpiCommunicator) -> Result<()> {
+    let columns = ranks.size().min(2);
+    let layout = [columns, ranks.size() / columns];
+    let topology = Topology::cartesian(&[7, 6], &layout, &[true, false])?;
+    halos(&topology, &Flat { cells: [7, 6, 1], periodic: [true, false, false] }, ranks)
+}
+
+#[test]
+fn halos_are_right_on_1_rank() {
+    passes("halos_are_right_on_1_rank", 1, halos_of_a_box);
+}
+
+#[test]
+fn halos_are_right_on_2_ranks() {
+    passes("halos_are_right_on_2_ranks", 2, halos_of_a_box);
+}
+
+#[test]
+fn halos_are_right_on_4_ranks() {
+    passes("halos_are_right_on_4_ranks", 4, halos_of_a_box);
+}
+
+#[test]
+fn halos_of_a_sphere_are_right_on_6_ranks() {
+    passes("halos_of_a_sphere_are_right_on_6_ranks", 6, |ranks| {
+        halos(&Topology::cubed_sphere(5, [1, 1])?, &Cube { cells: 5 }, ranks)
+    });
+}
+
+#[test]
+fn an_exchange_with_a_rank_that_stops_answering_is_a_timeout() {
+    let words = ["rank 0: waited 2s for messages from ranks [1]", "Timeout after 2s"];
+    ends("an_exchange_with_a_rank_that_stops_answering_is_a_timeout", 2, 1, &words, |ranks| {
+        let rank = ranks.rank();
+        let device = Device::new(HostDevice::with_threads(0, 1)?)?;
+        let stream = device.default_stream();
+        let topology = Topology::cartesian(&[6], &[2], &[true])?;
+        let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)])?;
+        let options = HaloOptions { timeout: Duration::from_secs(2), ..Default::default() };
+        let quantities = [Quantity::scalar(field)];
+        let mut halo =
+            HaloExchange::new(Arc::new(ranks), &topology, &quantities, &device, &options)?;
+        let mut values = device.memory_from_slice(&stream, &[0.0_f64; 5])?;
+        halo.exchange(&stream, &mut [values.view_mut().into()])?;
+        if rank == 1 {
+            raise(Signal::SIGSTOP).unwrap();
+        }
+        let start = Instant::now();
+        let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+        eprintln!("{error}; {:?} after {}s", error.kind(), start.elapsed().as_secs());
+        Err(error)
+    });
+}
+
 #[test]
 fn a_rank_that_stops_answering_is_a_timeout() {
     let words = ["Timeout after 2s", "rank 0 waited", "receive of 4 bytes from rank 1, tag 1"];
@@ -189,19 +272,27 @@ fn an_error_ends_the_job_with_its_code() {
 }
 
 #[test]
-fn a_rank_that_dies_ends_the_job() {
-    let name = "a_rank_that_dies_ends_the_job";
-    let start = Instant::now();
-    let died = job(name, 3, |ranks| {
+fn a_rank_that_dies_ends_the_job_with_its_code() {
+    // As shells tell of a signal: 128 and its number.
+    let code = 128 + Signal::SIGKILL as i32;
+    ends("a_rank_that_dies_ends_the_job_with_its_code", 3, code, &[], |ranks| {
         ranks.barrier(LONG)?;
         if ranks.rank() == 1 {
             raise(Signal::SIGKILL).unwrap();
         }
         ranks.barrier(Duration::MAX)
     });
-    if let Some(output) = died {
-        assert!(!output.status.success() && start.elapsed() < LONG, "{}", said(&output));
-    }
+}
+
+#[test]
+fn a_rank_that_exits_ends_the_job_with_its_code() {
+    ends("a_rank_that_exits_ends_the_job_with_its_code", 3, 7, &[], |ranks| {
+        ranks.barrier(LONG)?;
+        if ranks.rank() == 1 {
+            std::process::exit(7);
+        }
+        ranks.barrier(Duration::MAX)
+    });
 }
 
 #[test]
@@ -304,14 +395,13 @@ fn ranks_of_a_node_take_its_devices_in_turn() {
 #[test]
 fn memory_that_the_host_cannot_address_is_refused() {
     passes("memory_that_the_host_cannot_address_is_refused", 1, |ranks| {
-        use backend_sim::{SimConfig, SimDevice};
-        let sim = runtime_core::Device::new(SimDevice::new(0, SimConfig::new()))?;
+        let sim = Device::new(SimDevice::new(0, SimConfig::new()))?;
         assert!(!ranks.passes_memory_of(&sim));
         let error = ranks.send(0, 1, Buffer::device(sim.memory_allocate(8)?)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.message().contains("sim:0"), "{error}");
 
-        let host = runtime_core::Device::new(backend_host::HostDevice::new(0))?;
+        let host = Device::new(HostDevice::new(0))?;
         assert!(ranks.passes_memory_of(&host));
         let memory = host.memory_from_slice(&host.default_stream(), &[5_u8; 8])?;
         let sent = ranks.send(0, 1, Buffer::device(memory))?;

@@ -207,10 +207,25 @@ impl FieldSpec {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` unless there is a stride for each dimension and all elements lie within `isize` bytes.
+    /// `InvalidArgument` unless there is a stride for each dimension, each steps over all that faster ones span, and all
+    /// elements lie within `isize` bytes.
     pub fn strided(self, strides: &[isize]) -> Result<Self> {
-        let layout = Layout::new(self.dtype(), &shape(&self.dims), strides)
+        let shape = shape(&self.dims);
+        let layout = Layout::new(self.dtype(), &shape, strides)
             .map_err(|e| refuse(&self.name, e.message()))?;
+        let mut steps: Vec<(usize, usize)> =
+            strides.iter().map(|stride| stride.unsigned_abs()).zip(shape.iter().copied()).collect();
+        steps.retain(|(_, extent)| *extent > 1);
+        steps.sort_unstable();
+        let mut span = 0;
+        for (stride, extent) in steps {
+            if stride <= span && !layout.is_empty() {
+                let message = format!("strides {strides:?} let elements of {shape:?} overlap");
+                return Err(refuse(&self.name, message));
+            }
+            // Within `isize`, as the layout is.
+            span += stride.wrapping_mul(extent - 1);
+        }
         Ok(Self { layout, ..self })
     }
 
@@ -308,7 +323,12 @@ mod tests {
         assert!(field.clone().ordered(&[0, 0]).is_err());
         assert!(field.clone().ordered(&[0; 9]).is_err());
         assert!(field.clone().ordered(&[0]).is_err());
-        assert!(field.strided(&[1]).is_err());
+        assert!(field.clone().strided(&[1]).is_err());
+        for strides in [[1, 1], [0, 1], [2, 4], [-1, 1]] {
+            let error = field.clone().strided(&strides).unwrap_err();
+            assert!(error.message().contains(&format!("strides {strides:?}")), "{error}");
+        }
+        field.strided(&[-4, 9 * 4]).unwrap();
     }
 
     #[test]

@@ -109,6 +109,6 @@ pub use packed::{Incoming, Packed};
 pub use statistics::{HaloStatistics, NeighbourTraffic, Time};
 pub use stencil::{Stencil, interior_and_rim};
 pub use symmetry::Symmetry;
-pub use topology::{Block, Link, Neighbour, Side, Topology};
+pub use topology::{Block, Link, Neighbour, Seam, Side, Topology};
 pub use transfer::{Edge, Reach};
 pub use transformer::HaloTransformer;

@@ -98,6 +98,21 @@ impl Symmetry {
     }
 }
 
+impl fmt::Display for Symmetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match *self {
+            Self::IDENTITY => "identity",
+            Self::QUARTER => "quarter",
+            Self::HALF => "half",
+            Self::THREE_QUARTERS => "three-quarters",
+            Self::MIRROR_X => "mirror-x",
+            Self::MIRROR_Y => "mirror-y",
+            Self::TRANSPOSE => "transpose",
+            _ => "antitranspose",
+        })
+    }
+}
+
 impl fmt::Debug for Symmetry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |axis: usize| {

@@ -8,6 +8,7 @@
 #![expect(unsafe_code, reason = "launches kernels, and lends parts of a memory")]
 
 mod common;
+mod devices;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use backend_sim::SimHandle;
 use common::world::{Cube, Flat};
-use common::{Case, Shape, Store, host, sim};
+use common::{Case, Shape, Store};
+use devices::{host, sim};
 use halo::communicator::{
     Buffer, Communicator, Direct, Fault, Faults, FaultyCommunicator, Request, ThreadCommunicator,
 };

@@ -7,10 +7,12 @@
 )]
 
 mod common;
+mod devices;
 
-use common::world::{Cube, Flat, Plane, Tile, World};
-use common::{Case, Shape, emulated, host, sim};
-use halo::{HaloOptions, Kind, Link, Reach, Side, Symmetry, Topology};
+use common::world::{Cube, Flat, World};
+use common::{Case, Shape, two_blocks};
+use devices::{emulated, host, sim};
+use halo::{HaloOptions, HaloTransformer, Kind, Reach, Symmetry, Topology};
 use proptest::prelude::*;
 use runtime_core::DType;
 
@@ -183,41 +185,7 @@ fn two_boundaries_per_rank_pair() {
 fn blocks_joined_by_every_symmetry() {
     let device = host();
     for symmetry in Symmetry::ALL {
-        // East of a block lies another, whose axes are given by where those of the first lie along them.
-        let (own, mut cells) = ([5, 4], [3, 4]);
-        let unit = |axis: usize, sign: i64| if axis == 0 { [sign, 0] } else { [0, sign] };
-        let mut axes = [[0; 2]; 2];
-        for axis in 0..2 {
-            let (on, against) = symmetry.axis(axis);
-            axes[on] = unit(axis, if against { -1 } else { 1 });
-        }
-        if symmetry.swaps() {
-            cells.swap(0, 1);
-        }
-        // Its corner with the lowest x and y of its own.
-        let corner = [0, 1].map(|k| {
-            let runs_back = axes.iter().any(|axis| axis[k] < 0);
-            [5, 0][k] + if runs_back { [3, 4][k] } else { 0 }
-        });
-        let world = Plane {
-            tiles: vec![
-                Tile { corner: [0, 0], x: [1, 0], y: [0, 1], cells: own },
-                Tile { corner, x: axes[0], y: axes[1], cells },
-            ],
-        };
-        let (on, against) = symmetry.axis(0);
-        let mut back = [0; 2];
-        back[on] = if against { 1 } else { -1 };
-        let links = [
-            Link { rank: 0, side: Side::EAST, neighbour: 1, symmetry },
-            Link {
-                rank: 1,
-                side: Side::new(back).unwrap(),
-                neighbour: 0,
-                symmetry: symmetry.inverse(),
-            },
-        ];
-        let topology = Topology::of_blocks(&[own, cells], &links).unwrap();
+        let (topology, world) = two_blocks(symmetry, [5, 4], [3, 4]);
         case(&topology, &world, all_kinds(2)).carry(&device);
     }
 }
@@ -235,6 +203,36 @@ fn layout_invariance() {
         let quantities =
             grids.map(|grid| (Kind::Vector, grid.map(|on| shape().staggered(on)).to_vec()));
         case(&topology, &Cube { cells: 6 }, quantities.to_vec()).carry(&device);
+    }
+}
+
+/// Physical boundaries and corners without cells: what is left to be set, each ghost once.
+#[test]
+fn edges_are_the_ghosts_that_nobody_fills() {
+    let channel = Topology::cartesian(&[5, 6], &[2, 2], &[true, false]).unwrap();
+    let flat = Flat { cells: [5, 6, 1], periodic: [true, false, false] };
+    let sphere = Topology::cubed_sphere(4, [1, 2]).unwrap();
+    let worlds: [(&Topology, &dyn World); 2] = [(&channel, &flat), (&sphere, &Cube { cells: 4 })];
+    for (topology, world) in worlds {
+        for reach in [Reach::Full, Reach::Faces] {
+            let options = HaloOptions { reach, ..Default::default() };
+            let case = Case { options, ..case(topology, world, all_kinds(2)) };
+            for rank in 0..topology.ranks() {
+                let quantities = case.quantities(rank).unwrap();
+                let halo =
+                    HaloTransformer::new(topology, rank, &quantities, &host(), &case.options)
+                        .unwrap();
+                let mut told = vec![Vec::new(); case.unfilled(rank).len()];
+                for edge in halo.edges() {
+                    assert_eq!(edge.missing_corner, topology.tiles() == 6);
+                    for i in edge.ranges[0].clone() {
+                        told[edge.field].extend(edge.ranges[1].clone().map(|j| vec![i, j]));
+                    }
+                }
+                told.iter_mut().for_each(|indices| indices.sort_unstable());
+                assert_eq!(told, case.unfilled(rank), "rank {rank}");
+            }
+        }
     }
 }
 

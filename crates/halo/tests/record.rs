@@ -3,10 +3,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use backend_sim::{SimConfig, SimDevice};
 use halo::communicator::{Buffer, Communicator, Recorder, Replay, ThreadCommunicator};
-use halo::{ErrorKind, Result};
+use halo::{Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Result, Topology};
+use runtime_core::{DType, Device};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -57,6 +60,37 @@ fn a_rank_alone_does_what_it_did_among_others() {
         assert_eq!((replay.rank(), replay.size(), replay.max_tag()), (1, 3, 32767));
         assert_eq!(program(&replay).unwrap(), result);
     }
+}
+
+/// The values of one rank of three after three steps of an exchange, each on what the step before left.
+fn steps(ranks: Arc<dyn Communicator>) -> Vec<f64> {
+    let topology = Topology::cartesian(&[9], &[3], &[true]).unwrap();
+    let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(2, 1)]).unwrap();
+    let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
+    let (stream, options) = (device.default_stream(), HaloOptions::default());
+    let mut values: Vec<f64> = vec![ranks.rank() as f64; 6];
+    let quantities = [Quantity::scalar(field)];
+    let mut halo = HaloExchange::new(ranks, &topology, &quantities, &device, &options).unwrap();
+    for _ in 0..3 {
+        let mut memory = device.memory_from_slice(&stream, &values).unwrap();
+        halo.exchange(&stream, &mut [memory.view_mut().into()]).unwrap();
+        values = memory.to_vec(&stream).unwrap();
+        let halos = values.clone();
+        (1..5).for_each(|i| values[i] = halos[i - 1] + 2.0 * halos[i] + 3.0 * halos[i + 1]);
+    }
+    values
+}
+
+#[test]
+fn an_exchange_alone_fills_the_halos_it_filled_among_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rank 1");
+    let among = ThreadCommunicator::run(3, |ranks| match ranks.rank() {
+        1 => steps(Arc::new(Recorder::create(ranks, &file).unwrap())),
+        _ => steps(Arc::new(ranks)),
+    });
+    let alone = steps(Arc::new(Replay::open(&file).unwrap()));
+    assert_eq!(alone, among.unwrap()[1]);
 }
 
 #[test]

@@ -8,12 +8,14 @@
 )]
 
 mod common;
+mod devices;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use common::world::{Cube, Flat, World};
-use common::{Case, Shape, Store, host, sim};
+use common::{Case, Shape, Store};
+use devices::{host, sim};
 use halo::{Combine, Field, HaloExchange, HaloOptions, Kind, Topology};
 use runtime_core::{DType, Device, Stream};
 
@@ -280,6 +282,36 @@ fn sums_do_not_depend_on_timing() {
     }
     let seen = seen.into_inner().unwrap();
     assert!(seen.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+/// The inner product of x with the halo of y is that of the sums of x with y.
+#[test]
+fn sums_are_the_adjoint_of_exchanges() {
+    let topology = Topology::cubed_sphere(5, [1, 2]).unwrap();
+    let world = Cube { cells: 5 };
+    let case = case(&topology, &world, Kind::Vector, [[false; 3]; 2]);
+    let filled = run(&case, &host(), |exchange, stream, fields| {
+        exchange.exchange(stream, fields).unwrap();
+    });
+    let summed = run(&case, &host(), |exchange, stream, fields| {
+        exchange.reduce(stream, fields, Combine::Sum).unwrap();
+    });
+    let (mut there, mut back, mut size) = (0.0, 0.0, 0.0);
+    for rank in 0..topology.ranks() {
+        for component in 0..2 {
+            let [values, halo] = [&filled[rank].0, &filled[rank].1].map(|v| &v[component]);
+            let sums = &summed[rank].1[component];
+            for (index, at, ends) in elements(&case, rank, component) {
+                if ends == [0, 0] {
+                    back += (sums[index] - values[index]) * values[index];
+                } else if direction(&case, rank, component, at).is_some() {
+                    there += values[index] * halo[index];
+                    size += (values[index] * halo[index]).abs();
+                }
+            }
+        }
+    }
+    assert!((there - back).abs() < 1e-12 * size && size > 0.0, "{there} and {back}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub use side::Side;
 pub struct Topology {
     axes: usize,
     tiles: Vec<Tile>,
-    seams: BTreeMap<(usize, Side), Seam>,
+    joints: BTreeMap<(usize, Side), Joint>,
 }
 
 /// A rectangle of cells and how it is cut into blocks.
@@ -51,7 +51,7 @@ struct Tile {
 
 /// What lies beyond a side of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seam {
+struct Joint {
     tile: usize,
     map: Map,
 }
@@ -75,6 +75,19 @@ pub struct Neighbour {
     /// The neighbour.
     pub rank: usize,
     /// How the axes of this rank lie in the neighbour's.
+    pub symmetry: Symmetry,
+}
+
+/// A side, edge or corner of a tile that is joined to one of a tile, perhaps of the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seam {
+    /// The tile.
+    pub tile: usize,
+    /// Its side.
+    pub side: Side,
+    /// The tile beyond it, whose side is [`Side::through`] the symmetry.
+    pub neighbour: usize,
+    /// How the axes of the tile lie in those of its neighbour.
     pub symmetry: Symmetry,
 }
 
@@ -109,7 +122,7 @@ impl Topology {
         tiles: Vec<Tile>,
         links: impl IntoIterator<Item = (usize, Side, usize, Symmetry)>,
     ) -> Result<Self> {
-        let mut topology = Self { axes, tiles, seams: BTreeMap::new() };
+        let mut topology = Self { axes, tiles, joints: BTreeMap::new() };
         let tiles = topology.tiles.len();
         for (tile, side, to, symmetry) in links {
             let what = format!("block {tile}, side {side}, joined to {to} by {symmetry:?}");
@@ -129,17 +142,17 @@ impl Topology {
                 );
                 return Err(refuse(message));
             };
-            if topology.seams.insert((tile, side), Seam { tile: to, map }).is_some() {
+            if topology.joints.insert((tile, side), Joint { tile: to, map }).is_some() {
                 return Err(refuse(format!("{what}: something is joined there already")));
             }
         }
-        for (&(tile, side), seam) in &topology.seams {
-            let back = (seam.tile, side.through(seam.map.symmetry));
-            let expected = Seam { tile, map: seam.map.inverse() };
-            if topology.seams.get(&back) != Some(&expected) {
+        for (&(tile, side), joint) in &topology.joints {
+            let back = (joint.tile, side.through(joint.map.symmetry));
+            let expected = Joint { tile, map: joint.map.inverse() };
+            if topology.joints.get(&back) != Some(&expected) {
                 let message = format!(
                     "block {tile}, side {side}, is joined to block {}, whose side {} is not joined to it",
-                    seam.tile, back.1
+                    joint.tile, back.1
                 );
                 return Err(refuse(message));
             }
@@ -160,6 +173,28 @@ impl Topology {
     /// Number of tiles.
     pub fn tiles(&self) -> usize {
         self.tiles.len()
+    }
+
+    /// Where tiles are joined, in the order of tiles and sides: each seam from both of its ends.
+    ///
+    /// A side that is in none is a physical boundary; a corner or edge that is in none, where the sides that meet there are
+    /// in some, is one without cells.
+    ///
+    /// ```
+    /// use halo::{Side, Topology};
+    ///
+    /// let ring = Topology::cartesian(&[8], &[4], &[true])?;
+    /// let sides: Vec<Side> = ring.seams().map(|seam| seam.side).collect();
+    /// assert_eq!(sides, [Side::WEST, Side::EAST]);
+    /// # Ok::<(), halo::Error>(())
+    /// ```
+    pub fn seams(&self) -> impl Iterator<Item = Seam> + '_ {
+        self.joints.iter().map(|(&(tile, side), joint)| Seam {
+            tile,
+            side,
+            neighbour: joint.tile,
+            symmetry: joint.map.symmetry,
+        })
     }
 
     /// The cells of a rank.
@@ -220,19 +255,19 @@ impl Topology {
                 1 if block.start[axis] + block.cells[axis] == size[axis] => 1,
                 _ => 0,
             }));
-            let seam = match beyond {
-                Side::NONE => Seam { tile: block.tile, map: Map::IDENTITY },
-                _ => match self.seams.get(&(block.tile, beyond)) {
-                    Some(seam) => *seam,
+            let joint = match beyond {
+                Side::NONE => Joint { tile: block.tile, map: Map::IDENTITY },
+                _ => match self.joints.get(&(block.tile, beyond)) {
+                    Some(joint) => *joint,
                     None => {
-                        let joined = |part| self.seams.contains_key(&(block.tile, part));
+                        let joined = |part| self.joints.contains_key(&(block.tile, part));
                         let is_corner = beyond.faces().count() > 1 && beyond.faces().all(joined);
                         gaps.push(Gap { side, is_corner });
                         continue;
                     }
                 },
             };
-            self.cut(&block, side, &cells, seam, &mut pieces);
+            self.cut(&block, side, &cells, joint, &mut pieces);
         }
         Ok((pieces, gaps))
     }
@@ -243,12 +278,12 @@ impl Topology {
         block: &Block,
         side: Side,
         cells: &[Range<isize>; AXES],
-        seam: Seam,
+        joint: Joint,
         pieces: &mut Vec<Piece>,
     ) {
-        let from_block = seam.map.starting_at(&block.start.map(usize::cast_signed));
+        let from_block = joint.map.starting_at(&block.start.map(usize::cast_signed));
         let back = from_block.inverse();
-        let tile = &self.tiles[seam.tile];
+        let tile = &self.tiles[joint.tile];
         let first = pieces.len();
         for index in tile.blocks_in(&from_block.image(cells)) {
             let rank = tile.rank(index);
@@ -278,11 +313,11 @@ impl Topology {
                 cuts.iter().for_each(|cut| print.number(*cut));
             }
         }
-        for ((tile, side), seam) in &self.seams {
+        for ((tile, side), joint) in &self.joints {
             print.number(*tile);
             print.number(side.id());
-            print.number(seam.tile);
-            print.symmetry(seam.map.symmetry);
+            print.number(joint.tile);
+            print.symmetry(joint.map.symmetry);
         }
         print
     }

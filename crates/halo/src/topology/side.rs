@@ -85,8 +85,17 @@ impl Side {
         self.0[axes..].iter().all(|end| *end == 0)
     }
 
-    /// The neighbour's side that is joined to this one.
-    pub(crate) fn through(self, symmetry: Symmetry) -> Self {
+    /// The neighbour's side that is joined to this one, if `symmetry` takes the axes of this one's block to the
+    /// neighbour's.
+    ///
+    /// ```
+    /// use halo::{Side, Symmetry};
+    ///
+    /// assert_eq!(Side::EAST.through(Symmetry::IDENTITY), Side::WEST);
+    /// assert_eq!(Side::EAST.through(Symmetry::QUARTER), Side::SOUTH);
+    /// ```
+    #[must_use]
+    pub fn through(self, symmetry: Symmetry) -> Self {
         let mut side = Self::NONE;
         for (axis, end) in self.0.iter().enumerate() {
             let (on, against) = symmetry.axis(axis);

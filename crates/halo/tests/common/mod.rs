@@ -1,27 +1,21 @@
-//! Devices to test with, fields whose values tell where they live, and exchanges of them.
+//! Fields whose values tell where they live, and exchanges of them.
 #![allow(dead_code, reason = "each test crate uses what it needs")]
 
 pub(crate) mod world;
 
-use std::env;
-use std::io::{Write, stderr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backend_host::HostDevice;
-use backend_opencl::OpenClDriver;
-use backend_sim::{SimConfig, SimDevice};
-use halo::communicator::ThreadCommunicator;
+use halo::communicator::{Communicator, ThreadCommunicator};
 use halo::{
-    Block, Dim, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Kind, Quantity,
-    Reach, Result, Topology,
+    Block, Dim, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Kind, Link, Quantity,
+    Reach, Result, Side, Symmetry, Topology,
 };
 use runtime_core::{
-    Bool, Complex, DType, Device, Driver, Element, ErrorKind, Memory, MemoryViewMut, Stream, bf16,
-    bytemuck, f16,
+    Bool, Complex, DType, Device, Element, Memory, MemoryViewMut, Stream, bf16, bytemuck, f16,
 };
 
-use world::{World, value};
+use world::{Plane, Tile, World, value};
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -193,6 +187,43 @@ impl Case<'_> {
         }
     }
 
+    /// For each field of a rank, the indices of ghosts that have no cell to come from.
+    pub(crate) fn unfilled(&self, rank: usize) -> Vec<Vec<Vec<usize>>> {
+        let block = self.topology.block(rank).unwrap();
+        let quantities = self.quantities(rank).unwrap();
+        let unfilled = quantities.iter().flat_map(Quantity::components).map(|spec| {
+            let (mut index, mut found) = (vec![0; spec.dims().len()], Vec::new());
+            loop {
+                let at = |exchanged| place(spec, &block, &index, exchanged, &self.options);
+                if let (None, Some((ghost, _))) = (at(false), at(true))
+                    && self.world.place(block.tile, ghost).is_none()
+                {
+                    found.push(index.clone());
+                }
+                if !advance(&mut index, spec.layout().shape()) {
+                    return found;
+                }
+            }
+        });
+        unfilled.collect()
+    }
+
+    /// The exchange of one rank over any transport, several times.
+    pub(crate) fn exchange_over(&self, ranks: Arc<dyn Communicator>, device: &Device) {
+        let rank = ranks.rank();
+        let quantities = self.quantities(rank).unwrap();
+        let stream = device.default_stream();
+        let mut exchange =
+            HaloExchange::new(ranks, self.topology, &quantities, device, &self.options).unwrap();
+        for _ in 0..3 {
+            let mut stores = self.stores(rank, &stream);
+            let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
+            exchange.exchange(&stream, &mut fields).unwrap();
+            drop(fields);
+            self.check(rank, &stores, &stream);
+        }
+    }
+
     /// All ranks one after the other, their messages carried by hand.
     pub(crate) fn carry(&self, device: &Device) {
         let stream = device.default_stream();
@@ -271,7 +302,7 @@ impl Case<'_> {
         let mut options = self.options.clone();
         change(&mut options);
         ThreadCommunicator::run(self.topology.ranks(), |ranks| {
-            let rank = halo::communicator::Communicator::rank(&ranks);
+            let rank = ranks.rank();
             let stream = device.stream_create(&Default::default()).unwrap();
             let quantities = self.quantities(rank).unwrap();
             let exchange =
@@ -281,6 +312,42 @@ impl Case<'_> {
         })
         .unwrap()
     }
+}
+
+/// East of a block of `own` cells lies another, of `beyond` cells along the same axes; its own lie as the symmetry says.
+pub(crate) fn two_blocks(
+    symmetry: Symmetry,
+    own: [usize; 2],
+    beyond: [usize; 2],
+) -> (Topology, Plane) {
+    let unit = |axis: usize, sign: i64| if axis == 0 { [sign, 0] } else { [0, sign] };
+    let mut axes = [[0; 2]; 2];
+    for axis in 0..2 {
+        let (on, against) = symmetry.axis(axis);
+        axes[on] = unit(axis, if against { -1 } else { 1 });
+    }
+    let mut cells = beyond;
+    if symmetry.swaps() {
+        cells.swap(0, 1);
+    }
+    // Its corner with the lowest x and y of its own.
+    let corner = [0, 1].map(|k| {
+        let runs_back = axes.iter().any(|axis| axis[k] < 0);
+        [own[0] as i64, 0][k] + if runs_back { beyond[k] as i64 } else { 0 }
+    });
+    let tiles = vec![
+        Tile { corner: [0, 0], x: [1, 0], y: [0, 1], cells: own },
+        Tile { corner, x: axes[0], y: axes[1], cells },
+    ];
+    let (on, against) = symmetry.axis(0);
+    let mut back = [0; 2];
+    back[on] = if against { 1 } else { -1 };
+    let side = Side::new(back).unwrap();
+    let links = [
+        Link { rank: 0, side: Side::EAST, neighbour: 1, symmetry },
+        Link { rank: 1, side, neighbour: 0, symmetry: symmetry.inverse() },
+    ];
+    (Topology::of_blocks(&[own, cells], &links).unwrap(), Plane { tiles })
 }
 
 /// Where an element lives, in half cells of its tile, and its number among the free dimensions; `None` if nobody may
@@ -350,59 +417,4 @@ pub(crate) fn encode(dtype: DType, value: i64) -> Vec<u8> {
         DType::C64 => bytes(Complex::new(value as f32, 2.0 * value as f32)),
         DType::C128 => bytes(Complex::new(value as f64, -3.0 * value as f64)),
     }
-}
-
-pub(crate) fn host() -> Device {
-    Device::new(HostDevice::with_threads(0, 1).unwrap()).unwrap()
-}
-
-pub(crate) fn sim(seed: u64) -> Device {
-    Device::new(SimDevice::new(0, config(seed))).unwrap()
-}
-
-pub(crate) fn emulated() -> Device {
-    Device::new(SimDevice::new(0, config(5).region_copies(false))).unwrap()
-}
-
-fn config(seed: u64) -> SimConfig {
-    SimConfig::new().seed(seed).jitter(Duration::from_micros(100))
-}
-
-/// The first OpenCL device, or the one that the environment names. `None`, said aloud, where there is none.
-pub(crate) fn opencl(memory: &str) -> Option<Device> {
-    let platform = env::var("OPENCL_TEST_PLATFORM").unwrap_or_default();
-    let words = if platform.is_empty() { String::new() } else { format!("{platform}:") };
-    let selector = format!("opencl:{words}0?memory={memory}");
-    match OpenClDriver::new().open(&selector.parse().unwrap()) {
-        Ok(device) => Some(device),
-        Err(error)
-            if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::InvalidArgument) =>
-        {
-            // Not by `eprintln!`, which the test harness hides when the test passes.
-            drop(writeln!(stderr(), "skipped: {error}"));
-            None
-        }
-        Err(error) => panic!("{error:?}"),
-    }
-}
-
-/// One test for each rule and each device.
-#[macro_export]
-macro_rules! on_all_devices {
-    ($($rule:ident),* $(,)?) => {
-        mod host { $(#[test] fn $rule() { super::$rule(&super::common::host()); })* }
-        mod sim { $(#[test] fn $rule() { super::$rule(&super::common::sim(7)); })* }
-        mod emulated { $(#[test] fn $rule() { super::$rule(&super::common::emulated()); })* }
-        on_all_devices! { opencl_buffers "buffer" $($rule)* }
-        on_all_devices! { opencl_addresses "svm" $($rule)* }
-    };
-    ($name:ident $memory:literal $($rule:ident)*) => {
-        mod $name {
-            $(#[test] fn $rule() {
-                if let Some(device) = super::common::opencl($memory) {
-                    super::$rule(&device);
-                }
-            })*
-        }
-    };
 }
