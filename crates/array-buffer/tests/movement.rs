@@ -241,7 +241,9 @@ fn a_rust_function_writes_a_part_through_its_span() {
         let mut guard = own.read_write(&rig.s).unwrap();
         let source = from.part(Parts::one(0)).unwrap().read(&rig.s).unwrap();
         // SAFETY: the function touches elements of the part alone.
-        let (row, other) = unsafe { (guard.span_mut().unwrap(), source.span().unwrap()) };
+        let row = unsafe { guard.span_mut() }.unwrap();
+        // SAFETY: as above.
+        let other = unsafe { source.span() }.unwrap();
         assert_eq!((row.len(), other.len()), (8, 8));
         // SAFETY: the function is safe Rust.
         unsafe { add.launch(&rig.s, &Launch::cover(1, 1), args![row, other]) }.unwrap();
