@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::conformance::read;
-use crate::run::{cargo, root};
+use crate::run::{cargo, programs, root};
 use crate::test::Counts;
 
 /// What is built: a title, cargo's words, and the arguments on the machine, in full and to see briefly that it works.
@@ -228,21 +228,7 @@ pub(crate) fn bundle(name: &str) -> Result<()> {
 /// The programs that cargo builds, small ones: the name of each target, and its file.
 fn build(words: &[&str]) -> Result<Vec<(String, PathBuf)>> {
     let mut command = cargo(words);
-    command.args(["--profile", "bundle", "--message-format", "json-render-diagnostics"]);
-    let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
-    ensure!(output.status.success(), "cargo {} ended with {}", words.join(" "), output.status);
-    let text = String::from_utf8(output.stdout).context("cargo's messages")?;
-    let mut programs = Vec::new();
-    for line in text.lines().filter(|line| line.starts_with('{')) {
-        let message: Value = serde_json::from_str(line)?;
-        if let (Some(file), Some(name)) =
-            (message["executable"].as_str(), message["target"]["name"].as_str())
-        {
-            programs.push((name.to_owned(), PathBuf::from(file)));
-        }
-    }
-    ensure!(!programs.is_empty(), "cargo {} built no program", words.join(" "));
-    Ok(programs)
+    programs(command.args(["--profile", "bundle", "--message-format", "json-render-diagnostics"]))
 }
 
 /// What the bundle was made from, as far as git can tell.

@@ -2,19 +2,30 @@
 
 use std::process::{Command, exit};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::mpi;
-use crate::run::{cargo, cargo_here, must};
+use crate::run::{cargo, cargo_here, must, programs};
 
-/// `cargo xtask demo`: the main job.
-pub(crate) fn demo(options: &[String]) -> Result<()> {
-    pass(example("terrain").args(options))
+/// `cargo xtask demo`: the main job, in an MPI job of so many ranks if that is said.
+pub(crate) fn demo(mpi_ranks: Option<u32>, options: &[String]) -> Result<()> {
+    let Some(ranks) = mpi_ranks else {
+        return pass(example("run", "terrain", false)?.arg("--").args(options));
+    };
+    ensure!(
+        mpi::is_there()?,
+        "no MPI or no libclang to build with; `cargo xtask test --install` brings both"
+    );
+    let mut build = example("build", "terrain", true)?;
+    build.args(["--message-format", "json-render-diagnostics"]);
+    let programs = programs(&mut build)?;
+    let (_, program) = programs.first().context("cargo built no demo")?;
+    pass(mpi::mpiexec(ranks).arg(program).args(options))
 }
 
 /// `cargo xtask devices`.
 pub(crate) fn devices(json: bool) -> Result<()> {
-    pass(example("devices").args(json.then_some("--json")))
+    pass(example("run", "devices", false)?.arg("--").args(json.then_some("--json")))
 }
 
 /// `cargo xtask halo-map`.
@@ -32,21 +43,23 @@ pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
 
 /// Runs the benchmarks, with every feature that can be built here.
 pub(crate) fn benches() -> Result<Command> {
-    let mut command = cargo(&["bench", "--package", "benches"]);
-    command.args(mpi::features(mpi::is_there()?, Some("benches"))?);
+    let mut command = cargo(&["bench"]);
+    command.args(mpi::features_of("benches", mpi::is_there()?)?);
     Ok(command)
 }
 
-fn example(name: &str) -> Command {
-    let quiet = ["run", "--quiet", "--release", "--package", "runtime", "--all-features"];
-    let mut command = cargo_here(&quiet);
-    command.args(["--example", name, "--"]);
-    command
+/// Cargo, to run or build an example of the facade with every feature, or every one that needs nothing installed.
+fn example(verb: &str, name: &str, with_mpi: bool) -> Result<Command> {
+    let mut command = cargo_here(&[verb, "--quiet", "--release", "--example", name]);
+    command.args(mpi::features_of("runtime", with_mpi)?);
+    Ok(command)
 }
 
 /// Ends with the program's own exit code: it has said what was wrong.
 fn pass(command: &mut Command) -> Result<()> {
-    let status = command.status().context("cannot start cargo")?;
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
     if status.success() {
         return Ok(());
     }

@@ -33,6 +33,9 @@ enum Command {
     /// Smooths real terrain on a device and shows the result; `-- --help` lists its options.
     #[command(disable_help_flag = true)]
     Demo {
+        /// Runs it in an MPI job of so many ranks, started by mpiexec. Comes before options of the demo.
+        #[arg(long, value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..))]
+        mpi: Option<u32>,
         /// Options of the demo.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
@@ -115,7 +118,7 @@ fn main() -> ExitCode {
 
 fn run() -> anyhow::Result<()> {
     match Cli::parse().command {
-        Command::Demo { options } => demo::demo(&options),
+        Command::Demo { mpi, options } => demo::demo(mpi, &options),
         Command::Devices { json } => demo::devices(json),
         Command::HaloMap { options } => demo::halo_map(&options),
         Command::Test { install, exhaustive } => test::test(install, exhaustive),

@@ -1,6 +1,6 @@
-//! Whether MPI is there: the one package that features need to be built.
+//! Whether MPI is there, the one package that features need to be built; and jobs of it.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -26,19 +26,47 @@ pub(crate) fn is_there() -> Result<bool> {
     }))
 }
 
-/// What makes cargo build the workspace, or one package of it, with every feature, or every one but [`FEATURE`].
-pub(crate) fn features(with_mpi: bool, package: Option<&str>) -> Result<Vec<String>> {
+/// What makes cargo build the workspace with every feature, or every one but [`FEATURE`].
+pub(crate) fn features(with_mpi: bool) -> Result<Vec<String>> {
     if with_mpi {
         return Ok(vec!["--all-features".to_owned()]);
     }
+    Ok(vec!["--features".to_owned(), without_mpi(&metadata()?, None).join(",")])
+}
+
+/// The same for one package.
+pub(crate) fn features_of(package: &str, with_mpi: bool) -> Result<Vec<String>> {
+    let mut words = vec!["--package".to_owned(), package.to_owned()];
+    match with_mpi {
+        true => words.push("--all-features".to_owned()),
+        false => {
+            let features = without_mpi(&metadata()?, Some(package)).join(",");
+            words.extend(["--features".to_owned(), features]);
+        }
+    }
+    Ok(words)
+}
+
+/// `mpiexec` for so many ranks: as root too, for containers, and on machines with fewer cores.
+pub(crate) fn mpiexec(ranks: u32) -> Command {
+    let mut command = Command::new("mpiexec");
+    command
+        .args(["-n", &ranks.to_string()])
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+    command
+}
+
+fn metadata() -> Result<Value> {
     let output = cargo(&["metadata", "--no-deps", "--format-version", "1"]).output()?;
     if !output.status.success() {
         bail!("cargo metadata ended with {}", output.status);
     }
-    let metadata = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
-    Ok(vec!["--features".to_owned(), without_mpi(&metadata, package).join(",")])
+    serde_json::from_slice(&output.stdout).context("cargo metadata")
 }
 
+/// Every feature of every package, or of one, but [`FEATURE`].
 fn without_mpi(metadata: &Value, only: Option<&str>) -> Vec<String> {
     let mut all = Vec::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {
@@ -70,10 +98,8 @@ mod tests {
 
     #[test]
     fn no_other_feature_needs_mpi() {
-        let output = cargo(&["metadata", "--no-deps", "--format-version", "1"]).output().unwrap();
-        let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
         let mut mpi = 0;
-        for package in metadata["packages"].as_array().unwrap() {
+        for package in metadata().unwrap()["packages"].as_array().unwrap() {
             for (feature, needs) in package["features"].as_object().unwrap() {
                 let needs = needs.as_array().unwrap().iter().filter_map(Value::as_str);
                 let brings = needs.map(|need| need.rsplit(['/', ':']).next().unwrap());

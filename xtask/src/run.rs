@@ -2,9 +2,10 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 /// The workspace's root folder: that of the tree cargo was started in, for checkouts may share the folder that this
 /// program was built into.
@@ -41,6 +42,24 @@ pub(crate) fn must(command: &mut Command) -> Result<()> {
         bail!("{} ended with {status}", shown(command));
     }
     Ok(())
+}
+
+/// The programs that cargo builds, told as messages in JSON: the name of each target, and its file.
+pub(crate) fn programs(command: &mut Command) -> Result<Vec<(String, PathBuf)>> {
+    let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
+    ensure!(output.status.success(), "{} ended with {}", shown(command), output.status);
+    let text = String::from_utf8(output.stdout).context("cargo's messages")?;
+    let mut programs = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with('{')) {
+        let message: Value = serde_json::from_str(line)?;
+        if let (Some(file), Some(name)) =
+            (message["executable"].as_str(), message["target"]["name"].as_str())
+        {
+            programs.push((name.to_owned(), PathBuf::from(file)));
+        }
+    }
+    ensure!(!programs.is_empty(), "{} built no program", shown(command));
+    Ok(programs)
 }
 
 fn shown(command: &Command) -> String {

@@ -222,7 +222,7 @@ fn all_features(totals: &mut Totals) -> Result<Vec<String>> {
         println!("halo-mpi is built without its feature mpi: {why}");
         totals.add("halo-mpi", 0, 0, 1, why);
     }
-    mpi::features(with_mpi, None)
+    mpi::features(with_mpi)
 }
 
 /// What can be seen without a GPU: that every CUDA kernel compiles, and that backends, arrays and halos do right on the

@@ -257,6 +257,19 @@ impl Partition {
         (hull, tiled)
     }
 
+    /// From the first element of the parts to the last, in row-major order.
+    pub(crate) fn span(&self, set: Set) -> Range<usize> {
+        let (hull, _) = self.hull(set);
+        if hull.iter().any(Range::is_empty) {
+            return 0..0;
+        }
+        let places = hull.iter().zip(&self.shape);
+        let (first, last) = places.fold((0, 0), |(first, last), (range, extent)| {
+            (first * extent + range.start, last * extent + range.end - 1)
+        });
+        first..last + 1
+    }
+
     /// Whether these are all parts.
     #[inline]
     pub(crate) fn is_all(&self, set: Set) -> bool {
@@ -335,6 +348,8 @@ mod tests {
         assert_eq!(ranges, [[1..4, 1..3], [0..1, 0..5], [1..4, 0..1], [1..4, 3..5]]);
         assert!(!partition.hull(partition.ghosts().0).1);
         assert!(partition.hull(partition.all().0).1);
+        let sets = [partition.owned(), partition.ghosts(), partition.all(), Parts::NONE];
+        assert_eq!(sets.map(|set| partition.span(set.0)), [6..18, 0..20, 0..20, 0..0]);
     }
 
     #[test]

@@ -16,7 +16,9 @@ use array_buffer::{ArrayBuffer, Direction, ErrorKind, Partition, Parts, Transfer
 use backend_sim::{Fault, Operation, SimHandle};
 use common::{Rig, add, counting, moved, quick, set, values, values_on};
 use ndarray::{Array2, Ix2};
-use runtime_core::{Combine, DType, RegionCopy, RegionSide, Slot, Stream};
+use runtime_core::{
+    Combine, DType, Grid, HostModule, Launch, RegionCopy, RegionSide, Slot, Stream, args,
+};
 
 on_all_devices! {
     host_devices_use_the_hosts_memory,
@@ -216,6 +218,39 @@ fn step(
         plan.execute(stream, &mut [Slot::Write(view.reborrow()), source.view()?.into()])?;
     }
     target.commit()
+}
+
+/// A kernel that is a Rust function takes no view with gaps; the span of a part has none.
+#[test]
+fn a_rust_function_writes_a_part_through_its_span() {
+    // Two rows of three, in rows of five.
+    fn add(_: &Grid<'_>, to: &mut [f64], from: &[f64]) {
+        for row in 0..2 {
+            (0..3).for_each(|column| to[5 * row + column] += from[5 * row + column]);
+        }
+    }
+    let rig = Rig::peers();
+    let add =
+        rig.a.module_load(&HostModule::new().with("add", add)).unwrap().kernel("add").unwrap();
+    let partition = Partition::with_ghosts(&[4, 5], &[(1, 1), (1, 1)]).unwrap();
+    let start = Array2::from_shape_fn((4, 5), |(i, j)| (10 * i + j) as f64);
+    let make = || ArrayBuffer::from_array_with(start.clone(), partition.clone()).unwrap();
+    let (mut to, from) = (make(), make());
+    {
+        let [mut own] = to.split([Parts::one(0)]).unwrap();
+        let mut guard = own.read_write(&rig.s).unwrap();
+        let source = from.part(Parts::one(0)).unwrap().read(&rig.s).unwrap();
+        // SAFETY: the function touches elements of the part alone.
+        let row = unsafe { guard.span_mut() }.unwrap();
+        // SAFETY: as above.
+        let other = unsafe { source.span() }.unwrap();
+        assert_eq!((row.len(), other.len()), (8, 8));
+        // SAFETY: the function is safe Rust.
+        unsafe { add.launch(&rig.s, &Launch::cover(1, 1), args![row, other]) }.unwrap();
+        guard.commit().unwrap();
+    }
+    let own = to.part(Parts::one(0)).unwrap();
+    assert_eq!(*own.read_host().unwrap(), 2.0 * &start.slice(ndarray::s![1..3, 1..4]));
 }
 
 /// A stencil whose halo is filled by the host at every step, as if by messages: the halo goes up, the edge that the

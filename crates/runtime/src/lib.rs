@@ -24,7 +24,7 @@
 //! ```
 //!
 //! This crate adds nothing of its own but [`registry`] and [`BACKENDS`]: it re-exports the contract of `runtime-core` and, by feature,
-//! the backends and the array.
+//! the backends, the array and the halo exchange.
 //!
 //! | feature | backend | selectors |
 //! |---|---|---|
@@ -34,7 +34,9 @@
 //! | `opencl` | GPUs, processors and other accelerators with an OpenCL platform; kernels are OpenCL C or SPIR-V | `opencl:0`, `opencl:gpu:0`, `opencl:pocl:1?memory=svm` |
 //! | `sim` | simulated accelerators that misbehave on request, for tests | `sim:0`, `sim:0?seed=7&fail-launch=50` |
 //!
-//! The feature `array` (default) brings [`array`](mod@array): arrays that are coherent on every device.
+//! The feature `array` (default) brings [`array`](mod@array): arrays that are coherent on every device; `halo` (default)
+//! [`halo`](mod@halo): halo exchange among ranks; and `mpi`, which needs an MPI and libclang to build, `mpi`: ranks that are
+//! processes of an MPI job.
 //!
 //! Features only add. A device that is missing at run time is an [`ErrorKind::Unavailable`] error when it is opened,
 //! never a failure to build or to start.
@@ -62,6 +64,12 @@ pub use backend_opencl as opencl;
 #[cfg(feature = "sim")]
 #[doc(inline)]
 pub use backend_sim as sim;
+#[cfg(feature = "halo")]
+#[doc(inline)]
+pub use halo;
+#[cfg(feature = "mpi")]
+#[doc(inline)]
+pub use halo_mpi as mpi;
 
 /// The README's example, so that it is compiled and run.
 #[cfg(all(doctest, feature = "host"))]

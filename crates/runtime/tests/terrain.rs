@@ -1,5 +1,5 @@
 //! The terrain example as its users meet it: results, and what it says when something is wrong.
-#![cfg(all(feature = "array", feature = "host"))]
+#![cfg(all(feature = "array", feature = "halo", feature = "host"))]
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod common;
@@ -310,6 +310,8 @@ fn usage_errors_name_the_value() {
         ["--dx", "-74"],
         ["--dy", "NaN"],
         ["--diffusivity", "0"],
+        ["--ranks", "0"],
+        ["--ranks", "1025"],
     ] {
         let output = demo.command(&[&args.join("=")]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -392,9 +394,108 @@ fn when_one_file_cannot_be_written_neither_is() {
     assert_eq!(fs::read_dir(demo.output()).unwrap().count(), 1);
 }
 
+/// All that a run writes.
+fn files(demo: &Demo) -> Vec<Vec<u8>> {
+    let read = |name| fs::read(demo.output().join(name)).unwrap();
+    ["progress.png", "smoothed.npy", "terrain.png"].map(read).into()
+}
+
+/// What runs with 1 to 6 ranks write on a device is the same to the last bit; and with as many as there are cells.
+fn any_number_of_ranks_gives_the_same(device: &str) {
+    let demo = Demo::new();
+    let input = demo.input(&hills().into_dyn());
+    // Blocks of 1 to 24 rows and columns, not all alike.
+    let tiny = demo.path("tiny.npy");
+    write_npy(&tiny, &hills().slice(s![..3, ..4]).to_owned()).unwrap();
+    let tiny = tiny.to_str().unwrap();
+    for (input, scale, ranks) in [
+        (&*input, "1", &["2", "3", "4", "5", "6", "7"][..]),
+        (&*input, "2", &["4", "6"]),
+        (tiny, "1", &["2", "3", "4", "6", "12"]),
+    ] {
+        let args = ["--device", device, "--steps", "25", "--input", input, "--scale", scale];
+        demo.smoothed(&args);
+        let expected = files(&demo);
+        for ranks in ranks {
+            demo.smoothed(&[&args[..], &["--ranks", ranks]].concat());
+            assert!(files(&demo) == expected, "{ranks} ranks at scale {scale}");
+        }
+    }
+}
+
+#[test]
+fn any_number_of_ranks_gives_the_same_on_the_host() {
+    any_number_of_ranks_gives_the_same("host:0?threads=1");
+}
+
+#[test]
+fn more_ranks_than_blocks_are_refused() {
+    let demo = Demo::new();
+    let input = demo.input(&hills().into_dyn());
+    let line = demo.refused(&["--input", &input, "--ranks", "29"]);
+    assert!(line.contains("29 ranks") && line.contains("24 x 20 cells"), "{line}");
+}
+
+#[test]
+fn the_report_tells_what_ranks_sent() {
+    let demo = Demo::new();
+    let input = demo.input(&hills().into_dyn());
+    let report = demo.report(&["--steps", "7", "--input", &input, "--ranks", "6"]);
+    // Of 3 x 2 blocks, 7 pairs are neighbours; along the seams lie 2 x 20 and 24 cells. A message ends with 8 bytes of its
+    // own.
+    let bytes = 7 * 2 * 8 * (2 * 20 + 24 + 7);
+    for part in
+        ["6, threads of this process, in 3 x 2 blocks", &format!("{bytes} bytes in 98 messages")]
+    {
+        assert!(report.contains(part), "no {part:?} in\n{report}");
+    }
+}
+
 #[cfg(feature = "sim")]
 mod simulated {
     use super::*;
+
+    #[test]
+    fn any_number_of_ranks_gives_the_same_on_a_simulated_device() {
+        any_number_of_ranks_gives_the_same("sim:0?seed=5");
+    }
+
+    #[test]
+    fn ranks_take_the_devices_of_a_backend_in_turn() {
+        any_number_of_ranks_gives_the_same("sim?seed=5");
+    }
+
+    #[test]
+    fn each_rank_moves_its_own_cells_once() {
+        let demo = Demo::new();
+        let input = demo.input(&hills().into_dyn());
+        let report = demo.report(&["--device=sim:0", "--input", &input, "--ranks=6", "--steps=10"]);
+        // Up once and down for 9 pictures and the result.
+        assert!(report.contains("42240 bytes in 66 transfers: the fewest"), "{report}");
+        assert!(report.contains("rank 0: host to sim:0"), "{report}");
+    }
+
+    #[test]
+    fn a_rank_that_fails_ends_the_run() {
+        let demo = Demo::new();
+        let input = demo.input(&hills().into_dyn());
+        for (fault, part) in
+            [("fail-launch=50", "SIM_LAUNCH_FAILED"), ("fail-allocation=3", "SIM_OUT_OF_MEMORY")]
+        {
+            for device in ["sim:0", "sim"] {
+                let device = format!("{device}?{fault}");
+                let line = demo.refused(&[
+                    "--input",
+                    &input,
+                    "--steps=200",
+                    "--ranks=4",
+                    "--device",
+                    &device,
+                ]);
+                assert!(line.contains("sim:") && line.contains(part), "{line}");
+            }
+        }
+    }
 
     #[test]
     fn host_and_simulated_device_agree_to_the_last_bit() {
@@ -427,7 +528,7 @@ mod simulated {
             };
             let up = lines("│ host to sim:0");
             assert_eq!(up.len(), 1, "{report}");
-            assert!(up[0].contains("3840 bytes in 1 transfer for prefetch on sim:0"), "{report}");
+            assert!(up[0].contains("3840 bytes in 1 transfer for read on sim:0"), "{report}");
 
             let down = lines("│ sim:0 to host");
             assert_eq!(down.len(), if pictures > 0 { 2 } else { 1 }, "{report}");
@@ -506,5 +607,80 @@ mod opencl {
             let host = demo.smoothed(&args);
             assert_eq!(demo.smoothed(&[&args[..], &["--device", "opencl:0"]].concat()), host);
         }
+        let args = ["--steps", "25", "--input", &input, "--ranks", "6"];
+        let host = demo.smoothed(&args);
+        assert_eq!(demo.smoothed(&[&args[..], &["--device", "opencl:0"]].concat()), host);
+    }
+}
+
+/// Ranks that are processes of an MPI job.
+#[cfg(feature = "mpi")]
+mod mpi {
+    use std::io::{ErrorKind as IoErrorKind, Write, stderr};
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+
+    /// Jobs take turns: there are more ranks than cores in one.
+    static TURN: Mutex<()> = Mutex::new(());
+
+    /// The demo with these options in a job of so many ranks; `None` if there is no MPI.
+    fn job(demo: &Demo, ranks: &str, args: &[&str]) -> Option<Output> {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = demo.command(args);
+        let output = Command::new("mpiexec")
+            // After two minutes it ends the job.
+            .args(["--timeout", "120", "-n", ranks])
+            .arg(alone.get_program())
+            .args(alone.get_args())
+            .env_remove("RUNTIME_DEVICE")
+            // In containers, with more ranks than cores.
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+            .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
+            .output();
+        match output {
+            Ok(output) => Some(output),
+            Err(error) if error.kind() == IoErrorKind::NotFound => {
+                // Not by a macro, whose output is hidden when a test passes.
+                stderr().write_all(b"skipped: no mpiexec\n").unwrap();
+                None
+            }
+            Err(error) => panic!("cannot start mpiexec: {error}"),
+        }
+    }
+
+    #[test]
+    fn any_number_of_processes_gives_the_same() {
+        let demo = Demo::new();
+        let input = demo.input(&hills().into_dyn());
+        let args = ["--steps", "25", "--input", &input];
+        demo.smoothed(&args);
+        let expected = files(&demo);
+        let devices = if cfg!(feature = "sim") { &["host", "sim"][..] } else { &["host"] };
+        for device in devices {
+            for ranks in ["1", "2", "3", "4", "5", "6"] {
+                fs::remove_dir_all(demo.output()).unwrap();
+                let args = [&args[..], &["--device", device]].concat();
+                let Some(output) = job(&demo, ranks, &args) else { return };
+                let said = text(&[&output.stdout[..], &output.stderr[..]].concat());
+                assert!(output.status.success(), "{ranks} ranks: {said}");
+                assert!(files(&demo) == expected, "{ranks} ranks on {device}: {said}");
+                if ranks != "1" {
+                    assert!(said.contains(&format!("{ranks}, processes of an MPI job")), "{said}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_number_of_ranks_than_the_jobs_is_refused() {
+        let demo = Demo::new();
+        let Some(output) = job(&demo, "2", &["--ranks", "3", "--steps", "1"]) else { return };
+        let said = text(&output.stderr);
+        assert!(
+            !output.status.success() && said.contains("--ranks 3: the MPI job has 2"),
+            "{said}"
+        );
     }
 }

@@ -72,6 +72,22 @@ impl<T: Element, D> ReadGuard<'_, T, D> {
         view(self.core, self.set, self.at, false).map(|view| view.on_stream(self.stream.get()))
     }
 
+    /// All elements in memory from the first of the guard's parts to the last, as a row: for kernels that are Rust
+    /// functions, which take no view with gaps.
+    ///
+    /// # Errors
+    ///
+    /// What making the view reports.
+    ///
+    /// # Safety
+    ///
+    /// As [`hull`](Self::hull).
+    #[expect(unsafe_code, reason = "the row may have elements of others")]
+    pub unsafe fn span(&self) -> Result<MemoryView<'_>> {
+        let view = self.core.storage.view(self.at)?.slice(self.core.partition.span(self.set))?;
+        Ok(view.on_stream(self.stream.get()))
+    }
+
     /// The parts it is for.
     pub fn parts(&self) -> Parts {
         Parts(self.set)
@@ -149,6 +165,22 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     #[expect(unsafe_code, reason = "the box may have elements of others")]
     pub unsafe fn hull_mut(&mut self) -> Result<MemoryViewMut<'_>> {
         self.lend(self.held.set, false)
+    }
+
+    /// All elements in memory from the first of the guard's parts to the last, as a row, to read and write.
+    ///
+    /// # Errors
+    ///
+    /// What making the view reports.
+    ///
+    /// # Safety
+    ///
+    /// As [`hull_mut`](Self::hull_mut).
+    #[expect(unsafe_code, reason = "the row may have elements of others")]
+    pub unsafe fn span_mut(&mut self) -> Result<MemoryViewMut<'_>> {
+        let core = self.held.core;
+        let view = core.storage.view_mut(self.at)?.slice(core.partition.span(self.held.set))?;
+        Ok(view.on_stream(self.stream.get()).reporting_to(&self.held.report))
     }
 
     #[inline]

@@ -8,9 +8,14 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "terrain", allow_negative_numbers = true)]
 pub(crate) struct Args {
-    /// Device to run on, such as host, host:0?threads=1, cuda:0, opencl:0 or sim:0 [default: $RUNTIME_DEVICE, or host]
+    /// Device to run on, such as host, host:0?threads=1, cuda:0, opencl:0 or sim:0; of several ranks each takes another one
+    /// if it has no number, as in cuda [default: $RUNTIME_DEVICE, or host]
     #[arg(long, value_name = "SELECTOR")]
     pub(crate) device: Option<String>,
+
+    /// Ranks that share the terrain, as threads; if mpiexec starts the program, its processes are the ranks [default: 1]
+    #[arg(long, value_name = "N", value_parser = ranks)]
+    pub(crate) ranks: Option<usize>,
 
     /// Time steps, each a quarter of the longest stable one
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
@@ -72,5 +77,15 @@ fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(value) if (1e-6..=1e9).contains(&value) => Ok(value),
         _ => Err("expected a number from 1e-6 to 1e9".to_owned()),
+    }
+}
+
+/// More threads than this have no use on any machine.
+const MAX_RANKS: usize = 1024;
+
+fn ranks(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(ranks) if (1..=MAX_RANKS).contains(&ranks) => Ok(ranks),
+        _ => Err(format!("expected a number from 1 to {MAX_RANKS}")),
     }
 }

@@ -1,4 +1,4 @@
-//! Checks of the result that do not trust the device, and of what was moved for it.
+//! Checks of the result that do not trust the device.
 //!
 //! Bounds are the worst that rounding can do. With `ε` the distance from 1 to the next number and `M` the largest
 //! height, kernel and reference each compute a step to within `4 ε M`. A step is a weighted mean, which does not
@@ -7,8 +7,6 @@
 use std::ops::RangeInclusive;
 
 use ndarray::{Array2, ArrayRef2, Zip};
-use runtime::array::TransferReport;
-use runtime::{Device, DeviceKind, Traffic};
 
 use crate::dem::mirrored;
 use crate::error::DemoError;
@@ -95,40 +93,6 @@ impl Checks {
         }
         Ok(Self { before: *before, after, mass, reference })
     }
-}
-
-/// Sees that no more was moved than had to be: nothing where the device works in the host's memory; else the terrain
-/// once to the device, and once back for each picture and for the result. The device's own counters must agree.
-pub(crate) fn moved(
-    transfers: &TransferReport,
-    device: &Device,
-    terrain: &ArrayRef2<f64>,
-    pictures: u64,
-) -> Result<(), DemoError> {
-    let bytes = (terrain.len() * size_of::<f64>()) as u64;
-    let shared = device.info().kind == DeviceKind::Host;
-    let least = |count| match shared {
-        true => Traffic::default(),
-        false => Traffic { count, bytes: count * bytes },
-    };
-    let (id, counted) = (device.id().to_string(), device.statistics());
-    for (direction, found, counted, least) in [
-        ("to the device", transfers.between("host", &id), counted.to_device, least(1)),
-        (
-            "from the device",
-            transfers.between(&id, "host"),
-            counted.from_device,
-            least(pictures + 1),
-        ),
-    ] {
-        if found != least {
-            return Err(DemoError::Moved { direction, found, least });
-        }
-        if counted.bytes != least.bytes {
-            return Err(DemoError::Moved { direction, found: counted, least });
-        }
-    }
-    Ok(())
 }
 
 /// Over all tiles; NaN if any height is.

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use ndarray::{Array2, ArrayRef2, ArrayView2, s};
+use ndarray::{Array2, ArrayRef2, ArrayView2, ArrayViewMut2, s};
 use ndarray_npy::npy::header::Header;
 use ndarray_npy::{ReadNpyError, ReadNpyExt, ReadableElement, WriteNpyExt};
 use runtime::Device;
@@ -68,43 +68,73 @@ pub(crate) fn write(file: &mut File, terrain: &ArrayRef2<f64>) -> io::Result<()>
     file.flush()
 }
 
-/// The terrain `scale` times each way, every other copy mirrored so that heights stay continuous.
+/// Rows and columns of the terrain `scale` times each way.
+pub(crate) fn extents(tile: &Array2<f64>, scale: u32) -> Result<[usize; 2], DemoError> {
+    let (rows, columns) = tile.dim();
+    let times = usize::try_from(scale).ok();
+    let extents =
+        times.and_then(|times| Some([rows.checked_mul(times)?, columns.checked_mul(times)?]));
+    let bytes =
+        |extents: &[usize; 2]| extents[0].checked_mul(extents[1])?.checked_mul(size_of::<f64>());
+    extents.filter(|extents| bytes(extents).is_some()).ok_or(DemoError::Unaddressable {
+        scale,
+        rows,
+        columns,
+    })
+}
+
+/// Sees that a device has room for the two grids of a rank, one of which is the one here if its memory is the host's.
+pub(crate) fn fit(device: &Device, shape: [usize; 2], scale: u32) -> Result<(), DemoError> {
+    let cells = (shape[0] as u64).saturating_mul(shape[1] as u64);
+    let needed = cells.saturating_mul(2 * size_of::<f64>() as u64);
+    match device.info().memory_bytes {
+        Some(available) if needed > available => {
+            let device = device.id().to_string();
+            Err(DemoError::DeviceTooSmall { scale, needed, device, available })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Heights of zero, if there is memory for them.
+pub(crate) fn allocate([rows, columns]: [usize; 2], scale: u32) -> Result<Array2<f64>, DemoError> {
+    let cells = rows.saturating_mul(columns);
+    let mut heights = Vec::new();
+    heights.try_reserve_exact(cells).map_err(|source| DemoError::HostTooSmall {
+        scale,
+        bytes: cells.saturating_mul(size_of::<f64>()),
+        source,
+    })?;
+    heights.resize(cells, 0.0);
+    Array2::from_shape_vec((rows, columns), heights).map_err(|_| DemoError::Unaddressable {
+        scale,
+        rows,
+        columns,
+    })
+}
+
+/// Fills `terrain` with tiles, every other copy mirrored so that heights stay continuous: the terrain from row `first[0]`
+/// and column `first[1]` on.
 ///
 /// No soil crosses a mirror line, so every copy evolves as a single tile with closed boundaries does.
 pub(crate) fn mirror_tiles(
     tile: &Array2<f64>,
-    scale: u32,
-    device: &Device,
-) -> Result<Array2<f64>, DemoError> {
+    first: [usize; 2],
+    mut terrain: ArrayViewMut2<'_, f64>,
+) {
     let (rows, columns) = tile.dim();
-    let unaddressable = || DemoError::Unaddressable { scale, rows, columns };
-    let times = usize::try_from(scale).map_err(|_| unaddressable())?;
-    let shape =
-        rows.checked_mul(times).zip(columns.checked_mul(times)).ok_or_else(unaddressable)?;
-    let cells = shape.0.checked_mul(shape.1).ok_or_else(unaddressable)?;
-    let bytes = cells.checked_mul(size_of::<f64>()).ok_or_else(unaddressable)?;
-
-    // Two grids on the device, one of which is the one here if its memory is the host's.
-    let needed = (bytes as u64).saturating_mul(2);
-    match device.info().memory_bytes {
-        Some(available) if needed > available => {
-            let device = device.id().to_string();
-            return Err(DemoError::DeviceTooSmall { scale, needed, device, available });
+    let [top, left] = first;
+    let (bottom, right) = (top + terrain.nrows(), left + terrain.ncols());
+    for down in top / rows..bottom.div_ceil(rows) {
+        for across in left / columns..right.div_ceil(columns) {
+            // Where this copy and the terrain meet, from the corner of each.
+            let y = top.max(down * rows)..bottom.min((down + 1) * rows);
+            let x = left.max(across * columns)..right.min((across + 1) * columns);
+            let of = |y0: usize, x0: usize| s![y.start - y0..y.end - y0, x.start - x0..x.end - x0];
+            let copy = mirrored(tile, down, across);
+            terrain.slice_mut(of(top, left)).assign(&copy.slice(of(down * rows, across * columns)));
         }
-        _ => {}
     }
-    let mut heights = Vec::new();
-    heights.try_reserve_exact(cells).map_err(|source| DemoError::HostTooSmall {
-        scale,
-        bytes,
-        source,
-    })?;
-    heights.resize(cells, 0.0);
-    let mut terrain = Array2::from_shape_vec(shape, heights).map_err(|_| unaddressable())?;
-    for (index, mut copy) in terrain.exact_chunks_mut(tile.dim()).into_iter().enumerate() {
-        copy.assign(&mirrored(tile, index / times, index % times));
-    }
-    Ok(terrain)
 }
 
 /// The tile as it lies in row `down` and column `across` of the tiles of [`mirror_tiles`].

@@ -1,23 +1,24 @@
-//! Hillslope diffusion on a device: the kernel, the field it works on, and the loop that drives it.
-//!
-//! Everything that differs from device to device is in [`bundle`]: a device that does not take Rust functions needs
-//! the same kernel in a format it takes, added there, and nothing else.
-#![expect(unsafe_code, reason = "launching a kernel is unsafe")]
+//! Hillslope diffusion on a device: the scheme, the field it works on, and the loop that drives it.
+#![expect(unsafe_code, reason = "lends an exchange a view of more than it writes")]
 
 use std::mem::swap;
+use std::slice;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ndarray::{Array2, ArrayRef2, Ix2};
-use runtime::array::{ArrayBuffer, HostReadGuard, TransferReport};
-use runtime::{
-    Device, Grid, HostModule, ImageFormat, Kernel, Launch, Limits, ModuleBundle, ModuleImage,
-    Result, Stream, args,
-};
+use runtime::array::{ArrayBuffer, HostReadGuard, Parts, TransferReport};
+use runtime::halo::{self, HaloExchange, HaloOptions, Reach};
+use runtime::{Result, Stream, StreamOptions, Traffic};
 
 use crate::args::Spacing;
+use crate::blocks::{Blocks, OWN, Patch};
 use crate::error::DemoError;
+use crate::gather::Gather;
+use crate::kernel::Diffusion;
 use crate::progress::Progress;
 use crate::queue::Queue;
+use crate::ranks::Rank;
 
 /// The coefficients of one explicit step.
 #[derive(Clone, Copy, Debug)]
@@ -45,119 +46,97 @@ impl Scheme {
     }
 }
 
-/// The kernel in every format there is of it.
-fn bundle() -> ModuleBundle<'static> {
-    let functions = HostModule::new().with("diffuse", diffuse);
-    ModuleBundle::new()
-        .with(ModuleImage::functions(&functions))
-        .with(ModuleImage::source(ImageFormat::OpenClC, include_str!("diffusion.cl")))
-        .with(ModuleImage::source(ImageFormat::CudaC, include_str!("diffusion.cu")))
-        .with(ModuleImage::source(ImageFormat::HipC, include_str!("diffusion.cu")))
-        .with(ModuleImage::source(ImageFormat::Ptx, include_str!("diffusion.ptx")))
-}
-
-/// A work-item for each cell, in blocks that are wide, for cells of a row are neighbours in memory. Rust functions share
-/// out the cells themselves.
-fn geometry(limits: &Limits, width: usize, height: usize) -> Launch {
-    let across = limits.block[0].min(limits.block_size).min(32);
-    let down = limits.block[1].min(limits.block_size / across).min(8);
-    Launch::cover_2d(width, height, [across, down])
-}
-
-/// Cells that one core takes at a time: enough to hide what handing them out costs, few enough to share out evenly.
-const BAND_CELLS: usize = 16_384;
-
-/// One step of diffusion from `z` to `next`, both row-major with `height` rows of `width` cells. Nothing flows through
-/// the boundary.
-///
-/// In flux form: what flows through an edge between two cells is computed from the same numbers on either side, and
-/// so cancels to the last bit. Mass changes by the rounding of the final sums alone.
-fn diffuse(
-    grid: &Grid<'_>,
-    next: &mut [f64],
-    z: &[f64],
-    width: u64,
-    height: u64,
-    ax: f64,
-    ay: f64,
-) -> Result<(), String> {
-    let [width, height] =
-        [width, height].map(|extent| usize::try_from(extent).unwrap_or(usize::MAX));
-    let cells = width.checked_mul(height);
-    if width < 2 || cells != Some(z.len()) || cells != Some(next.len()) {
-        return Err(format!("{} and {} cells for {height} x {width}", z.len(), next.len()));
-    }
-    let row = |index: usize| &z[index * width..][..width];
-    let last = height.saturating_sub(1);
-    let band = (BAND_CELLS / width).max(1);
-    grid.chunks_mut(next, band * width, |chunk, rows| {
-        for (index, next) in (chunk * band..).zip(rows.chunks_exact_mut(width)) {
-            // A row at the boundary is its own neighbour: without a slope there is no flux.
-            let (north, south) = (row(index.saturating_sub(1)), row((index + 1).min(last)));
-            diffuse_row(next, north, row(index), south, ax, ay);
-        }
-    });
-    Ok(())
-}
-
-fn diffuse_row(next: &mut [f64], north: &[f64], z: &[f64], south: &[f64], ax: f64, ay: f64) {
-    let step = |west: f64, centre: f64, east: f64, north: f64, south: f64| {
-        let along_x = ax * (east - centre) - ax * (centre - west);
-        let along_y = ay * (south - centre) - ay * (centre - north);
-        centre + (along_x + along_y)
-    };
-    let last = z.len() - 1;
-    next[0] = step(z[0], z[0], z[1], north[0], south[0]);
-    let inner =
-        next[1..last].iter_mut().zip(z.windows(3)).zip(&north[1..last]).zip(&south[1..last]);
-    for (((next, z), north), south) in inner {
-        *next = step(z[0], z[1], z[2], *north, *south);
-    }
-    next[last] = step(z[last - 1], z[last], z[last], north[last], south[last]);
-}
-
-/// Terrain on its way through time: two grids that take turns, each wherever it was last written or read.
+/// One rank's terrain on its way through time: two grids that take turns, each wherever it was last written or read.
 pub(crate) struct Field {
     now: ArrayBuffer<f64, Ix2>,
     next: ArrayBuffer<f64, Ix2>,
+    /// The element of them that is the first of the rank's own cells.
+    first: usize,
+    /// Those that need no cell of another rank, and the others.
+    patches: (Patch, Vec<Patch>),
+    /// Where there are other ranks.
+    halo: Option<HaloExchange>,
 }
 
 impl Field {
-    /// Takes up the terrain, without a copy.
-    pub(crate) fn new(terrain: Array2<f64>) -> Result<Self> {
-        let next = ArrayBuffer::uninit(terrain.raw_dim())?;
-        Ok(Self { now: ArrayBuffer::from_array(terrain)?, next })
+    /// Takes up the heights of the rank's block, in an array as that says, without a copy. All ranks call it at once.
+    pub(crate) fn new(heights: Array2<f64>, rank: &Rank, blocks: &Blocks) -> Result<Self> {
+        let block = blocks.of(rank.number())?;
+        let partition = block.partition()?;
+        // The stencil has no diagonals.
+        let options = HaloOptions { reach: Reach::Faces, ..Default::default() };
+        let halo = match blocks.topology.ranks() {
+            1 => None,
+            _ => Some(HaloExchange::new(
+                Arc::clone(&rank.communicator),
+                &blocks.topology,
+                &[block.quantity()?],
+                &rank.device,
+                &options,
+            )?),
+        };
+        let next = ArrayBuffer::with_partition(partition.clone())?;
+        let now = ArrayBuffer::from_array_with(heights, partition)?;
+        let [rows, columns] = block.own();
+        let first = rows.start * block.shape()[1] + columns.start;
+        Ok(Self { now, next, first, patches: block.patches(), halo })
     }
 
-    /// Enqueues a step.
-    fn step(
-        &mut self,
-        stream: &Stream,
-        kernel: &Kernel,
-        launch: &Launch,
-        scheme: &Scheme,
-    ) -> Result<()> {
-        let [height, width] = [0, 1].map(|axis| self.now.shape()[axis] as u64);
+    /// Enqueues a step. Where there are other ranks it waits for their cells, while the device has its own to work on.
+    fn step(&mut self, stream: &Stream, kernel: &Diffusion) -> Result<()> {
+        let pitch = self.now.shape()[1];
+        let (interior, rim) = &self.patches;
+        let [mut own] = self.next.split([Parts::one(OWN)])?;
+        let mut next = own.write(stream)?;
+        let rest = match &mut self.halo {
+            None => slice::from_ref(interior),
+            Some(halo) => {
+                let ghosts = self.now.partition().ghosts();
+                let [own, mut ghosts] = self.now.split([Parts::one(OWN), ghosts])?;
+                let (z, mut arriving) = (own.read(stream)?, ghosts.write(stream)?);
+                // SAFETY: an exchange writes ghosts through it, and touches nothing else.
+                let around = unsafe { arriving.hull_mut()? };
+                let mut fields = [halo::Field::split(z.view()?, around)?];
+                let flight = halo.start(stream, &mut fields)?;
+                // SAFETY: interior cells are the rank's own.
+                let next = unsafe { next.span_mut()? };
+                // SAFETY: and so are the cells next to them.
+                let z = unsafe { z.span()? };
+                kernel.enqueue(stream, interior, pitch, next, (z, 0))?;
+                flight.finish()?;
+                arriving.commit()?;
+                &rim[..]
+            }
+        };
         let z = self.now.read(stream)?;
-        let mut next = self.next.write(stream)?;
-        let args = args![next.view_mut()?, z.view()?, width, height, scheme.ax, scheme.ay];
-        // SAFETY: in every format the kernel takes these arguments, and touches nothing but cells of the two grids,
-        // whose extents it is told.
-        unsafe { kernel.launch(stream, launch, args)? };
+        for patch in rest {
+            // SAFETY: what is written of a patch are cells of its own.
+            let next = unsafe { next.span_mut()? };
+            kernel.enqueue(stream, patch, pitch, next, (z.view()?, self.first))?;
+        }
         next.commit()?;
         swap(&mut self.now, &mut self.next);
         Ok(())
     }
 
-    /// The heights on the host. Blocks until all steps are done, and fetches them if they are elsewhere.
+    /// The rank's own heights on the host. Blocks until all steps are done, and fetches them if they are elsewhere.
     #[track_caller]
     pub(crate) fn heights(&self) -> Result<HostReadGuard<'_, f64, Ix2>> {
-        self.now.read_host()
+        self.now.part(Parts::one(OWN))?.read_host()
     }
 
     /// What was moved so far, and why.
     pub(crate) fn transfers(&self) -> TransferReport {
         self.now.transfers() + self.next.transfers()
+    }
+
+    /// Messages to other ranks in each step, and their bytes.
+    pub(crate) fn messages(&self) -> Traffic {
+        let sends = self.halo.iter().flat_map(|halo| halo.transformer().sends());
+        sends.fold(Traffic::default(), |sum, (_, bytes)| Traffic {
+            count: sum.count + 1,
+            bytes: sum.bytes + bytes as u64,
+        })
     }
 }
 
@@ -192,35 +171,38 @@ pub(crate) struct Timing {
     pub(crate) pictures: Duration,
 }
 
-/// Runs the steps on the device, where the field stays: it goes there once, and the host reads it for pictures alone.
+/// Runs the steps on the rank's device, where the field stays: it goes there once, and the host reads it for pictures
+/// alone. All ranks call it at once; it is the first one that shows pictures.
 pub(crate) fn smooth(
-    device: &Device,
+    rank: &Rank,
     field: &mut Field,
+    gather: &mut Gather,
     scheme: &Scheme,
     schedule: Schedule,
     progress: &mut Progress,
     show: Show<'_>,
 ) -> Result<Timing, DemoError> {
-    let (width, height) = (field.now.shape()[1], field.now.shape()[0]);
-    let kernel = device.module_load_bundle(&bundle())?.kernel("diffuse")?;
-    let launch = geometry(&device.info().limits, width, height);
-    let stream = device.default_stream();
+    let kernel = Diffusion::new(&rank.device, *scheme)?;
+    let stream = rank.device.stream_create(&StreamOptions::default())?;
 
     // The first step would bring it, too; for the sake of the clock it is there before.
     let start = Instant::now();
-    field.now.prefetch(&stream)?;
+    drop(field.now.part(Parts::one(OWN))?.read(&stream)?);
     stream.synchronize()?;
     let uploaded = Instant::now();
 
     let mut pictures = Duration::ZERO;
-    let mut queue = Queue::new(&stream, width * height, progress);
+    let cells = field.now.len();
+    let mut queue = Queue::new(&stream, cells, progress);
     for step in 1..=schedule.steps {
-        field.step(&stream, &kernel, &launch, scheme)?;
+        field.step(&stream, &kernel)?;
         queue.pushed()?;
         if schedule.is_shown_after(step) {
             queue.finish()?;
             let clock = Instant::now();
-            show(&field.heights()?)?;
+            if let Some(heights) = gather.heights(field)? {
+                show(&heights)?;
+            }
             pictures += clock.elapsed();
         }
     }

@@ -1,15 +1,17 @@
 //! What can go wrong, with the value that was wrong.
 
 use std::collections::TryReserveError;
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use ndarray_npy::ReadNpyError;
-use runtime::Traffic;
+use runtime::{ErrorKind, Traffic};
 
 /// Why the demo ended without a result. Displays as one line; causes are in `source`.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub(crate) enum DemoError {
     #[error("cannot read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
@@ -38,6 +40,19 @@ pub(crate) enum DemoError {
     #[error("scale {scale} needs {bytes} bytes of host memory at once")]
     HostTooSmall { scale: u32, bytes: usize, source: TryReserveError },
 
+    #[error("{ranks} ranks: no grid of so many blocks can be cut out of {rows} x {columns} cells")]
+    Ranks { ranks: usize, rows: usize, columns: usize },
+
+    #[cfg(feature = "mpi")]
+    #[error("--ranks {asked}: the MPI job has {found}")]
+    RanksOfJob { asked: usize, found: usize },
+
+    #[cfg(not(feature = "mpi"))]
+    #[error(
+        "{variable} is set, so that this is a process of an MPI job, but the program was built without the feature mpi"
+    )]
+    NoMpi { variable: &'static str },
+
     #[error(transparent)]
     Device(#[from] runtime::Error),
 
@@ -52,4 +67,30 @@ pub(crate) enum DemoError {
 
     #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
+}
+
+impl DemoError {
+    /// What kind of error it is, if it is one of a device or of messages.
+    pub(crate) fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Device(error) => Some(error.kind()),
+            _ => None,
+        }
+    }
+}
+
+/// One line: the error with its causes, leaving out those that an outer message ends with already.
+impl fmt::Debug for DemoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = self.to_string();
+        let mut cause = self.source();
+        while let Some(inner) = cause {
+            let text = inner.to_string();
+            if !line.ends_with(&text) {
+                line += &format!(": {text}");
+            }
+            cause = inner.source();
+        }
+        f.write_str(&line.replace('\n', " "))
+    }
 }

@@ -11,6 +11,8 @@ use runtime::{DeviceInfo, Traffic};
 use crate::args::Spacing;
 use crate::check::{Bounded, Checks};
 use crate::diffusion::{Schedule, Scheme, Timing};
+use crate::ranks::RankKind;
+use crate::traffic::Totals;
 
 /// What was done, how fast, and how it was checked. Displays as a table.
 pub(crate) struct Report {
@@ -18,9 +20,13 @@ pub(crate) struct Report {
     pub(crate) spacing: Spacing,
     pub(crate) scheme: Scheme,
     pub(crate) schedule: Schedule,
+    /// That of the first rank.
     pub(crate) device: DeviceInfo,
-    pub(crate) launches: u64,
-    /// As few as will do.
+    pub(crate) ranks: RankKind,
+    /// Blocks down and across, one for each rank.
+    pub(crate) grid: [usize; 2],
+    pub(crate) totals: Totals,
+    /// Those of the first rank.
     pub(crate) transfers: TransferReport,
     pub(crate) timing: Timing,
     pub(crate) from_device: Duration,
@@ -39,6 +45,8 @@ impl fmt::Display for Report {
             scheme,
             schedule,
             device,
+            grid: [down, across],
+            totals,
             transfers,
             timing,
             checks,
@@ -53,7 +61,17 @@ impl fmt::Display for Report {
             table.add_row([what.to_owned(), value]);
         };
 
-        row("device", format!("{}, {}", device.id, device.name));
+        let several = down * across > 1;
+        let (first, of_first) = if several { (" of rank 0", "rank 0: ") } else { ("", "") };
+
+        row(&format!("device{first}"), format!("{}, {}", device.id, device.name));
+        if several {
+            let ranks = match self.ranks {
+                RankKind::Thread => "threads of this process",
+                RankKind::Process => "processes of an MPI job",
+            };
+            row("ranks", format!("{}, {ranks}, in {down} x {across} blocks", down * across));
+        }
         row("terrain", format!("{rows} x {columns} cells of {} m x {} m", spacing.dy, spacing.dx));
         row(
             "model",
@@ -69,8 +87,12 @@ impl fmt::Display for Report {
             format!("{steps} for the steps, {to} to the device, {from} back")
         });
         row("pictures on the way", format!("{pictures} in {}", seconds(timing.pictures)));
-        row("launches", self.launches.to_string());
-        row("moved", format!("{}: the fewest that will do", traffic(transfers.total())));
+        row("launches", totals.launches.to_string());
+        if several {
+            let Traffic { count, bytes } = totals.messages;
+            row("sent between ranks", format!("{bytes} bytes in {count} messages"));
+        }
+        row("moved", format!("{}: the fewest that will do", traffic(totals.moved)));
         for Transfer { from, to, traffic: moved, wanted_by, invalidated_by } in
             transfers.transfers()
         {
@@ -79,7 +101,7 @@ impl fmt::Display for Report {
                 None => "as it was read in".to_owned(),
             };
             row(
-                &format!("{from} to {to}"),
+                &format!("{of_first}{from} to {to}"),
                 format!("{} for {}, {written}", traffic(*moved), cause(wanted_by)),
             );
         }

@@ -163,20 +163,32 @@ fn launches_beyond_the_limits_are_refused() {
 fn diffusion_is_that_of_the_host_to_the_last_bit() {
     let ptx = include_str!("../../../runtime/examples/terrain/diffusion.ptx");
     let (module, memory) = (Module::parse(ptx).unwrap(), Memory::default());
-    let (width, height, ax, ay) = (37_usize, 23_usize, 0.1234567, 0.2345671);
-    let z: Vec<f64> = (0..width * height).map(|i| ((i * 7919 % 1009) as f64).sqrt()).collect();
-    let (next, at) = (memory.upload(&vec![0.0_f64; z.len()]), memory.upload(&z));
-    let geometry = Geometry { grid: [3, 3, 1], block: [16, 8, 1], dynamic_shared: 0 };
-    let params = [p(next), p(at), p(width as u64), p(height as u64), p(ax), p(ay)];
-    launch(&module, "diffuse", &geometry, &params, &memory).unwrap();
-    for (i, found) in memory.download::<f64>(next, z.len()).into_iter().enumerate() {
-        let (row, column) = (i / width, i % width);
-        let north = z[row.saturating_sub(1) * width + column];
-        let south = z[(row + 1).min(height - 1) * width + column];
-        let west = z[row * width + column.saturating_sub(1)];
-        let east = z[row * width + (column + 1).min(width - 1)];
-        let along_x = ax * (east - z[i]) - ax * (z[i] - west);
-        let along_y = ay * (south - z[i]) - ay * (z[i] - north);
-        assert_eq!(found, z[i] + (along_x + along_y), "row {row}, column {column}");
+    let (ax, ay) = (0.1234567, 0.2345671);
+    // 23 rows of 37 cells, in the midst of rows 40 elements apart, with all sides and without any.
+    let (width, height, pitch, z_at, next_at) = (37_usize, 23_usize, 40_usize, 41_usize, 5_usize);
+    let z: Vec<f64> =
+        (0..pitch * (height + 2)).map(|i| ((i * 7919 % 1009) as f64).sqrt()).collect();
+    for sides in [0, 15_u64] {
+        let (next, at) = (memory.upload(&vec![-1.0_f64; z.len()]), memory.upload(&z));
+        let geometry = Geometry { grid: [3, 3, 1], block: [16, 8, 1], dynamic_shared: 0 };
+        let numbers = [next_at, z_at, pitch, width, height].map(|number| p(number as u64));
+        let mut params = vec![p(next), p(at)];
+        params.extend(numbers);
+        params.extend([p(sides), p(ax), p(ay)]);
+        launch(&module, "diffuse", &geometry, &params, &memory).unwrap();
+        let mut expected = vec![-1.0; z.len()];
+        for (row, column) in (0..height).flat_map(|row| (0..width).map(move |column| (row, column)))
+        {
+            let here = z_at + row * pitch + column;
+            let beside =
+                |inside: bool, other: usize| z[if inside || sides != 0 { other } else { here }];
+            let (north, south) =
+                (beside(row > 0, here - pitch), beside(row + 1 < height, here + pitch));
+            let (west, east) = (beside(column > 0, here - 1), beside(column + 1 < width, here + 1));
+            let along_x = ax * (east - z[here]) - ax * (z[here] - west);
+            let along_y = ay * (south - z[here]) - ay * (z[here] - north);
+            expected[next_at + row * pitch + column] = z[here] + (along_x + along_y);
+        }
+        assert_eq!(memory.download::<f64>(next, z.len()), expected, "sides {sides}");
     }
 }

@@ -1,0 +1,210 @@
+//! Advection by a finite-volume scheme of second order, and the halos it needs.
+//!
+//! A step takes what flows through the sides of each cell from the cell that it comes from: van Leer's unlimited scheme
+//! with Hancock's predictor, unsplit (van Leer, 1984; Colella, 1990, for several dimensions). In coordinates that count
+//! cells, with the *Courant vector* `c`, the cells that the flow crosses in a step:
+//!
+//! 1. `q` is exchanged: a scalar. The slope `s` is half the difference of the neighbours, along x and along y.
+//! 2. `half = q - (c · s) / 2` is the height half a step later. It is exchanged, a scalar, together with `s`, a vector: where
+//!    the neighbouring tile's axes are turned, its slope along y is this one's along x, and perhaps negative.
+//! 3. Through a side goes `half ± s / 2` of the cell upstream.
+#![expect(unsafe_code, reason = "launching a kernel is unsafe")]
+
+use std::sync::Arc;
+
+use runtime::halo::communicator::Communicator;
+use runtime::halo::{Dim, FieldSpec, HaloExchange, HaloOptions, Quantity, Reach, Topology};
+use runtime::{
+    DType, Device, Grid as Threads, HostModule, Kernel, Launch, Memory, Result, Stream,
+    StreamOptions, args,
+};
+
+use crate::flow::Flow;
+use crate::grid::Grid;
+
+/// The cells of one rank: heights, and what moves them.
+pub(crate) struct Advection {
+    stream: Stream,
+    slopes: Kernel,
+    advance: Kernel,
+    /// Cells along y and x.
+    cells: [usize; 2],
+    /// With ghosts, as are those halfway and the slopes.
+    height: Memory<f64>,
+    half: Memory<f64>,
+    slope: [Memory<f64>; 2],
+    courant: [Memory<f64>; 2],
+    /// What flows through each western and each southern side in a step; there is one more of them than cells.
+    flux: [Memory<f64>; 2],
+    area: Memory<f64>,
+    height_halo: HaloExchange,
+    slope_halo: HaloExchange,
+}
+
+impl Advection {
+    /// The hill at time 0 on the block of this rank, to be moved in so many steps for each turn. All ranks call it at once.
+    pub(crate) fn new(
+        ranks: &Arc<dyn Communicator>,
+        topology: &Topology,
+        device: &Device,
+        grid: Grid,
+        flow: Flow,
+        steps_per_turn: usize,
+    ) -> Result<Self> {
+        let block = topology.block(ranks.rank())?;
+        let ([i0, j0, _], [nx, ny, _]) = (block.start, block.cells);
+        let stream = device.stream_create(&StreamOptions::default())?;
+        let functions = HostModule::new().with("slopes", slopes).with("advance", advance);
+        let module = device.module_load(&functions)?;
+
+        // What is known of a cell or a side follows from its place in the tile: the same whoever has it.
+        let corner = |place| grid.corner(block.tile, place);
+        let area = |place| grid.area(block.tile, place);
+        let step = 1.0 / steps_per_turn as f64;
+        let west = |[i, j]: [usize; 2]| step * flow.through(corner([i, j]), corner([i, j + 1]));
+        let south = |[i, j]: [usize; 2]| step * flow.through(corner([i + 1, j]), corner([i, j]));
+        let courant_x = |[i, j]: [usize; 2]| 0.5 * (west([i, j]) + west([i + 1, j])) / area([i, j]);
+        let courant_y =
+            |[i, j]: [usize; 2]| 0.5 * (south([i, j]) + south([i, j + 1])) / area([i, j]);
+        let places = |nx: usize, ny: usize| {
+            (j0..j0 + ny).flat_map(move |j| (i0..i0 + nx).map(move |i| [i, j]))
+        };
+        let known = |nx: usize, ny: usize, value: &dyn Fn([usize; 2]) -> f64| {
+            let values: Vec<f64> = places(nx, ny).map(value).collect();
+            device.memory_from_slice(&stream, &values)
+        };
+
+        // Ghosts hold what no answer may contain until they are filled.
+        let ringed = vec![f64::NAN; (nx + 2) * (ny + 2)];
+        let mut heights = ringed.clone();
+        for [i, j] in places(nx, ny) {
+            let centre = grid.centre(block.tile, [i, j]);
+            heights[(j - j0 + 1) * (nx + 2) + (i - i0 + 1)] = flow.exact(centre, 0.0);
+        }
+        let ringed = || device.memory_from_slice(&stream, &ringed);
+
+        let dims = [Dim::axis(1, ny).halo(1, 1), Dim::axis(0, nx).halo(1, 1)];
+        let field = |name: &str| FieldSpec::new(name, DType::F64, &dims);
+        let slope = Quantity::vector(field("slope along x")?, field("slope along y")?)?;
+        let exchange = |channel, quantities: &[Quantity]| {
+            // No cell beyond a corner is needed; messages of two exchanges go on channels of their own.
+            let options = HaloOptions { reach: Reach::Faces, channel, ..Default::default() };
+            HaloExchange::new(Arc::clone(ranks), topology, quantities, device, &options)
+        };
+        Ok(Self {
+            slopes: module.kernel("slopes")?,
+            advance: module.kernel("advance")?,
+            cells: [ny, nx],
+            height: device.memory_from_slice(&stream, &heights)?,
+            half: ringed()?,
+            slope: [ringed()?, ringed()?],
+            courant: [known(nx, ny, &courant_x)?, known(nx, ny, &courant_y)?],
+            flux: [known(nx + 1, ny, &west)?, known(nx, ny + 1, &south)?],
+            area: known(nx, ny, &area)?,
+            height_halo: exchange(0, &[Quantity::scalar(field("height")?)])?,
+            slope_halo: exchange(1, &[Quantity::scalar(field("height halfway")?), slope])?,
+            stream,
+        })
+    }
+
+    /// A step.
+    pub(crate) fn step(&mut self) -> Result<()> {
+        let Self { stream, height, half, slope: [sx, sy], area, .. } = self;
+        let ([cx, cy], [fx, fy]) = (&self.courant, &self.flux);
+        let shape = self.cells.map(|cells| cells + 2);
+        let width = self.cells[1] as u64;
+        let once = Launch::cover(1, 1);
+
+        let mut fields = [height.view_mut().reshape(&shape)?.into()];
+        self.height_halo.exchange(stream, &mut fields)?;
+        let args = args![&mut *half, &mut *sx, &mut *sy, &*height, cx, cy, width];
+        // SAFETY: the kernel is safe Rust.
+        unsafe { self.slopes.launch(stream, &once, args) }?;
+        let mut fields = [
+            half.view_mut().reshape(&shape)?.into(),
+            sx.view_mut().reshape(&shape)?.into(),
+            sy.view_mut().reshape(&shape)?.into(),
+        ];
+        self.slope_halo.exchange(stream, &mut fields)?;
+        let args = args![height, &*half, &*sx, &*sy, fx, fy, &*area, width];
+        // SAFETY: as above.
+        unsafe { self.advance.launch(stream, &once, args) }
+    }
+
+    /// The heights of the rank's own cells, row by row. Blocks until all steps are done.
+    pub(crate) fn heights(&self) -> Result<Vec<f64>> {
+        let width = self.cells[1];
+        let all = self.height.view().to_vec::<f64>(&self.stream)?;
+        let rows = all.chunks(width + 2).skip(1).take(self.cells[0]);
+        Ok(rows.flat_map(|row| &row[1..=width]).copied().collect())
+    }
+
+    /// Messages of a step, and their bytes.
+    pub(crate) fn messages(&self) -> (usize, usize) {
+        let exchanges = [&self.height_halo, &self.slope_halo];
+        let sends = exchanges.into_iter().flat_map(|exchange| exchange.transformer().sends());
+        sends.fold((0, 0), |(count, sum), (_, bytes)| (count + 1, sum + bytes))
+    }
+}
+
+// Both kernels run on one core: ranks share the work.
+
+/// Slopes of the heights, and the heights half a step later.
+fn slopes(
+    _: &Threads<'_>,
+    half: &mut [f64],
+    sx: &mut [f64],
+    sy: &mut [f64],
+    q: &[f64],
+    cx: &[f64],
+    cy: &[f64],
+    width: u64,
+) {
+    let pitch = pitch(width);
+    for (cell, (cx, cy)) in cx.iter().zip(cy).enumerate() {
+        let at = ringed(cell, pitch);
+        sx[at] = 0.5 * (q[at + 1] - q[at - 1]);
+        sy[at] = 0.5 * (q[at + pitch] - q[at - pitch]);
+        half[at] = q[at] - 0.5 * (cx * sx[at] + cy * sy[at]);
+    }
+}
+
+/// Heights after what flows through the sides of each cell, from the cell upstream.
+fn advance(
+    _: &Threads<'_>,
+    q: &mut [f64],
+    half: &[f64],
+    sx: &[f64],
+    sy: &[f64],
+    fx: &[f64],
+    fy: &[f64],
+    area: &[f64],
+    width: u64,
+) {
+    let pitch = pitch(width);
+    let width = pitch - 2;
+    // Through the side at the lower end of a cell, with what lies before it `back` elements earlier.
+    let through = |flux: f64, slope: &[f64], at: usize, back: usize| match flux >= 0.0 {
+        true => flux * (half[at - back] + 0.5 * slope[at - back]),
+        false => flux * (half[at] - 0.5 * slope[at]),
+    };
+    for (cell, area) in area.iter().enumerate() {
+        let at = ringed(cell, pitch);
+        let side = cell + cell / width;
+        let along_x = through(fx[side + 1], sx, at + 1, 1) - through(fx[side], sx, at, 1);
+        let along_y =
+            through(fy[cell + width], sy, at + pitch, pitch) - through(fy[cell], sy, at, pitch);
+        q[at] -= (along_x + along_y) / area;
+    }
+}
+
+/// Elements from row to row of memory with a ring of ghosts.
+fn pitch(width: u64) -> usize {
+    usize::try_from(width).unwrap_or(usize::MAX - 2) + 2
+}
+
+/// The element of such memory that is the cell with this number.
+fn ringed(cell: usize, pitch: usize) -> usize {
+    let width = pitch - 2;
+    (cell / width + 1) * pitch + cell % width + 1
+}

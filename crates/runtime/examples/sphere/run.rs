@@ -1,0 +1,129 @@
+//! A turn of the sphere on ranks that are threads, and how far its end is from the exact answer.
+
+use std::sync::Arc;
+
+use runtime::halo::Topology;
+use runtime::halo::communicator::{Communicator, ThreadCommunicator};
+use runtime::{Device, Result};
+
+use crate::advection::Advection;
+use crate::flow::Flow;
+use crate::grid::Grid;
+
+/// What to compute.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    pub(crate) grid: Grid,
+    pub(crate) flow: Flow,
+    /// Blocks of each tile along y and x.
+    pub(crate) layout: [usize; 2],
+}
+
+/// The heights of all cells of the sphere.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Heights {
+    cells: usize,
+    values: Vec<f64>,
+}
+
+impl Heights {
+    pub(crate) fn at(&self, tile: usize, [i, j]: [usize; 2]) -> f64 {
+        self.values[(tile * self.cells + j) * self.cells + i]
+    }
+}
+
+/// What became of the hill.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// At the beginning, and after each eighth of the turn.
+    pub(crate) heights: Vec<Heights>,
+    pub(crate) steps: usize,
+    /// Of all ranks, in a step.
+    pub(crate) messages: usize,
+    pub(crate) bytes: usize,
+}
+
+pub(crate) const EIGHTHS: usize = 8;
+
+impl Case {
+    /// Steps of a turn: in one, nothing flows further than about half a cell.
+    fn steps(&self) -> usize {
+        EIGHTHS * (3 * self.grid.cells).div_ceil(2)
+    }
+
+    /// Runs the turn, each rank in a thread of its own.
+    pub(crate) fn run(&self, device: &Device) -> Result<Outcome> {
+        let topology = Topology::cubed_sphere(self.grid.cells, self.layout)?;
+        let steps = self.steps();
+        let ended = ThreadCommunicator::run(topology.ranks(), |ranks| {
+            let ranks: Arc<dyn Communicator> = Arc::new(ranks);
+            let mut advection =
+                Advection::new(&ranks, &topology, device, self.grid, self.flow, steps)?;
+            let mut heights = vec![advection.heights()?];
+            for _ in 0..EIGHTHS {
+                for _ in 0..steps / EIGHTHS {
+                    advection.step()?;
+                }
+                heights.push(advection.heights()?);
+            }
+            Ok((heights, advection.messages()))
+        })?;
+        let ended = ended.into_iter().collect::<Result<Vec<_>>>()?;
+
+        let cells = self.grid.cells;
+        let blank = Heights { cells, values: vec![f64::NAN; 6 * cells * cells] };
+        let mut outcome =
+            Outcome { heights: vec![blank; EIGHTHS + 1], steps, messages: 0, bytes: 0 };
+        for (rank, (times, (messages, bytes))) in ended.into_iter().enumerate() {
+            outcome.messages += messages;
+            outcome.bytes += bytes;
+            let block = topology.block(rank)?;
+            let ([i0, j0, _], [nx, ..]) = (block.start, block.cells);
+            for (all, own) in outcome.heights.iter_mut().zip(times) {
+                for (row, own) in own.chunks(nx).enumerate() {
+                    let first = (block.tile * cells + j0 + row) * cells + i0;
+                    all.values[first..first + nx].copy_from_slice(own);
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// How far heights are from the exact ones at a time, relative to these, by the norms of Williamson et al. (1992).
+    pub(crate) fn error(&self, heights: &Heights, time: f64) -> Norms {
+        let (mut apart, mut size) = ([0.0_f64; 3], [0.0_f64; 3]);
+        for (tile, place) in self.cells() {
+            let area = self.grid.area(tile, place);
+            let exact = self.flow.exact(self.grid.centre(tile, place), time);
+            for (sums, value) in
+                [(&mut apart, (heights.at(tile, place) - exact).abs()), (&mut size, exact)]
+            {
+                sums[0] += area * value;
+                sums[1] += area * value * value;
+                // Not `max`, which leaves NaN out.
+                sums[2] = if value <= sums[2] { sums[2] } else { value };
+            }
+        }
+        Norms { l1: apart[0] / size[0], l2: (apart[1] / size[1]).sqrt(), most: apart[2] / size[2] }
+    }
+
+    /// What the hill weighs.
+    pub(crate) fn mass(&self, heights: &Heights) -> f64 {
+        self.cells()
+            .map(|(tile, place)| self.grid.area(tile, place) * heights.at(tile, place))
+            .sum()
+    }
+
+    fn cells(&self) -> impl Iterator<Item = (usize, [usize; 2])> + use<> {
+        let cells = self.grid.cells;
+        (0..6 * cells * cells).map(move |n| (n / (cells * cells), [n % cells, n / cells % cells]))
+    }
+}
+
+/// Differences from the exact answer, relative to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Norms {
+    pub(crate) l1: f64,
+    pub(crate) l2: f64,
+    pub(crate) most: f64,
+}
