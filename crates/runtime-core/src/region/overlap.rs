@@ -95,20 +95,21 @@ impl Footprint {
                 }
             }
         }
-        // The index of the first element along each dimension, and how far from there the last one lies.
+        // The indices of the first element and of the last along each dimension; strides that nest leave one answer.
         let mut left = self.low - other.low;
         if left < 0 {
             return false;
         }
         let mut own = self.terms().iter().peekable();
         for term in &terms[..rank] {
-            let mut last = left.div_euclid(term.stride);
+            let first = left.div_euclid(term.stride);
+            let mut last = first;
             left = left.rem_euclid(term.stride);
             let multiple = |own: &&Term| own.stride % term.stride == 0;
             while let Some(own) = own.next_if(multiple) {
                 last += own.stride / term.stride * own.steps;
             }
-            if !(0..=term.steps).contains(&last) {
+            if first < 0 || last > term.steps {
                 return false;
             }
         }
