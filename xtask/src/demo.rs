@@ -7,16 +7,21 @@ use anyhow::{Context, Result, ensure};
 use crate::mpi;
 use crate::run::{cargo, cargo_here, must, programs};
 
-/// `cargo xtask demo`: the main job, in an MPI job of so many ranks if that is said.
+/// `cargo xtask demo`: the main job, in an MPI job of so many ranks if that is said; or the sphere.
 pub(crate) fn demo(mpi_ranks: Option<u32>, options: &[String]) -> Result<()> {
-    let Some(ranks) = mpi_ranks else {
-        return pass(example("run", "terrain", false)?.arg("--").args(options));
+    let (name, options) = match options.split_first() {
+        Some((first, others)) if first == "sphere" => ("sphere", others),
+        _ => ("terrain", options),
     };
+    let Some(ranks) = mpi_ranks else {
+        return pass(example("run", name, false)?.arg("--").args(options));
+    };
+    ensure!(name == "terrain", "ranks of the {name} are threads: leave out --mpi");
     ensure!(
         mpi::is_there()?,
         "no MPI or no libclang to build with; `cargo xtask test --install` brings both"
     );
-    let mut build = example("build", "terrain", true)?;
+    let mut build = example("build", name, true)?;
     build.args(["--message-format", "json-render-diagnostics"]);
     let programs = programs(&mut build)?;
     let (_, program) = programs.first().context("cargo built no demo")?;

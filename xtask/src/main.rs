@@ -30,7 +30,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Smooths real terrain on a device and shows the result; `-- --help` lists its options.
+    /// Smooths real terrain on a device and shows the result; as `demo sphere` moves a hill around a sphere. `--help` as
+    /// the last word lists the options of either.
     #[command(disable_help_flag = true)]
     Demo {
         /// Runs it in an MPI job of so many ranks, started by mpiexec. Comes before options of the demo.

@@ -150,6 +150,7 @@ impl Advection {
 // Both kernels run on one core: ranks share the work.
 
 /// Slopes of the heights, and the heights half a step later.
+#[expect(clippy::too_many_arguments, reason = "a kernel's parameters are its launch's arguments")]
 fn slopes(
     _: &Threads<'_>,
     half: &mut [f64],
@@ -170,6 +171,7 @@ fn slopes(
 }
 
 /// Heights after what flows through the sides of each cell, from the cell upstream.
+#[expect(clippy::too_many_arguments, reason = "a kernel's parameters are its launch's arguments")]
 fn advance(
     _: &Threads<'_>,
     q: &mut [f64],

@@ -115,8 +115,6 @@ fn turn(args: &Args) -> Result<(), Box<dyn Error>> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
-
     use super::*;
 
     fn case(cells: usize, tilt: f64, layout: [usize; 2]) -> Case {
