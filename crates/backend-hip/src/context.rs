@@ -55,6 +55,15 @@ pub(crate) fn ok(code: u32) -> Result<(), u32> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
+/// The address of memory that a call allocated. Where there is no room, some versions of the runtime tell success and give
+/// none.
+pub(crate) fn allocated(memory: *mut c_void, bytes: usize) -> Result<u64, u32> {
+    if memory.is_null() && bytes > 0 {
+        return Err(codes::OUT_OF_MEMORY);
+    }
+    Ok(memory.expose_provenance() as u64)
+}
+
 /// The runtime's pointer to an address on a device, or in memory that the host shares with it.
 #[inline]
 pub(crate) fn pointer(address: u64) -> *mut c_void {
