@@ -4,10 +4,12 @@
 
 use std::env;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Mutex, OnceLock};
 
-use backend_support::{function_table, libloading, load};
+use backend_support::{file_of, function_table, libloading, load, stamp};
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::context::ok;
@@ -45,6 +47,8 @@ pub(crate) struct Compiler {
     one: Mutex<()>,
     /// As the compiler tells it.
     pub(crate) version: (c_int, c_int),
+    /// What its files are, for many have the same version.
+    pub(crate) files: String,
 }
 
 /// A compiled program.
@@ -80,11 +84,27 @@ fn names(runtime: Version) -> Vec<String> {
     names
 }
 
+/// What the library's file is, and the files beside it of the library that does its work.
+fn stamps(library: &Path) -> String {
+    const WORKER: &[u8] = b"libamd_comgr";
+    let entries = library.parent().and_then(|folder| fs::read_dir(folder).ok());
+    let files = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_worker = |file: &PathBuf| {
+        file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(WORKER))
+    };
+    let mut stamps: Vec<String> = files.filter(is_worker).map(|file| stamp(&file)).collect();
+    stamps.sort();
+    stamps.push(stamp(library));
+    stamps.join("\n")
+}
+
 impl Compiler {
     fn load(found: Result<libloading::Library, String>) -> Result<Self, String> {
         let library = found.map_err(|why| format!("no hiprtc: {why}"))?;
         let functions = Functions::bind(&library)
             .map_err(|symbol| format!("the hiprtc that was found has no function {symbol}"))?;
+        let files = file_of(&library, "hiprtcVersion").map(|file| stamps(&file));
+        let files = files.unwrap_or_default();
         std::mem::forget(library);
         let (mut major, mut minor) = (0, 0);
         // SAFETY: the numbers are written to where they may be.
