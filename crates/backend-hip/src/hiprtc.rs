@@ -110,7 +110,7 @@ impl Compiler {
         // SAFETY: the numbers are written to where they may be.
         ok(unsafe { (functions.hiprtcVersion)(&mut major, &mut minor) })
             .map_err(|code| format!("the hiprtc that was found does not work: code {code}"))?;
-        Ok(Self { functions, one: Mutex::default(), version: (major, minor) })
+        Ok(Self { functions, one: Mutex::default(), version: (major, minor), files })
     }
 
     /// Compiles a program. Options that name no architecture leave it to the compiler, which takes that of the thread's
@@ -196,7 +196,10 @@ fn error(code: u32, about: &str) -> Error {
         "HIPRTC_ERROR_NAME_EXPRESSION_NOT_VALID",
         "HIPRTC_ERROR_INTERNAL_ERROR",
     ];
-    let name = usize::try_from(code).ok().and_then(|code| NAMES.get(code));
+    let name = match code {
+        100 => Some(&"HIPRTC_ERROR_LINKING"),
+        _ => usize::try_from(code).ok().and_then(|code| NAMES.get(code)),
+    };
     Error::new(ErrorKind::InvalidModule, OPERATION, about)
         .with_driver(name.copied().unwrap_or("unknown hiprtc error"), code.into())
 }
@@ -211,6 +214,17 @@ fn headline(log: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codes_have_the_names_of_the_header() {
+        for (code, name) in [
+            (6, "HIPRTC_ERROR_COMPILATION"),
+            (100, "HIPRTC_ERROR_LINKING"),
+            (101, "unknown hiprtc error"),
+        ] {
+            assert_eq!(error(code, "").driver().unwrap().name, name);
+        }
+    }
 
     #[test]
     fn the_compiler_of_the_runtimes_own_version_is_the_first() {

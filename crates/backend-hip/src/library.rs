@@ -193,7 +193,7 @@ impl Refusal {
 ///
 /// # Errors
 ///
-/// `Unavailable` where there is no runtime, no device or too old a runtime; `Driver` where there is one that is broken.
+/// `Unavailable` where there is no runtime, no device, or too old a runtime or driver; `Driver` where there is one that is broken.
 pub(crate) fn library() -> Result<&'static Library> {
     static PROBED: OnceLock<Result<Library, Refusal>> = OnceLock::new();
     PROBED.get_or_init(|| probe(find())).as_ref().map_err(Refusal::error)
@@ -254,11 +254,15 @@ fn refuse(
 ) -> Result<(), Refusal> {
     const NO_DEVICE: u32 = hipError_t::hipErrorNoDevice as u32;
     const INVALID_DEVICE: u32 = hipError_t::hipErrorInvalidDevice as u32;
+    const INSUFFICIENT_DRIVER: u32 = hipError_t::hipErrorInsufficientDriver as u32;
     let (kind, message) = match code {
         0 => return Ok(()),
         // Which of the two depends on the version.
         NO_DEVICE | INVALID_DEVICE => {
             (ErrorKind::Unavailable, format!("HIP {version}, but no device"))
+        }
+        INSUFFICIENT_DRIVER => {
+            (ErrorKind::Unavailable, format!("HIP {version}, but too old a kernel driver for it"))
         }
         _ => (ErrorKind::Driver, what.to_owned()),
     };
@@ -311,6 +315,11 @@ mod tests {
         for (code, kind, message) in [
             (100, ErrorKind::Unavailable, "HIP 5.2.21153, but no device [name (100)]"),
             (101, ErrorKind::Unavailable, "HIP 5.2.21153, but no device [name (101)]"),
+            (
+                35,
+                ErrorKind::Unavailable,
+                "HIP 5.2.21153, but too old a kernel driver for it [name (35)]",
+            ),
             (999, ErrorKind::Driver, "broken [name (999)]"),
         ] {
             let error = refuse(code, version, || "name", "broken").unwrap_err().error();
