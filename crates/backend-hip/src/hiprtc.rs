@@ -13,7 +13,7 @@ use backend_support::{file_of, function_table, libloading, load, stamp};
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::context::ok;
-use crate::library::{Version, find};
+use crate::library::{Version, find, load_any};
 use crate::lock;
 
 /// Where the library is, instead of where the system looks.
@@ -66,10 +66,7 @@ pub(crate) fn compiler(runtime: Version) -> Result<&'static Compiler, &'static s
         LOADED.get_or_init(|| match env::var(VARIABLE).ok().filter(|path| !path.is_empty()) {
             Some(path) => Compiler::load(load(&[&path])),
             // ROCm 5 has the compiler in the runtime's library, and later versions in one of its own.
-            None => Compiler::load(find()).or_else(|_| {
-                let names = names(runtime);
-                Compiler::load(load(&names.iter().map(String::as_str).collect::<Vec<_>>()))
-            }),
+            None => Compiler::load(find()).or_else(|_| Compiler::load(load_any(&names(runtime)))),
         });
     loaded.as_ref().map_err(String::as_str)
 }

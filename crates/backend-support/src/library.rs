@@ -19,8 +19,7 @@ pub fn load(names: &[&str]) -> Result<libloading::Library, String> {
             Ok(library) => return Ok(library),
             Err(error) => error,
         };
-        let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
-        let why = format!("{error}{cause}");
+        let why = reason(&error);
         // So the C library says it of the name itself; a dependency that is missing has another.
         if why.contains(&format!("{name}: cannot open shared object file: No such file")) {
             absent.get_or_insert(why);
@@ -29,6 +28,12 @@ pub fn load(names: &[&str]) -> Result<libloading::Library, String> {
         }
     }
     Err(broken.or(absent).unwrap_or_default())
+}
+
+/// What an error of the loader says, with its cause, which names the file.
+pub fn reason(error: &libloading::Error) -> String {
+    let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
+    format!("{error}{cause}")
 }
 
 /// The file of the library that a function of a loaded one is in, where the system tells.

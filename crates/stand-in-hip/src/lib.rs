@@ -10,7 +10,7 @@
 //! | `STAND_IN_HIP_VERSION` | 60000000 | the version of the runtime |
 //! | `STAND_IN_HIP_QUIRKS` | | what some versions do: `null-memory` (a pool without room tells success and the address 0), `lasting-faults` (once work has failed, every call tells so until the process ends), separated by commas |
 //!
-//! Its hiprtc compiles with the NVRTC that `BACKEND_CUDA_NVRTC` names, for the engine runs PTX. What it hands out has the form
+//! Its hiprtc compiles with the NVRTC that `BACKEND_CUDA_NVRTC` names, for the engine runs PTX, and tells no version without. What it hands out has the form
 //! of a code object of AMD's, with the notes that describe kernels, and the text in the place of machine code. Real machine
 //! code is refused as that of another GPU.
 //!
