@@ -210,10 +210,16 @@ fn errors_of_a_source_are_told_with_their_lines() {
     assert!(log.contains("test.hip(2)") && log.contains("\"c\""), "{log}");
     let mut len = 0;
     assert_eq!(call!(library, hiprtcGetCodeSize(program => u64, &mut len => &mut usize)), 4);
-    let (code, log, _) = compile(&library, c"", &[c"--offload-arch=gfx1"], None);
+    let (code, log, _) = compile(&library, c"int a;", &[c"--offload-arch=gfx1"], None);
     assert!(code == 6 && log.contains("gfx1"), "{code} {log}");
-    let (code, log, _) = compile(&library, c"", &[c"--unheard-of"], None);
+    let (code, log, _) = compile(&library, c"int a;", &[c"--unheard-of"], None);
     assert!(code == 6 && log.contains("--unheard-of"), "{code} {log}");
+    let (name, none) = (c"test.hip".as_ptr(), ptr::null::<*const c_char>());
+    let mut program = 0_u64;
+    let code = call!(library, hiprtcCreateProgram(
+        &mut program => &mut u64, c"".as_ptr() => *const c_char, name => *const c_char,
+        0 => c_int, none => *const *const c_char, none => *const *const c_char));
+    assert_eq!(code, 3, "a source of nothing");
 }
 
 #[test]
