@@ -6,7 +6,6 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
-use std::time::Duration;
 
 use backend_support::{PATIENCE, outlast};
 use cudarc::driver::sys::{
@@ -170,21 +169,40 @@ impl Context {
     /// What a code tells of work on the context, if anything: whether it is over. It is when it is done, and when the
     /// context is broken.
     fn told(&self, code: u32) -> Option<bool> {
-        self.note(code);
         match code {
             0 => Some(true),
             codes::NOT_READY => Some(false),
-            _ => self.fault().map(|_| true),
+            _ => {
+                self.note(code);
+                self.fault().map(|_| true)
+            }
         }
     }
 
-    /// Remembers a code after which the context is of no use.
+    /// Remembers a code after which the context is of no use: one that says so, and any that a call returns, too, which has
+    /// nothing to do with what failed.
     #[inline]
     pub(crate) fn note(&self, code: u32) {
-        if code != 0 && codes::is_sticky(code) {
-            // The first one is the cause.
-            let _ = self.broken.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
+        if code != 0 && self.fault().is_none() {
+            self.judge(code);
         }
+    }
+
+    #[cold]
+    fn judge(&self, code: u32) {
+        if codes::is_sticky(code) {
+            self.give_up(code);
+        } else if !codes::is_passing(code)
+            && let Err(found) = self.probe()
+            && (found == code || codes::is_sticky(found))
+        {
+            self.give_up(found);
+        }
+    }
+
+    /// Counts the context as broken. Of several codes the first is the cause.
+    fn give_up(&self, code: u32) {
+        let _ = self.broken.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// A new stream that is ordered with no other; a smaller number is more urgent.
@@ -296,12 +314,23 @@ impl RawStream {
     }
 
     /// As [`synchronize`](Self::synchronize), for what must not be touched while work is under way: where the driver does
-    /// not wait, it is asked until it tells that the work is over.
+    /// not wait, it is asked until it tells that the work is over. A stream that does nothing but fail for [`PATIENCE`] has
+    /// come to its end, and its context is of no use any more.
     pub(crate) fn settle(&self) -> Result<(), u32> {
         let outcome = self.synchronize();
         // Of a stream that others capture nothing runs, and it can be asked nothing.
-        if outcome.is_err_and(|code| !codes::is_of_capture(code)) {
-            let _over = outlast(Duration::MAX, || self.told());
+        if let Err(code) = outcome
+            && !codes::is_of_capture(code)
+            && !outlast(PATIENCE, || self.told())
+        {
+            let Context { driver, ordinal, .. } = &*self.context;
+            let error = driver.name(code);
+            tracing::error!(
+                device = ordinal,
+                error,
+                "a stream does not come to its end; its device is given up"
+            );
+            self.context.give_up(code);
         }
         outcome
     }

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt::{self, Display};
 use std::sync::OnceLock;
 
-use backend_support::{function_table, libloading, load};
+use backend_support::{function_table, libloading, load, reason};
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction,
     CUfunction_attribute, CUgraph, CUgraphExec, CUjit_option, CUmemAccessDesc, CUmemPool_attribute,
@@ -246,7 +246,10 @@ fn driver_version(library: &libloading::Library) -> Result<Version, Refusal> {
     let function =
         unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> u32>("cuDriverGetVersion") }
             .map_err(|error| {
-                Refusal::new(ErrorKind::Driver, format!("this is no CUDA driver: {error}"))
+                Refusal::new(
+                    ErrorKind::Driver,
+                    format!("this is no CUDA driver: {}", reason(&error)),
+                )
             })?;
     let mut version = 0;
     // SAFETY: the number is written to where it may be.

@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::{env, fs};
 
-use backend_support::{function_table, load};
+use backend_support::{file_of, function_table, load, stamp};
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::context::ok;
@@ -46,6 +46,8 @@ function_table! {
 pub(crate) struct Compiler {
     functions: Functions,
     pub(crate) version: Version,
+    /// What its file is: versions do not tell updates of one release apart.
+    pub(crate) file: String,
     /// The architectures that it compiles for, ascending: 90 is `sm_90`.
     architectures: Vec<u32>,
 }
@@ -134,6 +136,7 @@ impl Compiler {
         let library = load(names).map_err(|why| format!("no NVRTC: {why}"))?;
         let functions = Functions::bind(&library)
             .map_err(|symbol| format!("the NVRTC that was found has no function {symbol}"))?;
+        let file = file_of(&library, "nvrtcVersion").map(|file| stamp(&file)).unwrap_or_default();
         std::mem::forget(library);
         let refused = |code| format!("the NVRTC that was found does not work: code {code}");
         let (mut major, mut minor, mut count) = (0, 0, 0);
@@ -149,7 +152,7 @@ impl Compiler {
         let mut architectures: Vec<u32> =
             numbers.into_iter().filter_map(|number| number.try_into().ok()).collect();
         architectures.sort_unstable();
-        Ok(Self { functions, version, architectures })
+        Ok(Self { functions, version, file, architectures })
     }
 
     /// What to compile to for a device of that architecture under that driver.

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::fs;
 
-use backend_support::{CacheKey, DiskCache};
+use backend_support::{CacheKey, DiskCache, reads_files};
 use runtime_core::{Error, ErrorKind, ImageCode, ImageFormat, ModuleImage, Result};
 use tempfile::TempDir;
 
@@ -83,10 +83,11 @@ impl Builder {
         let (options, wants_cubin) = self.options(image, compiler)?;
         let folder = self.intermediates(source, &options)?;
         // Whoever wants intermediates wants those of this build; and what a source includes is in no key.
-        let includes = source.contains("include") || options.iter().any(|o| o.contains("include"));
-        let cache = self.cache.as_ref().filter(|_| folder.is_none() && !includes);
+        let reads = reads_files(source, options.iter().map(String::as_str));
+        let cache = self.cache.as_ref().filter(|_| folder.is_none() && !reads);
         let result = if wants_cubin { "cubin" } else { "PTX" };
         let key = CacheKey::new().with(source).with(compiler.version.to_string());
+        let key = key.with(&compiler.file);
         let key = key.with(format!("{} options, {result}", options.len()));
         let key = options.iter().fold(key, CacheKey::with);
         if let Some(compiled) = cache.and_then(|cache| cache.get(&key)).and_then(|e| unpack(&e)) {

@@ -76,7 +76,10 @@ impl Shared {
     #[cold]
     pub(crate) fn error(&self, operation: &'static str, code: u32, what: impl Display) -> Error {
         self.context.note(code);
-        codes::error(self.context.driver, operation, code, what).on(&self.id)
+        match self.context.fault() {
+            Some(fault) if !codes::is_sticky(code) => self.lost(operation, fault),
+            _ => codes::error(self.context.driver, operation, code, what).on(&self.id),
+        }
     }
 
     /// As [`error`](Self::error), for a call that another device had a part in: the one whose context turns out to be broken is

@@ -7,6 +7,7 @@ use object::LittleEndian;
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader};
 use rmpv::ValueRef;
+use rmpv::decode::read_value_ref_with_max_depth;
 use runtime_core::contract::{ParamInfo, ParamKind};
 
 type Header = FileHeader64<LittleEndian>;
@@ -17,6 +18,8 @@ const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
 /// Of a note with metadata: its owner and its type.
 const OWNER: &[u8] = b"AMDGPU";
 const METADATA: u32 = 32;
+/// How deep values lie in each other that are read, which takes the stack that it needs; metadata has 6 levels.
+const MOST_LEVELS: usize = 32;
 
 /// What a code object says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,6 +104,10 @@ fn read_elf(file: &[u8]) -> Result<Metadata, String> {
     }
     for section in sections {
         section.data(ENDIAN, file).map_err(|_| cut())?;
+        // The runtime takes the last of these for where the file ends, be it of a section that has nothing in it.
+        if section.sh_offset(ENDIAN) > file.len() as u64 {
+            return Err(cut());
+        }
         notes.extend(section.notes(ENDIAN, file).map_err(|_| cut())?);
     }
     Ok(notes.into_iter().find_map(metadata).unwrap_or_default())
@@ -110,7 +117,7 @@ fn read_elf(file: &[u8]) -> Result<Metadata, String> {
 fn metadata(mut notes: NoteIterator<'_, Header>) -> Option<Metadata> {
     while let Some(note) = notes.next().ok()? {
         if note.name() == OWNER && note.n_type(ENDIAN) == METADATA {
-            let root = rmpv::decode::read_value_ref(&mut note.desc()).ok()?;
+            let root = read_value_ref_with_max_depth(&mut note.desc(), MOST_LEVELS).ok()?;
             let target = get(&root, "amdhsa.target").and_then(text).unwrap_or_default();
             // What the architecture is of comes first: `amdgcn-amd-amdhsa--`.
             let target = target.rsplit_once("--").map_or(target, |(_, target)| target);
@@ -174,9 +181,8 @@ mod tests {
         Value::Map(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
     }
 
-    /// An ELF file for the target: its header, the section table, and a section with a note at the end, so that whatever is
-    /// cut off is missed.
-    fn elf(target: &str) -> Vec<u8> {
+    /// The metadata of code for a target.
+    fn metadata(target: &str) -> Vec<u8> {
         let argument = |kind: &str, size: u32| {
             map([(".value_kind", kind.into()), (".size", size.into()), (".offset", 0.into())])
         };
@@ -197,6 +203,12 @@ mod tests {
         ]);
         let mut metadata = Vec::new();
         rmpv::encode::write_value(&mut metadata, &root).unwrap();
+        metadata
+    }
+
+    /// An ELF file with metadata: its header, the section table, and a section with a note at the end, so that whatever is
+    /// cut off is missed.
+    fn elf_with(metadata: &[u8]) -> Vec<u8> {
         let mut note = Vec::new();
         for number in [OWNER.len() + 1, metadata.len(), METADATA as usize] {
             note.extend(u32::try_from(number).unwrap().to_le_bytes());
@@ -231,6 +243,10 @@ mod tests {
         file
     }
 
+    fn elf(target: &str) -> Vec<u8> {
+        elf_with(&metadata(target))
+    }
+
     fn bundle(objects: &[Vec<u8>]) -> Vec<u8> {
         let mut head = [BUNDLE, &(objects.len() as u64).to_le_bytes()].concat();
         let name = "a name";
@@ -262,6 +278,14 @@ mod tests {
     }
 
     #[test]
+    fn values_that_lie_deep_in_each_other_are_no_metadata() {
+        let deep = |levels| elf_with(&[vec![0x91; levels], vec![0xc0]].concat());
+        let read = move || [100, 1 << 20].map(|levels| read(&deep(levels), "").unwrap());
+        let small = std::thread::Builder::new().stack_size(256 << 10).spawn(read).unwrap();
+        assert_eq!(small.join().unwrap(), [Metadata::default(), Metadata::default()]);
+    }
+
+    #[test]
     fn of_a_bundle_the_devices_own_code_object_is_read() {
         let bundle = bundle(&[Vec::new(), elf("gfx1030"), elf("gfx90a:sramecc+")]);
         let target = |architecture| read(&bundle, architecture).unwrap().target;
@@ -280,6 +304,12 @@ mod tests {
         }
         assert!(read(b"text", "").unwrap_err().contains("neither"));
         assert!(read(&bundle(&[]), "").unwrap_err().contains("no code object"));
+        let mut empty = elf("gfx90a");
+        // The second section takes no place, and lies far behind the end.
+        empty[128 + 4..128 + 8].copy_from_slice(&elf::SHT_NOBITS.to_le_bytes());
+        read(&empty, "").unwrap();
+        empty[128 + 24..128 + 32].copy_from_slice(&(1_u64 << 32).to_le_bytes());
+        assert!(read(&empty, "").unwrap_err().contains("beyond its end"));
         let mut other = elf("gfx90a");
         other[18] = 62;
         assert!(read(&other, "").unwrap_err().contains("machine 62"));

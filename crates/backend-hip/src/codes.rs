@@ -42,6 +42,11 @@ pub(crate) fn is_sticky(code: u32) -> bool {
     is_one_of(code, STICKY)
 }
 
+/// Whether the code says nothing of the device, however often it comes.
+pub(crate) fn is_passing(code: u32) -> bool {
+    matches!(code, NOT_READY | OUT_OF_MEMORY) || is_of_capture(code)
+}
+
 /// Whether the code says that a stream is captured, so that what is enqueued on it does not run.
 pub(crate) fn is_of_capture(code: u32) -> bool {
     const FIRST: u32 = Hip::hipErrorStreamCaptureUnsupported as u32;

@@ -4,10 +4,9 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
-use std::time::Duration;
 
 use backend_support::{PATIENCE, outlast};
 use hip_sys::hiprt::{
@@ -28,6 +27,10 @@ const RELAXED: c_uint = hipStreamCaptureMode::hipStreamCaptureModeRelaxed as c_u
 
 /// The devices in use. Who drops one takes it off, so that nobody opens a lost device while it is being reset.
 static IN_USE: Mutex<Vec<(usize, Weak<Context>)>> = Mutex::new(Vec::new());
+
+/// Whether a device could not be reset after a fault: many versions of the runtime keep the first fault of a process, of
+/// whatever device, until the process ends.
+static FAULT_STAYS: AtomicBool = AtomicBool::new(false);
 
 /// A device of the runtime in use.
 #[derive(Debug)]
@@ -55,6 +58,15 @@ pub(crate) fn ok(code: u32) -> Result<(), u32> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
+/// The address of memory that a call allocated. Where there is no room, some versions of the runtime tell success and give
+/// none.
+pub(crate) fn allocated(memory: *mut c_void, bytes: usize) -> Result<u64, u32> {
+    if memory.is_null() && bytes > 0 {
+        return Err(codes::OUT_OF_MEMORY);
+    }
+    Ok(memory.expose_provenance() as u64)
+}
+
 /// The runtime's pointer to an address on a device, or in memory that the host shares with it.
 #[inline]
 pub(crate) fn pointer(address: u64) -> *mut c_void {
@@ -66,7 +78,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `DeviceLost` while lost instances of the device are held, or others in this process have broken it.
+    /// `DeviceLost` while lost instances of the device are held, or where a fault in this process stays until its end.
     pub(crate) fn open(library: &'static Library, id: &DeviceId) -> Result<Arc<Self>> {
         let ordinal = id.index();
         let lost = |message: &str| Error::new(ErrorKind::DeviceLost, "open", message).on(id);
@@ -94,14 +106,15 @@ impl Context {
         let context = Arc::new(Self { hip, ordinal, device, broken, peers, spare });
         in_use.push((ordinal, Arc::downgrade(&context)));
         drop(in_use);
-        match context.probe() {
-            Ok(()) => Ok(context),
-            Err(code) if codes::is_sticky(code) => {
-                Err(lost("others in this process use the device, on which a program was stopped")
-                    .with_driver(hip.name(code), code.into()))
-            }
-            Err(code) => Err(codes::error(hip, "open", code, "the device does not work").on(id)),
-        }
+        let Err(code) = context.probe() else { return Ok(context) };
+        let message = if FAULT_STAYS.load(Ordering::Acquire) {
+            "a program was stopped in this process, for which the runtime works no more; it does in a new process"
+        } else if codes::is_sticky(code) {
+            "a program was stopped in this process; drop all that uses its device, or start a new process"
+        } else {
+            return Err(codes::error(hip, "open", code, "the device does not work").on(id));
+        };
+        Err(lost(message).with_driver(hip.name(code), code.into()))
     }
 
     /// Whether the device works.
@@ -158,21 +171,40 @@ impl Context {
     /// What a code tells of work on the device, if anything: whether it is over. It is when it is done, and when the
     /// device is broken.
     fn told(&self, code: u32) -> Option<bool> {
-        self.note(code);
         match code {
             0 => Some(true),
             codes::NOT_READY => Some(false),
-            _ => self.fault().map(|_| true),
+            _ => {
+                self.note(code);
+                self.fault().map(|_| true)
+            }
         }
     }
 
-    /// Remembers a code after which the device is of no use.
+    /// Remembers a code after which the device is of no use: one that says so, and any that a call returns, too, which has
+    /// nothing to do with what failed.
     #[inline]
     pub(crate) fn note(&self, code: u32) {
-        if code != 0 && codes::is_sticky(code) {
-            // The first one is the cause.
-            let _ = self.broken.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
+        if code != 0 && self.fault().is_none() {
+            self.judge(code);
         }
+    }
+
+    #[cold]
+    fn judge(&self, code: u32) {
+        if codes::is_sticky(code) {
+            self.give_up(code);
+        } else if !codes::is_passing(code)
+            && let Err(found) = self.probe()
+            && (found == code || codes::is_sticky(found))
+        {
+            self.give_up(found);
+        }
+    }
+
+    /// Counts the device as broken. Of several codes the first is the cause.
+    fn give_up(&self, code: u32) {
+        let _ = self.broken.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// A new stream that is ordered with no other; a smaller number is more urgent.
@@ -238,10 +270,11 @@ impl Drop for Context {
             let _ = self.destroy_event(raw);
         }
         let mut in_use = lock(&IN_USE);
-        if self.fault().is_some() && self.bind().is_ok() {
+        if self.fault().is_some() {
             // SAFETY: what this crate made on the device is dropped, and nothing works there for anybody.
-            let code = unsafe { (self.hip.hipDeviceReset)() };
-            if code != 0 {
+            let reset = self.bind().and_then(|()| ok(unsafe { (self.hip.hipDeviceReset)() }));
+            if let Err(code) = reset {
+                FAULT_STAYS.store(true, Ordering::Release);
                 let error = self.hip.name(code);
                 tracing::warn!(device = self.ordinal, error, "a device could not be reset");
             }
@@ -282,12 +315,23 @@ impl RawStream {
     }
 
     /// As [`synchronize`](Self::synchronize), for what must not be touched while work is under way: where the runtime does
-    /// not wait, it is asked until it tells that the work is over.
+    /// not wait, it is asked until it tells that the work is over. A stream that does nothing but fail for [`PATIENCE`] has
+    /// come to its end, and its device is of no use any more.
     pub(crate) fn settle(&self) -> Result<(), u32> {
         let outcome = self.synchronize();
         // Of a stream that others capture nothing runs, and it can be asked nothing.
-        if outcome.is_err_and(|code| !codes::is_of_capture(code)) {
-            let _over = outlast(Duration::MAX, || self.told());
+        if let Err(code) = outcome
+            && !codes::is_of_capture(code)
+            && !outlast(PATIENCE, || self.told())
+        {
+            let Context { hip, ordinal, .. } = &*self.context;
+            let error = hip.name(code);
+            tracing::error!(
+                device = ordinal,
+                error,
+                "a stream does not come to its end; its device is given up"
+            );
+            self.context.give_up(code);
         }
         outcome
     }

@@ -11,7 +11,8 @@ use runtime_core::contract::{
     PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
-    DeviceInfo, Error, ErrorKind, ImageFormat, ModuleImage, NativeHandle, NativeKind, Result,
+    DeviceId, DeviceInfo, Error, ErrorKind, ImageFormat, ModuleImage, NativeHandle, NativeKind,
+    Result,
 };
 
 use crate::codes;
@@ -46,6 +47,8 @@ impl HipDevice {
         ordinal: usize,
         config: &HipConfig,
     ) -> Result<Self> {
+        // Before anything is asked: of a lost device the runtime tells nothing.
+        let context = Context::open(library, &DeviceId::new("hip", ordinal))?;
         let Description { mut info, architecture, cooperative, pools, managed } =
             describe(library, ordinal)?;
         let pool = match config.pool {
@@ -59,7 +62,6 @@ impl HipDevice {
         };
         let builder = Builder::new(config, architecture, library.version)?;
         let compiles = info.formats.contains(&ImageFormat::HipC);
-        let context = Context::open(library, &info.id)?;
         info.limits.priorities = priorities(&context).map_err(|code| {
             codes::error(context.hip, "open", code, "the priorities of streams").on(&info.id)
         })?;

@@ -4,14 +4,16 @@
 
 use std::env;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Mutex, OnceLock};
 
-use backend_support::{function_table, libloading, load};
+use backend_support::{file_of, function_table, libloading, load, stamp};
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::context::ok;
-use crate::library::{Version, find};
+use crate::library::{Version, find, load_any};
 use crate::lock;
 
 /// Where the library is, instead of where the system looks.
@@ -45,6 +47,8 @@ pub(crate) struct Compiler {
     one: Mutex<()>,
     /// As the compiler tells it.
     pub(crate) version: (c_int, c_int),
+    /// What its files are, for many have the same version.
+    pub(crate) files: String,
 }
 
 /// A compiled program.
@@ -62,10 +66,7 @@ pub(crate) fn compiler(runtime: Version) -> Result<&'static Compiler, &'static s
         LOADED.get_or_init(|| match env::var(VARIABLE).ok().filter(|path| !path.is_empty()) {
             Some(path) => Compiler::load(load(&[&path])),
             // ROCm 5 has the compiler in the runtime's library, and later versions in one of its own.
-            None => Compiler::load(find()).or_else(|_| {
-                let names = names(runtime);
-                Compiler::load(load(&names.iter().map(String::as_str).collect::<Vec<_>>()))
-            }),
+            None => Compiler::load(find()).or_else(|_| Compiler::load(load_any(&names(runtime)))),
         });
     loaded.as_ref().map_err(String::as_str)
 }
@@ -80,17 +81,33 @@ fn names(runtime: Version) -> Vec<String> {
     names
 }
 
+/// What the library's file is, and the files beside it of the library that does its work.
+fn stamps(library: &Path) -> String {
+    const WORKER: &[u8] = b"libamd_comgr";
+    let entries = library.parent().and_then(|folder| fs::read_dir(folder).ok());
+    let files = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_worker = |file: &PathBuf| {
+        file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(WORKER))
+    };
+    let mut stamps: Vec<String> = files.filter(is_worker).map(|file| stamp(&file)).collect();
+    stamps.sort();
+    stamps.push(stamp(library));
+    stamps.join("\n")
+}
+
 impl Compiler {
     fn load(found: Result<libloading::Library, String>) -> Result<Self, String> {
         let library = found.map_err(|why| format!("no hiprtc: {why}"))?;
         let functions = Functions::bind(&library)
             .map_err(|symbol| format!("the hiprtc that was found has no function {symbol}"))?;
+        let files = file_of(&library, "hiprtcVersion").map(|file| stamps(&file));
+        let files = files.unwrap_or_default();
         std::mem::forget(library);
         let (mut major, mut minor) = (0, 0);
         // SAFETY: the numbers are written to where they may be.
         ok(unsafe { (functions.hiprtcVersion)(&mut major, &mut minor) })
             .map_err(|code| format!("the hiprtc that was found does not work: code {code}"))?;
-        Ok(Self { functions, one: Mutex::default(), version: (major, minor) })
+        Ok(Self { functions, one: Mutex::default(), version: (major, minor), files })
     }
 
     /// Compiles a program. Options that name no architecture leave it to the compiler, which takes that of the thread's
@@ -176,7 +193,10 @@ fn error(code: u32, about: &str) -> Error {
         "HIPRTC_ERROR_NAME_EXPRESSION_NOT_VALID",
         "HIPRTC_ERROR_INTERNAL_ERROR",
     ];
-    let name = usize::try_from(code).ok().and_then(|code| NAMES.get(code));
+    let name = match code {
+        100 => Some(&"HIPRTC_ERROR_LINKING"),
+        _ => usize::try_from(code).ok().and_then(|code| NAMES.get(code)),
+    };
     Error::new(ErrorKind::InvalidModule, OPERATION, about)
         .with_driver(name.copied().unwrap_or("unknown hiprtc error"), code.into())
 }
@@ -191,6 +211,17 @@ fn headline(log: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codes_have_the_names_of_the_header() {
+        for (code, name) in [
+            (6, "HIPRTC_ERROR_COMPILATION"),
+            (100, "HIPRTC_ERROR_LINKING"),
+            (101, "unknown hiprtc error"),
+        ] {
+            assert_eq!(error(code, "").driver().unwrap().name, name);
+        }
+    }
 
     #[test]
     fn the_compiler_of_the_runtimes_own_version_is_the_first() {

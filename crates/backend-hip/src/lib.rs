@@ -46,7 +46,8 @@ assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 //! [target.aarch64-unknown-linux-gnu.amdhip64]
 //! ```
 //!
-//! Programs linked on a machine with ROCm need `libamdhip64` to start, unless these lines are there too.
+//! Without them, programs need `libamdhip64` to be linked; to start they need it only under a linker that is told
+//! `--no-as-needed`.
 //!
 //! # Memory
 //!
@@ -66,7 +67,8 @@ assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 //! Many versions of the runtime end the process when a program is stopped. Where one does not, whoever waits first is told
 //! by a [`DeviceFault`](runtime_core::ErrorKind::DeviceFault), and every later call is
 //! [`DeviceLost`](runtime_core::ErrorKind::DeviceLost). The device is reset when every instance of it is dropped, with all
-//! that it made, and can be opened again then.
+//! that it made, and can be opened again then where the runtime lets go of the fault; some keep it, for all devices, until
+//! the process ends.
 #![deny(unsafe_code)]
 #![cfg(feature = "hip")]
 

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt::{self, Display};
 use std::sync::OnceLock;
 
-use backend_support::{function_table, libloading, load};
+use backend_support::{function_table, libloading, load, reason};
 use hip_sys::hiprt::{
     hipDevice_t, hipDeviceAttribute_t, hipDeviceptr_t, hipError_t, hipEvent_t,
     hipFunction_attribute, hipFunction_t, hipGraph_t, hipGraphExec_t, hipMemAccessDesc,
@@ -18,8 +18,10 @@ use runtime_core::{Error, ErrorKind, Result};
 
 /// Where the library is, instead of where the system looks.
 const VARIABLE: &str = "BACKEND_HIP_LIBRARY";
-const NAMES: &[&str] =
-    &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
+const NAMES: [&str; 4] =
+    ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
+/// Where ROCm installs itself, unless it is told another folder.
+const ROCM: &str = "/opt/rocm";
 
 function_table! {
     /// The functions of the runtime: those that ROCm 5.2 has, and newer ones that may be missing.
@@ -193,7 +195,7 @@ impl Refusal {
 ///
 /// # Errors
 ///
-/// `Unavailable` where there is no runtime, no device or too old a runtime; `Driver` where there is one that is broken.
+/// `Unavailable` where there is no runtime, no device, or too old a runtime or driver; `Driver` where there is one that is broken.
 pub(crate) fn library() -> Result<&'static Library> {
     static PROBED: OnceLock<Result<Library, Refusal>> = OnceLock::new();
     PROBED.get_or_init(|| probe(find())).as_ref().map_err(Refusal::error)
@@ -203,8 +205,23 @@ pub(crate) fn library() -> Result<&'static Library> {
 pub(crate) fn find() -> Result<libloading::Library, String> {
     match env::var(VARIABLE).ok().filter(|path| !path.is_empty()) {
         Some(path) => load(&[&path]),
-        None => load(NAMES),
+        None => load_any(&NAMES.map(str::to_owned)),
     }
+}
+
+/// The first library of these names that the system finds, or that is where ROCm installs itself.
+pub(crate) fn load_any(names: &[String]) -> Result<libloading::Library, String> {
+    let variables = ["HIP_PATH", "ROCM_PATH"].map(|variable| env::var(variable).ok());
+    let places = places(names, variables.into_iter().flatten().chain([ROCM.to_owned()]));
+    load(&places.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// The names, and behind them their files in these folders of ROCm.
+fn places(names: &[String], folders: impl Iterator<Item = String>) -> Vec<String> {
+    let folders = folders.filter(|folder| !folder.is_empty());
+    let files =
+        folders.flat_map(|folder| names.iter().map(move |name| format!("{folder}/lib/{name}")));
+    names.iter().cloned().chain(files).collect()
 }
 
 fn probe(found: Result<libloading::Library, String>) -> Result<Library, Refusal> {
@@ -235,7 +252,7 @@ fn runtime_version(library: &libloading::Library) -> Result<Version, Refusal> {
     let function =
         unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> u32>("hipRuntimeGetVersion") }
             .map_err(|error| {
-            Refusal::new(ErrorKind::Driver, format!("this is no HIP runtime: {error}"))
+            Refusal::new(ErrorKind::Driver, format!("this is no HIP runtime: {}", reason(&error)))
         })?;
     let mut version = 0;
     // SAFETY: the number is written to where it may be.
@@ -254,11 +271,15 @@ fn refuse(
 ) -> Result<(), Refusal> {
     const NO_DEVICE: u32 = hipError_t::hipErrorNoDevice as u32;
     const INVALID_DEVICE: u32 = hipError_t::hipErrorInvalidDevice as u32;
+    const INSUFFICIENT_DRIVER: u32 = hipError_t::hipErrorInsufficientDriver as u32;
     let (kind, message) = match code {
         0 => return Ok(()),
         // Which of the two depends on the version.
         NO_DEVICE | INVALID_DEVICE => {
             (ErrorKind::Unavailable, format!("HIP {version}, but no device"))
+        }
+        INSUFFICIENT_DRIVER => {
+            (ErrorKind::Unavailable, format!("HIP {version}, but too old a kernel driver for it"))
         }
         _ => (ErrorKind::Driver, what.to_owned()),
     };
@@ -303,6 +324,24 @@ mod tests {
         let refusal = probe(load(&["libc.so.6"])).err().unwrap();
         assert_eq!(refusal.kind, ErrorKind::Driver);
         assert!(refusal.message.contains("no HIP runtime"), "{}", refusal.message);
+        for named in ["hipRuntimeGetVersion", "libc.so.6"] {
+            assert!(refusal.message.contains(named), "{}", refusal.message);
+        }
+    }
+
+    #[test]
+    fn what_the_system_finds_comes_before_the_folders_of_rocm() {
+        let names = ["a.so.6".to_owned(), "a.so".to_owned()];
+        let folders = ["/home/rocm", "", ROCM].map(str::to_owned);
+        let expected = [
+            "a.so.6",
+            "a.so",
+            "/home/rocm/lib/a.so.6",
+            "/home/rocm/lib/a.so",
+            "/opt/rocm/lib/a.so.6",
+            "/opt/rocm/lib/a.so",
+        ];
+        assert_eq!(places(&names, folders.into_iter()), expected);
     }
 
     #[test]
@@ -311,6 +350,11 @@ mod tests {
         for (code, kind, message) in [
             (100, ErrorKind::Unavailable, "HIP 5.2.21153, but no device [name (100)]"),
             (101, ErrorKind::Unavailable, "HIP 5.2.21153, but no device [name (101)]"),
+            (
+                35,
+                ErrorKind::Unavailable,
+                "HIP 5.2.21153, but too old a kernel driver for it [name (35)]",
+            ),
             (999, ErrorKind::Driver, "broken [name (999)]"),
         ] {
             let error = refuse(code, version, || "name", "broken").unwrap_err().error();

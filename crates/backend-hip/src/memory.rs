@@ -15,7 +15,7 @@ use runtime_core::contract::{DeviceMemory, DeviceStream, UnifiedMemory};
 use runtime_core::contract::{MemoryAdoption, MemoryPool};
 use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
 
-use crate::context::{RawStream, ok, pointer};
+use crate::context::{RawStream, allocated, ok, pointer};
 use crate::device::HipDevice;
 use crate::reaper::Object;
 use crate::shared::{Shared, streams};
@@ -55,7 +55,7 @@ impl HipMemory {
             // SAFETY: the address is written to where it may be.
             let code = shared.context.apart(|_| unsafe { allocate(&mut memory, bytes, flags) });
             ok(code)?;
-            Ok(memory.expose_provenance() as u64)
+            allocated(memory, bytes)
         };
         let address = shared
             .with_room(attempt)

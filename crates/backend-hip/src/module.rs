@@ -39,14 +39,19 @@ pub(crate) fn function(
     Ok(function)
 }
 
-/// The bytes where numbers of 64 bits may be, which binaries hold.
+/// Bytes that the runtime copies from where a bundle begins, however short it is.
+const LEAST_BYTES: usize = 4096;
+
+/// The bytes where numbers of 64 bits may be, which binaries hold, and zeros behind them if they are few.
 fn aligned(image: &[u8]) -> Vec<u64> {
     let word = |bytes: &[u8]| {
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(bytes);
         u64::from_ne_bytes(word)
     };
-    image.chunks(8).map(word).collect()
+    let mut words: Vec<u64> = image.chunks(8).map(word).collect();
+    words.resize(words.len().max(LEAST_BYTES / 8), 0);
+    words
 }
 
 /// A loaded module.
@@ -210,5 +215,20 @@ impl Occupancy for HipKernel {
         // SAFETY: as above.
         self.ask(|| unsafe { function(&mut blocks, self.function, size, bytes) })?;
         Ok(Some(u32::try_from(blocks).unwrap_or(0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_images_have_as_much_behind_them_as_the_runtime_copies() {
+        for (bytes, words) in [(1, 512), (152, 512), (4096, 512), (4097, 513)] {
+            let image = aligned(&vec![1; bytes]);
+            assert_eq!(image.len(), words, "{bytes} bytes");
+            let ones: u32 = image.iter().map(|word| word.count_ones()).sum();
+            assert_eq!(ones as usize, bytes);
+        }
     }
 }

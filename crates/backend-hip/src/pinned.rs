@@ -10,14 +10,14 @@ use hip_sys::hiprt::{hipHostMallocPortable, hipHostMallocWriteCombined};
 use runtime_core::Result;
 use runtime_core::contract::{DevicePinned, PinnedOptions};
 
-use crate::context::ok;
+use crate::context::{allocated, ok, pointer};
 use crate::reaper::Object;
 use crate::shared::Shared;
 
 /// Host memory that every device copies to and from at full speed.
 #[derive(Debug)]
 pub(crate) struct HipPinned {
-    address: usize,
+    address: u64,
     bytes: usize,
 }
 
@@ -33,7 +33,7 @@ impl HipPinned {
             // SAFETY: the address is written to where it may be.
             let code = shared.context.apart(|_| unsafe { allocate(&mut address, bytes, flags) });
             ok(code)?;
-            Ok(address.expose_provenance())
+            allocated(address, bytes)
         };
         let address = shared.with_room(attempt).map_err(|code| {
             shared.error(OPERATION, code, format_args!("{bytes} bytes of host memory"))
@@ -42,7 +42,7 @@ impl HipPinned {
     }
 
     pub(crate) fn address(&self) -> *mut u8 {
-        ptr::with_exposed_provenance_mut(self.address)
+        pointer(self.address).cast()
     }
 
     pub(crate) fn into_object(self) -> Object {

@@ -11,7 +11,7 @@ use hip_sys::hiprt::{
     hipMemPool_t, hipMemPoolAttr, hipMemPoolProps,
 };
 
-use crate::context::{Context, Mark, RawStream, ok, pointer};
+use crate::context::{Context, Mark, RawStream, allocated, ok, pointer};
 use crate::lock;
 
 /// Where device memory comes from.
@@ -85,7 +85,7 @@ impl DriverPool {
         self.context().bind()?;
         // SAFETY: pool and stream are alive and of one device; the address is written to where it may be.
         ok(unsafe { (hip.hipMallocFromPoolAsync)(&mut memory, bytes, self.raw, stream) })?;
-        let address = memory.expose_provenance() as u64;
+        let address = allocated(memory, bytes)?;
         match self.allocating.synchronize() {
             Ok(()) => Ok(address),
             Err(code) => {
@@ -118,11 +118,10 @@ impl DriverPool {
     }
 
     fn trim(&self, keep: usize) -> Result<(), u32> {
-        let used = self.get(hipMemPoolAttr::hipMemPoolAttrUsedMemCurrent);
         self.context().bind()?;
-        let least = used.saturating_add(keep);
+        // The runtime counts what is free alone, where CUDA's driver counts all that is reserved.
         // SAFETY: the pool is alive.
-        ok(unsafe { (self.context().hip.hipMemPoolTrimTo)(self.raw, least) })
+        ok(unsafe { (self.context().hip.hipMemPoolTrimTo)(self.raw, keep) })
     }
 
     /// Lets another device's copies reach the pool's memory directly, where the hardware can.
@@ -168,7 +167,7 @@ impl Heap for Context {
         let mut memory = ptr::null_mut();
         // SAFETY: the address is written to where it may be.
         ok(self.apart(|hip| unsafe { (hip.hipMalloc)(&mut memory, bytes) }))?;
-        Ok(memory.expose_provenance() as u64)
+        allocated(memory, bytes)
     }
 
     fn free(&self, address: u64) -> Result<(), u32> {

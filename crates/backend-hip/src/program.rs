@@ -1,9 +1,10 @@
 //! From a module's image to code that the runtime loads: compiling HIP C, and what was compiled before.
 
+use std::env;
 use std::ffi::CString;
 use std::fs;
 
-use backend_support::{CacheKey, DiskCache};
+use backend_support::{CacheKey, DiskCache, reads_files};
 use runtime_core::{Error, ErrorKind, ImageCode, ImageFormat, ModuleImage, Result};
 use tempfile::TempDir;
 
@@ -13,6 +14,9 @@ use crate::hiprtc::{Compiled, compiler};
 use crate::library::Version;
 
 const OPERATION: &str = "module_load";
+
+/// Variables with options that hiprtc adds to those it is given.
+const APPENDED: [&str; 2] = ["HIPRTC_COMPILE_OPTIONS_APPEND", "HIPRTC_LINK_OPTIONS_APPEND"];
 
 /// Makes code for one device.
 #[derive(Debug)]
@@ -89,14 +93,17 @@ impl Builder {
         let folder = self.intermediates(source, &options)?;
         // Whoever wants intermediates wants those of this build; what a source includes is in no key, and neither is the
         // device for which code is that no option names one for.
-        let includes = source.contains("include") || options.iter().any(|o| o.contains("include"));
-        let known = self.architecture.is_some() && folder.is_none() && !includes;
+        let appended = APPENDED.map(|name| env::var(name).unwrap_or_default());
+        let words = options.iter().map(String::as_str);
+        let reads = reads_files(source, words.chain(appended.iter().flat_map(|o| o.split(' '))));
+        let known = self.architecture.is_some() && folder.is_none() && !reads;
         let cache = self.cache.as_ref().filter(|_| known);
         let key = CacheKey::new()
             .with(source)
             .with(format!("{} {:?}", self.runtime, compiler.version))
+            .with(&compiler.files)
             .with(format!("{} options", options.len()));
-        let key = options.iter().fold(key, CacheKey::with);
+        let key = options.iter().chain(&appended).fold(key, CacheKey::with);
         if let Some(code) = cache.and_then(|cache| cache.get(&key)) {
             tracing::debug!("program taken from the cache");
             return self.built(code, folder);

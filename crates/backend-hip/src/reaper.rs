@@ -16,7 +16,7 @@ pub(crate) enum Object {
     /// Device memory: plain, managed, or of a pool where it cannot be freed in the order of streams.
     Memory(u64),
     /// The address of page-locked host memory.
-    Pinned(usize),
+    Pinned(u64),
     /// The handle of a module.
     Module(usize),
 }
@@ -53,11 +53,8 @@ impl Context {
         ok(self.apart(|hip| match *object {
             // SAFETY: the memory is of this device, and the work that used it is over.
             Object::Memory(address) => unsafe { (hip.hipFree)(pointer(address)) },
-            Object::Pinned(address) => {
-                let pointer = ptr::with_exposed_provenance_mut(address);
-                // SAFETY: as above.
-                unsafe { (hip.hipHostFree)(pointer) }
-            }
+            // SAFETY: as above.
+            Object::Pinned(address) => unsafe { (hip.hipHostFree)(pointer(address)) },
             Object::Module(handle) => {
                 let module: hipModule_t = ptr::with_exposed_provenance_mut(handle);
                 // SAFETY: as above, and its kernels are dropped.

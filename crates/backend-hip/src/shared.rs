@@ -76,7 +76,10 @@ impl Shared {
     #[cold]
     pub(crate) fn error(&self, operation: &'static str, code: u32, what: impl Display) -> Error {
         self.context.note(code);
-        codes::error(self.context.hip, operation, code, what).on(&self.id)
+        match self.context.fault() {
+            Some(fault) if !codes::is_sticky(code) => self.lost(operation, fault),
+            _ => codes::error(self.context.hip, operation, code, what).on(&self.id),
+        }
     }
 
     /// As [`error`](Self::error), for a call that another device had a part in: the one whose device turns out to be broken is
@@ -107,7 +110,7 @@ impl Shared {
 
     #[cold]
     fn lost(&self, operation: &'static str, code: u32) -> Error {
-        let message = "a program was stopped, and its device is lost; open it again";
+        let message = "a program was stopped, and its device is lost";
         Error::new(ErrorKind::DeviceLost, operation, message)
             .with_driver(self.context.hip.name(code), code.into())
             .on(&self.id)

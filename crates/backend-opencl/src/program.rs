@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::ptr;
 
-use backend_support::{CacheKey, DiskCache};
+use backend_support::{CacheKey, DiskCache, reads_files};
 use cl3::load_library;
 use opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
 use opencl3::program::{
@@ -93,7 +93,7 @@ impl Builder {
         let options = join(options, image, code)?;
         let folder = self.intermediates(code, &options)?;
         // Whoever wants intermediates wants those of this build; and what a source includes is in no key.
-        let cache = self.cache.as_ref().filter(|_| folder.is_none() && !code.includes());
+        let cache = self.cache.as_ref().filter(|_| folder.is_none() && !code.reads_files(&options));
         let key = CacheKey::new()
             .with(image.format().name())
             .with(match code {
@@ -209,9 +209,10 @@ fn keep(cache: Option<&DiskCache>, key: &CacheKey, signatures: Option<&Signature
 }
 
 impl Code<'_> {
-    /// Whether the source may take text from other files.
-    fn includes(self) -> bool {
-        matches!(self, Self::Source(text) if text.contains("include"))
+    /// Whether what is made of the source may depend on other files.
+    fn reads_files(self, options: &CStr) -> bool {
+        let options = options.to_str().unwrap_or_default().split_whitespace();
+        matches!(self, Self::Source(text) if reads_files(text, options))
     }
 }
 

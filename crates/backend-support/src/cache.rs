@@ -63,6 +63,36 @@ impl CacheKey {
     }
 }
 
+/// Whether what a compiler makes of a source in C may depend on files beside it, which are in no key. It may where no file
+/// is read in the end.
+pub fn reads_files<'a>(source: &str, options: impl IntoIterator<Item = &'a str>) -> bool {
+    // Of words that are written apart, on two lines, the preprocessor makes one.
+    let mut joined = String::with_capacity(source.len());
+    for line in source.lines() {
+        let end = line.trim_end();
+        match end.strip_suffix('\\').or_else(|| end.strip_suffix("??/")) {
+            Some(begun) => joined.push_str(begun),
+            None => joined.extend([line, "\n"]),
+        }
+    }
+    let words = ["include", "import", "embed", "incbin"];
+    let names_one = |option: &str| {
+        let value = option.split_once('=').map_or(option, |(_, value)| value);
+        option.starts_with('@')
+            || words.iter().chain(&["imacros"]).any(|word| option.contains(word))
+            || Path::new(value).is_file()
+    };
+    words.iter().any(|word| joined.contains(word)) || options.into_iter().any(names_one)
+}
+
+/// What tells a file from others, and from what it was before: its path without links, its length, and when it was written.
+pub fn stamp(file: &Path) -> String {
+    let path = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let metadata = fs::metadata(&path).ok();
+    let found = metadata.map(|found| (found.len(), found.modified().ok()));
+    format!("{} {found:?}", path.display())
+}
+
 impl DiskCache {
     /// A cache in `folder`, which is made when the first entry is written.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
@@ -181,6 +211,43 @@ mod tests {
         cache.put(&CacheKey::new().with("ab").with("c"), b"1").unwrap();
         assert_eq!(cache.get(&CacheKey::new().with("a").with("bc")), None);
         assert_eq!(cache.get(&CacheKey::new().with("ab").with("c")).unwrap(), b"1");
+    }
+
+    #[test]
+    fn sources_and_options_that_read_files_are_known() {
+        for source in [
+            "#include \"value.h\"",
+            "  # include <value.h>",
+            "#inc\\\nlude \"value.h\"",
+            "#inc\\ \r\nlude \"value.h\"",
+            "#inc??/\nlude \"value.h\"",
+            "#import \"value.h\"",
+            "asm(\".incbin \\\"value\\\"\");",
+            "#em\\\nbed \"value\"",
+        ] {
+            assert!(reads_files(source, []), "{source}");
+        }
+        let source = "#define inc \\\n lude\nint k = 1 / 2;";
+        assert!(!reads_files(source, ["-O3", "-DA=B", "-I/tmp"]));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let named = format!("-fprofile={path}");
+        for option in ["-imacros", "@options", "-include", "--pre-include=x.h", path, &named] {
+            assert!(reads_files("", ["-O3", option]), "{option}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_written_again_has_another_stamp() {
+        let (folder, _) = cache();
+        let file = folder.path().join("library.so");
+        let missing = stamp(&file);
+        fs::write(&file, "1").unwrap();
+        let first = stamp(&file);
+        fs::write(&file, "22").unwrap();
+        let stamps = [missing, first, stamp(&file)];
+        assert!(stamps.iter().all(|stamp| stamp.contains("library.so")));
+        assert!(stamps[0] != stamps[1] && stamps[1] != stamps[2], "{stamps:?}");
     }
 
     #[test]

@@ -36,14 +36,14 @@ mod work;
 pub use block::{Block, Span};
 pub use block_cache::{BlockCache, Heap};
 #[cfg(feature = "cache")]
-pub use cache::{CacheKey, DiskCache};
+pub use cache::{CacheKey, DiskCache, reads_files, stamp};
 pub use cores::Cores;
 pub use event::Event;
 pub use fault::{Failures, Identity, guarded};
 pub use fill::Fill;
 pub use functions::{Function, functions_load};
 #[cfg(feature = "library")]
-pub use library::{libloading, load};
+pub use library::{file_of, libloading, load, reason};
 pub use patience::{PATIENCE, outlast};
 pub use queue::{Queue, Queues, Turn};
 pub use reaper::{Mark, Reaper, Reclaim};

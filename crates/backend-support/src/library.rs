@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "loads libraries, whose initialisers run")]
 
 use std::error::Error as _;
+use std::path::PathBuf;
 
 pub use libloading;
 
@@ -9,21 +10,60 @@ pub use libloading;
 ///
 /// # Errors
 ///
-/// Why the first of them does not, if none does.
+/// Why not, if none does: of the first that is there and does not load, or of the first of all if none is there.
 pub fn load(names: &[&str]) -> Result<libloading::Library, String> {
-    let mut first = String::new();
+    let (mut absent, mut broken) = (None, None);
     for name in names {
         // SAFETY: what runs when a library of these names is loaded is its vendor's code, or the user's choice.
-        match unsafe { libloading::Library::new(*name) } {
+        let error = match unsafe { libloading::Library::new(*name) } {
             Ok(library) => return Ok(library),
-            Err(error) if first.is_empty() => {
-                let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
-                first = format!("{error}{cause}");
-            }
-            Err(_) => {}
+            Err(error) => error,
+        };
+        let why = reason(&error);
+        // So the C library says it of the name itself; a dependency that is missing has another.
+        if why.contains(&format!("{name}: cannot open shared object file: No such file")) {
+            absent.get_or_insert(why);
+        } else {
+            broken.get_or_insert(format!("{name} does not load: {why}"));
         }
     }
-    Err(first)
+    Err(broken.or(absent).unwrap_or_default())
+}
+
+/// What an error of the loader says, with its cause, which names the file.
+pub fn reason(error: &libloading::Error) -> String {
+    let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
+    format!("{error}{cause}")
+}
+
+/// The file of the library that a function of a loaded one is in, where the system tells.
+pub fn file_of(library: &libloading::Library, function: &str) -> Option<PathBuf> {
+    #[cfg(unix)]
+    {
+        use std::ffi::{CStr, OsStr, c_void};
+        use std::os::unix::ffi::OsStrExt;
+        // SAFETY: the function is not called.
+        let address = unsafe { library.get::<unsafe extern "C" fn()>(function) }.ok()?;
+        let address = *address as *const c_void;
+        let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: any address may be asked for; what is found is written to where it may be.
+        if unsafe { libc::dladdr(address, found.as_mut_ptr()) } == 0 {
+            return None;
+        }
+        // SAFETY: every field may be zero, and was written besides.
+        let name = unsafe { found.assume_init() }.dli_fname;
+        if name.is_null() {
+            return None;
+        }
+        // SAFETY: the loader points to a text that ends with a NUL, and stays while the library does.
+        let name = unsafe { CStr::from_ptr(name) };
+        Some(OsStr::from_bytes(name.to_bytes()).into())
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = (library, function);
+        None
+    }
 }
 
 /// Declares a table of C functions that are bound by name. Those that return nothing else return a code, which is a plain
@@ -62,4 +102,33 @@ macro_rules! function_table {
             }
         }
     };
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn of_libraries_that_do_not_load_the_one_that_is_there_is_told() {
+        let folder = std::env::temp_dir().join(format!("no-library-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("libbroken.so.6");
+        fs::write(&file, "no library").unwrap();
+        let file = file.to_str().unwrap();
+        let why = load(&["libnowhere.so.7", file, "libnowhere.so"]).unwrap_err();
+        assert!(why.starts_with(file) && !why.contains("nowhere"), "{why}");
+        let why = load(&["libnowhere.so.7", "libnowhere.so"]).unwrap_err();
+        assert!(why.contains("libnowhere.so.7: cannot open"), "{why}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_function_is_in_its_librarys_file() {
+        let library = load(&["libc.so.6"]).unwrap();
+        let file = file_of(&library, "getpid").unwrap();
+        assert!(file.is_file() && file.to_string_lossy().contains("libc"), "{}", file.display());
+        assert_eq!(file_of(&library, "no_such_function"), None);
+    }
 }

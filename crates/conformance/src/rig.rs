@@ -193,10 +193,11 @@ impl Kernels {
         attempt(&self.kernel(name)?, stream, &self.cover(len), args)
     }
 
-    /// Keeps a stream busy for about `time`; it may take half as long, or more than twice as long.
+    /// Keeps a stream busy for about `time`; it may take more than twice as long, or a sixteenth of it where the machine had
+    /// much else to do when the kernel's speed was found out.
     pub(crate) fn spin(&self, stream: &Stream, time: Duration) -> Outcome<Busy> {
         let out = self.module.device().memory_allocate(1)?;
-        Ok(self.spin_rounds(stream, self.rounds(time)?, out, time / 4)?)
+        Ok(self.spin_rounds(stream, self.rounds(time)?, out, time / 16)?)
     }
 
     /// As [`spin`](Self::spin), with the first element of a view to write to.

@@ -39,7 +39,8 @@
 //! processes of an MPI job.
 //!
 //! Features only add. A device that is missing at run time is an [`ErrorKind::Unavailable`] error when it is opened,
-//! never a failure to build or to start.
+//! never a failure to start; nor to build, but for `hip`, which needs two lines of cargo's configuration on a machine
+//! without ROCm: see "Building" in the documentation of `backend-hip`.
 #![forbid(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 
@@ -80,6 +81,11 @@ struct Readme;
 #[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../../../docs/cuda.md")]
 struct CudaPage;
+
+/// The example of the HIP page.
+#[cfg(all(doctest, feature = "hip"))]
+#[doc = include_str!("../../../docs/hip.md")]
+struct HipPage;
 
 /// Every backend this crate has a feature for, and whether it was compiled in.
 pub const BACKENDS: &[(&str, bool)] = &[

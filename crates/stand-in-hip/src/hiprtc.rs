@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stand_in::abi::{Buffer, Handle, In, Out, Text};
 use stand_in::ptx::Module;
-use stand_in::{Code, Result, abi};
+use stand_in::{Code, Result, abi, process};
 
 use crate::code::{self, ARCHITECTURE};
 use crate::device::{int, version};
@@ -93,6 +93,11 @@ fn owned(text: Text) -> Result<CString> {
 #[unsafe(no_mangle)]
 extern "C" fn hiprtcVersion(major: Out<c_int>, minor: Out<c_int>) -> u32 {
     answer(|| {
+        // Without a compiler it is as if there were no hiprtc.
+        nvrtc::check().map_err(|why| {
+            process::complain(&why);
+            INTERNAL
+        })?;
         let version = version()?;
         major.put(int(version / 10_000_000))?;
         minor.put(int(version / 100_000 % 100))
@@ -116,10 +121,14 @@ extern "C" fn hiprtcCreateProgram(
 ) -> u32 {
     answer(|| {
         let headers = usize::try_from(headers).map_err(|_| INVALID_INPUT)?;
+        let text = owned(text)?;
+        if text.is_empty() {
+            return Err(INVALID_INPUT);
+        }
         let header = |index| Ok((owned(names.at(index)?)?, owned(texts.at(index)?)?));
         let source = Source {
             name: owned(name).unwrap_or_else(|_| c"program.hip".to_owned()),
-            text: owned(text)?,
+            text,
             headers: (0..headers).map(header).collect::<Result<_>>()?,
             options: Vec::new(),
             kernels: Vec::new(),

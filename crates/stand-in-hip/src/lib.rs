@@ -3,10 +3,14 @@
 //!
 //! Set `BACKEND_HIP_LIBRARY` to the path of this library. It is for tests on machines with no GPU, and claims to be nothing else:
 //! its devices are called `stand-in for a HIP device (no GPU)`. [`Config`](stand_in::Config) has the variables of the environment
-//! that tell what the devices are like and where the report goes; `STAND_IN_HIP_VERSION` is the version of the runtime, 60000000
-//! unless it is set.
+//! that tell what the devices are like and where the report goes. Two more are of this library:
 //!
-//! Its hiprtc compiles with the NVRTC that `BACKEND_CUDA_NVRTC` names, for the engine runs PTX. What it hands out has the form
+//! | variable | default | |
+//! |---|---|---|
+//! | `STAND_IN_HIP_VERSION` | 60000000 | the version of the runtime |
+//! | `STAND_IN_HIP_QUIRKS` | | what some versions do: `null-memory` (a pool without room tells success and the address 0), `lasting-faults` (once work has failed, every call tells so until the process ends), separated by commas |
+//!
+//! Its hiprtc compiles with the NVRTC that `BACKEND_CUDA_NVRTC` names, for the engine runs PTX, and tells no version without. What it hands out has the form
 //! of a code object of AMD's, with the notes that describe kernels, and the text in the place of machine code. Real machine
 //! code is refused as that of another GPU.
 //!
@@ -28,4 +32,5 @@ mod options;
 mod pool;
 mod process;
 mod properties;
+mod quirks;
 mod stream;

@@ -59,14 +59,28 @@ pub(crate) struct Compiled {
     pub(crate) log: String,
 }
 
+/// The compiler, or why there is none.
+fn nvrtc() -> Result<&'static Nvrtc, String> {
+    static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
+    NVRTC.get_or_init(load).as_ref().map_err(Clone::clone)
+}
+
+/// Whether there is a compiler.
+///
+/// # Errors
+///
+/// Why there is none.
+pub(crate) fn check() -> Result<(), String> {
+    nvrtc().map(drop)
+}
+
 /// Compiles a program.
 ///
 /// # Errors
 ///
 /// Why there is no compiler.
 pub(crate) fn compile(source: &Source) -> Result<Compiled, String> {
-    static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
-    let nvrtc = NVRTC.get_or_init(load).as_ref().map_err(Clone::clone)?;
+    let nvrtc = nvrtc()?;
     let (names, texts): (Vec<_>, Vec<_>) =
         source.headers.iter().map(|(name, text)| (name.as_ptr(), text.as_ptr())).unzip();
     let mut program = Compiling { nvrtc, program: null_mut() };
@@ -108,7 +122,8 @@ fn count<T>(all: &[T]) -> c_int {
 }
 
 fn load() -> Result<Nvrtc, String> {
-    let path = env::var_os(VARIABLE).ok_or_else(|| {
+    let named = env::var_os(VARIABLE).filter(|path| !path.is_empty());
+    let path = named.ok_or_else(|| {
         format!("{VARIABLE} does not name the library of a compiler, which the stand-in needs")
     })?;
     let path = Path::new(&path);

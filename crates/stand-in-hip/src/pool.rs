@@ -3,11 +3,12 @@
 
 use std::ffi::{c_int, c_uint};
 
-use stand_in::Result;
 use stand_in::abi::{Access, Buffer, Handle, In, Out, Properties};
+use stand_in::{Code, Result};
 
 use crate::device::ordinal;
 use crate::process::{answer, current, engine};
+use crate::quirks::quirks;
 
 #[unsafe(no_mangle)]
 extern "C" fn hipMemPoolCreate(pool: Out<Handle>, properties: In<Properties>) -> u32 {
@@ -57,7 +58,7 @@ extern "C" fn hipMemPoolSetAccess(pool: Handle, accesses: In<Access>, count: usi
 #[unsafe(no_mangle)]
 extern "C" fn hipMemPoolTrimTo(pool: Handle, keep: usize) -> u32 {
     answer(|| {
-        engine()?.pool(pool)?.trim(keep);
+        engine()?.pool(pool)?.trim_unused(keep);
         Ok(())
     })
 }
@@ -75,7 +76,10 @@ fn allocate(
             return address.put(0);
         }
         let pool = pool(context.device())?;
-        address.put(engine.allocate_in(&context, pool, bytes, stream)?)
+        match engine.allocate_in(&context, pool, bytes, stream) {
+            Err(Code::OUT_OF_MEMORY) if quirks()?.null_memory => address.put(0),
+            allocated => address.put(allocated?),
+        }
     })
 }
 

@@ -2,9 +2,15 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use stand_in::process::{initialise, mode};
 use stand_in::{Code, Context, Engine, Result, abi};
+
+use crate::quirks::quirks;
+
+/// What every call answers, where faults last; 0 until work has failed.
+static FAULT: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     static DEVICE: Cell<usize> = const { Cell::new(0) };
@@ -13,11 +19,18 @@ thread_local! {
 
 /// What an exported function answers. It is the thread's last error, unless it is none.
 pub(crate) fn answer(call: impl FnOnce() -> Result<()>) -> u32 {
-    let code = match Code(abi::answer(call)) {
+    let code = match FAULT.load(Ordering::Acquire) {
+        0 => abi::answer(call),
+        fault => fault,
+    };
+    let code = match Code(code) {
         // HIP does not tell these apart.
         Code::ILLEGAL_INSTRUCTION | Code::MISALIGNED_ADDRESS => Code::LAUNCH_FAILED,
         code => code,
     };
+    if code.is_late() && quirks().is_ok_and(|quirks| quirks.lasting_faults) {
+        FAULT.store(code.0, Ordering::Release);
+    }
     if !matches!(code, Code(0) | Code::NOT_READY) {
         LAST.set(code.0);
     }
@@ -31,6 +44,7 @@ pub(crate) fn last_error(take: bool) -> u32 {
 
 /// The devices. There is no need to initialise them.
 pub(crate) fn engine() -> Result<&'static Engine> {
+    quirks()?;
     initialise()
 }
 

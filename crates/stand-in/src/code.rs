@@ -96,7 +96,7 @@ codes! {
 
 impl Code {
     /// Whether it tells of work that failed when it ran, and ends its context.
-    pub(crate) fn is_late(self) -> bool {
+    pub fn is_late(self) -> bool {
         matches!(self.0, 214 | 700 | 702 | 710 | 714..=719)
     }
 }

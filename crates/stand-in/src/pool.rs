@@ -103,10 +103,19 @@ impl Pool {
         self.trim(0);
     }
 
-    /// Gives back what is not used, but for so many bytes.
+    /// Gives back what is not used until so many bytes are reserved, as CUDA counts.
     pub fn trim(&self, keep: usize) {
+        self.trim_to(|_| keep);
+    }
+
+    /// Gives back what is not used, but for so many bytes, as HIP counts.
+    pub fn trim_unused(&self, keep: usize) {
+        self.trim_to(|used| used.saturating_add(keep));
+    }
+
+    fn trim_to(&self, least: impl FnOnce(usize) -> usize) {
         let state = &mut *self.state.lock();
-        let kept = state.used.max(state.reserved.min(keep));
+        let kept = state.used.max(state.reserved.min(least(state.used)));
         self.budget.give(state.reserved - kept);
         state.reserved = kept;
     }
@@ -167,6 +176,23 @@ mod tests {
         assert_eq!((pool.state().reserved, budget.free()), (1 << 20, 7 << 20));
         pool.trim(0);
         assert_eq!(budget.free(), 8 << 20);
+    }
+
+    #[test]
+    fn what_a_trim_keeps_is_counted_with_or_without_what_is_used() {
+        let budget = Arc::new(Budget::new(16 << 20));
+        let pool = Pool::new(0, &budget, false);
+        pool.take(8 << 20).unwrap();
+        pool.take(6 << 20).unwrap();
+        pool.give(6 << 20);
+        pool.trim(12 << 20);
+        assert_eq!(pool.state().reserved, 12 << 20);
+        pool.trim_unused(2 << 20);
+        assert_eq!(pool.state().reserved, 10 << 20);
+        pool.trim_unused(usize::MAX);
+        assert_eq!(pool.state().reserved, 10 << 20);
+        pool.trim(0);
+        assert_eq!(pool.state().reserved, 8 << 20);
     }
 
     #[test]

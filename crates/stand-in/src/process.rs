@@ -67,7 +67,8 @@ where
     config::number(variable, default, most).map_err(|why| complain(&why))
 }
 
-fn complain(why: &str) -> Code {
+/// Says on standard error what is not possible; the code to answer then.
+pub fn complain(why: &str) -> Code {
     eprintln!("stand-in: {why}");
     Code::UNKNOWN
 }

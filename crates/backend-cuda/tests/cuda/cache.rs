@@ -65,8 +65,11 @@ fn a_source_that_includes_files_is_built_anew() {
     let options = format!("?cache-dir={}", folder.path().display());
     let Some(device) = open_with_compiler(&options) else { return };
     let stream = device.default_stream();
-    let text = "#include \"value.h\"\nextern \"C\" __global__ void k(int *x) { x[0] = VALUE; }";
-    for value in [5, 50] {
+    let kernel = "extern \"C\" __global__ void k(int *x) { x[0] = VALUE; }";
+    let sources = ["#include", "#inc\\\nlude"].map(|word| format!("{word} \"value.h\"\n{kernel}"));
+    for (value, text) in
+        [5, 50].into_iter().flat_map(|value| sources.each_ref().map(|s| (value, s)))
+    {
         fs::write(headers.path().join("value.h"), format!("#define VALUE {value}\n")).unwrap();
         let image = source(text).with_options([format!("-I{}", headers.path().display())]);
         let kernel = device.module_load(image).unwrap().kernel("k").unwrap();

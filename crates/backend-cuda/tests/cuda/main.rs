@@ -62,6 +62,15 @@ fn run(kernel: &Kernel, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
     unsafe { kernel.launch(&kernel.device().default_stream(), launch, args) }
 }
 
+/// Lets this process fail after a minute, rather than wait for ever.
+fn limit_time() {
+    std::thread::spawn(|| {
+        std::thread::sleep(std::time::Duration::from_secs(60));
+        drop(writeln!(stderr(), "still waiting after a minute"));
+        std::process::exit(1);
+    });
+}
+
 /// Set in the processes that tests start.
 const CHILD: &str = "CUDA_TEST_CHILD";
 

@@ -12,7 +12,7 @@ use runtime_core::{
 };
 
 use crate::faults::stop_on;
-use crate::{in_child, is_child, open, open_device, skip};
+use crate::{in_child, is_child, limit_time, open, open_device, skip};
 
 /// Runs this test in a process of its own, with these faults; whether this is that process.
 fn with_faults(test: &str, faults: &str) -> bool {
@@ -110,6 +110,39 @@ fn a_blocking_copy_ends_when_the_copy_is_over() {
     memory.fill(&stream, 30).unwrap();
     let _ = memory.copy_from_slice(&stream, &numbers);
     assert!(stream.is_done().unwrap());
+}
+
+/// Drivers may tell a fault by any code, as long as they tell it of everything.
+#[test]
+fn a_code_that_every_call_returns_is_a_fault() {
+    if !is_child() {
+        for faults in ["lose:8=999", "lose:8=401", "lose:8=1"] {
+            with_faults("a_code_that_every_call_returns_is_a_fault", faults);
+        }
+        return;
+    }
+    limit_time();
+    let Some(device) = open("") else { return };
+    let stream = device.default_stream();
+    let mut memory = device.memory_allocate::<u32>(1 << 10).unwrap();
+    let work = |value| {
+        memory.fill(&stream, value)?;
+        memory.to_vec(&stream)
+    };
+    let lost: runtime_core::Result<Vec<_>> = (0..20_u32).map(work).collect();
+    // On a real driver nothing fails.
+    if !device.info().name.contains("stand-in") {
+        return;
+    }
+    let lost = lost.unwrap_err();
+    assert!([ErrorKind::DeviceFault, ErrorKind::DeviceLost].contains(&lost.kind()), "{lost}");
+    let _told = stream.synchronize();
+    for outcome in [stream.synchronize(), memory.to_vec(&stream).map(drop)] {
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::DeviceLost);
+    }
+    drop((memory, stream, device));
+    let again = open("").unwrap();
+    again.memory_from_slice(&again.default_stream(), &[1_u32]).unwrap();
 }
 
 #[test]

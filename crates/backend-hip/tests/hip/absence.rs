@@ -3,7 +3,7 @@
 use std::fs;
 
 use backend_hip::HipDriver;
-use runtime_core::{Driver, ErrorKind};
+use runtime_core::{Driver, ErrorKind, ImageFormat};
 
 use crate::{in_child, is_child};
 
@@ -51,6 +51,7 @@ fn a_library_that_is_no_runtime() {
     let variables = [("BACKEND_HIP_LIBRARY", "libc.so.6")];
     let text = in_child("absence::a_library_that_is_no_runtime", &variables);
     assert!(text.contains("Driver: devices: driver error: this is no HIP runtime"), "{text}");
+    assert!(text.contains("libc.so.6: undefined symbol: hipRuntimeGetVersion"), "{text}");
 }
 
 /// With what the system has, whatever the caller has named: a device, or a reason for none.
@@ -79,6 +80,23 @@ fn no_compiler() {
         return;
     }
     in_child("absence::no_compiler", &[("BACKEND_HIPRTC_LIBRARY", "libnowhere.so")]);
+}
+
+/// The stand-in has no compiler of its own.
+#[test]
+fn no_compiler_of_the_stand_in() {
+    let test = "absence::no_compiler_of_the_stand_in";
+    if !is_child() {
+        in_child(test, &[("BACKEND_CUDA_NVRTC", "")]);
+        return;
+    }
+    let Some(device) = crate::open("") else { return };
+    if !device.info().name.contains("stand-in") {
+        return crate::skip("this is a device of its own");
+    }
+    assert!(!device.info().formats.contains(&ImageFormat::HipC));
+    let absent = &device.info().absent_formats;
+    assert!(absent.iter().any(|(format, _)| *format == ImageFormat::HipC), "{absent:?}");
 }
 
 #[test]

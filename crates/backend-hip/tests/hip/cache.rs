@@ -1,12 +1,12 @@
 //! Programs kept on disk.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use std::{env, fs};
 
 use runtime_core::{Launch, args};
 
-use crate::{open_with_compiler, run, source};
+use crate::{in_child, open_with_compiler, run, skip, source};
 
 const TEXT: &str = "extern \"C\" __global__ void fill(unsigned *x) { x[blockIdx.x] = 7; }";
 
@@ -65,14 +65,49 @@ fn a_source_that_includes_files_is_built_anew() {
     let options = format!("?cache-dir={}", folder.path().display());
     let Some(device) = open_with_compiler(&options) else { return };
     let stream = device.default_stream();
-    let text = "#include \"value.h\"\nextern \"C\" __global__ void k(int *x) { x[0] = VALUE; }";
-    for value in [5, 50] {
+    let kernel = "extern \"C\" __global__ void k(int *x) { x[0] = VALUE; }";
+    let sources = ["#include", "#inc\\\nlude"].map(|word| format!("{word} \"value.h\"\n{kernel}"));
+    for (value, text) in
+        [5, 50].into_iter().flat_map(|value| sources.each_ref().map(|s| (value, s)))
+    {
         fs::write(headers.path().join("value.h"), format!("#define VALUE {value}\n")).unwrap();
         let image = source(text).with_options([format!("-I{}", headers.path().display())]);
         let kernel = device.module_load(image).unwrap().kernel("k").unwrap();
         let mut x = device.memory_allocate::<i32>(1).unwrap();
         run(&kernel, &Launch::cover(1, 1), args![&mut x]).unwrap();
         assert_eq!(x.view().to_vec::<i32>(&stream).unwrap(), [value]);
+    }
+}
+
+/// What is found was made by the same compiler, with the options that it takes from the environment.
+#[test]
+fn another_compiler_makes_another_program() {
+    const TEST: &str = "cache::another_compiler_makes_another_program";
+    const FOLDER: &str = "HIP_TEST_CACHE";
+    if let Some(folder) = env::var_os(FOLDER) {
+        build_and_run(Path::new(&folder));
+        return;
+    }
+    let (cache, libraries) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    if !build_and_run(cache.path()) {
+        return;
+    }
+    let library = PathBuf::from(env::var_os("BACKEND_HIP_LIBRARY").unwrap_or_default());
+    if !library.ends_with("libstandin_hip.so") {
+        return skip("BACKEND_HIP_LIBRARY does not name the stand-in, a file that can be copied");
+    }
+    let copy = libraries.path().join("another.so");
+    fs::copy(library, &copy).unwrap();
+    let copy = copy.to_str().unwrap();
+    let folder = cache.path().to_str().unwrap();
+    for (variable, entries_then) in [
+        ((FOLDER, folder), 1),
+        (("HIPRTC_COMPILE_OPTIONS_APPEND", "-DA"), 2),
+        (("HIPRTC_LINK_OPTIONS_APPEND", "-DA"), 3),
+        (("BACKEND_HIPRTC_LIBRARY", copy), 4),
+    ] {
+        in_child(TEST, &[(FOLDER, folder), variable]);
+        assert_eq!(entries(cache.path()).len(), entries_then, "{variable:?}");
     }
 }
 

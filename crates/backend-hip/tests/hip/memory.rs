@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use num_complex::Complex;
 use runtime_core::{Device, ErrorKind, Memory, NativeHandle, NativeKind};
 
-use crate::{open, skip};
+use crate::{QUIRKS, in_child, is_child, open, skip};
 
 const POOLS: [&str; 2] = ["", "?pool=cache"];
 
@@ -43,6 +43,34 @@ fn freed_memory_is_used_again() {
         account.trim(0).unwrap();
         assert_eq!(account.reserved_bytes(), account.used_bytes(), "{pool}");
     }
+}
+
+#[test]
+fn of_what_is_unused_no_more_is_kept_than_is_asked_for() {
+    for pool in POOLS {
+        let Some(device) = open(pool) else { return };
+        let account = device.memory_pool().unwrap();
+        let held = device.memory_allocate::<u8>(8 << 20).unwrap();
+        drop(device.memory_allocate::<u8>(6 << 20).unwrap());
+        device.synchronize().unwrap();
+        account.trim(6 << 20).unwrap();
+        let [used, reserved] = [account.used_bytes(), account.reserved_bytes()];
+        assert!(reserved >= used && reserved <= used + (6 << 20), "{pool}: {reserved} for {used}");
+        account.trim(0).unwrap();
+        assert_eq!(account.reserved_bytes(), used, "{pool}");
+        drop(held);
+    }
+}
+
+/// Some versions of the runtime tell success there, and give no address.
+#[test]
+fn a_pool_that_gives_no_address_has_no_room() {
+    const TEST: &str = "memory::a_pool_that_gives_no_address_has_no_room";
+    if !is_child() {
+        in_child(TEST, &[(QUIRKS, "null-memory")]);
+        return;
+    }
+    more_than_there_is_is_refused_and_leaves_the_device_usable();
 }
 
 #[test]

@@ -22,9 +22,16 @@ fn the_compilers_log_is_in_the_error() {
     assert!(log.contains("nothing"), "{log}");
     assert!(error.message().contains("error"), "{error}");
     assert_eq!(error.driver().unwrap().name, "HIPRTC_ERROR_COMPILATION");
-    let error = refused(&device, source("").with_options(["--no-such-option"]));
+    let error = refused(&device, source("int i;").with_options(["--no-such-option"]));
     // Versions differ in what they call it.
     assert!(error.driver().unwrap().name.starts_with("HIPRTC_ERROR_"), "{error}");
+}
+
+#[test]
+fn a_source_of_nothing_is_refused() {
+    let Some(device) = open_with_compiler("?cache=off") else { return };
+    let error = refused(&device, source(""));
+    assert_eq!(error.driver().unwrap().name, "HIPRTC_ERROR_INVALID_INPUT");
 }
 
 #[test]
