@@ -7,6 +7,7 @@
 )]
 
 mod common;
+mod devices;
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ const MEMORIES: usize = 32;
 fn one_launch_per_direction_for_32_memories() {
     const RANKS: usize = 2;
     const STEPS: u64 = 3;
-    let Some(device) = common::opencl("buffer") else { return };
+    let Some(device) = devices::opencl("buffer") else { return };
 
     let side = |slot| RegionSide { slot, offset: 0, strides: vec![8] };
     let copies: Vec<RegionCopy> = (1..MEMORIES)
