@@ -12,8 +12,8 @@ pub(super) trait Operation: 'static {
     /// Whether the result depends on the element already there.
     const READS: bool;
 
-    /// Whether the result is the element that arrives, as it is.
-    const MOVES: bool;
+    /// The bits in each 8 bytes of the element that arrives that the result has the other way, if nothing else changes.
+    const FLIPS: Option<u64>;
 
     /// The element to store for `new` arriving at `old`.
     fn apply(old: Self::Element, new: Self::Element) -> Self::Element;
@@ -32,7 +32,7 @@ where
 
     const READS: bool = C::READS;
 
-    const MOVES: bool = !C::READS && S::KEEPS;
+    const FLIPS: Option<u64> = if C::READS { None } else { S::FLIPS };
 
     #[inline(always)]
     fn apply(old: T, new: T) -> T {
@@ -42,7 +42,8 @@ where
 
 /// Keeps or changes the sign of an element.
 pub(super) trait Sign<T> {
-    const KEEPS: bool = false;
+    /// As [`Operation::FLIPS`].
+    const FLIPS: Option<u64> = None;
 
     fn sign(value: T) -> T;
 }
@@ -54,7 +55,7 @@ pub(super) struct Flip;
 pub(super) struct FlipBit;
 
 impl<T> Sign<T> for Keep {
-    const KEEPS: bool = true;
+    const FLIPS: Option<u64> = Some(0);
 
     #[inline(always)]
     fn sign(value: T) -> T {
@@ -94,6 +95,19 @@ macro_rules! sign {
     )*};
 }
 
+macro_rules! flip_bit {
+    ($($type:ty: $flips:literal, |$value:ident| $result:expr;)*) => {$(
+        impl Sign<$type> for FlipBit {
+            const FLIPS: Option<u64> = Some($flips);
+
+            #[inline(always)]
+            fn sign($value: $type) -> $type {
+                $result
+            }
+        }
+    )*};
+}
+
 macro_rules! merge {
     ($merge:ident, $($type:ty)*: $rule:expr) => {$(
         impl Merge<$type> for $merge {
@@ -109,11 +123,13 @@ macro_rules! merge {
 sign!(Flip, i8 i16 i32 i64: |value| value.wrapping_neg());
 // Negation changes the sign bit alone, of a NaN too.
 sign!(Flip, f16 bf16 f32 f64 Complex<f32> Complex<f64>: |value| -value);
-sign!(FlipBit, u16: |bits| bits ^ (1 << 15));
-sign!(FlipBit, u32: |bits| bits ^ (1 << 31));
-sign!(FlipBit, u64: |bits| bits ^ (1 << 63));
-sign!(FlipBit, [u32; 2]: |bits| bits.map(|bits| bits ^ (1 << 31)));
-sign!(FlipBit, [u64; 2]: |bits| bits.map(|bits| bits ^ (1 << 63)));
+flip_bit! {
+    u16: 0x8000_8000_8000_8000, |bits| bits ^ (1 << 15);
+    u32: 0x8000_0000_8000_0000, |bits| bits ^ (1 << 31);
+    u64: 0x8000_0000_0000_0000, |bits| bits ^ (1 << 63);
+    [u32; 2]: 0x8000_0000_8000_0000, |bits| bits.map(|bits| bits ^ (1 << 31));
+    [u64; 2]: 0x8000_0000_0000_0000, |bits| bits.map(|bits| bits ^ (1 << 63));
+}
 
 merge!(Sum, i8 i16 i32 i64 u8 u16 u32 u64: |old, new| old.wrapping_add(new));
 merge!(Sum, f32 f64 Complex<f32> Complex<f64>: |old, new| old + new);

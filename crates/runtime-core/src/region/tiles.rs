@@ -29,7 +29,7 @@ pub(super) unsafe fn tile<O: Operation, const TIER: u8>(
     let edge = const { edge::<O, TIER>() };
     let size = size_of::<O::Element>();
     #[cfg(target_arch = "x86_64")]
-    if O::MOVES && TIER == AVX2 && (size == 4 || size == 8) {
+    if O::FLIPS.is_some() && TIER == AVX2 && (size == 4 || size == 8) {
         // The lowest element of each row of the source, and the row of the destination where that goes.
         let (mut to, mut from, mut pitch) = (to, from, down.to);
         if down.from < 0 {
@@ -37,7 +37,7 @@ pub(super) unsafe fn tile<O: Operation, const TIER: u8>(
             pitch = -pitch;
         }
         // SAFETY: as the caller promises; the tier says which instructions there are.
-        return unsafe { x86::transpose::<O::Element>(to, pitch, from, along.from) };
+        return unsafe { x86::transpose::<O>(to, pitch, from, along.from) };
     }
     for index in 0..edge {
         let (to, from) = loops::at(to, from, along, index);
@@ -66,20 +66,24 @@ pub(super) unsafe fn store<T: Copy, const TIER: u8>(to: *mut u8, elements: [T; 8
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, __m256d, _mm256_loadu_pd, _mm256_loadu_ps, _mm256_permute2f128_pd,
-        _mm256_permute2f128_ps, _mm256_set_epi32, _mm256_set_epi64x, _mm256_shuffle_ps,
-        _mm256_storeu_pd, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_unpackhi_pd,
-        _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps,
+        __m256, __m256d, _mm256_castsi256_pd, _mm256_castsi256_ps, _mm256_loadu_pd,
+        _mm256_loadu_ps, _mm256_permute2f128_pd, _mm256_permute2f128_ps, _mm256_set_epi32,
+        _mm256_set_epi64x, _mm256_set1_epi64x, _mm256_shuffle_ps, _mm256_storeu_pd,
+        _mm256_storeu_ps, _mm256_storeu_si256, _mm256_unpackhi_pd, _mm256_unpackhi_ps,
+        _mm256_unpacklo_pd, _mm256_unpacklo_ps, _mm256_xor_pd, _mm256_xor_ps,
     };
 
-    /// Moves a tile of 8 × 8 elements of 4 bytes, or of 4 × 4 of 8 bytes. Pitches are in bytes.
+    use super::Operation;
+
+    /// Moves a tile of 8 × 8 elements of 4 bytes, or of 4 × 4 of 8 bytes, and flips the operation's bits. Pitches are in
+    /// bytes.
     ///
     /// # Safety
     ///
     /// The rows of the tiles may be read and written.
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn transpose<T>(
+    pub(super) unsafe fn transpose<O: Operation>(
         to: *mut u8,
         to_pitch: isize,
         from: *const u8,
@@ -87,10 +91,12 @@ mod x86 {
     ) {
         let to = |row: isize| to.wrapping_offset(row * to_pitch);
         let from = |row: isize| from.wrapping_offset(row * from_pitch);
-        if size_of::<T>() == 8 {
+        let flips = _mm256_set1_epi64x(O::FLIPS.unwrap_or(0).cast_signed());
+        if size_of::<O::Element>() == 8 {
             let load = |row: isize| {
                 // SAFETY: a row of the source, as the caller promises; unaligned loads.
-                unsafe { _mm256_loadu_pd(from(row).cast()) }
+                let values = unsafe { _mm256_loadu_pd(from(row).cast()) };
+                _mm256_xor_pd(values, _mm256_castsi256_pd(flips))
             };
             for (row, values) in (0..).zip(transpose_4x4([load(0), load(1), load(2), load(3)])) {
                 // SAFETY: a row of the destination, as the caller promises; unaligned stores.
@@ -99,7 +105,8 @@ mod x86 {
         } else {
             let load = |row: isize| {
                 // SAFETY: a row of the source, as the caller promises; unaligned loads.
-                unsafe { _mm256_loadu_ps(from(row).cast()) }
+                let values = unsafe { _mm256_loadu_ps(from(row).cast()) };
+                _mm256_xor_ps(values, _mm256_castsi256_ps(flips))
             };
             let rows = [load(0), load(1), load(2), load(3), load(4), load(5), load(6), load(7)];
             for (row, values) in (0..).zip(transpose_8x8(rows)) {
