@@ -47,6 +47,11 @@ impl Placement {
         Rect { low: a, high: a }.join(&Rect { low: b, high: b })
     }
 
+    /// The rectangle of a tile with so many cells.
+    fn tile(&self, cells: [usize; 2]) -> Rect {
+        self.rect(&Rect { low: [0; 2], high: cells.map(usize::cast_signed) })
+    }
+
     /// The ends of a side of a tile with so many cells, in the direction of the tile's axis along it.
     pub(crate) fn edge(&self, cells: [usize; 2], side: Side) -> [[isize; 2]; 2] {
         [0, 1].map(|end| {
@@ -121,12 +126,6 @@ impl Net {
     /// The rectangle of a tile.
     pub(crate) fn tile(&self, tile: usize) -> Rect {
         self.placed[tile].tile(self.cells[tile])
-    }
-}
-
-impl Placement {
-    fn tile(&self, cells: [usize; 2]) -> Rect {
-        self.rect(&Rect { low: [0; 2], high: cells.map(usize::cast_signed) })
     }
 }
 
