@@ -3,6 +3,8 @@
 
 #include "mailbox.h"
 
+    .file   "cortex-m.S"
+
 #define SYSTEM 0xe000ed00       /* the system control block, and offsets in it */
 #define VTOR 0x08
 #define CFSR 0x28

@@ -3,6 +3,8 @@
 
 #include "mailbox.h"
 
+    .file   "riscv64.S"
+
 /* Instructions between the two readings of the counter that are not the function's: csrr, sd, jalr. */
 #define COUNTED_HERE 3
 

@@ -45,8 +45,12 @@ impl Scheme {
     }
 }
 
-/// The kernel in every format there is of it.
-fn bundle() -> ModuleBundle<'static> {
+/// The kernel in every format there is of it; of several executables the one for `architecture`.
+fn bundle(architecture: &str) -> ModuleBundle<'static> {
+    let elf: &[u8] = match architecture {
+        "armv7e-m+fp.dp" => include_bytes!("diffusion-cortex-m7.elf"),
+        _ => include_bytes!("diffusion-riscv64.elf"),
+    };
     let functions = HostModule::new().with("diffuse", diffuse);
     ModuleBundle::new()
         .with(ModuleImage::functions(&functions))
@@ -54,6 +58,7 @@ fn bundle() -> ModuleBundle<'static> {
         .with(ModuleImage::source(ImageFormat::CudaC, include_str!("diffusion.cu")))
         .with(ModuleImage::source(ImageFormat::HipC, include_str!("diffusion.cu")))
         .with(ModuleImage::source(ImageFormat::Ptx, include_str!("diffusion.ptx")))
+        .with(ModuleImage::binary(ImageFormat::Elf, elf))
 }
 
 /// A work-item for each cell, in blocks that are wide, for cells of a row are neighbours in memory. Rust functions share
@@ -202,7 +207,8 @@ pub(crate) fn smooth(
     show: Show<'_>,
 ) -> Result<Timing, DemoError> {
     let (width, height) = (field.now.shape()[1], field.now.shape()[0]);
-    let kernel = device.module_load_bundle(&bundle())?.kernel("diffuse")?;
+    let kernel =
+        device.module_load_bundle(&bundle(&device.info().architecture))?.kernel("diffuse")?;
     let launch = geometry(&device.info().limits, width, height);
     let stream = device.default_stream();
 
