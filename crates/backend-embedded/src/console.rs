@@ -61,6 +61,13 @@ impl Console {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+    use std::sync::{Arc, Mutex};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
     use super::*;
 
     #[test]
@@ -80,5 +87,44 @@ mod tests {
             (0..LINE_BYTES).for_each(|_| console.push(b'x'));
         }
         assert_eq!(console.take().len(), LINES);
+    }
+
+    /// Notes what events say.
+    #[derive(Clone, Default)]
+    struct Listener(Arc<Mutex<Vec<String>>>);
+
+    impl Subscriber for Listener {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "backend_embedded::console"
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            event.record(&mut self.clone());
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    impl Visit for Listener {
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+            self.0.lock().unwrap().push(format!("{field}={value:?}"));
+        }
+    }
+
+    #[test]
+    fn lines_are_events() {
+        let listener = Listener::default();
+        tracing::subscriber::with_default(listener.clone(), || {
+            let mut console = Console::new(DeviceId::new("embedded", 1));
+            b"ready {}\n".iter().for_each(|byte| console.push(*byte));
+        });
+        assert_eq!(*listener.0.lock().unwrap(), ["message=ready {}", "device=embedded:1"]);
     }
 }

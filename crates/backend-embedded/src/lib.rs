@@ -31,6 +31,7 @@ An [`EmbeddedAccelerator`] makes an accelerator of any such device: [`EmbeddedDr
 
 mod accelerator;
 mod board;
+mod common;
 mod console;
 mod driver;
 mod gdb;

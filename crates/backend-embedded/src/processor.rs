@@ -126,11 +126,6 @@ impl Processor {
         }
     }
 
-    /// The length of the instruction that a breakpoint replaces, as debuggers are told it.
-    pub(crate) fn breakpoint_kind(self) -> u32 {
-        2
-    }
-
     /// The error of a call that faulted.
     pub(crate) fn error(self, fault: Fault) -> Error {
         let Fault { cause, pc, address } = fault;

@@ -249,5 +249,5 @@ fn relocations(file: &File<'_>) -> Result<Vec<Relocation>> {
 }
 
 fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidModule, "flash", message)
+    Error::new(ErrorKind::InvalidModule, "load", message)
 }

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backend_support::{Block, Event, Identity, Queues, options};
@@ -22,6 +22,7 @@ use super::heap::{Heap, Range};
 use super::memory::{EmbeddedMemory, EmbeddedPinned};
 use super::module::EmbeddedModule;
 use super::stream::{EmbeddedStream, LAUNCH_BYTES};
+use crate::common::lock;
 use crate::processor::{ARGUMENTS, Processor};
 
 /// What allocations start at multiples of.
@@ -155,7 +156,7 @@ impl Shared {
 
     /// As [`with`](Self::with), when nobody else has the processor.
     pub(crate) fn exclusively<T>(&self, act: impl FnOnce(&Embedded) -> Result<T>) -> Result<T> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.turn);
         self.with(act)
     }
 

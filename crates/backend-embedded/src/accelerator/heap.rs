@@ -1,7 +1,9 @@
 //! Which parts of a device's memory are free.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::common::lock;
 
 /// A range of addresses from which others are taken, the highest that fits first: programs that are linked to where
 /// memory begins find it free.
@@ -77,7 +79,7 @@ impl Heap {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.free)
     }
 }
 

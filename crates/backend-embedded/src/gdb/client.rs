@@ -139,17 +139,12 @@ impl Client {
         self.must(operation, &packet, || format!("register {number}"))
     }
 
-    /// Sets a breakpoint, in memory or, where that cannot be written, in the processor.
-    pub(crate) fn set_breakpoint(
-        &mut self,
-        operation: &'static str,
-        address: u64,
-        kind: u32,
-    ) -> Result<()> {
-        if self.ask(operation, &format!("Z0,{address:x},{kind}"))? == b"OK" {
+    /// Sets a breakpoint on an instruction of two bytes, in memory or, where that cannot be written, in the processor.
+    pub(crate) fn set_breakpoint(&mut self, operation: &'static str, address: u64) -> Result<()> {
+        if self.ask(operation, &format!("Z0,{address:x},2"))? == b"OK" {
             return Ok(());
         }
-        self.must(operation, &format!("Z1,{address:x},{kind}"), || {
+        self.must(operation, &format!("Z1,{address:x},2"), || {
             format!("a breakpoint at {address:#x}")
         })
     }

@@ -1,23 +1,21 @@
 //! A board behind a debugger's server as an embedded device.
 
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use runtime_core::contract::{
     CallOutcome, CallValue, CommonRuntime, Counters, DeviceModule, EmbeddedDevice, MemoryArea,
     Symbol,
 };
-use runtime_core::{
-    DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, Limits, ModuleImage, Result,
-};
+use runtime_core::{DeviceInfo, Error, ErrorKind, ModuleImage, Result};
 
 use super::client::{Client, Run};
 use crate::board::Board;
+use crate::common::{self, Identity, lock, no_modules};
 use crate::console::Console;
+use crate::driver::GDB_INDEX;
 use crate::mailbox::{self, Answer};
-use crate::processor::ARGUMENTS;
 use crate::program::Program;
 
 /// How soon a call notices that somebody resets.
@@ -124,11 +122,7 @@ impl GdbDevice {
         for segment in self.stub.program.segments.iter().chain(&lock(&self.program).segments) {
             client.write(operation, segment.address, &segment.bytes)?;
         }
-        client.set_breakpoint(
-            operation,
-            self.stub.stopped,
-            self.board.processor.breakpoint_kind(),
-        )?;
+        client.set_breakpoint(operation, self.stub.stopped)?;
         connection.client = Some(client);
         Ok(())
     }
@@ -167,9 +161,7 @@ impl GdbDevice {
     fn idle(&self, operation: &'static str) -> Result<MutexGuard<'_, Connection>> {
         let mut connection = lock(&self.connection);
         if connection.busy {
-            let wait = |client: &mut Client| {
-                client.wait(operation, Duration::from_micros(1), self.print())
-            };
+            let wait = |client: &mut Client| client.wait(operation, Duration::ZERO, self.print());
             if self.on(&mut connection, operation, wait)? == Run::Running {
                 let message = "a call that timed out still runs; reset ends it";
                 return Err(Error::new(ErrorKind::Conflict, operation, message));
@@ -236,11 +228,7 @@ impl CommonRuntime for GdbDevice {
     }
 
     fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
-        let message = format!(
-            "{}: programs are flashed; an EmbeddedAccelerator loads modules",
-            image.format()
-        );
-        Err(Error::new(ErrorKind::InvalidModule, "module_load", message))
+        Err(no_modules(image))
     }
 
     fn synchronize(&self) -> Result<()> {
@@ -339,36 +327,11 @@ impl EmbeddedDevice for GdbDevice {
 }
 
 fn info(board: &Board) -> DeviceInfo {
-    let memory_bytes: u64 =
-        board.memory.iter().filter(|area| area.writable).map(|area| area.bytes).sum();
-    DeviceInfo {
-        id: DeviceId::new("embedded", crate::driver::GDB_INDEX),
-        kind: DeviceKind::Embedded,
-        name: board.name.clone(),
-        vendor: "GDB remote protocol".to_owned(),
-        architecture: board.processor.architecture().to_owned(),
-        driver_version: env!("CARGO_PKG_VERSION").to_owned(),
-        uuid: None,
-        pci: None,
-        memory_bytes: Some(memory_bytes),
-        compute_units: 1,
-        lockstep_width: 1,
-        limits: Limits {
-            allocation_bytes: usize::try_from(memory_bytes).unwrap_or(usize::MAX),
-            allocation_alignment: NonZeroUsize::MIN,
-            grid: [1; 3],
-            block: [1; 3],
-            block_size: 1,
-            shared_bytes: 0,
-            arguments: ARGUMENTS,
-            argument_bytes: 8 * ARGUMENTS,
-            priorities: (0, 0),
-        },
-        formats: Vec::new(),
-        absent_formats: Vec::new(),
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    let identity = Identity {
+        index: GDB_INDEX,
+        name: &board.name,
+        vendor: "GDB remote protocol",
+        version: env!("CARGO_PKG_VERSION"),
+    };
+    common::info(&identity, board.processor, &board.memory)
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 const MOST_BYTES: usize = 1 << 20;
 /// How long a packet may take to be sent.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+const SHORTEST: Duration = Duration::from_micros(1);
 
 /// A connection to a debugger's server.
 #[derive(Debug)]
@@ -48,16 +49,18 @@ impl Packets {
                 return Ok(Some(payload));
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(None);
-            }
-            self.stream.set_read_timeout(left)?;
+            // What is there already is read in any case, and a socket takes no timeout of nothing.
+            self.stream.set_read_timeout(left.map(|left| left.max(SHORTEST)))?;
             let mut bytes = [0; 4096];
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Err(Io::UnexpectedEof.into()),
                 Ok(read) => self.received.extend_from_slice(&bytes[..read]),
-                Err(error)
-                    if matches!(error.kind(), Io::WouldBlock | Io::TimedOut | Io::Interrupted) => {}
+                Err(error) if matches!(error.kind(), Io::WouldBlock | Io::TimedOut) => {
+                    if left.is_some_and(|left| left.is_zero()) {
+                        return Ok(None);
+                    }
+                }
+                Err(error) if error.kind() == Io::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }

@@ -2,34 +2,33 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind as Io, Read, Write};
-use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use runtime_core::contract::{
     CallOutcome, CallValue, CommonRuntime, Counters, DeviceModule, EmbeddedDevice, MemoryArea,
     Symbol,
 };
-use runtime_core::{
-    DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, Limits, ModuleImage, Result,
-};
+use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, ModuleImage, Result};
 
 use super::QemuConfig;
 use super::counters::InstructionCounter;
-use super::machine::{MACHINES, MAILBOX, Machine, RESERVED, STAGING, STAGING_BYTES};
+use super::machine::{MACHINES, MAILBOX, Machine, RESERVED, STAGING, STAGING_BYTES, absent, info};
 use super::process::{Process, anonymous_file};
+use crate::common::{lock, no_modules};
 use crate::console::Console;
 use crate::mailbox::{self, Answer, RING};
-use crate::processor::ARGUMENTS;
 use crate::program::Program;
 
 /// How long copying a piece of code may take.
 const COPY_TIMEOUT: Duration = Duration::from_secs(10);
+/// A socket takes no timeout of nothing.
+const SHORTEST: Duration = Duration::from_micros(1);
 
 /// A machine that QEMU emulates, running a monitor that calls functions of flashed programs.
 ///
@@ -164,9 +163,7 @@ impl QemuDevice {
         let inherited: [OwnedFd; 3] = [self.ram.try_clone()?.into(), monitor.into(), theirs.into()];
         let [ram, monitor, line] = [0, 1, 2].map(|index: usize| inherited[index].as_raw_fd());
         let bytes = self.ram_bytes;
-        let mut command = Command::new(
-            self.config.program.clone().unwrap_or_else(|| self.machine.program.into()),
-        );
+        let mut command = Command::new(self.machine.program(&self.config));
         command
             .args(self.machine.arguments)
             .args(["-m", &format!("{}M", bytes >> 20)])
@@ -206,24 +203,23 @@ impl QemuDevice {
         let mut bytes = [0; 4096];
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            // What is there already is read in any case.
+            socket.set_read_timeout(left.map(|left| left.max(SHORTEST)))?;
+            match socket.read(&mut bytes) {
+                Ok(0) => return Err(Io::UnexpectedEof.into()),
+                Ok(read) => {
+                    if self.take_up(&bytes[..read])
+                        && let Some(answer) = self.answer()?
+                    {
+                        return Ok(Some(answer));
+                    }
+                }
+                Err(error) if matches!(error.kind(), Io::WouldBlock | Io::TimedOut) => {}
+                Err(error) if error.kind() == Io::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
-            }
-            socket.set_read_timeout(left)?;
-            let read = match socket.read(&mut bytes) {
-                Ok(0) => return Err(Io::UnexpectedEof.into()),
-                Ok(read) => read,
-                Err(error)
-                    if matches!(error.kind(), Io::WouldBlock | Io::TimedOut | Io::Interrupted) =>
-                {
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            if self.take_up(&bytes[..read])
-                && let Some(answer) = self.answer()?
-            {
-                return Ok(Some(answer));
             }
         }
     }
@@ -240,7 +236,7 @@ impl QemuDevice {
         let mut line = lock(&self.line);
         if line.busy {
             // It may have ended meanwhile.
-            match self.wait(&mut line, Duration::from_micros(1)) {
+            match self.wait(&mut line, Duration::ZERO) {
                 Ok(Some(_)) => line.busy = false,
                 Ok(None) => {
                     let message = "a call that timed out still runs; reset ends it";
@@ -289,11 +285,7 @@ impl CommonRuntime for QemuDevice {
     }
 
     fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
-        let message = format!(
-            "{}: programs are flashed; an EmbeddedAccelerator loads modules",
-            image.format()
-        );
-        Err(Error::new(ErrorKind::InvalidModule, "module_load", message))
+        Err(no_modules(image))
     }
 
     fn synchronize(&self) -> Result<()> {
@@ -387,7 +379,7 @@ impl EmbeddedDevice for QemuDevice {
         // A call that times out may go on printing.
         if let Ok(mut line) = self.line.try_lock()
             && line.busy
-            && let Ok(Some(_)) = self.wait(&mut line, Duration::from_micros(1))
+            && let Ok(Some(_)) = self.wait(&mut line, Duration::ZERO)
         {
             line.busy = false;
         }
@@ -399,55 +391,6 @@ impl EmbeddedDevice for QemuDevice {
     }
 }
 
-/// What is known of machine `index` without starting it.
-pub(crate) fn info(index: usize, config: &QemuConfig) -> Result<DeviceInfo> {
-    let machine = &MACHINES[index];
-    let program = config.program.clone().unwrap_or_else(|| machine.program.into());
-    let version = Command::new(&program).arg("--version").output();
-    let version = version.map_err(|error| absent(machine, config).with_source(error))?;
-    let version = String::from_utf8_lossy(&version.stdout);
-    let version = version.split_whitespace().nth(3).unwrap_or("unknown").to_owned();
-    let ram_bytes = config.ram_bytes(machine)?;
-    Ok(DeviceInfo {
-        id: DeviceId::new("embedded", index),
-        kind: DeviceKind::Embedded,
-        name: machine.title.to_owned(),
-        vendor: "QEMU".to_owned(),
-        architecture: machine.processor.architecture().to_owned(),
-        driver_version: version,
-        uuid: None,
-        pci: None,
-        memory_bytes: Some(machine.memory_map(ram_bytes).iter().map(|area| area.bytes).sum()),
-        compute_units: 1,
-        lockstep_width: 1,
-        limits: Limits {
-            allocation_bytes: usize::try_from(ram_bytes).unwrap_or(usize::MAX),
-            allocation_alignment: NonZeroUsize::MIN,
-            grid: [1; 3],
-            block: [1; 3],
-            block_size: 1,
-            shared_bytes: 0,
-            arguments: ARGUMENTS,
-            argument_bytes: 8 * ARGUMENTS,
-            priorities: (0, 0),
-        },
-        formats: Vec::new(),
-        absent_formats: Vec::new(),
-    })
-}
-
-#[cold]
-fn absent(machine: &Machine, config: &QemuConfig) -> Error {
-    let program = config.program.clone().unwrap_or_else(|| machine.program.into());
-    let message = format!(
-        "there is no {}; Debian's package {} has {}",
-        program.display(),
-        machine.package,
-        machine.program
-    );
-    Error::new(ErrorKind::Unavailable, "open", message)
-}
-
 #[cold]
 fn lost(operation: &'static str, message: &str) -> Error {
     Error::new(ErrorKind::DeviceLost, operation, message).with_driver("QEMU_LOST", 0)
@@ -457,8 +400,4 @@ fn lost(operation: &'static str, message: &str) -> Error {
 fn refused(operation: &'static str, error: io::Error) -> Error {
     Error::new(ErrorKind::Driver, operation, "the machine's RAM is not accessible")
         .with_source(error)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

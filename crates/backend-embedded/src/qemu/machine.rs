@@ -1,8 +1,14 @@
 //! The machines of QEMU that are used.
 
-use runtime_core::contract::MemoryArea;
+use std::ffi::OsString;
+use std::process::Command;
 
-use crate::processor::Processor;
+use runtime_core::contract::MemoryArea;
+use runtime_core::{DeviceInfo, Error, ErrorKind, Result};
+
+use super::QemuConfig;
+use crate::Processor;
+use crate::common::{self, Identity};
 
 /// A machine, its monitor, and where both meet: `firmware/monitor` has the same addresses.
 #[derive(Debug)]
@@ -70,4 +76,38 @@ impl Machine {
             writable: true,
         }]
     }
+
+    /// The emulator that is started.
+    pub(crate) fn program(&self, config: &QemuConfig) -> OsString {
+        config.program.clone().unwrap_or_else(|| self.program.into())
+    }
+}
+
+/// What is known of machine `index` without starting it.
+pub(crate) fn info(index: usize, config: &QemuConfig) -> Result<DeviceInfo> {
+    let machine = &MACHINES[index];
+    let told = Command::new(machine.program(config)).arg("--version").output();
+    let told = told.map_err(|error| absent(machine, config).with_source(error))?;
+    let told = String::from_utf8_lossy(&told.stdout);
+    let identity = Identity {
+        index,
+        name: machine.title,
+        vendor: "QEMU",
+        // As in `QEMU emulator version 7.2.22 (Debian …)`.
+        version: told.split_whitespace().nth(3).unwrap_or("unknown"),
+    };
+    let map = machine.memory_map(config.ram_bytes(machine)?);
+    Ok(common::info(&identity, machine.processor, &map))
+}
+
+/// The error of an emulator that is not installed.
+#[cold]
+pub(crate) fn absent(machine: &Machine, config: &QemuConfig) -> Error {
+    let message = format!(
+        "there is no {}; Debian's package {} has {}",
+        machine.program(config).display(),
+        machine.package,
+        machine.program
+    );
+    Error::new(ErrorKind::Unavailable, "open", message)
 }

@@ -8,5 +8,4 @@ mod process;
 
 pub use config::QemuConfig;
 pub use device::QemuDevice;
-pub(crate) use device::info;
-pub(crate) use machine::MACHINES;
+pub(crate) use machine::{MACHINES, info};

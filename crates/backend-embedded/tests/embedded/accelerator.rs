@@ -6,6 +6,7 @@ use array_buffer::ArrayBuffer;
 use backend_embedded::{AcceleratorConfig, EmbeddedAccelerator, EmbeddedDriver, QemuConfig};
 use runtime_core::{Device, Driver, Embedded, ErrorKind, ImageFormat, Launch, ModuleImage, args};
 
+use crate::process::kill_it;
 use crate::{LONG, MACHINES, must_work};
 
 const KERNELS: &[u8] = include_bytes!("../../firmware/built/kernels-riscv64.elf");
@@ -41,6 +42,26 @@ fn a_launch_that_hangs_is_a_fault_and_everything_else_stays() {
     unsafe { add_one.launch(&stream, &Launch::cover(3, 1), args![&mut out, 3_u32]) }.unwrap();
     assert_eq!(out.view().to_vec::<u32>(&stream).unwrap(), [1; 3]);
     assert_eq!(kept.view().to_vec::<u32>(&stream).unwrap(), [1, 2, 3]);
+}
+
+#[test]
+fn a_device_whose_process_ends_is_lost_for_good() {
+    let Some(device) = MACHINES[0].open_with(QemuConfig::new()) else { return };
+    let process = device.process_id().unwrap();
+    let config = AcceleratorConfig::new();
+    let accelerator = EmbeddedAccelerator::new(Embedded::new(device), &config).unwrap();
+    let device = Device::new(accelerator).unwrap();
+    let stream = device.default_stream();
+    let module = device.module_load(image(KERNELS)).unwrap();
+    let mut out = device.memory_allocate::<u32>(1).unwrap();
+    kill_it(process);
+    let spin = module.kernel("spin").unwrap();
+    // SAFETY: it writes one element.
+    let _ = unsafe { spin.launch(&stream, &Launch::cover(1, 1), args![&mut out, 1_u64]) };
+    for lost in [stream.synchronize(), stream.synchronize(), device.synchronize()] {
+        assert_eq!(lost.unwrap_err().kind(), ErrorKind::DeviceLost);
+    }
+    assert_eq!(device.memory_allocate::<u32>(1).unwrap_err().kind(), ErrorKind::DeviceLost);
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn must_end(process: u32) {
     }
 }
 
-fn kill_it(process: u32) {
+pub(crate) fn kill_it(process: u32) {
     kill(Pid::from_raw(process.try_into().unwrap()), Signal::SIGKILL).unwrap();
 }
 
