@@ -41,6 +41,9 @@ mod program;
 mod qemu;
 mod signature;
 
+/// The text of `kernel.h`, which kernels are declared with: for build scripts that put it where a compiler finds it.
+pub const KERNEL_HEADER: &str = include_str!("../firmware/include/kernel.h");
+
 pub use accelerator::{AcceleratorConfig, EmbeddedAccelerator};
 pub use board::{Board, Registers};
 pub use driver::{EmbeddedDriver, open};

@@ -58,14 +58,7 @@ impl Client {
 
     fn greet(&mut self) -> Result<()> {
         const OPERATION: &str = "open";
-        // Some servers tell on their own that the processor was halted.
-        let features = loop {
-            let answer =
-                self.ask(OPERATION, "qSupported:swbreak+;hwbreak+;qXfer:features:read+")?;
-            if !is_stop(&answer) {
-                break answer;
-            }
-        };
+        let features = self.ask(OPERATION, "qSupported:swbreak+;hwbreak+;qXfer:features:read+")?;
         let features = String::from_utf8_lossy(&features).into_owned();
         let size = features.split(';').find_map(|feature| feature.strip_prefix("PacketSize="));
         let size =
@@ -211,7 +204,8 @@ impl Client {
         if answer == b"OK" { Ok(()) } else { Err(refused(operation, &answer, &what())) }
     }
 
-    /// Sends a packet and gives the answer; text that servers print meanwhile is passed over.
+    /// Sends a packet and gives the answer. What servers tell on their own is passed over: text that is printed, and that the
+    /// processor stopped, when nobody waits for that any more.
     fn ask(&mut self, operation: &'static str, packet: &str) -> Result<Vec<u8>> {
         self.packets.send(packet).map_err(|error| lost(operation, error))?;
         let deadline = Instant::now() + ANSWER_TIMEOUT;
@@ -220,6 +214,7 @@ impl Client {
                 self.packets.receive(Some(deadline)).map_err(|error| lost(operation, error))?;
             match answer {
                 Some(text) if text.first() == Some(&b'O') && text != b"OK" => {}
+                Some(stop) if is_stop(&stop) && packet != "?" => {}
                 Some(answer) => return Ok(answer),
                 None => {
                     let error = io::Error::other(format!(

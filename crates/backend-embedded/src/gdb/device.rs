@@ -247,7 +247,15 @@ impl EmbeddedDevice for GdbDevice {
     }
 
     fn reset(&self) -> Result<()> {
-        self.prepare(&mut self.interrupt(), "reset")
+        self.prepare(&mut self.interrupt(), "reset").map_err(|error| match error.kind() {
+            ErrorKind::Unavailable => {
+                let message = format!("it does not come back: {}", error.message());
+                Error::new(ErrorKind::DeviceLost, "reset", message)
+                    .with_driver("GDB_LOST", 0)
+                    .with_source(error)
+            }
+            _ => error,
+        })
     }
 
     fn memory_map(&self) -> &[MemoryArea] {

@@ -18,7 +18,7 @@ use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, ModuleImage, Result};
 
 use super::QemuConfig;
 use super::counters::InstructionCounter;
-use super::machine::{MACHINES, MAILBOX, Machine, RESERVED, STAGING, STAGING_BYTES, absent, info};
+use super::machine::{MACHINES, MAILBOX, Machine, RESERVED, STAGING, STAGING_BYTES, info};
 use super::process::{Process, anonymous_file};
 use crate::common::{lock, no_modules};
 use crate::console::Console;
@@ -126,10 +126,8 @@ impl QemuDevice {
         *line = Line::default();
         lock(&self.console).flush();
         prepare(&mut lock(&self.program))?;
-        let failed = |error: io::Error| match error.kind() {
-            Io::NotFound => absent(self.machine, &self.config),
-            _ => lost(operation, "QEMU cannot be started").with_source(error),
-        };
+        let failed =
+            |error: io::Error| lost(operation, "QEMU cannot be started").with_source(error);
         self.post(&mailbox::empty()).map_err(failed)?;
         let (child, socket) = self.boot().map_err(failed)?;
         *process = Some(child);

@@ -102,7 +102,7 @@ pub(crate) fn info(index: usize, config: &QemuConfig) -> Result<DeviceInfo> {
 
 /// The error of an emulator that is not installed.
 #[cold]
-pub(crate) fn absent(machine: &Machine, config: &QemuConfig) -> Error {
+fn absent(machine: &Machine, config: &QemuConfig) -> Error {
     let message = format!(
         "there is no {}; Debian's package {} has {}",
         machine.program(config).display(),

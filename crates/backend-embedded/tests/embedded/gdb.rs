@@ -173,7 +173,7 @@ fn a_server_that_goes_away_is_a_lost_device_until_it_is_back() {
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
     });
     assert_eq!(device.call("add", &[], LONG).unwrap_err().kind(), ErrorKind::DeviceLost);
-    assert_eq!(device.reset().unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(device.reset().unwrap_err().kind(), ErrorKind::DeviceLost);
     let _server = served.start_at(port).unwrap();
     let began = Instant::now();
     while let Err(error) = device.reset() {

@@ -1,7 +1,7 @@
 //! Embedded devices beyond the contract of accelerators: programs that are flashed and called, their faults, and boards
 //! behind a debugger's server.
-#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![cfg(all(feature = "embedded", target_os = "linux"))]
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod accelerator;
 mod gdb;
