@@ -67,20 +67,21 @@ impl Program {
                 )));
             }
         };
-        let most = areas.iter().map(|area| area.bytes).max().unwrap_or(0);
+        // What all segments together may take, wherever they are to lie.
+        let mut left: u64 = areas.iter().map(|area| area.bytes).max().unwrap_or(0);
         let mut segments = Vec::new();
         for segment in file.segments().filter(|segment| segment.size() > 0) {
             let (address, bytes) = (segment.address(), segment.size());
             let place = format!("a segment of {bytes} bytes at {address:#x}");
-            if !relocatable && !fits(areas, address, bytes) || bytes > most {
+            if !relocatable && !fits(areas, address, bytes) || bytes > left {
                 return Err(invalid(format!(
                     "{place} is outside of the memory that can be written: {}",
                     told(areas)
                 )));
             }
+            left -= bytes;
             let data = segment.data().map_err(|error| invalid(format!("{place}: {error}")))?;
             let mut whole = data.to_vec();
-            // It fits an area, so that zeros take no more than the device has.
             whole.resize(usize::try_from(bytes).unwrap_or(usize::MAX).max(data.len()), 0);
             segments.push(Segment { address, bytes: whole });
         }
@@ -106,16 +107,12 @@ impl Program {
     /// `KernelNotFound` naming it.
     pub(crate) fn symbol(&self, name: &str) -> Result<Symbol> {
         self.symbols.get(name).copied().ok_or_else(|| {
-            let what = if self.symbols.is_empty() {
-                "no program with symbols is flashed"
+            let why = if self.symbols.is_empty() {
+                "there is no program, or it has no symbols"
             } else {
-                "the program has none"
+                "the program has none of that name"
             };
-            Error::new(
-                ErrorKind::KernelNotFound,
-                "symbol",
-                format!("no symbol {name:?}: {what} of that name"),
-            )
+            Error::new(ErrorKind::KernelNotFound, "symbol", format!("{name:?}: {why}"))
         })
     }
 
@@ -239,7 +236,7 @@ fn relocations(file: &File<'_>) -> Result<Vec<Relocation>> {
             let relative = if file.is_64() { elf::R_RISCV_RELATIVE } else { elf::R_ARM_RELATIVE };
             if r_type != relative || relocation.target() != RelocationTarget::Absolute {
                 return Err(invalid(format!(
-                    "a relocation of type {r_type} at {place:#x}; only relative ones are made, of programs linked with -pie and all they use"
+                    "a relocation of type {r_type} at {place:#x}; only relative ones are known, which programs linked with -pie have"
                 )));
             }
             let value = (!relocation.has_implicit_addend()).then(|| relocation.addend().cast_unsigned());

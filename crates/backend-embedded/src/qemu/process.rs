@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio, id};
@@ -28,7 +28,7 @@ pub(crate) struct Process {
     complaints: File,
     /// Its end is the child's.
     alive: Option<Sender<Infallible>>,
-    keeper: Option<JoinHandle<io::Result<ExitStatus>>>,
+    keeper: Option<JoinHandle<Option<ExitStatus>>>,
 }
 
 impl Process {
@@ -49,7 +49,7 @@ impl Process {
             }
             for number in &numbers {
                 // SAFETY: `inherited` lives until the child is started, and the child has a copy of every file.
-                let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(*number) };
+                let file = unsafe { BorrowedFd::borrow_raw(*number) };
                 fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()))?;
             }
             Ok(())
@@ -59,19 +59,18 @@ impl Process {
         let (alive, until_dropped) = mpsc::channel::<Infallible>();
         let (tell, started) = mpsc::channel();
         let keep = move || {
-            let mut child = match command.spawn() {
+            let spawned = command.spawn();
+            drop(inherited);
+            let mut child = match spawned {
                 Ok(child) => child,
                 Err(error) => {
-                    let copy = io::Error::new(error.kind(), error.to_string());
                     drop(tell.send(Err(error)));
-                    return Err(copy);
+                    return None;
                 }
             };
-            drop(inherited);
             drop(tell.send(Ok(child.id())));
             let _dropped = until_dropped.recv();
-            child.kill()?;
-            child.wait()
+            child.kill().and_then(|()| child.wait()).ok()
         };
         let keeper = thread::Builder::new().name("qemu keeper".to_owned()).spawn(keep)?;
         let id = started.recv().map_err(|_| io::Error::other("the keeper is gone"))??;
@@ -85,11 +84,7 @@ impl Process {
 
     /// Kills it if it still runs, and says how it ended and what it complained of.
     pub(crate) fn end(mut self) -> String {
-        let status = match self.kill() {
-            Some(Ok(status)) => status.to_string(),
-            Some(Err(error)) => error.to_string(),
-            None => "unknown".to_owned(),
-        };
+        let status = self.kill().map_or("unknown".to_owned(), |status| status.to_string());
         let mut complaints = vec![0; COMPLAINT_BYTES];
         let read = self.complaints.read_at(&mut complaints, 0).unwrap_or(0);
         complaints.truncate(read);
@@ -98,9 +93,9 @@ impl Process {
             .to_owned()
     }
 
-    fn kill(&mut self) -> Option<io::Result<ExitStatus>> {
+    fn kill(&mut self) -> Option<ExitStatus> {
         drop(self.alive.take());
-        self.keeper.take()?.join().ok()
+        self.keeper.take()?.join().ok()?
     }
 }
 
