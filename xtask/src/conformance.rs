@@ -112,13 +112,13 @@ fn above(name: &str, on: On<'_>, complaints: &Path) -> Result<()> {
 /// The conformance test of a backend. The stand-in writes its complaints to `complaints`.
 pub(crate) fn suite(name: &str, on: On<'_>, complaints: &Path) -> Result<Command> {
     let mut command = match name {
-        "cuda" | "hip" | "host" | "opencl" | "sim" => {
+        "cuda" | "embedded" | "hip" | "host" | "opencl" | "sim" => {
             let mut command = cargo(&["test", "--package"]);
             command.arg(format!("backend-{name}"));
             command
         }
         "foreign" => cargo(&["test", "--manifest-path", "docs/foreign-device/Cargo.toml"]),
-        _ => bail!("no backend {name:?}; there is cuda, hip, host, opencl, sim, foreign"),
+        _ => bail!("no backend {name:?}; there is cuda, embedded, hip, host, opencl, sim, foreign"),
     };
     command.args(["--all-features", "--test", "conformance"]);
     opencl::two_devices(&mut command);

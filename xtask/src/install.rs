@@ -21,6 +21,13 @@ const PACKAGES: &[(&str, &str)] = &[
     ),
     ("hipcc", "the compiler of HIP C, which needs no GPU either"),
     ("rocm-device-libs", "what both compilers link with"),
+    ("qemu-system-misc", "a RISC-V machine, for embedded devices"),
+    ("qemu-system-arm", "an Arm Cortex-M machine, likewise"),
+    (
+        "gcc-riscv64-linux-gnu",
+        "the compiler of what runs on the first; bare-metal ones link nothing that lies anywhere",
+    ),
+    ("gcc-arm-none-eabi", "the compiler of what runs on the second"),
 ];
 
 /// Python packages, and what each is for. They go into a virtual environment under `target`.

@@ -5,6 +5,7 @@ mod bundle;
 mod conformance;
 mod cuda;
 mod demo;
+mod firmware;
 mod hip;
 mod install;
 mod layers;
@@ -66,7 +67,7 @@ enum Command {
     /// Runs every conformance rule on one backend, where a skipped rule is a failure; on GPUs, then, the tests of arrays and
     /// halos.
     TestBackend {
-        /// The backend: cuda, hip, host, opencl, sim, or foreign for the device of `docs/foreign-device`.
+        /// The backend: cuda, embedded, hip, host, opencl, sim, or foreign for the device of `docs/foreign-device`.
         name: String,
         /// For cuda and hip: on the stand-in for the runtime, which needs no GPU and is none.
         #[arg(long)]
@@ -93,6 +94,12 @@ enum Command {
         /// Only to see that it runs.
         #[arg(long)]
         quick: bool,
+    },
+    /// Compiles what runs on embedded processors and is kept in the repository.
+    Firmware {
+        /// Only sees that what is kept is what its source gives.
+        #[arg(long)]
+        check: bool,
     },
     /// Breaks the foreign device in every way that compiles, and checks that a rule notices.
     Mutants,
@@ -129,6 +136,7 @@ fn run() -> anyhow::Result<()> {
         }
         Command::Bundle { name } => bundle::bundle(&name),
         Command::RunBundle { folder, quick } => bundle::run(&folder, quick),
+        Command::Firmware { check } => firmware::firmware(check),
         Command::Mutants => mutants::mutants(),
         Command::Bench { check, quick } => demo::bench(check, quick),
     }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use crate::conformance::{On, read, report_file, suite, watch};
 use crate::run::{cargo, must, root};
 use crate::stand_in;
-use crate::{above, cuda, demo, hip, install, mpi, mutants, opencl};
+use crate::{above, cuda, demo, firmware, hip, install, mpi, mutants, opencl};
 
 /// What became of the steps.
 #[derive(Default)]
@@ -176,7 +176,8 @@ pub(crate) fn test(with_install: bool, exhaustive: bool) -> Result<()> {
         must(&mut cargo(&bare))?;
         must(cargo(&bare).args(["--features", "opencl"]))?;
         must(cargo(&bare).args(["--features", "cuda"]))?;
-        must(cargo(&bare).args(["--features", "hip"]))
+        must(cargo(&bare).args(["--features", "hip"]))?;
+        must(cargo(&bare).args(["--features", "embedded"]))
     });
     totals.step("documentation", || {
         let mut doc = cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
@@ -184,7 +185,7 @@ pub(crate) fn test(with_install: bool, exhaustive: bool) -> Result<()> {
     });
     let mut workspace = cargo(&["test", "--no-fail-fast", "--workspace"]);
     workspace.args(&features);
-    let required = ["host", "opencl", "sim"];
+    let required = ["embedded", "host", "opencl", "sim"];
     totals.tests("workspace", opencl::two_devices(&mut workspace), &required, "");
     if exhaustive {
         let combinations = ["test", "--release", "--package", "halo", "--test", "combinations"];
@@ -202,6 +203,10 @@ pub(crate) fn test(with_install: bool, exhaustive: bool) -> Result<()> {
     hip_without_gpu(&mut totals);
     let foreign = ["test", "--no-fail-fast"];
     totals.tests("foreign device", cargo(&foreign).args(FOREIGN), &["foreign"], "");
+    match firmware::absence() {
+        None => totals.step("firmware", || firmware::firmware(true)),
+        Some(why) => totals.add("firmware", 0, 0, 1, &why),
+    }
     totals.step("mutants", mutants::mutants);
     totals.step("benchmarks, briefly", || must(demo::benches()?.args(["--", "--quick"])));
     numpy(&mut totals);

@@ -49,7 +49,8 @@ impl Embedded {
         Ok(())
     }
 
-    /// Starts the flashed program anew; ends a call that hangs.
+    /// Starts the flashed program anew; ends a call that hangs, in any thread, and brings back a device that was lost.
+    /// Memory outside of the program's segments keeps its bytes.
     ///
     /// # Errors
     ///
@@ -89,6 +90,19 @@ impl Embedded {
         self.0.memory_read(address, bytes).map_err(|e| e.on(self.id()))
     }
 
+    /// Writes instructions, which calls from here on run. Blocks until they are written.
+    ///
+    /// # Errors
+    ///
+    /// As [`memory_write`](Self::memory_write); `DeviceLost`, and `Conflict` after a call that timed out.
+    pub fn code_write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.check_range("code_write", address, bytes.len(), true)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.0.code_write(address, bytes).map_err(|e| e.on(self.id()))
+    }
+
     /// Where the flashed program has the function or object of that name.
     ///
     /// # Errors
@@ -98,30 +112,58 @@ impl Embedded {
         self.0.symbol(name).map_err(|e| e.on(self.id()))
     }
 
-    /// Calls a function of the flashed program and blocks until it returns, for at most `timeout`.
+    /// Calls a function of the flashed program and blocks until it returns, for at most `timeout`. Calls of several
+    /// threads take turns, and the time counts from the turn.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` for a timeout of zero or more arguments than the device passes; `KernelNotFound`;
-    /// `DeviceFault`; `Timeout`, after which [`reset`](Self::reset) makes the device usable again.
+    /// `DeviceFault` with cause, program counter and address; `Timeout`, and `Conflict` for calls after it, until the
+    /// call ends after all or [`reset`](Self::reset) ends it; `DeviceLost` until [`reset`](Self::reset).
     pub fn call(
         &self,
         function: &str,
         args: &[CallValue],
         timeout: Duration,
     ) -> Result<CallOutcome> {
+        let address = self.symbol(function)?.address;
+        self.call_checked(&format_args!("{function:?}"), address, args, timeout)
+    }
+
+    /// Calls the function at an address, as [`call`](Self::call) does one that has a name.
+    ///
+    /// # Errors
+    ///
+    /// As [`call`](Self::call); `OutOfBounds` if the address is not in the memory map.
+    pub fn call_at(
+        &self,
+        address: u64,
+        args: &[CallValue],
+        timeout: Duration,
+    ) -> Result<CallOutcome> {
+        self.check_range("call", address, 1, false)?;
+        self.call_checked(&format_args!("the function at {address:#x}"), address, args, timeout)
+    }
+
+    fn call_checked(
+        &self,
+        function: &dyn fmt::Display,
+        address: u64,
+        args: &[CallValue],
+        timeout: Duration,
+    ) -> Result<CallOutcome> {
         let limit = self.info().limits.arguments;
         if args.len() > limit {
             let message =
-                format!("{} arguments for {function:?}; the device passes {limit}", args.len());
+                format!("{} arguments for {function}; the device passes {limit}", args.len());
             return Err(self.error(ErrorKind::InvalidArgument, "call", message));
         }
         if timeout.is_zero() {
-            let message = format!("a timeout of zero for {function:?}");
+            let message = format!("a timeout of zero for {function}");
             return Err(self.error(ErrorKind::InvalidArgument, "call", message));
         }
-        let outcome = self.0.call(function, args, timeout).map_err(|e| e.on(self.id()))?;
-        tracing::trace!(device = %self.id(), function, elapsed = ?outcome.elapsed, "function called");
+        let outcome = self.0.call(address, args, timeout).map_err(|e| e.on(self.id()))?;
+        tracing::trace!(device = %self.id(), %function, elapsed = ?outcome.elapsed, "function called");
         Ok(outcome)
     }
 
@@ -277,13 +319,20 @@ mod tests {
             Ok(())
         }
 
-        fn symbol(&self, name: &str) -> Result<Symbol> {
-            Err(Error::new(ErrorKind::KernelNotFound, "symbol", format!("{name:?}")))
+        fn code_write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+            self.memory_write(address, bytes)
         }
 
-        fn call(&self, _: &str, args: &[CallValue], elapsed: Duration) -> Result<CallOutcome> {
+        fn symbol(&self, name: &str) -> Result<Symbol> {
+            match name {
+                "add" => Ok(Symbol { address: RAM, bytes: 8 }),
+                _ => Err(Error::new(ErrorKind::KernelNotFound, "symbol", format!("{name:?}"))),
+            }
+        }
+
+        fn call(&self, _: u64, args: &[CallValue], elapsed: Duration) -> Result<CallOutcome> {
             let int =
-                |value: &CallValue| if let CallValue::Int(value) = value { *value } else { 0 };
+                |value: &CallValue| if let CallValue::I64(value) = value { *value } else { 0 };
             let sum: i64 = args.iter().map(int).sum();
             Ok(CallOutcome { value: sum.cast_unsigned(), float_bits: None, elapsed })
         }
@@ -304,9 +353,13 @@ mod tests {
         let mut back = [0; 4];
         board.memory_read(RAM + 60, &mut back).unwrap();
         assert_eq!(back, [1, 2, 3, 4]);
-        let sum =
-            board.call("add", &[CallValue::Int(2), CallValue::Int(3)], Duration::from_secs(1));
-        assert_eq!(sum.unwrap().value, 5);
+        let args = [CallValue::I64(2), CallValue::I64(-5)];
+        for sum in [
+            board.call("add", &args, Duration::from_secs(1)),
+            board.call_at(RAM, &args, Duration::from_secs(1)),
+        ] {
+            assert_eq!(sum.unwrap().i64(), -3);
+        }
     }
 
     #[test]
@@ -316,14 +369,18 @@ mod tests {
             let error = board.memory_write(address, &[0; 4]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::OutOfBounds, "{address:#x}");
         }
-        let error = board.memory_write(8, &[0; 4]).unwrap_err();
-        assert!(error.message().contains("read-only"), "{error}");
+        for error in [board.memory_write(8, &[0; 4]), board.code_write(8, &[0; 4])] {
+            let error = error.unwrap_err();
+            assert!(error.message().contains("read-only"), "{error}");
+        }
+        let error = board.call_at(RAM - 1, &[], Duration::from_secs(1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfBounds);
     }
 
     #[test]
     fn bad_calls_are_refused() {
         let board = board();
-        let args = [CallValue::Int(1); 3];
+        let args = [CallValue::I32(1); 3];
         let second = Duration::from_secs(1);
         assert_eq!(
             board.call("add", &args, second).unwrap_err().kind(),
@@ -333,6 +390,7 @@ mod tests {
             board.call("add", &[], Duration::ZERO).unwrap_err().kind(),
             ErrorKind::InvalidArgument
         );
+        assert_eq!(board.call("sub", &[], second).unwrap_err().kind(), ErrorKind::KernelNotFound);
         assert_eq!(board.flash(&[]).unwrap_err().kind(), ErrorKind::InvalidModule);
     }
 }

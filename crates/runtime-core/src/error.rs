@@ -35,7 +35,8 @@ pub enum ErrorKind {
     Timeout,
     /// The program on the device did something the device stopped: a bad address, a trap, a panic in a host function.
     DeviceFault,
-    /// The device does not answer any more. Every later call on this opened instance says so again.
+    /// The device does not answer any more. Every later call on this opened instance says so again; an embedded device
+    /// can be reset.
     DeviceLost,
     /// A rank that this one communicates with is gone, or the way to it is broken. Every later call on this communicator
     /// that needs it says so again.

@@ -30,6 +30,7 @@
 //! |---|---|---|
 //! | `host` (default) | the processor the program runs on; kernels are Rust functions | `host`, `host:1` |
 //! | `cuda` | NVIDIA GPUs; kernels are CUDA C, PTX or binaries | `cuda:0`, `cuda:1?cache=off` |
+//! | `embedded` | bare-metal programs on QEMU or a board; kernels are C, as ELF images; on Linux | `embedded:qemu-riscv64`, `embedded:gdb:HOST:PORT?board=FILE` |
 //! | `hip` | AMD GPUs; kernels are HIP C or code objects | `hip:0`, `hip:1?cache=off` |
 //! | `opencl` | GPUs, processors and other accelerators with an OpenCL platform; kernels are OpenCL C or SPIR-V | `opencl:0`, `opencl:gpu:0`, `opencl:pocl:1?memory=svm` |
 //! | `sim` | simulated accelerators that misbehave on request, for tests | `sim:0`, `sim:0?seed=7&fail-launch=50` |
@@ -53,6 +54,9 @@ pub use array_buffer as array;
 #[cfg(feature = "cuda")]
 #[doc(inline)]
 pub use backend_cuda as cuda;
+#[cfg(all(feature = "embedded", target_os = "linux"))]
+#[doc(inline)]
+pub use backend_embedded as embedded;
 #[cfg(feature = "hip")]
 #[doc(inline)]
 pub use backend_hip as hip;
@@ -90,6 +94,7 @@ struct HipPage;
 /// Every backend this crate has a feature for, and whether it was compiled in.
 pub const BACKENDS: &[(&str, bool)] = &[
     ("cuda", cfg!(feature = "cuda")),
+    ("embedded", cfg!(all(feature = "embedded", target_os = "linux"))),
     ("hip", cfg!(feature = "hip")),
     ("host", cfg!(feature = "host")),
     ("opencl", cfg!(feature = "opencl")),
@@ -112,6 +117,7 @@ pub fn registry() -> DeviceRegistry {
     #[cfg_attr(
         not(any(
             feature = "cuda",
+            all(feature = "embedded", target_os = "linux"),
             feature = "hip",
             feature = "host",
             feature = "opencl",
@@ -122,6 +128,8 @@ pub fn registry() -> DeviceRegistry {
     let mut registry = DeviceRegistry::new();
     #[cfg(feature = "cuda")]
     add(&mut registry, cuda::CudaDriver::new());
+    #[cfg(all(feature = "embedded", target_os = "linux"))]
+    add(&mut registry, embedded::EmbeddedDriver::new());
     #[cfg(feature = "hip")]
     add(&mut registry, hip::HipDriver::new());
     #[cfg(feature = "host")]
@@ -135,6 +143,7 @@ pub fn registry() -> DeviceRegistry {
 
 #[cfg(any(
     feature = "cuda",
+    all(feature = "embedded", target_os = "linux"),
     feature = "hip",
     feature = "host",
     feature = "opencl",

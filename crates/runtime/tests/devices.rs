@@ -18,7 +18,7 @@ fn keys(value: &Value) -> Vec<&str> {
 }
 
 /// Backends that have no device where their driver is not installed.
-const NEED_A_DRIVER: &[&str] = &["cuda", "hip", "opencl"];
+const NEED_A_DRIVER: &[&str] = &["cuda", "embedded", "hip", "opencl"];
 
 #[test]
 fn every_backend_is_listed_or_its_absence_explained() {

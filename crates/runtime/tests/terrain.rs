@@ -684,3 +684,28 @@ mod mpi {
         );
     }
 }
+
+#[cfg(all(feature = "embedded", target_os = "linux"))]
+mod embedded {
+    use runtime::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn host_and_embedded_devices_agree_to_the_last_bit() {
+        let demo = Demo::new();
+        let input = demo.input(&hills().into_dyn());
+        let args = ["--steps", "25", "--input", &input];
+        let host = demo.smoothed(&args);
+        for device in ["embedded:qemu-riscv64", "embedded:qemu-cortex-m7"] {
+            match runtime::registry().open(device) {
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    eprintln!("skipped: {error}");
+                    continue;
+                }
+                opened => drop(opened.unwrap()),
+            }
+            assert_eq!(demo.smoothed(&[&args[..], &["--device", device]].concat()), host);
+        }
+    }
+}

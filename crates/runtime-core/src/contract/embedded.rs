@@ -8,8 +8,8 @@ use crate::Result;
 /// A processor with a program of its own: flashed, called, timed, and its memory read back.
 ///
 /// Nothing is transferred implicitly. The checked front, [`Embedded`](crate::Embedded), has looked at every argument:
-/// addresses lie in one area of the memory map that admits the access, the timeout is not zero, and
-/// [`call`](Self::call) gets at most [`Limits::arguments`](crate::Limits::arguments) values.
+/// addresses lie in one area of the memory map that admits the access, a called function among them, the timeout is not
+/// zero, and [`call`](Self::call) gets at most [`Limits::arguments`](crate::Limits::arguments) values.
 pub trait EmbeddedDevice: CommonRuntime {
     /// Loads an ELF image, replacing the program that was there, and resets.
     ///
@@ -18,7 +18,8 @@ pub trait EmbeddedDevice: CommonRuntime {
     /// `InvalidModule` if it is not an executable for this processor or does not fit the memory map.
     fn flash(&self, image: &[u8]) -> Result<()>;
 
-    /// Starts the flashed program anew; ends a call that hangs.
+    /// Starts the flashed program anew, whatever the device was at: *must* end a call that hangs, in any thread, and
+    /// bring back a device that was lost. Memory outside of the program's segments *must* keep its bytes.
     ///
     /// # Errors
     ///
@@ -42,6 +43,13 @@ pub trait EmbeddedDevice: CommonRuntime {
     /// What the transport reports.
     fn memory_read(&self, address: u64, bytes: &mut [u8]) -> Result<()>;
 
+    /// Writes instructions: calls from here on run them, whatever was executed there before.
+    ///
+    /// # Errors
+    ///
+    /// As [`call`](Self::call).
+    fn code_write(&self, address: u64, bytes: &[u8]) -> Result<()>;
+
     /// Where the flashed program has the function or object of that name.
     ///
     /// # Errors
@@ -49,13 +57,14 @@ pub trait EmbeddedDevice: CommonRuntime {
     /// `KernelNotFound` naming the symbol.
     fn symbol(&self, name: &str) -> Result<Symbol>;
 
-    /// Calls a function and blocks until it returns.
+    /// Calls the function at `function`, by the calling convention of C, and blocks until it returns. Calls of several
+    /// threads take turns.
     ///
     /// # Errors
     ///
-    /// `DeviceFault` with cause, program counter and address; `Timeout`, after which [`reset`](Self::reset) *must*
-    /// make the device usable again.
-    fn call(&self, function: &str, args: &[CallValue], timeout: Duration) -> Result<CallOutcome>;
+    /// `DeviceFault` with cause, program counter and address, after which the device *must* take calls again; `Timeout`,
+    /// and `Conflict` until the call ends after all or [`reset`](Self::reset) ends it; `DeviceLost`.
+    fn call(&self, function: u64, args: &[CallValue], timeout: Duration) -> Result<CallOutcome>;
 
     /// Lines the program printed since the last time this was asked.
     ///
@@ -90,11 +99,13 @@ pub struct Symbol {
     pub bytes: u64,
 }
 
-/// A value passed to or returned by a function on the device.
+/// A value passed to a function on the device, of the C type that the function declares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CallValue {
-    /// An integer, extended to the register's width.
-    Int(i64),
+    /// An integer of 32 bits, or a shorter one extended as its own sign says.
+    I32(i32),
+    /// An integer of 64 bits.
+    I64(i64),
     /// An address on the device.
     Address(u64),
     /// A single-precision number.
@@ -106,10 +117,34 @@ pub enum CallValue {
 /// What a call gave.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CallOutcome {
-    /// The integer result register.
+    /// The integer result register, or the two that make 64 bits. Bits beyond the function's result are unspecified.
     pub value: u64,
-    /// The floating-point result register's bits, where the processor has one.
+    /// The floating-point result register's bits, where the calling convention has one.
     pub float_bits: Option<u64>,
     /// Time from the call to its return as the host saw it.
     pub elapsed: Duration,
+}
+
+impl CallOutcome {
+    /// The result of a function that returns a 32-bit integer.
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are the result")]
+    pub fn i32(&self) -> i32 {
+        self.value as i32
+    }
+
+    /// The result of a function that returns a 64-bit integer.
+    pub fn i64(&self) -> i64 {
+        self.value.cast_signed()
+    }
+
+    /// The result of a function that returns `float`.
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are the result")]
+    pub fn f32(&self) -> f32 {
+        f32::from_bits(self.float_bits.unwrap_or(self.value) as u32)
+    }
+
+    /// The result of a function that returns `double`.
+    pub fn f64(&self) -> f64 {
+        f64::from_bits(self.float_bits.unwrap_or(self.value))
+    }
 }

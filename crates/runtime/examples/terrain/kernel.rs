@@ -12,8 +12,12 @@ use runtime::{
 use crate::blocks::Patch;
 use crate::diffusion::Scheme;
 
-/// The kernel in every format there is of it.
-fn bundle() -> ModuleBundle<'static> {
+/// The kernel in every format there is of it; of several executables the one for `architecture`.
+fn bundle(architecture: &str) -> ModuleBundle<'static> {
+    let elf: &[u8] = match architecture {
+        "armv7e-m+fp.dp" => include_bytes!("diffusion-cortex-m7.elf"),
+        _ => include_bytes!("diffusion-riscv64.elf"),
+    };
     let functions = HostModule::new().with("diffuse", diffuse);
     ModuleBundle::new()
         .with(ModuleImage::functions(&functions))
@@ -21,6 +25,7 @@ fn bundle() -> ModuleBundle<'static> {
         .with(ModuleImage::source(ImageFormat::CudaC, include_str!("diffusion.cu")))
         .with(ModuleImage::source(ImageFormat::HipC, include_str!("diffusion.cu")))
         .with(ModuleImage::source(ImageFormat::Ptx, include_str!("diffusion.ptx")))
+        .with(ModuleImage::binary(ImageFormat::Elf, elf))
 }
 
 /// A step of diffusion on a device.
@@ -32,8 +37,10 @@ pub(crate) struct Diffusion {
 
 impl Diffusion {
     pub(crate) fn new(device: &Device, scheme: Scheme) -> Result<Self> {
-        let kernel = device.module_load_bundle(&bundle())?.kernel("diffuse")?;
-        Ok(Self { kernel, limits: device.info().limits.clone(), scheme })
+        let info = device.info();
+        let bundle = bundle(&info.architecture);
+        let kernel = device.module_load_bundle(&bundle)?.kernel("diffuse")?;
+        Ok(Self { kernel, limits: info.limits.clone(), scheme })
     }
 
     /// Enqueues the step of a patch from `z` to `next`, with rows that are `pitch` elements apart. The block's first cell

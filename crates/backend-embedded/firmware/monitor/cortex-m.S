@@ -1,0 +1,203 @@
+/* Calls functions on Arm Cortex-M: QEMU's machine `mps2-an500` as a monitor, which waits for a ring of the UART; or, where
+ * DEBUGGER is defined, any board as a routine that a debugger starts and that ends at a breakpoint. */
+
+#include "mailbox.h"
+
+    .file   "cortex-m.S"
+
+#define SYSTEM 0xe000ed00       /* the system control block, and offsets in it */
+#define VTOR 0x08
+#define CFSR 0x28
+#define MMFAR 0x34
+#define BFAR 0x38
+#define CPACR 0x88
+#define FPCCR 0xe000ef34
+
+#ifndef DEBUGGER
+#define UART 0x40004000
+#define DATA 0                  /* offsets in the UART, Arm's CMSDK */
+#define LINE 4
+#define CONTROL 8
+#define CLEAR 12
+#define DIVIDER 16
+#define CONTROL_BOTH_WAYS 0x0b  /* send, receive, interrupt when something was received */
+#define CLEAR_RECEIVED 2
+
+#define NVIC_ENABLE 0xe000e100  /* interrupt 0 is the UART's */
+#define NVIC_CLEAR 0xe000e280
+#endif
+
+    .syntax unified
+    .thumb
+
+    .section .text
+    .balign 128
+vectors:
+    .word   initial_stack
+    .word   start
+    .rept   14
+    .word   trap
+    .endr
+
+    .thumb_func
+    .globl start
+start:
+    /* Faults all become hard faults. Interrupts end a wfi and are never taken. */
+    cpsid   i
+    ldr     r0, =SYSTEM
+#ifdef __ARM_FP
+    ldr     r1, =0xf << 20
+    str     r1, [r0, #CPACR]
+    /* A fault returns to the monitor and never to the function: nothing is to be kept of its numbers. */
+    ldr     r1, =FPCCR
+    movs    r2, #0
+    str     r2, [r1]
+    dsb
+    isb
+#endif
+#ifdef DEBUGGER
+    ldr     r1, =vectors
+    str     r1, [r0, #VTOR]
+    ldr     r5, =mailbox
+    b       call
+#else
+    ldr     r4, =UART
+    movs    r0, #16
+    str     r0, [r4, #DIVIDER]
+    movs    r0, #CONTROL_BOTH_WAYS
+    str     r0, [r4, #CONTROL]
+    /* QEMU, which took no byte as yet, looks for one again when one is read. */
+    ldr     r0, [r4, #DATA]
+    ldr     r0, =NVIC_ENABLE
+    movs    r1, #1
+    str     r1, [r0]
+    movs    r0, #READY
+#endif
+
+/* Tells the host the state in r0, and waits for what it wants next. */
+    .thumb_func
+tell:
+    ldr     r5, =mailbox
+    str     r0, [r5, #STATE]
+    dsb
+#ifdef DEBUGGER
+    .thumb_func
+    .globl stopped
+stopped:
+    b       stopped
+#else
+    ldr     r4, =UART
+1:  ldr     r0, [r4, #LINE]
+    lsls    r0, r0, #31         /* bit 0: the last byte is not sent yet */
+    bmi     1b
+    movs    r0, #RING
+    str     r0, [r4, #DATA]
+wait:
+    wfi
+    /* The line that interrupts must be low when there is no byte left: only its rise is seen. */
+1:  movs    r0, #CLEAR_RECEIVED
+    str     r0, [r4, #CLEAR]
+    ldr     r0, =NVIC_CLEAR
+    movs    r1, #1
+    str     r1, [r0]
+    ldr     r0, [r4, #LINE]
+    lsls    r0, r0, #30         /* bit 1: there is a byte */
+    bpl     2f
+    ldr     r0, [r4, #DATA]
+    b       1b
+2:  dsb
+    ldr     r0, [r5, #STATE]
+    cmp     r0, #CALL
+    beq     call
+    cmp     r0, #COPY
+    bne     wait
+
+    ldr     r0, [r5, #INTEGERS]
+    ldr     r1, [r5, #INTEGERS + 8]
+    ldr     r2, [r5, #INTEGERS + 16]
+1:  cbz     r2, 2f
+    ldrb    r3, [r1], #1
+    strb    r3, [r0], #1
+    subs    r2, r2, #1
+    b       1b
+2:  movs    r0, #DONE
+    b       tell
+#endif
+
+call:
+    ldr     r0, [r5, #STACK_POINTER]
+    ldr     r1, [r5, #STACK_BYTES]
+    subs    r0, r0, r1
+    mov     sp, r0
+    adds    r2, r5, #STACK
+1:  cbz     r1, 2f
+    ldr     r3, [r2], #4
+    str     r3, [r0], #4
+    subs    r1, r1, #4
+    b       1b
+2:
+#ifdef __ARM_FP
+    adds    r0, r5, #FLOATS
+    vldmia  r0, {d0-d7}
+    movs    r0, #0
+    vmsr    fpscr, r0
+#endif
+    ldr     r0, [r5, #INTEGERS]
+    ldr     r1, [r5, #INTEGERS + 8]
+    ldr     r2, [r5, #INTEGERS + 16]
+    ldr     r3, [r5, #INTEGERS + 24]
+    ldr     r6, [r5, #FUNCTION]
+    dsb
+    isb
+    blx     r6
+    ldr     r5, =mailbox
+    str     r0, [r5, #INTEGERS]
+    str     r1, [r5, #INTEGERS + 8]
+#ifdef __ARM_FP
+    vstr    d0, [r5, #FLOATS]
+    vstr    d1, [r5, #FLOATS + 8]
+#endif
+    movs    r0, #DONE
+    b       tell
+
+    .thumb_func
+trap:
+    ldr     r5, =mailbox
+    ldr     r4, =SYSTEM
+    ldr     r0, [r4, #CFSR]
+    str     r0, [r5, #CAUSE]
+    str     r0, [r4, #CFSR]
+    movs    r1, #0
+    lsls    r2, r0, #31 - 7     /* bit 7: MMFAR is valid; bit 15: BFAR is */
+    it      mi
+    ldrmi   r1, [r4, #MMFAR]
+    lsls    r2, r0, #31 - 15
+    it      mi
+    ldrmi   r1, [r4, #BFAR]
+    str     r1, [r5, #ADDRESS]
+    ldr     r1, [sp, #24]
+    str     r1, [r5, #PC]
+    /* Leaves the handler by a frame of its own, to `tell` with a fresh stack. */
+    ldr     r0, [r5, #STACK_POINTER]
+    subs    r0, r0, #32
+    mov     sp, r0
+    movs    r1, #FAULT
+    str     r1, [r0]
+    ldr     r1, =tell
+    bic     r1, r1, #1
+    str     r1, [r0, #24]
+    ldr     r1, =0x01000000
+    str     r1, [r0, #28]
+    ldr     r0, =0xfffffff9
+    bx      r0
+
+    .ltorg
+
+#ifdef DEBUGGER
+    .set    initial_stack, 0
+    .bss
+    .balign 16
+    .globl mailbox
+mailbox:
+    .space  MAILBOX_BYTES
+#endif

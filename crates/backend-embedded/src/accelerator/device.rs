@@ -1,0 +1,310 @@
+//! The adapter itself: memory map and symbols make an accelerator.
+#![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use backend_support::{Block, Event, Identity, Queues, options};
+use runtime_core::contract::{
+    AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceLoad, DeviceMemory,
+    DeviceModule, DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryArea, MemoryPool,
+    Monitor, PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+};
+use runtime_core::{
+    DeviceInfo, Embedded, Error, ErrorKind, ImageFormat, Limits, ModuleImage, NativeHandle,
+    NativeKind, Result,
+};
+
+use super::event::EmbeddedEvent;
+use super::heap::{Heap, Range};
+use super::memory::{EmbeddedMemory, EmbeddedPinned};
+use super::module::EmbeddedModule;
+use super::stream::{EmbeddedStream, LAUNCH_BYTES};
+use crate::common::lock;
+use crate::processor::{ARGUMENTS, Processor};
+
+/// What allocations start at multiples of.
+const ALIGNMENT: usize = 64;
+
+/// How an embedded device is used as an accelerator.
+#[derive(Clone, Debug)]
+pub struct AcceleratorConfig {
+    pub(crate) timeout: Duration,
+}
+
+impl Default for AcceleratorConfig {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(60) }
+    }
+}
+
+impl AcceleratorConfig {
+    /// Launches may take a minute.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long a launch may take before it is a fault and the processor is reset.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout.max(Duration::from_micros(1));
+        self
+    }
+
+    /// Sets the option `timeout` from a number of seconds.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for another option, or a value that is no such number.
+    pub fn set(self, option: &str, value: &str) -> Result<Self> {
+        if option != "timeout" {
+            return Err(options::refused(option, value, "the option timeout"));
+        }
+        let seconds =
+            value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        match seconds {
+            Some(timeout) if !timeout.is_zero() => Ok(self.with_timeout(timeout)),
+            _ => Err(options::refused(option, value, "a positive number of seconds")),
+        }
+    }
+}
+
+/// Any embedded device whose memory map and symbols are known, as an accelerator: allocations are parts of its
+/// largest memory that can be written, modules are loaded beside each other, and a launch is a call.
+///
+/// Streams are queues of the host, and the one processor runs their launches in turns. Copies do not need it where the
+/// device's memory can be reached while it runs. A fault ends the launch and nothing else. A launch that takes
+/// longer than [`AcceleratorConfig::with_timeout`] says is a fault, too, after which the processor is reset; memory
+/// and modules stay. The program that was flashed must not use the memory that this hands out.
+#[derive(Debug)]
+pub struct EmbeddedAccelerator {
+    info: DeviceInfo,
+    queues: Queues,
+    shared: Arc<Shared>,
+}
+
+/// What streams and modules share with the device.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) device: Embedded,
+    pub(crate) processor: Processor,
+    pub(crate) area: MemoryArea,
+    pub(crate) heap: Arc<Heap>,
+    pub(crate) timeout: Duration,
+    lost: AtomicBool,
+    /// Held while the processor works for one stream, up to the reset after a launch that hangs.
+    turn: Mutex<()>,
+}
+
+impl EmbeddedAccelerator {
+    /// Takes over `device`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if its processor is not known, or it has no memory that can be written.
+    pub fn new(device: Embedded, config: &AcceleratorConfig) -> Result<Self> {
+        let refused =
+            |what: String| Error::new(ErrorKind::InvalidArgument, "open", what).on(device.id());
+        let architecture = &device.info().architecture;
+        let processor = Processor::of(architecture)
+            .ok_or_else(|| refused(format!("code for {architecture:?} cannot be loaded")))?;
+        let writable = device.memory_map().iter().filter(|area| area.writable);
+        let area = writable.max_by_key(|area| area.bytes).cloned();
+        let area = area.ok_or_else(|| refused("no memory that can be written".to_owned()))?;
+        let info = info(device.info(), &area);
+        let identity = Identity { device: device.id().clone(), fault: ("EMBEDDED_FAULT", 0) };
+        let shared = Shared {
+            processor,
+            heap: Heap::new(area.address, area.bytes),
+            area,
+            timeout: config.timeout,
+            lost: AtomicBool::new(false),
+            turn: Mutex::default(),
+            device,
+        };
+        Ok(Self { info, queues: Queues::new(identity), shared: Arc::new(shared) })
+    }
+
+    /// The embedded device, for its console and to look into its memory.
+    pub fn embedded(&self) -> &Embedded {
+        &self.shared.device
+    }
+}
+
+impl Shared {
+    /// Refuses whatever is asked of a lost device.
+    pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
+        if self.lost.load(Ordering::Acquire) {
+            let lost =
+                Error::new(ErrorKind::DeviceLost, operation, "the device does not answer any more");
+            return Err(lost.with_driver("EMBEDDED_LOST", 0).on(self.device.id()));
+        }
+        Ok(())
+    }
+
+    /// Does something with the device, and notes if it is lost by it.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&Embedded) -> Result<T>) -> Result<T> {
+        self.check("enqueue")?;
+        let done = act(&self.device);
+        if done.as_ref().is_err_and(|error| error.kind() == ErrorKind::DeviceLost) {
+            self.lost.store(true, Ordering::Release);
+        }
+        done
+    }
+
+    /// As [`with`](Self::with), when nobody else has the processor.
+    pub(crate) fn exclusively<T>(&self, act: impl FnOnce(&Embedded) -> Result<T>) -> Result<T> {
+        let _turn = lock(&self.turn);
+        self.with(act)
+    }
+
+    /// A part of the device's memory.
+    pub(crate) fn take(
+        &self,
+        operation: &'static str,
+        bytes: u64,
+        alignment: u64,
+    ) -> Result<Range> {
+        self.heap.take(bytes, alignment).ok_or_else(|| {
+            let message = format!(
+                "{bytes} bytes; {} are free, perhaps not in one piece",
+                self.heap.free_bytes()
+            );
+            Error::new(ErrorKind::OutOfMemory, operation, message)
+                .with_driver("EMBEDDED_OUT_OF_MEMORY", 0)
+        })
+    }
+}
+
+fn info(device: &DeviceInfo, area: &MemoryArea) -> DeviceInfo {
+    let bytes = usize::try_from(area.bytes).unwrap_or(usize::MAX);
+    DeviceInfo {
+        memory_bytes: Some(area.bytes),
+        limits: Limits {
+            allocation_bytes: bytes,
+            allocation_alignment: NonZeroUsize::new(ALIGNMENT).unwrap_or(NonZeroUsize::MIN),
+            grid: [i32::MAX.unsigned_abs(), 65535, 65535],
+            block: [1024, 1024, 64],
+            block_size: 1024,
+            shared_bytes: 0,
+            // The geometry is the first.
+            arguments: device.limits.arguments.min(ARGUMENTS) - 1,
+            argument_bytes: 8 * (device.limits.arguments.min(ARGUMENTS) - 1),
+            priorities: (0, 0),
+        },
+        formats: vec![ImageFormat::Elf],
+        absent_formats: Vec::new(),
+        ..device.clone()
+    }
+}
+
+impl CommonRuntime for EmbeddedAccelerator {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+        Ok(Box::new(EmbeddedModule::load(&self.shared, image)?))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        let done = self.queues.synchronize();
+        self.shared.check("synchronize").and(done)
+    }
+}
+
+// SAFETY: memory is a range of the device that no other has, and work in flight holds the ranges it touches, so that a
+// free, which drops the device's hold, cannot give them to others too early.
+unsafe impl AcceleratorDevice for EmbeddedAccelerator {
+    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        self.shared.check("memory_allocate")?;
+        let range = self.shared.take("memory_allocate", bytes as u64, ALIGNMENT as u64)?;
+        Ok(Box::new(EmbeddedMemory::new(range, bytes)))
+    }
+
+    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, _after: &[&dyn DeviceStream]) {
+        drop(memory);
+    }
+
+    fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
+        let block = Block::zeroed(bytes, None).ok_or_else(|| {
+            let message = format!("{bytes} bytes of host memory");
+            Error::new(ErrorKind::OutOfMemory, "pinned_allocate", message).with_driver("ENOMEM", 12)
+        })?;
+        Ok(Box::new(EmbeddedPinned(block)))
+    }
+
+    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, _after: &[&dyn DeviceStream]) {
+        drop(memory);
+    }
+
+    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, _after: &[&dyn DeviceStream]) {
+        drop(module);
+    }
+
+    fn stream_create(&self, _options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
+        self.shared.check("stream_create")?;
+        let geometry = self.shared.take("stream_create", LAUNCH_BYTES, ALIGNMENT as u64)?;
+        Ok(Box::new(EmbeddedStream::new(self.queues.create(), geometry, &self.shared)))
+    }
+
+    fn event_create(&self, _timing: bool) -> Result<Box<dyn DeviceEvent>> {
+        self.shared.check("event_create")?;
+        Ok(Box::new(EmbeddedEvent { event: Event::new(), shared: Arc::clone(&self.shared) }))
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = Arc::as_ptr(&self.shared).addr();
+        NativeHandle { api: "embedded", kind: NativeKind::Context, raw }
+    }
+
+    fn cooperative_launch(&self) -> bool {
+        false
+    }
+
+    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
+        None
+    }
+
+    fn graphs(&self) -> Option<&dyn GraphCapture> {
+        None
+    }
+
+    fn peer(&self) -> Option<&dyn PeerAccess> {
+        None
+    }
+
+    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
+        None
+    }
+
+    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        None
+    }
+
+    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
+        None
+    }
+
+    fn monitor(&self) -> Option<&dyn Monitor> {
+        Some(self)
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        self.shared.device.counters()
+    }
+}
+
+impl Monitor for EmbeddedAccelerator {
+    fn load(&self) -> Result<DeviceLoad> {
+        self.shared.check("load")?;
+        let free = self.shared.heap.free_bytes();
+        Ok(DeviceLoad {
+            memory_free: Some(free),
+            memory_used: Some(self.shared.area.bytes - free),
+            ..DeviceLoad::default()
+        })
+    }
+}

@@ -1,0 +1,74 @@
+//! Memory of an embedded device as an accelerator has it, and host memory that is pinned in name.
+#![expect(unsafe_code, reason = "implements the contract's unsafe memory traits")]
+
+use std::sync::Arc;
+
+use backend_support::{Block, Span};
+use runtime_core::contract::{DeviceMemory, DevicePinned, own};
+use runtime_core::{NativeHandle, NativeKind, Result};
+
+use super::heap::Range;
+
+/// Device memory. Work in flight holds the range, so that dropping this takes nothing away from it.
+#[derive(Debug)]
+pub(crate) struct EmbeddedMemory {
+    pub(crate) range: Arc<Range>,
+    len: usize,
+}
+
+impl EmbeddedMemory {
+    pub(crate) fn new(range: Range, len: usize) -> Self {
+        Self { range: Arc::new(range), len }
+    }
+}
+
+// SAFETY: a range has its length for as long as it is held, and no other has any of its bytes.
+unsafe impl DeviceMemory for EmbeddedMemory {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn host_ptr(&self) -> Option<*mut u8> {
+        None
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = usize::try_from(self.range.address).unwrap_or(usize::MAX);
+        NativeHandle { api: "embedded", kind: NativeKind::Pointer, raw }
+    }
+}
+
+/// Host memory that copies run from and to while the host goes on.
+#[derive(Debug)]
+pub(crate) struct EmbeddedPinned(pub(crate) Arc<Block>);
+
+// SAFETY: a block has its length and stays in place until its last user is gone; it is at least 64 bytes aligned.
+unsafe impl DevicePinned for EmbeddedPinned {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn ptr(&self) -> *mut u8 {
+        self.0.pointer().as_ptr()
+    }
+}
+
+/// A part of device memory that work touches.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// Held for as long as the work may run.
+    _range: Arc<Range>,
+    pub(crate) address: u64,
+    pub(crate) bytes: usize,
+}
+
+/// A part of memory of an embedded device.
+pub(crate) fn part(memory: &dyn DeviceMemory, offset: usize, bytes: usize) -> Result<Part> {
+    let range = &own::<EmbeddedMemory>(memory, "memory")?.range;
+    Ok(Part { _range: Arc::clone(range), address: range.address + offset as u64, bytes })
+}
+
+/// A part of pinned memory of an embedded device.
+pub(crate) fn pinned_span(memory: &dyn DevicePinned, offset: usize, bytes: usize) -> Result<Span> {
+    Span::new(&own::<EmbeddedPinned>(memory, "memory")?.0, offset, bytes)
+}

@@ -1,0 +1,10 @@
+//! Embedded devices as accelerators.
+
+mod device;
+mod event;
+mod heap;
+mod memory;
+mod module;
+mod stream;
+
+pub use device::{AcceleratorConfig, EmbeddedAccelerator};

@@ -1,0 +1,99 @@
+//! Modules: programs that are loaded beside others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use runtime_core::contract::{DeviceKernel, DeviceModule, Occupancy, ParamInfo};
+use runtime_core::{Error, ErrorKind, ImageCode, ModuleImage, Result};
+
+use super::device::Shared;
+use super::heap::Range;
+use crate::program::Program;
+
+/// A program in the device's memory.
+pub(crate) struct EmbeddedModule {
+    range: Arc<Range>,
+    kernels: BTreeMap<String, (u64, Arc<[ParamInfo]>)>,
+}
+
+/// A function of a module that is declared as a kernel.
+#[derive(Clone)]
+pub(crate) struct EmbeddedKernel {
+    pub(crate) name: Arc<str>,
+    pub(crate) address: u64,
+    pub(crate) parameters: Arc<[ParamInfo]>,
+    /// The module's memory, which stays for as long as a launch may use it.
+    _module: Arc<Range>,
+}
+
+impl EmbeddedModule {
+    /// Loads an ELF executable: anywhere if it is position-independent, else where it was linked to.
+    pub(crate) fn load(shared: &Arc<Shared>, image: &ModuleImage<'_>) -> Result<Self> {
+        let ImageCode::Bytes(bytes) = image.code() else {
+            return Err(invalid(format!("an image of {} that is no binary", image.format())));
+        };
+        let areas = std::slice::from_ref(&shared.area);
+        let mut program = Program::read(bytes, shared.processor, areas)?;
+        let (start, length) = program.extent();
+        let range = if program.relocatable {
+            let base = start - start % program.alignment;
+            let whole = length + (start - base);
+            let range = shared.take("module_load", whole, program.alignment)?;
+            program.relocate(range.address.wrapping_sub(base), shared.processor)?;
+            range
+        } else {
+            shared.heap.take_at(start, length).ok_or_else(|| {
+                let message =
+                    format!("a program linked to {start:#x}: its {length} bytes there are in use");
+                Error::new(ErrorKind::OutOfMemory, "module_load", message)
+            })?
+        };
+        let kernels = std::mem::take(&mut program.kernels);
+        let kernels = kernels.into_iter().map(|(name, parameters)| {
+            let address = program.symbol(&name).map_err(|_| {
+                invalid(format!(
+                    "kernel {name:?} is declared, but the image has no symbol of that name"
+                ))
+            })?;
+            Ok((name, (address.address, parameters.into())))
+        });
+        let kernels = kernels.collect::<Result<_>>()?;
+        shared.exclusively(|device| {
+            program
+                .segments
+                .iter()
+                .try_for_each(|segment| device.code_write(segment.address, &segment.bytes))
+        })?;
+        Ok(Self { range: Arc::new(range), kernels })
+    }
+}
+
+impl DeviceModule for EmbeddedModule {
+    fn kernel(&self, name: &str) -> Result<Box<dyn DeviceKernel>> {
+        let (address, parameters) = self.kernels.get(name).ok_or_else(|| {
+            let known: Vec<&str> = self.kernels.keys().map(String::as_str).collect();
+            let message = format!("no kernel {name:?}; the module declares {}", known.join(", "));
+            Error::new(ErrorKind::KernelNotFound, "kernel", message)
+        })?;
+        Ok(Box::new(EmbeddedKernel {
+            name: name.into(),
+            address: *address,
+            parameters: Arc::clone(parameters),
+            _module: Arc::clone(&self.range),
+        }))
+    }
+}
+
+impl DeviceKernel for EmbeddedKernel {
+    fn parameters(&self) -> Option<&[ParamInfo]> {
+        Some(&self.parameters)
+    }
+
+    fn occupancy(&self) -> Option<&dyn Occupancy> {
+        None
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidModule, "module_load", message)
+}

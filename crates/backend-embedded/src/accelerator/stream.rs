@@ -1,0 +1,275 @@
+//! Streams: queues whose work is copies by the host and calls on the device.
+#![expect(unsafe_code, reason = "implements the contract's unsafe stream trait")]
+
+use std::sync::Arc;
+
+use backend_support::{Cores, Queue, Span};
+use runtime_core::contract::{
+    CallValue, DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, ParamInfo,
+    RawArg, own,
+};
+use runtime_core::{DType, Embedded, Error, ErrorKind, Launch, NativeHandle, NativeKind, Result};
+
+use super::device::Shared;
+use super::event::EmbeddedEvent;
+use super::heap::Range;
+use super::memory::{Part, part, pinned_span};
+use super::module::EmbeddedKernel;
+
+/// Bytes of `struct launch` of `kernel.h`.
+pub(crate) const LAUNCH_BYTES: u64 = 24;
+/// What is copied at a time through a buffer of the host.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A stream. Its launches find their geometry in a range of its own.
+#[derive(Debug)]
+pub(crate) struct EmbeddedStream {
+    queue: Queue,
+    geometry: Arc<Range>,
+    shared: Arc<Shared>,
+}
+
+impl EmbeddedStream {
+    pub(crate) fn new(queue: Queue, geometry: Range, shared: &Arc<Shared>) -> Self {
+        Self { queue, geometry: Arc::new(geometry), shared: Arc::clone(shared) }
+    }
+
+    fn enqueue(&self, work: impl FnOnce(&Shared) -> Result<()> + Send + 'static) -> Result<()> {
+        self.shared.check("enqueue")?;
+        let shared = Arc::clone(&self.shared);
+        self.queue.submit(move || work(&shared))
+    }
+}
+
+/// Calls `f` with the place and length of each piece of `bytes`.
+fn pieces(bytes: usize, f: impl FnMut((usize, usize)) -> Result<()>) -> Result<()> {
+    let piece = |start| (start, PIECE_BYTES.min(bytes - start));
+    (0..bytes).step_by(PIECE_BYTES).map(piece).try_for_each(f)
+}
+
+fn copy(device: &Embedded, src: &Part, dst: &Part) -> Result<()> {
+    let mut buffer = vec![0; src.bytes.min(PIECE_BYTES)];
+    pieces(src.bytes, |(start, length)| {
+        device.memory_read(src.address + start as u64, &mut buffer[..length])?;
+        device.memory_write(dst.address + start as u64, &buffer[..length])
+    })
+}
+
+fn fill(device: &Embedded, dst: &Part, pattern: &[u8]) -> Result<()> {
+    let whole = dst.bytes.min(PIECE_BYTES).next_multiple_of(pattern.len().max(1));
+    let buffer: Vec<u8> = pattern.iter().copied().cycle().take(whole).collect();
+    pieces(dst.bytes, |(start, length)| {
+        device.memory_write(dst.address + start as u64, &buffer[..length])
+    })
+}
+
+/// Arguments as a call takes them, and the memory that they point to.
+fn arguments(
+    kernel: &EmbeddedKernel,
+    geometry: &Range,
+    args: &[RawArg<'_>],
+) -> Result<(Vec<CallValue>, Vec<Part>)> {
+    let mut values = vec![CallValue::Address(geometry.address)];
+    let mut parts = Vec::new();
+    for (arg, parameter) in args.iter().zip(kernel.parameters.iter()) {
+        values.push(match *arg {
+            RawArg::Memory { memory, origin, bytes, .. } => {
+                let part = part(memory, origin, bytes)?;
+                let address = part.address;
+                parts.push(part);
+                CallValue::Address(address)
+            }
+            RawArg::Empty { .. } => CallValue::Address(0),
+            RawArg::Value { bytes, .. } => value(bytes, parameter)?,
+        });
+    }
+    Ok((values, parts))
+}
+
+/// A value of the type that its parameter declares, extended as C does it.
+fn value(bytes: &[u8], parameter: &ParamInfo) -> Result<CallValue> {
+    let wrong = || {
+        let message = format!("a value of {} bytes for {parameter:?}", bytes.len());
+        Error::new(ErrorKind::InvalidArgument, "launch", message)
+    };
+    macro_rules! number {
+        ($type:ty) => {
+            <$type>::from_le_bytes(bytes.try_into().map_err(|_| wrong())?)
+        };
+    }
+    Ok(match parameter.dtype {
+        Some(DType::I8) => CallValue::I32(number!(i8).into()),
+        Some(DType::U8 | DType::Bool) => CallValue::I32(number!(u8).into()),
+        Some(DType::I16) => CallValue::I32(number!(i16).into()),
+        Some(DType::U16) => CallValue::I32(number!(u16).into()),
+        Some(DType::I32 | DType::U32) => CallValue::I32(number!(i32)),
+        Some(DType::I64 | DType::U64) => CallValue::I64(number!(i64)),
+        Some(DType::F32) => CallValue::F32(number!(f32)),
+        Some(DType::F64) => CallValue::F64(number!(f64)),
+        _ => return Err(wrong()),
+    })
+}
+
+fn geometry_bytes(launch: &Launch) -> Vec<u8> {
+    launch.grid.iter().chain(&launch.block).flat_map(|extent| extent.to_le_bytes()).collect()
+}
+
+/// Calls a kernel. If it hangs, the processor is reset before anybody else gets it.
+fn run(shared: &Shared, kernel: &EmbeddedKernel, values: &[CallValue]) -> Result<()> {
+    shared.exclusively(|device| {
+        let called = device.call_at(kernel.address, values, shared.timeout);
+        let name = &kernel.name;
+        match called {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Timeout => {
+                device.reset()?;
+                let message = format!(
+                    "kernel {name:?} did not return within {:?}; the processor was reset",
+                    shared.timeout
+                );
+                Err(Error::new(ErrorKind::DeviceFault, "launch", message)
+                    .with_driver("LAUNCH_TIMEOUT", 0)
+                    .with_source(error))
+            }
+            Err(error) if error.kind() == ErrorKind::DeviceFault => {
+                let message = format!("kernel {name:?}: {}", error.message());
+                let fault = Error::new(ErrorKind::DeviceFault, "launch", message);
+                let code = error.driver().cloned();
+                let fault = match code {
+                    Some(code) => fault.with_driver(code.name, code.code),
+                    None => fault,
+                };
+                Err(fault.with_source(error))
+            }
+            Err(error) => Err(error),
+        }
+    })
+}
+
+// SAFETY: parts lie inside memories, work touches its parts alone, a queue runs it in order, and blocking copies are
+// done with their slice before they return. Copies of bytes are made by the system or a debugger's server, so that
+// unordered ones leave them unspecified and no more.
+unsafe impl DeviceStream for EmbeddedStream {
+    unsafe fn memory_copy(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (src, dst) = (part(src, src_offset, bytes)?, part(dst, dst_offset, bytes)?);
+        self.enqueue(move |shared| shared.with(|device| copy(device, &src, &dst)))
+    }
+
+    unsafe fn memory_copy_to(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        src: &[u8],
+    ) -> Result<()> {
+        let dst = part(dst, offset, src.len())?;
+        let _turn = self.queue.turn();
+        self.shared.with(|device| device.memory_write(dst.address, src))
+    }
+
+    unsafe fn memory_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        offset: usize,
+        dst: &mut [u8],
+    ) -> Result<()> {
+        let src = part(src, offset, dst.len())?;
+        let _turn = self.queue.turn();
+        self.queue.report()?;
+        self.shared.with(|device| device.memory_read(src.address, dst))
+    }
+
+    unsafe fn pinned_copy_to(
+        &self,
+        src: &dyn DevicePinned,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (src, dst) = (pinned_span(src, src_offset, bytes)?, part(dst, dst_offset, bytes)?);
+        self.enqueue(move |shared| from_pinned(shared, &src, &dst))
+    }
+
+    unsafe fn pinned_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DevicePinned,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (src, dst) = (part(src, src_offset, bytes)?, pinned_span(dst, dst_offset, bytes)?);
+        self.enqueue(move |shared| to_pinned(shared, &src, &dst))
+    }
+
+    unsafe fn memory_fill(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        let (dst, pattern) = (part(dst, offset, bytes)?, pattern.to_vec());
+        self.enqueue(move |shared| shared.with(|device| fill(device, &dst, &pattern)))
+    }
+
+    unsafe fn launch(
+        &self,
+        kernel: &dyn DeviceKernel,
+        launch: &Launch,
+        args: &[RawArg<'_>],
+    ) -> Result<()> {
+        let kernel = own::<EmbeddedKernel>(kernel, "launch")?.clone();
+        let (values, parts) = arguments(&kernel, &self.geometry, args)?;
+        let (geometry, bytes) = (Arc::clone(&self.geometry), geometry_bytes(launch));
+        self.enqueue(move |shared| {
+            shared.with(|device| device.memory_write(geometry.address, &bytes))?;
+            let done = run(shared, &kernel, &values);
+            drop(parts);
+            done
+        })
+    }
+
+    fn record(&self, event: &dyn DeviceEvent) -> Result<()> {
+        self.shared.check("record")?;
+        own::<EmbeddedEvent>(event, "record")?.event.record(&self.queue)
+    }
+
+    fn wait(&self, event: &dyn DeviceEvent) -> Result<()> {
+        self.shared.check("wait")?;
+        own::<EmbeddedEvent>(event, "wait")?.event.hold_up(&self.queue)
+    }
+
+    fn query(&self) -> Result<bool> {
+        self.shared.check("query")?;
+        Ok(self.queue.is_idle())
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        let done = self.queue.synchronize();
+        self.shared.check("synchronize").and(done)
+    }
+
+    fn native(&self) -> NativeHandle {
+        NativeHandle { api: "embedded", kind: NativeKind::Stream, raw: self.queue.address() }
+    }
+}
+
+fn from_pinned(shared: &Shared, src: &Span, dst: &Part) -> Result<()> {
+    let mut buffer = vec![0; src.len()];
+    src.copy_out(&mut buffer, Cores::SERIAL)?;
+    shared.with(|device| device.memory_write(dst.address, &buffer))
+}
+
+fn to_pinned(shared: &Shared, src: &Part, dst: &Span) -> Result<()> {
+    let mut buffer = vec![0; src.bytes];
+    shared.with(|device| device.memory_read(src.address, &mut buffer))?;
+    dst.copy_in(&buffer, Cores::SERIAL)
+}

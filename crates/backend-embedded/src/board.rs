@@ -1,0 +1,201 @@
+//! Boards: what a description in TOML says.
+
+use std::path::Path;
+
+use runtime_core::contract::MemoryArea;
+use runtime_core::{Error, ErrorKind, Result};
+use serde::Deserialize;
+
+use crate::Processor;
+
+/// What must be known of a board to run programs on it; `docs/embedded.md` describes the file.
+///
+/// ```
+/// let board = backend_embedded::Board::parse(r#"
+///     name = "QEMU virt"
+///     processor = "riscv64"
+///     stub = 0x8000_0000   # 4 KiB of RAM for the routine that calls functions
+///     stack = 0x8010_0000  # where the stack of called functions begins; it grows down
+///
+///     [[memory]]           # what programs and data may use
+///     name = "ram"
+///     address = 0x8010_0000
+///     bytes = 0xFF0_0000
+/// "#)?;
+/// assert_eq!(board.memory[0].name, "ram");
+/// # Ok::<(), runtime_core::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Board {
+    /// What it is called.
+    pub name: String,
+    /// What programs are compiled for.
+    pub processor: Processor,
+    /// Address of the routine that calls functions, in [`STUB_BYTES`](Self::STUB_BYTES) of RAM that nothing else uses.
+    pub stub: u64,
+    /// Where the stack of called functions begins.
+    pub stack: u64,
+    /// A command of the debugger's server that resets the processor and leaves it halted, such as OpenOCD's `reset halt`.
+    pub reset: Option<String>,
+    /// Numbers of registers.
+    #[serde(default)]
+    pub registers: Registers,
+    /// Memory that programs and data may use.
+    #[serde(deserialize_with = "areas")]
+    pub memory: Vec<MemoryArea>,
+}
+
+/// Numbers that the debugger's server gives registers, where they are not the usual ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Registers {
+    /// The program counter.
+    pub pc: Option<u32>,
+    /// The program status register of a Cortex-M.
+    pub xpsr: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Area {
+    name: String,
+    address: u64,
+    bytes: u64,
+    #[serde(default = "yes")]
+    writable: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn areas<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<MemoryArea>, D::Error> {
+    let areas = Vec::<Area>::deserialize(deserializer)?;
+    let area =
+        |Area { name, address, bytes, writable }| MemoryArea { name, address, bytes, writable };
+    Ok(areas.into_iter().map(area).collect())
+}
+
+impl Board {
+    /// RAM that the routine at [`stub`](Self::stub) takes.
+    pub const STUB_BYTES: u64 = 4096;
+
+    /// Reads a description.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` saying what is wrong and where.
+    pub fn parse(text: &str) -> Result<Self> {
+        let board: Self = toml::from_str(text).map_err(|error| {
+            refused(&format!("the board's description: {}", error.to_string().trim_end()))
+        })?;
+        board.check().map_err(|why| refused(&format!("board {:?}: {why}", board.name)))?;
+        Ok(board)
+    }
+
+    /// Reads a description from a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse), and if the file cannot be read.
+    pub fn read(file: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| refused(&format!("{}: {error}", file.display())).with_source(error))?;
+        Self::parse(&text)
+            .map_err(|error| refused(&format!("{}: {}", file.display(), error.message())))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let most = if self.processor.is_64_bit() { u64::MAX } else { u32::MAX.into() };
+        let end =
+            |area: &MemoryArea| area.address.checked_add(area.bytes).filter(|end| *end <= most);
+        for area in &self.memory {
+            if area.bytes == 0 || end(area).is_none() {
+                return Err(format!(
+                    "{} bytes of {:?} at {:#x}",
+                    area.bytes, area.name, area.address
+                ));
+            }
+        }
+        for (index, area) in self.memory.iter().enumerate() {
+            let meets = |other: &&MemoryArea| {
+                area.address < other.address + other.bytes
+                    && other.address < area.address + area.bytes
+            };
+            if let Some(other) = self.memory[..index].iter().find(meets) {
+                return Err(format!("memory {:?} overlaps {:?}", area.name, other.name));
+            }
+            if area.address < self.stub.saturating_add(Self::STUB_BYTES)
+                && self.stub < area.address + area.bytes
+            {
+                return Err(format!("the stub at {:#x} lies in memory {:?}", self.stub, area.name));
+            }
+        }
+        if !self.memory.iter().any(|area| area.writable) {
+            return Err("no memory that can be written".to_owned());
+        }
+        if !self.stub.is_multiple_of(256)
+            || !self.stack.is_multiple_of(16)
+            || self.stub.max(self.stack) > most
+        {
+            return Err(format!(
+                "stub = {:#x} must be a multiple of 256, stack = {:#x} of 16, both at most {most:#x}",
+                self.stub, self.stack
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn refused(message: &str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "open", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        name = "b"
+        processor = "cortex-m7"
+        stub = 0x20000000
+        stack = 0x20010000
+        memory = [{ name = "ram", address = 0x20010000, bytes = 4096 }]
+    "#;
+
+    #[test]
+    fn a_description_is_read() {
+        let board = Board::parse(GOOD).unwrap();
+        assert_eq!((board.processor, board.memory[0].writable), (Processor::CortexM7, true));
+    }
+
+    #[test]
+    fn wrong_descriptions_say_what_is_wrong() {
+        for (from, to, told) in [
+            ("cortex-m7", "z80", "z80"),
+            ("stack", "stork", "stork"),
+            ("bytes = 4096", "bytes = 0", "0 bytes"),
+            ("bytes = 4096", "bytes = 0xF0000000", "ram"),
+            ("0x20000000", "0x20010800", "lies in"),
+            ("0x20000000", "0x20000010", "multiple of 256"),
+            ("bytes = 4096", "bytes = 4096, writable = false", "written"),
+            (" }]", " }, { name = \"again\", address = 0x20010FFF, bytes = 1 }]", "overlaps"),
+        ] {
+            let error = Board::parse(&GOOD.replacen(from, to, 1)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{to}");
+            assert!(error.message().contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_shipped_descriptions_are_right() {
+        for text in [
+            include_str!("../boards/qemu-virt.toml"),
+            include_str!("../boards/qemu-mps2-an500.toml"),
+            include_str!("../boards/qemu-mps2-an385.toml"),
+        ] {
+            Board::parse(text).unwrap();
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! A board behind a debugger's server as an embedded device.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use runtime_core::contract::{
+    CallOutcome, CallValue, CommonRuntime, Counters, DeviceModule, EmbeddedDevice, MemoryArea,
+    Symbol,
+};
+use runtime_core::{DeviceInfo, Error, ErrorKind, ModuleImage, Result};
+
+use super::client::{Client, Run};
+use crate::board::Board;
+use crate::common::{self, Identity, lock, no_modules};
+use crate::console::Console;
+use crate::driver::GDB_INDEX;
+use crate::mailbox::{self, Answer};
+use crate::program::Program;
+
+/// How soon a call notices that somebody resets.
+const SLICE: Duration = Duration::from_millis(20);
+/// The state of a Cortex-M that runs Thumb code, its only one.
+const XPSR_THUMB: u64 = 1 << 24;
+/// How long the server may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A board that a debugger's server, such as OpenOCD, pyOCD, probe-rs or QEMU, lets others use by the GDB remote
+/// protocol.
+///
+/// Functions are called by a small routine in the board's RAM, which ends at a breakpoint: programs need nothing of their
+/// own. Memory can be accessed between calls alone, since the processor must stand still for it. Dropping the
+/// device lets the processor go.
+#[derive(Debug)]
+pub struct GdbDevice {
+    info: DeviceInfo,
+    address: String,
+    board: Board,
+    stub: Stub,
+    console: Mutex<Console>,
+    program: Mutex<Program>,
+    /// Held during a call.
+    connection: Mutex<Connection>,
+    /// How many resets wait for a call to give up.
+    resets: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Connection {
+    /// `None` if it is lost.
+    client: Option<Client>,
+    /// Whether a call that timed out goes on.
+    busy: bool,
+}
+
+/// The routine that calls functions.
+#[derive(Debug)]
+struct Stub {
+    program: Program,
+    start: u64,
+    stopped: u64,
+    mailbox: u64,
+}
+
+impl Stub {
+    fn new(board: &Board) -> Result<Self> {
+        let processor = board.processor;
+        let area = MemoryArea {
+            name: "stub".to_owned(),
+            address: board.stub,
+            bytes: Board::STUB_BYTES,
+            writable: true,
+        };
+        let mut program = Program::read(processor.stub(), processor, &[area])?;
+        program.relocate(board.stub, processor)?;
+        let place = |name| program.symbol(name).map(|symbol| symbol.address);
+        let (start, stopped, mailbox) = (place("start")?, place("stopped")?, place("mailbox")?);
+        Ok(Self { program, start, stopped, mailbox })
+    }
+}
+
+impl GdbDevice {
+    /// Connects to the server at `address`, `HOST:PORT`, and halts the processor.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if nobody serves there; `Driver` if the server refuses what is needed; `DeviceLost` if it does
+    /// not go on.
+    pub fn connect(address: &str, board: Board) -> Result<Self> {
+        let info = info(&board);
+        let id = info.id.clone();
+        let device = Self {
+            stub: Stub::new(&board)?,
+            console: Mutex::new(Console::new(id.clone())),
+            program: Mutex::default(),
+            connection: Mutex::default(),
+            resets: AtomicUsize::default(),
+            address: address.to_owned(),
+            board,
+            info,
+        };
+        device.prepare(&mut lock(&device.connection), "open").map_err(|error| error.on(&id))?;
+        Ok(device)
+    }
+
+    /// Connects if need be, halts and resets the processor, and writes the routine and the flashed program.
+    fn prepare(&self, connection: &mut Connection, operation: &'static str) -> Result<()> {
+        let mut client = match connection.client.take() {
+            Some(mut client) => {
+                if connection.busy {
+                    client.halt(operation)?;
+                }
+                client
+            }
+            None => Client::connect(&self.address, CONNECT_TIMEOUT)?,
+        };
+        connection.busy = false;
+        lock(&self.console).flush();
+        if let Some(command) = &self.board.reset {
+            client.command(operation, command)?;
+        }
+        for segment in self.stub.program.segments.iter().chain(&lock(&self.program).segments) {
+            client.write(operation, segment.address, &segment.bytes)?;
+        }
+        client.set_breakpoint(operation, self.stub.stopped)?;
+        connection.client = Some(client);
+        Ok(())
+    }
+
+    /// Does something to the halted processor. A connection that is lost stays so until it is reset.
+    fn with<T>(
+        &self,
+        operation: &'static str,
+        act: impl FnOnce(&mut Client) -> Result<T>,
+    ) -> Result<T> {
+        let mut connection = self.idle(operation)?;
+        self.on(&mut connection, operation, act)
+    }
+
+    fn on<T>(
+        &self,
+        connection: &mut Connection,
+        operation: &'static str,
+        act: impl FnOnce(&mut Client) -> Result<T>,
+    ) -> Result<T> {
+        let Some(client) = &mut connection.client else {
+            let message =
+                format!("the connection to {} is lost; reset makes another", self.address);
+            return Err(
+                Error::new(ErrorKind::DeviceLost, operation, message).with_driver("GDB_LOST", 0)
+            );
+        };
+        let done = act(client);
+        if done.as_ref().is_err_and(|error| error.kind() == ErrorKind::DeviceLost) {
+            *connection = Connection::default();
+        }
+        done
+    }
+
+    /// The connection, if the processor stands still.
+    fn idle(&self, operation: &'static str) -> Result<MutexGuard<'_, Connection>> {
+        let mut connection = lock(&self.connection);
+        if connection.busy {
+            let wait = |client: &mut Client| client.wait(operation, Duration::ZERO, self.print());
+            if self.on(&mut connection, operation, wait)? == Run::Running {
+                let message = "a call that timed out still runs; reset ends it";
+                return Err(Error::new(ErrorKind::Conflict, operation, message));
+            }
+            connection.busy = false;
+        }
+        Ok(connection)
+    }
+
+    /// The connection, from a call that gives up if there is one.
+    fn interrupt(&self) -> MutexGuard<'_, Connection> {
+        self.resets.fetch_add(1, Ordering::Relaxed);
+        let connection = lock(&self.connection);
+        self.resets.fetch_sub(1, Ordering::Relaxed);
+        connection
+    }
+
+    fn go_to_stub(&self, client: &mut Client) -> Result<()> {
+        const OPERATION: &str = "call";
+        let (processor, registers) = (self.board.processor, &self.board.registers);
+        let width = if processor.is_64_bit() { 8 } else { 4 };
+        if let Some(usual) = processor.xpsr_register() {
+            let xpsr = registers.xpsr.unwrap_or(usual);
+            client.write_register(OPERATION, xpsr, &XPSR_THUMB.to_le_bytes()[..width])?;
+        }
+        let pc = registers.pc.unwrap_or(processor.pc_register());
+        client.write_register(OPERATION, pc, &self.stub.start.to_le_bytes()[..width])
+    }
+
+    /// Waits until the processor stops; `false` if time is over, or somebody resets.
+    fn until_stopped(&self, client: &mut Client, timeout: Duration) -> Result<bool> {
+        let began = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(began.elapsed());
+            if client.wait("call", left.min(SLICE), self.print())? == Run::Stopped {
+                return Ok(true);
+            }
+            if left.is_zero() || self.resets.load(Ordering::Relaxed) > 0 {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn print(&self) -> impl FnMut(&[u8]) {
+        |text| text.iter().for_each(|byte| lock(&self.console).push(*byte))
+    }
+}
+
+impl Drop for GdbDevice {
+    fn drop(&mut self) {
+        let mut connection = lock(&self.connection);
+        let busy = connection.busy;
+        if let Some(client) = &mut connection.client
+            && (!busy || client.halt("detach").is_ok())
+        {
+            client.detach();
+        }
+    }
+}
+
+impl CommonRuntime for GdbDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+        Err(no_modules(image))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        drop(self.idle("synchronize")?);
+        Ok(())
+    }
+}
+
+impl EmbeddedDevice for GdbDevice {
+    fn flash(&self, image: &[u8]) -> Result<()> {
+        let program = Program::read(image, self.board.processor, &self.board.memory)?;
+        program.must_be_fixed()?;
+        let mut connection = self.interrupt();
+        *lock(&self.program) = program;
+        self.prepare(&mut connection, "flash")
+    }
+
+    fn reset(&self) -> Result<()> {
+        self.prepare(&mut self.interrupt(), "reset").map_err(|error| match error.kind() {
+            ErrorKind::Unavailable => {
+                let message = format!("it does not come back: {}", error.message());
+                Error::new(ErrorKind::DeviceLost, "reset", message)
+                    .with_driver("GDB_LOST", 0)
+                    .with_source(error)
+            }
+            _ => error,
+        })
+    }
+
+    fn memory_map(&self) -> &[MemoryArea] {
+        &self.board.memory
+    }
+
+    fn memory_write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.with("memory_write", |client| client.write("memory_write", address, bytes))
+    }
+
+    fn memory_read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        self.with("memory_read", |client| client.read("memory_read", address, bytes))
+    }
+
+    fn code_write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        // The routine makes the processor forget what it knew of code before each call.
+        self.with("code_write", |client| client.write("code_write", address, bytes))
+    }
+
+    fn symbol(&self, name: &str) -> Result<Symbol> {
+        lock(&self.program).symbol(name)
+    }
+
+    fn call(&self, function: u64, args: &[CallValue], timeout: Duration) -> Result<CallOutcome> {
+        const OPERATION: &str = "call";
+        let processor = self.board.processor;
+        let arguments = processor.arguments(args);
+        let request = mailbox::call(processor.entry(function), self.board.stack, &arguments);
+        let mut connection = self.idle(OPERATION)?;
+        let began = Instant::now();
+        let stopped = self.on(&mut connection, OPERATION, |client| {
+            client.write(OPERATION, self.stub.mailbox, &request)?;
+            self.go_to_stub(client)?;
+            client.resume(OPERATION)?;
+            self.until_stopped(client, timeout)
+        })?;
+        if !stopped {
+            connection.busy = true;
+            let (kind, why) = if self.resets.load(Ordering::Relaxed) > 0 {
+                (ErrorKind::DeviceLost, "was ended by a reset".to_owned())
+            } else {
+                (ErrorKind::Timeout, format!("did not return within {timeout:?}"))
+            };
+            return Err(Error::new(
+                kind,
+                OPERATION,
+                format!("the function at {function:#x} {why}"),
+            ));
+        }
+        let elapsed = began.elapsed();
+        let mut bytes = [0; mailbox::ANSWER_BYTES];
+        self.on(&mut connection, OPERATION, |client| {
+            client.read(OPERATION, self.stub.mailbox, &mut bytes)
+        })?;
+        match mailbox::answer(&bytes) {
+            Some(Answer::Done { integers, float, .. }) => {
+                let (value, float_bits) = processor.result(integers, float);
+                Ok(CallOutcome { value, float_bits, elapsed })
+            }
+            Some(Answer::Fault(fault)) => Err(processor.error(fault)),
+            Some(Answer::Ready) | None => {
+                let message =
+                    format!("the function at {function:#x} stopped where no breakpoint is set");
+                Err(Error::new(ErrorKind::DeviceFault, OPERATION, message)
+                    .with_driver("STOPPED", 0))
+            }
+        }
+    }
+
+    fn console(&self) -> Result<Vec<String>> {
+        Ok(lock(&self.console).take())
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        None
+    }
+}
+
+fn info(board: &Board) -> DeviceInfo {
+    let identity = Identity {
+        index: GDB_INDEX,
+        name: &board.name,
+        vendor: "GDB remote protocol",
+        version: env!("CARGO_PKG_VERSION"),
+    };
+    common::info(&identity, board.processor, &board.memory)
+}

@@ -1,0 +1,140 @@
+//! Packets of the GDB remote protocol: `$payload#checksum`, over a connection.
+
+use std::io::{self, ErrorKind as Io, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// A longer packet is nothing that was asked for.
+const MOST_BYTES: usize = 1 << 20;
+/// How long a packet may take to be sent.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+const SHORTEST: Duration = Duration::from_micros(1);
+
+/// A connection to a debugger's server.
+#[derive(Debug)]
+pub(crate) struct Packets {
+    stream: TcpStream,
+    received: Vec<u8>,
+    /// Whether each side acknowledges what it gets.
+    acknowledged: bool,
+}
+
+impl Packets {
+    pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(SEND_TIMEOUT))?;
+        Ok(Self { stream, received: Vec::new(), acknowledged: true })
+    }
+
+    /// Neither side acknowledges from here on.
+    pub(crate) fn without_acknowledgement(&mut self) {
+        self.acknowledged = false;
+    }
+
+    /// Sends a packet of text.
+    pub(crate) fn send(&mut self, payload: &str) -> io::Result<()> {
+        let sum = checksum(payload.as_bytes());
+        self.stream.write_all(format!("${payload}#{sum:02x}").as_bytes())
+    }
+
+    /// Asks the server to stop the processor.
+    pub(crate) fn interrupt(&mut self) -> io::Result<()> {
+        self.stream.write_all(&[3])
+    }
+
+    /// The next packet, or `None` if none comes before the deadline; without a deadline it is waited for.
+    pub(crate) fn receive(&mut self, deadline: Option<Instant>) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(payload) = self.next_received()? {
+                return Ok(Some(payload));
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            // What is there already is read in any case, and a socket takes no timeout of nothing.
+            self.stream.set_read_timeout(left.map(|left| left.max(SHORTEST)))?;
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Err(Io::UnexpectedEof.into()),
+                Ok(read) => self.received.extend_from_slice(&bytes[..read]),
+                Err(error) if matches!(error.kind(), Io::WouldBlock | Io::TimedOut) => {
+                    if left.is_some_and(|left| left.is_zero()) {
+                        return Ok(None);
+                    }
+                }
+                Err(error) if error.kind() == Io::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes the first packet of what was received, if it is complete.
+    fn next_received(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let broken = |what: &str| io::Error::new(Io::InvalidData, what.to_owned());
+        // Acknowledgements and notifications stand between packets.
+        let Some(start) = self.received.iter().position(|byte| *byte == b'$') else {
+            self.received.clear();
+            return Ok(None);
+        };
+        let Some(length) = self.received[start..].iter().position(|byte| *byte == b'#') else {
+            return if self.received.len() > MOST_BYTES {
+                Err(broken("a packet without end"))
+            } else {
+                Ok(None)
+            };
+        };
+        let end = start + length;
+        let Some(sum) = self.received.get(end + 1..end + 3) else { return Ok(None) };
+        let sum = std::str::from_utf8(sum).ok().and_then(|sum| u8::from_str_radix(sum, 16).ok());
+        let payload = self.received[start + 1..end].to_vec();
+        self.received.drain(..end + 3);
+        if sum != Some(checksum(&payload)) {
+            return Err(broken("a packet with a wrong checksum"));
+        }
+        if self.acknowledged {
+            self.stream.write_all(b"+")?;
+        }
+        expand(&payload).map(Some).ok_or_else(|| broken("a packet that ends too early"))
+    }
+}
+
+fn checksum(payload: &[u8]) -> u8 {
+    payload.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte))
+}
+
+/// Undoes escapes (`}` and a byte) and runs (a byte, `*` and a count).
+fn expand(payload: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(payload.len());
+    let mut rest = payload.iter();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'}' => bytes.push(rest.next()? ^ 0x20),
+            b'*' => {
+                let (last, count) = (*bytes.last()?, rest.next()?.checked_sub(29)?);
+                bytes.resize(bytes.len() + usize::from(count), last);
+            }
+            _ => bytes.push(*byte),
+        }
+        if bytes.len() > MOST_BYTES {
+            return None;
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_and_escapes_are_expanded() {
+        assert_eq!(expand(b"0* x").unwrap(), b"0000x");
+        assert_eq!(expand(b"a}\x03b").unwrap(), b"a#b");
+        for broken in [&b"*"[..], b"0*", b"}", b"0*\x01"] {
+            assert!(expand(broken).is_none(), "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn the_checksum_is_that_of_the_protocol() {
+        assert_eq!(checksum(b"OK"), 0x9a);
+    }
+}

@@ -1,0 +1,52 @@
+//! Embedded devices: bare-metal programs that are flashed, called, timed, faulted and reset, and whose memory is read
+//! back. On QEMU, or on a board through the GDB remote protocol, by the same calls.
+//!
+//! With the feature `embedded` off, or on another system than Linux, this crate is empty. With it on it still builds on
+//! any machine: QEMU is looked for when a device is opened, and its absence is an
+//! [`Unavailable`](runtime_core::ErrorKind::Unavailable) error that names the package.
+#![cfg_attr(
+    all(feature = "embedded", target_os = "linux"),
+    doc = r#"
+```
+use std::time::Duration;
+use runtime_core::{ErrorKind, contract::CallValue};
+
+let device = match backend_embedded::open("embedded:qemu-riscv64") {
+    Err(error) if error.kind() == ErrorKind::Unavailable => return Ok(()),
+    device => device?,
+};
+// int32_t add(int32_t a, int32_t b) { return a + b; }
+device.flash(include_bytes!("../firmware/built/calls-riscv64.elf"))?;
+let sum = device.call("add", &[CallValue::I32(2), CallValue::I32(40)], Duration::from_secs(1))?;
+assert_eq!(sum.i32(), 42);
+# Ok::<(), runtime_core::Error>(())
+```
+
+An [`EmbeddedAccelerator`] makes an accelerator of any such device: [`EmbeddedDriver`] opens them by selector.
+`docs/embedded.md` says what a program and a board must provide.
+"#
+)]
+#![deny(unsafe_code)]
+#![cfg(all(feature = "embedded", target_os = "linux"))]
+
+mod accelerator;
+mod board;
+mod common;
+mod console;
+mod driver;
+mod gdb;
+mod mailbox;
+mod processor;
+mod program;
+mod qemu;
+mod signature;
+
+/// The text of `kernel.h`, which kernels are declared with: for build scripts that put it where a compiler finds it.
+pub const KERNEL_HEADER: &str = include_str!("../firmware/include/kernel.h");
+
+pub use accelerator::{AcceleratorConfig, EmbeddedAccelerator};
+pub use board::{Board, Registers};
+pub use driver::{EmbeddedDriver, open};
+pub use gdb::GdbDevice;
+pub use processor::Processor;
+pub use qemu::{QemuConfig, QemuDevice};

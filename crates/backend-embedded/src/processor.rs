@@ -1,0 +1,312 @@
+//! Processors: what a call looks like in their registers, and what they call their faults.
+
+use object::elf::{EM_ARM, EM_RISCV};
+use runtime_core::contract::CallValue;
+use runtime_core::{Error, ErrorKind};
+use serde::Deserialize;
+
+/// A processor that programs are compiled for.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Processor {
+    /// 64-bit RISC-V with double precision (RV64GC, calling convention LP64D).
+    Riscv64,
+    /// Arm Cortex-M3 and other ARMv7-M without floating point (calling convention AAPCS).
+    CortexM3,
+    /// Arm Cortex-M7 with double precision (calling convention AAPCS-VFP).
+    CortexM7,
+}
+
+/// Most bytes of arguments that have no register.
+pub(crate) const STACK_BYTES: usize = 1024;
+
+/// Most arguments of a call: even if all take 8 bytes of stack, they fit.
+pub(crate) const ARGUMENTS: usize = STACK_BYTES / 8;
+
+/// Arguments of a call where its calling convention has them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Arguments {
+    pub(crate) integers: [u64; 8],
+    pub(crate) floats: [u64; 8],
+    /// What lies at the stack pointer; a multiple of 16 bytes.
+    pub(crate) stack: Vec<u8>,
+}
+
+/// How a processor ended a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) cause: u64,
+    pub(crate) pc: u64,
+    pub(crate) address: u64,
+}
+
+impl Processor {
+    /// The instruction set, as [`DeviceInfo::architecture`](runtime_core::DeviceInfo::architecture) has it.
+    pub fn architecture(self) -> &'static str {
+        match self {
+            Self::Riscv64 => "rv64gc",
+            Self::CortexM3 => "armv7-m",
+            Self::CortexM7 => "armv7e-m+fp.dp",
+        }
+    }
+
+    /// The processor of an architecture.
+    pub(crate) fn of(architecture: &str) -> Option<Self> {
+        let all = [Self::Riscv64, Self::CortexM3, Self::CortexM7];
+        all.into_iter().find(|processor| processor.architecture() == architecture)
+    }
+
+    /// The number by which ELF knows it.
+    pub(crate) fn machine(self) -> u16 {
+        match self {
+            Self::Riscv64 => EM_RISCV,
+            Self::CortexM3 | Self::CortexM7 => EM_ARM,
+        }
+    }
+
+    pub(crate) fn is_64_bit(self) -> bool {
+        self == Self::Riscv64
+    }
+
+    /// What is called to run the function at `address`: Thumb code is marked by the lowest bit.
+    pub(crate) fn entry(self, address: u64) -> u64 {
+        if self.is_64_bit() { address } else { address | 1 }
+    }
+
+    /// Where the code that a symbol names lies.
+    pub(crate) fn address(self, symbol: u64) -> u64 {
+        if self.is_64_bit() { symbol } else { symbol & !1 }
+    }
+
+    /// Puts arguments where the calling convention has them.
+    pub(crate) fn arguments(self, values: &[CallValue]) -> Arguments {
+        let mut arguments = match self {
+            Self::Riscv64 => riscv64(values),
+            Self::CortexM3 => cortex_m(values, false),
+            Self::CortexM7 => cortex_m(values, true),
+        };
+        let padded = arguments.stack.len().next_multiple_of(16);
+        arguments.stack.resize(padded, 0);
+        arguments
+    }
+
+    /// The integer result and the bits of the floating-point one, of the registers that hold them.
+    pub(crate) fn result(self, integers: [u64; 2], float: u64) -> (u64, Option<u64>) {
+        let pair = integers[1] << 32 | integers[0] & 0xFFFF_FFFF;
+        match self {
+            Self::Riscv64 => (integers[0], Some(float)),
+            Self::CortexM3 => (pair, None),
+            Self::CortexM7 => (pair, Some(float)),
+        }
+    }
+
+    /// The routine that calls functions for a debugger.
+    pub(crate) fn stub(self) -> &'static [u8] {
+        match self {
+            Self::Riscv64 => include_bytes!("../firmware/built/stub-riscv64.elf"),
+            Self::CortexM3 => include_bytes!("../firmware/built/stub-cortex-m3.elf"),
+            Self::CortexM7 => include_bytes!("../firmware/built/stub-cortex-m7.elf"),
+        }
+    }
+
+    /// The number that debuggers give the program counter.
+    pub(crate) fn pc_register(self) -> u32 {
+        match self {
+            Self::Riscv64 => 32,
+            Self::CortexM3 | Self::CortexM7 => 15,
+        }
+    }
+
+    /// The number that debuggers give the program status register, where it must be right for code to run.
+    pub(crate) fn xpsr_register(self) -> Option<u32> {
+        match self {
+            Self::Riscv64 => None,
+            Self::CortexM3 | Self::CortexM7 => Some(25),
+        }
+    }
+
+    /// The error of a call that faulted.
+    pub(crate) fn error(self, fault: Fault) -> Error {
+        let Fault { cause, pc, address } = fault;
+        let (name, place) = match self {
+            Self::Riscv64 => riscv64_cause(cause),
+            Self::CortexM3 | Self::CortexM7 => cortex_m_cause(cause),
+        };
+        let place = place.map(|what| format!(", {what} {address:#x}")).unwrap_or_default();
+        let words = name.to_ascii_lowercase().replace('_', " ");
+        let message = format!("{words} at pc {pc:#x}{place}");
+        Error::new(ErrorKind::DeviceFault, "call", message).with_driver(name, cause.cast_signed())
+    }
+}
+
+fn riscv64(values: &[CallValue]) -> Arguments {
+    let mut arguments = Arguments::default();
+    let (mut integers, mut floats) = (0, 0);
+    for value in values {
+        // A single in a wide register has ones above it.
+        let (bits, float) = match *value {
+            CallValue::I32(value) => (i64::from(value).cast_unsigned(), false),
+            CallValue::I64(value) => (value.cast_unsigned(), false),
+            CallValue::Address(address) => (address, false),
+            CallValue::F32(value) => (0xFFFF_FFFF_0000_0000 | u64::from(value.to_bits()), true),
+            CallValue::F64(value) => (value.to_bits(), true),
+        };
+        if float && floats < 8 {
+            arguments.floats[floats] = bits;
+            floats += 1;
+        } else if integers < 8 {
+            arguments.integers[integers] = bits;
+            integers += 1;
+        } else {
+            arguments.stack.extend(bits.to_le_bytes());
+        }
+    }
+    arguments
+}
+
+fn cortex_m(values: &[CallValue], floats: bool) -> Arguments {
+    let mut arguments = Arguments::default();
+    let mut next = 0_usize;
+    // The sixteen single registers that are free; two make a double.
+    let mut free = if floats { 0xFFFF_u32 } else { 0 };
+    for value in values {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "addresses of these processors have 32 bits"
+        )]
+        let (bits, words, float) = match *value {
+            CallValue::I32(value) => (u64::from(value.cast_unsigned()), 1, false),
+            CallValue::I64(value) => (value.cast_unsigned(), 2, false),
+            CallValue::Address(address) => (u64::from(address as u32), 1, false),
+            CallValue::F32(value) => (u64::from(value.to_bits()), 1, floats),
+            CallValue::F64(value) => (value.to_bits(), 2, floats),
+        };
+        if float {
+            let whole = if words == 1 { free } else { free & free >> 1 & 0x5555 };
+            if whole != 0 {
+                let register = whole.trailing_zeros();
+                free &= !(if words == 1 { 1 } else { 3 } << register);
+                arguments.floats[register as usize / 2] |= bits << (register % 2 * 32);
+                continue;
+            }
+            // Once one is on the stack, all that follow are.
+            free = 0;
+        } else {
+            next = if words == 2 { next.next_multiple_of(2) } else { next };
+            if next + words <= 4 {
+                arguments.integers[next] = bits & 0xFFFF_FFFF;
+                if words == 2 {
+                    arguments.integers[next + 1] = bits >> 32;
+                }
+                next += words;
+                continue;
+            }
+            next = 4;
+        }
+        let place = arguments.stack.len().next_multiple_of(4 * words);
+        arguments.stack.resize(place, 0);
+        arguments.stack.extend(&bits.to_le_bytes()[..4 * words]);
+    }
+    arguments
+}
+
+/// A cause of `mcause`, and what `mtval` is then.
+fn riscv64_cause(cause: u64) -> (&'static str, Option<&'static str>) {
+    const ADDRESS: Option<&str> = Some("address");
+    match cause {
+        0 => ("INSTRUCTION_ADDRESS_MISALIGNED", ADDRESS),
+        1 => ("INSTRUCTION_ACCESS_FAULT", ADDRESS),
+        2 => ("ILLEGAL_INSTRUCTION", Some("instruction")),
+        3 => ("BREAKPOINT", None),
+        4 => ("LOAD_ADDRESS_MISALIGNED", ADDRESS),
+        5 => ("LOAD_ACCESS_FAULT", ADDRESS),
+        6 => ("STORE_ADDRESS_MISALIGNED", ADDRESS),
+        7 => ("STORE_ACCESS_FAULT", ADDRESS),
+        8..=11 => ("ENVIRONMENT_CALL", None),
+        12 => ("INSTRUCTION_PAGE_FAULT", ADDRESS),
+        13 => ("LOAD_PAGE_FAULT", ADDRESS),
+        15 => ("STORE_PAGE_FAULT", ADDRESS),
+        _ => ("UNKNOWN_CAUSE", None),
+    }
+}
+
+/// The first bit that is set in the configurable fault status register; it tells whether there is an address.
+fn cortex_m_cause(status: u64) -> (&'static str, Option<&'static str>) {
+    let name = match status.trailing_zeros() {
+        0 => "INSTRUCTION_ACCESS_VIOLATION",
+        1 => "DATA_ACCESS_VIOLATION",
+        8 => "INSTRUCTION_BUS_ERROR",
+        9 => "PRECISE_DATA_BUS_ERROR",
+        10 => "IMPRECISE_DATA_BUS_ERROR",
+        3 | 4 | 11 | 12 => "STACKING_ERROR",
+        7 | 15 => "DATA_FAULT",
+        16 => "UNDEFINED_INSTRUCTION",
+        17 => "INVALID_STATE",
+        18 => "INVALID_PC",
+        19 => "NO_COPROCESSOR",
+        24 => "UNALIGNED_ACCESS",
+        25 => "DIVISION_BY_ZERO",
+        _ => "HARD_FAULT",
+    };
+    let has_address = status & (1 << 7 | 1 << 15) != 0;
+    (name, has_address.then_some("address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn riscv64_overflows_floats_to_integers_and_then_to_the_stack() {
+        let mut values = vec![CallValue::I32(-2), CallValue::Address(7)];
+        values.extend((0_u8..9).map(|i| CallValue::F64(f64::from(i))));
+        values.extend((0..6).map(CallValue::I64));
+        values.push(CallValue::F32(1.5));
+        let arguments = Processor::Riscv64.arguments(&values);
+        let eight = 8.0_f64.to_bits();
+        assert_eq!(arguments.integers, [u64::MAX - 1, 7, eight, 0, 1, 2, 3, 4]);
+        assert_eq!(arguments.floats[7], 7.0_f64.to_bits());
+        let single = 0xFFFF_FFFF_0000_0000 | u64::from(1.5_f32.to_bits());
+        assert_eq!(arguments.stack, [5, single].map(u64::to_le_bytes).concat());
+    }
+
+    #[test]
+    fn cortex_m_pairs_registers_for_64_bits() {
+        let values = [
+            CallValue::I32(1),
+            CallValue::I64(2 << 32 | 3),
+            CallValue::I32(4),
+            CallValue::F64(5.0),
+        ];
+        let arguments = Processor::CortexM3.arguments(&values);
+        assert_eq!(arguments.integers[..4], [1, 0, 3, 2]);
+        let five = 5.0_f64.to_bits().to_le_bytes();
+        assert_eq!(arguments.stack, [&[4, 0, 0, 0, 0, 0, 0, 0][..], &five].concat());
+    }
+
+    #[test]
+    fn cortex_m7_fills_gaps_between_doubles_with_singles() {
+        let values = [CallValue::F32(1.0), CallValue::F64(2.0), CallValue::F32(3.0)];
+        let arguments = Processor::CortexM7.arguments(&values);
+        let singles = u64::from(3.0_f32.to_bits()) << 32 | u64::from(1.0_f32.to_bits());
+        assert_eq!(arguments.floats[..2], [singles, 2.0_f64.to_bits()]);
+        let nine: Vec<_> = (0_u8..9).map(|i| CallValue::F64(f64::from(i))).collect();
+        let arguments = Processor::CortexM7.arguments(&nine);
+        assert_eq!(arguments.stack[..8], 8.0_f64.to_bits().to_le_bytes());
+    }
+
+    #[test]
+    fn faults_name_their_cause() {
+        let fault = Fault { cause: 5, pc: 0x8000_0010, address: 0x10 };
+        let error = Processor::Riscv64.error(fault);
+        assert_eq!(
+            error.to_string(),
+            "call: device fault: load access fault at pc 0x80000010, address 0x10 [LOAD_ACCESS_FAULT (5)]"
+        );
+        let fault = Fault { cause: 0x8200, pc: 2, address: 0x9000_0000 };
+        let error = Processor::CortexM7.error(fault);
+        assert_eq!(error.driver().unwrap().name, "PRECISE_DATA_BUS_ERROR");
+        assert!(error.message().ends_with("address 0x90000000"), "{error}");
+    }
+}

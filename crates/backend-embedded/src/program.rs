@@ -1,0 +1,250 @@
+//! Programs: what an ELF image has for a processor.
+
+use std::collections::BTreeMap;
+
+use object::read::elf::FileHeader;
+use object::{
+    File, Object, ObjectKind, ObjectSection, ObjectSegment, ObjectSymbol, RelocationFlags,
+    RelocationTarget, SymbolKind, elf,
+};
+use runtime_core::contract::{MemoryArea, ParamInfo, Symbol};
+use runtime_core::{Error, ErrorKind, Result};
+
+use crate::processor::Processor;
+use crate::signature;
+
+/// The section in which `KERNEL` of `kernel.h` declares kernels.
+const KERNELS: &str = ".kernels";
+/// No processor here has larger pages.
+const MOST_ALIGNMENT: u64 = 1 << 16;
+
+/// An ELF executable, read and checked.
+#[derive(Debug, Default)]
+pub(crate) struct Program {
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) symbols: BTreeMap<String, Symbol>,
+    /// Parameters of the kernels that it declares.
+    pub(crate) kernels: BTreeMap<String, Vec<ParamInfo>>,
+    /// Whether it can lie anywhere.
+    pub(crate) relocatable: bool,
+    /// What it may only be moved by multiples of.
+    pub(crate) alignment: u64,
+    relocations: Vec<Relocation>,
+}
+
+/// A contiguous part of a program in memory.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) address: u64,
+    /// Its bytes, zeros at the end included.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// An address that a program keeps in memory: relative to where the program lies.
+#[derive(Clone, Copy, Debug)]
+struct Relocation {
+    place: u64,
+    /// `None` where it lies at the place already.
+    value: Option<u64>,
+}
+
+impl Program {
+    /// Reads an image for `processor`. Segments lie at their virtual addresses, in one of `areas` that can be written
+    /// unless the program can lie anywhere.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidModule` if it is no ELF executable for the processor, or a segment is outside the areas.
+    pub(crate) fn read(image: &[u8], processor: Processor, areas: &[MemoryArea]) -> Result<Self> {
+        let file = File::parse(image).map_err(|error| invalid(format!("no ELF file: {error}")))?;
+        check_machine(&file, processor)?;
+        let relocatable = match file.kind() {
+            ObjectKind::Executable => false,
+            ObjectKind::Dynamic => true,
+            kind => {
+                return Err(invalid(format!(
+                    "an ELF file of kind {kind:?}; only executables are loaded"
+                )));
+            }
+        };
+        // What all segments together may take, wherever they are to lie.
+        let mut left: u64 = areas.iter().map(|area| area.bytes).max().unwrap_or(0);
+        let mut segments = Vec::new();
+        for segment in file.segments().filter(|segment| segment.size() > 0) {
+            let (address, bytes) = (segment.address(), segment.size());
+            let place = format!("a segment of {bytes} bytes at {address:#x}");
+            if !relocatable && !fits(areas, address, bytes) || bytes > left {
+                return Err(invalid(format!(
+                    "{place} is outside of the memory that can be written: {}",
+                    told(areas)
+                )));
+            }
+            left -= bytes;
+            let data = segment.data().map_err(|error| invalid(format!("{place}: {error}")))?;
+            let mut whole = data.to_vec();
+            whole.resize(usize::try_from(bytes).unwrap_or(usize::MAX).max(data.len()), 0);
+            segments.push(Segment { address, bytes: whole });
+        }
+        let alignment = file.segments().map(|segment| segment.align()).max().unwrap_or(1);
+        if !(1..=MOST_ALIGNMENT).contains(&alignment) || !alignment.is_power_of_two() {
+            return Err(invalid(format!(
+                "segments aligned to {alignment} bytes; {MOST_ALIGNMENT} is the most"
+            )));
+        }
+        let mut program = Self { segments, relocatable, alignment, ..Self::default() };
+        program.symbols = symbols(&file, processor);
+        program.kernels = kernels(&file)?;
+        if relocatable {
+            program.relocations = relocations(&file)?;
+        }
+        Ok(program)
+    }
+
+    /// The function or object of that name.
+    ///
+    /// # Errors
+    ///
+    /// `KernelNotFound` naming it.
+    pub(crate) fn symbol(&self, name: &str) -> Result<Symbol> {
+        self.symbols.get(name).copied().ok_or_else(|| {
+            let why = if self.symbols.is_empty() {
+                "there is no program, or it has no symbols"
+            } else {
+                "the program has none of that name"
+            };
+            Error::new(ErrorKind::KernelNotFound, "symbol", format!("{name:?}: {why}"))
+        })
+    }
+
+    /// Where it begins, and how many bytes it spans.
+    pub(crate) fn extent(&self) -> (u64, u64) {
+        let start = self.segments.iter().map(|segment| segment.address).min().unwrap_or(0);
+        let end =
+            self.segments.iter().map(|s| s.address.saturating_add(s.bytes.len() as u64)).max();
+        (start, end.unwrap_or(0) - start)
+    }
+
+    /// Refuses a program that says nowhere where it lies.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidModule`.
+    pub(crate) fn must_be_fixed(&self) -> Result<()> {
+        if !self.relocatable {
+            return Ok(());
+        }
+        Err(invalid(
+            "a position-independent program; what is flashed is linked to an address".to_owned(),
+        ))
+    }
+
+    /// Moves it by `by` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidModule` if it keeps an address outside of its segments.
+    pub(crate) fn relocate(&mut self, by: u64, processor: Processor) -> Result<()> {
+        let width = if processor.is_64_bit() { 8 } else { 4 };
+        for Relocation { place, value } in std::mem::take(&mut self.relocations) {
+            let word = self.segments.iter_mut().find_map(|segment| {
+                let start = usize::try_from(place.checked_sub(segment.address)?).ok()?;
+                segment.bytes.get_mut(start..start.checked_add(width)?)
+            });
+            let Some(word) = word else {
+                return Err(invalid(format!("a relocation at {place:#x}, which no segment has")));
+            };
+            let mut kept = [0; 8];
+            kept[..width].copy_from_slice(word);
+            let moved = value.unwrap_or(u64::from_le_bytes(kept)).wrapping_add(by);
+            word.copy_from_slice(&moved.to_le_bytes()[..width]);
+        }
+        for segment in &mut self.segments {
+            segment.address = segment.address.wrapping_add(by);
+        }
+        for symbol in self.symbols.values_mut() {
+            symbol.address = symbol.address.wrapping_add(by);
+        }
+        Ok(())
+    }
+}
+
+fn check_machine(file: &File<'_>, processor: Processor) -> Result<()> {
+    let (machine, is_little) = match file {
+        File::Elf32(file) => (file.elf_header().e_machine(file.endian()), file.is_little_endian()),
+        File::Elf64(file) => (file.elf_header().e_machine(file.endian()), file.is_little_endian()),
+        _ => return Err(invalid("no ELF file".to_owned())),
+    };
+    if machine != processor.machine() || file.is_64() != processor.is_64_bit() || !is_little {
+        let bits = if file.is_64() { 64 } else { 32 };
+        return Err(invalid(format!(
+            "an ELF file for machine {machine} with {bits} bits; the device is {}, machine {}",
+            processor.architecture(),
+            processor.machine()
+        )));
+    }
+    Ok(())
+}
+
+fn fits(areas: &[MemoryArea], address: u64, bytes: u64) -> bool {
+    let Some(end) = address.checked_add(bytes) else { return false };
+    areas.iter().any(|area| {
+        area.writable && address >= area.address && end <= area.address.saturating_add(area.bytes)
+    })
+}
+
+fn told(areas: &[MemoryArea]) -> String {
+    let writable = areas.iter().filter(|area| area.writable);
+    let told: Vec<_> = writable
+        .map(|area| format!("{} of {} bytes at {:#x}", area.name, area.bytes, area.address))
+        .collect();
+    told.join(", ")
+}
+
+fn symbols(file: &File<'_>, processor: Processor) -> BTreeMap<String, Symbol> {
+    let symbols = file.symbols().filter(|symbol| symbol.is_definition());
+    let named = symbols.filter_map(|symbol| {
+        let address = match symbol.kind() {
+            SymbolKind::Text => processor.address(symbol.address()),
+            SymbolKind::Data | SymbolKind::Unknown | SymbolKind::Label => symbol.address(),
+            _ => return None,
+        };
+        let name = symbol.name().ok().filter(|name| !name.is_empty())?;
+        Some((name.to_owned(), Symbol { address, bytes: symbol.size() }))
+    });
+    named.collect()
+}
+
+fn kernels(file: &File<'_>) -> Result<BTreeMap<String, Vec<ParamInfo>>> {
+    let Some(section) = file.section_by_name(KERNELS) else { return Ok(BTreeMap::new()) };
+    let bytes = section.data().map_err(|error| invalid(format!("section {KERNELS}: {error}")))?;
+    let declarations = bytes.split(|byte| *byte == 0).filter(|text| !text.is_empty());
+    declarations
+        .map(|text| {
+            let text = String::from_utf8_lossy(text);
+            signature::parse(&text).map_err(|why| invalid(format!("kernel {text:?}: {why}")))
+        })
+        .collect()
+}
+
+fn relocations(file: &File<'_>) -> Result<Vec<Relocation>> {
+    let Some(found) = file.dynamic_relocations() else { return Ok(Vec::new()) };
+    found
+        .map(|(place, relocation)| {
+            let RelocationFlags::Elf { r_type } = relocation.flags() else {
+                return Err(invalid(format!("a relocation at {place:#x} that is not of ELF")));
+            };
+            let relative = if file.is_64() { elf::R_RISCV_RELATIVE } else { elf::R_ARM_RELATIVE };
+            if r_type != relative || relocation.target() != RelocationTarget::Absolute {
+                return Err(invalid(format!(
+                    "a relocation of type {r_type} at {place:#x}; only relative ones are known, which programs linked with -pie have"
+                )));
+            }
+            let value = (!relocation.has_implicit_addend()).then(|| relocation.addend().cast_unsigned());
+            Ok(Relocation { place, value })
+        })
+        .collect()
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidModule, "load", message)
+}

@@ -1,0 +1,75 @@
+//! How a machine is opened.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use backend_support::options;
+use runtime_core::Result;
+
+use super::machine::{Machine, RESERVED};
+
+/// The most RAM that can be asked for.
+const MOST_RAM: u64 = 64 << 30;
+
+/// How a QEMU machine is opened. Selectors have the same options: `embedded:qemu-riscv64?icount=on&memory=64`.
+#[derive(Clone, Debug)]
+pub struct QemuConfig {
+    pub(crate) icount: bool,
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) program: Option<OsString>,
+    pub(crate) boot: Duration,
+}
+
+impl Default for QemuConfig {
+    fn default() -> Self {
+        Self { icount: false, memory_bytes: None, program: None, boot: Duration::from_secs(20) }
+    }
+}
+
+impl QemuConfig {
+    /// Without counting, with the machine's usual RAM, on the emulator that is found in `PATH`.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets an option from text:
+    ///
+    /// | option | values, the first is the default | effect |
+    /// |---|---|---|
+    /// | `icount` | `off`, `on` | QEMU counts instructions, and time passes by their number: `counters` has `instructions`, the same in every run |
+    /// | `memory` | mebibytes | RAM of the machine, where it can be chosen |
+    /// | `qemu` | path | the emulator |
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for an option that is none, or a value that it does not take.
+    pub fn set(mut self, option: &str, value: &str) -> Result<Self> {
+        match option {
+            "icount" => self.icount = options::switch(option, value)?,
+            "memory" => {
+                let bytes =
+                    value.parse::<u64>().ok().and_then(|mebibytes| mebibytes.checked_mul(1 << 20));
+                let bytes = bytes.filter(|bytes| (2 * RESERVED..=MOST_RAM).contains(bytes));
+                self.memory_bytes = Some(
+                    bytes.ok_or_else(|| options::refused(option, value, "2 to 65536 mebibytes"))?,
+                );
+            }
+            "qemu" => self.program = Some(value.into()),
+            _ => return Err(options::refused(option, value, "one of icount, memory, qemu")),
+        }
+        Ok(self)
+    }
+
+    /// RAM of `machine`.
+    pub(crate) fn ram_bytes(&self, machine: &Machine) -> Result<u64> {
+        match self.memory_bytes {
+            Some(bytes) if machine.ram_is_fixed && bytes != machine.ram_bytes => {
+                let admitted =
+                    format!("{}, which is what {} has", machine.ram_bytes >> 20, machine.name);
+                Err(options::refused("memory", &(bytes >> 20).to_string(), &admitted))
+            }
+            Some(bytes) => Ok(bytes),
+            None => Ok(machine.ram_bytes),
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! A machine of QEMU as an embedded device.
+
+use std::fs::File;
+use std::io::{self, ErrorKind as Io, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use runtime_core::contract::{
+    CallOutcome, CallValue, CommonRuntime, Counters, DeviceModule, EmbeddedDevice, MemoryArea,
+    Symbol,
+};
+use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, ModuleImage, Result};
+
+use super::QemuConfig;
+use super::counters::InstructionCounter;
+use super::machine::{MACHINES, MAILBOX, Machine, RESERVED, STAGING, STAGING_BYTES, info};
+use super::process::{Process, anonymous_file};
+use crate::common::{lock, no_modules};
+use crate::console::Console;
+use crate::mailbox::{self, Answer, RING};
+use crate::program::Program;
+
+/// How long copying a piece of code may take.
+const COPY_TIMEOUT: Duration = Duration::from_secs(10);
+/// A socket takes no timeout of nothing.
+const SHORTEST: Duration = Duration::from_micros(1);
+
+/// A machine that QEMU emulates, running a monitor that calls functions of flashed programs.
+///
+/// Its RAM is a file without a name that both processes have open, so that memory is read and written without the
+/// machine's help, even while a function runs. Nothing of it is on disk. The process is killed when this is dropped or
+/// its owner dies, however it dies.
+#[derive(Debug)]
+pub struct QemuDevice {
+    info: DeviceInfo,
+    machine: &'static Machine,
+    config: QemuConfig,
+    map: Vec<MemoryArea>,
+    ram_bytes: u64,
+    ram: File,
+    console: Mutex<Console>,
+    program: Mutex<Program>,
+    instructions: Arc<AtomicU64>,
+    counters: Option<InstructionCounter>,
+    /// Held while it is replaced.
+    process: Mutex<Option<Process>>,
+    /// Held during a call.
+    line: Mutex<Line>,
+}
+
+/// The machine's serial line.
+#[derive(Debug, Default)]
+struct Line {
+    /// `None` if the process is gone.
+    socket: Option<UnixStream>,
+    /// Whether a call that timed out goes on.
+    busy: bool,
+}
+
+impl QemuDevice {
+    /// Starts the machine of that name, `qemu-riscv64` or `qemu-cortex-m7`, and its monitor.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if its emulator is not installed, naming the package; `UnknownDevice` for another name;
+    /// `InvalidArgument` for an option that the machine does not take; `DeviceLost` if it does not start.
+    pub fn open(machine: &str, config: QemuConfig) -> Result<Self> {
+        let index = MACHINES.iter().position(|known| known.name == machine).ok_or_else(|| {
+            let known: Vec<_> = MACHINES.iter().map(|machine| machine.name).collect();
+            let message = format!("no machine {machine:?}; there is {}", known.join(", "));
+            Error::new(ErrorKind::UnknownDevice, "open", message)
+        })?;
+        let machine = &MACHINES[index];
+        let id = DeviceId::new("embedded", index);
+        Self::start(index, machine, config).map_err(|error| error.on(&id))
+    }
+
+    fn start(index: usize, machine: &'static Machine, config: QemuConfig) -> Result<Self> {
+        let ram_bytes = config.ram_bytes(machine)?;
+        let info = info(index, &config)?;
+        if config.icount && !machine.counts {
+            let message = format!("icount=on: what {} counts cannot be read", machine.name);
+            return Err(Error::new(ErrorKind::InvalidArgument, "open", message));
+        }
+        let ram = anonymous_file("ram").and_then(|ram| ram.set_len(ram_bytes).map(|()| ram));
+        let ram = ram.map_err(|error| lost("open", "no memory for its RAM").with_source(error))?;
+        let instructions = Arc::<AtomicU64>::default();
+        let device = Self {
+            map: machine.memory_map(ram_bytes),
+            console: Mutex::new(Console::new(info.id.clone())),
+            program: Mutex::default(),
+            counters: config.icount.then(|| InstructionCounter::new(&instructions)),
+            instructions,
+            process: Mutex::default(),
+            line: Mutex::default(),
+            info,
+            machine,
+            config,
+            ram_bytes,
+            ram,
+        };
+        device.restart("open", |_| Ok(()))?;
+        Ok(device)
+    }
+
+    /// The process id of the emulator, unless it ended.
+    pub fn process_id(&self) -> Option<u32> {
+        lock(&self.process).as_ref().map(Process::id)
+    }
+
+    /// Ends the process, if there is one, and starts another once `prepare` has made the memory what it must be.
+    fn restart(
+        &self,
+        operation: &'static str,
+        prepare: impl FnOnce(&mut Program) -> Result<()>,
+    ) -> Result<()> {
+        let mut process = lock(&self.process);
+        drop(process.take());
+        // A call that was under way has ended with the process.
+        let mut line = lock(&self.line);
+        *line = Line::default();
+        lock(&self.console).flush();
+        prepare(&mut lock(&self.program))?;
+        let failed =
+            |error: io::Error| lost(operation, "QEMU cannot be started").with_source(error);
+        self.post(&mailbox::empty()).map_err(failed)?;
+        let (child, socket) = self.boot().map_err(failed)?;
+        *process = Some(child);
+        line.socket = Some(socket);
+        let began = Instant::now();
+        match self.wait(&mut line, self.config.boot) {
+            Ok(Some(Answer::Ready)) => {
+                tracing::debug!(device = %self.info.id, elapsed = ?began.elapsed(), "machine started");
+                Ok(())
+            }
+            other => {
+                *line = Line::default();
+                let end = process.take().map(Process::end).unwrap_or_default();
+                let message = match other {
+                    Ok(None) => {
+                        format!("the machine did not start within {:?}: {end}", self.config.boot)
+                    }
+                    Ok(answer) => format!("the machine started with {answer:?}: {end}"),
+                    Err(_) => format!("QEMU ended: {end}"),
+                };
+                Err(lost(operation, &message))
+            }
+        }
+    }
+
+    /// Starts the emulator with RAM, monitor and serial line, none of which has a name that others could open.
+    fn boot(&self) -> io::Result<(Process, UnixStream)> {
+        let mut monitor = anonymous_file("monitor")?;
+        monitor.write_all(self.machine.monitor)?;
+        let (ours, theirs) = UnixStream::pair()?;
+        let inherited: [OwnedFd; 3] = [self.ram.try_clone()?.into(), monitor.into(), theirs.into()];
+        let [ram, monitor, line] = [0, 1, 2].map(|index: usize| inherited[index].as_raw_fd());
+        let bytes = self.ram_bytes;
+        let mut command = Command::new(self.machine.program(&self.config));
+        command
+            .args(self.machine.arguments)
+            .args(["-m", &format!("{}M", bytes >> 20)])
+            .args(["-nodefaults", "-no-user-config", "-display", "none", "-kernel"])
+            .arg(format!("/dev/fd/{monitor}"))
+            .arg("-object")
+            .arg(format!("memory-backend-file,id=ram,size={bytes},mem-path=/dev/fd/{ram},share=on"))
+            .arg("-chardev")
+            .arg(format!("socket,id=line,fd={line}"))
+            .args(["-serial", "chardev:line"]);
+        if self.config.icount {
+            command.args(["-icount", "shift=0"]);
+        }
+        Ok((Process::start(command, inherited.into())?, ours))
+    }
+
+    /// Rings, and waits for the answer.
+    fn exchange(
+        &self,
+        line: &mut Line,
+        operation: &'static str,
+        timeout: Duration,
+    ) -> Result<Option<Answer>> {
+        let rung = match &mut line.socket {
+            Some(socket) => socket.write_all(&[RING]),
+            None => Err(Io::NotConnected.into()),
+        };
+        let answer = rung.and_then(|()| self.wait(line, timeout));
+        answer.map_err(|error| self.ended(line, operation, error))
+    }
+
+    /// Reads what the machine sends until it has answered; `None` if it has not within `timeout`.
+    fn wait(&self, line: &mut Line, timeout: Duration) -> io::Result<Option<Answer>> {
+        let socket = line.socket.as_mut().ok_or(Io::NotConnected)?;
+        // A timeout beyond what the clock can tell is none.
+        let deadline = Instant::now().checked_add(timeout);
+        let mut bytes = [0; 4096];
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            // What is there already is read in any case.
+            socket.set_read_timeout(left.map(|left| left.max(SHORTEST)))?;
+            match socket.read(&mut bytes) {
+                Ok(0) => return Err(Io::UnexpectedEof.into()),
+                Ok(read) => {
+                    if self.take_up(&bytes[..read])
+                        && let Some(answer) = self.answer()?
+                    {
+                        return Ok(Some(answer));
+                    }
+                }
+                Err(error) if matches!(error.kind(), Io::WouldBlock | Io::TimedOut) => {}
+                Err(error) if error.kind() == Io::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Gives the console what was printed, and says whether the machine rang.
+    fn take_up(&self, bytes: &[u8]) -> bool {
+        let mut console = lock(&self.console);
+        bytes.iter().filter(|byte| **byte != RING).for_each(|byte| console.push(*byte));
+        bytes.contains(&RING)
+    }
+
+    /// The line, if the machine can be asked for something.
+    fn idle_line(&self, operation: &'static str) -> Result<MutexGuard<'_, Line>> {
+        let mut line = lock(&self.line);
+        if line.busy {
+            // It may have ended meanwhile.
+            match self.wait(&mut line, Duration::ZERO) {
+                Ok(Some(_)) => line.busy = false,
+                Ok(None) => {
+                    let message = "a call that timed out still runs; reset ends it";
+                    return Err(Error::new(ErrorKind::Conflict, operation, message));
+                }
+                Err(error) => return Err(self.ended(&mut line, operation, error)),
+            }
+        }
+        Ok(line)
+    }
+
+    #[cold]
+    fn ended(&self, line: &mut Line, operation: &'static str, error: io::Error) -> Error {
+        *line = Line::default();
+        // Whoever resets the machine has the process, and has ended it.
+        let process = self.process.try_lock().ok().and_then(|mut process| process.take());
+        let how = process.map_or_else(|| "it was reset, or is to be".to_owned(), Process::end);
+        lost(operation, &format!("QEMU ended: {how}")).with_source(error)
+    }
+
+    fn post(&self, request: &[u8]) -> io::Result<()> {
+        self.ram.write_all_at(request, MAILBOX)
+    }
+
+    fn answer(&self) -> io::Result<Option<Answer>> {
+        let mut bytes = [0; mailbox::ANSWER_BYTES];
+        self.ram.read_exact_at(&mut bytes, MAILBOX)?;
+        Ok(mailbox::answer(&bytes))
+    }
+
+    fn offset(&self, address: u64) -> u64 {
+        address - self.machine.ram
+    }
+
+    fn write_segments(&self, program: &Program) -> Result<()> {
+        for segment in &program.segments {
+            self.memory_write(segment.address, &segment.bytes)?;
+        }
+        Ok(())
+    }
+}
+
+impl CommonRuntime for QemuDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+        Err(no_modules(image))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        drop(self.idle_line("synchronize")?);
+        Ok(())
+    }
+}
+
+impl EmbeddedDevice for QemuDevice {
+    fn flash(&self, image: &[u8]) -> Result<()> {
+        let program = Program::read(image, self.machine.processor, &self.map)?;
+        program.must_be_fixed()?;
+        self.restart("flash", |flashed| {
+            self.write_segments(&program)?;
+            *flashed = program;
+            Ok(())
+        })
+    }
+
+    fn reset(&self) -> Result<()> {
+        self.restart("reset", |program| self.write_segments(program))
+    }
+
+    fn memory_map(&self) -> &[MemoryArea] {
+        &self.map
+    }
+
+    fn memory_write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        let written = self.ram.write_all_at(bytes, self.offset(address));
+        written.map_err(|error| refused("memory_write", error))
+    }
+
+    fn memory_read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        let read = self.ram.read_exact_at(bytes, self.offset(address));
+        read.map_err(|error| refused("memory_read", error))
+    }
+
+    fn code_write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        const OPERATION: &str = "code_write";
+        let mut line = self.idle_line(OPERATION)?;
+        let staging = self.machine.ram + STAGING;
+        let mut to = address;
+        for piece in bytes.chunks(STAGING_BYTES) {
+            let length = piece.len() as u64;
+            self.memory_write(staging, piece)?;
+            let request = mailbox::copy(to, staging, length);
+            self.post(&request).map_err(|error| refused(OPERATION, error))?;
+            match self.exchange(&mut line, OPERATION, COPY_TIMEOUT)? {
+                Some(Answer::Done { .. }) => to += length,
+                other => {
+                    line.busy = other.is_none();
+                    return Err(lost(OPERATION, &format!("the monitor does not copy: {other:?}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn symbol(&self, name: &str) -> Result<Symbol> {
+        lock(&self.program).symbol(name)
+    }
+
+    fn call(&self, function: u64, args: &[CallValue], timeout: Duration) -> Result<CallOutcome> {
+        const OPERATION: &str = "call";
+        let processor = self.machine.processor;
+        let stack = self.machine.ram + RESERVED;
+        let request = mailbox::call(processor.entry(function), stack, &processor.arguments(args));
+        let mut line = self.idle_line(OPERATION)?;
+        self.post(&request).map_err(|error| refused(OPERATION, error))?;
+        let began = Instant::now();
+        match self.exchange(&mut line, OPERATION, timeout)? {
+            Some(Answer::Done { integers, float, instructions }) => {
+                let elapsed = began.elapsed();
+                self.instructions.fetch_add(instructions, Ordering::Relaxed);
+                let (value, float_bits) = processor.result(integers, float);
+                Ok(CallOutcome { value, float_bits, elapsed })
+            }
+            Some(Answer::Fault(fault)) => Err(processor.error(fault)),
+            // The function overwrote the mailbox, or jumped to the monitor's beginning.
+            Some(Answer::Ready) => Err(lost(OPERATION, "the function restarted the monitor")),
+            None => {
+                line.busy = true;
+                let message =
+                    format!("the function at {function:#x} did not return within {timeout:?}");
+                Err(Error::new(ErrorKind::Timeout, OPERATION, message))
+            }
+        }
+    }
+
+    fn console(&self) -> Result<Vec<String>> {
+        // A call that times out may go on printing.
+        if let Ok(mut line) = self.line.try_lock()
+            && line.busy
+            && let Ok(Some(_)) = self.wait(&mut line, Duration::ZERO)
+        {
+            line.busy = false;
+        }
+        Ok(lock(&self.console).take())
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        self.counters.as_ref().map(|counters| counters as &dyn Counters)
+    }
+}
+
+#[cold]
+fn lost(operation: &'static str, message: &str) -> Error {
+    Error::new(ErrorKind::DeviceLost, operation, message).with_driver("QEMU_LOST", 0)
+}
+
+#[cold]
+fn refused(operation: &'static str, error: io::Error) -> Error {
+    Error::new(ErrorKind::Driver, operation, "the machine's RAM is not accessible")
+        .with_source(error)
+}

@@ -1,0 +1,113 @@
+//! The machines of QEMU that are used.
+
+use std::ffi::OsString;
+use std::process::Command;
+
+use runtime_core::contract::MemoryArea;
+use runtime_core::{DeviceInfo, Error, ErrorKind, Result};
+
+use super::QemuConfig;
+use crate::Processor;
+use crate::common::{self, Identity};
+
+/// A machine, its monitor, and where both meet: `firmware/monitor` has the same addresses.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    /// The word of its selector.
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) processor: Processor,
+    /// The emulator, and Debian's package that has it.
+    pub(crate) program: &'static str,
+    pub(crate) package: &'static str,
+    pub(crate) arguments: &'static [&'static str],
+    pub(crate) monitor: &'static [u8],
+    pub(crate) ram: u64,
+    /// How much RAM there is, unless the config says otherwise and the machine can have more or less.
+    pub(crate) ram_bytes: u64,
+    pub(crate) ram_is_fixed: bool,
+    /// Whether what `icount` counts can be read.
+    pub(crate) counts: bool,
+}
+
+/// Offsets in RAM: the mailbox; where code waits to be copied; behind the stack, where programs begin.
+pub(crate) const MAILBOX: u64 = 0x4000;
+pub(crate) const STAGING: u64 = 0x10000;
+pub(crate) const STAGING_BYTES: usize = 0x10000;
+pub(crate) const RESERVED: u64 = 0x10_0000;
+
+/// Every machine, in the order of their numbers.
+pub(crate) static MACHINES: [Machine; 2] = [
+    Machine {
+        name: "qemu-riscv64",
+        title: "QEMU virt (RV64GC)",
+        processor: Processor::Riscv64,
+        program: "qemu-system-riscv64",
+        package: "qemu-system-misc",
+        arguments: &["-machine", "virt,memory-backend=ram", "-cpu", "rv64", "-bios", "none"],
+        monitor: include_bytes!("../../firmware/built/monitor-riscv64.elf"),
+        ram: 0x8000_0000,
+        ram_bytes: 256 << 20,
+        ram_is_fixed: false,
+        counts: true,
+    },
+    Machine {
+        name: "qemu-cortex-m7",
+        title: "QEMU MPS2 AN500 (Cortex-M7)",
+        processor: Processor::CortexM7,
+        program: "qemu-system-arm",
+        package: "qemu-system-arm",
+        arguments: &["-machine", "mps2-an500,memory-backend=ram"],
+        monitor: include_bytes!("../../firmware/built/monitor-cortex-m7.elf"),
+        ram: 0x6000_0000,
+        ram_bytes: 16 << 20,
+        ram_is_fixed: true,
+        counts: false,
+    },
+];
+
+impl Machine {
+    /// What programs may use of `ram_bytes` of RAM.
+    pub(crate) fn memory_map(&self, ram_bytes: u64) -> Vec<MemoryArea> {
+        vec![MemoryArea {
+            name: "ram".to_owned(),
+            address: self.ram + RESERVED,
+            bytes: ram_bytes - RESERVED,
+            writable: true,
+        }]
+    }
+
+    /// The emulator that is started.
+    pub(crate) fn program(&self, config: &QemuConfig) -> OsString {
+        config.program.clone().unwrap_or_else(|| self.program.into())
+    }
+}
+
+/// What is known of machine `index` without starting it.
+pub(crate) fn info(index: usize, config: &QemuConfig) -> Result<DeviceInfo> {
+    let machine = &MACHINES[index];
+    let told = Command::new(machine.program(config)).arg("--version").output();
+    let told = told.map_err(|error| absent(machine, config).with_source(error))?;
+    let told = String::from_utf8_lossy(&told.stdout);
+    let identity = Identity {
+        index,
+        name: machine.title,
+        vendor: "QEMU",
+        // As in `QEMU emulator version 7.2.22 (Debian …)`.
+        version: told.split_whitespace().nth(3).unwrap_or("unknown"),
+    };
+    let map = machine.memory_map(config.ram_bytes(machine)?);
+    Ok(common::info(&identity, machine.processor, &map))
+}
+
+/// The error of an emulator that is not installed.
+#[cold]
+fn absent(machine: &Machine, config: &QemuConfig) -> Error {
+    let message = format!(
+        "there is no {}; Debian's package {} has {}",
+        machine.program(config).display(),
+        machine.package,
+        machine.program
+    );
+    Error::new(ErrorKind::Unavailable, "open", message)
+}

@@ -1,0 +1,11 @@
+//! Machines of QEMU: a process, RAM in a shared file, and a monitor that is told by a serial line to look into it.
+
+mod config;
+mod counters;
+mod device;
+mod machine;
+mod process;
+
+pub use config::QemuConfig;
+pub use device::QemuDevice;
+pub(crate) use machine::{MACHINES, info};

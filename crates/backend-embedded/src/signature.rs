@@ -1,0 +1,105 @@
+//! What `KERNEL` of `kernel.h` declares: the parameters of a kernel as text of C.
+
+use runtime_core::DType;
+use runtime_core::contract::{ParamAccess, ParamInfo, ParamKind};
+
+/// The name and the parameters of a declaration such as `saxpy(float *y, const float *x, float a, uint32_t n)`. A pointer to
+/// a type that is no element is memory of any element type.
+///
+/// # Errors
+///
+/// What is wrong with it, in words.
+pub(crate) fn parse(text: &str) -> Result<(String, Vec<ParamInfo>), String> {
+    let (name, rest) = text.split_once('(').ok_or("it has no parameters")?;
+    let list = rest.trim_end().strip_suffix(')').ok_or("it does not end with a parenthesis")?;
+    let texts = list.split(',').map(str::trim);
+    let parameters = match list.trim() {
+        "" | "void" => Vec::new(),
+        _ => texts.map(parameter).collect::<Result<_, _>>()?,
+    };
+    Ok((name.trim().to_owned(), parameters))
+}
+
+fn parameter(text: &str) -> Result<ParamInfo, String> {
+    if let Some((pointee, _name)) = text.rsplit_once('*') {
+        let words = pointee.split_whitespace();
+        let access = if words.clone().any(|word| word == "const") {
+            ParamAccess::Read
+        } else {
+            ParamAccess::Write
+        };
+        let words: Vec<&str> = words.filter(|word| !["const", "volatile"].contains(word)).collect();
+        let dtype = element(&words);
+        return Ok(ParamInfo { kind: ParamKind::Memory, size: None, dtype, access: Some(access) });
+    }
+    let mut words: Vec<&str> = text.split_whitespace().filter(|word| *word != "const").collect();
+    words.pop();
+    let dtype = element(&words).filter(|dtype| !matches!(dtype, DType::C64 | DType::C128));
+    let dtype = dtype.ok_or_else(|| {
+        format!("parameter {text:?} is neither a pointer nor a number of stdint.h, float, double or bool")
+    })?;
+    Ok(ParamInfo {
+        kind: ParamKind::Value,
+        size: Some(dtype.size()),
+        dtype: Some(dtype),
+        access: None,
+    })
+}
+
+fn element(words: &[&str]) -> Option<DType> {
+    Some(match words {
+        ["bool" | "_Bool"] => DType::Bool,
+        ["int8_t"] => DType::I8,
+        ["uint8_t"] => DType::U8,
+        ["int16_t"] => DType::I16,
+        ["uint16_t"] => DType::U16,
+        ["int32_t"] => DType::I32,
+        ["uint32_t"] => DType::U32,
+        ["int64_t"] => DType::I64,
+        ["uint64_t"] => DType::U64,
+        ["float"] => DType::F32,
+        ["double"] => DType::F64,
+        ["float", "_Complex" | "complex"] => DType::C64,
+        ["double", "_Complex" | "complex"] => DType::C128,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declarations_become_parameters() {
+        let text = "saxpy(float *y, const float * restrict x, struct cell *cells, const double a, uint32_t n)";
+        let (name, parameters) = parse(text).unwrap();
+        assert_eq!(name, "saxpy");
+        let told: Vec<_> = parameters.iter().map(|p| (p.kind, p.dtype, p.access)).collect();
+        let memory = ParamKind::Memory;
+        assert_eq!(
+            told,
+            [
+                (memory, Some(DType::F32), Some(ParamAccess::Write)),
+                (memory, Some(DType::F32), Some(ParamAccess::Read)),
+                (memory, None, Some(ParamAccess::Write)),
+                (ParamKind::Value, Some(DType::F64), None),
+                (ParamKind::Value, Some(DType::U32), None),
+            ]
+        );
+        assert!(parse("nothing()").unwrap().1.is_empty());
+    }
+
+    #[test]
+    fn what_no_register_takes_is_refused() {
+        for text in [
+            "k",
+            "k(float a",
+            "k(struct cell c)",
+            "k(size_t n)",
+            "k(float _Complex z)",
+            "k(float a,)",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The conformance suite on QEMU's machine `virt`, through the adapter that makes an accelerator of it.
+#![cfg(all(feature = "embedded", target_os = "linux"))]
+
+use backend_embedded::EmbeddedDriver;
+use runtime_core::{Driver, Error, ErrorKind, ImageFormat, ModuleBundle, ModuleImage};
+
+const KERNELS: &[u8] = include_bytes!("../firmware/built/kernels-riscv64.elf");
+
+conformance::accelerator! {
+    name: "embedded",
+    // The other machine has another processor, which these kernels are not for: a second instance takes its place.
+    open: |index| match index {
+        0 => EmbeddedDriver::new().open(&"embedded:qemu-riscv64".parse()?),
+        _ => Err(Error::new(ErrorKind::UnknownDevice, "open", "one machine of the kernels' processor")),
+    },
+    kernels: ModuleBundle::new().with(ModuleImage::binary(ImageFormat::Elf, KERNELS)),
+}

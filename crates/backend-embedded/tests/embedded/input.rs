@@ -1,0 +1,137 @@
+//! Bad input: each is an error that says what was wrong, and the device works on.
+
+use backend_embedded::{QemuConfig, QemuDevice, open};
+use runtime_core::contract::CallValue::I32;
+use runtime_core::{Driver, ErrorKind, Result};
+
+use crate::{LONG, MACHINES, machines, must_work};
+
+#[track_caller]
+fn refused<T>(result: Result<T>, kind: ErrorKind, told: &str) {
+    let Err(error) = result else { panic!("it was taken, which should say {told}") };
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.to_string().contains(told), "{error} does not say {told:?}");
+}
+
+#[test]
+fn a_missing_emulator_is_unavailable_and_names_its_package() {
+    for (machine, package) in
+        [("qemu-riscv64", "qemu-system-misc"), ("qemu-cortex-m7", "qemu-system-arm")]
+    {
+        let config = QemuConfig::new().set("qemu", "/nonexistent/qemu").unwrap();
+        refused(QemuDevice::open(machine, config), ErrorKind::Unavailable, package);
+    }
+}
+
+#[test]
+fn an_emulator_that_does_not_start_says_why() {
+    let config = QemuConfig::new().set("qemu", "false").unwrap();
+    refused(QemuDevice::open("qemu-riscv64", config), ErrorKind::DeviceLost, "exit status: 1");
+}
+
+#[test]
+fn selectors_that_name_nothing_are_refused() {
+    for selector in ["embedded:qemu-z80", "embedded:7", "embedded:gdb:host", "host"] {
+        refused(open(selector), ErrorKind::UnknownDevice, "embedded:qemu-riscv64");
+    }
+    for (selector, told) in [
+        ("embedded:0?icount=maybe", "icount=maybe"),
+        ("embedded:0?memory=1", "memory=1"),
+        ("embedded:0?color=red", "color=red"),
+        ("embedded:gdb:localhost:1", "board=FILE"),
+        ("embedded:gdb:localhost:1?board=/nonexistent.toml", "/nonexistent.toml"),
+        ("embedded:gdb:localhost:1?icount=on", "icount"),
+        ("embedded:1?memory=64", "memory=64"),
+        ("embedded:1?icount=on", "icount=on"),
+    ] {
+        match open(selector) {
+            Err(error) if error.kind() == ErrorKind::Unavailable => println!("skipped: {error}"),
+            other => refused(other, ErrorKind::InvalidArgument, told),
+        }
+    }
+    let selector = "embedded:0?timeout=never".parse().unwrap();
+    refused(
+        backend_embedded::EmbeddedDriver::new().open(&selector),
+        ErrorKind::InvalidArgument,
+        "never",
+    );
+}
+
+/// Finds the program header of a little-endian ELF file and changes the address of its first loaded segment.
+fn moved(image: &[u8], to: u64) -> Vec<u8> {
+    let mut image = image.to_vec();
+    let (wide, table, size) = if image[4] == 2 { (true, 32, 56) } else { (false, 28, 32) };
+    let start = usize::from(u16::from_le_bytes([image[table], image[table + 1]]));
+    let load = (0..).map(|index| start + index * size).find(|at| image[*at] == 1).unwrap();
+    if wide {
+        image[load + 16..load + 24].copy_from_slice(&to.to_le_bytes());
+    } else {
+        image[load + 8..load + 12].copy_from_slice(&u32::try_from(to).unwrap().to_le_bytes());
+    }
+    image
+}
+
+#[test]
+fn programs_that_do_not_fit_are_refused() {
+    for (machine, device) in machines() {
+        let other = MACHINES.iter().find(|other| other.name != machine.name).unwrap();
+        let area = &device.memory_map()[0];
+        let end = area.address + area.bytes - 4;
+        let cases: [(&str, Vec<u8>, &str); 6] = [
+            ("text", b"this is no program".to_vec(), "no ELF file"),
+            ("another machine", other.calls.to_vec(), "machine"),
+            ("a part", machine.calls[..machine.calls.len() / 8].to_vec(), ""),
+            ("below RAM", moved(machine.calls, 0x1000), "0x1000"),
+            ("over the end", moved(machine.calls, end), "outside of the memory"),
+            ("modules", kernels(machine.name).to_vec(), "position-independent"),
+        ];
+        for (what, image, told) in cases {
+            println!("{}: {what}", machine.name);
+            refused(device.flash(&image), ErrorKind::InvalidModule, told);
+            must_work(&device);
+        }
+    }
+}
+
+fn kernels(machine: &str) -> &'static [u8] {
+    match machine {
+        "qemu-riscv64" => include_bytes!("../../firmware/built/kernels-riscv64.elf"),
+        _ => include_bytes!("../../firmware/built/kernels-cortex-m7.elf"),
+    }
+}
+
+/// Every image that differs from a good one in a single byte is taken or refused, and nothing panics.
+#[test]
+fn damaged_programs_are_taken_or_refused() {
+    let Some(device) = MACHINES[0].open() else { return };
+    let good = kernels("qemu-riscv64");
+    let device = runtime_core::Device::new(
+        backend_embedded::EmbeddedAccelerator::new(device, &Default::default()).unwrap(),
+    )
+    .unwrap();
+    for place in (0..good.len()).step_by(7) {
+        let mut image = good.to_vec();
+        image[place] ^= 0xFF;
+        let image = runtime_core::ModuleImage::binary(runtime_core::ImageFormat::Elf, image);
+        if let Err(error) = device.module_load(image) {
+            let kinds = [ErrorKind::InvalidModule, ErrorKind::OutOfMemory];
+            assert!(kinds.contains(&error.kind()), "byte {place}: {error}");
+        }
+    }
+}
+
+#[test]
+fn bad_calls_are_refused() {
+    for (_, device) in machines() {
+        refused(device.call("subtract", &[], LONG), ErrorKind::KernelNotFound, "subtract");
+        let limit = device.info().limits.arguments;
+        let many = vec![I32(1); limit + 1];
+        refused(device.call("add", &many, LONG), ErrorKind::InvalidArgument, &limit.to_string());
+        // The most that are passed do no harm.
+        assert_eq!(device.call("add", &many[1..], LONG).unwrap().i32(), 2);
+        let area = &device.memory_map()[0];
+        refused(device.memory_write(area.address - 4, &[0; 8]), ErrorKind::OutOfBounds, "8 bytes");
+        refused(device.call_at(0x10, &[], LONG), ErrorKind::OutOfBounds, "0x10");
+        must_work(&device);
+    }
+}

@@ -1,0 +1,77 @@
+//! Embedded devices beyond the contract of accelerators: programs that are flashed and called, their faults, and boards
+//! behind a debugger's server.
+#![cfg(all(feature = "embedded", target_os = "linux"))]
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+
+mod accelerator;
+mod gdb;
+mod input;
+mod process;
+mod program;
+
+use std::time::Duration;
+
+use backend_embedded::{QemuConfig, QemuDevice};
+use runtime_core::contract::CallValue;
+use runtime_core::{Embedded, ErrorKind};
+
+/// Longer than anything but what hangs.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A machine, and the program `firmware/programs/calls.c` for it.
+struct Machine {
+    name: &'static str,
+    calls: &'static [u8],
+    /// An address that nothing answers at.
+    nowhere: u64,
+    /// `return 1` and `return 2` as instructions.
+    code: [&'static [u8]; 2],
+}
+
+const MACHINES: [Machine; 2] = [
+    Machine {
+        name: "qemu-riscv64",
+        calls: include_bytes!("../../firmware/built/calls-riscv64.elf"),
+        nowhere: 0x9000_0000,
+        code: [&[0x05, 0x45, 0x82, 0x80], &[0x09, 0x45, 0x82, 0x80]],
+    },
+    Machine {
+        name: "qemu-cortex-m7",
+        calls: include_bytes!("../../firmware/built/calls-cortex-m7.elf"),
+        nowhere: 0x9000_0000,
+        code: [&[0x01, 0x20, 0x70, 0x47], &[0x02, 0x20, 0x70, 0x47]],
+    },
+];
+
+impl Machine {
+    /// A machine with the program flashed, or `None` where its emulator is not installed.
+    fn open(&self) -> Option<Embedded> {
+        self.open_with(QemuConfig::new()).map(|device| {
+            let device = Embedded::new(device);
+            device.flash(self.calls).unwrap();
+            device
+        })
+    }
+
+    fn open_with(&self, config: QemuConfig) -> Option<QemuDevice> {
+        match QemuDevice::open(self.name, config) {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                println!("skipped: {error}");
+                None
+            }
+            device => Some(device.unwrap()),
+        }
+    }
+}
+
+/// Every machine whose emulator is installed, with the program flashed.
+fn machines() -> impl Iterator<Item = (&'static Machine, Embedded)> {
+    MACHINES.iter().filter_map(|machine| Some((machine, machine.open()?)))
+}
+
+/// What a call of `add` with good arguments must give, whatever happened before.
+#[track_caller]
+fn must_work(device: &Embedded) {
+    let sum = device.call("add", &[CallValue::I32(2), CallValue::I32(-44)], LONG).unwrap();
+    assert_eq!(sum.i32(), -42);
+}

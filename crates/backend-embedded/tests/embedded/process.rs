@@ -1,0 +1,151 @@
+//! The emulator's process: that it is alone, ends when it must, and costs nothing while it waits.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use backend_embedded::{QemuConfig, QemuDevice};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use runtime_core::contract::EmbeddedDevice;
+use runtime_core::{Embedded, ErrorKind};
+
+use crate::{LONG, MACHINES, must_work};
+
+fn runs(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // A zombie has ended.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+fn must_end(process: u32) {
+    let began = Instant::now();
+    while runs(process) {
+        assert!(began.elapsed() < LONG, "process {process} goes on");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn kill_it(process: u32) {
+    kill(Pid::from_raw(process.try_into().unwrap()), Signal::SIGKILL).unwrap();
+}
+
+fn open() -> Option<QemuDevice> {
+    MACHINES[0].open_with(QemuConfig::new())
+}
+
+#[test]
+fn a_dropped_device_ends_its_process() {
+    let Some(device) = open() else { return };
+    let process = device.process_id().unwrap();
+    assert!(runs(process));
+    drop(device);
+    assert!(!runs(process));
+}
+
+#[test]
+fn a_device_outlives_the_thread_that_opened_it() {
+    let Some(device) = thread::spawn(open).join().unwrap() else { return };
+    let process = device.process_id().unwrap();
+    thread::sleep(Duration::from_millis(100));
+    assert!(runs(process));
+}
+
+/// Opens a device and says its process, in a process of its own that is then killed.
+#[test]
+fn a_killed_owner_takes_its_process_along() {
+    const CHILD: &str = "BACKEND_EMBEDDED_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        match open() {
+            Some(device) => println!("\nprocess {}", device.process_id().unwrap()),
+            None => println!("\nprocess none"),
+        }
+        thread::sleep(LONG);
+        return;
+    }
+    let name = "process::a_killed_owner_takes_its_process_along";
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(owner.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let told =
+        lines.filter_map(|line| Some(line.strip_prefix("process ")?.to_owned())).next().unwrap();
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    if let Ok(process) = told.parse() {
+        must_end(process);
+    }
+}
+
+#[test]
+fn a_process_killed_half_way_is_a_lost_device_until_it_is_reset() {
+    let Some(device) = open() else { return };
+    device.flash(MACHINES[0].calls).unwrap();
+    let process = device.process_id().unwrap();
+    let hang = device.symbol("hang").unwrap().address;
+    thread::scope(|scope| {
+        let hanging = scope.spawn(|| device.call(hang, &[], LONG));
+        thread::sleep(Duration::from_millis(30));
+        kill_it(process);
+        let error = hanging.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+        assert!(error.message().contains("signal: 9"), "{error}");
+    });
+    let error = device.call(hang, &[], LONG).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    device.reset().unwrap();
+    must_work(&Embedded::new(device));
+}
+
+#[test]
+fn two_devices_are_two_processes_with_memory_of_their_own() {
+    let (Some(first), Some(second)) = (MACHINES[0].open(), MACHINES[0].open()) else { return };
+    for device in [&first, &first, &second] {
+        device.call("count", &[], LONG).unwrap();
+    }
+    let count = |device: &Embedded| device.call("count", &[], LONG).unwrap().i32();
+    assert_eq!((count(&first), count(&second)), (43, 42));
+    assert!(
+        first
+            .call("load", &[runtime_core::contract::CallValue::Address(0x9000_0000)], LONG)
+            .is_err()
+    );
+    must_work(&second);
+}
+
+#[test]
+fn nothing_of_a_device_has_a_name_on_disk() {
+    let Some(device) = open() else { return };
+    let process = device.process_id().unwrap();
+    let mut files = 0;
+    for entry in fs::read_dir(format!("/proc/{process}/fd")).unwrap() {
+        let place: PathBuf = fs::read_link(entry.unwrap().path()).unwrap();
+        let place = place.to_string_lossy().into_owned();
+        let anonymous = ["/memfd:", "socket:", "pipe:", "anon_inode:", "/dev/"];
+        assert!(anonymous.iter().any(|start| place.starts_with(start)), "{place}");
+        files += 1;
+    }
+    assert!(files > 3, "{files}");
+}
+
+#[test]
+fn an_idle_machine_takes_no_time() {
+    let Some(device) = open() else { return };
+    let process = device.process_id().unwrap();
+    let ticks = || -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        let (_, rest) = stat.rsplit_once(") ").unwrap();
+        // Times in user and system mode, the 14th and 15th field.
+        rest.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
+    };
+    thread::sleep(Duration::from_millis(100));
+    let before = ticks();
+    thread::sleep(Duration::from_secs(1));
+    assert!(ticks() - before <= 2, "{} hundredths of a second", ticks() - before);
+}

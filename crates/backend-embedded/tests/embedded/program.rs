@@ -1,0 +1,235 @@
+//! Programs: arguments, results, memory, printing, counting, faults.
+
+use std::thread;
+use std::time::Duration;
+
+use backend_embedded::QemuConfig;
+use runtime_core::contract::CallValue::{Address, F32, F64, I32, I64};
+use runtime_core::{Embedded, ErrorKind};
+
+use crate::{LONG, MACHINES, machines, must_work};
+
+#[test]
+fn results_of_every_type_come_back() {
+    for (_, device) in machines() {
+        must_work(&device);
+        let long = device.call("add_long", &[I64(1 << 40), I64(-3)], LONG).unwrap();
+        assert_eq!(long.i64(), (1 << 40) - 3);
+        assert_eq!(device.call("add_float", &[F32(0.5), F32(-2.0)], LONG).unwrap().f32(), -1.5);
+        let sum = device.call("add_double", &[F64(1e300), F64(-0.5e300)], LONG).unwrap();
+        assert_eq!(sum.f64(), 0.5e300);
+    }
+}
+
+#[test]
+fn eighteen_arguments_of_all_types_arrive() {
+    let arguments = [
+        I32(-1),
+        F64(2.5),
+        I64(-(1 << 40)),
+        F32(0.25),
+        I32(250),
+        F64(-7.0),
+        I32(-2_000_000),
+        F32(8.5),
+        I64(1 << 35),
+        F64(10.0),
+        I32(11),
+        F64(-12.0),
+        I32(60_000),
+        F32(14.0),
+        F64(15.5),
+        F64(16.0),
+        F64(-17.0),
+        F32(18.0),
+    ];
+    let weights = [1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59];
+    let values = arguments.iter().map(|argument| match *argument {
+        I32(value) => f64::from(value),
+        // All are small enough to be exact.
+        #[expect(clippy::cast_precision_loss, reason = "a power of two")]
+        I64(value) => value as f64,
+        F32(value) => f64::from(value),
+        F64(value) => value,
+        Address(_) => unreachable!(),
+    });
+    let expected: f64 = values.zip(weights).map(|(value, weight)| value * f64::from(weight)).sum();
+    for (machine, device) in machines() {
+        let mixed = device.call("mix", &arguments, LONG).unwrap().f64();
+        assert_eq!(mixed, expected, "{}", machine.name);
+    }
+}
+
+#[test]
+fn memory_is_shared_with_the_program() {
+    for (_, device) in machines() {
+        let numbers = device.symbol("numbers").unwrap();
+        assert_eq!(numbers.bytes, 4096);
+        let bytes: Vec<u8> = (0..1024_u32).flat_map(u32::to_le_bytes).collect();
+        device.memory_write(numbers.address, &bytes).unwrap();
+        let sum = device.call("sum", &[Address(numbers.address), I32(1024)], LONG).unwrap();
+        assert_eq!(sum.i32(), 1023 * 512);
+        let mut back = vec![0; bytes.len()];
+        device.memory_read(numbers.address, &mut back).unwrap();
+        assert_eq!(back, bytes);
+    }
+}
+
+#[test]
+fn a_reset_starts_the_program_anew_and_keeps_other_memory() {
+    for (_, device) in machines() {
+        let count = || device.call("count", &[], LONG).unwrap().i32();
+        assert_eq!((count(), count()), (41, 42));
+        let area = &device.memory_map()[0];
+        let last = area.address + area.bytes - 4;
+        device.memory_write(last, b"kept").unwrap();
+        device.reset().unwrap();
+        assert_eq!(count(), 41);
+        let mut kept = [0; 4];
+        device.memory_read(last, &mut kept).unwrap();
+        assert_eq!(&kept, b"kept");
+    }
+}
+
+#[test]
+fn code_written_over_code_runs() {
+    for (machine, device) in machines() {
+        let area = &device.memory_map()[0];
+        let place = area.address + area.bytes / 2;
+        for _ in 0..3 {
+            for (code, value) in machine.code.iter().zip(1..) {
+                device.code_write(place, code).unwrap();
+                assert_eq!(device.call_at(place, &[], LONG).unwrap().i32(), value);
+            }
+        }
+        // Longer than what the monitor copies at a time.
+        let mut long = vec![0; 200_000];
+        long.extend_from_slice(machine.code[1]);
+        device.code_write(place, &long).unwrap();
+        assert_eq!(device.call_at(place + 200_000, &[], LONG).unwrap().i32(), 2);
+    }
+}
+
+#[test]
+fn printed_lines_are_kept_in_order() {
+    for (_, device) in machines() {
+        let numbers = device.symbol("numbers").unwrap().address;
+        for text in ["one\ntw", "o\r\nnot a whole line"] {
+            device.memory_write(numbers, format!("{text}\0").as_bytes()).unwrap();
+            device.call("say", &[Address(numbers)], LONG).unwrap();
+        }
+        assert_eq!(device.console().unwrap(), ["one", "two"]);
+        assert!(device.console().unwrap().is_empty());
+        device.reset().unwrap();
+        assert_eq!(device.console().unwrap(), ["not a whole line"]);
+    }
+}
+
+#[test]
+fn two_boots_count_the_same_instructions() {
+    let machine = &MACHINES[0];
+    let counts = || {
+        let config = QemuConfig::new().set("icount", "on").unwrap();
+        let device = Embedded::new(machine.open_with(config)?);
+        device.flash(machine.calls).unwrap();
+        let counters = device.counters().unwrap();
+        assert_eq!(counters.names(), ["instructions"]);
+        let mut open = counters.open(&["instructions"]).unwrap();
+        let numbers = device.symbol("numbers").unwrap().address;
+        let mut read = || {
+            let mut count = [0];
+            open.read(&mut count).unwrap();
+            count[0]
+        };
+        let calls: [(&str, &[_]); 4] = [
+            ("nothing", &[]),
+            ("sum", &[Address(numbers), I32(10)]),
+            ("sum", &[Address(numbers), I32(1010)]),
+            ("add_double", &[F64(1.0), F64(2.0)]),
+        ];
+        let counts = calls.map(|(name, arguments)| {
+            let before = read();
+            device.call(name, arguments, LONG).unwrap();
+            read() - before
+        });
+        Some(counts)
+    };
+    let Some(first) = counts() else { return };
+    // `nothing` is a return and no more; a thousand elements more take a thousand times the loop.
+    assert_eq!(first[0], 1);
+    assert_eq!((first[2] - first[1]) % 1000, 0);
+    for _ in 0..3 {
+        assert_eq!(counts(), Some(first));
+    }
+}
+
+#[test]
+fn faults_name_cause_place_and_address_and_the_next_call_is_right() {
+    for (machine, device) in machines() {
+        let load = device.call("load", &[Address(machine.nowhere)], LONG).unwrap_err();
+        let pc = device.symbol("load").unwrap().address;
+        assert_eq!(load.kind(), ErrorKind::DeviceFault);
+        assert!(load.message().contains(&format!("pc {pc:#x}")), "{load}");
+        assert!(load.message().contains(&format!("address {:#x}", machine.nowhere)), "{load}");
+        must_work(&device);
+        let illegal = device.call("illegal", &[], LONG).unwrap_err();
+        let names = [load, illegal].map(|error| error.driver().unwrap().name.to_string());
+        let expected = match machine.name {
+            "qemu-riscv64" => ["LOAD_ACCESS_FAULT", "ILLEGAL_INSTRUCTION"],
+            _ => ["PRECISE_DATA_BUS_ERROR", "UNDEFINED_INSTRUCTION"],
+        };
+        assert_eq!(names, expected);
+        must_work(&device);
+        device.reset().unwrap();
+        must_work(&device);
+    }
+}
+
+#[test]
+fn an_endless_loop_is_a_timeout_and_a_reset_ends_it() {
+    for (_, device) in machines() {
+        let error = device.call("hang", &[], Duration::from_millis(30)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        let error = device.call("count", &[], LONG).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        device.reset().unwrap();
+        must_work(&device);
+    }
+}
+
+#[test]
+fn a_call_that_ends_after_its_timeout_frees_the_device() {
+    for (machine, device) in machines() {
+        let rounds = 30_000_000;
+        let area = &device.memory_map()[0];
+        let long = [Address(area.address), I32(rounds)];
+        let bound = u64::try_from(rounds).unwrap() * 4;
+        if bound > area.bytes {
+            continue;
+        }
+        match device.call("sum", &long, Duration::from_micros(200)) {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Timeout, "{}", machine.name),
+            Ok(_) => continue,
+        }
+        let free = (0..2000).any(|_| {
+            thread::sleep(Duration::from_millis(5));
+            device.call("nothing", &[], LONG).is_ok()
+        });
+        assert!(free, "the call never ended");
+        must_work(&device);
+    }
+}
+
+#[test]
+fn a_reset_ends_a_call_of_another_thread() {
+    for (_, device) in machines() {
+        thread::scope(|scope| {
+            let hanging = scope.spawn(|| device.call("hang", &[], LONG));
+            thread::sleep(Duration::from_millis(50));
+            device.reset().unwrap();
+            let error = hanging.join().unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+        });
+        must_work(&device);
+    }
+}
