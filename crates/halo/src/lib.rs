@@ -103,7 +103,7 @@ pub use binding::Field;
 pub use exchange::{HaloExchange, InFlight};
 pub use field::{Dim, FieldSpec};
 pub use kind::{Kind, Quantity};
-pub use options::{HaloOptions, MissingCorners, Staging};
+pub use options::{HaloOptions, Messages, MissingCorners, Staging};
 pub use overlap::Progress;
 pub use packed::{Incoming, Packed};
 pub use statistics::{HaloStatistics, NeighbourTraffic, Time};

@@ -18,7 +18,7 @@ use crate::statistics::{Part, Recorder};
 use crate::transfer::{Edge, Fields, Pattern, refuse};
 use crate::{Field, FieldSpec, Quantity, Topology};
 
-/// Packs the halos of any fields into one buffer for each neighbour, and unpacks the buffers that neighbours sent.
+/// Packs the halos of any fields into one buffer for each neighbour, or more as the [options](HaloOptions::messages) say, and unpacks the buffers that neighbours sent.
 ///
 /// This is an exchange without the transport; [`HaloExchange`](crate::HaloExchange) has both. What a rank exchanges with
 /// itself is copied when it packs, in the same launch, and is in no buffer.
@@ -118,7 +118,8 @@ impl HaloTransformer {
         passes_memory: bool,
     ) -> Result<Self> {
         let fields = Fields::new(quantities, topology, rank)?;
-        let plan = Plan::new(topology, &fields, rank, Pattern::Halo(options.reach))?;
+        let plan =
+            Plan::new(topology, &fields, rank, Pattern::Halo(options.reach), options.messages)?;
         let staged = match options.staging {
             Staging::Pinned => true,
             Staging::Device => false,
@@ -178,7 +179,8 @@ impl HaloTransformer {
         Ok(Packed { messages, event, pool: Arc::clone(&self.pool) })
     }
 
-    /// A buffer for each message that this rank receives.
+    /// A buffer for each message that this rank receives; those of one rank in the order in which it
+    /// [packs](Packed::messages) them.
     ///
     /// # Errors
     ///
@@ -254,12 +256,12 @@ impl HaloTransformer {
         &self.plan.edges
     }
 
-    /// For each rank that messages go to: the rank and the bytes.
+    /// For each message that goes to a rank: the rank and the bytes.
     pub fn sends(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.plan.sends.iter().map(|message| (message.peer, message.bytes))
     }
 
-    /// For each rank that messages come from: the rank and the bytes.
+    /// For each message that comes from a rank: the rank and the bytes.
     pub fn receives(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.plan.receives.iter().map(|message| (message.peer, message.bytes))
     }
@@ -291,6 +293,7 @@ impl HaloTransformer {
     pub(crate) fn agreement(&self) -> [u128; 3] {
         let mut fields = crate::plan::fingerprint(&self.fields, Pattern::Halo(self.options.reach));
         fields.number(self.options.channel as usize);
+        fields.number(self.options.messages.limit());
         [
             self.topology.fingerprint().value(),
             fields.value(),
@@ -311,7 +314,8 @@ impl HaloTransformer {
             Direction::Fill => make(&self.plan, Action::Fill, self.constants()?)?,
             Direction::Reduce(combine) => make(&self.plan, Action::Reduce(combine), None)?,
             Direction::Shared => {
-                let plan = Plan::new(&self.topology, &self.fields, self.rank, Pattern::Shared)?;
+                let (fields, sharing) = (&self.fields, self.options.messages);
+                let plan = Plan::new(&self.topology, fields, self.rank, Pattern::Shared, sharing)?;
                 make(&plan, Action::Share, None)?
             }
         };
