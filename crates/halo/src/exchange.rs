@@ -76,13 +76,13 @@ impl HaloExchange {
     /// The exchange of this rank for fields on `device`. All ranks call it at once, with the same topology, quantities
     /// and options, and compare what they planned.
     ///
-    /// Blocks until all ranks are there.
+    /// Blocks until all ranks are there, and until they have [chosen](crate::Staging::Auto) the way of their messages.
     ///
     /// # Errors
     ///
     /// Those of [`HaloTransformer::new`]; `InvalidArgument`, on every rank, if the topology has not as many ranks as the
     /// communicator, if the ranks' topologies, fields or messages do not fit together, or if another rank failed to make
-    /// its plan; `Timeout`, `PeerLost`.
+    /// its plan or to measure its messages; `Timeout`, `PeerLost`.
     pub fn new(
         communicator: Arc<dyn Communicator>,
         topology: &Topology,
@@ -100,13 +100,18 @@ impl HaloExchange {
         let common = if is_direct { device.default_stream().id() } else { 0 };
         let brought = own.as_ref().ok().map(|own| {
             let [topology, fields, balance] = own.agreement();
-            [topology, fields, balance, common.into()]
+            let is_open = own.staging_is_open() && communicator.size() > 1;
+            [topology, fields, balance, common.into(), is_open.into()]
         });
         let agreed = agree(&*communicator, brought, options.timeout);
         // Its own failure tells a rank more than that ranks disagree.
         let mut transformer = own?;
-        let direct = if agreed? { transformer.direct(&*communicator)? } else { None };
+        let [share_device, staging_is_open] = agreed?;
+        let direct = if share_device { transformer.direct(&*communicator)? } else { None };
         if direct.is_none() {
+            if staging_is_open {
+                transformer.measure_staging(&*communicator, first_tag(options.channel))?;
+            }
             transformer.route(Direction::Fill)?;
         }
         Ok(Self { transformer, direct, communicator, state: State::Idle, number: 0, epoch: 0 })
@@ -243,8 +248,7 @@ impl HaloExchange {
     #[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]
     pub(crate) fn tag(&self) -> u32 {
         let turn = (self.number % u64::from(TURNS)) as u32;
-        // Tag 0 is the communicator's own.
-        1 + self.transformer.options().channel * CHANNEL_TAGS + self.epoch * TURNS + turn
+        first_tag(self.transformer.options().channel) + self.epoch * TURNS + turn
     }
 
     fn launch<'a, 'f>(
@@ -426,6 +430,11 @@ impl HaloExchange {
         let message = format!("rank {}: {message}", self.transformer.rank());
         Error::new(kind, "exchange", message).on(self.transformer.device().id())
     }
+}
+
+fn first_tag(channel: u32) -> u32 {
+    // Tag 0 is the communicator's own.
+    1 + channel * CHANNEL_TAGS
 }
 
 /// Where the stamp goes in a message that the host sees.

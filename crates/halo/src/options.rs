@@ -24,7 +24,15 @@ pub enum MissingCorners {
 /// How messages get from the device to the transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Staging {
-    /// Through page-locked host memory, unless the transport passes the device's memory or the host addresses it.
+    /// In the device's memory if the host addresses it, through page-locked host memory if the transport does not pass
+    /// the device's memory, and otherwise whatever is faster.
+    ///
+    /// That is measured by [`HaloExchange::new`](crate::HaloExchange::new), if it is so on every rank and ranks do not
+    /// read each other's [fields](HaloOptions::direct): messages as long as those of an exchange are sent a few times
+    /// each way, the slowest rank counts, and all ranks choose the same.
+    /// [`HaloTransformer::staging`](crate::HaloTransformer::staging) tells the choice,
+    /// [`HaloStatistics::staging`](crate::HaloStatistics::staging) the times.
+    /// If some rank has no choice, ranks that have one choose the device's memory.
     #[default]
     Auto,
     /// Through page-locked host memory.

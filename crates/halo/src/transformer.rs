@@ -14,6 +14,7 @@ use crate::packed::{Incoming, Packed};
 use crate::plan::{Message, Plan};
 use crate::pool::Pool;
 use crate::route::{Action, CONSTANT_BYTES, Route};
+use crate::staging::{StagingTimes, Trial};
 use crate::statistics::{Part, Recorder};
 use crate::transfer::{Edge, Fields, Pattern, refuse};
 use crate::{Field, FieldSpec, Quantity, Topology};
@@ -70,6 +71,8 @@ pub struct HaloTransformer {
     device: Device,
     options: HaloOptions,
     staged: bool,
+    /// Whether messages could as well be staged otherwise.
+    staging_is_open: bool,
     routes: Vec<(Direction, Route)>,
     corners: Option<Corners>,
     pub(crate) recorder: Mutex<Recorder>,
@@ -120,11 +123,12 @@ impl HaloTransformer {
         let fields = Fields::new(quantities, topology, rank)?;
         let plan =
             Plan::new(topology, &fields, rank, Pattern::Halo(options.reach), options.messages)?;
-        let staged = match options.staging {
-            Staging::Pinned => true,
-            Staging::Device => false,
+        let (staged, staging_is_open) = match options.staging {
+            Staging::Pinned => (true, false),
+            Staging::Device => (false, false),
             Staging::Auto => {
-                !passes_memory && device.memory_allocate::<u8>(1)?.host_ptr().is_none()
+                let is_far = device.memory_allocate::<u8>(1)?.host_ptr().is_none();
+                (is_far && !passes_memory, is_far && passes_memory)
             }
         };
         let bytes =
@@ -143,6 +147,7 @@ impl HaloTransformer {
             device: device.clone(),
             options: options.clone(),
             staged,
+            staging_is_open,
             routes: Vec::new(),
             corners,
             recorder: Mutex::new(Recorder::new(device, options.timing)),
@@ -160,6 +165,27 @@ impl HaloTransformer {
         });
         let all = communicator.all_gather(&[u8::from(own.is_ok())], timeout)?;
         Ok(own.ok().filter(|_| !all.contains(&0)))
+    }
+
+    /// Chooses the faster way for messages. All ranks call it at once; blocks until all are there.
+    pub(crate) fn measure_staging(
+        &mut self,
+        communicator: &dyn Communicator,
+        tag: u32,
+    ) -> Result<()> {
+        let stream = self.device.default_stream();
+        let trial = Trial::new(communicator, stream, tag, self.options.timeout);
+        let (choice, times) = trial.run(&self.plan)?;
+        let StagingTimes { pinned, device } = times;
+        tracing::debug!(rank = self.rank, ?choice, ?pinned, ?device, "staging measured");
+        self.recorder.lock().staging_measured(times);
+        if choice == Staging::Pinned {
+            self.staged = true;
+            self.routes.clear();
+            let limit = self.pool.lock().limit();
+            self.pool = Arc::new(Mutex::new(Pool::new(&self.device, true, limit)));
+        }
+        Ok(())
     }
 
     /// Enqueues packing the messages to all neighbours, and copying what the rank exchanges with itself. Does not block.
@@ -248,6 +274,16 @@ impl HaloTransformer {
         corners.fill(stream, fields)?;
         self.last = Some((stream.clone(), stream.record_event()?));
         Ok(())
+    }
+
+    /// How messages get to the transport: [`Pinned`](Staging::Pinned) or [`Device`](Staging::Device).
+    pub fn staging(&self) -> Staging {
+        if self.staged { Staging::Pinned } else { Staging::Device }
+    }
+
+    /// Whether there is a choice to [measure](Self::measure_staging).
+    pub(crate) fn staging_is_open(&self) -> bool {
+        self.staging_is_open
     }
 
     /// Ghosts that no neighbour fills: beyond physical boundaries, and at corners without cells. Set them once the
