@@ -32,7 +32,8 @@
 //! # Device memory
 //!
 //! Messages are staged through host memory unless the program or `HALO_MPI_DEVICE_AWARE=1` says that this MPI takes device
-//! addresses: MPI itself cannot be asked, and one that does not take them crashes.
+//! addresses: MPI itself cannot be asked, and one that does not take them crashes. Where it does,
+//! [`Staging::Auto`](halo::Staging::Auto) measures which way is faster.
 #![cfg(feature = "mpi")]
 #![deny(unsafe_code)]
 

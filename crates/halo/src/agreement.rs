@@ -8,19 +8,22 @@ use crate::communicator::Communicator;
 use crate::transfer::refuse;
 
 /// Compares what ranks planned: hashes of topology and fields, and numbers whose sum over all ranks is 0 if both ends of each
-/// message agree. `None` for a rank that could not make its plan, so that the others hear of it. Gives whether all ranks
-/// brought the same number other than 0 as the last.
+/// message agree. `None` for a rank that could not make its plan, so that the others hear of it. Gives of each of the last two
+/// whether all ranks brought the same number other than 0.
 ///
 /// Blocks until all ranks are there.
 pub(crate) fn agree(
     communicator: &dyn Communicator,
-    own: Option<[u128; 4]>,
+    own: Option<[u128; 5]>,
     timeout: Duration,
-) -> Result<bool> {
-    const NUMBERS: usize = 5;
-    let [topology, fields, balance, common] = own.unwrap_or_default();
-    let numbers = [u128::from(own.is_some()), topology, fields, balance, common];
-    let mine: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+) -> Result<[bool; 2]> {
+    const NUMBERS: usize = 6;
+    let numbers = own.unwrap_or_default();
+    let mine: Vec<u8> = [u128::from(own.is_some())]
+        .iter()
+        .chain(&numbers)
+        .flat_map(|number| number.to_le_bytes())
+        .collect();
     let all = communicator.all_gather(&mine, timeout)?;
     let all: Vec<u128> = all
         .as_chunks::<{ size_of::<u128>() }>()
@@ -46,5 +49,9 @@ pub(crate) fn agree(
         let message = "ranks disagree about their messages: fields differ in the order of their dimensions in memory";
         return Err(refuse(message.to_owned()));
     }
-    Ok(common != 0 && ranks.iter().all(|rank| rank[4] == common))
+    let is_common = |number: usize| {
+        let first = ranks[0][number];
+        first != 0 && ranks.iter().all(|rank| rank[number] == first)
+    };
+    Ok([is_common(4), is_common(5)])
 }

@@ -21,10 +21,9 @@ use crate::{Dim, Field, Quantity, Topology};
 /// Fills the halos of a set of fields with what the neighbours own there, again and again.
 ///
 /// Made once for the fields of a program; every rank makes it, and calls it for the same exchanges in the same order, by
-/// the same methods. Each
-/// exchange packs all fields in one launch, sends one message to each neighbour rank and unpacks messages as they arrive:
-/// in one launch if all are there, else in one for each. What a rank exchanges with itself is copied as it packs and
-/// never sent.
+/// the same methods. Each exchange packs all fields in one launch, sends one message to each neighbour rank, or
+/// [several](HaloOptions::messages), and unpacks messages as they arrive: in one launch if all are there, else in one for
+/// each. What a rank exchanges with itself is copied as it packs and never sent.
 ///
 /// Ranks that are threads of one process, with fields on one device, need no messages in [`exchange`](Self::exchange) and
 /// [`overlap`](Self::overlap): one launch copies from what the neighbours own to the ghosts. See [`HaloOptions::direct`].
@@ -77,13 +76,13 @@ impl HaloExchange {
     /// The exchange of this rank for fields on `device`. All ranks call it at once, with the same topology, quantities
     /// and options, and compare what they planned.
     ///
-    /// Blocks until all ranks are there.
+    /// Blocks until all ranks are there, and until they have [chosen](crate::Staging::Auto) the way of their messages.
     ///
     /// # Errors
     ///
     /// Those of [`HaloTransformer::new`]; `InvalidArgument`, on every rank, if the topology has not as many ranks as the
     /// communicator, if the ranks' topologies, fields or messages do not fit together, or if another rank failed to make
-    /// its plan; `Timeout`, `PeerLost`.
+    /// its plan or to measure its messages; `Timeout`, `PeerLost`.
     pub fn new(
         communicator: Arc<dyn Communicator>,
         topology: &Topology,
@@ -101,13 +100,18 @@ impl HaloExchange {
         let common = if is_direct { device.default_stream().id() } else { 0 };
         let brought = own.as_ref().ok().map(|own| {
             let [topology, fields, balance] = own.agreement();
-            [topology, fields, balance, common.into()]
+            let is_open = own.staging_is_open() && communicator.size() > 1;
+            [topology, fields, balance, common.into(), is_open.into()]
         });
         let agreed = agree(&*communicator, brought, options.timeout);
         // Its own failure tells a rank more than that ranks disagree.
         let mut transformer = own?;
-        let direct = if agreed? { transformer.direct(&*communicator)? } else { None };
+        let [share_device, staging_is_open] = agreed?;
+        let direct = if share_device { transformer.direct(&*communicator)? } else { None };
         if direct.is_none() {
+            if staging_is_open {
+                transformer.measure_staging(&*communicator, first_tag(options.channel))?;
+            }
             transformer.route(Direction::Fill)?;
         }
         Ok(Self { transformer, direct, communicator, state: State::Idle, number: 0, epoch: 0 })
@@ -244,8 +248,7 @@ impl HaloExchange {
     #[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]
     pub(crate) fn tag(&self) -> u32 {
         let turn = (self.number % u64::from(TURNS)) as u32;
-        // Tag 0 is the communicator's own.
-        1 + self.transformer.options().channel * CHANNEL_TAGS + self.epoch * TURNS + turn
+        first_tag(self.transformer.options().channel) + self.epoch * TURNS + turn
     }
 
     fn launch<'a, 'f>(
@@ -330,10 +333,11 @@ impl HaloExchange {
         if !flight.outgoing.is_empty() && flight.packed.is_done()? {
             let tag = self.tag();
             self.transformer.recorder.lock().sending();
-            for (rank, mut buffer) in flight.outgoing.drain(..) {
+            let peers = &self.transformer.routes(flight.route).sends;
+            for ((rank, mut buffer), peer) in flight.outgoing.drain(..).zip(peers) {
                 self.transformer.recorder.lock().moved(rank, Moved::Sent, buffer.len());
                 if let Some(stamp) = stamp_mut(&mut buffer)? {
-                    stamp.copy_from_slice(&self.number.to_le_bytes());
+                    *stamp = self.stamp(*peer);
                 }
                 flight.sends.push(Some(self.communicator.send(rank, tag, buffer)?));
             }
@@ -369,15 +373,22 @@ impl HaloExchange {
         Ok(flight.is_unpacked && are_all_sent)
     }
 
+    /// What a message ends with: the number of the exchange, and which of a rank's messages it is.
+    fn stamp(&self, peer: Peer) -> [u8; STAMP_BYTES] {
+        const PART: u32 = 48;
+        (self.number ^ (peer.part as u64) << PART).to_le_bytes()
+    }
+
     /// Refuses a message that the transport lost, repeated or gave out early, where the host sees it.
     fn check_stamp(&self, buffer: &Buffer, route: usize, message: usize) -> Result<()> {
         let Storage::Pinned(pinned) = buffer.storage() else { return Ok(()) };
+        let peer = self.transformer.routes(route).receives[message];
         match pinned.as_slice()?.last_chunk() {
-            Some(stamp) if *stamp == self.number.to_le_bytes() => Ok(()),
+            Some(stamp) if *stamp == self.stamp(peer) => Ok(()),
             _ => {
-                let rank = self.transformer.routes(route).receives[message].rank;
+                let (rank, part, number) = (peer.rank, peer.part, self.number);
                 let message =
-                    format!("the message from rank {rank} is not that of exchange {}", self.number);
+                    format!("the message from rank {rank} is not part {part} of exchange {number}");
                 Err(self.error(ErrorKind::Driver, message))
             }
         }
@@ -402,7 +413,9 @@ impl HaloExchange {
         let route = self.transformer.routes(flight.route);
         let open = |requests: &[Option<Box<dyn Request>>], peers: &[Peer]| -> Vec<usize> {
             let open = requests.iter().zip(peers).filter(|(request, _)| request.is_some());
-            open.map(|(_, peer)| peer.rank).collect()
+            let mut ranks: Vec<usize> = open.map(|(_, peer)| peer.rank).collect();
+            ranks.dedup();
+            ranks
         };
         let timeout = self.transformer.options().timeout;
         let message = format!(
@@ -419,7 +432,12 @@ impl HaloExchange {
     }
 }
 
-/// Where the number of the exchange goes in a message that the host sees.
+fn first_tag(channel: u32) -> u32 {
+    // Tag 0 is the communicator's own.
+    1 + channel * CHANNEL_TAGS
+}
+
+/// Where the stamp goes in a message that the host sees.
 ///
 /// Messages in device memory have none: the host would have to wait for the device.
 fn stamp_mut(buffer: &mut Buffer) -> Result<Option<&mut [u8; STAMP_BYTES]>> {

@@ -24,13 +24,49 @@ pub enum MissingCorners {
 /// How messages get from the device to the transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Staging {
-    /// Through page-locked host memory, unless the transport passes the device's memory or the host addresses it.
+    /// In the device's memory if the host addresses it, through page-locked host memory if the transport does not pass
+    /// the device's memory, and otherwise whatever is faster.
+    ///
+    /// That is measured by [`HaloExchange::new`](crate::HaloExchange::new), if it is so on every rank and ranks do not
+    /// read each other's [fields](HaloOptions::direct): messages as long as those of an exchange are sent a few times
+    /// each way, the slowest rank counts, and all ranks choose the same.
+    /// [`HaloTransformer::staging`](crate::HaloTransformer::staging) tells the choice,
+    /// [`HaloStatistics::staging`](crate::HaloStatistics::staging) the times.
+    /// If some rank has no choice, ranks that have one choose the device's memory.
     #[default]
     Auto,
     /// Through page-locked host memory.
     Pinned,
     /// In the device's memory.
     Device,
+}
+
+/// How the fields that one rank sends to another share messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Messages {
+    /// One message with all fields.
+    #[default]
+    Aggregate,
+    /// One message for each field, in the order of fields: one is unpacked while the next is on its way.
+    Separate,
+    /// A message of its own for each field that has more than [`LARGE`](Self::LARGE) bytes for that rank, and one
+    /// message with all others, which comes first.
+    Auto,
+}
+
+impl Messages {
+    /// The bytes beyond which a field goes by itself with [`Auto`](Self::Auto): 256 KiB, which take a transport about as
+    /// long as beginning another message and launching its unpacking.
+    pub const LARGE: usize = 256 << 10;
+
+    /// The bytes beyond which a field goes by itself.
+    pub(crate) fn limit(self) -> usize {
+        match self {
+            Self::Aggregate => usize::MAX,
+            Self::Separate => 0,
+            Self::Auto => Self::LARGE,
+        }
+    }
 }
 
 /// Choices of an exchange. All ranks choose alike.
@@ -52,6 +88,8 @@ pub struct HaloOptions {
     pub missing_corners: MissingCorners,
     /// How messages get to the transport.
     pub staging: Staging,
+    /// How fields share messages.
+    pub messages: Messages,
     /// Whether ranks that are threads of one process, with fields on one device, copy out of each other's fields in
     /// [`exchange`](crate::HaloExchange::exchange) and [`overlap`](crate::HaloExchange::overlap), and send no messages.
     pub direct: bool,
@@ -71,6 +109,7 @@ impl Default for HaloOptions {
             reach: Reach::default(),
             missing_corners: MissingCorners::default(),
             staging: Staging::default(),
+            messages: Messages::default(),
             direct: true,
             timing: false,
             pool_bytes: None,

@@ -37,7 +37,8 @@ impl Packed {
         self.event.wait_for(timeout)
     }
 
-    /// The messages: rank and buffer, whose bytes are there once they are packed.
+    /// The messages: rank and buffer, whose bytes are there once they are packed. Several to one rank come in their order,
+    /// which is that of its [`incoming`](crate::HaloTransformer::incoming).
     pub fn messages(&self) -> impl Iterator<Item = (usize, &Buffer)> {
         self.messages.iter().filter_map(|(rank, buffer)| Some((*rank, buffer.as_ref()?)))
     }

@@ -1,25 +1,26 @@
-//! What one rank sends, receives and copies by itself: one message for each neighbour.
+//! What one rank sends, receives and copies by itself: for each neighbour one message, or several.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use runtime_core::{Combine, Layout, RegionCopy, RegionSide, Result};
 
 use crate::fingerprint::Fingerprint;
 use crate::transfer::{Edge, Fields, Pattern, Transfer, index_of, refuse};
-use crate::{Dim, FieldSpec, Topology};
+use crate::{Dim, FieldSpec, Messages, Topology};
 
 /// What the places of a message's blocks are multiples of, so that devices move whole words.
 pub(crate) const ALIGN: usize = 16;
 
-/// Bytes of the number that tells the messages of one exchange from those of another.
+/// Bytes of the stamp, which tells a message from others of its rank and from those of other exchanges.
 pub(crate) const STAMP_BYTES: usize = 8;
 
 /// The exchange of one rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// By rank.
+    /// By rank and part.
     pub(crate) sends: Vec<Message>,
-    /// By rank.
+    /// By rank and part.
     pub(crate) receives: Vec<Message>,
     /// What the rank copies by itself.
     pub(crate) local: Vec<Transfer>,
@@ -27,12 +28,14 @@ pub(crate) struct Plan {
     pub(crate) edges: Vec<Edge>,
 }
 
-/// All that goes from one rank to another. Both order it by side of the receiver and by field, so that it tells nothing
-/// about itself.
+/// What goes from one rank to another together. Both order it by side of the receiver and by field, so that it tells
+/// nothing about itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) peer: usize,
-    /// With [`STAMP_BYTES`] for the number of the exchange at the end.
+    /// 0 for the fields that go together, a field's number and 1 for one that goes by itself.
+    pub(crate) part: usize,
+    /// With [`STAMP_BYTES`] at the end.
     pub(crate) bytes: usize,
     /// Transfers, and where each begins.
     pub(crate) blocks: Vec<(Transfer, usize)>,
@@ -44,6 +47,7 @@ impl Plan {
         fields: &Fields,
         rank: usize,
         pattern: Pattern,
+        sharing: Messages,
     ) -> Result<Self> {
         let (incoming, edges) = fields.incoming(topology, rank, pattern)?;
         // Whoever is within the widest halo of this rank has this rank within its own.
@@ -63,8 +67,8 @@ impl Plan {
         let (local, incoming) = incoming.into_iter().partition(|transfer| transfer.from == rank);
         let specs = fields.specs();
         Ok(Self {
-            sends: messages(specs, outgoing, |transfer| transfer.to)?,
-            receives: messages(specs, incoming, |transfer| transfer.from)?,
+            sends: messages(specs, outgoing, sharing, |transfer| transfer.to)?,
+            receives: messages(specs, incoming, sharing, |transfer| transfer.from)?,
             local,
             edges,
         })
@@ -76,6 +80,7 @@ impl Plan {
             let mut print = Fingerprint::new();
             print.number(from);
             print.number(to);
+            print.number(message.part);
             print.number(message.bytes);
             for (transfer, offset) in &message.blocks {
                 print.number(transfer.side.id());
@@ -94,37 +99,49 @@ impl Plan {
     }
 }
 
-/// Transfers as one message for each peer.
+/// Transfers as messages.
 fn messages(
     specs: &[FieldSpec],
-    mut transfers: Vec<Transfer>,
+    transfers: Vec<Transfer>,
+    sharing: Messages,
     peer: impl Fn(&Transfer) -> usize,
 ) -> Result<Vec<Message>> {
-    let start =
-        |transfer: &Transfer| std::array::from_fn::<_, 3, _>(|axis| transfer.target[axis].start);
-    transfers.sort_by_key(|transfer| {
-        (peer(transfer), transfer.side.id(), transfer.field, start(transfer))
-    });
-    let mut messages: Vec<Message> = Vec::new();
+    let too_long = |field: usize| {
+        refuse(format!("field {}: a message of 2^63 bytes or more", specs[field].name()))
+    };
+    let mut sized = Vec::with_capacity(transfers.len());
+    // Bytes by peer and field.
+    let mut shares: HashMap<(usize, usize), usize> = HashMap::new();
     for transfer in transfers {
         let spec = &specs[transfer.field];
-        let too_long = || refuse(format!("field {}: a message of 2^63 bytes or more", spec.name()));
         let bytes = extents(spec, &transfer)
             .try_fold(spec.dtype().size(), |bytes, (_, extent)| bytes.checked_mul(extent));
-        let bytes = bytes.ok_or_else(too_long)?;
-        if bytes == 0 {
-            continue;
-        }
-        let peer = peer(&transfer);
-        if messages.last().is_none_or(|message| message.peer != peer) {
-            messages.push(Message { peer, bytes: 0, blocks: Vec::new() });
+        let bytes = bytes.ok_or_else(|| too_long(transfer.field))?;
+        let share = shares.entry((peer(&transfer), transfer.field)).or_default();
+        *share = share.saturating_add(bytes);
+        sized.push((transfer, bytes));
+    }
+    let part = |transfer: &Transfer| {
+        let goes_alone = shares[&(peer(transfer), transfer.field)] > sharing.limit();
+        if goes_alone { transfer.field + 1 } else { 0 }
+    };
+    sized.retain(|(_, bytes)| *bytes > 0);
+    sized.sort_by_cached_key(|(transfer, _)| {
+        let start = [0, 1, 2].map(|axis| transfer.target[axis].start);
+        (peer(transfer), part(transfer), transfer.side.id(), transfer.field, start)
+    });
+    let mut messages: Vec<Message> = Vec::new();
+    for (transfer, bytes) in sized {
+        let (peer, part) = (peer(&transfer), part(&transfer));
+        if messages.last().is_none_or(|message| (message.peer, message.part) != (peer, part)) {
+            messages.push(Message { peer, part, bytes: 0, blocks: Vec::new() });
         }
         let Some(message) = messages.last_mut() else { continue };
         let offset = message.bytes.next_multiple_of(ALIGN);
         message.bytes = offset
             .checked_add(bytes)
             .filter(|b| *b <= isize::MAX as usize - 2 * ALIGN)
-            .ok_or_else(too_long)?;
+            .ok_or_else(|| too_long(transfer.field))?;
         message.blocks.push((transfer, offset));
     }
     for message in &mut messages {

@@ -44,6 +44,8 @@ pub(crate) struct Route {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     pub(crate) rank: usize,
+    /// Tells it from others of the rank.
+    pub(crate) part: usize,
     pub(crate) bytes: usize,
     /// Where it is in the staging memory.
     start: usize,
@@ -235,8 +237,9 @@ impl Route {
 fn peers(messages: &[Message]) -> Vec<Peer> {
     let mut start = 0;
     let peers = messages.iter().map(|message| {
-        let peer = Peer { rank: message.peer, bytes: message.bytes, start };
-        start += message.bytes.next_multiple_of(ALIGN);
+        let Message { peer: rank, part, bytes, .. } = *message;
+        let peer = Peer { rank, part, bytes, start };
+        start += bytes.next_multiple_of(ALIGN);
         peer
     });
     peers.collect()

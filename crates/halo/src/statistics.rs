@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use runtime_core::{Device, Event, Result, Stream, Traffic};
 
+use crate::staging::StagingTimes;
+
 /// What the exchanges of one rank moved, and how long that took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HaloStatistics {
@@ -19,6 +21,9 @@ pub struct HaloStatistics {
     pub unpack: Time,
     /// Launches that copy out of the neighbours' fields, and of the rank's own.
     pub copy: Time,
+    /// Messages sent each way to choose the [staging](crate::Staging::Auto), if that was measured; they count nowhere
+    /// else.
+    pub staging: Option<StagingTimes>,
 }
 
 /// What went to one neighbour and came from it.
@@ -96,6 +101,10 @@ impl Recorder {
     pub(crate) fn statistics(&mut self) -> Result<HaloStatistics> {
         self.read()?;
         Ok(self.statistics.clone())
+    }
+
+    pub(crate) fn staging_measured(&mut self, times: StagingTimes) {
+        self.statistics.staging = Some(times);
     }
 
     /// Calls `f`, which enqueues a part of an exchange on the stream.

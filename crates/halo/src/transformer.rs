@@ -14,11 +14,12 @@ use crate::packed::{Incoming, Packed};
 use crate::plan::{Message, Plan};
 use crate::pool::Pool;
 use crate::route::{Action, CONSTANT_BYTES, Route};
+use crate::staging::{StagingTimes, Trial};
 use crate::statistics::{Part, Recorder};
 use crate::transfer::{Edge, Fields, Pattern, refuse};
 use crate::{Field, FieldSpec, Quantity, Topology};
 
-/// Packs the halos of any fields into one buffer for each neighbour, and unpacks the buffers that neighbours sent.
+/// Packs the halos of any fields into one buffer for each neighbour, or more as the [options](HaloOptions::messages) say, and unpacks the buffers that neighbours sent.
 ///
 /// This is an exchange without the transport; [`HaloExchange`](crate::HaloExchange) has both. What a rank exchanges with
 /// itself is copied when it packs, in the same launch, and is in no buffer.
@@ -70,6 +71,8 @@ pub struct HaloTransformer {
     device: Device,
     options: HaloOptions,
     staged: bool,
+    /// Whether messages could as well be staged otherwise.
+    staging_is_open: bool,
     routes: Vec<(Direction, Route)>,
     corners: Option<Corners>,
     pub(crate) recorder: Mutex<Recorder>,
@@ -118,12 +121,14 @@ impl HaloTransformer {
         passes_memory: bool,
     ) -> Result<Self> {
         let fields = Fields::new(quantities, topology, rank)?;
-        let plan = Plan::new(topology, &fields, rank, Pattern::Halo(options.reach))?;
-        let staged = match options.staging {
-            Staging::Pinned => true,
-            Staging::Device => false,
+        let plan =
+            Plan::new(topology, &fields, rank, Pattern::Halo(options.reach), options.messages)?;
+        let (staged, staging_is_open) = match options.staging {
+            Staging::Pinned => (true, false),
+            Staging::Device => (false, false),
             Staging::Auto => {
-                !passes_memory && device.memory_allocate::<u8>(1)?.host_ptr().is_none()
+                let is_far = device.memory_allocate::<u8>(1)?.host_ptr().is_none();
+                (is_far && !passes_memory, is_far && passes_memory)
             }
         };
         let bytes =
@@ -142,6 +147,7 @@ impl HaloTransformer {
             device: device.clone(),
             options: options.clone(),
             staged,
+            staging_is_open,
             routes: Vec::new(),
             corners,
             recorder: Mutex::new(Recorder::new(device, options.timing)),
@@ -161,6 +167,27 @@ impl HaloTransformer {
         Ok(own.ok().filter(|_| !all.contains(&0)))
     }
 
+    /// Chooses the faster way for messages. All ranks call it at once; blocks until all are there.
+    pub(crate) fn measure_staging(
+        &mut self,
+        communicator: &dyn Communicator,
+        tag: u32,
+    ) -> Result<()> {
+        let stream = self.device.default_stream();
+        let trial = Trial::new(communicator, stream, tag, self.options.timeout);
+        let (choice, times) = trial.run(&self.plan)?;
+        let StagingTimes { pinned, device } = times;
+        tracing::debug!(rank = self.rank, ?choice, ?pinned, ?device, "staging measured");
+        self.recorder.lock().staging_measured(times);
+        if choice == Staging::Pinned {
+            self.staged = true;
+            self.routes.clear();
+            let limit = self.pool.lock().limit();
+            self.pool = Arc::new(Mutex::new(Pool::new(&self.device, true, limit)));
+        }
+        Ok(())
+    }
+
     /// Enqueues packing the messages to all neighbours, and copying what the rank exchanges with itself. Does not block.
     ///
     /// One launch, in the order of the stream: after what was enqueued before.
@@ -178,7 +205,8 @@ impl HaloTransformer {
         Ok(Packed { messages, event, pool: Arc::clone(&self.pool) })
     }
 
-    /// A buffer for each message that this rank receives.
+    /// A buffer for each message that this rank receives; those of one rank in the order in which it
+    /// [packs](Packed::messages) them.
     ///
     /// # Errors
     ///
@@ -248,18 +276,28 @@ impl HaloTransformer {
         Ok(())
     }
 
+    /// How messages get to the transport: [`Pinned`](Staging::Pinned) or [`Device`](Staging::Device).
+    pub fn staging(&self) -> Staging {
+        if self.staged { Staging::Pinned } else { Staging::Device }
+    }
+
+    /// Whether there is a choice to [measure](Self::measure_staging).
+    pub(crate) fn staging_is_open(&self) -> bool {
+        self.staging_is_open
+    }
+
     /// Ghosts that no neighbour fills: beyond physical boundaries, and at corners without cells. Set them once the
     /// exchange is finished, by work on the same stream.
     pub fn edges(&self) -> &[Edge] {
         &self.plan.edges
     }
 
-    /// For each rank that messages go to: the rank and the bytes.
+    /// For each message that goes to a rank: the rank and the bytes.
     pub fn sends(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.plan.sends.iter().map(|message| (message.peer, message.bytes))
     }
 
-    /// For each rank that messages come from: the rank and the bytes.
+    /// For each message that comes from a rank: the rank and the bytes.
     pub fn receives(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.plan.receives.iter().map(|message| (message.peer, message.bytes))
     }
@@ -291,6 +329,7 @@ impl HaloTransformer {
     pub(crate) fn agreement(&self) -> [u128; 3] {
         let mut fields = crate::plan::fingerprint(&self.fields, Pattern::Halo(self.options.reach));
         fields.number(self.options.channel as usize);
+        fields.number(self.options.messages.limit());
         [
             self.topology.fingerprint().value(),
             fields.value(),
@@ -311,7 +350,8 @@ impl HaloTransformer {
             Direction::Fill => make(&self.plan, Action::Fill, self.constants()?)?,
             Direction::Reduce(combine) => make(&self.plan, Action::Reduce(combine), None)?,
             Direction::Shared => {
-                let plan = Plan::new(&self.topology, &self.fields, self.rank, Pattern::Shared)?;
+                let (fields, sharing) = (&self.fields, self.options.messages);
+                let plan = Plan::new(&self.topology, fields, self.rank, Pattern::Shared, sharing)?;
                 make(&plan, Action::Share, None)?
             }
         };

@@ -20,7 +20,7 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
 fn every_test_that_is_named_is_there() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    ["src", "tests", "examples", "../halo-mpi/tests"]
+    ["src", "tests", "examples", "../halo-mpi/tests", "../runtime/tests", "../runtime/examples"]
         .iter()
         .for_each(|folder| sources(&here.join(folder), &mut files));
     let code: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();

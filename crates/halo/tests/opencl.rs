@@ -42,7 +42,7 @@ fn one_launch_per_direction_for_32_memories() {
     let dims = [Dim::axis(0, 3).halo(1, 1)];
     let field = Quantity::scalar(FieldSpec::new("f", DType::F64, &dims).unwrap());
     let quantities = vec![field; MEMORIES - 1];
-    let options = HaloOptions { staging: Staging::Pinned, ..Default::default() };
+    let options = HaloOptions { staging: Staging::Pinned, direct: false, ..Default::default() };
     let executions = ThreadCommunicator::run(RANKS, |ranks| {
         let rank = ranks.rank();
         let stream = device.stream_create(&Default::default()).unwrap();

@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use common::world::{Cube, Flat, World};
 use common::{Case, Shape, Store};
 use devices::{host, sim};
-use halo::{Combine, Field, HaloExchange, HaloOptions, Kind, Topology};
+use halo::{Combine, Field, HaloExchange, HaloOptions, Kind, Messages, Topology};
 use runtime_core::{DType, Device, Stream};
 
 /// The values of a field of one rank, by index, without those that nobody may touch.
@@ -267,12 +267,13 @@ on_all_devices!(reductions_on_boxes, reductions_of_vectors_on_spheres, shared_po
 
 /// Whatever the timing of ranks and devices, sums are the same.
 #[test]
-fn sums_do_not_depend_on_timing() {
+fn sums_depend_neither_on_timing_nor_on_messages() {
     let topology = Topology::cubed_sphere(4, [1, 1]).unwrap();
     let world = Cube { cells: 4 };
     let seen = Mutex::new(Vec::new());
     for seed in 0..6 {
-        let case = case(&topology, &world, Kind::Vector, [[false; 3]; 2]);
+        let mut case = case(&topology, &world, Kind::Vector, [[false; 3]; 2]);
+        case.options.messages = [Messages::Aggregate, Messages::Separate][seed as usize % 2];
         let results = run(&case, &sim(seed), |exchange, stream, fields| {
             exchange.reduce(stream, fields, Combine::Sum).unwrap();
         });

@@ -247,11 +247,11 @@ impl Case<'_> {
         for (rank, (halo, stores)) in ranks.iter_mut().enumerate() {
             let mut messages = halo.incoming().unwrap();
             for message in &mut messages {
-                let is_it = |(from, to, _): &&(usize, usize, Vec<u8>)| {
+                let is_it = |(from, to, _): &(usize, usize, Vec<u8>)| {
                     (*from, *to) == (message.rank(), rank)
                 };
-                let (_, _, bytes) = sent.iter().find(is_it).unwrap();
-                message.copy_from_slice(bytes).unwrap();
+                let (_, _, bytes) = sent.remove(sent.iter().position(is_it).unwrap());
+                message.copy_from_slice(&bytes).unwrap();
             }
             let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
             halo.unpack(&stream, &mut fields, messages).unwrap();

@@ -1,0 +1,214 @@
+//! The way of messages, measured where there are two.
+#![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
+
+mod devices;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use devices::{host, sim};
+use halo::communicator::{
+    Buffer, COLLECTIVE_TAG, Communicator, Direct, Request, Storage, ThreadCommunicator,
+};
+use halo::{
+    Dim, Error, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Result, Staging,
+    StagingTimes, Topology,
+};
+use runtime_core::{DType, Device};
+
+const RANKS: usize = 4;
+
+/// What becomes of a message before it is sent.
+type Before = fn(&Storage) -> Result<()>;
+
+/// A transport that is slow with some memory, or fails.
+#[derive(Debug)]
+struct Uneven {
+    inner: ThreadCommunicator,
+    before: Before,
+    passes: bool,
+    /// Messages other than those of collective calls.
+    sent: Arc<AtomicU32>,
+}
+
+impl Communicator for Uneven {
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+    fn max_tag(&self) -> u32 {
+        self.inner.max_tag()
+    }
+    fn passes_memory_of(&self, _: &Device) -> bool {
+        self.passes
+    }
+    fn direct(&self) -> Option<Direct<'_>> {
+        self.inner.direct()
+    }
+    fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        if tag != COLLECTIVE_TAG {
+            self.sent.fetch_add(1, Ordering::Relaxed);
+            (self.before)(buffer.storage())?;
+        }
+        self.inner.send(to, tag, buffer)
+    }
+    fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        self.inner.receive(from, tag, buffer)
+    }
+    fn progress(&self) -> u64 {
+        self.inner.progress()
+    }
+    fn wait_beyond(&self, seen: u64, deadline: Instant) {
+        self.inner.wait_beyond(seen, deadline);
+    }
+}
+
+fn at_once(_: &Storage) -> Result<()> {
+    Ok(())
+}
+
+const SLOW: Duration = Duration::from_millis(50);
+
+fn slow_with_pinned(storage: &Storage) -> Result<()> {
+    if let Storage::Pinned(_) = storage {
+        thread::sleep(SLOW);
+    }
+    Ok(())
+}
+
+fn slow_with_device(storage: &Storage) -> Result<()> {
+    if let Storage::Device(_) = storage {
+        thread::sleep(SLOW);
+    }
+    Ok(())
+}
+
+/// What a rank has chosen, what it has measured, and how many messages it sent for that.
+type Outcome = Result<(Staging, Option<StagingTimes>, u32)>;
+
+/// Makes an exchange on a row of ranks, whose last one has a transport of its own; then exchanges.
+fn outcomes(
+    last: Before,
+    passes: bool,
+    options: &HaloOptions,
+    device: impl Fn(usize) -> Device + Sync,
+) -> Vec<Outcome> {
+    let topology = Topology::cartesian(&[2 * RANKS], &[RANKS], &[false]).unwrap();
+    let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 2).halo(1, 1)]).unwrap();
+    ThreadCommunicator::run(RANKS, |inner| {
+        let (rank, sent) = (inner.rank(), Arc::new(AtomicU32::new(0)));
+        let before = if rank == RANKS - 1 { last } else { at_once };
+        let ranks = Arc::new(Uneven { inner, before, passes, sent: Arc::clone(&sent) });
+        let device = device(rank);
+        let quantities = [Quantity::scalar(field.clone())];
+        let mut halo = HaloExchange::new(ranks, &topology, &quantities, &device, options)?;
+        let staging = halo.transformer().staging();
+        let (times, sent) = (halo.statistics()?.staging, sent.load(Ordering::Relaxed));
+
+        let stream = device.default_stream();
+        let first = 2.0 * f64::from(u32::try_from(rank).unwrap());
+        let mut values = device.memory_from_slice(&stream, &[-1.0, first, first + 1.0, -1.0])?;
+        halo.start(&stream, &mut [values.view_mut().into()])?.finish()?;
+        let below = if rank == 0 { -1.0 } else { first - 1.0 };
+        let above = if rank == RANKS - 1 { -1.0 } else { first + 2.0 };
+        assert_eq!(values.to_vec(&stream)?, [below, first, first + 1.0, above]);
+        Ok((staging, times, sent))
+    })
+    .unwrap()
+}
+
+fn sims(rank: usize) -> Device {
+    sim(rank as u64)
+}
+
+#[test]
+fn all_ranks_take_the_way_that_is_faster_on_the_slowest() {
+    let options = HaloOptions { direct: false, ..Default::default() };
+    for (last, choice) in
+        [(slow_with_pinned as Before, Staging::Device), (slow_with_device, Staging::Pinned)]
+    {
+        let outcomes: Vec<_> =
+            outcomes(last, true, &options, sims).into_iter().map(Result::unwrap).collect();
+        let times = outcomes[0].1.unwrap();
+        let (slow, fast) = match choice {
+            Staging::Device => (times.pinned, times.device),
+            _ => (times.device, times.pinned),
+        };
+        assert!(slow >= SLOW && fast < slow, "{times:?}");
+        for (rank, outcome) in outcomes.into_iter().enumerate() {
+            // Four rounds each way.
+            let neighbours = if rank == 0 || rank == RANKS - 1 { 1 } else { 2 };
+            assert_eq!(outcome, (choice, Some(times), 2 * 4 * neighbours));
+        }
+    }
+}
+
+#[test]
+fn nothing_is_measured_where_there_is_one_way() {
+    let all = HaloOptions { direct: false, ..Default::default() };
+    let told = |staging| HaloOptions { staging, ..all.clone() };
+    let one = sim(0);
+    for (passes, options, choice, device) in [
+        (false, &all, Staging::Pinned, &sims as &(dyn Fn(usize) -> Device + Sync)),
+        (true, &all, Staging::Device, &|_| host()),
+        (true, &told(Staging::Pinned), Staging::Pinned, &sims),
+        (true, &told(Staging::Device), Staging::Device, &sims),
+        // One rank has no choice.
+        (true, &all, Staging::Device, &|rank| if rank == 1 { host() } else { sims(rank) }),
+        // Ranks read each other's fields.
+        (true, &HaloOptions::default(), Staging::Device, &|_| one.clone()),
+    ] {
+        for outcome in outcomes(at_once, passes, options, device) {
+            assert_eq!(outcome.unwrap(), (choice, None, 0));
+        }
+    }
+}
+
+fn fails_with_device(storage: &Storage) -> Result<()> {
+    match storage {
+        Storage::Device(_) => Err(Error::new(ErrorKind::Driver, "send", "on purpose")),
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn a_rank_that_cannot_measure_is_an_error_on_all() {
+    let timeout = Duration::from_secs(2);
+    let options = HaloOptions { direct: false, timeout, ..Default::default() };
+    let start = Instant::now();
+    let errors: Vec<Error> = outcomes(fails_with_device, true, &options, sims)
+        .into_iter()
+        .map(Result::unwrap_err)
+        .collect();
+    assert!(start.elapsed() < Duration::from_secs(20));
+    assert_eq!((errors[3].kind(), errors[3].message()), (ErrorKind::Driver, "on purpose"));
+    // Its neighbour waits for its message, the others are told.
+    assert!([ErrorKind::Timeout, ErrorKind::PeerLost].contains(&errors[2].kind()), "{}", errors[2]);
+    for error in &errors[..2] {
+        let told = error.message().contains("ranks [2, 3] could not measure");
+        assert!(told || error.kind() == ErrorKind::PeerLost, "{error}");
+    }
+}
+
+fn late(storage: &Storage) -> Result<()> {
+    if let Storage::Pinned(_) = storage {
+        thread::sleep(Duration::from_secs(5));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_rank_that_is_late_in_measuring_is_an_error_on_all() {
+    let timeout = Duration::from_secs(1);
+    let options = HaloOptions { direct: false, timeout, ..Default::default() };
+    let start = Instant::now();
+    for outcome in outcomes(late, true, &options, sims) {
+        let kind = outcome.unwrap_err().kind();
+        assert!([ErrorKind::Timeout, ErrorKind::PeerLost].contains(&kind), "{kind:?}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
