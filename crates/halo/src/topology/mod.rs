@@ -376,6 +376,23 @@ impl Tile {
     }
 }
 
+/// Refuses what is too large, before it is made: axes and ranks are counted by `i32` elsewhere, and every rank lists all
+/// cuts.
+fn check_size(cells: &[usize], ranks: &[usize]) -> Result<()> {
+    /// More than any machine has.
+    const MOST_RANKS: usize = 1 << 24;
+    const MOST_CELLS: usize = i32::MAX as usize;
+    let all = ranks.iter().try_fold(1_usize, |all, ranks| all.checked_mul((*ranks).max(1)));
+    if all.is_none_or(|all| all > MOST_RANKS) {
+        let ranks: Vec<String> = ranks.iter().map(usize::to_string).collect();
+        return Err(refuse(format!("{} ranks; at most {MOST_RANKS}", ranks.join(" x "))));
+    }
+    match cells.iter().find(|cells| **cells > MOST_CELLS) {
+        Some(cells) => Err(refuse(format!("{cells} cells along an axis; at most {MOST_CELLS}"))),
+        None => Ok(()),
+    }
+}
+
 /// Where `cells` cells are cut into `blocks` parts that differ by one cell at most.
 fn even_cuts(cells: usize, blocks: usize) -> Result<Vec<usize>> {
     if blocks == 0 {
