@@ -291,6 +291,7 @@ impl HaloTransformer {
     pub(crate) fn agreement(&self) -> [u128; 3] {
         let mut fields = crate::plan::fingerprint(&self.fields, Pattern::Halo(self.options.reach));
         fields.number(self.options.channel as usize);
+        fields.text(&format!("{:?}", self.options.missing_corners));
         [
             self.topology.fingerprint().value(),
             fields.value(),

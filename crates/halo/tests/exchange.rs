@@ -324,8 +324,21 @@ fn ranks_disagree() {
             if rank == 1 { &open } else { &closed },
         )
     });
+    // Fields of one type in another order would change places.
+    let names = disagree(&|rank, ranks| {
+        let names = if rank == 2 { ["v", "u"] } else { ["u", "v"] };
+        let field = |name| Ok(Quantity::scalar(FieldSpec::new(name, DType::F64, &[dim(1)])?));
+        let quantities = names.map(field).into_iter().collect::<Result<Vec<_>>>()?;
+        HaloExchange::new(Arc::new(ranks), &ring(3), &quantities, &device, &HaloOptions::default())
+    });
+    let corners = disagree(&|rank, ranks| {
+        let missing_corners = MissingCorners::Fill(if rank == 1 { 1.0 } else { 0.0 });
+        join(ranks, &device, &HaloOptions { missing_corners, ..Default::default() })
+    });
     for (errors, word) in [
         (width, "ranks [1] have another set of fields"),
+        (names, "ranks [2] have another set of fields or options"),
+        (corners, "ranks [1] have another set of fields or options"),
         (dtype, "ranks [2] have another set of fields"),
         (order, "order of their dimensions"),
         (topology, "ranks [1] have another topology"),
