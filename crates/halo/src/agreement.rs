@@ -7,19 +7,28 @@ use runtime_core::Result;
 use crate::communicator::Communicator;
 use crate::transfer::refuse;
 
+/// What all ranks have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Common {
+    /// Their device.
+    pub(crate) device: bool,
+    /// That they put the number of the exchange into all messages.
+    pub(crate) stamps: bool,
+}
+
 /// Compares what ranks planned: hashes of topology and fields, and numbers whose sum over all ranks is 0 if both ends of each
-/// message agree. `None` for a rank that could not make its plan, so that the others hear of it. Gives whether all ranks
-/// brought the same number other than 0 as the last.
+/// message agree. `None` for a rank that could not make its plan, so that the others hear of it. The last two numbers are
+/// a device, 0 for none that others can have, and 1 for stamps.
 ///
 /// Blocks until all ranks are there.
 pub(crate) fn agree(
     communicator: &dyn Communicator,
-    own: Option<[u128; 4]>,
+    own: Option<[u128; 5]>,
     timeout: Duration,
-) -> Result<bool> {
-    const NUMBERS: usize = 5;
-    let [topology, fields, balance, common] = own.unwrap_or_default();
-    let numbers = [u128::from(own.is_some()), topology, fields, balance, common];
+) -> Result<Common> {
+    const NUMBERS: usize = 6;
+    let [topology, fields, balance, device, stamps] = own.unwrap_or_default();
+    let numbers = [u128::from(own.is_some()), topology, fields, balance, device, stamps];
     let mine: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     let all = communicator.all_gather(&mine, timeout)?;
     let all: Vec<u128> = all
@@ -46,5 +55,8 @@ pub(crate) fn agree(
         let message = "ranks disagree about their messages: fields differ in the order of their dimensions in memory";
         return Err(refuse(message.to_owned()));
     }
-    Ok(common != 0 && ranks.iter().all(|rank| rank[4] == common))
+    Ok(Common {
+        device: device != 0 && ranks.iter().all(|rank| rank[4] == device),
+        stamps: ranks.iter().all(|rank| rank[5] == 1),
+    })
 }

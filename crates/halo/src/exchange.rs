@@ -37,6 +37,8 @@ pub struct HaloExchange {
     /// Where ranks read each other's fields.
     pub(crate) direct: Option<DirectRoute>,
     pub(crate) communicator: Arc<dyn Communicator>,
+    /// Whether all messages of all ranks carry the number of their exchange.
+    stamps: bool,
     pub(crate) state: State,
     /// Counts exchanges; the same on every rank.
     pub(crate) number: u64,
@@ -98,19 +100,29 @@ impl HaloExchange {
             false => own.route(Direction::Fill).map(|_| own),
         });
         // Within a process, each opened device has a default stream of its own.
-        let common = if is_direct { device.default_stream().id() } else { 0 };
+        let shared = if is_direct { device.default_stream().id() } else { 0 };
         let brought = own.as_ref().ok().map(|own| {
             let [topology, fields, balance] = own.agreement();
-            [topology, fields, balance, common.into()]
+            [topology, fields, balance, shared.into(), own.is_staged().into()]
         });
         let agreed = agree(&*communicator, brought, options.timeout);
         // Its own failure tells a rank more than that ranks disagree.
         let mut transformer = own?;
-        let direct = if agreed? { transformer.direct(&*communicator)? } else { None };
+        let common = agreed?;
+        let direct = if common.device { transformer.direct(&*communicator)? } else { None };
         if direct.is_none() {
             transformer.route(Direction::Fill)?;
         }
-        Ok(Self { transformer, direct, communicator, state: State::Idle, number: 0, epoch: 0 })
+        let stamps = common.stamps;
+        Ok(Self {
+            transformer,
+            direct,
+            communicator,
+            stamps,
+            state: State::Idle,
+            number: 0,
+            epoch: 0,
+        })
     }
 
     fn plan(
@@ -371,7 +383,9 @@ impl HaloExchange {
 
     /// Refuses a message that the transport lost, repeated or gave out early, where the host sees it.
     fn check_stamp(&self, buffer: &Buffer, route: usize, message: usize) -> Result<()> {
-        let Storage::Pinned(pinned) = buffer.storage() else { return Ok(()) };
+        let (true, Storage::Pinned(pinned)) = (self.stamps, buffer.storage()) else {
+            return Ok(());
+        };
         match pinned.as_slice()?.last_chunk() {
             Some(stamp) if *stamp == self.number.to_le_bytes() => Ok(()),
             _ => {

@@ -33,7 +33,7 @@ pub enum Staging {
     Device,
 }
 
-/// Choices of an exchange. All ranks choose alike.
+/// Choices of an exchange. All ranks have the same reach, missing corners and channel; the rest is each rank's own.
 ///
 /// ```
 /// use std::time::Duration;

@@ -287,6 +287,11 @@ impl HaloTransformer {
         &self.options
     }
 
+    /// Whether messages go through page-locked memory.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.staged
+    }
+
     /// What ranks must agree on: topology, fields, and the balance of messages.
     pub(crate) fn agreement(&self) -> [u128; 3] {
         let mut fields = crate::plan::fingerprint(&self.fields, Pattern::Halo(self.options.reach));

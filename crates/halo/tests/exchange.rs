@@ -360,6 +360,35 @@ fn ranks_disagree() {
     assert!(count.iter().all(|error| error.message().contains("a topology of 2 ranks for 3")));
 }
 
+/// Each rank has another device, or its messages in other memory: all kinds meet.
+#[test]
+fn ranks_on_unlike_devices() {
+    let kinds = [
+        (true, Staging::Auto),
+        (false, Staging::Auto),
+        (false, Staging::Device),
+        (true, Staging::Pinned),
+    ];
+    for first in 0..kinds.len() {
+        for second in 0..kinds.len() {
+            ThreadCommunicator::run(3, |communicator| {
+                let rank = communicator.rank();
+                let (on_host, staging) = kinds[[first, second, first][rank]];
+                let device = if on_host { host() } else { sim(rank as u64) };
+                let options = HaloOptions { staging, direct: false, ..Default::default() };
+                let mut halo = join(communicator, &device, &options).unwrap();
+                let stream = device.default_stream();
+                for _ in 0..2 {
+                    let mut values = values(rank, &stream);
+                    exchange(&mut halo, &stream, &mut values).unwrap();
+                    assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 3));
+                }
+            })
+            .unwrap();
+        }
+    }
+}
+
 /// Sees every tag.
 #[derive(Debug)]
 struct Spy(ThreadCommunicator, Arc<AtomicU32>);
