@@ -8,6 +8,7 @@ use std::time::Instant;
 use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result, Stream};
 
 use crate::agreement::agree;
+use crate::binding::stranger;
 use crate::communicator::{Buffer, Communicator, Request, Storage, deadline};
 use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
@@ -26,7 +27,7 @@ use crate::{Dim, Field, Quantity, Topology};
 /// in one launch if all are there, else in one for each. What a rank exchanges with itself is copied as it packs and
 /// never sent.
 ///
-/// Ranks that are threads of one process, with fields on one device, need no messages in [`exchange`](Self::exchange) and
+/// Ranks that are threads of one process, with fields on clones of one [`Device`], need no messages in [`exchange`](Self::exchange) and
 /// [`overlap`](Self::overlap): one launch copies from what the neighbours own to the ghosts. See [`HaloOptions::direct`].
 ///
 /// Work is enqueued on the caller's stream: packing comes after everything enqueued there before, and what is enqueued
@@ -322,7 +323,7 @@ impl HaloExchange {
         self.transformer.check(writes_owned, fields)?;
         let device = self.transformer.device();
         if !device.is_same(stream.device()) {
-            let message = format!("a stream of {}", stream.device().id());
+            let message = format!("a stream of {}", stranger(stream.device(), device));
             return Err(self.error(ErrorKind::WrongDevice, message));
         }
         Ok(())

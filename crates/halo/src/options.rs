@@ -52,8 +52,11 @@ pub struct HaloOptions {
     pub missing_corners: MissingCorners,
     /// How messages get to the transport.
     pub staging: Staging,
-    /// Whether ranks that are threads of one process, with fields on one device, copy out of each other's fields in
+    /// Whether ranks that are threads of one process, with fields on one opened device, copy out of each other's fields in
     /// [`exchange`](crate::HaloExchange::exchange) and [`overlap`](crate::HaloExchange::overlap), and send no messages.
+    ///
+    /// One opened device are clones of one [`Device`](runtime_core::Device): open it before the ranks begin. Ranks that
+    /// open one each send messages.
     pub direct: bool,
     /// Whether launches are timed by events: see [`HaloStatistics`](crate::HaloStatistics). Bytes are counted in any case.
     pub timing: bool,

@@ -204,4 +204,15 @@ fn fields_of_another_device() {
         halo.exchange(stream, &mut [abroad.view_mut().reshape(&[5, 2])?.into()])
     });
     telling(ErrorKind::WrongDevice, &["field height of rank 1", "memory of sim:1"], &error);
+    let error = told(|halo, stream, _| {
+        let mut abroad = device().memory_allocate::<f64>(10)?;
+        halo.exchange(stream, &mut [abroad.view_mut().reshape(&[5, 2])?.into()])
+    });
+    let words = ["field height of rank 1", "memory of another opening of sim:0"];
+    telling(ErrorKind::WrongDevice, &words, &error);
+    let error = told(|halo, _, values| {
+        let stream = device().default_stream();
+        halo.exchange(&stream, &mut [values.view_mut().reshape(&[5, 2])?.into()])
+    });
+    telling(ErrorKind::WrongDevice, &["a stream of another opening of sim:0"], &error);
 }
