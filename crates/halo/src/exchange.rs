@@ -135,7 +135,9 @@ impl HaloExchange {
     ) -> Result<HaloTransformer> {
         let (rank, ranks) = (communicator.rank(), communicator.size());
         if topology.ranks() != ranks {
-            return Err(refuse(format!("a topology of {} ranks for {ranks}", topology.ranks())));
+            let message =
+                format!("a topology of {} ranks for a communicator of {ranks}", topology.ranks());
+            return Err(refuse(message));
         }
         let last = (u64::from(options.channel) + 1) * u64::from(CHANNEL_TAGS);
         if last > communicator.max_tag().into() {

@@ -93,7 +93,7 @@ fn a_rotation_of_what_is_not_square() {
     ];
     refused(
         Topology::of_blocks(&[[6, 4], [6, 4]], &links),
-        "block 0, side east, joined to 1 by Symmetry(x: y, y: -x): the sides differ in length, [6, 4] cells and [6, 4]",
+        "block 0, side east, joined to 1 by quarter: the sides differ in length, [6, 4] cells and [6, 4]",
     );
     Topology::of_blocks(&[[6, 4], [4, 6]], &links).unwrap();
 }

@@ -125,7 +125,7 @@ impl Topology {
         let mut topology = Self { axes, tiles, joints: BTreeMap::new() };
         let tiles = topology.tiles.len();
         for (tile, side, to, symmetry) in links {
-            let what = format!("block {tile}, side {side}, joined to {to} by {symmetry:?}");
+            let what = format!("block {tile}, side {side}, joined to {to} by {symmetry}");
             if tile >= tiles || to >= tiles {
                 return Err(refuse(format!("{what}: there are {tiles}")));
             }
