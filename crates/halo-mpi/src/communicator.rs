@@ -9,7 +9,7 @@ use halo::communicator::{Buffer, Communicator, Direct, Envelope, Request, Way};
 use parking_lot::Mutex;
 use runtime_core::{Device, DeviceKind, Error, ErrorKind, Result};
 
-use crate::library::{Handle, Turn};
+use crate::library::{Barrier, Handle, Turn};
 use crate::message::Bytes;
 use crate::request::{MpiRequest, Open};
 
@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     device_aware: AtomicBool,
     /// How often this rank waited since a request was complete.
     idle: AtomicU32,
+    /// Whether the latest wait of this rank was in vain.
+    late: AtomicBool,
     failed: OnceLock<String>,
 }
 
@@ -52,6 +54,7 @@ impl MpiCommunicator {
             place,
             device_aware: AtomicBool::new(told.is_ok_and(|value| value == "1")),
             idle: AtomicU32::new(0),
+            late: AtomicBool::new(false),
             failed: OnceLock::new(),
         }))
     }
@@ -122,6 +125,7 @@ impl Shared {
     /// Notes that a request is over.
     pub(crate) fn note_progress(&self) {
         self.idle.store(0, Ordering::Relaxed);
+        self.late.store(false, Ordering::Relaxed);
     }
 
     fn sweep(&self) -> Result<usize> {
@@ -152,6 +156,25 @@ impl Shared {
             }
             thread::sleep(LONG);
         }
+    }
+
+    /// Waits until all ranks have come to their end, as MPI does when it ends; but not for ever if the latest wait of this
+    /// rank was in vain.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`; what MPI reports.
+    pub(crate) fn part(&self, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        let mut barrier = Barrier::new(&Turn::take("run")?, self.handle)?;
+        while !barrier.test(&Turn::take("run")?)? {
+            if self.late.load(Ordering::Relaxed) && Instant::now() >= deadline {
+                let message = format!("after {timeout:?}, other ranks have not come to their end");
+                return Err(Error::new(ErrorKind::Timeout, "run", message));
+            }
+            thread::sleep(LONG);
+        }
+        Ok(())
     }
 }
 
@@ -202,12 +225,15 @@ impl Communicator for MpiCommunicator {
         let _open = self.0.sweep();
         // MPI has no wait that ends at a time. The longer nothing came, the longer this rank sleeps before it looks again.
         let rounds = self.0.idle.fetch_add(1, Ordering::Relaxed);
-        let nap = match rounds {
-            0..YIELDS => return thread::yield_now(),
-            YIELDS..NAPS => SHORT,
-            _ => LONG,
-        };
-        thread::sleep(nap.min(deadline.saturating_duration_since(Instant::now())));
+        let left = deadline.saturating_duration_since(Instant::now());
+        match rounds {
+            0..YIELDS => thread::yield_now(),
+            YIELDS..NAPS => thread::sleep(SHORT.min(left)),
+            _ => thread::sleep(LONG.min(left)),
+        }
+        if Instant::now() >= deadline {
+            self.0.late.store(true, Ordering::Relaxed);
+        }
     }
 }
 

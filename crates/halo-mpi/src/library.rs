@@ -85,6 +85,29 @@ impl Handle {
     }
 }
 
+/// All ranks on their way to one place in the program.
+pub(crate) struct Barrier(ffi::MPI_Request);
+
+impl Barrier {
+    pub(crate) fn new(turn: &Turn, on: Handle) -> Result<Self> {
+        // SAFETY: a constant of the library.
+        let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
+        // SAFETY: the communicator lasts as long as MPI runs, which it does in this turn.
+        let code = unsafe { ffi::MPI_Ibarrier(on.0, &mut request) };
+        outcome(turn, "run", code)?;
+        Ok(Self(request))
+    }
+
+    /// Whether all ranks are there.
+    pub(crate) fn test(&mut self, turn: &Turn) -> Result<bool> {
+        let mut done = 0;
+        // SAFETY: the request was started, or is null since it was found complete.
+        let code = unsafe { ffi::MPI_Test(&mut self.0, &mut done, ffi::RSMPI_STATUS_IGNORE) };
+        outcome(turn, "run", code)?;
+        Ok(done != 0)
+    }
+}
+
 /// The result of a call, by its code.
 pub(crate) fn outcome(_turn: &Turn, operation: &'static str, code: c_int) -> Result<()> {
     if code == SUCCESS { Ok(()) } else { Err(failure(operation, code)) }

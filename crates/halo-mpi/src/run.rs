@@ -18,13 +18,14 @@ use crate::library::{Handle, Turn, in_turn};
 const PANICKED: i32 = 101;
 const FAILED: i32 = 1;
 
-/// How long a rank waits at its end for messages that were abandoned.
+/// How long a rank waits at its end for messages that were abandoned, and for ranks that it waited for in vain.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Starts MPI, runs `f` as one rank of the job, and ends MPI. A program does this once.
 ///
 /// If `f` panics or fails, the whole job ends, with code 101 or 1, and so does this process: others would wait for it in
-/// vain. The communicator sends nothing after `run`.
+/// vain. It ends with code 1, too, if the latest wait of a rank was a timeout and the other ranks have not come to their end
+/// 10 seconds after it. The communicator sends nothing after `run`.
 ///
 /// # Errors
 ///
@@ -50,7 +51,7 @@ pub fn run<E: Debug>(f: impl FnOnce(MpiCommunicator) -> Result<(), E>) -> Result
         }
         Ok(Ok(())) => {}
     }
-    if let Err(error) = shared.drain(PATIENCE) {
+    if let Err(error) = shared.drain(PATIENCE).and_then(|()| shared.part(PATIENCE)) {
         eprintln!("rank {rank}: {error:?}");
         abort(&universe, FAILED);
     }

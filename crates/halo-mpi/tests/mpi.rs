@@ -192,6 +192,46 @@ fn halos_of_a_sphere_are_right_on_6_ranks() {
     });
 }
 
+/// Rank 1 has its fields where MPI does not reach, and stages its messages.
+#[test]
+fn a_job_mixes_devices() {
+    passes("a_job_mixes_devices", 2, |ranks| {
+        let rank = ranks.rank();
+        let device = match rank {
+            0 => Device::new(HostDevice::with_threads(0, 1)?)?,
+            _ => Device::new(SimDevice::new(0, SimConfig::new()))?,
+        };
+        let stream = device.default_stream();
+        let topology = Topology::cartesian(&[2], &[2], &[true])?;
+        let field = FieldSpec::new("f", DType::U8, &[Dim::axis(0, 1).halo(1, 1)])?;
+        let quantities = [Quantity::scalar(field)];
+        let options = HaloOptions::default();
+        let mut halo =
+            HaloExchange::new(Arc::new(ranks), &topology, &quantities, &device, &options)?;
+        let own = if rank == 0 { 10 } else { 20 };
+        let mut values = device.memory_from_slice(&stream, &[0_u8, own, 0])?;
+        halo.exchange(&stream, &mut [values.view_mut().into()])?;
+        assert_eq!(values.to_vec(&stream)?, [30 - own, own, 30 - own]);
+        Ok(())
+    });
+}
+
+/// A rank that has a timeout and ends well ends the job all the same: MPI would wait for the other one for ever.
+#[test]
+fn a_rank_that_stopped_does_not_hold_up_the_end() {
+    let words = ["timeout: after 10s, other ranks have not come to their end"];
+    ends("a_rank_that_stopped_does_not_hold_up_the_end", 2, 1, &words, |ranks| {
+        ranks.barrier(LONG)?;
+        if ranks.rank() == 1 {
+            raise(Signal::SIGSTOP).unwrap();
+        }
+        let received = ranks.receive(1, 1, Buffer::host(vec![0; 4]))?;
+        let error = ranks.wait(received, Duration::from_secs(1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        Ok(())
+    });
+}
+
 #[test]
 fn an_exchange_with_a_rank_that_stops_answering_is_a_timeout() {
     let words = ["rank 0: waited 2s for messages from ranks [1]", "Timeout after 2s"];

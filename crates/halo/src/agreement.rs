@@ -7,17 +7,28 @@ use runtime_core::Result;
 use crate::communicator::Communicator;
 use crate::transfer::refuse;
 
+/// What all ranks have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Common {
+    /// Their device.
+    pub(crate) device: bool,
+    /// That they put the number of the exchange into all messages.
+    pub(crate) stamps: bool,
+    /// That their messages have two ways, of which none was chosen.
+    pub(crate) measures: bool,
+}
+
 /// Compares what ranks planned: hashes of topology and fields, and numbers whose sum over all ranks is 0 if both ends of each
-/// message agree. `None` for a rank that could not make its plan, so that the others hear of it. Gives of each of the last two
-/// whether all ranks brought the same number other than 0.
+/// message agree. `None` for a rank that could not make its plan, so that the others hear of it. The last three
+/// numbers are a device, 0 for none that others can have, 1 for stamps, and 1 for two ways of messages.
 ///
 /// Blocks until all ranks are there.
 pub(crate) fn agree(
     communicator: &dyn Communicator,
-    own: Option<[u128; 5]>,
+    own: Option<[u128; 6]>,
     timeout: Duration,
-) -> Result<[bool; 2]> {
-    const NUMBERS: usize = 6;
+) -> Result<Common> {
+    const NUMBERS: usize = 7;
     let numbers = own.unwrap_or_default();
     let mine: Vec<u8> = [u128::from(own.is_some())]
         .iter()
@@ -53,5 +64,5 @@ pub(crate) fn agree(
         let first = ranks[0][number];
         first != 0 && ranks.iter().all(|rank| rank[number] == first)
     };
-    Ok([is_common(4), is_common(5)])
+    Ok(Common { device: is_common(4), stamps: is_common(5), measures: is_common(6) })
 }

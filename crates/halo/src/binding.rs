@@ -80,7 +80,7 @@ impl<'a> Field<'a> {
         if !self.values.device().is_same(device) {
             return refuse(
                 ErrorKind::WrongDevice,
-                format!("memory of {}", self.values.device().id()),
+                format!("memory of {}", stranger(self.values.device(), device)),
             );
         }
         let planned = spec.layout();
@@ -141,6 +141,14 @@ impl<'a> Field<'a> {
             None => Slot::Write(self.values.reborrow()),
             Some(read) => Slot::Both { read, write: self.values.reborrow() },
         }
+    }
+}
+
+/// Another device than the expected one, which may be the same hardware.
+pub(crate) fn stranger(other: &Device, expected: &Device) -> String {
+    match other.id() == expected.id() {
+        true => format!("another opening of {}", other.id()),
+        false => other.id().to_string(),
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result, Stream};
 
-use crate::agreement::agree;
+use crate::agreement::{Common, agree};
+use crate::binding::stranger;
 use crate::communicator::{Buffer, Communicator, Request, Storage, deadline};
 use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
@@ -25,7 +26,7 @@ use crate::{Dim, Field, Quantity, Topology};
 /// [several](HaloOptions::messages), and unpacks messages as they arrive: in one launch if all are there, else in one for
 /// each. What a rank exchanges with itself is copied as it packs and never sent.
 ///
-/// Ranks that are threads of one process, with fields on one device, need no messages in [`exchange`](Self::exchange) and
+/// Ranks that are threads of one process, with fields on clones of one [`Device`], need no messages in [`exchange`](Self::exchange) and
 /// [`overlap`](Self::overlap): one launch copies from what the neighbours own to the ghosts. See [`HaloOptions::direct`].
 ///
 /// Work is enqueued on the caller's stream: packing comes after everything enqueued there before, and what is enqueued
@@ -36,6 +37,8 @@ pub struct HaloExchange {
     /// Where ranks read each other's fields.
     pub(crate) direct: Option<DirectRoute>,
     pub(crate) communicator: Arc<dyn Communicator>,
+    /// Whether all messages of all ranks carry the number of their exchange.
+    stamps: bool,
     pub(crate) state: State,
     /// Counts exchanges; the same on every rank.
     pub(crate) number: u64,
@@ -97,24 +100,34 @@ impl HaloExchange {
             false => own.route(Direction::Fill).map(|_| own),
         });
         // Within a process, each opened device has a default stream of its own.
-        let common = if is_direct { device.default_stream().id() } else { 0 };
+        let shared = if is_direct { device.default_stream().id() } else { 0 };
         let brought = own.as_ref().ok().map(|own| {
             let [topology, fields, balance] = own.agreement();
-            let is_open = own.staging_is_open() && communicator.size() > 1;
-            [topology, fields, balance, common.into(), is_open.into()]
+            let measures = own.staging_is_open() && communicator.size() > 1;
+            let [device, stamps] = [shared.into(), own.is_staged().into()];
+            [topology, fields, balance, device, stamps, measures.into()]
         });
         let agreed = agree(&*communicator, brought, options.timeout);
         // Its own failure tells a rank more than that ranks disagree.
         let mut transformer = own?;
-        let [share_device, staging_is_open] = agreed?;
-        let direct = if share_device { transformer.direct(&*communicator)? } else { None };
+        let Common { device, mut stamps, measures } = agreed?;
+        let direct = if device { transformer.direct(&*communicator)? } else { None };
         if direct.is_none() {
-            if staging_is_open {
+            if measures {
                 transformer.measure_staging(&*communicator, first_tag(options.channel))?;
+                stamps = transformer.is_staged();
             }
             transformer.route(Direction::Fill)?;
         }
-        Ok(Self { transformer, direct, communicator, state: State::Idle, number: 0, epoch: 0 })
+        Ok(Self {
+            transformer,
+            direct,
+            communicator,
+            stamps,
+            state: State::Idle,
+            number: 0,
+            epoch: 0,
+        })
     }
 
     fn plan(
@@ -126,7 +139,9 @@ impl HaloExchange {
     ) -> Result<HaloTransformer> {
         let (rank, ranks) = (communicator.rank(), communicator.size());
         if topology.ranks() != ranks {
-            return Err(refuse(format!("a topology of {} ranks for {ranks}", topology.ranks())));
+            let message =
+                format!("a topology of {} ranks for a communicator of {ranks}", topology.ranks());
+            return Err(refuse(message));
         }
         let last = (u64::from(options.channel) + 1) * u64::from(CHANNEL_TAGS);
         if last > communicator.max_tag().into() {
@@ -313,7 +328,7 @@ impl HaloExchange {
         self.transformer.check(writes_owned, fields)?;
         let device = self.transformer.device();
         if !device.is_same(stream.device()) {
-            let message = format!("a stream of {}", stream.device().id());
+            let message = format!("a stream of {}", stranger(stream.device(), device));
             return Err(self.error(ErrorKind::WrongDevice, message));
         }
         Ok(())
@@ -381,7 +396,9 @@ impl HaloExchange {
 
     /// Refuses a message that the transport lost, repeated or gave out early, where the host sees it.
     fn check_stamp(&self, buffer: &Buffer, route: usize, message: usize) -> Result<()> {
-        let Storage::Pinned(pinned) = buffer.storage() else { return Ok(()) };
+        let (true, Storage::Pinned(pinned)) = (self.stamps, buffer.storage()) else {
+            return Ok(());
+        };
         let peer = self.transformer.routes(route).receives[message];
         match pinned.as_slice()?.last_chunk() {
             Some(stamp) if *stamp == self.stamp(peer) => Ok(()),

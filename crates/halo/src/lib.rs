@@ -11,13 +11,14 @@
 //! use backend_host::HostDevice;
 //! use halo::communicator::{Communicator, ThreadCommunicator};
 //! use halo::{Dim, FieldSpec, HaloExchange, HaloOptions, Quantity, Topology};
-//! use runtime_core::{DType, Device};
+//! use runtime_core::{DType, Device, StreamOptions};
 //!
 //! // 8 × 6 cells, periodic along x, on two ranks, which are threads here.
 //! let topology = Topology::cartesian(&[8, 6], &[2, 1], &[true, false])?;
+//! // Opened once: ranks that share a device copy out of each other's fields.
+//! let device = Device::new(HostDevice::new(0))?;
 //! let halos = ThreadCommunicator::run(topology.ranks(), |ranks| -> halo::Result<Vec<f64>> {
-//!     let device = Device::new(HostDevice::new(0))?;
-//!     let stream = device.default_stream();
+//!     let stream = device.stream_create(&StreamOptions::default())?;
 //!     let rank = ranks.rank();
 //!     let [nx, ny, _] = topology.block(rank)?.cells;
 //!
@@ -47,9 +48,13 @@
 //!
 //! # Overlap
 //!
-//! [`start`](HaloExchange::start) gives an [`InFlight`]; kernels on another stream can read the owned values until
-//! [`finish`](InFlight::finish), after which work on the exchange's stream sees the halos. [`interior_and_rim`] cuts a
-//! stencil step into what can be computed meanwhile and what cannot.
+//! [`overlap`](HaloExchange::overlap) runs work of the program while halos are on their way, in messages or straight out of
+//! the neighbours' memory, and lends that work what the rank owns. [`interior_and_rim`] cuts a stencil step into what
+//! can be computed meanwhile and what cannot. [`start`](HaloExchange::start) and [`finish`](InFlight::finish) do the same in
+//! two calls, by messages alone.
+//!
+//! Who keeps values in an array whose parts are lent apart, such as `ArrayBuffer`, gives the exchange owned values to
+//! read and ghosts to write as a [`Field::split`], and reads the owned values by the array meanwhile.
 //!
 //! # Rotated and reflected neighbours
 //!

@@ -69,7 +69,7 @@ impl Messages {
     }
 }
 
-/// Choices of an exchange. All ranks choose alike.
+/// Choices of an exchange. All ranks have the same reach, missing corners, messages and channel; the rest is each rank's own.
 ///
 /// ```
 /// use std::time::Duration;
@@ -90,8 +90,11 @@ pub struct HaloOptions {
     pub staging: Staging,
     /// How fields share messages.
     pub messages: Messages,
-    /// Whether ranks that are threads of one process, with fields on one device, copy out of each other's fields in
+    /// Whether ranks that are threads of one process, with fields on one opened device, copy out of each other's fields in
     /// [`exchange`](crate::HaloExchange::exchange) and [`overlap`](crate::HaloExchange::overlap), and send no messages.
+    ///
+    /// One opened device are clones of one [`Device`](runtime_core::Device): open it before the ranks begin. Ranks that
+    /// open one each send messages.
     pub direct: bool,
     /// Whether launches are timed by events: see [`HaloStatistics`](crate::HaloStatistics). Bytes are counted in any case.
     pub timing: bool,

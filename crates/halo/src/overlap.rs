@@ -33,30 +33,52 @@ impl HaloExchange {
     /// Fills the halos while `work` runs, and gives what that gives. Otherwise as [`exchange`](Self::exchange).
     ///
     /// `work` computes what needs no ghosts, and enqueues it on any stream: [`interior_and_rim`](crate::interior_and_rim)
-    /// says what that is. The owned values are there to read. If it fails the exchange is finished all the same; if it
+    /// says what that is. The owned values are there to read: [`Progress::owned`]. If it fails the exchange is finished all the same; if it
     /// panics the exchange has failed on this rank, and other ranks are told unless they have no need of it any more.
     ///
     /// ```
     /// # use std::sync::Arc;
     /// # use backend_host::HostDevice;
     /// # use halo::communicator::ThreadCommunicator;
-    /// # use halo::{Dim, FieldSpec, HaloExchange, HaloOptions, Quantity, Topology};
-    /// # use runtime_core::{DType, Device};
+    /// # use halo::{Dim, FieldSpec, HaloExchange, HaloOptions, Quantity, Topology, interior_and_rim};
+    /// # use runtime_core::{DType, Device, Grid, HostModule, Launch, args};
     /// # let device = Device::new(HostDevice::new(0))?;
     /// # let stream = device.default_stream();
-    /// # let topology = Topology::cartesian(&[4], &[1], &[true])?;
-    /// # let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 4).halo(1, 1)])?;
+    /// # let topology = Topology::cartesian(&[4, 3], &[1, 1], &[true, true])?;
     /// # let [ranks] = ThreadCommunicator::group(1)?.try_into().unwrap();
+    /// // Three rows of four cells, with a ghost around.
+    /// let field = FieldSpec::new("f", DType::F64, &[Dim::axis(1, 3).halo(1, 1), Dim::axis(0, 4).halo(1, 1)])?;
     /// # let options = HaloOptions::default();
     /// # let mut halo = HaloExchange::new(Arc::new(ranks), &topology, &[Quantity::scalar(field)], &device, &options)?;
-    /// let mut values = device.memory_from_slice(&stream, &[0.0, 1.0, 2.0, 3.0, 4.0, 0.0])?;
-    /// let owned = halo.overlap(&stream, &mut [values.view_mut().into()], |progress| {
-    ///     // Launch the interior here, and poll between pieces of it.
-    ///     progress.poll()?;
-    ///     progress.owned(0)?.to_vec::<f64>(&stream)
+    /// // Cells whose neighbours are all owned, counted from the first owned one as in `owned`.
+    /// let step = interior_and_rim(&[0..3, 0..4], &[(1, 1), (1, 1)]);
+    /// assert_eq!(step.interior, [1..2, 1..3]);
+    ///
+    /// fn sums(_: &Grid<'_>, sums: &mut [f64], owned: &[f64], pitch: u64) {
+    ///     let pitch = pitch as usize;
+    ///     for (sum, at) in sums.iter_mut().zip(pitch + 1..) {
+    ///         *sum = owned[at - 1] + owned[at + 1] + owned[at - pitch] + owned[at + pitch];
+    ///     }
+    /// }
+    /// let module = device.module_load(&HostModule::new().with("sums", sums))?;
+    /// let kernel = module.kernel("sums")?;
+    /// let mut interior = device.memory_allocate::<f64>(2)?;
+    ///
+    /// let values: Vec<f64> = (0..30).map(f64::from).collect();
+    /// let mut values = device.memory_from_slice(&stream, &values)?;
+    /// let fields = &mut [values.view_mut().reshape(&[5, 6])?.into()];
+    /// halo.overlap(&stream, fields, |progress| {
+    ///     let owned = progress.owned(0)?;
+    ///     let pitch = owned.layout().strides()[0] as u64;
+    ///     // SAFETY: the kernel is safe Rust, and reads no ghosts.
+    ///     unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![interior.view_mut(), owned.span()?, pitch]) }?;
+    ///     // Poll between launches, so that messages go on.
+    ///     progress.poll()
     /// })?;
-    /// assert_eq!(owned, [1.0, 2.0, 3.0, 4.0]);
-    /// assert_eq!(values.to_vec(&stream)?, [4.0, 1.0, 2.0, 3.0, 4.0, 1.0]);
+    /// // Now the rim, by other launches: four boxes.
+    /// assert_eq!(step.rim.len(), 4);
+    /// assert_eq!(interior.to_vec(&stream)?, [4.0 * 14.0, 4.0 * 15.0]);
+    /// assert_eq!(values.to_vec(&stream)?[6..12], [10.0, 7.0, 8.0, 9.0, 10.0, 7.0]);
     /// # Ok::<(), halo::Error>(())
     /// ```
     ///
@@ -185,6 +207,10 @@ impl Progress<'_, '_> {
     }
 
     /// What the rank owns of a field, by its number in the exchange: the box without ghosts.
+    ///
+    /// Its indices count from the first owned element, whereas [`Dim::owned`](crate::Dim::owned) counts from the first of
+    /// the memory. Where there are ghosts beyond the ends of its rows it has gaps: kernels that are Rust functions take
+    /// its [`span`](MemoryView::span).
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! Messages in the hands of those who have a transport of their own.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -61,6 +62,8 @@ pub struct Incoming {
     pub(crate) index: usize,
     pub(crate) rank: usize,
     pub(crate) buffer: Option<Buffer>,
+    /// Whether it was given bytes, or its memory to whoever may write there.
+    pub(crate) is_filled: AtomicBool,
     pub(crate) pool: Arc<Mutex<Pool>>,
 }
 
@@ -76,7 +79,9 @@ impl Incoming {
     ///
     /// `OutOfBounds` unless they are as many as the message has; what copying to the device reports.
     pub fn copy_from_slice(&mut self, bytes: &[u8]) -> Result<()> {
-        self.buffer.as_mut().map_or(Ok(()), |buffer| buffer.copy_from_slice(bytes))
+        self.buffer.as_mut().map_or(Ok(()), |buffer| buffer.copy_from_slice(bytes))?;
+        *self.is_filled.get_mut() = true;
+        Ok(())
     }
 
     /// Its bytes to receive into, if the host can address them.
@@ -85,11 +90,13 @@ impl Incoming {
     ///
     /// What earlier uses of the buffer report.
     pub fn as_mut_slice(&mut self) -> Result<Option<&mut [u8]>> {
+        *self.is_filled.get_mut() = true;
         self.buffer.as_mut().map_or(Ok(None), Buffer::as_mut_slice)
     }
 
     /// Its bytes, on the device perhaps, for transports that know such memory by its handle.
     pub fn buffer(&self) -> Option<&Buffer> {
+        self.is_filled.store(true, Ordering::Relaxed);
         self.buffer.as_ref()
     }
 }

@@ -303,6 +303,7 @@ pub(crate) fn fingerprint(fields: &Fields, pattern: Pattern) -> Fingerprint {
     let mut print = Fingerprint::new();
     print.text(&format!("{pattern:?}"));
     for (field, spec) in fields.specs().iter().enumerate() {
+        print.text(spec.name());
         print.text(&format!("{:?} {}", fields.kind(field), spec.dtype()));
         for dim in spec.dims() {
             let free = if dim.along().is_none() { dim.points() } else { 0 };

@@ -13,6 +13,8 @@ pub struct Stencil {
 }
 
 /// Cuts the owned elements of a field for a stencil that reaches `widths[d]` = (below, above) elements along dimension `d`.
+/// Boxes count from where `owned` does: from the first element of the memory for [`Dim::owned`](crate::Dim::owned), from the
+/// first owned one, as in [`Progress::owned`](crate::Progress::owned), for ranges that begin with 0.
 ///
 /// Rim boxes at the ends of the first dimensions span all of the later ones, so that in row-major order the largest are
 /// contiguous. Dimensions without a width are not cut.

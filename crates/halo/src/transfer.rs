@@ -107,7 +107,7 @@ impl Fields {
                     Some(expected) if cells != Some(expected) => {
                         let message = match cells {
                             Some(cells) => format!(
-                                "{} has {cells} cells along axis {axis}; the topology has {expected}",
+                                "{} has {cells} cells along axis {axis}; its block (Topology::block) has {expected}",
                                 what()
                             ),
                             None => format!("{} has no dimension along axis {axis}", what()),

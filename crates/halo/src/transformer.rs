@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use runtime_core::{Combine, Device, Event, Memory, Result, Stream};
@@ -218,6 +219,7 @@ impl HaloTransformer {
             index,
             rank,
             buffer: Some(buffer),
+            is_filled: AtomicBool::new(false),
             pool: Arc::clone(&self.pool),
         });
         Ok(incoming.collect())
@@ -229,7 +231,8 @@ impl HaloTransformer {
     ///
     /// # Errors
     ///
-    /// As [`pack`](Self::pack); `InvalidArgument` if a message comes twice or is of another transformer.
+    /// As [`pack`](Self::pack); `InvalidArgument` if a message comes twice, is of another transformer, or if its memory
+    /// was never asked for, so that nothing can have been received into it.
     pub fn unpack(
         &mut self,
         stream: &Stream,
@@ -250,6 +253,10 @@ impl HaloTransformer {
         if let Some(twice) = numbers.windows(2).find(|pair| pair[0] == pair[1]) {
             let rank = self.routes[route].1.receives[twice[0]].rank;
             return Err(refuse(format!("the message of rank {rank} twice")));
+        }
+        let is_empty = |message: &&Incoming| !message.is_filled.load(Ordering::Relaxed);
+        if let Some(message) = messages.iter().find(is_empty) {
+            return Err(refuse(format!("the message of rank {} was not received", message.rank)));
         }
         let batch = messages
             .into_iter()
@@ -286,8 +293,47 @@ impl HaloTransformer {
         self.staging_is_open
     }
 
-    /// Ghosts that no neighbour fills: beyond physical boundaries, and at corners without cells. Set them once the
-    /// exchange is finished, by work on the same stream.
+    /// Ghosts that no neighbour fills: beyond physical boundaries, and at corners without cells, which the
+    /// [options](HaloOptions::missing_corners) may have set. Set them once the exchange is finished, by work on the same
+    /// stream: by a kernel, since boxes may have gaps between their rows, which fills do not take.
+    ///
+    /// With [`Reach::Faces`](crate::Reach::Faces) only boxes beyond one side are listed. Ghosts beyond two or three sides are
+    /// filled by nobody then, whatever lies there.
+    ///
+    /// ```
+    /// # use backend_host::HostDevice;
+    /// # use halo::{Dim, FieldSpec, HaloTransformer, Quantity, Topology};
+    /// # use runtime_core::{DType, Device, Grid, HostModule, Launch, args};
+    /// # let device = Device::new(HostDevice::new(0))?;
+    /// # let stream = device.default_stream();
+    /// /// Sets a box of rows.
+    /// fn set(_: &Grid<'_>, f: &mut [f64], first: u64, rows: u64, columns: u64, value: f64) {
+    ///     for row in f[first as usize..].chunks_mut(4).take(rows as usize) {
+    ///         row[..columns as usize].fill(value);
+    ///     }
+    /// }
+    /// let module = device.module_load(&HostModule::new().with("set", set))?;
+    /// let kernel = module.kernel("set")?;
+    ///
+    /// // Walls in the west and in the east; what leaves in the north comes back in the south.
+    /// let topology = Topology::cartesian(&[2, 2], &[1, 1], &[false, true])?;
+    /// let field = FieldSpec::new("f", DType::F64, &[Dim::axis(1, 2).halo(1, 1), Dim::axis(0, 2).halo(1, 1)])?;
+    /// let quantities = [Quantity::scalar(field)];
+    /// let mut halo = HaloTransformer::new(&topology, 0, &quantities, &device, &Default::default())?;
+    /// let cells: Vec<f64> = (0..16).map(f64::from).collect();
+    /// let mut values = device.memory_from_slice(&stream, &cells)?;
+    /// halo.pack(&stream, &mut [values.view_mut().reshape(&[4, 4])?.into()])?;
+    /// for edge in halo.edges() {
+    ///     let [rows, columns] = [0, 1].map(|dim| edge.ranges[dim].clone());
+    ///     let first = (4 * rows.start + columns.start) as u64;
+    ///     let args = args![values.view_mut(), first, rows.len() as u64, columns.len() as u64, -1.0];
+    ///     // SAFETY: the kernel is safe Rust.
+    ///     unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args) }?;
+    /// }
+    /// let (low, high) = ([-1.0, 5.0, 6.0, -1.0], [-1.0, 9.0, 10.0, -1.0]);
+    /// assert_eq!(values.to_vec(&stream)?, [high, low, high, low].concat());
+    /// # Ok::<(), halo::Error>(())
+    /// ```
     pub fn edges(&self) -> &[Edge] {
         &self.plan.edges
     }
@@ -325,11 +371,17 @@ impl HaloTransformer {
         &self.options
     }
 
+    /// Whether messages go through page-locked memory.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.staged
+    }
+
     /// What ranks must agree on: topology, fields, and the balance of messages.
     pub(crate) fn agreement(&self) -> [u128; 3] {
         let mut fields = crate::plan::fingerprint(&self.fields, Pattern::Halo(self.options.reach));
         fields.number(self.options.channel as usize);
         fields.number(self.options.messages.limit());
+        fields.text(&format!("{:?}", self.options.missing_corners));
         [
             self.topology.fingerprint().value(),
             fields.value(),

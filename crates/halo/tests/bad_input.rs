@@ -93,7 +93,7 @@ fn a_rotation_of_what_is_not_square() {
     ];
     refused(
         Topology::of_blocks(&[[6, 4], [6, 4]], &links),
-        "block 0, side east, joined to 1 by Symmetry(x: y, y: -x): the sides differ in length, [6, 4] cells and [6, 4]",
+        "block 0, side east, joined to 1 by quarter: the sides differ in length, [6, 4] cells and [6, 4]",
     );
     Topology::of_blocks(&[[6, 4], [4, 6]], &links).unwrap();
 }
@@ -204,4 +204,15 @@ fn fields_of_another_device() {
         halo.exchange(stream, &mut [abroad.view_mut().reshape(&[5, 2])?.into()])
     });
     telling(ErrorKind::WrongDevice, &["field height of rank 1", "memory of sim:1"], &error);
+    let error = told(|halo, stream, _| {
+        let mut abroad = device().memory_allocate::<f64>(10)?;
+        halo.exchange(stream, &mut [abroad.view_mut().reshape(&[5, 2])?.into()])
+    });
+    let words = ["field height of rank 1", "memory of another opening of sim:0"];
+    telling(ErrorKind::WrongDevice, &words, &error);
+    let error = told(|halo, _, values| {
+        let stream = device().default_stream();
+        halo.exchange(&stream, &mut [values.view_mut().reshape(&[5, 2])?.into()])
+    });
+    telling(ErrorKind::WrongDevice, &["a stream of another opening of sim:0"], &error);
 }

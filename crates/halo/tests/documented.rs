@@ -20,9 +20,10 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
 fn every_test_that_is_named_is_there() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    ["src", "tests", "examples", "../halo-mpi/tests", "../runtime/tests", "../runtime/examples"]
-        .iter()
-        .for_each(|folder| sources(&here.join(folder), &mut files));
+    let folders = ["src", "tests", "examples"].map(|folder| here.join(folder));
+    let others = ["halo-mpi/tests", "runtime/tests", "runtime/examples"]
+        .map(|folder| here.join("..").join(folder));
+    folders.iter().chain(&others).for_each(|folder| sources(folder, &mut files));
     let code: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
     let page = fs::read_to_string(here.join("../../docs/halo.md")).unwrap();
     let tables = page.split_once("## Tests by name").unwrap().1;

@@ -324,8 +324,21 @@ fn ranks_disagree() {
             if rank == 1 { &open } else { &closed },
         )
     });
+    // Fields of one type in another order would change places.
+    let names = disagree(&|rank, ranks| {
+        let names = if rank == 2 { ["v", "u"] } else { ["u", "v"] };
+        let field = |name| Ok(Quantity::scalar(FieldSpec::new(name, DType::F64, &[dim(1)])?));
+        let quantities = names.map(field).into_iter().collect::<Result<Vec<_>>>()?;
+        HaloExchange::new(Arc::new(ranks), &ring(3), &quantities, &device, &HaloOptions::default())
+    });
+    let corners = disagree(&|rank, ranks| {
+        let missing_corners = MissingCorners::Fill(if rank == 1 { 1.0 } else { 0.0 });
+        join(ranks, &device, &HaloOptions { missing_corners, ..Default::default() })
+    });
     for (errors, word) in [
         (width, "ranks [1] have another set of fields"),
+        (names, "ranks [2] have another set of fields or options"),
+        (corners, "ranks [1] have another set of fields or options"),
         (dtype, "ranks [2] have another set of fields"),
         (order, "order of their dimensions"),
         (topology, "ranks [1] have another topology"),
@@ -344,7 +357,37 @@ fn ranks_disagree() {
     assert!(own[0].message().contains("ranks [1] could not make their plans"), "{}", own[0]);
     let count =
         disagree(&|_, ranks| with(ranks, FieldSpec::new("f", DType::F64, &[dim(1)]), &ring(2)));
-    assert!(count.iter().all(|error| error.message().contains("a topology of 2 ranks for 3")));
+    let message = "a topology of 2 ranks for a communicator of 3";
+    assert!(count.iter().all(|error| error.message().contains(message)));
+}
+
+/// Each rank has another device, or its messages in other memory: all kinds meet.
+#[test]
+fn ranks_on_unlike_devices() {
+    let kinds = [
+        (true, Staging::Auto),
+        (false, Staging::Auto),
+        (false, Staging::Device),
+        (true, Staging::Pinned),
+    ];
+    for first in 0..kinds.len() {
+        for second in 0..kinds.len() {
+            ThreadCommunicator::run(3, |communicator| {
+                let rank = communicator.rank();
+                let (on_host, staging) = kinds[[first, second, first][rank]];
+                let device = if on_host { host() } else { sim(rank as u64) };
+                let options = HaloOptions { staging, direct: false, ..Default::default() };
+                let mut halo = join(communicator, &device, &options).unwrap();
+                let stream = device.default_stream();
+                for _ in 0..2 {
+                    let mut values = values(rank, &stream);
+                    exchange(&mut halo, &stream, &mut values).unwrap();
+                    assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 3));
+                }
+            })
+            .unwrap();
+        }
+    }
 }
 
 /// Sees every tag.
@@ -569,7 +612,7 @@ fn plans_name_field_side_and_rank() {
         ),
         (
             field(Dim::axis(0, 4), Dim::axis(1, 3)),
-            "field t of rank 0 has 4 cells along axis 0; the topology has 3",
+            "field t of rank 0 has 4 cells along axis 0; its block (Topology::block) has 3",
         ),
         (
             field(Dim::axis(0, 3), Dim::axis(2, 3)),
@@ -795,9 +838,12 @@ fn messages_of_a_transformer_return_to_its_pool() {
         twice.extend(halo.incoming().unwrap());
         let error = halo.unpack(&stream, &mut fields, twice).unwrap_err();
         assert!(error.message().contains("the message of rank 1 twice"), "{error}");
+        let mut messages = halo.incoming().unwrap();
+        assert!(messages[0].copy_from_slice(&[0; 15]).is_err());
+        let error = halo.unpack(&stream, &mut fields, messages).unwrap_err();
+        assert!(error.message().contains("the message of rank 1 was not received"), "{error}");
         let mut message = halo.incoming().unwrap().remove(1);
         assert_eq!(message.rank(), 2);
-        assert!(message.copy_from_slice(&[0; 15]).is_err());
         message.as_mut_slice().unwrap().unwrap()[..8].copy_from_slice(&42.0_f64.to_ne_bytes());
         halo.unpack(&stream, &mut fields, vec![message]).unwrap();
         let (held, limit) = halo.pool_bytes();

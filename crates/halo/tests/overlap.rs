@@ -4,6 +4,7 @@
     clippy::cast_precision_loss,
     reason = "a test stops where something is wrong; small numbers"
 )]
+#![expect(unsafe_code, reason = "launches kernels")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +16,7 @@ use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice, SimHandle};
 use halo::communicator::{Communicator, ThreadCommunicator};
 use halo::{Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Staging, Topology};
-use runtime_core::{DType, Device, Memory, Stream};
+use runtime_core::{DType, Device, Grid, HostModule, Launch, Memory, Stream, args};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -77,6 +78,49 @@ fn work_beside_an_exchange() {
                 assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 3));
             }
         });
+    }
+}
+
+/// Rust functions take the owned box of a field of two dimensions as a row, on either path.
+#[test]
+fn the_owned_box_is_lent_to_rust_functions() {
+    fn copy(_: &Grid<'_>, out: &mut [f64], owned: &[f64]) {
+        for (out, owned) in out.chunks_mut(2).zip(owned.chunks(4)) {
+            out.copy_from_slice(&owned[..2]);
+        }
+    }
+    for direct in [false, true] {
+        let device = Device::new(HostDevice::with_threads(0, 1).unwrap()).unwrap();
+        ThreadCommunicator::run(2, |communicator| {
+            let topology = Topology::cartesian(&[4, 3], &[2, 1], &[true, true]).unwrap();
+            let dims = [Dim::axis(1, 3).halo(1, 1), Dim::axis(0, 2).halo(1, 1)];
+            let quantities = [Quantity::scalar(FieldSpec::new("f", DType::F64, &dims).unwrap())];
+            let options = HaloOptions { direct, ..Default::default() };
+            let ranks = Arc::new(communicator);
+            let mut halo =
+                HaloExchange::new(ranks, &topology, &quantities, &device, &options).unwrap();
+            let stream = device.stream_create(&Default::default()).unwrap();
+            let module = device.module_load(&HostModule::new().with("copy", copy)).unwrap();
+            let kernel = module.kernel("copy").unwrap();
+            let numbers: Vec<f64> = (0..20_u8).map(f64::from).collect();
+            let mut values = device.memory_from_slice(&stream, &numbers).unwrap();
+            let mut out = device.memory_allocate::<f64>(6).unwrap();
+            let fields = &mut [values.view_mut().reshape(&[5, 4]).unwrap().into()];
+            let strides = halo
+                .overlap(&stream, fields, |progress| {
+                    let owned = progress.owned(0)?;
+                    assert_eq!(owned.layout().shape(), [3, 2]);
+                    // SAFETY: the kernel reads two of four columns, which are those of the box.
+                    let args = args![out.view_mut(), unsafe { owned.span() }?];
+                    // SAFETY: the kernel is safe Rust.
+                    unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args) }?;
+                    Ok(owned.layout().strides().to_vec())
+                })
+                .unwrap();
+            assert_eq!(strides, [4, 1]);
+            assert_eq!(out.to_vec(&stream).unwrap(), [5.0, 6.0, 9.0, 10.0, 13.0, 14.0]);
+        })
+        .unwrap();
     }
 }
 

@@ -125,6 +125,24 @@ impl<'a> MemoryView<'a> {
         Ok(part)
     }
 
+    /// All elements in memory from the lowest of this view to the highest, as a row: for kernels that are Rust functions,
+    /// which take no view with gaps. The element with the indices `[i, j, …]` of a view whose strides are positive is the
+    /// one with the number `i · strides[0] + j · strides[1] + …` of the row.
+    ///
+    /// # Errors
+    ///
+    /// None that a view which exists can have.
+    ///
+    /// # Safety
+    ///
+    /// Others may write what lies between the elements of this view: nothing may be read through the row but these
+    /// elements.
+    pub unsafe fn span(&self) -> Result<Self> {
+        let bytes = self.byte_range();
+        let layout = Layout::row(self.dtype(), bytes.len() / self.dtype().size())?;
+        Ok(Self { origin: bytes.start, layout, split: 0, ..*self })
+    }
+
     /// The same bytes with another layout, whose element `[0, …, 0]` lies `offset` bytes after the lowest byte of this
     /// view.
     ///

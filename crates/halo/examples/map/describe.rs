@@ -62,7 +62,7 @@ fn cells_in_a_box(words: &str, periodic: &str) -> Result<Topology> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Blocks {
-    blocks: Vec<[usize; 2]>,
+    blocks: Vec<Vec<usize>>,
     links: Vec<Joined>,
 }
 
@@ -78,6 +78,11 @@ struct Joined {
 fn blocks(file: &Path) -> Result<Topology> {
     let text = fs::read_to_string(file).context("cannot read it")?;
     let Blocks { blocks, links } = serde_json::from_str(&text)?;
+    let blocks = blocks.iter().enumerate().map(|(rank, cells)| {
+        let plane = <[usize; 2]>::try_from(&cells[..]);
+        plane.with_context(|| format!("rank {rank}, {cells:?}: a block has 2 numbers of cells"))
+    });
+    let blocks = blocks.collect::<Result<Vec<_>>>()?;
     let links = links.iter().map(|link| {
         let side = one_of(&sides(), &link.side, "side")?;
         let symmetry = one_of(&Symmetry::ALL, &link.symmetry, "symmetry")?;

@@ -119,6 +119,9 @@ fn blocks_come_from_a_file() {
         attributes(&document, "seam", &["data-from", "data-to", "data-symmetry"]),
         ["0 north, 0 north, half", "0 east, 1 south, quarter"]
     );
+    fs::write(&file, links.replace("[4, 3]", "[4, 3, 2]")).unwrap();
+    let error = format!("{:#}", describe::topology(&description, "").unwrap_err());
+    assert!(error.contains("rank 1, [4, 3, 2]: a block has 2 numbers of cells"), "{error}");
     let wrong = links.replace("quarter\"", "a-quarter\"");
     fs::write(&file, wrong).unwrap();
     let error = describe::topology(&description, "").unwrap_err();
@@ -148,6 +151,7 @@ fn bad_topologies_are_one_line_that_names_the_value() {
         ("cube:20x20", "", "2400 ranks; a picture has room for 1000"),
         ("cube:2x2", "x", "--periodic x is for boxes"),
         ("box:8x6", "", "a box is CELLS/RANKS"),
+        ("box:2147483647/2147483647", "", "2147483647 ranks; at most 16777216"),
         ("box:8x6/2", "", "cells along 2 axes, ranks along 1"),
         ("box:8x6x4/1x1x1", "", "3 axes; a picture has 2"),
         ("box:8x6/2x2", "xz", "no axis z to be periodic; there are x and y"),

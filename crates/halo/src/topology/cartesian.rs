@@ -2,7 +2,7 @@
 
 use runtime_core::Result;
 
-use super::{Side, Tile, Topology, even_cuts, refuse};
+use super::{Side, Tile, Topology, check_size, even_cuts, refuse};
 use crate::Symmetry;
 use crate::symmetry::AXES;
 
@@ -23,8 +23,8 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` unless the three slices are equally long, one to three; if an axis has no rank, or more of
-    /// them than cells.
+    /// `InvalidArgument` unless the three slices are equally long, one to three; if an axis has no rank, more of
+    /// them than cells, or more cells than 2147483647; for more than 16777216 ranks.
     pub fn cartesian(cells: &[usize], ranks: &[usize], periodic: &[bool]) -> Result<Self> {
         if cells.len() != ranks.len() {
             return Err(refuse(format!(
@@ -33,6 +33,7 @@ impl Topology {
                 ranks.len()
             )));
         }
+        check_size(cells, ranks)?;
         let cuts = cells.iter().zip(ranks).map(|(cells, ranks)| even_cuts(*cells, *ranks));
         Self::cartesian_cut(&cuts.collect::<Result<Vec<_>>>()?, periodic)
     }
@@ -42,8 +43,8 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for no axis or more than three, if cuts do not begin with 0 and increase, if there are more
-    /// blocks than `usize` can count, or unless each axis is said to be periodic or not.
+    /// `InvalidArgument` for no axis or more than three, if cuts do not begin with 0 and increase, for more than
+    /// 16777216 ranks or 2147483647 cells along an axis, or unless each axis is said to be periodic or not.
     pub fn cartesian_cut(cuts: &[Vec<usize>], periodic: &[bool]) -> Result<Self> {
         let axes = cuts.len();
         if !(1..=AXES).contains(&axes) || periodic.len() != axes {
@@ -57,12 +58,9 @@ impl Topology {
         if let Some(cuts) = cuts.iter().find(|cuts| !increasing(cuts)) {
             return Err(refuse(format!("cuts {cuts:?}; they begin with 0 and increase")));
         }
-        let fits =
-            |cuts: &Vec<usize>| cuts.last().is_none_or(|cells| i32::try_from(*cells).is_ok());
-        let blocks = cuts.iter().try_fold(1_usize, |n, cuts| n.checked_mul(cuts.len() - 1));
-        if !cuts.iter().all(fits) || blocks.is_none_or(|blocks| i32::try_from(blocks).is_err()) {
-            return Err(refuse(format!("more than {} ranks, or cells along an axis", i32::MAX)));
-        }
+        let cells: Vec<usize> = cuts.iter().filter_map(|cuts| cuts.last().copied()).collect();
+        let ranks: Vec<usize> = cuts.iter().map(|cuts| cuts.len() - 1).collect();
+        check_size(&cells, &ranks)?;
         let wraps = |side: &Side| (0..axes).all(|axis| side.0[axis] == 0 || periodic[axis]);
         let links = Side::all(axes).filter(wraps).map(|side| (0, side, 0, Symmetry::IDENTITY));
         Self::joined(axes, vec![Tile::new(cuts, 0)], links)
@@ -132,6 +130,19 @@ mod tests {
             assert_eq!(error.kind(), runtime_core::ErrorKind::InvalidArgument, "{cells:?}");
         }
         assert!(Topology::cartesian_cut(&[vec![0, 3, 3]], &[true]).is_err());
+        // Before anything is made of that size.
+        let most = i32::MAX as usize;
+        for (cells, ranks, message) in [
+            ([most, 1], [most, 1], "2147483647 x 1 ranks; at most 16777216"),
+            ([most, most], [0, most], "0 x 2147483647 ranks; at most 16777216"),
+            ([most, most], [1 << 16, 1 << 9], "65536 x 512 ranks; at most 16777216"),
+            ([4, most + 1], [1, 1], "2147483648 cells along an axis; at most 2147483647"),
+        ] {
+            let error = Topology::cartesian(&cells, &ranks, &[true, true]).unwrap_err();
+            assert_eq!(error.message(), message);
+        }
+        let error = Topology::cubed_sphere(most, [most, 1]).unwrap_err();
+        assert_eq!(error.message(), "6 x 2147483647 x 1 ranks; at most 16777216");
         let topology = Topology::cartesian(&[4], &[2], &[true]).unwrap();
         assert_eq!(topology.block(2).unwrap_err().message(), "rank 2 of a topology of 2");
     }

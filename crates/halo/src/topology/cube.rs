@@ -2,7 +2,7 @@
 
 use runtime_core::Result;
 
-use super::{Side, Tile, Topology, even_cuts, refuse};
+use super::{Side, Tile, Topology, check_size, even_cuts};
 use crate::Symmetry;
 
 const TILES: usize = 6;
@@ -23,14 +23,12 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there are no ranks along an axis, more than cells, or more than fit.
+    /// `InvalidArgument` if there are no ranks along an axis, more than cells, or more than
+    /// 16777216 in all; for more than 2147483647 cells.
     pub fn cubed_sphere(cells: usize, layout: [usize; 2]) -> Result<Self> {
+        check_size(&[cells], &[TILES, layout[0], layout[1]])?;
         let cuts = [even_cuts(cells, layout[1])?, even_cuts(cells, layout[0])?];
-        let per_tile =
-            layout[0].checked_mul(layout[1]).filter(|ranks| i32::try_from(*ranks).is_ok());
-        let (Some(per_tile), Ok(_)) = (per_tile, i32::try_from(cells)) else {
-            return Err(refuse(format!("{cells} cells in a layout of {layout:?} are too many")));
-        };
+        let per_tile = layout[0] * layout[1];
         let tiles = (0..TILES).map(|tile| Tile::new(&cuts, tile * per_tile)).collect();
         let links = (0..TILES).flat_map(|tile| {
             let (turn, back) = (Symmetry::QUARTER, Symmetry::THREE_QUARTERS);

@@ -125,7 +125,7 @@ impl Topology {
         let mut topology = Self { axes, tiles, joints: BTreeMap::new() };
         let tiles = topology.tiles.len();
         for (tile, side, to, symmetry) in links {
-            let what = format!("block {tile}, side {side}, joined to {to} by {symmetry:?}");
+            let what = format!("block {tile}, side {side}, joined to {to} by {symmetry}");
             if tile >= tiles || to >= tiles {
                 return Err(refuse(format!("{what}: there are {tiles}")));
             }
@@ -373,6 +373,23 @@ impl Tile {
             let x = x.clone();
             y.clone().flat_map(move |j| x.clone().map(move |i| [i, j, k]))
         })
+    }
+}
+
+/// Refuses what is too large, before it is made: axes and ranks are counted by `i32` elsewhere, and every rank lists all
+/// cuts.
+fn check_size(cells: &[usize], ranks: &[usize]) -> Result<()> {
+    /// More than any machine has.
+    const MOST_RANKS: usize = 1 << 24;
+    const MOST_CELLS: usize = i32::MAX as usize;
+    let all = ranks.iter().try_fold(1_usize, |all, ranks| all.checked_mul((*ranks).max(1)));
+    if all.is_none_or(|all| all > MOST_RANKS) {
+        let ranks: Vec<String> = ranks.iter().map(usize::to_string).collect();
+        return Err(refuse(format!("{} ranks; at most {MOST_RANKS}", ranks.join(" x "))));
+    }
+    match cells.iter().find(|cells| **cells > MOST_CELLS) {
+        Some(cells) => Err(refuse(format!("{cells} cells along an axis; at most {MOST_CELLS}"))),
+        None => Ok(()),
     }
 }
 

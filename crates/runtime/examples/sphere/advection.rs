@@ -16,11 +16,22 @@ use runtime::halo::communicator::Communicator;
 use runtime::halo::{Dim, FieldSpec, HaloExchange, HaloOptions, Quantity, Reach, Topology};
 use runtime::{
     DType, Device, Grid as Threads, HostModule, Kernel, Launch, Memory, Result, Stream,
-    StreamOptions, args,
+    StreamOptions, Traffic, args,
 };
 
 use crate::flow::Flow;
 use crate::grid::Grid;
+
+/// What went between ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub(crate) messages: Traffic,
+    pub(crate) copies: Traffic,
+}
+
+pub(crate) fn sum(one: Traffic, two: Traffic) -> Traffic {
+    Traffic { count: one.count + two.count, bytes: one.bytes + two.bytes }
+}
 
 /// The cells of one rank: heights, and what moves them.
 pub(crate) struct Advection {
@@ -139,11 +150,16 @@ impl Advection {
         Ok(rows.flat_map(|row| &row[1..=width]).copied().collect())
     }
 
-    /// Messages of a step, and their bytes.
-    pub(crate) fn messages(&self) -> (usize, usize) {
-        let exchanges = [&self.height_halo, &self.slope_halo];
-        let sends = exchanges.into_iter().flat_map(|exchange| exchange.transformer().sends());
-        sends.fold((0, 0), |(count, sum), (_, bytes)| (count + 1, sum + bytes))
+    /// What went between the rank and others so far: messages that it sent, and what it copied out of their memory.
+    pub(crate) fn moved(&self) -> Result<Moved> {
+        let mut moved = Moved::default();
+        for exchange in [&self.height_halo, &self.slope_halo] {
+            for neighbour in exchange.statistics()?.neighbours {
+                moved.messages = sum(moved.messages, neighbour.sent);
+                moved.copies = sum(moved.copies, neighbour.copied);
+            }
+        }
+        Ok(moved)
     }
 }
 

@@ -15,6 +15,7 @@ mod globe;
 mod grid;
 mod run;
 
+use std::env;
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -24,6 +25,7 @@ use std::time::Instant;
 
 use clap::Parser;
 
+use crate::advection::Moved;
 use crate::flow::Flow;
 use crate::grid::Grid;
 use crate::run::{Case, EIGHTHS};
@@ -65,12 +67,26 @@ fn layout(text: &str) -> Result<[usize; 2], String> {
 }
 
 fn main() -> ExitCode {
-    match turn(&Args::parse()) {
+    let args = Args::parse();
+    match refuse_jobs(|variable| env::var_os(variable).is_some()).and_then(|()| turn(&args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sphere: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Each process of a job would do the work of all, and write one file.
+fn refuse_jobs(is_set: impl Fn(&str) -> bool) -> Result<(), Box<dyn Error>> {
+    // What Open MPI, MPICH and their relatives tell the processes that they start.
+    let variables = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
+    match variables.into_iter().find(|variable| is_set(variable)) {
+        Some(variable) => Err(format!(
+            "{variable} is set, so that this is a process of an MPI job, but the ranks of this program are threads"
+        )
+        .into()),
+        None => Ok(()),
     }
 }
 
@@ -97,9 +113,16 @@ fn turn(args: &Args) -> Result<(), Box<dyn Error>> {
         6 * grid.cells * grid.cells,
         device.id()
     );
+    let Moved { messages, copies } = outcome.moved;
+    let (what, moved) = match copies.count {
+        0 => ("messages", messages),
+        _ => ("copies out of another rank's memory", copies),
+    };
+    let steps = outcome.steps as u64;
     println!(
-        "{} steps in {seconds:.2} s, each with {} messages of {} bytes in all",
-        outcome.steps, outcome.messages, outcome.bytes
+        "{steps} steps in {seconds:.2} s, each with {} {what}, {} bytes in all",
+        moved.count / steps,
+        moved.bytes / steps
     );
     println!(
         "error after a turn: {:.2e} (L1), {:.2e} (L2), {:.2e} (largest), relative",
@@ -161,6 +184,23 @@ mod tests {
         let heights = case.run(&device("host")).unwrap().heights;
         let mass = case.mass(&heights[0]);
         assert!(heights.iter().all(|now| (case.mass(now) - mass).abs() < 1e-12 * mass));
+    }
+
+    #[test]
+    fn ranks_copy_what_they_need_and_send_nothing() {
+        let outcome = case(12, 45.0, [1, 1]).run(&device("host")).unwrap();
+        let Moved { messages, copies } = outcome.moved;
+        assert_eq!(messages, Default::default());
+        // Six ranks with four sides: a height, then a height and two slopes.
+        let steps = outcome.steps as u64;
+        assert_eq!((copies.count, copies.bytes), (steps * 6 * 4 * 2, steps * 6 * 4 * 12 * 8 * 4));
+    }
+
+    #[test]
+    fn processes_of_a_job_are_refused() {
+        let error = refuse_jobs(|variable| variable == "PMI_RANK").unwrap_err();
+        assert!(error.to_string().starts_with("PMI_RANK is set"), "{error}");
+        refuse_jobs(|_| false).unwrap();
     }
 
     #[test]

@@ -6,7 +6,7 @@ use runtime::halo::Topology;
 use runtime::halo::communicator::{Communicator, ThreadCommunicator};
 use runtime::{Device, Result};
 
-use crate::advection::Advection;
+use crate::advection::{Advection, Moved, sum};
 use crate::flow::Flow;
 use crate::grid::Grid;
 
@@ -38,9 +38,8 @@ pub(crate) struct Outcome {
     /// At the beginning, and after each eighth of the turn.
     pub(crate) heights: Vec<Heights>,
     pub(crate) steps: usize,
-    /// Of all ranks, in a step.
-    pub(crate) messages: usize,
-    pub(crate) bytes: usize,
+    /// By all ranks, in all steps.
+    pub(crate) moved: Moved,
 }
 
 pub(crate) const EIGHTHS: usize = 8;
@@ -66,17 +65,17 @@ impl Case {
                 }
                 heights.push(advection.heights()?);
             }
-            Ok((heights, advection.messages()))
+            Ok((heights, advection.moved()?))
         })?;
         let ended = ended.into_iter().collect::<Result<Vec<_>>>()?;
 
         let cells = self.grid.cells;
         let blank = Heights { cells, values: vec![f64::NAN; 6 * cells * cells] };
         let mut outcome =
-            Outcome { heights: vec![blank; EIGHTHS + 1], steps, messages: 0, bytes: 0 };
-        for (rank, (times, (messages, bytes))) in ended.into_iter().enumerate() {
-            outcome.messages += messages;
-            outcome.bytes += bytes;
+            Outcome { heights: vec![blank; EIGHTHS + 1], steps, moved: Moved::default() };
+        for (rank, (times, moved)) in ended.into_iter().enumerate() {
+            outcome.moved.messages = sum(outcome.moved.messages, moved.messages);
+            outcome.moved.copies = sum(outcome.moved.copies, moved.copies);
             let block = topology.block(rank)?;
             let ([i0, j0, _], [nx, ..]) = (block.start, block.cells);
             for (all, own) in outcome.heights.iter_mut().zip(times) {
