@@ -262,7 +262,20 @@ fn boxes_in_threads(device: &runtime_core::Device) {
     case(&topology, &world, all_kinds(2)).exchange(device);
 }
 
-on_all_devices!(spheres_in_threads, boxes_in_threads);
+/// Messages that arrive a few at a time take one launch each time, wherever they are.
+fn batches_take_one_launch(device: &runtime_core::Device) {
+    let topology = Topology::cartesian(&[6, 6, 2], &[3, 3, 1], &[true, true, false]).unwrap();
+    let world = Flat { cells: [6, 6, 2], periodic: [true, true, false] };
+    for staging in [halo::Staging::Pinned, halo::Staging::Device] {
+        let options = HaloOptions { staging, ..Default::default() };
+        let case = Case { options, ..case(&topology, &world, all_kinds(1)) };
+        for most in [1, 3, 8] {
+            case.carry_in_batches(device, most);
+        }
+    }
+}
+
+on_all_devices!(spheres_in_threads, boxes_in_threads, batches_take_one_launch);
 
 #[test]
 fn devices_without_region_copies_are_served() {
