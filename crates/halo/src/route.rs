@@ -194,6 +194,10 @@ impl Route {
         fields: &mut [Field<'_>],
         batch: &[(usize, Storage)],
     ) -> Result<()> {
+        let are_all = batch.len() == self.receives.len();
+        if batch.is_empty() && !are_all {
+            return Ok(());
+        }
         if let Some([_, incoming]) = &mut self.staging {
             for (index, buffer) in batch {
                 let Storage::Pinned(pinned) = buffer else { continue };
@@ -201,7 +205,6 @@ impl Route {
                 view?.copy_from_pinned(stream, pinned)?;
             }
         }
-        let are_all = batch.len() == self.receives.len();
         let some = self.unpack_some.as_ref().filter(|_| !are_all);
         let plans = some.map_or(&self.unpack[..], std::slice::from_ref);
         for plan in plans {

@@ -103,15 +103,15 @@ impl RegionPlan {
     }
 
     /// Executes the copies in stream order, with `bind[i]` bound to slot `i`. Those that read or write a slot which is
-    /// [absent](Slot::Absent) are left out. One memory can be bound to several slots that the plan only reads.
+    /// [absent](Slot::Absent) are left out. One memory can be bound to several slots to read.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if the number of slots differs, a slot that is written is bound for reading, a view's type
-    /// differs from the slot's or its start is not aligned for it, one memory is bound to two slots of which one is
-    /// written, the two parts of [`Slot::Both`] are of different memories, or [`Slot::Around`] is bound around another box than the plan
-    /// [respects](Self::with_box); `OutOfBounds` if a view is shorter than the slot needs, or the plan
-    /// leaves the parts of [`Slot::Both`];
+    /// differs from the slot's or its start is not aligned for it, one memory is bound to two slots and
+    /// not only to read, the two parts of [`Slot::Both`] are of different memories, or [`Slot::Around`] is bound around
+    /// another box than the plan [respects](Self::with_box); `OutOfBounds` if a view is shorter than the slot needs, or
+    /// the plan leaves the parts of [`Slot::Both`];
     /// `WrongDevice`, `WrongStream`. Nothing was enqueued then. Otherwise what the driver reports.
     pub fn execute(&self, stream: &Stream, bind: &mut [Slot<'_>]) -> Result<()> {
         self.device.check_same("execute", stream.device())?;
@@ -243,25 +243,24 @@ impl RegionPlan {
         Ok(())
     }
 
-    /// Refuses a memory in two slots of which one is written.
+    /// Refuses a memory in two slots, unless both are bound to read.
     fn check_distinct(&self, bind: &[Slot<'_>]) -> Result<()> {
         let mut bound: SmallVec<[(usize, bool, usize); 16]> = SmallVec::new();
-        for (index, (slot, used)) in bind.iter().zip(self.slots()).enumerate() {
-            let Some((first, _)) = slot.views() else { continue };
-            if !slot.range().is_empty() {
+        for (index, slot) in bind.iter().enumerate().filter(|(_, slot)| !slot.range().is_empty()) {
+            if let Some((first, _)) = slot.views() {
                 let memory = std::ptr::from_ref(first.allocation()).addr();
-                bound.push((memory, !used.written, index));
+                bound.push((memory, !slot.is_writable(), index));
             }
         }
-        // Of the slots with one memory, those that are written come first.
+        // Of the slots with one memory, those that may be written come first.
         bound.sort_unstable();
-        let is_wrong = |pair: &&[(usize, bool, usize)]| pair[0].0 == pair[1].0 && !pair[0].1;
-        match bound.windows(2).find(is_wrong) {
+        let clash = |pair: &&[(usize, bool, usize)]| pair[0].0 == pair[1].0 && !pair[0].1;
+        match bound.windows(2).find(clash) {
             None => Ok(()),
             Some(pair) => {
                 let (one, other) = (pair[0].2, pair[1].2);
                 let message = format!(
-                    "slots {one} and {other} are bound to one memory, and slot {one} is written"
+                    "slots {one} and {other} are bound to one memory, and slot {one} not only to read"
                 );
                 Err(self.refuse(message))
             }
