@@ -262,16 +262,14 @@ fn boxes_in_threads(device: &runtime_core::Device) {
     case(&topology, &world, all_kinds(2)).exchange(device);
 }
 
-/// Messages that arrive a few at a time take one launch each time, wherever they are.
+/// Of eight messages, three and three and two take one launch each, wherever they are.
 fn batches_take_one_launch(device: &runtime_core::Device) {
-    let topology = Topology::cartesian(&[6, 6, 2], &[3, 3, 1], &[true, true, false]).unwrap();
-    let world = Flat { cells: [6, 6, 2], periodic: [true, true, false] };
+    let topology = Topology::cartesian(&[6, 6, 1], &[3, 3, 1], &[true, true, false]).unwrap();
+    let world = Flat { cells: [6, 6, 1], periodic: [true, true, false] };
     for staging in [halo::Staging::Pinned, halo::Staging::Device] {
         let options = HaloOptions { staging, ..Default::default() };
-        let case = Case { options, ..case(&topology, &world, all_kinds(1)) };
-        for most in [1, 3, 8] {
-            case.carry_in_batches(device, most);
-        }
+        let quantities = all_kinds(1).into_iter().take(2).collect();
+        Case { options, ..case(&topology, &world, quantities) }.carry_in_batches(device, 3);
     }
 }
 

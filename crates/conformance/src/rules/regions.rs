@@ -574,20 +574,12 @@ fn prove_without(
     let mut bound = bind(&plan, &mut memories);
     let absent: Vec<usize> = (0..slots.len()).filter(|slot| is_absent(*slot)).collect();
     absent.iter().for_each(|slot| bound[*slot] = Slot::Absent);
-    let before = rig.device.statistics().on_device.bytes;
     plan.execute(&rig.stream, &mut bound)?;
-    let moved = rig.device.statistics().on_device.bytes - before;
     let mut expected = slots.to_vec();
     let is_left_out =
         |entry: &&RegionCopy| is_absent(entry.source.slot) || is_absent(entry.destination.slot);
     let executed: Vec<_> = entries.iter().filter(|entry| !is_left_out(entry)).cloned().collect();
     oracle::run(&executed, &mut expected);
-    if rig.device.capabilities().region_copy == Support::Native {
-        let bytes =
-            |entry: &RegionCopy| entry.extents.iter().product::<usize>() * entry.dtype.size();
-        let bytes = executed.iter().map(bytes).sum::<usize>() as u64;
-        check_eq!(moved, bytes, "the bytes that are counted without the slots {absent:?}");
-    }
     for (slot, (memory, expected)) in memories.iter().zip(&expected).enumerate() {
         let what = format_args!("slot {slot} without the slots {absent:?}");
         same(&rig.download(memory)?, expected, what)?;
