@@ -259,10 +259,7 @@ impl RegionPlan {
             None => Ok(()),
             Some(pair) => {
                 let (one, other) = (pair[0].2, pair[1].2);
-                let message = format!(
-                    "slots {one} and {other} are bound to one memory, and slot {one} not only to read"
-                );
-                Err(self.refuse(message))
+                Err(self.refuse(format!("slots {one} and {other} are bound to one memory")))
             }
         }
     }
