@@ -158,12 +158,17 @@ unsafe impl RegionCopyAbility for OpenClDevice {
             // SAFETY: the kernel is locked.
             unsafe { set_number(raw, 1, launch.start) }.map_err(failed)?;
             for (place, slot) in launch.slots.iter().enumerate() {
-                let RawSlot { memory: Some(memory), offset, .. } = slots[*slot] else { continue };
-                let index = slot_index(place);
-                let memory = own::<OpenClMemory>(memory, OPERATION)?;
-                // SAFETY: the kernel is locked; a buffer is an argument as a whole.
-                unsafe { set_memory(&self.shared, raw, index, memory.place(), 0) }
-                    .map_err(failed)?;
+                let (index, RawSlot { memory, offset, .. }) = (slot_index(place), slots[*slot]);
+                match memory {
+                    Some(memory) => {
+                        let memory = own::<OpenClMemory>(memory, OPERATION)?;
+                        // SAFETY: the kernel is locked; a buffer is an argument as a whole.
+                        unsafe { set_memory(&self.shared, raw, index, memory.place(), 0) }
+                    }
+                    // SAFETY: as above; the kernel leaves out what it would do with it.
+                    None => unsafe { set_buffer(raw, index, ptr::null_mut()) },
+                }
+                .map_err(failed)?;
                 // SAFETY: as above.
                 unsafe { set_number(raw, index + 1, offset as u64) }.map_err(failed)?;
             }

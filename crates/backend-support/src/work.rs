@@ -52,7 +52,8 @@ pub struct Regions {
     slots: SmallVec<[SlotSpan; FEW]>,
 }
 
-/// What is bound to one slot of a region program: `None` where the program needs no byte of it.
+/// What is bound to one slot of a region program: `None` where the program needs no byte of it, or where copies that do are
+/// left out.
 pub type SlotSpan = Option<Span>;
 
 impl Work {
@@ -72,8 +73,8 @@ impl Work {
     ///
     /// # Safety
     ///
-    /// The slots agree with the program's [`slots`](RegionProgram::slots): as many, long enough, aligned, and no
-    /// allocation in two of them. The program keeps to its side of a split that a span is [of](Span::of_split).
+    /// The slots agree with the program's [`slots`](RegionProgram::slots): as many, and those with a span long enough,
+    /// aligned, and with a block in two of them only where the program writes neither. The program keeps to its side of a split that a span is [of](Span::of_split).
     pub unsafe fn regions(
         program: &Arc<RegionProgram>,
         slots: impl IntoIterator<Item = Result<SlotSpan>>,
@@ -88,7 +89,9 @@ impl Work {
             Self::Copy { src, dst } => src.len().min(dst.len()),
             Self::Fill { dst, .. } => dst.len(),
             Self::Regions(regions) => {
-                usize::try_from(regions.program.bytes()).unwrap_or(usize::MAX)
+                let Regions { program, slots } = regions;
+                let bytes = program.bytes_among(|slot| slots[slot].is_some());
+                usize::try_from(bytes).unwrap_or(usize::MAX)
             }
             Self::Launch(_) => 0,
         }
@@ -197,7 +200,7 @@ impl Regions {
 fn host_slot(span: &SlotSpan) -> HostSlot {
     match span {
         Some(span) => HostSlot { base: span.pointer().as_ptr(), len: span.len() },
-        None => HostSlot { base: std::ptr::dangling_mut(), len: 0 },
+        None => HostSlot::ABSENT,
     }
 }
 

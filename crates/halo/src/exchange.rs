@@ -23,11 +23,12 @@ use crate::{Dim, Field, Quantity, Topology};
 ///
 /// Made once for the fields of a program; every rank makes it, and calls it for the same exchanges in the same order, by
 /// the same methods. Each exchange packs all fields in one launch, sends one message to each neighbour rank, or
-/// [several](HaloOptions::messages), and unpacks messages as they arrive: in one launch if all are there, else in one for
-/// each. What a rank exchanges with itself is copied as it packs and never sent.
+/// [several](HaloOptions::messages), and unpacks messages as they arrive, in one launch for all that are there. What a rank
+/// exchanges with itself is copied as it packs and never sent.
 ///
-/// Ranks that are threads of one process, with fields on clones of one [`Device`], need no messages in [`exchange`](Self::exchange) and
-/// [`overlap`](Self::overlap): one launch copies from what the neighbours own to the ghosts. See [`HaloOptions::direct`].
+/// Ranks that are threads of one process, with fields on clones of one [`Device`], need no messages in
+/// [`exchange`](Self::exchange) and [`overlap`](Self::overlap): one launch copies from what the neighbours own to the ghosts.
+/// See [`HaloOptions::direct`].
 ///
 /// Work is enqueued on the caller's stream: packing comes after everything enqueued there before, and what is enqueued
 /// after [`finish`](InFlight::finish) comes after unpacking. The host waits for messages, and for packing where messages

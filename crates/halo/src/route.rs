@@ -29,8 +29,9 @@ pub(crate) struct Route {
     pack: RegionPlan,
     /// Out of all messages, one plan after the other.
     unpack: Vec<RegionPlan>,
-    /// Out of one message; empty where the order of messages matters.
-    unpack_one: Vec<RegionPlan>,
+    /// Out of messages of which each has a slot and some may be absent; `None` where `unpack` is that, or where the order
+    /// of messages matters.
+    unpack_some: Option<RegionPlan>,
     pub(crate) sends: Vec<Peer>,
     pub(crate) receives: Vec<Peer>,
     /// Values for missing corners.
@@ -49,6 +50,12 @@ pub(crate) struct Peer {
     pub(crate) bytes: usize,
     /// Where it is in the staging memory.
     start: usize,
+}
+
+impl Peer {
+    fn range(&self) -> Range<usize> {
+        self.start..self.start + self.bytes
+    }
 }
 
 /// The value of each field's elements at missing corners, 16 bytes apart.
@@ -72,7 +79,7 @@ impl Route {
         };
         let (sends, receives) = (peers(outgoing), peers(incoming));
         let fields = specs.len();
-        let place = |peers: &[Peer], index: usize| match staged {
+        let place = |staged: bool, peers: &[Peer], index: usize| match staged {
             true => (fields, peers[index].start),
             false => (fields + index, 0),
         };
@@ -80,7 +87,7 @@ impl Route {
         let is_reduction = matches!(action, Action::Reduce(_));
         let mut entries = Vec::new();
         for (index, message) in outgoing.iter().enumerate() {
-            let (slot, start) = place(&sends, index);
+            let (slot, start) = place(staged, &sends, index);
             entries.extend(message.blocks.iter().map(|(transfer, offset)| {
                 let sides = Sides::new(specs, transfer);
                 let near = if is_reduction { sides.target() } else { sides.source() };
@@ -100,15 +107,11 @@ impl Route {
         let pack = device.plan_regions(&entries)?;
 
         // Arrivals: whose elements they are, what they are, and the copy of each.
-        let arrivals = |only: Option<usize>| {
-            let chosen = |index: &usize| only.is_none_or(|only| only == *index);
+        let arrivals = |staged: bool| {
             let mut arrivals = Vec::new();
-            for index in (0..incoming.len()).filter(chosen) {
-                let (slot, start) = match (only, staged) {
-                    (Some(_), false) => (fields, 0),
-                    _ => place(&receives, index),
-                };
-                arrivals.extend(incoming[index].blocks.iter().map(|(transfer, offset)| {
+            for (index, message) in incoming.iter().enumerate() {
+                let (slot, start) = place(staged, &receives, index);
+                arrivals.extend(message.blocks.iter().map(|(transfer, offset)| {
                     let sides = Sides::new(specs, transfer);
                     let wire = sides.wire(slot, start + offset);
                     let (near, combine) = match action {
@@ -120,20 +123,20 @@ impl Route {
             }
             arrivals
         };
-        let (mut unpack, mut unpack_one) = (Vec::new(), Vec::new());
+        let (mut unpack, mut unpack_some) = (Vec::new(), None);
         match action {
             Action::Fill | Action::Share => {
-                let entries =
-                    |only| arrivals(only).into_iter().map(|(_, copy)| copy).collect::<Vec<_>>();
-                unpack.push(device.plan_regions(&entries(None))?);
-                if incoming.len() > 1 {
-                    for index in 0..incoming.len() {
-                        unpack_one.push(device.plan_regions(&entries(Some(index)))?);
-                    }
+                let make = |staged: bool| {
+                    let copies = arrivals(staged).into_iter().map(|(_, copy)| copy);
+                    device.plan_regions(&copies.collect::<Vec<_>>())
+                };
+                unpack.push(make(staged)?);
+                if staged && incoming.len() > 1 {
+                    unpack_some = Some(make(false)?);
                 }
             }
             Action::Reduce(combine) => {
-                let mut all = arrivals(None);
+                let mut all = arrivals(staged);
                 all.extend(plan.local.iter().map(|transfer| {
                     let sides = Sides::new(specs, transfer);
                     let ends = (sides.target(), sides.source());
@@ -154,7 +157,7 @@ impl Route {
             ]),
             false => None,
         };
-        Ok(Self { pack, unpack, unpack_one, sends, receives, constants, staging, action })
+        Ok(Self { pack, unpack, unpack_some, sends, receives, constants, staging, action })
     }
 
     /// Enqueues packing all messages, into buffers of their lengths.
@@ -179,46 +182,59 @@ impl Route {
         if let Some([outgoing, _]) = &self.staging {
             for (peer, buffer) in self.sends.iter().zip(buffers) {
                 let Storage::Pinned(pinned) = buffer else { continue };
-                let bytes = outgoing.view().slice(peer.start..peer.start + peer.bytes)?;
+                let bytes = outgoing.view().slice(peer.range())?;
                 bytes.copy_to_pinned(stream, pinned)?;
             }
         }
         Ok(())
     }
 
-    /// Enqueues unpacking messages, given with their indices in that order: in one launch if it is all of them.
+    /// Enqueues unpacking messages, given with their indices, in one launch.
     pub(crate) fn unpack(
         &mut self,
         stream: &Stream,
         fields: &mut [Field<'_>],
         batch: &[(usize, Storage)],
     ) -> Result<()> {
+        let are_all = batch.len() == self.receives.len();
+        if batch.is_empty() && !are_all {
+            return Ok(());
+        }
         if let Some([_, incoming]) = &mut self.staging {
             for (index, buffer) in batch {
                 let Storage::Pinned(pinned) = buffer else { continue };
-                let peer = self.receives[*index];
-                let view = incoming.view_mut().slice(peer.start..peer.start + peer.bytes);
+                let view = incoming.view_mut().slice(self.receives[*index].range());
                 view?.copy_from_pinned(stream, pinned)?;
             }
         }
-        let run = |plan: &RegionPlan, fields: &mut [Field<'_>], batch: &[(usize, Storage)]| {
+        let some = self.unpack_some.as_ref().filter(|_| !are_all);
+        let plans = some.map_or(&self.unpack[..], std::slice::from_ref);
+        for plan in plans {
             let mut slots: Vec<Slot<'_>> = fields.iter_mut().map(Field::slot).collect();
             match &self.staging {
-                Some([_, incoming]) if !incoming.is_empty() => slots.push(incoming.view().into()),
-                Some(_) => {}
-                None => slots.extend(batch.iter().filter_map(|(_, buffer)| match buffer {
-                    Storage::Device(memory) => Some(memory.view().into()),
-                    _ => None,
-                })),
+                Some([_, incoming]) if are_all => slots.push(incoming.view().into()),
+                _ => self.bind(batch, &mut slots)?,
             }
             slots.truncate(plan.slots().len());
-            plan.execute(stream, &mut slots)
-        };
-        if batch.len() == self.receives.len() {
-            return self.unpack.iter().try_for_each(|plan| run(plan, fields, batch));
+            plan.execute(stream, &mut slots)?;
         }
-        for message in batch {
-            run(&self.unpack_one[message.0], fields, std::slice::from_ref(message))?;
+        Ok(())
+    }
+
+    /// Adds a slot for each message, those that are not in the batch absent.
+    fn bind<'a>(&'a self, batch: &'a [(usize, Storage)], slots: &mut Vec<Slot<'a>>) -> Result<()> {
+        let fields = slots.len();
+        slots.extend(self.receives.iter().map(|_| Slot::Absent));
+        for (index, buffer) in batch {
+            let peer = self.receives[*index];
+            slots[fields + index] = match (&self.staging, buffer) {
+                (Some([_, incoming]), _) => incoming.view().slice(peer.range())?.into(),
+                (None, Storage::Device(memory)) => memory.view().into(),
+                (None, _) => {
+                    let rank = peer.rank;
+                    return Err(refuse(format!("the message of rank {rank} is in host memory")));
+                }
+            };
         }
         Ok(())
     }

@@ -227,7 +227,7 @@ impl HaloTransformer {
 
     /// Enqueues unpacking messages, all of [`incoming`](Self::incoming) or some. Does not block.
     ///
-    /// All messages take one launch; some take one each.
+    /// They take one launch.
     ///
     /// # Errors
     ///

@@ -736,7 +736,7 @@ fn owned_values_stay_readable_in_flight() {
     });
 }
 
-/// One launch packs, one or one for each message unpacks, and nothing passes the host unless it must.
+/// One launch packs, one for each batch of messages unpacks, and nothing passes the host unless it must.
 #[test]
 fn launches_and_copies_are_few() {
     const STEPS: u64 = 5;

@@ -262,7 +262,18 @@ fn boxes_in_threads(device: &runtime_core::Device) {
     case(&topology, &world, all_kinds(2)).exchange(device);
 }
 
-on_all_devices!(spheres_in_threads, boxes_in_threads);
+/// Of eight messages, three and three and two take one launch each, wherever they are.
+fn batches_take_one_launch(device: &runtime_core::Device) {
+    let topology = Topology::cartesian(&[6, 6, 1], &[3, 3, 1], &[true, true, false]).unwrap();
+    let world = Flat { cells: [6, 6, 1], periodic: [true, true, false] };
+    for staging in [halo::Staging::Pinned, halo::Staging::Device] {
+        let options = HaloOptions { staging, ..Default::default() };
+        let quantities = all_kinds(1).into_iter().take(2).collect();
+        Case { options, ..case(&topology, &world, quantities) }.carry_in_batches(device, 3);
+    }
+}
+
+on_all_devices!(spheres_in_threads, boxes_in_threads, batches_take_one_launch);
 
 #[test]
 fn devices_without_region_copies_are_served() {

@@ -102,15 +102,16 @@ impl RegionPlan {
         self.native.as_ref().map_or(0, |native| native.raw.launches())
     }
 
-    /// Executes the copies in stream order, with `bind[i]` bound to slot `i`.
+    /// Executes the copies in stream order, with `bind[i]` bound to slot `i`. Those that read or write a slot which is
+    /// [absent](Slot::Absent) are left out. One memory can be bound to several slots to read.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if the number of slots differs, a slot that is written is bound for reading, a view's type
-    /// differs from the slot's or its start is not aligned for it, one memory is bound to two slots, the two parts
-    /// of [`Slot::Both`] are of different memories, or [`Slot::Around`] is bound around another box than the plan
-    /// [respects](Self::with_box); `OutOfBounds` if a view is shorter than the slot needs, or the plan
-    /// leaves the parts of [`Slot::Both`];
+    /// differs from the slot's or its start is not aligned for it, one memory is bound to two slots and
+    /// not only to read, the two parts of [`Slot::Both`] are of different memories, or [`Slot::Around`] is bound around
+    /// another box than the plan [respects](Self::with_box); `OutOfBounds` if a view is shorter than the slot needs, or
+    /// the plan leaves the parts of [`Slot::Both`];
     /// `WrongDevice`, `WrongStream`. Nothing was enqueued then. Otherwise what the driver reports.
     pub fn execute(&self, stream: &Stream, bind: &mut [Slot<'_>]) -> Result<()> {
         self.device.check_same("execute", stream.device())?;
@@ -142,12 +143,13 @@ impl RegionPlan {
         if self.native.is_none() {
             return Ok(());
         }
+        let bytes = self.program.bytes_among(|slot| !matches!(bind[slot], Slot::Absent));
         #[expect(
             clippy::cast_possible_truncation,
             reason = "bytes of memory that exists fit usize"
         )]
-        stream.counts().copied_on_device(self.bytes() as usize);
-        tracing::trace!(device = %self.device.id(), bytes = self.bytes(), "region copies enqueued");
+        stream.counts().copied_on_device(bytes as usize);
+        tracing::trace!(device = %self.device.id(), bytes, "region copies enqueued");
         Ok(())
     }
 
@@ -157,7 +159,7 @@ impl RegionPlan {
             return Err(self.refuse(format!("{} memories for {} slots", bind.len(), slots.len())));
         }
         for (index, (slot, used)) in bind.iter().zip(slots).enumerate() {
-            let (first, second) = slot.views();
+            let Some((first, second)) = slot.views() else { continue };
             for view in [Some(first), second].into_iter().flatten() {
                 view.check_stream("execute", stream)?;
                 self.check_dtype(index, view.dtype(), used)?;
@@ -241,17 +243,22 @@ impl RegionPlan {
         Ok(())
     }
 
-    /// Refuses a memory in two slots.
+    /// Refuses a memory in two slots, unless both are bound to read.
     fn check_distinct(&self, bind: &[Slot<'_>]) -> Result<()> {
-        let mut bound: SmallVec<[(usize, usize); 16]> = SmallVec::new();
+        let mut bound: SmallVec<[(usize, bool, usize); 16]> = SmallVec::new();
         for (index, slot) in bind.iter().enumerate().filter(|(_, slot)| !slot.range().is_empty()) {
-            bound.push((std::ptr::from_ref(slot.views().0.allocation()).addr(), index));
+            if let Some((first, _)) = slot.views() {
+                let memory = std::ptr::from_ref(first.allocation()).addr();
+                bound.push((memory, !slot.is_writable(), index));
+            }
         }
+        // Of the slots with one memory, those that may be written come first.
         bound.sort_unstable();
-        match bound.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        let clash = |pair: &&[(usize, bool, usize)]| pair[0].0 == pair[1].0 && !pair[0].1;
+        match bound.windows(2).find(clash) {
             None => Ok(()),
             Some(pair) => {
-                let (one, other) = (pair[0].1, pair[1].1);
+                let (one, other) = (pair[0].2, pair[1].2);
                 Err(self.refuse(format!("slots {one} and {other} are bound to one memory")))
             }
         }
@@ -316,7 +323,9 @@ fn begin<'a>(
     respected: Option<&(usize, Layout)>,
     stream: &Stream,
 ) -> RawSlot<'a> {
-    let (first, second) = slot.views();
+    let Some((first, second)) = slot.views() else {
+        return RawSlot { memory: None, offset: 0, bytes: 0, split: 0 };
+    };
     let memory = first.begin(stream).or_else(|| second.and_then(|view| view.begin(stream)));
     let range = slot.range();
     let part = slot.part().filter(|part| is_box(respected, part, range.start));

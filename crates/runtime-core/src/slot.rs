@@ -21,6 +21,8 @@ pub enum Slot<'a> {
     },
     /// A memory of which one box is not written, for plans that [respect](crate::RegionPlan::with_box) it.
     Around(AroundMut<'a>),
+    /// Nothing: the copies that read or write the slot are left out of this execution.
+    Absent,
 }
 
 impl<'a> From<MemoryView<'a>> for Slot<'a> {
@@ -42,12 +44,14 @@ impl<'a> From<AroundMut<'a>> for Slot<'a> {
 }
 
 impl Slot<'_> {
-    pub(crate) fn views(&self) -> (MemoryView<'_>, Option<MemoryView<'_>>) {
+    /// The memory that is bound, in one part or two; `None` if the slot is absent.
+    pub(crate) fn views(&self) -> Option<(MemoryView<'_>, Option<MemoryView<'_>>)> {
         match self {
-            Self::Read(view) => (*view, None),
-            Self::Write(view) => (view.as_view(), None),
-            Self::Both { read, write } => (*read, Some(write.as_view())),
-            Self::Around(around) => (around.whole.as_view(), None),
+            Self::Read(view) => Some((*view, None)),
+            Self::Write(view) => Some((view.as_view(), None)),
+            Self::Both { read, write } => Some((*read, Some(write.as_view()))),
+            Self::Around(around) => Some((around.whole.as_view(), None)),
+            Self::Absent => None,
         }
     }
 
@@ -58,7 +62,7 @@ impl Slot<'_> {
     /// Tells whoever lent the memory whether a write was enqueued or failed.
     pub(crate) fn report_write(&self, enqueued: bool) {
         match self {
-            Self::Read(_) => {}
+            Self::Read(_) | Self::Absent => {}
             Self::Write(view) | Self::Both { write: view, .. } => view.report_write(enqueued),
             Self::Around(around) => around.whole.report_write(enqueued),
         }
@@ -69,13 +73,13 @@ impl Slot<'_> {
         match self {
             Self::Read(view) => Some(*view),
             Self::Around(around) => Some(around.inner()),
-            Self::Write(_) | Self::Both { .. } => None,
+            Self::Write(_) | Self::Both { .. } | Self::Absent => None,
         }
     }
 
     /// Bytes of the memory that are bound.
     pub(crate) fn range(&self) -> Range<usize> {
-        let (first, second) = self.views();
+        let Some((first, second)) = self.views() else { return 0..0 };
         let range = first.byte_range();
         match second.map(|view| view.byte_range()) {
             Some(other) if range.is_empty() => other,

@@ -11,7 +11,8 @@
 //! | 2 + 2 i | pointer to device memory | memory of the slot [`RegionLaunch::slots`]`[i]` |
 //! | 3 + 2 i | 64-bit unsigned | bytes from there to the first byte of the slot |
 //!
-//! Parameters of slots that a launch does not bind are there too and never looked at: null and 0 will do. There are no
+//! A slot without memory has null and 0: the copies that read or write it are left out. Parameters of slots that a launch
+//! does not bind are there too and never looked at: null and 0 will do. There are no
 //! index arrays; offsets have 64 bits; a copy of any size takes a few hundred bytes of words.
 //!
 //! Results agree bit for bit with the [element types](runtime_core::DType), but for the payload of a NaN that a sum

@@ -355,6 +355,7 @@ KERNEL void region_copy(GLOBAL const u64 *words, u64 start, SLOT_PARAMETERS) {
         GLOBAL u8 *to = SLOT_NONE, *from = SLOT_NONE;
         switch (copy[TO_SLOT]) { SLOT_CASES(to) }
         switch (copy[FROM_SLOT]) { SLOT_CASES(from) }
+        if (!to || !from) continue; // without memory
         to += copy[TO_OFFSET];
         from += copy[FROM_OFFSET];
         // Elements were joined as if slots began at multiples of 16 bytes.

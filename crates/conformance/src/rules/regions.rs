@@ -513,6 +513,86 @@ pub fn two_parts_of_one_memory_share_a_slot(fixture: &Fixture) -> Outcome {
     same(&rig.download(&two)?, &data, "memory after a refused execution")
 }
 
+/// Several slots are bound to parts of one memory to read.
+pub fn slots_that_are_read_share_a_memory(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let data = elements::<u8>(22, 64);
+    let source = rig.upload(&data)?;
+    let mut target = rig.upload(&[0_u8; 64])?;
+    let entries: Vec<_> = (0..3)
+        .map(|slot| copy(DType::U8, &[20], side(slot, 0, &[1]), side(3, 20 * slot, &[1])))
+        .collect();
+    let plan = rig.device.plan_regions(&entries)?;
+    // Parts that touch, and parts that overlap.
+    for step in [20, 7] {
+        let part = |slot: usize| source.view().slice(step * slot..step * slot + 20);
+        let [a, b, c] = [part(0)?, part(1)?, part(2)?].map(Slot::from);
+        plan.execute(&rig.stream, &mut [a, b, c, target.view_mut().into()])?;
+        let parts = (0..3).flat_map(|slot| data[step * slot..step * slot + 20].to_vec());
+        let expected: Vec<u8> = parts.chain([0; 4]).collect();
+        same(&rig.download(&target)?, &expected, format_args!("parts {step} bytes apart"))?;
+    }
+    Ok(())
+}
+
+/// Copies that read or write an absent slot are left out, the others are not, whichever slots are absent.
+pub fn copies_of_absent_slots_are_left_out(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    // Sums that meet in one element, and copies to a memory of their own.
+    let mut entries = Vec::new();
+    for source in 0..3 {
+        let mut sum = copy(DType::I32, &[5, 3], side(source, 0, &[12, 4]), side(3, 56, &[-4, -20]));
+        (sum.combine, sum.negate) = (Combine::Sum, source == 1);
+        entries.push(sum);
+        entries.push(copy(DType::I32, &[15], side(source, 0, &[4]), side(4, source * 60, &[4])));
+    }
+    let mut slots: Vec<_> = (0..3).map(|seed| elements::<u8>(seed, 60)).collect();
+    slots.extend([elements::<u8>(3, 60), elements::<u8>(4, 180)]);
+    for absent in 0..1 << slots.len() {
+        prove_without(&rig, &entries, &slots, |slot| absent >> slot & 1 != 0)?;
+    }
+    // More memories than fit into one launch anywhere.
+    let entries: Vec<_> = (0..40).map(|slot| row_copy::<u8>(2 * slot, 2 * slot + 1, 17)).collect();
+    let slots: Vec<_> = (0..80).map(|seed| elements::<u8>(seed, 20)).collect();
+    prove_without(&rig, &entries, &slots, |slot| slot % 3 == 0)?;
+    let plan = rig.device.plan_regions(&entries[..1])?;
+    let few = plan.execute(&rig.stream, &mut [Slot::Absent]);
+    refused(few, ErrorKind::InvalidArgument, "one absent slot for two")?;
+    Ok(())
+}
+
+/// As [`prove`], with slots absent for which `is_absent`, twice: the second time with all of them there.
+#[track_caller]
+fn prove_without(
+    rig: &Rig,
+    entries: &[RegionCopy],
+    slots: &[Vec<u8>],
+    is_absent: impl Fn(usize) -> bool,
+) -> Outcome {
+    let plan = rig.device.plan_regions(entries)?;
+    let mut memories = slots.iter().map(|bytes| rig.upload(bytes)).collect::<Result<Vec<_>>>()?;
+    let mut bound = bind(&plan, &mut memories);
+    let absent: Vec<usize> = (0..slots.len()).filter(|slot| is_absent(*slot)).collect();
+    absent.iter().for_each(|slot| bound[*slot] = Slot::Absent);
+    plan.execute(&rig.stream, &mut bound)?;
+    let mut expected = slots.to_vec();
+    let is_left_out =
+        |entry: &&RegionCopy| is_absent(entry.source.slot) || is_absent(entry.destination.slot);
+    let executed: Vec<_> = entries.iter().filter(|entry| !is_left_out(entry)).cloned().collect();
+    oracle::run(&executed, &mut expected);
+    for (slot, (memory, expected)) in memories.iter().zip(&expected).enumerate() {
+        let what = format_args!("slot {slot} without the slots {absent:?}");
+        same(&rig.download(memory)?, expected, what)?;
+    }
+    plan.execute(&rig.stream, &mut bind(&plan, &mut memories))?;
+    oracle::run(entries, &mut expected);
+    for (slot, (memory, expected)) in memories.iter().zip(&expected).enumerate() {
+        let what = format_args!("slot {slot} after the slots {absent:?} were absent");
+        same(&rig.download(memory)?, expected, what)?;
+    }
+    Ok(())
+}
+
 /// A memory is split by a box: one stream copies out of the box, another one to what is around it, neither after the other.
 pub fn a_box_is_read_while_around_it_is_written(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;

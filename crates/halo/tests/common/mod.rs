@@ -12,7 +12,8 @@ use halo::{
     Reach, Result, Side, Symmetry, Topology,
 };
 use runtime_core::{
-    Bool, Complex, DType, Device, Element, Memory, MemoryViewMut, Stream, bf16, bytemuck, f16,
+    Bool, Complex, DType, Device, Element, Memory, MemoryViewMut, Stream, Support, bf16, bytemuck,
+    f16,
 };
 
 use world::{Plane, Tile, World, value};
@@ -226,6 +227,12 @@ impl Case<'_> {
 
     /// All ranks one after the other, their messages carried by hand.
     pub(crate) fn carry(&self, device: &Device) {
+        self.carry_in_batches(device, usize::MAX);
+    }
+
+    /// As [`carry`](Self::carry), with messages unpacked a few at a time, the last ones first. Each batch takes one launch.
+    pub(crate) fn carry_in_batches(&self, device: &Device, most: usize) {
+        let is_native = device.capabilities().region_copy == Support::Native;
         let stream = device.default_stream();
         let mut ranks = Vec::new();
         for rank in 0..self.topology.ranks() {
@@ -254,7 +261,13 @@ impl Case<'_> {
                 message.copy_from_slice(&bytes).unwrap();
             }
             let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
-            halo.unpack(&stream, &mut fields, messages).unwrap();
+            while !messages.is_empty() {
+                let batch = messages.split_off(messages.len().saturating_sub(most));
+                let before = device.statistics().on_device.count;
+                halo.unpack(&stream, &mut fields, batch).unwrap();
+                let launches = device.statistics().on_device.count - before;
+                assert_eq!(launches, u64::from(is_native));
+            }
             drop(fields);
             self.check(rank, stores, &stream);
         }

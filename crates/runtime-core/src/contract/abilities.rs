@@ -18,7 +18,7 @@ pub unsafe trait RegionCopyAbility {
     /// `OutOfMemory`, or what the driver reports.
     fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>>;
 
-    /// Enqueues one execution.
+    /// Enqueues one execution, of all copies but those that read or write a slot without memory.
     ///
     /// # Errors
     ///
@@ -27,7 +27,8 @@ pub unsafe trait RegionCopyAbility {
     /// # Safety
     ///
     /// `stream`, `regions` and every memory belong to this device; `slots` agree with the program's
-    /// [`slots`](RegionProgram::slots): as many, long enough, aligned, and no allocation in two of them.
+    /// [`slots`](RegionProgram::slots): as many, and those that have memory long enough, aligned, and with an allocation in
+    /// two of them only where the program writes neither.
     unsafe fn execute(
         &self,
         stream: &dyn DeviceStream,
@@ -53,7 +54,7 @@ pub trait DeviceRegions: Any + Send + Sync {
 /// Memory bound to one slot of a region program for one execution.
 #[derive(Clone, Copy)]
 pub struct RawSlot<'a> {
-    /// The allocation; `None` where the program needs no byte of the slot.
+    /// The allocation; `None` where the program needs no byte of the slot, or where copies that do are left out.
     pub memory: Option<&'a dyn DeviceMemory>,
     /// Byte offset of the bound view's start.
     pub offset: usize,

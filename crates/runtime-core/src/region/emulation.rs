@@ -26,13 +26,19 @@ pub(crate) fn execute(
         }
         copies.push(copy);
     }
+    let is_bound = |slot: usize| slots[slot].memory.is_some();
     let host: Vec<HostSlot> = copies
         .iter_mut()
-        .map(|copy| HostSlot { base: copy.as_mut_ptr().cast(), len: copy.len() * 16 })
+        .enumerate()
+        .map(|(slot, copy)| match is_bound(slot) {
+            true => HostSlot { base: copy.as_mut_ptr().cast(), len: copy.len() * 16 },
+            false => HostSlot::ABSENT,
+        })
         .collect();
-    // SAFETY: each slot is bound to a buffer of its own, long enough and aligned.
+    // SAFETY: each slot that is there is bound to a buffer of its own, long enough and aligned.
     unsafe { program.run(&host) };
-    for copy in program.phases().iter().flat_map(|phase| phase.copies()) {
+    let copied = program.phases().iter().flat_map(|phase| phase.copies());
+    for copy in copied.filter(|copy| copy.is_among(is_bound)) {
         let slot = &slots[copy.destination_slot()];
         let bytes: &[u8] = bytemuck::cast_slice(&copies[copy.destination_slot()]);
         let Some(memory) = slot.memory else { continue };

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::kernels::{self, Choice};
 use super::loops::{self, Dim};
-use super::{LoweredCopy, MAX_REGION_RANK, RegionProgram};
+use super::{LoweredCopy, MAX_REGION_RANK, RegionProgram, SlotUse};
 
 /// What a part should cost at least, in bytes that pass through memory: 64 KiB read and written.
 const PART_COST: u64 = 2 * (64 << 10);
@@ -18,13 +18,18 @@ const LINE: u64 = 64;
 
 /// Host memory bound to one slot of a program: `len` bytes at `base`.
 ///
-/// A slot of which no byte is needed may have any `base`.
+/// Where `base` is null, the copies that read or write the slot are left out.
 #[derive(Clone, Copy, Debug)]
 pub struct HostSlot {
     /// The first byte.
     pub base: *mut u8,
     /// Number of bytes.
     pub len: usize,
+}
+
+impl HostSlot {
+    /// No memory.
+    pub const ABSENT: Self = Self { base: std::ptr::null_mut(), len: 0 };
 }
 
 // SAFETY: it is only a name for memory; the unsafe functions that use it say who may touch what.
@@ -115,7 +120,7 @@ impl Job {
         unsafe { self.run_box(slots, &self.choice.dims, 0, 0) };
     }
 
-    /// Runs a box of the copy whose first element is so many bytes from that of the whole.
+    /// Runs a box of the copy whose first element is so many bytes from that of the whole; nothing if a slot is absent.
     ///
     /// # Safety
     ///
@@ -127,10 +132,13 @@ impl Job {
         to: isize,
         from: isize,
     ) {
-        let base = slots[self.destination_slot].base.wrapping_add(self.destination_offset);
-        let to = base.wrapping_offset(to);
-        let base = slots[self.source_slot].base.wrapping_add(self.source_offset);
-        let from = base.cast_const().wrapping_offset(from);
+        let [target, source] =
+            [self.destination_slot, self.source_slot].map(|slot| slots[slot].base);
+        if target.is_null() || source.is_null() {
+            return;
+        }
+        let to = target.wrapping_add(self.destination_offset).wrapping_offset(to);
+        let from = source.cast_const().wrapping_add(self.source_offset).wrapping_offset(from);
         let first = dims.iter().position(|dim| dim.extent > 1).unwrap_or(MAX_REGION_RANK);
         // SAFETY: the slots are as the program demands, so that the box is inside them.
         unsafe { self.walk(first, dims, to, from) };
@@ -209,7 +217,7 @@ impl RegionProgram {
     ///
     /// # Safety
     ///
-    /// There are as many slots as the program [has](Self::slots). Of each that it touches, `base` is aligned as it
+    /// There are as many slots as the program [has](Self::slots). Of each that it touches, `base` is null, or aligned as it
     /// demands and valid for reads, and for writes where it says so, of the bytes it demands, which are initialised.
     /// Slots that are written overlap no others. Nobody writes the bytes that the program touches, or reads those that
     /// it writes, until this returns.
@@ -266,7 +274,9 @@ impl RegionProgram {
     /// What can be checked of the promises that come with slots, in debug builds.
     fn debug_check(&self, slots: &[HostSlot]) {
         debug_assert_eq!(slots.len(), self.slots().len());
-        for (slot, used) in slots.iter().zip(self.slots()).filter(|(_, used)| used.bytes > 0) {
+        let is_touched = |slot: &HostSlot, used: &SlotUse| used.bytes > 0 && !slot.base.is_null();
+        let bound = slots.iter().zip(self.slots());
+        for (slot, used) in bound.filter(|(slot, used)| is_touched(slot, used)) {
             debug_assert!(slot.len >= used.bytes, "{} bytes of {}", slot.len, used.bytes);
             debug_assert_eq!(slot.base.align_offset(used.align), 0);
         }

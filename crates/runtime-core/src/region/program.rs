@@ -162,6 +162,11 @@ impl LoweredCopy {
         self.extents().iter().product()
     }
 
+    /// Whether it reads and writes slots that satisfy `is_bound` alone.
+    pub(super) fn is_among(&self, is_bound: impl Fn(usize) -> bool) -> bool {
+        is_bound(self.source_slot) && is_bound(self.destination_slot)
+    }
+
     pub(super) fn footprints(&self) -> (Footprint, Footprint) {
         let side = |offset: usize, strides: &[isize]| {
             Footprint::new(self.dtype.size(), offset, self.extents(), strides)
@@ -264,6 +269,17 @@ impl RegionProgram {
     /// Bytes that one execution moves, each element counted once.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// As [`bytes`](Self::bytes), of an execution with memory in those slots alone that satisfy `is_bound`.
+    pub fn bytes_among(&self, is_bound: impl Fn(usize) -> bool) -> u64 {
+        let mut slots = self.slots.iter().enumerate();
+        if slots.all(|(slot, used)| used.bytes == 0 || is_bound(slot)) {
+            return self.bytes;
+        }
+        let copies = self.phases.iter().flat_map(RegionPhase::copies);
+        let executed = copies.filter(|copy| copy.is_among(&is_bound));
+        executed.map(|copy| (copy.elements() * copy.dtype.size()) as u64).sum()
     }
 }
 

@@ -572,3 +572,17 @@ fn accumulations_follow_entry_order() {
         assert_eq!([0, 8, 16].map(|at| memory[1].get::<f64>(at)), [expected; 3]);
     }
 }
+
+#[test]
+fn bytes_are_those_of_copies_between_bound_slots() {
+    let (copy, _) = turned(DType::U8, 2, 3, 0, 4);
+    let mut other = copy.clone();
+    (other.source.slot, other.destination.slot) = (2, 3);
+    let program = RegionProgram::new(&[copy, other]).unwrap();
+    assert_eq!(program.bytes(), 12);
+    for (bound, bytes) in
+        [(&[0, 1, 2, 3][..], 12), (&[0, 1, 2], 6), (&[1, 2, 3], 6), (&[0, 2], 0), (&[], 0)]
+    {
+        assert_eq!(program.bytes_among(|slot| bound.contains(&slot)), bytes, "{bound:?}");
+    }
+}

@@ -8,19 +8,19 @@ use backend_support::{Dialect, Mapping, RegionKernel, RegionLimits};
 use runtime_core::{HostSlot, RegionProgram};
 use stand_in::ptx::Module;
 
-/// What the programs give in host memory.
-fn on_host(program: &RegionProgram, slots: &[Vec<u8>]) -> Vec<Vec<u8>> {
+/// What the programs give in host memory, where some slots are absent.
+fn on_host(program: &RegionProgram, slots: &[Vec<u8>], absent: &[bool]) -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u128>> =
         slots.iter().map(|bytes| vec![0; bytes.len().div_ceil(16)]).collect();
     for (words, bytes) in words.iter_mut().zip(slots) {
         bytemuck::cast_slice_mut(words)[..bytes.len()].copy_from_slice(bytes);
     }
-    let bind = |(words, bytes): (&mut Vec<u128>, &Vec<u8>)| HostSlot {
-        base: words.as_mut_ptr().cast(),
-        len: bytes.len(),
+    let bind = |((words, bytes), absent): ((&mut Vec<u128>, &Vec<u8>), &bool)| match absent {
+        true => HostSlot::ABSENT,
+        false => HostSlot { base: words.as_mut_ptr().cast(), len: bytes.len() },
     };
-    let bound: Vec<HostSlot> = words.iter_mut().zip(slots).map(bind).collect();
-    // SAFETY: each slot is a buffer of its own, aligned for every type and as long as the program needs.
+    let bound: Vec<HostSlot> = words.iter_mut().zip(slots).zip(absent).map(bind).collect();
+    // SAFETY: each slot that is there is a buffer of its own, aligned for every type and as long as the program needs.
     unsafe { program.run(&bound[..program.slots().len()]) };
     let bytes = |(words, bytes): (&Vec<u128>, &Vec<u8>)| {
         bytemuck::cast_slice(words)[..bytes.len()].to_vec()
@@ -34,6 +34,7 @@ fn by_kernel(
     module: &Module,
     program: &RegionProgram,
     slots: &[Vec<u8>],
+    absent: &[bool],
     random: &mut Random,
 ) -> Vec<Vec<u8>> {
     let limits = RegionLimits {
@@ -53,7 +54,8 @@ fn by_kernel(
         let mut params = vec![p(words), p(launched.start)];
         for index in 0..kernel.slots() {
             let slot = launched.slots.get(index);
-            let (address, base) = slot.map_or((0, 0), |slot| (placed[*slot], bases[*slot]));
+            let there = slot.filter(|slot| !absent[**slot]);
+            let (address, base) = there.map_or((0, 0), |slot| (placed[*slot], bases[*slot]));
             params.extend([p(address), p(base)]);
         }
         let [groups, threads] =
@@ -72,8 +74,10 @@ fn compare(kernel: &RegionKernel, ptx: &str, seeds: u64) {
         let mut random = Random::new(seed);
         let (entries, slots) = random.program();
         let program = RegionProgram::new(&entries).unwrap();
-        let found = by_kernel(kernel, &module, &program, &slots, &mut random);
-        assert!(found == on_host(&program, &slots), "seed {seed}, {kernel:?}, {entries:#?}");
+        let absent: Vec<bool> = slots.iter().map(|_| random.below(6) == 0).collect();
+        let found = by_kernel(kernel, &module, &program, &slots, &absent, &mut random);
+        let expected = on_host(&program, &slots, &absent);
+        assert!(found == expected, "seed {seed}, {kernel:?}, {entries:#?}");
     }
 }
 

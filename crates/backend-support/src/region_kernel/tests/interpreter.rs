@@ -13,11 +13,11 @@ pub(super) fn records<'a>(lowered: &'a RegionLaunches, launch: &RegionLaunch) ->
     header[words::HEADER + copies..][..copies * record].chunks(record).collect()
 }
 
-/// Runs all launches on slots of which each begins at an address with such a remainder.
+/// Runs all launches on slots of which each begins at an address with such a remainder, or is absent.
 pub(super) fn run(
     lowered: &RegionLaunches,
     mapping: Mapping,
-    bases: &[usize],
+    bases: &[Option<usize>],
     slots: &mut [Vec<u8>],
 ) {
     for launch in lowered.launches() {
@@ -43,7 +43,7 @@ pub(super) fn run(
 struct Copy<'a> {
     record: &'a [u64],
     launch: &'a RegionLaunch,
-    bases: &'a [usize],
+    bases: &'a [Option<usize>],
 }
 
 impl Copy<'_> {
@@ -51,11 +51,13 @@ impl Copy<'_> {
         let record = self.record;
         let [to_slot, from_slot] =
             [words::TO_SLOT, words::FROM_SLOT].map(|field| self.launch.slots[index(record[field])]);
+        let (Some(to_base), Some(from_base)) = (self.bases[to_slot], self.bases[from_slot]) else {
+            return;
+        };
         let (to, from) = (index(record[words::TO_OFFSET]), index(record[words::FROM_OFFSET]));
         let unit = record[words::UNIT];
         let is_aligned = |address: usize| address.is_multiple_of(1 << unit);
-        let aligned =
-            is_aligned(self.bases[to_slot] + to) && is_aligned(self.bases[from_slot] + from);
+        let aligned = is_aligned(to_base + to) && is_aligned(from_base + from);
         let narrow = if aligned { 0 } else { unit - record[words::WORD] };
         let size = 1 << (unit - narrow);
         for element in first << narrow..end << narrow {
@@ -77,8 +79,8 @@ impl Copy<'_> {
                 rest /= extent;
             }
             assert_eq!(rest, 0, "an element beyond the last");
-            assert!((self.bases[to_slot] + to).is_multiple_of(size));
-            assert!((self.bases[from_slot] + from).is_multiple_of(size));
+            assert!((to_base + to).is_multiple_of(size));
+            assert!((from_base + from).is_multiple_of(size));
             let arriving = slots[from_slot][from..from + size].to_vec();
             self.apply(&mut slots[to_slot][to..to + size], &arriving);
         }

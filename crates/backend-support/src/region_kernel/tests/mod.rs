@@ -33,19 +33,19 @@ fn row(dtype: DType, from: usize, to: usize, len: usize) -> RegionCopy {
     }
 }
 
-fn on_host(program: &RegionProgram, slots: &[Vec<u8>]) -> Vec<Vec<u8>> {
+fn on_host(program: &RegionProgram, bases: &[Option<usize>], slots: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut aligned: Vec<Vec<u128>> = Vec::new();
     for bytes in slots {
         let mut words = vec![0_u128; bytes.len().div_ceil(16)];
         bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
         aligned.push(words);
     }
-    let bind = |(words, bytes): (&mut Vec<u128>, &Vec<u8>)| HostSlot {
-        base: words.as_mut_ptr().cast(),
-        len: bytes.len(),
+    let bind = |((words, bytes), base): ((&mut Vec<u128>, &Vec<u8>), &Option<usize>)| match base {
+        Some(_) => HostSlot { base: words.as_mut_ptr().cast(), len: bytes.len() },
+        None => HostSlot::ABSENT,
     };
-    let bound: Vec<HostSlot> = aligned.iter_mut().zip(slots).map(bind).collect();
-    // SAFETY: each slot is a buffer of its own, aligned for every type and as long as the program needs.
+    let bound: Vec<HostSlot> = aligned.iter_mut().zip(slots).zip(bases).map(bind).collect();
+    // SAFETY: each slot that is there is a buffer of its own, aligned for every type and as long as the program needs.
     unsafe { program.run(&bound[..program.slots().len()]) };
     let bytes = |(words, bytes): (&Vec<u128>, &Vec<u8>)| {
         bytemuck::cast_slice(words)[..bytes.len()].to_vec()
@@ -59,7 +59,6 @@ fn lowered_programs_do_what_the_host_does() {
         let mut random = Random::new(seed);
         let (entries, slots) = random.program();
         let program = RegionProgram::new(&entries).unwrap();
-        let expected = on_host(&program, &slots);
         for mapping in [Mapping::Runs, Mapping::Lanes] {
             let kernel = RegionKernel::new(mapping, 2 + random.below(5), true).unwrap();
             let limits = RegionLimits {
@@ -69,7 +68,9 @@ fn lowered_programs_do_what_the_host_does() {
             };
             let lowered = kernel.lower(&program, limits).unwrap();
             // Slots begin at multiples of 8 bytes, as the program demands, or of more.
-            let bases: Vec<usize> = slots.iter().map(|_| 8 * random.below(4)).collect();
+            let mut base = || (random.below(6) > 0).then(|| 8 * random.below(4));
+            let bases: Vec<Option<usize>> = slots.iter().map(|_| base()).collect();
+            let expected = on_host(&program, &bases, &slots);
             let mut found = slots.clone();
             interpreter::run(&lowered, mapping, &bases, &mut found);
             assert_eq!(found, expected, "seed {seed}, {mapping:?}, {entries:#?}");
