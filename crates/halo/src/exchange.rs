@@ -27,8 +27,8 @@ use crate::{Dim, Field, Quantity, Topology};
 /// in one launch if all are there, else in one for each. What a rank exchanges with itself is copied as it packs and
 /// never sent.
 ///
-/// Ranks that are threads of one process, with fields on clones of one [`Device`], need no messages in [`exchange`](Self::exchange) and
-/// [`overlap`](Self::overlap): one launch copies from what the neighbours own to the ghosts. See [`HaloOptions::direct`].
+/// Ranks that are threads of one process, with fields on clones of one [`Device`], need no messages in
+/// [`exchange`](Self::exchange) and [`overlap`](Self::overlap): one launch copies from what the neighbours own to the ghosts. See [`HaloOptions::direct`].
 ///
 /// Work is enqueued on the caller's stream: packing comes after everything enqueued there before, and what is enqueued
 /// after [`finish`](InFlight::finish) comes after unpacking. The host waits for messages, and for packing where messages
