@@ -33,8 +33,8 @@ impl HaloExchange {
     /// Fills the halos while `work` runs, and gives what that gives. Otherwise as [`exchange`](Self::exchange).
     ///
     /// `work` computes what needs no ghosts, and enqueues it on any stream: [`interior_and_rim`](crate::interior_and_rim)
-    /// says what that is. The owned values are there to read: [`Progress::owned`]. If it fails the exchange is finished all the same; if it
-    /// panics the exchange has failed on this rank, and other ranks are told unless they have no need of it any more.
+    /// says what that is, and [`Progress::owned`] is what it may read. If it fails the exchange is finished all the same; if
+    /// it panics the exchange has failed on this rank, and other ranks are told unless they have no need of it any more.
     ///
     /// ```
     /// # use std::sync::Arc;
