@@ -1,5 +1,6 @@
 //! Ranks compare their plans, once.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use runtime_core::Result;
@@ -7,19 +8,30 @@ use runtime_core::Result;
 use crate::communicator::Communicator;
 use crate::transfer::refuse;
 
+/// What ranks found out about each other.
+#[derive(Debug)]
+pub(crate) struct Agreement {
+    /// Whether all ranks brought the same number other than 0 as the last.
+    pub(crate) is_common: bool,
+    /// A number of each rank for this agreement, at least 1: larger than those of its process before.
+    pub(crate) serials: Vec<u64>,
+}
+
 /// Compares what ranks planned: hashes of topology and fields, and numbers whose sum over all ranks is 0 if both ends of each
-/// message agree. `None` for a rank that could not make its plan, so that the others hear of it. Gives whether all ranks
-/// brought the same number other than 0 as the last.
+/// message agree. `None` for a rank that could not make its plan, so that the others hear of it.
 ///
 /// Blocks until all ranks are there.
 pub(crate) fn agree(
     communicator: &dyn Communicator,
     own: Option<[u128; 4]>,
     timeout: Duration,
-) -> Result<bool> {
-    const NUMBERS: usize = 5;
+) -> Result<Agreement> {
+    const NUMBERS: usize = 6;
+    static SERIAL: AtomicU64 = AtomicU64::new(1);
     let [topology, fields, balance, common] = own.unwrap_or_default();
-    let numbers = [u128::from(own.is_some()), topology, fields, balance, common];
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let numbers =
+        [u128::from(own.is_some()), topology, fields, balance, common, u128::from(serial)];
     let mine: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     let all = communicator.all_gather(&mine, timeout)?;
     let all: Vec<u128> = all
@@ -46,5 +58,8 @@ pub(crate) fn agree(
         let message = "ranks disagree about their messages: fields differ in the order of their dimensions in memory";
         return Err(refuse(message.to_owned()));
     }
-    Ok(common != 0 && ranks.iter().all(|rank| rank[4] == common))
+    let is_common = common != 0 && ranks.iter().all(|rank| rank[4] == common);
+    #[expect(clippy::cast_possible_truncation, reason = "it was made of 64 bits")]
+    let serials = ranks.iter().map(|rank| rank[5] as u64).collect();
+    Ok(Agreement { is_common, serials })
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result, Stream};
 
-use crate::agreement::agree;
+use crate::agreement::{Agreement, agree};
 use crate::communicator::{Buffer, Communicator, Request, Storage, deadline};
 use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
@@ -40,6 +40,8 @@ pub struct HaloExchange {
     pub(crate) state: State,
     /// Counts exchanges; the same on every rank.
     pub(crate) number: u64,
+    /// What tells it from others of the communicator: a number of each rank.
+    serials: Vec<u64>,
     /// Counts resets; the same on every rank.
     epoch: u32,
 }
@@ -106,11 +108,13 @@ impl HaloExchange {
         let agreed = agree(&*communicator, brought, options.timeout);
         // Its own failure tells a rank more than that ranks disagree.
         let mut transformer = own?;
-        let direct = if agreed? { transformer.direct(&*communicator)? } else { None };
+        let Agreement { is_common, serials } = agreed?;
+        let direct = if is_common { transformer.direct(&*communicator)? } else { None };
         if direct.is_none() {
             transformer.route(Direction::Fill)?;
         }
-        Ok(Self { transformer, direct, communicator, state: State::Idle, number: 0, epoch: 0 })
+        let state = State::Idle;
+        Ok(Self { transformer, direct, communicator, state, number: 0, serials, epoch: 0 })
     }
 
     fn plan(
@@ -241,8 +245,13 @@ impl HaloExchange {
         &self.transformer
     }
 
+    /// What a rank marks this exchange with: no other exchange of the communicator has the same mark of that rank.
+    pub(crate) fn mark(&self, rank: usize) -> u64 {
+        (self.serials[rank] << u32::BITS).wrapping_add(self.number)
+    }
+
     #[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]
-    pub(crate) fn tag(&self) -> u32 {
+    fn tag(&self) -> u32 {
         let turn = (self.number % u64::from(TURNS)) as u32;
         // Tag 0 is the communicator's own.
         1 + self.transformer.options().channel * CHANNEL_TAGS + self.epoch * TURNS + turn
@@ -333,7 +342,7 @@ impl HaloExchange {
             for (rank, mut buffer) in flight.outgoing.drain(..) {
                 self.transformer.recorder.lock().moved(rank, Moved::Sent, buffer.len());
                 if let Some(stamp) = stamp_mut(&mut buffer)? {
-                    stamp.copy_from_slice(&self.number.to_le_bytes());
+                    stamp.copy_from_slice(&self.mark(self.communicator.rank()).to_le_bytes());
                 }
                 flight.sends.push(Some(self.communicator.send(rank, tag, buffer)?));
             }
@@ -369,13 +378,15 @@ impl HaloExchange {
         Ok(flight.is_unpacked && are_all_sent)
     }
 
-    /// Refuses a message that the transport lost, repeated or gave out early, where the host sees it.
+    /// Refuses a message that the transport lost, repeated or gave out early, or of another exchange, where the host sees
+    /// it.
     fn check_stamp(&self, buffer: &Buffer, route: usize, message: usize) -> Result<()> {
         let Storage::Pinned(pinned) = buffer.storage() else { return Ok(()) };
+        let rank = self.transformer.routes(route).receives[message].rank;
         match pinned.as_slice()?.last_chunk() {
-            Some(stamp) if *stamp == self.number.to_le_bytes() => Ok(()),
+            // Its sender's mark, and not this rank's: what was recorded holds for every replay.
+            Some(stamp) if *stamp == self.mark(rank).to_le_bytes() => Ok(()),
             _ => {
-                let rank = self.transformer.routes(route).receives[message].rank;
                 let message =
                     format!("the message from rank {rank} is not that of exchange {}", self.number);
                 Err(self.error(ErrorKind::Driver, message))
@@ -419,7 +430,7 @@ impl HaloExchange {
     }
 }
 
-/// Where the number of the exchange goes in a message that the host sees.
+/// Where the mark of the exchange goes in a message that the host sees.
 ///
 /// Messages in device memory have none: the host would have to wait for the device.
 fn stamp_mut(buffer: &mut Buffer) -> Result<Option<&mut [u8; STAMP_BYTES]>> {

@@ -28,7 +28,8 @@ pub struct Direct<'c> {
 /// What a rank lends to its peers, and for what.
 #[derive(Clone, Copy, Debug)]
 pub struct Loan<'a> {
-    /// Tells loans apart that a rank makes at the same time, and those of one exchange from those of the next.
+    /// Tells loans apart that a rank makes at the same time, and those of one exchange from those of the next. A
+    /// [`HaloExchange`](crate::HaloExchange) has tags above 32 bits.
     pub tag: u64,
     /// Ranks that read the views, and whose views this rank reads.
     pub peers: &'a [usize],
