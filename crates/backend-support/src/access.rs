@@ -2,7 +2,12 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
+use smallvec::SmallVec;
+
 use crate::lock;
+
+/// As many as mostly use a block at a time: beyond it, lists move to the heap.
+const FEW: usize = 4;
 
 /// What an operation does with the bytes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +33,21 @@ impl Access {
             _ => Self::Write,
         }
     }
+
+    /// Whether two operations may touch a block at the same time.
+    fn fits(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Split { split: one, writes: a }, Self::Split { split: two, writes: b }) => {
+                one == two && !(a && b)
+            }
+            (one, other) => one == Self::Read && other == Self::Read,
+        }
+    }
 }
 
 /// A lock for readers, one writer, or the two sides of one split: one that writes around its box, and readers of the box.
+///
+/// First come, first served: nobody passes one who waits and whom it would hold up.
 #[derive(Debug, Default)]
 pub(crate) struct AccessLock {
     state: Mutex<State>,
@@ -39,53 +56,19 @@ pub(crate) struct AccessLock {
 
 #[derive(Debug, Default)]
 struct State {
-    readers: usize,
-    writes: bool,
-    /// The number of the split whose sides are held.
-    split: u64,
-    box_readers: usize,
-    writes_around: bool,
-    waiting: usize,
-    /// Of those waiting, the writers, whom later readers let pass.
-    waiting_writers: usize,
+    inside: SmallVec<[Access; FEW]>,
+    /// With their numbers, in the order in which they came.
+    waiting: SmallVec<[(u64, Access); FEW]>,
+    /// The number of the next to wait.
+    next: u64,
 }
 
 impl State {
-    fn admits(&self, access: Access) -> bool {
-        let is_split = self.box_readers > 0 || self.writes_around;
-        match access {
-            _ if self.writes => false,
-            Access::Read => !is_split && self.waiting_writers == 0,
-            Access::Write => !is_split && self.readers == 0,
-            Access::Split { split, writes } => {
-                let fits = !is_split || split == self.split && !(writes && self.writes_around);
-                fits && self.readers == 0
-            }
-        }
-    }
-
-    fn enter(&mut self, access: Access) {
-        match access {
-            Access::Read => self.readers += 1,
-            Access::Write => self.writes = true,
-            Access::Split { split, writes } => {
-                self.split = split;
-                if writes {
-                    self.writes_around = true;
-                } else {
-                    self.box_readers += 1;
-                }
-            }
-        }
-    }
-
-    fn leave(&mut self, access: Access) {
-        match access {
-            Access::Read => self.readers -= 1,
-            Access::Write => self.writes = false,
-            Access::Split { writes: true, .. } => self.writes_around = false,
-            Access::Split { writes: false, .. } => self.box_readers -= 1,
-        }
+    /// Whether this access fits beside those inside and those who wait, as far as they came before this number.
+    fn admits(&self, access: Access, number: u64) -> bool {
+        let before = self.waiting.iter().take_while(|waiting| waiting.0 < number);
+        self.inside.iter().all(|other| access.fits(*other))
+            && before.map(|waiting| waiting.1).all(|other| access.fits(other))
     }
 }
 
@@ -93,17 +76,16 @@ impl AccessLock {
     /// Blocks until the access is admitted.
     pub(crate) fn hold(&self, access: Access) -> Guard<'_> {
         let mut state = lock(&self.state);
-        if !state.admits(access) {
-            let writer = usize::from(access == Access::Write);
-            state.waiting += 1;
-            state.waiting_writers += writer;
-            while !state.admits(access) {
+        let number = state.next;
+        if !state.admits(access, number) {
+            state.next += 1;
+            state.waiting.push((number, access));
+            while !state.admits(access, number) {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            state.waiting -= 1;
-            state.waiting_writers -= writer;
+            state.waiting.retain(|waiting| waiting.0 != number);
         }
-        state.enter(access);
+        state.inside.push(access);
         drop(state);
         Guard { lock: self, access }
     }
@@ -111,10 +93,10 @@ impl AccessLock {
     /// As [`hold`](Self::hold), or `None` where it would block.
     pub(crate) fn try_hold(&self, access: Access) -> Option<Guard<'_>> {
         let mut state = lock(&self.state);
-        if !state.admits(access) {
+        if !state.admits(access, state.next) {
             return None;
         }
-        state.enter(access);
+        state.inside.push(access);
         drop(state);
         Some(Guard { lock: self, access })
     }
@@ -130,10 +112,12 @@ pub(crate) struct Guard<'a> {
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let mut state = lock(&self.lock.state);
-        state.leave(self.access);
-        let waiting = state.waiting > 0;
+        if let Some(index) = state.inside.iter().position(|access| *access == self.access) {
+            state.inside.swap_remove(index);
+        }
+        let is_awaited = !state.waiting.is_empty();
         drop(state);
-        if waiting {
+        if is_awaited {
             self.lock.changed.notify_all();
         }
     }
@@ -141,7 +125,6 @@ impl Drop for Guard<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
 
     use super::*;
@@ -152,23 +135,57 @@ mod tests {
     const BOX: Access = Access::Split { split: 7, writes: false };
     const OTHER_BOX: Access = Access::Split { split: 8, writes: false };
 
+    const ALL: [Access; 5] = [READ, WRITE, AROUND, BOX, OTHER_BOX];
+
+    /// Who is admitted beside whom.
+    fn beside(held: Access) -> &'static [Access] {
+        match held {
+            READ => &[READ],
+            AROUND => &[BOX],
+            BOX => &[BOX, AROUND],
+            OTHER_BOX => &[OTHER_BOX],
+            _ => &[],
+        }
+    }
+
     #[test]
     fn who_is_admitted_beside_whom() {
-        for (held, admitted) in [
-            (READ, &[READ][..]),
-            (WRITE, &[]),
-            (AROUND, &[BOX]),
-            (BOX, &[BOX, AROUND]),
-            (OTHER_BOX, &[OTHER_BOX]),
-        ] {
+        for held in ALL {
             let lock = AccessLock::default();
-            let held = lock.hold(held);
-            for access in [READ, WRITE, AROUND, BOX, OTHER_BOX] {
-                let expected = admitted.contains(&access);
+            let guard = lock.hold(held);
+            for access in ALL {
+                let expected = beside(held).contains(&access);
                 assert_eq!(lock.try_hold(access).is_some(), expected, "{access:?} beside {held:?}");
             }
-            drop(held);
+            drop(guard);
             assert!(lock.try_hold(WRITE).is_some());
+        }
+    }
+
+    /// Whoever comes while another waits is admitted if it fits beside those inside and beside that one.
+    #[test]
+    fn nobody_passes_one_whom_it_would_hold_up() {
+        for held in ALL {
+            for waits in ALL.into_iter().filter(|waits| !beside(held).contains(waits)) {
+                let lock = AccessLock::default();
+                let guard = lock.hold(held);
+                thread::scope(|scope| {
+                    let waiting = scope.spawn(|| drop(lock.hold(waits)));
+                    while super::lock(&lock.state).waiting.is_empty() {
+                        thread::yield_now();
+                    }
+                    for access in ALL {
+                        let expected = [held, waits].iter().all(|o| beside(*o).contains(&access));
+                        let admitted = lock.try_hold(access).is_some();
+                        assert_eq!(admitted, expected, "{access:?}: {held:?}, {waits:?} waits");
+                    }
+                    drop(guard);
+                    waiting.join().unwrap();
+                });
+                for access in ALL {
+                    assert!(lock.try_hold(access).is_some(), "{access:?} after {waits:?}");
+                }
+            }
         }
     }
 
@@ -184,17 +201,25 @@ mod tests {
     }
 
     #[test]
-    fn nobody_meets_a_writer_and_all_have_their_turn() {
-        let (lock, inside) = (AccessLock::default(), AtomicUsize::new(0));
+    fn those_who_meet_may_and_all_have_their_turn() {
+        let (lock, inside) = (AccessLock::default(), Mutex::new(Vec::new()));
         thread::scope(|scope| {
-            for access in [READ, WRITE, AROUND, BOX, OTHER_BOX, WRITE, READ] {
+            for access in [READ, WRITE, AROUND, BOX, OTHER_BOX, AROUND, BOX, WRITE, READ] {
                 let (lock, inside) = (&lock, &inside);
                 scope.spawn(move || {
-                    for _ in 0..2000 {
-                        let _held = lock.hold(access);
-                        let before = inside.fetch_add(1, Ordering::SeqCst);
-                        assert!(access != WRITE || before == 0);
-                        inside.fetch_sub(1, Ordering::SeqCst);
+                    for _ in 0..200 {
+                        let held = lock.hold(access);
+                        let mut met = super::lock(inside);
+                        let may = met.iter().all(|other| beside(*other).contains(&access));
+                        assert!(may, "{access:?} beside {met:?}");
+                        met.push(access);
+                        drop(met);
+                        thread::yield_now();
+                        let mut met = super::lock(inside);
+                        let own = met.iter().position(|other| *other == access).unwrap();
+                        met.swap_remove(own);
+                        drop(met);
+                        drop(held);
                     }
                 });
             }

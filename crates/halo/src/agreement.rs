@@ -1,5 +1,6 @@
 //! Ranks compare their plans, once.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use runtime_core::Result;
@@ -7,15 +8,17 @@ use runtime_core::Result;
 use crate::communicator::Communicator;
 use crate::transfer::refuse;
 
-/// What all ranks have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Common {
-    /// Their device.
+/// What ranks found out about each other.
+#[derive(Debug)]
+pub(crate) struct Agreement {
+    /// Whether they have one device.
     pub(crate) device: bool,
-    /// That they put the number of the exchange into all messages.
+    /// Whether all put marks into their messages.
     pub(crate) stamps: bool,
-    /// That their messages have two ways, of which none was chosen.
+    /// Whether messages of all have two ways, of which none was chosen.
     pub(crate) measures: bool,
+    /// A number of each rank for this agreement, at least 1: larger than those of its process before.
+    pub(crate) serials: Vec<u64>,
 }
 
 /// Compares what ranks planned: hashes of topology and fields, and numbers whose sum over all ranks is 0 if both ends of each
@@ -27,14 +30,15 @@ pub(crate) fn agree(
     communicator: &dyn Communicator,
     own: Option<[u128; 6]>,
     timeout: Duration,
-) -> Result<Common> {
-    const NUMBERS: usize = 7;
-    let numbers = own.unwrap_or_default();
-    let mine: Vec<u8> = [u128::from(own.is_some())]
-        .iter()
-        .chain(&numbers)
-        .flat_map(|number| number.to_le_bytes())
-        .collect();
+) -> Result<Agreement> {
+    const NUMBERS: usize = 8;
+    static SERIAL: AtomicU64 = AtomicU64::new(1);
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let mut mine = Vec::with_capacity(NUMBERS * size_of::<u128>());
+    let made = u128::from(own.is_some());
+    for number in [made].iter().chain(&own.unwrap_or_default()).chain([&u128::from(serial)]) {
+        mine.extend(number.to_le_bytes());
+    }
     let all = communicator.all_gather(&mine, timeout)?;
     let all: Vec<u128> = all
         .as_chunks::<{ size_of::<u128>() }>()
@@ -64,5 +68,7 @@ pub(crate) fn agree(
         let first = ranks[0][number];
         first != 0 && ranks.iter().all(|rank| rank[number] == first)
     };
-    Ok(Common { device: is_common(4), stamps: is_common(5), measures: is_common(6) })
+    #[expect(clippy::cast_possible_truncation, reason = "it was made of 64 bits")]
+    let serials = ranks.iter().map(|rank| rank[7] as u64).collect();
+    Ok(Agreement { device: is_common(4), stamps: is_common(5), measures: is_common(6), serials })
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result, Stream};
 
-use crate::agreement::{Common, agree};
+use crate::agreement::{Agreement, agree};
 use crate::binding::stranger;
 use crate::communicator::{Buffer, Communicator, Request, Storage, deadline};
 use crate::direct::DirectRoute;
@@ -43,6 +43,8 @@ pub struct HaloExchange {
     pub(crate) state: State,
     /// Counts exchanges; the same on every rank.
     pub(crate) number: u64,
+    /// What tells it from others of the communicator: a number of each rank.
+    serials: Vec<u64>,
     /// Counts resets; the same on every rank.
     epoch: u32,
 }
@@ -111,7 +113,7 @@ impl HaloExchange {
         let agreed = agree(&*communicator, brought, options.timeout);
         // Its own failure tells a rank more than that ranks disagree.
         let mut transformer = own?;
-        let Common { device, mut stamps, measures } = agreed?;
+        let Agreement { device, mut stamps, measures, serials } = agreed?;
         let direct = if device { transformer.direct(&*communicator)? } else { None };
         if direct.is_none() {
             if measures {
@@ -127,6 +129,7 @@ impl HaloExchange {
             stamps,
             state: State::Idle,
             number: 0,
+            serials,
             epoch: 0,
         })
     }
@@ -261,8 +264,13 @@ impl HaloExchange {
         &self.transformer
     }
 
+    /// What a rank marks this exchange with: no other exchange of the communicator has the same mark of that rank.
+    pub(crate) fn mark(&self, rank: usize) -> u64 {
+        (self.serials[rank] << u32::BITS).wrapping_add(self.number)
+    }
+
     #[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]
-    pub(crate) fn tag(&self) -> u32 {
+    fn tag(&self) -> u32 {
         let turn = (self.number % u64::from(TURNS)) as u32;
         first_tag(self.transformer.options().channel) + self.epoch * TURNS + turn
     }
@@ -353,7 +361,7 @@ impl HaloExchange {
             for ((rank, mut buffer), peer) in flight.outgoing.drain(..).zip(peers) {
                 self.transformer.recorder.lock().moved(rank, Moved::Sent, buffer.len());
                 if let Some(stamp) = stamp_mut(&mut buffer)? {
-                    *stamp = self.stamp(*peer);
+                    *stamp = self.stamp(self.communicator.rank(), peer.part);
                 }
                 flight.sends.push(Some(self.communicator.send(rank, tag, buffer)?));
             }
@@ -389,22 +397,24 @@ impl HaloExchange {
         Ok(flight.is_unpacked && are_all_sent)
     }
 
-    /// What a message ends with: the number of the exchange, and which of a rank's messages it is.
-    fn stamp(&self, peer: Peer) -> [u8; STAMP_BYTES] {
+    /// What a message ends with: the mark of its sender, and which of its messages it is.
+    fn stamp(&self, sender: usize, part: usize) -> [u8; STAMP_BYTES] {
         const PART: u32 = 48;
-        (self.number ^ (peer.part as u64) << PART).to_le_bytes()
+        (self.mark(sender) ^ (part as u64) << PART).to_le_bytes()
     }
 
-    /// Refuses a message that the transport lost, repeated or gave out early, where the host sees it.
+    /// Refuses a message that the transport lost, repeated or gave out early, or of another exchange, where the host sees
+    /// it.
     fn check_stamp(&self, buffer: &Buffer, route: usize, message: usize) -> Result<()> {
         let (true, Storage::Pinned(pinned)) = (self.stamps, buffer.storage()) else {
             return Ok(());
         };
-        let peer = self.transformer.routes(route).receives[message];
+        let Peer { rank, part, .. } = self.transformer.routes(route).receives[message];
         match pinned.as_slice()?.last_chunk() {
-            Some(stamp) if *stamp == self.stamp(peer) => Ok(()),
+            // Its sender's mark, and not this rank's: what was recorded holds for every replay.
+            Some(stamp) if *stamp == self.stamp(rank, part) => Ok(()),
             _ => {
-                let (rank, part, number) = (peer.rank, peer.part, self.number);
+                let number = self.number;
                 let message =
                     format!("the message from rank {rank} is not part {part} of exchange {number}");
                 Err(self.error(ErrorKind::Driver, message))

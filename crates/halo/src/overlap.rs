@@ -131,7 +131,7 @@ impl HaloExchange {
         let views: SmallVec<[MemoryView<'_>; FEW]> =
             divided.iter().map(|(view, _)| *view).collect();
         let loan = Loan {
-            tag: self.number << u16::BITS | u64::from(self.tag()),
+            tag: self.mark(0),
             peers: &route.peers,
             views: &views,
             stream,

@@ -1,7 +1,7 @@
 //! Ranks that read each other's memory.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use backend_sim::{SimConfig, SimDevice};
 use halo::ErrorKind;
-use halo::communicator::{Communicator, Lent, Loan, ThreadCommunicator};
+use halo::communicator::{Communicator, Lent, Loan, Meeting, ThreadCommunicator};
 use runtime_core::{Device, Event, Memory, Stream};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -132,6 +132,88 @@ fn a_rank_that_panics_instead_is_missed() {
     });
     assert_eq!(*catch_unwind(run).unwrap_err().downcast::<&str>().unwrap(), "on purpose");
     assert_eq!(read.into_inner(), 0);
+}
+
+/// Rank 1 gives up, in its own way, after rank 0 has enqueued its copy of what rank 1 lends, and changes that. The device
+/// is so late that the copy is still to come.
+fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::Result<()> + Sync) {
+    let config = SimConfig::new().jitter(Duration::from_millis(20));
+    let device = Device::new(SimDevice::new(0, config)).unwrap();
+    let (copied, changed) = (Barrier::new(2), Barrier::new(2));
+    ThreadCommunicator::run(3, |ranks| {
+        let mut own = Rank::new(&device, ranks.rank() as u64);
+        if ranks.rank() == 0 {
+            let mut got: Memory<u64> = device.memory_allocate(16).unwrap();
+            let Rank { own, stream, marks } = &own;
+            let views = [own.view()];
+            let loan = Loan { tag: 5, peers: &[1], views: &views, stream, marks, timeout: LONG };
+            let lent = ranks.direct().unwrap().lend(&loan, |meeting| {
+                meeting.read(|lent| {
+                    (0..20).try_for_each(|_| got.fill(stream, 7))?;
+                    got.view_mut().copy_from(stream, &lent[0].views[0])
+                })?;
+                copied.wait();
+                Ok(())
+            });
+            lent.unwrap();
+            changed.wait();
+            assert_eq!(got.to_vec(stream).unwrap(), [1; 16]);
+        } else if ranks.rank() == 1 {
+            let Rank { own: memory, stream, marks } = &own;
+            let views = [memory.view()];
+            let loan = Loan { tag: 5, peers, views: &views, stream, marks, timeout: SHORT };
+            let lend = || ranks.direct().unwrap().lend(&loan, |meeting| give_up(meeting, &copied));
+            let given_up = catch_unwind(AssertUnwindSafe(lend));
+            assert!(!matches!(given_up, Ok(Ok(()))));
+            own.own.fill(&own.stream, 999).unwrap();
+            own.stream.synchronize().unwrap();
+            changed.wait();
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn what_is_changed_after_a_timeout_is_not_what_others_read() {
+    gives_up(&[0, 2], |meeting, copied| {
+        copied.wait();
+        meeting.read(|_| panic!("without rank 2"))
+    });
+}
+
+#[test]
+fn what_is_changed_after_a_panic_is_not_what_others_read() {
+    gives_up(&[0], |meeting, copied| {
+        meeting.read(|_| Ok(()))?;
+        copied.wait();
+        // At once: printing where it was would take longer than the copy.
+        resume_unwind(Box::new("on purpose"))
+    });
+}
+
+#[test]
+fn a_failed_reading_is_not_tried_again() {
+    let device = device();
+    let outcomes = ThreadCommunicator::run(2, |ranks| {
+        let own = Rank::new(&device, 1);
+        let Rank { own, stream, marks } = &own;
+        let (peers, views) = ([1 - ranks.rank()], [own.view()]);
+        let loan = Loan { tag: 1, peers: &peers, views: &views, stream, marks, timeout: LONG };
+        ranks.direct().unwrap().lend(&loan, |meeting| {
+            let start = Instant::now();
+            let failed = meeting.read(|lent| lent[0].views[0].slice(0..99).map(drop));
+            assert_eq!(failed.unwrap_err().kind(), ErrorKind::OutOfBounds);
+            assert_eq!(meeting.try_read(|_| Ok(())).unwrap_err().kind(), ErrorKind::Conflict);
+            let again = meeting.read(|_| Ok(())).unwrap_err();
+            assert!(start.elapsed() < LONG);
+            Err::<(), _>(again)
+        })
+    });
+    for outcome in outcomes.unwrap() {
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert!(error.message().contains("failed to read before"), "{error}");
+    }
 }
 
 /// Notes what has been read when the memory beside it goes.

@@ -21,10 +21,9 @@ use runtime_core::{DType, Device, Grid, HostModule, Launch, Memory, Stream, args
 const LONG: Duration = Duration::from_secs(30);
 
 /// A ring of ranks with three cells each, and one ghost at either end.
-fn join(ranks: ThreadCommunicator, device: &Device, options: &HaloOptions) -> HaloExchange {
+fn join(ranks: Arc<ThreadCommunicator>, device: &Device, options: &HaloOptions) -> HaloExchange {
     let topology = Topology::cartesian(&[3 * ranks.size()], &[ranks.size()], &[true]).unwrap();
     let spec = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).unwrap();
-    let ranks = Arc::new(ranks);
     HaloExchange::new(ranks, &topology, &[Quantity::scalar(spec)], device, options).unwrap()
 }
 
@@ -48,7 +47,7 @@ fn each(ranks: usize, options: &HaloOptions, f: impl Fn(usize, HaloExchange, Str
     ThreadCommunicator::run(ranks, |communicator| {
         let rank = communicator.rank();
         let stream = device.stream_create(&Default::default()).unwrap();
-        f(rank, join(communicator, &device, options), stream);
+        f(rank, join(Arc::new(communicator), &device, options), stream);
     })
     .unwrap();
 }
@@ -195,6 +194,67 @@ fn a_rank_that_does_not_come_is_a_timeout_and_may_come_after_a_reset() {
     });
 }
 
+/// Two exchanges of one communicator, on one channel, each with values of its own.
+fn two(
+    timeout: [Duration; 2],
+    options: &HaloOptions,
+    f: impl Fn(usize, [HaloExchange; 2], [Memory<f64>; 2], Stream) + Sync,
+) {
+    let device = sim();
+    ThreadCommunicator::run(2, |communicator| {
+        let (rank, ranks) = (communicator.rank(), Arc::new(communicator));
+        let stream = device.stream_create(&Default::default()).unwrap();
+        let exchanges = timeout.map(|timeout| {
+            let options = HaloOptions { timeout, ..options.clone() };
+            join(Arc::clone(&ranks), &device, &options)
+        });
+        let memories = [values(rank, &stream), values(rank + 10, &stream)];
+        f(rank, exchanges, memories, stream);
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_late_rank_does_not_read_the_fields_of_another_exchange() {
+    let is_late = Barrier::new(2);
+    let timeouts = [Duration::from_millis(100), LONG];
+    two(timeouts, &HaloOptions::default(), |rank, [mut a, mut b], [mut of_a, mut of_b], stream| {
+        if rank == 1 {
+            is_late.wait();
+        }
+        let missed = a.exchange(&stream, &mut [of_a.view_mut().into()]).unwrap_err();
+        assert_eq!(missed.kind(), ErrorKind::Timeout);
+        if rank == 0 {
+            is_late.wait();
+        }
+        b.exchange(&stream, &mut [of_b.view_mut().into()]).unwrap();
+        let other = 3.0 * (11 - rank) as f64;
+        let halos = of_b.to_vec(&stream).unwrap();
+        assert_eq!([halos[0], halos[4]], [other + 2.0, other]);
+    });
+}
+
+#[test]
+fn messages_of_another_exchange_are_refused() {
+    let options = HaloOptions { direct: false, staging: Staging::Pinned, ..HaloOptions::default() };
+    let refused = AtomicUsize::new(0);
+    let second = Duration::from_secs(1);
+    two([second, second], &options, |rank, mut exchanges, mut memories, stream| {
+        let fields = &mut [memories[rank].view_mut().into()];
+        let error = exchanges[rank].exchange(&stream, fields).unwrap_err();
+        // One that is refused a message before it sends its own leaves the other without.
+        match error.kind() {
+            ErrorKind::Driver => {
+                let what = format!("the message from rank {} is not that of", 1 - rank);
+                assert!(error.message().contains(&what), "{error}");
+                refused.fetch_add(1, Ordering::Relaxed);
+            }
+            kind => assert!(matches!(kind, ErrorKind::Timeout | ErrorKind::PeerLost), "{error}"),
+        }
+    });
+    assert!(refused.into_inner() > 0);
+}
+
 /// Halves of one memory cannot be bound to one plan: an error that says what to do, and messages then.
 #[test]
 fn fields_of_ranks_in_one_memory_take_messages() {
@@ -210,7 +270,7 @@ fn fields_of_ranks_in_one_memory_take_messages() {
             let rank = communicator.rank();
             let own = halves.lock()[rank].take().unwrap();
             let options = HaloOptions { direct, ..Default::default() };
-            let mut halo = join(communicator, &device, &options);
+            let mut halo = join(Arc::new(communicator), &device, &options);
             let stream = device.stream_create(&Default::default()).unwrap();
             let outcome = halo.exchange(&stream, &mut [own.into()]);
             if direct {
@@ -301,7 +361,7 @@ fn timers_do_not_sync() {
             ThreadCommunicator::run(2, |communicator| {
                 let rank = communicator.rank();
                 let stream = device.stream_create(&Default::default()).unwrap();
-                let mut halo = join(communicator, &device, &options);
+                let mut halo = join(Arc::new(communicator), &device, &options);
                 let mut values = values(rank, &stream);
                 for _ in 0..STEPS {
                     halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();

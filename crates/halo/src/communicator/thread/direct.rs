@@ -28,7 +28,8 @@ pub struct Direct<'c> {
 /// What a rank lends to its peers, and for what.
 #[derive(Clone, Copy, Debug)]
 pub struct Loan<'a> {
-    /// Tells loans apart that a rank makes at the same time, and those of one exchange from those of the next.
+    /// Tells loans apart that a rank makes at the same time, and those of one exchange from those of the next. A
+    /// [`HaloExchange`](crate::HaloExchange) has tags above 32 bits.
     pub tag: u64,
     /// Ranks that read the views, and whose views this rank reads.
     pub peers: &'a [usize],
@@ -39,7 +40,7 @@ pub struct Loan<'a> {
     /// Events to mark the stream with: when the views may be read, and when those of the peers have been. The same two
     /// serve for the next loan.
     pub marks: &'a [Event; 2],
-    /// How long to wait for the peers.
+    /// How long to wait for the peers in [`Meeting::read`], and again for their reading at the end.
     pub timeout: Duration,
 }
 
@@ -63,8 +64,9 @@ impl<'c> Direct<'c> {
     /// What is enqueued on the loan's stream by then comes before the peers' reading, and what is enqueued after this comes
     /// after it: on the device, nothing waits on the host.
     ///
-    /// Blocks until all peers have read, for at most the timeout; a peer that is late reads nothing then. Whatever
-    /// becomes of `f`, also if it panics, nobody reads the views any more when this returns.
+    /// Blocks until all peers have read, for at most the timeout from the end of `f` on; a peer that is late reads nothing
+    /// then. Whatever becomes of `f`, also if it panics, nobody begins to read the views when this returns, and what is
+    /// enqueued later comes after the peers' reading.
     ///
     /// # Errors
     ///
@@ -75,12 +77,11 @@ impl<'c> Direct<'c> {
         loan.stream.record(&loan.marks[0])?;
         let meeting = Meeting::begin(self, loan)?;
         let result = f(&meeting);
-        if result.is_ok() || meeting.has_met.get() {
-            // Peers that are there read what they came for, whatever became of this rank's reading.
-            let ended = meeting.end();
-            return result.and_then(|result| ended.map(|()| result));
-        }
-        result
+        // Peers that are there read what they came for, whatever became of this rank's reading.
+        let is_expected = result.is_ok() || meeting.has_met.get();
+        let ended = if is_expected { meeting.end() } else { Ok(()) };
+        let closed = meeting.close();
+        result.and_then(|result| ended.and(closed).map(|()| result))
     }
 
     fn check(&self, peers: &[usize]) -> Result<()> {
@@ -148,7 +149,6 @@ pub struct Meeting<'a> {
     group: &'a Arc<Group>,
     rank: usize,
     loan: &'a Loan<'a>,
-    deadline: Instant,
     /// Whether all peers were there.
     has_met: Cell<bool>,
     has_read: Cell<bool>,
@@ -180,15 +180,7 @@ impl<'a> Meeting<'a> {
         shelf.push(on_loan);
         drop(shelf);
         loan.peers.iter().for_each(|peer| group.signal(*peer).raise());
-        let deadline = deadline(loan.timeout);
-        Ok(Self {
-            group,
-            rank,
-            loan,
-            deadline,
-            has_met: Cell::new(false),
-            has_read: Cell::new(false),
-        })
+        Ok(Self { group, rank, loan, has_met: Cell::new(false), has_read: Cell::new(false) })
     }
 
     /// Whether what the peers lend has been read.
@@ -201,8 +193,12 @@ impl<'a> Meeting<'a> {
     ///
     /// # Errors
     ///
-    /// `PeerLost`; what `f` and the device report.
+    /// `Conflict` if reading failed before; `PeerLost`; what `f` and the device report.
     pub fn try_read(&self, f: impl FnOnce(&[Lent<'_>]) -> Result<()>) -> Result<bool> {
+        if self.has_met.get() && !self.has_read.get() {
+            let message = format!("rank {} failed to read before", self.rank);
+            return Err(Error::new(ErrorKind::Conflict, "lend", message));
+        }
         if !self.has_read.get()
             && let Some(taken) = self.take_all()?
         {
@@ -236,18 +232,19 @@ impl<'a> Meeting<'a> {
     /// Its own, and `Timeout`.
     pub fn read(&self, f: impl FnOnce(&[Lent<'_>]) -> Result<()>) -> Result<()> {
         let signal = self.group.signal(self.rank);
+        let deadline = deadline(self.loan.timeout);
         let mut f = Some(f);
         loop {
             let seen = signal.count();
             if self.try_read(|lent| f.take().map_or(Ok(()), |f| f(lent)))? {
                 return Ok(());
             }
-            if Instant::now() >= self.deadline {
+            if Instant::now() >= deadline {
                 let missing = |peer: &&usize| self.on_loan(**peer, |_| ()).is_none();
                 let missing = self.loan.peers.iter().find(missing);
                 return Err(self.late(missing.copied().unwrap_or(self.rank)));
             }
-            signal.wait_beyond(seen, self.deadline);
+            signal.wait_beyond(seen, deadline);
         }
     }
 
@@ -312,46 +309,74 @@ impl<'a> Meeting<'a> {
         }
     }
 
-    /// Waits until all peers have read, and lets the stream wait for what they enqueued.
+    /// Waits until all peers have read.
     fn end(&self) -> Result<()> {
         self.finish_reading();
         let signal = self.group.signal(self.rank);
+        let deadline = deadline(self.loan.timeout);
         loop {
             let seen = signal.count();
-            let Some(open) =
-                self.on_loan(self.rank, |loan| self.settle(loan)).transpose()?.flatten()
-            else {
-                return Ok(());
-            };
+            let Some(open) = self.open_reader() else { return Ok(()) };
             if let Some(lost) = self.lost(open)
                 // It may have read before it left.
-                && self.on_loan(self.rank, |loan| loan.reading(open).is_some_and(|r| !matches!(r, Reading::Over(_)))) == Some(true)
+                && self.open_reader() == Some(open)
             {
                 return Err(lost);
             }
-            if Instant::now() >= self.deadline {
+            if Instant::now() >= deadline {
                 return Err(self.late(open));
             }
-            signal.wait_beyond(seen, self.deadline);
+            signal.wait_beyond(seen, deadline);
         }
     }
 
-    /// Lets the stream wait for all readers, or gives one that has not read.
-    fn settle(&self, loan: &OnLoan) -> Result<Option<usize>> {
-        if let Some((open, _)) = loan.readers.iter().find(|reader| is_open(reader)) {
-            return Ok(Some(*open));
-        }
-        for (_, reading) in &loan.readers {
-            if let Reading::Over(Some(event)) = reading {
-                self.loan.stream.wait(event)?;
-            }
-        }
-        Ok(None)
+    /// The first peer that has not read yet.
+    fn open_reader(&self) -> Option<usize> {
+        let open = |loan: &mut OnLoan| Some(loan.readers.iter().find(|reader| is_open(reader))?.0);
+        self.on_loan(self.rank, open).flatten()
     }
 
     fn finish_reading(&self) {
         if !self.has_read.replace(true) {
-            self.give_back(None);
+            // A reading that failed may have enqueued copies all the same.
+            let Loan { stream, marks: [_, read], .. } = self.loan;
+            let is_marked = self.has_met.get() && stream.record(read).is_ok();
+            self.give_back(is_marked.then_some(read));
+        }
+    }
+
+    /// Ends the loan when nobody reads, and lets the stream wait for what the readers enqueued.
+    fn close(&self) -> Result<()> {
+        self.finish_reading();
+        let Some(readers) = self.take_off_shelf() else { return Ok(()) };
+        let Loan { stream, timeout, .. } = self.loan;
+        let mut closed = Ok(());
+        for (_, reading) in readers {
+            if let Reading::Over(Some(event)) = reading {
+                // Where the device cannot wait, the host does.
+                closed = closed.and(stream.wait(&event).or_else(|_| event.wait_for(*timeout)));
+            }
+        }
+        closed
+    }
+
+    /// Takes back what is lent, when nobody reads it any more. `None` if that is done.
+    fn take_off_shelf(&self) -> Option<SmallVec<[(usize, Reading); FEW]>> {
+        let signal = self.group.signal(self.rank);
+        loop {
+            let seen = signal.count();
+            let mut shelf = self.group.shelf(self.rank).0.lock();
+            let index = shelf.iter().position(|loan| loan.tag == self.loan.tag)?;
+            let readers = &mut shelf[index].readers;
+            // Nobody begins to read now.
+            let waiting = readers.iter_mut().filter(|reader| matches!(reader.1, Reading::NotYet));
+            waiting.for_each(|reader| reader.1 = Reading::Over(None));
+            if !readers.iter().any(is_open) {
+                return Some(shelf.swap_remove(index).readers);
+            }
+            drop(shelf);
+            // Reading is enqueueing alone: it does not take long.
+            signal.wait_beyond(seen, deadline(Duration::MAX));
         }
     }
 
@@ -364,26 +389,8 @@ impl<'a> Meeting<'a> {
 
 impl Drop for Meeting<'_> {
     fn drop(&mut self) {
-        self.finish_reading();
-        let signal = self.group.signal(self.rank);
-        loop {
-            let seen = signal.count();
-            let mut shelf = self.group.shelf(self.rank).0.lock();
-            let Some(index) = shelf.iter().position(|loan| loan.tag == self.loan.tag) else {
-                return;
-            };
-            let readers = &mut shelf[index].readers;
-            // Nobody begins to read now.
-            let waiting = readers.iter_mut().filter(|reader| matches!(reader.1, Reading::NotYet));
-            waiting.for_each(|reader| reader.1 = Reading::Over(None));
-            if !readers.iter().any(|reader| matches!(reader.1, Reading::Now)) {
-                shelf.swap_remove(index);
-                return;
-            }
-            drop(shelf);
-            // Reading is enqueueing alone: it does not take long.
-            signal.wait_beyond(seen, deadline(Duration::MAX));
-        }
+        // Unless `lend` has done it, this is a panic, which tells more.
+        let _closed = self.close();
     }
 }
 
