@@ -8,7 +8,7 @@ use std::time::Instant;
 use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result, Stream};
 
 use crate::agreement::{Agreement, agree};
-use crate::communicator::{Buffer, Communicator, Request, Storage, deadline};
+use crate::communicator::{Buffer, Communicator, Declined, Request, Storage, deadline};
 use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
 use crate::plan::STAMP_BYTES;
@@ -67,6 +67,8 @@ pub(crate) struct Flight {
     /// Messages that wait for others to be unpacked with them.
     arrived: Vec<(usize, Storage)>,
     is_unpacked: bool,
+    /// What tells ranks that wait for this one's fields instead.
+    _declined: Option<Declined>,
 }
 
 /// Tags of a channel. After each reset others are used, so that messages from before are not taken for later ones.
@@ -283,6 +285,8 @@ impl HaloExchange {
             receives.push(Some(self.communicator.receive(rank, tag, buffer)?));
         }
         let takes_any_order = self.transformer.routes(route).takes_any_order();
+        let declined = self.direct.as_ref().zip(self.communicator.direct());
+        let declined = declined.map(|(route, way)| way.decline(self.mark(0), &route.peers));
         let flight = Flight {
             route,
             stream: stream.clone(),
@@ -292,6 +296,7 @@ impl HaloExchange {
             is_unpacked: takes_any_order && receives.is_empty(),
             receives,
             arrived: Vec::new(),
+            _declined: declined,
         };
         self.state = State::Running(flight);
         self.advance(fields)?;
