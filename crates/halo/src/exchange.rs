@@ -336,7 +336,7 @@ impl HaloExchange {
             return Err(self.error(ErrorKind::Conflict, "the exchange failed before".to_owned()));
         };
         let done = self.advance_flight(&mut flight, fields)?;
-        self.state = if done { State::Idle } else { State::Running(flight) };
+        self.state = State::Running(flight);
         Ok(done)
     }
 
@@ -467,7 +467,8 @@ impl fmt::Debug for HaloExchange {
 
 /// An exchange on its way: [`finish`](Self::finish) it.
 ///
-/// If it is dropped or forgotten, the next exchange is a `Conflict` until [`HaloExchange::reset`].
+/// If it is dropped or forgotten before it is finished or [polled](Self::poll) to its end, the next exchange is a `Conflict`
+/// until [`HaloExchange::reset`].
 #[must_use = "halos are filled by finish()"]
 #[derive(Debug)]
 pub struct InFlight<'a, 'f> {
@@ -489,10 +490,15 @@ impl InFlight<'_, '_> {
     ///
     /// What the device or the transport reports; the exchange has failed then.
     pub fn poll(&mut self) -> Result<bool> {
-        match self.exchange.state {
-            State::Idle => Ok(true),
-            _ => self.exchange.advance(self.fields),
+        if let State::Idle = self.exchange.state {
+            return Ok(true);
         }
+        let done = self.exchange.advance(self.fields)?;
+        if done {
+            // Only now: an exchange that its caller did not see done was given up.
+            self.exchange.state = State::Idle;
+        }
+        Ok(done)
     }
 
     /// What the rank owns of a field, if there is such a field.

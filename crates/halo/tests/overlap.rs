@@ -95,6 +95,21 @@ fn failed_work_does_not_fail_the_exchange() {
     }
 }
 
+/// Whether messages were there already makes no difference: one rank alone waits for none.
+#[test]
+fn an_exchange_that_nobody_saw_done_was_given_up() {
+    each(1, &HaloOptions::default(), |rank, mut halo, stream| {
+        let mut values = values(rank, &stream);
+        drop(halo.start(&stream, &mut [values.view_mut().into()]).unwrap());
+        let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        halo.reset().unwrap();
+        assert!(halo.start(&stream, &mut [values.view_mut().into()]).unwrap().poll().unwrap());
+        halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();
+        assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 1));
+    });
+}
+
 /// The timeout is for waiting, not for the work.
 #[test]
 fn work_may_take_longer_than_the_timeout() {
