@@ -9,7 +9,7 @@ use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result,
 
 use crate::agreement::{Agreement, agree};
 use crate::binding::stranger;
-use crate::communicator::{Buffer, Communicator, Request, Storage, deadline};
+use crate::communicator::{Buffer, Communicator, Declined, Request, Storage, deadline};
 use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
 use crate::plan::STAMP_BYTES;
@@ -70,6 +70,8 @@ pub(crate) struct Flight {
     /// Messages that wait for others to be unpacked with them.
     arrived: Vec<(usize, Storage)>,
     is_unpacked: bool,
+    /// What tells ranks that wait for this one's fields instead.
+    _declined: Option<Declined>,
 }
 
 /// Tags of a channel. After each reset others are used, so that messages from before are not taken for later ones.
@@ -301,6 +303,8 @@ impl HaloExchange {
             receives.push(Some(self.communicator.receive(rank, tag, buffer)?));
         }
         let takes_any_order = self.transformer.routes(route).takes_any_order();
+        let declined = self.direct.as_ref().zip(self.communicator.direct());
+        let declined = declined.map(|(route, way)| way.decline(self.mark(0), &route.peers));
         let flight = Flight {
             route,
             stream: stream.clone(),
@@ -310,6 +314,7 @@ impl HaloExchange {
             is_unpacked: takes_any_order && receives.is_empty(),
             receives,
             arrived: Vec::new(),
+            _declined: declined,
         };
         self.state = State::Running(flight);
         self.advance(fields)?;
@@ -349,7 +354,7 @@ impl HaloExchange {
             return Err(self.error(ErrorKind::Conflict, "the exchange failed before".to_owned()));
         };
         let done = self.advance_flight(&mut flight, fields)?;
-        self.state = if done { State::Idle } else { State::Running(flight) };
+        self.state = State::Running(flight);
         Ok(done)
     }
 
@@ -497,7 +502,8 @@ impl fmt::Debug for HaloExchange {
 
 /// An exchange on its way: [`finish`](Self::finish) it.
 ///
-/// If it is dropped or forgotten, the next exchange is a `Conflict` until [`HaloExchange::reset`].
+/// If it is dropped or forgotten before it is finished or [polled](Self::poll) to its end, the next exchange is a `Conflict`
+/// until [`HaloExchange::reset`].
 #[must_use = "halos are filled by finish()"]
 #[derive(Debug)]
 pub struct InFlight<'a, 'f> {
@@ -519,10 +525,15 @@ impl InFlight<'_, '_> {
     ///
     /// What the device or the transport reports; the exchange has failed then.
     pub fn poll(&mut self) -> Result<bool> {
-        match self.exchange.state {
-            State::Idle => Ok(true),
-            _ => self.exchange.advance(self.fields),
+        if let State::Idle = self.exchange.state {
+            return Ok(true);
         }
+        let done = self.exchange.advance(self.fields)?;
+        if done {
+            // Only now: an exchange that its caller did not see done was given up.
+            self.exchange.state = State::Idle;
+        }
+        Ok(done)
     }
 
     /// What the rank owns of a field, if there is such a field.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use parking_lot::Mutex;
-use runtime_core::{MemoryView, Result, Stream};
+use runtime_core::{ErrorKind, MemoryView, Result, Stream};
 use smallvec::SmallVec;
 
 use crate::communicator::{Lent, Loan, Meeting};
@@ -24,8 +24,9 @@ impl HaloExchange {
     ///
     /// # Errors
     ///
-    /// Those of [`start`](Self::start) and [`finish`](InFlight::finish); `InvalidArgument` where ranks read each other's
-    /// fields and those of two are in one memory: see [`HaloOptions::direct`](crate::HaloOptions::direct).
+    /// Those of [`start`](Self::start) and [`finish`](InFlight::finish). Where ranks read each other's fields,
+    /// `InvalidArgument` if those of two are in one memory: see [`HaloOptions::direct`](crate::HaloOptions::direct), and
+    /// `Conflict` if a neighbour called another method for this exchange.
     pub fn exchange(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
         self.overlap(stream, fields, |_| Ok(()))
     }
@@ -33,8 +34,9 @@ impl HaloExchange {
     /// Fills the halos while `work` runs, and gives what that gives. Otherwise as [`exchange`](Self::exchange).
     ///
     /// `work` computes what needs no ghosts, and enqueues it on any stream: [`interior_and_rim`](crate::interior_and_rim)
-    /// says what that is, and [`Progress::owned`] is what it may read. If it fails the exchange is finished all the same; if
-    /// it panics the exchange has failed on this rank, and other ranks are told unless they have no need of it any more.
+    /// says what that is, and [`Progress::owned`] is what it may read. It may take longer than the timeout of this rank, but
+    /// neighbours that are done wait for it to [poll](Progress::poll). If it fails the exchange is finished all the same; if it
+    /// panics the exchange has failed on this rank, and other ranks are told unless they have no need of it any more.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -144,7 +146,14 @@ impl HaloExchange {
             let mut progress = Progress(Path::Direct(visit));
             let result = work(&mut progress);
             match progress.0 {
-                Path::Direct(mut visit) => visit.finish().map(|()| result),
+                Path::Direct(mut visit) => match visit.finish() {
+                    Ok(()) => Ok(result),
+                    // A poll that failed said more than that it failed.
+                    Err(again) if again.kind() == ErrorKind::Conflict => {
+                        Err(result.err().unwrap_or(again))
+                    }
+                    Err(error) => Err(error),
+                },
                 Path::Messages(_) => Ok(result),
             }
         })?;

@@ -139,6 +139,82 @@ fn failed_work_does_not_fail_the_exchange() {
     }
 }
 
+/// Whether messages were there already makes no difference: one rank alone waits for none.
+#[test]
+fn an_exchange_that_nobody_saw_done_was_given_up() {
+    each(1, &HaloOptions::default(), |rank, mut halo, stream| {
+        let mut values = values(rank, &stream);
+        drop(halo.start(&stream, &mut [values.view_mut().into()]).unwrap());
+        let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        halo.reset().unwrap();
+        assert!(halo.start(&stream, &mut [values.view_mut().into()]).unwrap().poll().unwrap());
+        halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();
+        assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 1));
+    });
+}
+
+/// The timeout is for waiting, not for the work.
+#[test]
+fn work_may_take_longer_than_the_timeout() {
+    for direct in [false, true] {
+        let timeout = Duration::from_millis(600);
+        let options = HaloOptions { direct, timeout, ..Default::default() };
+        let both = Barrier::new(2);
+        each(2, &options, |rank, mut halo, stream| {
+            let mut values = values(rank, &stream);
+            let fields = &mut [values.view_mut().into()];
+            let worked = halo.overlap(&stream, fields, |_| {
+                thread::sleep(timeout + timeout / 4);
+                both.wait();
+                Ok(())
+            });
+            worked.unwrap();
+            assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 2));
+        });
+    }
+}
+
+/// Reading directly on one rank and messages on the other do not meet: told at once, whoever is first.
+#[test]
+fn ranks_that_call_unlike_methods_are_told() {
+    for late in 0..2 {
+        let (device, begun) = (sim(), Barrier::new(2));
+        ThreadCommunicator::run(2, |communicator| {
+            let rank = communicator.rank();
+            let options = HaloOptions { timeout: LONG, ..Default::default() };
+            let mut halo = join(Arc::new(communicator), &device, &options);
+            let stream = device.default_stream();
+            let mut values = values(rank, &stream);
+            let fields = &mut [values.view_mut().into()];
+            if rank == late {
+                begun.wait();
+            }
+            if rank == 0 {
+                let start = Instant::now();
+                let error = halo.overlap(&stream, fields, |_| {
+                    if late == 1 {
+                        begun.wait();
+                    }
+                    Ok(())
+                });
+                let error = error.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+                assert!(error.message().contains("rank 1 exchanges by messages"), "{error}");
+                assert!(start.elapsed() < LONG);
+            } else {
+                let flight = halo.start(&stream, fields).unwrap();
+                if late == 0 {
+                    begun.wait();
+                }
+                // Until rank 0 has left.
+                assert_eq!(flight.finish().unwrap_err().kind(), ErrorKind::PeerLost);
+            }
+        })
+        .unwrap();
+    }
+}
+
 /// A rank that panics is missed at once, and nobody reads its memory when that is freed.
 #[test]
 fn a_panic_beside_an_exchange_is_told_to_the_others() {
@@ -255,12 +331,13 @@ fn messages_of_another_exchange_are_refused() {
     assert!(refused.into_inner() > 0);
 }
 
-/// Halves of one memory cannot be bound to one plan: an error that says what to do, and messages then.
+/// Halves of one memory cannot be bound to one plan: an error that says what to do, also if polling meets it, and messages
+/// then.
 #[test]
 fn fields_of_ranks_in_one_memory_take_messages() {
     let device = sim();
     let stream = device.default_stream();
-    for direct in [true, false] {
+    for (direct, polls) in [(true, false), (true, true), (false, false)] {
         let mut memory = device.memory_allocate::<f64>(10).unwrap();
         memory.fill(&stream, 1.0).unwrap();
         stream.synchronize().unwrap();
@@ -272,7 +349,12 @@ fn fields_of_ranks_in_one_memory_take_messages() {
             let options = HaloOptions { direct, ..Default::default() };
             let mut halo = join(Arc::new(communicator), &device, &options);
             let stream = device.stream_create(&Default::default()).unwrap();
-            let outcome = halo.exchange(&stream, &mut [own.into()]);
+            let outcome = halo.overlap(&stream, &mut [own.into()], |progress| {
+                while polls && !progress.poll()? {
+                    thread::yield_now();
+                }
+                Ok(())
+            });
             if direct {
                 let error = outcome.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::InvalidArgument);

@@ -44,6 +44,7 @@ pub use buffer::{Buffer, Storage};
 pub use envelope::{Envelope, Way};
 pub use faulty::{Fault, Faults, FaultyCommunicator};
 pub use record::{Recorder, Replay};
+pub(crate) use thread::Declined;
 pub use thread::{Direct, Lent, Loan, Meeting, ThreadCommunicator};
 
 /// The tag of the messages of [`all_gather`](Communicator::all_gather) and [`barrier`](Communicator::barrier): not for

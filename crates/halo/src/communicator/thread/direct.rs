@@ -84,6 +84,13 @@ impl<'c> Direct<'c> {
         result.and_then(|result| ended.and(closed).map(|()| result))
     }
 
+    /// Says that this rank makes no loan with this tag, until the result is dropped: a peer that waits for one is told.
+    pub(crate) fn decline(&self, tag: u64, peers: &[usize]) -> Declined {
+        self.group.shelf(self.rank).declined.lock().push(tag);
+        peers.iter().for_each(|peer| self.group.signal(*peer).raise());
+        Declined { group: Arc::clone(self.group), rank: self.rank, tag }
+    }
+
     fn check(&self, peers: &[usize]) -> Result<()> {
         let size = self.group.size();
         for (index, peer) in peers.iter().enumerate() {
@@ -110,7 +117,30 @@ impl fmt::Debug for Direct<'_> {
 
 /// Where a rank puts what it lends.
 #[derive(Default)]
-pub(super) struct Shelf(Mutex<SmallVec<[OnLoan; 1]>>);
+pub(super) struct Shelf {
+    loans: Mutex<SmallVec<[OnLoan; 1]>>,
+    /// Tags of loans that it does not make.
+    declined: Mutex<SmallVec<[u64; 2]>>,
+}
+
+/// A loan that a rank does not make, while this lives.
+pub(crate) struct Declined {
+    group: Arc<Group>,
+    rank: usize,
+    tag: u64,
+}
+
+impl Drop for Declined {
+    fn drop(&mut self) {
+        self.group.shelf(self.rank).declined.lock().retain(|tag| *tag != self.tag);
+    }
+}
+
+impl fmt::Debug for Declined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Declined(loan {} of rank {})", self.tag, self.rank)
+    }
+}
 
 /// What a rank lends at the moment.
 struct OnLoan {
@@ -171,7 +201,7 @@ impl<'a> Meeting<'a> {
             ready: loan.marks[0].clone(),
             readers: loan.peers.iter().map(|peer| (*peer, Reading::NotYet)).collect(),
         };
-        let mut shelf = group.shelf(rank).0.lock();
+        let mut shelf = group.shelf(rank).loans.lock();
         if shelf.iter().any(|other| other.tag == loan.tag) {
             // Somebody may be reading it.
             let message = format!("rank {rank} lends already");
@@ -253,7 +283,7 @@ impl<'a> Meeting<'a> {
         let mut taken = SmallVec::new();
         for peer in self.loan.peers {
             // Before looking: what was lent before the peer left is none to wait for.
-            let lost = self.lost(*peer);
+            let lost = self.declined(*peer).or_else(|| self.lost(*peer));
             if let Some(one) = self.take(*peer) {
                 taken.push(one);
                 continue;
@@ -266,12 +296,19 @@ impl<'a> Meeting<'a> {
         Ok(Some(taken))
     }
 
+    fn declined(&self, peer: usize) -> Option<Error> {
+        let declined = self.group.shelf(peer).declined.lock().contains(&self.loan.tag);
+        let message =
+            || format!("rank {peer} exchanges by messages what rank {} reads directly", self.rank);
+        declined.then(|| Error::new(ErrorKind::Conflict, "lend", message()))
+    }
+
     fn lost(&self, peer: usize) -> Option<Error> {
         self.group.lost("lend", peer, &format_args!("rank {} waits for it", self.rank))
     }
 
     fn on_loan<R>(&self, rank: usize, f: impl FnOnce(&mut OnLoan) -> R) -> Option<R> {
-        let mut shelf = self.group.shelf(rank).0.lock();
+        let mut shelf = self.group.shelf(rank).loans.lock();
         shelf.iter_mut().find(|loan| loan.tag == self.loan.tag).map(f)
     }
 
@@ -365,7 +402,7 @@ impl<'a> Meeting<'a> {
         let signal = self.group.signal(self.rank);
         loop {
             let seen = signal.count();
-            let mut shelf = self.group.shelf(self.rank).0.lock();
+            let mut shelf = self.group.shelf(self.rank).loans.lock();
             let index = shelf.iter().position(|loan| loan.tag == self.loan.tag)?;
             let readers = &mut shelf[index].readers;
             // Nobody begins to read now.

@@ -10,6 +10,7 @@ use std::{fmt, thread};
 
 use runtime_core::{Device, Error, ErrorKind, Result};
 
+pub(crate) use self::direct::Declined;
 pub use self::direct::{Direct, Lent, Loan, Meeting};
 use self::group::Group;
 use super::{Buffer, Communicator, Envelope, Request, Way};
