@@ -321,7 +321,7 @@ fn messages_of_another_exchange_are_refused() {
         // One that is refused a message before it sends its own leaves the other without.
         match error.kind() {
             ErrorKind::Driver => {
-                let what = format!("the message from rank {} is not that of", 1 - rank);
+                let what = format!("the message from rank {} is not part 0 of", 1 - rank);
                 assert!(error.message().contains(&what), "{error}");
                 refused.fetch_add(1, Ordering::Relaxed);
             }
