@@ -27,6 +27,7 @@
 //! | [`run`]'s closure returns an error | the job, with code 1; the error is printed |
 //! | a rank dies | the job, by `mpiexec` |
 //! | a rank stops answering | waits of others are `Timeout`: theirs to handle |
+//! | a rank comes to its end after a wait in vain, and others do not within 10 seconds | the job, with code 1 |
 //! | MPI reports an error | the call's error; later calls on this communicator are `PeerLost` |
 //!
 //! # Device memory
