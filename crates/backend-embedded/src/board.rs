@@ -132,6 +132,20 @@ impl Board {
                 return Err(format!("the stub at {:#x} lies in memory {:?}", self.stub, area.name));
             }
         }
+        let in_stub = self.stack > self.stub && self.stack - self.stub <= Self::STUB_BYTES;
+        let below = self.stack.checked_sub(1);
+        let used = |area: &MemoryArea| {
+            below.is_some_and(|below| area.address <= below && below < area.address + area.bytes)
+        };
+        if below.is_none() || in_stub {
+            return Err(format!("a stack that begins at {:#x} has no room below", self.stack));
+        }
+        if let Some(area) = self.memory.iter().find(|area| used(area)) {
+            return Err(format!(
+                "the stack that begins at {:#x} grows down into memory {:?}",
+                self.stack, area.name
+            ));
+        }
         if !self.memory.iter().any(|area| area.writable) {
             return Err("no memory that can be written".to_owned());
         }
@@ -179,6 +193,9 @@ mod tests {
             ("bytes = 4096", "bytes = 0xF0000000", "ram"),
             ("0x20000000", "0x20010800", "lies in"),
             ("0x20000000", "0x20000010", "multiple of 256"),
+            ("stack = 0x20010000", "stack = 0", "no room"),
+            ("stack = 0x20010000", "stack = 0x20000800", "no room"),
+            ("stack = 0x20010000", "stack = 0x20011000", "grows down into"),
             ("bytes = 4096", "bytes = 4096, writable = false", "written"),
             (" }]", " }, { name = \"again\", address = 0x20010FFF, bytes = 1 }]", "overlaps"),
         ] {

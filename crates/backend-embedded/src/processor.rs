@@ -1,6 +1,9 @@
 //! Processors: what a call looks like in their registers, and what they call their faults.
 
-use object::elf::{EM_ARM, EM_RISCV};
+use object::elf::{
+    EF_ARM_ABI_FLOAT_HARD, EF_ARM_ABI_FLOAT_SOFT, EF_RISCV_FLOAT_ABI, EF_RISCV_FLOAT_ABI_DOUBLE,
+    EM_ARM, EM_RISCV,
+};
 use runtime_core::contract::CallValue;
 use runtime_core::{Error, ErrorKind};
 use serde::Deserialize;
@@ -62,6 +65,16 @@ impl Processor {
         match self {
             Self::Riscv64 => EM_RISCV,
             Self::CortexM3 | Self::CortexM7 => EM_ARM,
+        }
+    }
+
+    /// Whether an ELF file with these flags passes floating-point numbers in the registers where this processor's calling
+    /// convention has them. Files for Arm may leave it open.
+    pub(crate) fn passes_floats_as(self, flags: u32) -> bool {
+        match self {
+            Self::Riscv64 => flags & EF_RISCV_FLOAT_ABI == EF_RISCV_FLOAT_ABI_DOUBLE,
+            Self::CortexM3 => flags & EF_ARM_ABI_FLOAT_HARD == 0,
+            Self::CortexM7 => flags & EF_ARM_ABI_FLOAT_SOFT == 0,
         }
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use object::read::elf::FileHeader;
 use object::{
-    File, Object, ObjectKind, ObjectSection, ObjectSegment, ObjectSymbol, RelocationFlags,
-    RelocationTarget, SymbolKind, elf,
+    File, FileFlags, Object, ObjectKind, ObjectSection, ObjectSegment, ObjectSymbol,
+    RelocationFlags, RelocationTarget, SymbolKind, elf,
 };
 use runtime_core::contract::{MemoryArea, ParamInfo, Symbol};
 use runtime_core::{Error, ErrorKind, Result};
@@ -68,7 +68,11 @@ impl Program {
             }
         };
         // What all segments together may take, wherever they are to lie.
-        let mut left: u64 = areas.iter().map(|area| area.bytes).max().unwrap_or(0);
+        let writable = areas.iter().filter(|area| area.writable).map(|area| area.bytes);
+        let mut left = match relocatable {
+            true => writable.max().unwrap_or(0),
+            false => writable.fold(0, u64::saturating_add),
+        };
         let mut segments = Vec::new();
         for segment in file.segments().filter(|segment| segment.size() > 0) {
             let (address, bytes) = (segment.address(), segment.size());
@@ -81,8 +85,11 @@ impl Program {
             }
             left -= bytes;
             let data = segment.data().map_err(|error| invalid(format!("{place}: {error}")))?;
+            if data.len() as u64 > bytes {
+                return Err(invalid(format!("{place} with {} bytes in the file", data.len())));
+            }
             let mut whole = data.to_vec();
-            whole.resize(usize::try_from(bytes).unwrap_or(usize::MAX).max(data.len()), 0);
+            whole.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
             segments.push(Segment { address, bytes: whole });
         }
         let alignment = file.segments().map(|segment| segment.align()).max().unwrap_or(1);
@@ -180,6 +187,16 @@ fn check_machine(file: &File<'_>, processor: Processor) -> Result<()> {
             "an ELF file for machine {machine} with {bits} bits; the device is {}, machine {}",
             processor.architecture(),
             processor.machine()
+        )));
+    }
+    let flags = match file.flags() {
+        FileFlags::Elf { e_flags, .. } => e_flags,
+        _ => 0,
+    };
+    if !processor.passes_floats_as(flags) {
+        return Err(invalid(format!(
+            "an ELF file with flags {flags:#x}, which passes floating-point numbers otherwise than {} does",
+            processor.architecture()
         )));
     }
     Ok(())

@@ -28,6 +28,10 @@
 #endif
 
     .syntax unified
+#if defined(__ARM_FP)
+    /* Called functions have floating-point numbers in registers of their own (Tag_ABI_VFP_args). */
+    .eabi_attribute 28, 1
+#endif
     .thumb
 
     .section .text

@@ -155,7 +155,13 @@ impl Client {
         mut print: impl FnMut(&[u8]),
     ) -> Result<Run> {
         let deadline = Instant::now().checked_add(timeout);
+        let mut first = true;
         loop {
+            // A program that prints without end has its time like any other.
+            if !first && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(Run::Running);
+            }
+            first = false;
             let packet = self.packets.receive(deadline).map_err(|error| lost(operation, error))?;
             match packet.as_deref() {
                 None => return Ok(Run::Running),
@@ -209,9 +215,15 @@ impl Client {
     fn ask(&mut self, operation: &'static str, packet: &str) -> Result<Vec<u8>> {
         self.packets.send(packet).map_err(|error| lost(operation, error))?;
         let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let mut passed_over = false;
         loop {
-            let answer =
-                self.packets.receive(Some(deadline)).map_err(|error| lost(operation, error))?;
+            let answer = match passed_over && Instant::now() >= deadline {
+                true => None,
+                false => {
+                    self.packets.receive(Some(deadline)).map_err(|error| lost(operation, error))?
+                }
+            };
+            passed_over = true;
             match answer {
                 Some(text) if text.first() == Some(&b'O') && text != b"OK" => {}
                 Some(stop) if is_stop(&stop) && packet != "?" => {}
@@ -272,6 +284,10 @@ fn lost(operation: &'static str, error: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -281,5 +297,23 @@ mod tests {
         assert_eq!(text, "007fff10");
         assert_eq!(from_hex(text.as_bytes()).unwrap(), [0, 0x7F, 0xFF, 0x10]);
         assert!(from_hex(b"0").is_none() && from_hex(b"0x").is_none());
+    }
+
+    #[test]
+    fn a_program_that_prints_without_end_has_its_time_like_any_other() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let flood = thread::spawn(move || while server.write_all(b"$O61#b6").is_ok() {});
+        let packets = Packets::new(stream).unwrap();
+        let mut client = Client { packets, memory_bytes: PACKET_BYTES };
+        let (began, mut printed) = (Instant::now(), 0);
+        let timeout = Duration::from_millis(50);
+        let run = client.wait("call", timeout, |text| printed += text.len()).unwrap();
+        assert_eq!(run, Run::Running);
+        assert!(printed > 0);
+        assert!(began.elapsed() < Duration::from_secs(10));
+        drop(client);
+        flood.join().unwrap();
     }
 }

@@ -8,8 +8,8 @@ use runtime_core::Result;
 
 use super::machine::{Machine, RESERVED};
 
-/// The most RAM that can be asked for.
-const MOST_RAM: u64 = 64 << 30;
+/// The most RAM that can be asked for: what machines write behind it at each start would lie inside of more.
+const MOST_RAM: u64 = 1020 << 20;
 
 /// How a QEMU machine is opened. Selectors have the same options: `embedded:qemu-riscv64?icount=on&memory=64`.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl QemuConfig {
                     value.parse::<u64>().ok().and_then(|mebibytes| mebibytes.checked_mul(1 << 20));
                 let bytes = bytes.filter(|bytes| (2 * RESERVED..=MOST_RAM).contains(bytes));
                 self.memory_bytes = Some(
-                    bytes.ok_or_else(|| options::refused(option, value, "2 to 65536 mebibytes"))?,
+                    bytes.ok_or_else(|| options::refused(option, value, "2 to 1020 mebibytes"))?,
                 );
             }
             "qemu" => self.program = Some(value.into()),

@@ -41,7 +41,7 @@ pub struct QemuDevice {
     machine: &'static Machine,
     config: QemuConfig,
     map: Vec<MemoryArea>,
-    ram_bytes: u64,
+    whole_ram: u64,
     ram: File,
     console: Mutex<Console>,
     program: Mutex<Program>,
@@ -82,12 +82,13 @@ impl QemuDevice {
 
     fn start(index: usize, machine: &'static Machine, config: QemuConfig) -> Result<Self> {
         let ram_bytes = config.ram_bytes(machine)?;
+        let whole_ram = ram_bytes + machine.tail;
         let info = info(index, &config)?;
         if config.icount && !machine.counts {
             let message = format!("icount=on: what {} counts cannot be read", machine.name);
             return Err(Error::new(ErrorKind::InvalidArgument, "open", message));
         }
-        let ram = anonymous_file("ram").and_then(|ram| ram.set_len(ram_bytes).map(|()| ram));
+        let ram = anonymous_file("ram").and_then(|ram| ram.set_len(whole_ram).map(|()| ram));
         let ram = ram.map_err(|error| lost("open", "no memory for its RAM").with_source(error))?;
         let instructions = Arc::<AtomicU64>::default();
         let device = Self {
@@ -101,7 +102,7 @@ impl QemuDevice {
             info,
             machine,
             config,
-            ram_bytes,
+            whole_ram,
             ram,
         };
         device.restart("open", |_| Ok(()))?;
@@ -160,7 +161,7 @@ impl QemuDevice {
         let (ours, theirs) = UnixStream::pair()?;
         let inherited: [OwnedFd; 3] = [self.ram.try_clone()?.into(), monitor.into(), theirs.into()];
         let [ram, monitor, line] = [0, 1, 2].map(|index: usize| inherited[index].as_raw_fd());
-        let bytes = self.ram_bytes;
+        let bytes = self.whole_ram;
         let mut command = Command::new(self.machine.program(&self.config));
         command
             .args(self.machine.arguments)

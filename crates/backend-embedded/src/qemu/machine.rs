@@ -1,6 +1,7 @@
 //! The machines of QEMU that are used.
 
 use std::ffi::OsString;
+use std::io;
 use std::process::Command;
 
 use runtime_core::contract::MemoryArea;
@@ -26,6 +27,8 @@ pub(crate) struct Machine {
     /// How much RAM there is, unless the config says otherwise and the machine can have more or less.
     pub(crate) ram_bytes: u64,
     pub(crate) ram_is_fixed: bool,
+    /// Bytes of RAM behind what programs may use, which the machine writes at each start.
+    pub(crate) tail: u64,
     /// Whether what `icount` counts can be read.
     pub(crate) counts: bool,
 }
@@ -47,8 +50,10 @@ pub(crate) static MACHINES: [Machine; 2] = [
         arguments: &["-machine", "virt,memory-backend=ram", "-cpu", "rv64", "-bios", "none"],
         monitor: include_bytes!("../../firmware/built/monitor-riscv64.elf"),
         ram: 0x8000_0000,
-        ram_bytes: 256 << 20,
+        ram_bytes: 252 << 20,
         ram_is_fixed: false,
+        // A mebibyte for its device tree, at the last address that suits below the end of RAM or of 3 GiB.
+        tail: 4 << 20,
         counts: true,
     },
     Machine {
@@ -62,6 +67,7 @@ pub(crate) static MACHINES: [Machine; 2] = [
         ram: 0x6000_0000,
         ram_bytes: 16 << 20,
         ram_is_fixed: true,
+        tail: 0,
         counts: false,
     },
 ];
@@ -87,7 +93,7 @@ impl Machine {
 pub(crate) fn info(index: usize, config: &QemuConfig) -> Result<DeviceInfo> {
     let machine = &MACHINES[index];
     let told = Command::new(machine.program(config)).arg("--version").output();
-    let told = told.map_err(|error| absent(machine, config).with_source(error))?;
+    let told = told.map_err(|error| unasked(machine, config, error))?;
     let told = String::from_utf8_lossy(&told.stdout);
     let identity = Identity {
         index,
@@ -100,14 +106,21 @@ pub(crate) fn info(index: usize, config: &QemuConfig) -> Result<DeviceInfo> {
     Ok(common::info(&identity, machine.processor, &map))
 }
 
-/// The error of an emulator that is not installed.
+/// The error of an emulator that does not tell its version: most often, it is not installed.
 #[cold]
-fn absent(machine: &Machine, config: &QemuConfig) -> Error {
-    let message = format!(
-        "there is no {}; Debian's package {} has {}",
-        machine.program(config).display(),
-        machine.package,
-        machine.program
-    );
-    Error::new(ErrorKind::Unavailable, "open", message)
+fn unasked(machine: &Machine, config: &QemuConfig, error: io::Error) -> Error {
+    let program = machine.program(config);
+    let (kind, message) = match error.kind() {
+        io::ErrorKind::NotFound => (
+            ErrorKind::Unavailable,
+            format!(
+                "there is no {}; Debian's package {} has {}",
+                program.display(),
+                machine.package,
+                machine.program
+            ),
+        ),
+        _ => (ErrorKind::Driver, format!("{} cannot be started", program.display())),
+    };
+    Error::new(kind, "open", message).with_source(error)
 }

@@ -37,6 +37,7 @@ fn selectors_that_name_nothing_are_refused() {
     for (selector, told) in [
         ("embedded:0?icount=maybe", "icount=maybe"),
         ("embedded:0?memory=1", "memory=1"),
+        ("embedded:0?memory=1021", "memory=1021"),
         ("embedded:0?color=red", "color=red"),
         ("embedded:gdb:localhost:1", "board=FILE"),
         ("embedded:gdb:localhost:1?board=/nonexistent.toml", "/nonexistent.toml"),
@@ -57,16 +58,31 @@ fn selectors_that_name_nothing_are_refused() {
     );
 }
 
-/// Finds the program header of a little-endian ELF file and changes the address of its first loaded segment.
-fn moved(image: &[u8], to: u64) -> Vec<u8> {
+/// Finds the program header of a little-endian ELF file and changes a field of its first loaded segment, which has this place
+/// in headers of 64 and of 32 bits.
+fn changed(image: &[u8], [at_64, at_32]: [usize; 2], to: u64) -> Vec<u8> {
     let mut image = image.to_vec();
     let (wide, table, size) = if image[4] == 2 { (true, 32, 56) } else { (false, 28, 32) };
     let start = usize::from(u16::from_le_bytes([image[table], image[table + 1]]));
     let load = (0..).map(|index| start + index * size).find(|at| image[*at] == 1).unwrap();
     if wide {
-        image[load + 16..load + 24].copy_from_slice(&to.to_le_bytes());
+        image[load + at_64..][..8].copy_from_slice(&to.to_le_bytes());
     } else {
-        image[load + 8..load + 12].copy_from_slice(&u32::try_from(to).unwrap().to_le_bytes());
+        image[load + at_32..][..4].copy_from_slice(&u32::try_from(to).unwrap().to_le_bytes());
+    }
+    image
+}
+
+const ADDRESS: [usize; 2] = [16, 8];
+const BYTES_IN_MEMORY: [usize; 2] = [40, 20];
+
+/// A little-endian ELF file for Arm or RISC-V that says that floating-point numbers are passed in integer registers.
+fn with_soft_floats(image: &[u8]) -> Vec<u8> {
+    let mut image = image.to_vec();
+    if image[4] == 2 {
+        image[48] &= !6;
+    } else {
+        image[37] = image[37] & !4 | 2;
     }
     image
 }
@@ -77,12 +93,14 @@ fn programs_that_do_not_fit_are_refused() {
         let other = MACHINES.iter().find(|other| other.name != machine.name).unwrap();
         let area = &device.memory_map()[0];
         let end = area.address + area.bytes - 4;
-        let cases: [(&str, Vec<u8>, &str); 6] = [
+        let cases: [(&str, Vec<u8>, &str); 8] = [
             ("text", b"this is no program".to_vec(), "no ELF file"),
             ("another machine", other.calls.to_vec(), "machine"),
             ("a part", machine.calls[..machine.calls.len() / 8].to_vec(), ""),
-            ("below RAM", moved(machine.calls, 0x1000), "0x1000"),
-            ("over the end", moved(machine.calls, end), "outside of the memory"),
+            ("below RAM", changed(machine.calls, ADDRESS, 0x1000), "0x1000"),
+            ("over the end", changed(machine.calls, ADDRESS, end), "outside of the memory"),
+            ("more than it takes", changed(machine.calls, BYTES_IN_MEMORY, 8), "bytes in the file"),
+            ("soft floats", with_soft_floats(machine.calls), "floating-point"),
             ("modules", kernels(machine.name).to_vec(), "position-independent"),
         ];
         for (what, image, told) in cases {
