@@ -230,7 +230,8 @@ impl Case<'_> {
         self.carry_in_batches(device, usize::MAX);
     }
 
-    /// As [`carry`](Self::carry), with messages unpacked a few at a time, the last ones first. Each batch takes one launch.
+    /// As [`carry`](Self::carry), with messages unpacked a few at a time, the last ones first. Each of several batches takes
+    /// one launch, on a device that nobody else uses meanwhile.
     pub(crate) fn carry_in_batches(&self, device: &Device, most: usize) {
         let is_native = device.capabilities().region_copy == Support::Native;
         let stream = device.default_stream();
@@ -266,7 +267,10 @@ impl Case<'_> {
                 let before = device.statistics().on_device.count;
                 halo.unpack(&stream, &mut fields, batch).unwrap();
                 let launches = device.statistics().on_device.count - before;
-                assert_eq!(launches, u64::from(is_native));
+                assert!(
+                    most == usize::MAX || launches == u64::from(is_native),
+                    "{launches} launches"
+                );
             }
             drop(fields);
             self.check(rank, stores, &stream);
