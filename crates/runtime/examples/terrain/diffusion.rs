@@ -130,6 +130,14 @@ impl Field {
         self.now.transfers() + self.next.transfers()
     }
 
+    /// Bytes that were sent when ranks measured the ways of messages: those of a step, four times each way.
+    pub(crate) fn measured(&self) -> Result<u64> {
+        const ROUNDS: u64 = 2 * 4;
+        let statistics = self.halo.as_ref().map(HaloExchange::statistics).transpose()?;
+        let is_measured = statistics.is_some_and(|statistics| statistics.staging.is_some());
+        Ok(if is_measured { ROUNDS * self.messages().bytes } else { 0 })
+    }
+
     /// Messages to other ranks in each step, and their bytes.
     pub(crate) fn messages(&self) -> Traffic {
         let sends = self.halo.iter().flat_map(|halo| halo.transformer().sends());

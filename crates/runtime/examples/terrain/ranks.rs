@@ -78,9 +78,14 @@ fn threads<T: Send>(
         })
     })?;
     let (ended, failed): (Vec<_>, Vec<_>) = ended.into_iter().partition(Result::is_ok);
-    // Those that only lost a rank that failed have less to tell.
+    // Those that lost a rank that failed, or were told that it has no plan, have less to tell.
     let failed = failed.into_iter().filter_map(Result::err);
-    match failed.min_by_key(|error| error.kind() == Some(ErrorKind::PeerLost)) {
+    let told = |error: &DemoError| match error.kind() {
+        Some(ErrorKind::PeerLost) => 2,
+        Some(ErrorKind::InvalidArgument) => 1,
+        _ => 0,
+    };
+    match failed.min_by_key(told) {
         Some(error) => Err(error),
         None => Ok(ended.into_iter().flatten().flatten().next()),
     }

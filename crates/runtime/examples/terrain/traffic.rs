@@ -46,8 +46,9 @@ impl Totals {
 
         let step = field.messages();
         let (sent, bytes) = (step.count * schedule.steps, step.bytes * schedule.steps);
-        let sums = rank.sum([up.count, up.bytes, down.count, down.bytes, sent, bytes])?;
-        let [ups, up, downs, down, count, bytes] = sums;
+        let measured = field.measured()?;
+        let sums = rank.sum([up.count, up.bytes, down.count, down.bytes, sent, bytes, measured])?;
+        let [ups, up, downs, down, count, bytes, measured] = sums;
 
         // After the first sum, when all ranks are done with devices that they share.
         let own = if rank.reports_device { device.statistics() } else { Statistics::default() };
@@ -65,7 +66,7 @@ impl Totals {
             ),
         ] {
             // Messages pass through the host where the transport does not take them from device to device.
-            let may_be = least.bytes..=least.bytes + bytes;
+            let may_be = least.bytes..=least.bytes + bytes + measured;
             if !is_emulated && !may_be.contains(&found.bytes) {
                 return Err(DemoError::Moved { direction, found, least });
             }
