@@ -391,11 +391,14 @@ fn diffusion(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         let heights: Vec<f64> = (0..side * side).map(|i| f64::from(i % 977)).collect();
         let bytes = size_of_val(heights.as_slice());
         let launch = Launch::cover_2d(side as usize, side as usize, [32, 8]);
-        let (mut edge, mut ax, mut ay) = (u64::from(side), 0.07_f64, 0.05_f64);
-        let (edge_there, ax_there, ay_there) = (edge, ax, ay);
+        // All of the grid from its first element on, without cells beyond its sides.
+        let mut numbers = [0, 0, u64::from(side), u64::from(side), u64::from(side), 0];
+        let (mut ax, mut ay) = (0.07_f64, 0.05_f64);
+        let ([none, _, edge, ..], ax_there, ay_there) = (numbers, ax, ay);
         let step_ours = |z: &mut Memory<f64>, next: &mut Memory<f64>| {
             for _ in 0..STEPS {
-                let args = args![&mut *next, &*z, edge_there, edge_there, ax_there, ay_there];
+                let (a, b) = (ax_there, ay_there);
+                let args = args![&mut *next, &*z, none, none, edge, edge, edge, none, a, b];
                 // SAFETY: the kernel writes its first argument, within the extents that both have.
                 unsafe { ours.launch(&stream, &launch, args) }.expect("a step");
                 swap(z, next);
@@ -403,13 +406,17 @@ fn diffusion(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
             stream.synchronize().expect("steps");
         };
         let mut step_theirs = |z: &mut Address, next: &mut Address| {
-            let mut edge_again = edge;
             for _ in 0..STEPS {
+                let [a, b, c, d, e, f] = &mut numbers;
                 let mut arguments = [
                     pointer(next),
                     pointer(z),
-                    pointer(&mut edge),
-                    pointer(&mut edge_again),
+                    pointer(a),
+                    pointer(b),
+                    pointer(c),
+                    pointer(d),
+                    pointer(e),
+                    pointer(f),
                     pointer(&mut ax),
                     pointer(&mut ay),
                 ];

@@ -285,10 +285,11 @@ fn diffusion(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         let heights: Vec<f64> = (0..side * side).map(|i| f64::from(i % 977)).collect();
         let bytes = size_of_val(heights.as_slice());
         let launch = Launch::cover_2d(side as usize, side as usize, [32, 8]);
-        let (edge, ax, ay) = (u64::from(side), 0.07_f64, 0.05_f64);
+        // All of the grid from its first element on, without cells beyond its sides.
+        let (edge, ax, ay, none) = (u64::from(side), 0.07_f64, 0.05_f64, 0_u64);
         let step_ours = |z: &mut Memory<f64>, next: &mut Memory<f64>| {
             for _ in 0..STEPS {
-                let args = args![&mut *next, &*z, edge, edge, ax, ay];
+                let args = args![&mut *next, &*z, none, none, edge, edge, edge, none, ax, ay];
                 // SAFETY: the kernel writes its first argument, within the extents that both have.
                 unsafe { ours.launch(&stream, &launch, args) }.expect("a step");
                 swap(z, next);
@@ -297,7 +298,7 @@ fn diffusion(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         };
         let step_theirs = |z: &mut Buffer<u8>, next: &mut Buffer<u8>| {
             for _ in 0..STEPS {
-                set_args!(theirs, &*next, &*z, &edge, &edge, &ax, &ay);
+                set_args!(theirs, &*next, &*z, &none, &none, &edge, &edge, &edge, &none, &ax, &ay);
                 // SAFETY: as above; the buffers live until the wait below.
                 unsafe { raw.launch(&theirs, &launch) }.expect("a step");
                 swap(z, next);
