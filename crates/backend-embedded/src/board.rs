@@ -133,14 +133,13 @@ impl Board {
             }
         }
         let in_stub = self.stack > self.stub && self.stack - self.stub <= Self::STUB_BYTES;
-        let below = self.stack.checked_sub(1);
-        let used = |area: &MemoryArea| {
-            below.is_some_and(|below| area.address <= below && below < area.address + area.bytes)
-        };
-        if below.is_none() || in_stub {
+        if self.stack == 0 || in_stub {
             return Err(format!("a stack that begins at {:#x} has no room below", self.stack));
         }
-        if let Some(area) = self.memory.iter().find(|area| used(area)) {
+        let holds_stack = |area: &&MemoryArea| {
+            area.address < self.stack && self.stack <= area.address + area.bytes
+        };
+        if let Some(area) = self.memory.iter().find(holds_stack) {
             return Err(format!(
                 "the stack that begins at {:#x} grows down into memory {:?}",
                 self.stack, area.name

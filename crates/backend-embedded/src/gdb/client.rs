@@ -155,13 +155,7 @@ impl Client {
         mut print: impl FnMut(&[u8]),
     ) -> Result<Run> {
         let deadline = Instant::now().checked_add(timeout);
-        let mut first = true;
         loop {
-            // A program that prints without end has its time like any other.
-            if !first && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(Run::Running);
-            }
-            first = false;
             let packet = self.packets.receive(deadline).map_err(|error| lost(operation, error))?;
             match packet.as_deref() {
                 None => return Ok(Run::Running),
@@ -174,6 +168,10 @@ impl Client {
                     return Err(lost(operation, error));
                 }
                 Some(_) => {}
+            }
+            // A program that prints without end has its time like any other.
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(Run::Running);
             }
         }
     }
@@ -215,27 +213,21 @@ impl Client {
     fn ask(&mut self, operation: &'static str, packet: &str) -> Result<Vec<u8>> {
         self.packets.send(packet).map_err(|error| lost(operation, error))?;
         let deadline = Instant::now() + ANSWER_TIMEOUT;
-        let mut passed_over = false;
         loop {
-            let answer = match passed_over && Instant::now() >= deadline {
-                true => None,
-                false => {
-                    self.packets.receive(Some(deadline)).map_err(|error| lost(operation, error))?
-                }
-            };
-            passed_over = true;
+            let answer =
+                self.packets.receive(Some(deadline)).map_err(|error| lost(operation, error))?;
             match answer {
                 Some(text) if text.first() == Some(&b'O') && text != b"OK" => {}
                 Some(stop) if is_stop(&stop) && packet != "?" => {}
                 Some(answer) => return Ok(answer),
-                None => {
-                    let error = io::Error::other(format!(
-                        "no answer to {packet:.40} in {ANSWER_TIMEOUT:?}"
-                    ));
-                    return Err(lost(operation, error));
-                }
+                None => break,
+            }
+            if Instant::now() >= deadline {
+                break;
             }
         }
+        let error = io::Error::other(format!("no answer to {packet:.40} in {ANSWER_TIMEOUT:?}"));
+        Err(lost(operation, error))
     }
 }
 
