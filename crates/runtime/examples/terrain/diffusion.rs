@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ndarray::{Array2, ArrayRef2, Ix2};
 use runtime::array::{ArrayBuffer, HostReadGuard, Parts, TransferReport};
-use runtime::halo::{self, HaloExchange, HaloOptions, Reach};
+use runtime::halo::{self, HaloExchange, HaloOptions, Reach, StagingTimes};
 use runtime::{Result, Stream, StreamOptions, Traffic};
 
 use crate::args::Spacing;
@@ -130,12 +130,12 @@ impl Field {
         self.now.transfers() + self.next.transfers()
     }
 
-    /// Bytes that were sent when ranks measured the ways of messages: those of a step, four times each way.
+    /// Bytes that were sent when ranks measured the ways of messages: those of a step, several times each way.
     pub(crate) fn measured(&self) -> Result<u64> {
-        const ROUNDS: u64 = 2 * 4;
+        const TIMES: u64 = 2 * StagingTimes::ROUNDS as u64;
         let statistics = self.halo.as_ref().map(HaloExchange::statistics).transpose()?;
         let is_measured = statistics.is_some_and(|statistics| statistics.staging.is_some());
-        Ok(if is_measured { ROUNDS * self.messages().bytes } else { 0 })
+        Ok(if is_measured { TIMES * self.messages().bytes } else { 0 })
     }
 
     /// Messages to other ranks in each step, and their bytes.
