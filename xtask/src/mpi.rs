@@ -28,23 +28,21 @@ pub(crate) fn is_there() -> Result<bool> {
 
 /// What makes cargo build the workspace with every feature, or every one but [`FEATURE`].
 pub(crate) fn features(with_mpi: bool) -> Result<Vec<String>> {
-    if with_mpi {
-        return Ok(vec!["--all-features".to_owned()]);
-    }
-    Ok(vec!["--features".to_owned(), without_mpi(&metadata()?, None).join(",")])
+    chosen(with_mpi, None)
 }
 
 /// The same for one package.
 pub(crate) fn features_of(package: &str, with_mpi: bool) -> Result<Vec<String>> {
     let mut words = vec!["--package".to_owned(), package.to_owned()];
-    match with_mpi {
-        true => words.push("--all-features".to_owned()),
-        false => {
-            let features = without_mpi(&metadata()?, Some(package)).join(",");
-            words.extend(["--features".to_owned(), features]);
-        }
-    }
+    words.extend(chosen(with_mpi, Some(package))?);
     Ok(words)
+}
+
+fn chosen(with_mpi: bool, only: Option<&str>) -> Result<Vec<String>> {
+    if with_mpi {
+        return Ok(vec!["--all-features".to_owned()]);
+    }
+    Ok(vec!["--features".to_owned(), without_mpi(&metadata()?, only).join(",")])
 }
 
 /// `mpiexec` for so many ranks: as root too, for containers, and on machines with fewer cores.
