@@ -146,9 +146,14 @@ impl Processor {
             Self::Riscv64 => riscv64_cause(cause),
             Self::CortexM3 | Self::CortexM7 => cortex_m_cause(cause),
         };
-        let place = place.map(|what| format!(", {what} {address:#x}")).unwrap_or_default();
         let words = name.to_ascii_lowercase().replace('_', " ");
-        let message = format!("{words} at pc {pc:#x}{place}");
+        let message = match place {
+            _ if name == STACKING_ERROR => {
+                format!("{words}: no memory for registers below the stack pointer {address:#x}")
+            }
+            Some(what) => format!("{words} at pc {pc:#x}, {what} {address:#x}"),
+            None => format!("{words} at pc {pc:#x}"),
+        };
         Error::new(ErrorKind::DeviceFault, "call", message).with_driver(name, cause.cast_signed())
     }
 }
@@ -244,15 +249,24 @@ fn riscv64_cause(cause: u64) -> (&'static str, Option<&'static str>) {
     }
 }
 
+/// A Cortex-M found no memory for the registers of a function that it stopped, and so forgot where that was. Whatever else
+/// went wrong, it is most often that the stack has overflowed.
+const STACKING_ERROR: &str = "STACKING_ERROR";
+/// Its bits in the configurable fault status register.
+const STACKING: u64 = 1 << 4 | 1 << 12;
+
 /// The first bit that is set in the configurable fault status register; it tells whether there is an address.
 fn cortex_m_cause(status: u64) -> (&'static str, Option<&'static str>) {
+    if status & STACKING != 0 {
+        return (STACKING_ERROR, None);
+    }
     let name = match status.trailing_zeros() {
         0 => "INSTRUCTION_ACCESS_VIOLATION",
         1 => "DATA_ACCESS_VIOLATION",
         8 => "INSTRUCTION_BUS_ERROR",
         9 => "PRECISE_DATA_BUS_ERROR",
         10 => "IMPRECISE_DATA_BUS_ERROR",
-        3 | 4 | 11 | 12 => "STACKING_ERROR",
+        3 | 11 => "UNSTACKING_ERROR",
         7 | 15 => "DATA_FAULT",
         16 => "UNDEFINED_INSTRUCTION",
         17 => "INVALID_STATE",
@@ -321,5 +335,9 @@ mod tests {
         let error = Processor::CortexM7.error(fault);
         assert_eq!(error.driver().unwrap().name, "PRECISE_DATA_BUS_ERROR");
         assert!(error.message().ends_with("address 0x90000000"), "{error}");
+        let fault = Fault { cause: 0x9200, pc: 0, address: 0x5FFF_FFE0 };
+        let error = Processor::CortexM7.error(fault);
+        assert_eq!(error.driver().unwrap().name, "STACKING_ERROR");
+        assert!(error.message().ends_with("stack pointer 0x5fffffe0"), "{error}");
     }
 }

@@ -271,7 +271,7 @@ impl EmbeddedDevice for GdbDevice {
     }
 
     fn code_write(&self, address: u64, bytes: &[u8]) -> Result<()> {
-        // The routine makes the processor forget what it knew of code before each call.
+        // The routine has the processor forget, before each call, the instructions that it has cached.
         self.with("code_write", |client| client.write("code_write", address, bytes))
     }
 

@@ -18,7 +18,7 @@ use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, ModuleImage, Result};
 
 use super::QemuConfig;
 use super::counters::InstructionCounter;
-use super::machine::{MACHINES, MAILBOX, Machine, RESERVED, STAGING, STAGING_BYTES, info};
+use super::machine::{MACHINES, MAILBOX, Machine, STACK, STAGING, STAGING_BYTES, info};
 use super::process::{Process, anonymous_file};
 use crate::common::{lock, no_modules};
 use crate::console::Console;
@@ -350,7 +350,7 @@ impl EmbeddedDevice for QemuDevice {
     fn call(&self, function: u64, args: &[CallValue], timeout: Duration) -> Result<CallOutcome> {
         const OPERATION: &str = "call";
         let processor = self.machine.processor;
-        let stack = self.machine.ram + RESERVED;
+        let stack = self.machine.ram + STACK;
         let request = mailbox::call(processor.entry(function), stack, &processor.arguments(args));
         let mut line = self.idle_line(OPERATION)?;
         self.post(&request).map_err(|error| refused(OPERATION, error))?;

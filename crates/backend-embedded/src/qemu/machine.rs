@@ -11,7 +11,7 @@ use super::QemuConfig;
 use crate::Processor;
 use crate::common::{self, Identity};
 
-/// A machine, its monitor, and where both meet: `firmware/monitor` has the same addresses.
+/// A machine and its monitor.
 #[derive(Debug)]
 pub(crate) struct Machine {
     /// The word of its selector.
@@ -33,10 +33,12 @@ pub(crate) struct Machine {
     pub(crate) counts: bool,
 }
 
-/// Offsets in RAM: the mailbox; where code waits to be copied; behind the stack, where programs begin.
-pub(crate) const MAILBOX: u64 = 0x4000;
-pub(crate) const STAGING: u64 = 0x10000;
-pub(crate) const STAGING_BYTES: usize = 0x10000;
+/// Offsets in RAM: where the stack begins, which grows down; where code waits to be copied; the mailbox; where programs
+/// begin. `firmware/monitor` has the same.
+pub(crate) const STACK: u64 = 0xE_0000;
+pub(crate) const STAGING: u64 = 0xE_0000;
+pub(crate) const STAGING_BYTES: usize = 0x1_0000;
+pub(crate) const MAILBOX: u64 = 0xF_0000;
 pub(crate) const RESERVED: u64 = 0x10_0000;
 
 /// Every machine, in the order of their numbers.

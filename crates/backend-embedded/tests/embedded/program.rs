@@ -190,6 +190,24 @@ fn faults_name_cause_place_and_address_and_the_next_call_is_right() {
 }
 
 #[test]
+fn a_stack_that_overflows_is_a_fault_and_the_next_call_is_right() {
+    for (machine, device) in machines() {
+        let recurse = |depth| device.call("recurse", &[I32(depth)], LONG);
+        for _ in 0..2 {
+            assert_eq!(recurse(5000).unwrap().i32(), 5000, "{}", machine.name);
+            let error = recurse(i32::MAX).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}");
+            let expected = match machine.name {
+                "qemu-riscv64" => "STORE_ACCESS_FAULT",
+                _ => "STACKING_ERROR",
+            };
+            assert_eq!(error.driver().unwrap().name, expected, "{error}");
+            must_work(&device);
+        }
+    }
+}
+
+#[test]
 fn an_endless_loop_is_a_timeout_and_a_reset_ends_it() {
     for (_, device) in machines() {
         let error = device.call("hang", &[], Duration::from_millis(30)).unwrap_err();
