@@ -107,7 +107,7 @@ impl Board {
     }
 
     fn check(&self) -> Result<(), String> {
-        let most = if self.processor.is_64_bit() { u64::MAX } else { u32::MAX.into() };
+        let most = self.processor.last_address();
         let end =
             |area: &MemoryArea| area.address.checked_add(area.bytes).filter(|end| *end <= most);
         for area in &self.memory {

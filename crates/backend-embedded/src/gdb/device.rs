@@ -282,7 +282,7 @@ impl EmbeddedDevice for GdbDevice {
     fn call(&self, function: u64, args: &[CallValue], timeout: Duration) -> Result<CallOutcome> {
         const OPERATION: &str = "call";
         let processor = self.board.processor;
-        let arguments = processor.arguments(args);
+        let arguments = processor.arguments(args)?;
         let request = mailbox::call(processor.entry(function), self.board.stack, &arguments);
         let mut connection = self.idle(OPERATION)?;
         let began = Instant::now();
