@@ -8,6 +8,7 @@ mod gdb;
 mod input;
 mod process;
 mod program;
+mod server;
 
 use std::time::Duration;
 
