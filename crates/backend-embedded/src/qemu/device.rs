@@ -18,8 +18,9 @@ use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, ModuleImage, Result};
 
 use super::QemuConfig;
 use super::counters::InstructionCounter;
+use super::failure::{gone, lost, refused};
 use super::machine::{MACHINES, MAILBOX, Machine, STACK, STAGING, STAGING_BYTES, info};
-use super::process::{End, Process, anonymous_file};
+use super::process::{Process, anonymous_file};
 use crate::common::{lock, no_modules};
 use crate::console::Console;
 use crate::mailbox::{self, Answer, RING};
@@ -405,35 +406,6 @@ impl EmbeddedDevice for QemuDevice {
     fn counters(&self) -> Option<&dyn Counters> {
         self.counters.as_ref().map(|counters| counters as &dyn Counters)
     }
-}
-
-#[cold]
-fn lost(operation: &'static str, message: &str) -> Error {
-    Error::new(ErrorKind::DeviceLost, operation, message).with_driver("QEMU_LOST", 0)
-}
-
-/// The error of a machine whose emulator ended.
-#[cold]
-fn gone(operation: &'static str, end: &End) -> Error {
-    match lockup(&end.complaints) {
-        Some(how) => lost(operation, &how).with_driver("LOCKUP", 0),
-        None => lost(operation, &format!("QEMU ended: {end}")),
-    }
-}
-
-/// What QEMU complains of when a Cortex-M faults where it can take no fault, which ends it: a line, and the registers.
-fn lockup(complaints: &str) -> Option<String> {
-    let (_, told) = complaints.split_once("Lockup: ")?;
-    let why = told.lines().next()?;
-    let pc = told.split_once("R15=").and_then(|(_, pc)| pc.get(..8));
-    let place = pc.map(|pc| format!(" at pc 0x{pc}")).unwrap_or_default();
-    Some(format!("the processor locked up{place}: {why}"))
-}
-
-#[cold]
-fn refused(operation: &'static str, error: io::Error) -> Error {
-    Error::new(ErrorKind::Driver, operation, "the machine's RAM is not accessible")
-        .with_source(error)
 }
 
 #[cfg(test)]
