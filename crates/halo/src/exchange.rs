@@ -8,7 +8,6 @@ use std::time::Instant;
 use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result, Stream};
 
 use crate::agreement::{Agreement, agree};
-use crate::binding::stranger;
 use crate::communicator::{Buffer, Communicator, Declined, Request, Storage, deadline};
 use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
@@ -145,14 +144,16 @@ impl HaloExchange {
     ) -> Result<HaloTransformer> {
         let (rank, ranks) = (communicator.rank(), communicator.size());
         if topology.ranks() != ranks {
+            let planned = topology.ranks();
             let message =
-                format!("a topology of {} ranks for a communicator of {ranks}", topology.ranks());
+                format!("rank {rank}: a topology of {planned} ranks for a communicator of {ranks}");
             return Err(refuse(message));
         }
         let last = (u64::from(options.channel) + 1) * u64::from(CHANNEL_TAGS);
         if last > communicator.max_tag().into() {
             let channels = communicator.max_tag() / CHANNEL_TAGS;
-            return Err(refuse(format!("channel {}; there are {channels}", options.channel)));
+            let message = format!("rank {rank}: channel {}; there are {channels}", options.channel);
+            return Err(refuse(message));
         }
         let passes = communicator.passes_memory_of(device);
         HaloTransformer::with_transport(topology, rank, quantities, device, options, passes)
@@ -339,13 +340,7 @@ impl HaloExchange {
             let message = format!("{why}; reset() on every rank begins anew");
             return Err(self.error(ErrorKind::Conflict, message));
         }
-        self.transformer.check(writes_owned, fields)?;
-        let device = self.transformer.device();
-        if !device.is_same(stream.device()) {
-            let message = format!("a stream of {}", stranger(stream.device(), device));
-            return Err(self.error(ErrorKind::WrongDevice, message));
-        }
-        Ok(())
+        self.transformer.check(writes_owned, stream, fields)
     }
 
     /// Does what can be done without waiting; whether that was all.

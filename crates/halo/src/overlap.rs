@@ -118,7 +118,6 @@ impl HaloExchange {
         work: impl FnOnce(&mut Progress<'_, '_>) -> Result<R>,
     ) -> Result<Result<R>> {
         self.check(false, stream, fields)?;
-        self.transformer.check_bound(stream, fields)?;
         let specs = self.transformer.specs();
         let mut divided: SmallVec<[Divided<'_>; FEW]> = SmallVec::new();
         for (field, spec) in fields.iter_mut().zip(specs) {

@@ -729,10 +729,24 @@ fn owned_values_stay_readable_in_flight() {
         flight.finish().unwrap();
         let error = halo.reduce(&stream, &mut fields, halo::Combine::Sum).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict);
+        let named = format!("field f of rank {rank}: ");
+        assert!(error.message().starts_with(&named), "{error}");
         assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 2));
         let other = self::values(rank, &stream);
         let mut third = self::values(rank, &stream);
         assert!(Field::split(other.view(), third.view_mut()).is_err());
+        // Two of three owned values, and a value of somebody else before the field.
+        let long = stream.device().memory_from_slice(&stream, &[0.0; 6]).unwrap();
+        for (read, bytes) in [(2..4, "16..32"), (0..5, "0..40")] {
+            // SAFETY: it is refused before anything is read or written.
+            let ghosts = unsafe { long.view_mut_shared() }.slice(1..6).unwrap();
+            let read = long.view().slice(read).unwrap();
+            let error =
+                halo.start(&stream, &mut [Field::split(read, ghosts).unwrap()]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            let words = format!("{named}a view to read of bytes {bytes} of the memory");
+            assert!(error.message().starts_with(&words), "{error}");
+        }
     });
 }
 
