@@ -15,7 +15,10 @@ use std::time::{Duration, Instant};
 use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice, SimHandle};
 use halo::communicator::{Communicator, ThreadCommunicator};
-use halo::{Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Staging, Topology};
+use halo::{
+    Dim, Error, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Result, Staging,
+    Topology,
+};
 use runtime_core::{DType, Device, Grid, HostModule, Launch, Memory, Stream, args};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -120,6 +123,46 @@ fn the_owned_box_is_lent_to_rust_functions() {
             assert_eq!(out.to_vec(&stream).unwrap(), [5.0, 6.0, 9.0, 10.0, 13.0, 14.0]);
         })
         .unwrap();
+    }
+}
+
+/// A failure that polling meets is told as it was, on either path, whatever the work makes of it.
+#[test]
+fn the_first_failure_that_polling_meets_is_told() {
+    let passes_it_on = |failure: Error| Err(failure);
+    let takes_no_notice = |_: Error| Ok(());
+    let tells_another = |_: Error| Err(Error::new(ErrorKind::LimitExceeded, "work", "too much"));
+    let works: [fn(Error) -> Result<()>; 3] = [passes_it_on, takes_no_notice, tells_another];
+    for (direct, work) in [false, true].into_iter().flat_map(|d| works.map(|work| (d, work))) {
+        let options = HaloOptions { direct, ..Default::default() };
+        let has_begun = Barrier::new(2);
+        each(2, &options, |rank, mut halo, stream| {
+            if rank == 1 {
+                // It leaves.
+                has_begun.wait();
+                return;
+            }
+            let mut values = values(rank, &stream);
+            let fields = &mut [values.view_mut().into()];
+            let outcome = halo.overlap(&stream, fields, |progress| {
+                has_begun.wait();
+                let start = Instant::now();
+                let failure = loop {
+                    match progress.poll() {
+                        Ok(_) => assert!(start.elapsed() < LONG),
+                        Err(failure) => break failure,
+                    }
+                    thread::yield_now();
+                };
+                assert_eq!(progress.poll().unwrap_err().to_string(), failure.to_string());
+                work(failure)
+            });
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PeerLost, "{error}");
+            assert!(error.message().starts_with("rank 1 has left"), "{error}");
+            let next = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+            assert_eq!(next.kind(), ErrorKind::Conflict);
+        });
     }
 }
 
