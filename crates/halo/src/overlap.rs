@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use parking_lot::Mutex;
 use runtime_core::{Error, MemoryView, Result, Stream};
 use smallvec::SmallVec;
 
 use crate::communicator::{Lent, Loan, Meeting};
-use crate::direct::{DirectRoute, Divided};
+use crate::direct::{DirectRoute, Divided, shared_memory};
 use crate::exchange::State;
-use crate::statistics::{Moved, Part, Recorder};
+use crate::statistics::{Moved, Part};
 use crate::transfer::refuse;
+use crate::transformer::HaloTransformer;
 use crate::{Field, HaloExchange, InFlight};
 
 /// Fields whose bookkeeping needs no allocation.
@@ -139,8 +139,8 @@ impl HaloExchange {
             timeout: self.transformer.options().timeout,
         };
         let result = direct.lend(&loan, |meeting| {
-            let recorder = &self.transformer.recorder;
-            let visit = Visit { route, meeting, stream, own: &mut divided, recorder };
+            let visit =
+                Visit { route, meeting, stream, own: &mut divided, transformer: &self.transformer };
             let mut progress = Progress::new(Path::Direct(visit));
             let result = work(&mut progress);
             progress.finish().map(|()| result)
@@ -168,7 +168,7 @@ struct Visit<'a, 'f> {
     meeting: &'a Meeting<'a>,
     stream: &'a Stream,
     own: &'a mut [Divided<'f>],
-    recorder: &'a Mutex<Recorder>,
+    transformer: &'a HaloTransformer,
 }
 
 impl Visit<'_, '_> {
@@ -183,9 +183,13 @@ impl Visit<'_, '_> {
     }
 
     fn copy(&mut self, lent: &[Lent<'_>]) -> Result<()> {
-        let Self { route, stream, own, recorder, .. } = self;
-        let mut recorder = recorder.lock();
-        recorder.measure(Part::Copy, stream, || route.execute(stream, own, lent))?;
+        let Self { route, stream, own, transformer, .. } = self;
+        let mut recorder = transformer.recorder.lock();
+        let copied = recorder.measure(Part::Copy, stream, || route.execute(stream, own, lent));
+        copied.map_err(|error| {
+            let (rank, specs) = (transformer.rank(), transformer.specs());
+            shared_memory(rank, specs, own, lent).unwrap_or(error)
+        })?;
         for (rank, bytes) in &route.copied {
             recorder.moved(*rank, Moved::Copied, *bytes);
         }
