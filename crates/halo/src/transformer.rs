@@ -21,7 +21,8 @@ use crate::statistics::{Part, Recorder};
 use crate::transfer::{Edge, Fields, Pattern, refuse};
 use crate::{Field, FieldSpec, Quantity, Topology};
 
-/// Packs the halos of any fields into one buffer for each neighbour, or more as the [options](HaloOptions::messages) say, and unpacks the buffers that neighbours sent.
+/// Packs the halos of any fields into one buffer for each neighbour, or more as the [options](HaloOptions::messages) say, and
+/// unpacks the buffers that neighbours sent.
 ///
 /// This is an exchange without the transport; [`HaloExchange`](crate::HaloExchange) has both. What a rank exchanges with
 /// itself is copied when it packs, in the same launch, and is in no buffer.
