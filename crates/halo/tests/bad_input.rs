@@ -61,13 +61,14 @@ fn overlapping_regions() {
 /// Whatever is done with them, by messages and without.
 #[test]
 fn one_memory_for_two_fields() {
-    let words = "fields height and depth of rank 1 in one memory";
-    let uses: [fn(&mut HaloExchange, &Stream, &mut [Field<'_>]) -> Result<()>; 4] = [
+    type Use = fn(&mut HaloExchange, &Stream, &mut [Field<'_>]) -> Result<()>;
+    let uses: [Use; 4] = [
         |halo, stream, fields| halo.start(stream, fields)?.finish(),
         |halo, stream, fields| halo.exchange(stream, fields),
         |halo, stream, fields| halo.reduce(stream, fields, Combine::Sum),
         |halo, stream, fields| halo.synchronize_shared(stream, fields),
     ];
+    let words = "fields height and depth of rank 1 in one memory";
     for one_use in uses {
         let error = told(|halo, stream, _| {
             let mut memory = stream.device().memory_allocate::<f64>(20)?;
