@@ -564,7 +564,8 @@ impl InFlight<'_, '_> {
     ///
     /// # Errors
     ///
-    /// `Timeout`, `PeerLost`; what the device or the transport reports. The exchange has failed then.
+    /// `Timeout`, `PeerLost`; `InvalidArgument` for a message of another exchange, which ranks that use several in unlike
+    /// orders send; what the device or the transport reports. The exchange has failed then.
     pub fn finish(mut self) -> Result<()> {
         let deadline = deadline(self.exchange.transformer.options().timeout);
         loop {
