@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
-    PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop,
+    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, PciAddress, Result,
@@ -170,6 +170,10 @@ unsafe impl AcceleratorDevice for CudaDevice {
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
         Some(self)
+    }
+
+    fn interop(&self) -> Option<&dyn NativeInterop> {
+        None
     }
 
     fn memory_pool(&self) -> Option<&dyn MemoryPool> {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use hip_sys::hiprt::hipFunction_t;
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
-    PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop,
+    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     DeviceId, DeviceInfo, Error, ErrorKind, ImageFormat, ModuleImage, NativeHandle, NativeKind,
@@ -184,6 +184,10 @@ unsafe impl AcceleratorDevice for HipDevice {
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
         Some(self)
+    }
+
+    fn interop(&self) -> Option<&dyn NativeInterop> {
+        None
     }
 
     fn memory_pool(&self) -> Option<&dyn MemoryPool> {
