@@ -15,18 +15,18 @@ use std::thread;
 
 use backend_support::{Failures, guarded};
 use opencl3::command_queue::enqueue_unmap_mem_object;
-use opencl3::context::context::create_context;
+use opencl3::context::context::{CL_CONTEXT_DEVICES, create_context, get_context_data};
 use opencl3::event::{CL_COMPLETE, wait_for_events};
 use opencl3::types::{cl_context, cl_device_id, cl_int};
 use runtime_core::{DeviceId, Error, ErrorKind, Result};
 
 use crate::codes;
 use crate::handle::{self, Handle};
-use crate::platform::Found;
-use crate::pointers::{HostMemory, Pointers};
+use crate::platform::{Found, integer};
+use crate::pointers::{HostMemory, Pointers, Usm};
 use crate::queue::{self, Queue};
 
-/// A context with all devices of a platform, so that they reach one another's memory and events.
+/// A context: one with all devices of a platform, so that they reach one another's memory and events, or somebody else's.
 #[derive(Debug)]
 pub(crate) struct Context {
     handle: Handle<handle::Context>,
@@ -42,6 +42,28 @@ impl Context {
             .map_err(|code| codes::error("open", code, "a context cannot be created"))?;
         // SAFETY: the context was just created.
         let handle = unsafe { Handle::own(raw, &Arc::default()) };
+        Ok(Self { handle, devices: ids.len(), broken: AtomicBool::new(false) })
+    }
+
+    /// A context that others made, which is retained.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the device is not in it.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a live context.
+    pub(crate) unsafe fn retained(raw: cl_context, device: &Found) -> Result<Self> {
+        let failed = |code| codes::error("open", code, format_args!("{raw:p} is no context"));
+        let devices = get_context_data(raw, CL_CONTEXT_DEVICES).map_err(failed)?;
+        let ids: Vec<u64> = devices.chunks_exact(size_of::<cl_device_id>()).map(integer).collect();
+        if !ids.contains(&(device.id().expose_provenance() as u64)) {
+            let message = format!("{} is not in the context {raw:p}", device.name);
+            return Err(Error::new(ErrorKind::InvalidArgument, "open", message));
+        }
+        // SAFETY: the caller vouches for the context.
+        let handle = unsafe { Handle::retain(raw, &Arc::default()) }.map_err(failed)?;
         Ok(Self { handle, devices: ids.len(), broken: AtomicBool::new(false) })
     }
 
@@ -143,6 +165,14 @@ impl Shared {
             queues: Mutex::default(),
             retired: Mutex::default(),
             retired_count: AtomicUsize::new(0),
+        }
+    }
+
+    /// The functions of unified shared memory, where the device has any.
+    pub(crate) fn usm(&self) -> Option<Usm> {
+        match self.pointers {
+            Some(Pointers::Usm { functions, .. }) => Some(functions),
+            _ => self.host.map(|HostMemory(functions)| functions),
         }
     }
 
