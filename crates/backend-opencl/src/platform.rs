@@ -113,18 +113,22 @@ pub(crate) fn discover() -> Result<Vec<Found>> {
 ///
 /// As [`discover`]; `InvalidArgument` if it is none that this backend can use.
 pub(crate) fn of_handle(id: cl_device_id) -> Result<Found> {
-    let mut whole = id.expose_provenance();
-    while let Ok(InfoType::Ptr(parent)) =
-        get_device_info(ptr::with_exposed_provenance_mut(whole), CL_DEVICE_PARENT_DEVICE)
-        && parent != 0
-    {
-        whole = parent.cast_unsigned();
-    }
-    let found = discover()?.into_iter().find(|found| found.id == whole).ok_or_else(|| {
+    let whole = root(id);
+    let found = discover()?.into_iter().find(|found| found.id() == whole).ok_or_else(|| {
         let message = format!("{id:p} is no device that this backend can use");
         Error::new(ErrorKind::InvalidArgument, "open", message)
     })?;
     Ok(Found { id: id.expose_provenance(), ..found })
+}
+
+/// The device that a device of the driver's is a part of, or itself.
+pub(crate) fn root(id: cl_device_id) -> cl_device_id {
+    match get_device_info(id, CL_DEVICE_PARENT_DEVICE) {
+        Ok(InfoType::Ptr(parent)) if parent != 0 => {
+            root(ptr::with_exposed_provenance_mut(parent.cast_unsigned()))
+        }
+        _ => id,
+    }
 }
 
 /// The place of a device among those of all platforms.

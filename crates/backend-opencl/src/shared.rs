@@ -22,7 +22,7 @@ use runtime_core::{DeviceId, Error, ErrorKind, Result};
 
 use crate::codes;
 use crate::handle::{self, Handle};
-use crate::platform::{Found, integer};
+use crate::platform::{self, Found, integer};
 use crate::pointers::{HostMemory, Pointers, Usm};
 use crate::queue::{self, Queue};
 
@@ -58,7 +58,9 @@ impl Context {
         let failed = |code| codes::error("open", code, format_args!("{raw:p} is no context"));
         let devices = get_context_data(raw, CL_CONTEXT_DEVICES).map_err(failed)?;
         let ids: Vec<u64> = devices.chunks_exact(size_of::<cl_device_id>()).map(integer).collect();
-        if !ids.contains(&(device.id().expose_provenance() as u64)) {
+        // Of parts of devices some platforms name the whole.
+        let is_there = |id: cl_device_id| ids.contains(&(id.expose_provenance() as u64));
+        if !is_there(device.id()) && !is_there(platform::root(device.id())) {
             let message = format!("{} is not in the context {raw:p}", device.name);
             return Err(Error::new(ErrorKind::InvalidArgument, "open", message));
         }
@@ -213,7 +215,12 @@ impl Shared {
     /// Remembers a queue until its commands are over, which may be after its stream was dropped.
     pub(crate) fn add_queue(&self, queue: &Arc<Queue>) {
         let mut queues = lock(&self.queues);
-        // Those of dropped streams go once their work is done and their failures are taken over.
+        self.forget_idle(&mut queues);
+        queues.push(Arc::clone(queue));
+    }
+
+    /// Lets queues of dropped streams go once their work is done, and takes over their failures.
+    fn forget_idle(&self, queues: &mut Vec<Arc<Queue>>) {
         queues.retain(|queue| {
             let forgotten = Arc::strong_count(queue) == 1 && queue.is_idle().unwrap_or(true);
             if forgotten && let Err(error) = queue.report() {
@@ -221,7 +228,6 @@ impl Shared {
             }
             !forgotten
         });
-        queues.push(Arc::clone(queue));
     }
 
     /// Blocks until every command in every queue is over; reports the first failure not reported before.
@@ -232,6 +238,8 @@ impl Shared {
             queue.finish("synchronize");
             first = first.and(queue.report().map_err(|error| self.note(error)));
         }
+        drop(queues);
+        self.forget_idle(&mut lock(&self.queues));
         self.reap();
         self.check("synchronize")?;
         first.and_then(|()| self.failures.report())
