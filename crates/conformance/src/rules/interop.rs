@@ -36,7 +36,6 @@ pub fn a_stream_of_others_keeps_its_order(fixture: &Fixture) -> Outcome {
     let Some(interop) = rig.device.interop() else { return Ok(()) };
     let theirs = rig.new_stream()?;
     let taken = take_stream(&interop, &theirs)?;
-    check_eq!(taken.native(), theirs.native(), "the handle of a stream that was taken up");
     let mut x = rig.upload(&[0_u32; 300])?;
     let mut y = rig.upload(&[0_u32; 300])?;
     let mut expected = 0;
@@ -69,7 +68,9 @@ pub fn a_stream_of_others_keeps_its_order(fixture: &Fixture) -> Outcome {
         theirs.synchronize()?;
         check!(taken.is_done()?, "a stream that was taken up is not done when its owner's work is");
         Ok(())
-    })
+    })?;
+    check_eq!(taken.native(), theirs.native(), "the handle of a stream that was taken up");
+    Ok(())
 }
 
 /// A stream works on when whoever took it up has let go of it, and what was enqueued there is done.
@@ -131,7 +132,6 @@ pub fn an_event_of_others_is_waited_for(fixture: &Fixture) -> Outcome {
     rig.kernels.fill_index(&theirs, produced.view_mut(), 7)?;
     let event = theirs.record_event()?;
     let taken = take_event(&interop, &event)?;
-    check_eq!(taken.native(), event.native(), "the handle of an event that was taken up");
     rig.stream.wait(&taken)?;
     consumed.view_mut().copy_from(&rig.stream, &produced.view())?;
     let expected: Vec<u32> = (7..207).collect();
@@ -142,6 +142,7 @@ pub fn an_event_of_others_is_waited_for(fixture: &Fixture) -> Outcome {
     let taken = take_event(&interop, &event)?;
     taken.wait()?;
     busy.must_be_over("the host waited for an event of others")?;
+    check_eq!(taken.native(), event.native(), "the handle of an event that was taken up");
     check!(taken.is_done()?, "an event of others is not done after waiting for it");
     best_of_three(|| {
         let _busy = rig.spin(&theirs, Duration::from_millis(200))?;
