@@ -9,7 +9,7 @@ use runtime_core::{
     MemoryViewMut, NativeHandle, NativeKind, RegionCopy, Result, Slot, Stream,
 };
 
-use crate::exchange::Description;
+use crate::description::Description;
 use crate::owner::To;
 use crate::state::{Ordered, Ready, State};
 use crate::{Access, ArrayExchange, MemoryKind, Refused};

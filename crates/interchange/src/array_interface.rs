@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::exchange::{Description, host};
+use crate::description::{Description, host};
 use crate::owner::{Exported, Keeper, Plain};
 use crate::strides::{layout, shape_of, strides_of};
 use crate::typestr::{parse, typestr};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result, Stream};
 
-use crate::exchange::Description;
+use crate::description::Description;
 use crate::owner::{Exported, Keeper, Plain};
 use crate::state::{Ordered, Pending, Ready, State};
 use crate::strides::{layout, shape_of, strides_of};

@@ -2,8 +2,8 @@
 
 use runtime_core::{DeviceKind, Error, ErrorKind, Result};
 
+use crate::description::{Description, host};
 use crate::dlpack::abi::{DLDevice, device};
-use crate::exchange::{Description, host};
 use crate::{ContextBinding, DeviceToken, MemoryKind};
 
 /// The numbers of an array's device. `sycl` is what the SYCL runtime counts the device as, for memory of its default

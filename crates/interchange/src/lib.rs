@@ -34,6 +34,7 @@
 //! | CUDA array interface 3 ([`CudaArrayInterface`]) | what is ready, or ordered on one stream | 2 and 3 | bytes | a stream of the producer's | [`Keeper`] |
 //! | SYCL USM array interface 1 ([`SyclUsmArrayInterface`]) | what is ready | 1 | elements | none | [`Keeper`] |
 //! | NumPy array interface 3 ([`ArrayInterface`]) | what is ready | 3 | bytes | none | [`Keeper`] |
+//! | Arrow C device ([`arrow`]) | rows that are ready, or ordered on one stream | rows | none | an event of the producer's | its `release` |
 //!
 //! The attributes that are dictionaries in Python are structures with a field for each key. The crate knows neither Python
 //! nor a vendor's interface: addresses and handles are numbers that carry the name of their interface.
@@ -53,10 +54,13 @@
 
 mod adopt;
 mod array_interface;
+pub mod arrow;
 mod cuda_array_interface;
+mod description;
 mod dl_device;
 pub mod dlpack;
 mod exchange;
+mod lend;
 mod owner;
 mod refused;
 mod state;
@@ -68,7 +72,8 @@ mod typestr;
 pub use adopt::Adopted;
 pub use array_interface::ArrayInterface;
 pub use cuda_array_interface::CudaArrayInterface;
-pub use exchange::{Access, ArrayExchange, MemoryKind};
+pub use description::{Access, MemoryKind};
+pub use exchange::ArrayExchange;
 pub use owner::{Exported, Keeper};
 pub use refused::Refused;
 pub use state::{After, Ordered, Pending, Ready, State};

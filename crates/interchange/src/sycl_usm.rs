@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use runtime_core::{Error, ErrorKind, NativeHandle, Result};
 
-use crate::exchange::Description;
+use crate::description::Description;
 use crate::owner::{Exported, Keeper, Plain};
 use crate::strides::{layout, shape_of, strides_of};
 use crate::typestr::{parse, typestr};

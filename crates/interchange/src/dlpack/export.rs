@@ -10,7 +10,7 @@ use super::abi::{
 };
 use super::tensor::Raw;
 use super::{DlpackTensor, PROTOCOL, data_type};
-use crate::exchange::Description;
+use crate::description::Description;
 use crate::owner::{Keeper, drop_for_c};
 use crate::state::{Ordered, Pending, Ready, State};
 use crate::{Access, ArrayExchange, Refused, dl_device};
@@ -173,9 +173,10 @@ impl<M> Export<M> {
         // Written in place, since the tensor points into the piece.
         let place = Box::into_raw(Box::<Self>::new_uninit()).cast::<Self>();
         // SAFETY: inside the piece.
-        let (shape_at, strides_at) =
-            unsafe { (&raw mut (*place).shape, &raw mut (*place).strides) };
-        let tensor = DLTensor { shape: shape_at.cast(), strides: strides_at.cast(), ..tensor };
+        let shape_at = unsafe { (&raw mut (*place).shape).cast() };
+        // SAFETY: as above.
+        let strides_at = unsafe { (&raw mut (*place).strides).cast() };
+        let tensor = DLTensor { shape: shape_at, strides: strides_at, ..tensor };
         let export = Self { managed: managed(tensor), shape, strides, keeper };
         // SAFETY: room for exactly this.
         unsafe { place.write(export) };

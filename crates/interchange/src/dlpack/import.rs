@@ -8,7 +8,7 @@ use runtime_core::{Error, ErrorKind, Layout, MAX_RANK, NativeKind, Result};
 
 use super::abi::{DLManagedTensorVersioned, DLPackVersion, DLTensor, VERSION, flag};
 use super::{DlpackTensor, PROTOCOL, dtype};
-use crate::exchange::{Description, narrowed};
+use crate::description::{Description, narrowed};
 use crate::owner::Plain;
 use crate::state::State;
 use crate::strides::layout;

@@ -10,7 +10,7 @@ mod import;
 mod request;
 
 pub use export::DlpackOptions;
-pub use request::{ConsumerStream, DlpackFence, DlpackRequest};
+pub use request::{DlpackFence, DlpackRequest};
 
 use std::ffi::c_void;
 use std::fmt;

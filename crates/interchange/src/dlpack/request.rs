@@ -26,21 +26,11 @@ pub struct DlpackRequest {
 pub enum DlpackFence {
     /// It waits, on the host: [`host_wait`](ArrayExchange::host_wait).
     HostWait,
-    /// It makes this stream wait: [`order_after`](ArrayExchange::order_after).
-    Order(ConsumerStream),
+    /// It makes this stream wait, the consumer's own or a default one (1 and 2 of CUDA, 0 of HIP):
+    /// [`order_after`](ArrayExchange::order_after), with a stream taken up from the handle.
+    Order(NativeHandle),
     /// Nothing: [`into_dlpack_unsynchronised`](ArrayExchange::into_dlpack_unsynchronised).
     Nothing,
-}
-
-/// A consumer's stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConsumerStream {
-    /// The default stream that waits for all others.
-    LegacyDefault,
-    /// Each thread's own default stream.
-    PerThreadDefault,
-    /// One that it made.
-    Handle(NativeHandle),
 }
 
 impl DlpackRequest {
@@ -99,11 +89,9 @@ impl DlpackRequest {
         let api = description.memory.map_or(description.device.backend(), |memory| memory.api);
         let to_host = self.dl_device.is_some_and(|(kind, _)| kind == device::CPU);
         let refuse = |stream: i64, why: &str| Err(invalid(format!("stream {stream}: {why}")));
-        let handle = |api: &'static str, raw| {
-            let handle = NativeHandle { api, kind: NativeKind::Stream, raw };
-            Ok(DlpackFence::Order(ConsumerStream::Handle(handle)))
+        let order = |api: &'static str, raw| {
+            Ok(DlpackFence::Order(NativeHandle { api, kind: NativeKind::Stream, raw }))
         };
-        let default = DlpackFence::Order(ConsumerStream::LegacyDefault);
         match (description.kind, api, self.stream) {
             (MemoryKind::Host, _, None) => Ok(DlpackFence::HostWait),
             (MemoryKind::Host, _, Some(stream)) => refuse(stream, "memory of the host has none"),
@@ -112,14 +100,13 @@ impl DlpackRequest {
             (kind, "cuda" | "hip", Some(-1)) if kind.is_host_readable() => {
                 Ok(DlpackFence::HostWait)
             }
-            (_, "cuda" | "hip", None) => Ok(default),
+            (_, "cuda", None) => order("cuda", 1),
+            (_, "hip", None) => order("hip", 0),
             (_, "cuda" | "hip", Some(-1)) => Ok(DlpackFence::Nothing),
             (_, "cuda", Some(0)) => refuse(0, "0 could be either default stream; 1 or 2 is taken"),
-            (_, "cuda", Some(1)) | (_, "hip", Some(0)) => Ok(default),
-            (_, "cuda", Some(2)) => Ok(DlpackFence::Order(ConsumerStream::PerThreadDefault)),
             (_, "hip", Some(stream @ (1 | 2))) => refuse(stream, "HIP has no such stream"),
             (_, api @ ("cuda" | "hip"), Some(stream)) => match usize::try_from(stream) {
-                Ok(raw) => handle(if api == "cuda" { "cuda" } else { "hip" }, raw),
+                Ok(raw) => order(if api == "cuda" { "cuda" } else { "hip" }, raw),
                 Err(_) => refuse(stream, "a negative number"),
             },
             // No number is standardised, and no consumer could be ordered by one.
