@@ -27,8 +27,7 @@ impl<S: State> ArrayExchange<S> {
     ///
     /// `InvalidArgument` for another major version, of which nothing is touched but the deleter; for unknown flags, element
     /// types and devices (`UnknownDevice`), several lanes, a rank below 0 or above six, missing extents or strides,
-    /// negative extents, a null pointer to elements, and an address that is not aligned for them; `OutOfBounds` if
-    /// addresses wrap around.
+    /// negative extents, and a null pointer to elements; `OutOfBounds` if addresses wrap around.
     ///
     /// # Safety
     ///
