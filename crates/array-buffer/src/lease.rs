@@ -19,6 +19,8 @@ use crate::{ArrayBuffer, SharedArrayBuffer, SharedRead, SharedWrite};
 /// Of what uses the memory nothing is seen. So whoever lends it says that it was [written](Self::mark_written), and lets
 /// go of the lease only when that work is over.
 ///
+/// It counts as held by the thread that took it, which is told so at once if it asks for the array meanwhile.
+///
 /// A lease that is dropped commits what was written, as a guard does, and poisons the array on a panic begun under it. One
 /// that is forgotten holds the array for ever.
 pub struct Lease<T: Element, D: Dimension> {
