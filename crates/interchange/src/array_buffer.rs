@@ -39,7 +39,7 @@ impl ArrayExchange<Pending> {
         timeout: Duration,
     ) -> Result<Self> {
         let (array, owner) = lent(lease(array, Some(stream), access, timeout)?, access)?;
-        Ok(Self { array, state: Pending::on(stream), owner })
+        Ok(Self { array: Box::new(array), state: Pending::on(stream), owner })
     }
 }
 
@@ -56,7 +56,7 @@ impl ArrayExchange<Ready> {
         timeout: Duration,
     ) -> Result<Self> {
         let (array, owner) = lent(lease(array, None, access, timeout)?, access)?;
-        Ok(Self { array, state: Ready, owner })
+        Ok(Self { array: Box::new(array), state: Ready, owner })
     }
 
     /// Makes an array of this one, whose replica on `stream`'s device, or on the host if it works in host memory, is this

@@ -31,7 +31,8 @@ use crate::{Access, ContextBinding, DeviceToken, MemoryKind, Refused};
 /// # Ok::<(), runtime_core::Error>(())
 /// ```
 pub struct ArrayExchange<S = Ready> {
-    pub(crate) array: Description,
+    // Boxed, since a capsule moves from one conversion to the next.
+    pub(crate) array: Box<Description>,
     pub(crate) state: S,
     // Dropped last.
     pub(crate) owner: Owner,

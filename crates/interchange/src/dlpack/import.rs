@@ -38,12 +38,13 @@ impl<S: State> ArrayExchange<S> {
         state: S,
     ) -> Result<Self, Refused<DlpackTensor>> {
         match described(&tensor) {
-            Ok(array) => Ok(Self { array, state, owner: Arc::new(Plain(tensor)) }),
+            Ok(array) => Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain(tensor)) }),
             Err(error) => Err(Refused::new(tensor, error)),
         }
     }
 }
 
+#[inline]
 fn described(managed: &DlpackTensor) -> Result<Description> {
     let version = managed.version();
     if let Some(DLPackVersion { major, minor }) = version.filter(|v| v.major != VERSION.major) {
