@@ -298,7 +298,7 @@ fn numpy(totals: &mut Totals) {
     });
 }
 
-/// Arrays on the host under Miri, where somebody has installed it: it comes with nightly compilers alone.
+/// Arrays on the host, and capsules that are given back, under Miri, where somebody has installed it: it comes with nightly compilers alone.
 fn miri(totals: &mut Totals) {
     let nightly = || {
         let mut command = Command::new("cargo");
@@ -310,9 +310,14 @@ fn miri(totals: &mut Totals) {
         let why = "no Miri; `rustup +nightly component add miri rust-src` brings it";
         return totals.add("miri", 0, 0, 1, why);
     }
-    let mut tests = nightly();
-    tests.args(["test", "--package", "array-buffer", "--test", "regressions", "--", "host::"]);
-    totals.tests("miri", tests.env("MIRIFLAGS", "-Zmiri-disable-isolation"), &[], "");
+    let mut arrays = nightly();
+    arrays.args(["test", "--package", "array-buffer", "--test", "regressions", "--", "host::"]);
+    totals.tests("miri", arrays.env("MIRIFLAGS", "-Zmiri-disable-isolation"), &[], "");
+    let mut capsules = nightly();
+    capsules.args(["test", "--package", "interchange", "--test", "release"]);
+    // Protocols hand addresses over as numbers.
+    let flags = "-Zmiri-permissive-provenance";
+    totals.tests("miri, capsules", capsules.env("MIRIFLAGS", flags), &[], "");
 }
 
 #[cfg(test)]
