@@ -298,7 +298,7 @@ fn numpy(totals: &mut Totals) {
     });
 }
 
-/// Arrays on the host under Miri. Tests forget guards on purpose, so that leaks are no failures.
+/// Arrays on the host, and capsules that are given back, under Miri.
 fn miri(totals: &mut Totals) {
     let nightly = || {
         let mut command = Command::new("cargo");
@@ -310,10 +310,16 @@ fn miri(totals: &mut Totals) {
         let why = format!("no Miri of {}; --install brings it", install::MIRI);
         return totals.add("miri", 0, 0, 1, &why);
     }
-    let mut tests = nightly();
-    tests.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks");
-    tests.args(["test", "--package", "array-buffer", "--test", "regressions", "--", "host::"]);
-    totals.tests("miri", &mut tests, &[], "");
+    let mut arrays = nightly();
+    arrays.args(["test", "--package", "array-buffer", "--test", "regressions", "--", "host::"]);
+    // Tests forget guards on purpose, so that leaks are no failures.
+    arrays.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks");
+    totals.tests("miri", &mut arrays, &[], "");
+    let mut capsules = nightly();
+    capsules.args(["test", "--package", "interchange", "--test", "release"]);
+    // Protocols hand addresses over as numbers.
+    capsules.env("MIRIFLAGS", "-Zmiri-permissive-provenance");
+    totals.tests("miri, capsules", &mut capsules, &[], "");
 }
 
 #[cfg(test)]
