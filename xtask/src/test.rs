@@ -314,9 +314,9 @@ fn miri(totals: &mut Totals) {
     arrays.args(["test", "--package", "array-buffer", "--test", "regressions", "--", "host::"]);
     totals.tests("miri", arrays.env("MIRIFLAGS", "-Zmiri-disable-isolation"), &[], "");
     let mut capsules = nightly();
-    capsules.args(["test", "--package", "interchange", "--test", "release"]);
-    // Protocols hand addresses over as numbers.
-    let flags = "-Zmiri-permissive-provenance";
+    capsules.args(["test", "--package", "interchange", "--test", "release", "--test", "fuzz"]);
+    // Protocols hand addresses over as numbers, and some tests leak what they look at.
+    let flags = "-Zmiri-permissive-provenance -Zmiri-ignore-leaks";
     totals.tests("miri, capsules", capsules.env("MIRIFLAGS", flags), &[], "");
 }
 
