@@ -1,0 +1,120 @@
+//! Arrays in page-locked host memory.
+
+use std::sync::Mutex;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use runtime::{DType, Layout, MemoryView, MemoryViewMut, Pinned, PinnedOptions, Stream};
+
+use crate::array::Order;
+use crate::device::Device;
+use crate::dtype;
+use crate::error::Result;
+
+/// An n-d array in page-locked host memory, made by ``Device.pinned``: the host side of asynchronous copies.
+///
+/// ``array.set(pinned, stream)`` and ``array.get(pinned, stream)`` are enqueued and do not block. NumPy sees it without a copy:
+/// ``numpy.asarray(pinned)`` waits for the copies enqueued so far, and what is enqueued later must be waited for before the
+/// array is looked at again.
+#[pyclass(frozen, module = "device_runtime")]
+pub(crate) struct PinnedArray {
+    memory: Mutex<Pinned<u8>>,
+    device: runtime::Device,
+    pub(crate) layout: Layout,
+}
+
+impl PinnedArray {
+    pub(crate) fn allocate(
+        py: Python<'_>,
+        device: &runtime::Device,
+        shape: &[usize],
+        dtype: DType,
+        order: Order,
+        write_combined: bool,
+    ) -> Result<Self> {
+        let layout = order.layout(dtype, shape)?;
+        let (bytes, options) = (layout.len() * dtype.size(), PinnedOptions { write_combined });
+        let memory = py.detach(|| device.pinned_allocate_with(bytes, &options))?;
+        Ok(Self { memory: Mutex::new(memory), device: device.clone(), layout })
+    }
+
+    /// Enqueues a copy of all bytes from a device.
+    pub(crate) fn copy_in(&self, stream: &Stream, from: &MemoryView<'_>) -> runtime::Result<()> {
+        from.copy_to_pinned(stream, &mut crate::lock(&self.memory))
+    }
+
+    /// Enqueues a copy of all bytes to a device.
+    pub(crate) fn copy_out(
+        &self,
+        stream: &Stream,
+        to: &mut MemoryViewMut<'_>,
+    ) -> runtime::Result<()> {
+        to.copy_from_pinned(stream, &crate::lock(&self.memory))
+    }
+
+    /// Where it lies, once the copies enqueued so far are done.
+    fn address(&self, py: Python<'_>) -> Result<usize> {
+        Ok(py.detach(|| {
+            let mut memory = crate::lock(&self.memory);
+            memory.as_mut_slice().map(|bytes| bytes.as_mut_ptr().expose_provenance())
+        })?)
+    }
+}
+
+#[pymethods]
+impl PinnedArray {
+    /// The device whose copies can use it.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.device.clone())
+    }
+
+    /// Elements along each dimension.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.layout.shape())
+    }
+
+    /// The type of the elements, a ``numpy.dtype``.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        dtype::to_python(py, self.layout.dtype())
+    }
+
+    /// Number of elements.
+    #[getter]
+    fn size(&self) -> usize {
+        self.layout.len()
+    }
+
+    /// Bytes of all elements.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.layout.len() * self.layout.dtype().size()
+    }
+
+    /// Its address. Blocks until the copies enqueued so far are done.
+    #[getter]
+    fn ptr(&self, py: Python<'_>) -> Result<usize> {
+        self.address(py)
+    }
+
+    /// NumPy's array interface. Blocks until the copies enqueued so far are done.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let size = self.layout.dtype().size().cast_signed();
+        let strides = self.layout.strides().iter().map(|stride| stride.wrapping_mul(size));
+        let dict = PyDict::new(py);
+        dict.set_item("shape", self.shape(py)?)?;
+        dict.set_item("typestr", self.dtype(py)?.getattr("str")?)?;
+        dict.set_item("data", (self.address(py)?, false))?;
+        dict.set_item("strides", PyTuple::new(py, strides)?)?;
+        dict.set_item("version", 3)?;
+        Ok(dict)
+    }
+
+    fn __repr__(&self) -> String {
+        let (name, shape) = (dtype::name(self.layout.dtype()), self.layout.shape());
+        format!("<PinnedArray {name} {shape:?} for {}>", self.device.id())
+    }
+}
