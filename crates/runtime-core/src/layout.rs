@@ -184,8 +184,8 @@ impl Layout {
         self.low..self.high
     }
 
-    /// Whether no element can be another one, as far as nesting strides tell.
-    pub(crate) fn is_nested(&self) -> bool {
+    /// Whether no two indices name one element, as far as strides tell that nest: each beyond what all smaller ones reach.
+    pub fn is_nested(&self) -> bool {
         self.empty || is_nested(self.shape(), self.strides())
     }
 

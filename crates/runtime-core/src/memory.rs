@@ -57,6 +57,11 @@ impl Allocation {
     }
 
     #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    #[inline]
     pub(crate) fn raw(&self) -> Option<&dyn DeviceMemory> {
         self.raw.as_deref()
     }

@@ -74,6 +74,17 @@ impl<'a> MemoryView<'a> {
         self.origin.wrapping_add_signed(span.start)..self.origin.wrapping_add_signed(span.end)
     }
 
+    /// Size in bytes of the whole memory that this is a part of.
+    #[inline]
+    pub fn memory_bytes(&self) -> usize {
+        self.allocation.bytes()
+    }
+
+    /// Whether the host can address the memory.
+    pub fn is_host_visible(&self) -> bool {
+        self.allocation.raw().is_none_or(|raw| raw.host_ptr().is_some())
+    }
+
     /// Whether both views are of one allocation.
     pub fn shares_memory(&self, other: &MemoryView<'_>) -> bool {
         std::ptr::eq(self.allocation, other.allocation)

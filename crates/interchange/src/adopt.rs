@@ -1,0 +1,243 @@
+//! Arrays of others as memory of a device.
+#![expect(unsafe_code, reason = "adopts memory that the capsule's maker vouched for")]
+
+use std::fmt;
+use std::sync::Arc;
+
+use runtime_core::{
+    Combine, Device, DeviceKind, Element, Error, ErrorKind, Layout, Memory, MemoryView,
+    MemoryViewMut, NativeHandle, NativeKind, RegionCopy, Result, Slot, Stream,
+};
+
+use crate::description::Description;
+use crate::owner::To;
+use crate::state::{Ordered, Ready, State};
+use crate::{Access, ArrayExchange, MemoryKind, Refused};
+
+/// Somebody's array as memory of a device of this runtime, without a copy.
+///
+/// Dropping it gives the array back to its owner once all work that was enqueued on it is done.
+pub struct Adopted<T: Element> {
+    memory: Memory<T>,
+    layout: Layout,
+    /// Bytes from the beginning of the memory to element `[0, …, 0]`.
+    offset: usize,
+    access: Access,
+    /// The stream that it is bound to, for whose work alone the values are there.
+    stream: Option<Stream>,
+}
+
+impl<T: Element> Adopted<T> {
+    /// Element type, shape, and strides in elements.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What may be done with the elements.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The device whose memory it is.
+    pub fn device(&self) -> &Device {
+        self.memory.device()
+    }
+
+    /// The elements, to read; on the stream that they were ordered for alone, if they were.
+    ///
+    /// # Errors
+    ///
+    /// None that an adopted array can have.
+    pub fn view(&self) -> Result<MemoryView<'_>> {
+        let view = self.memory.view().with_layout(self.offset, &self.layout)?;
+        Ok(match &self.stream {
+            Some(stream) => view.on_stream(stream),
+            None => view,
+        })
+    }
+
+    /// The elements, to read and write; on the stream that they were ordered for alone, if they were.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the array is only to be read.
+    pub fn view_mut(&mut self) -> Result<MemoryViewMut<'_>> {
+        self.check_writable("view_mut")?;
+        let view = self.memory.view_mut().with_layout(self.offset, &self.layout)?;
+        Ok(match &self.stream {
+            Some(stream) => view.on_stream(stream),
+            None => view,
+        })
+    }
+
+    /// The memory itself, of an array that fills it in row-major order. If the values are there for one stream only,
+    /// whoever takes it uses it on that stream first, or orders others after it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the array is only to be read, or is not in row-major order without gaps: [`to_memory`](Self::to_memory)
+    /// copies those.
+    pub fn into_memory(self) -> Result<Memory<T>, Refused<Self>> {
+        let checked = self.check_writable("into_memory").and_then(|()| self.check_compact());
+        match checked {
+            Ok(()) => Ok(self.memory),
+            Err(error) => Err(Refused::new(self, error)),
+        }
+    }
+
+    /// A copy of the elements in row-major order, enqueued on `stream`, in memory of the same device.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`; `WrongStream` if the values are there for another stream only; what the copy reports.
+    pub fn to_memory(&self, stream: &Stream) -> Result<Memory<T>> {
+        let view = self.view()?;
+        let mut memory = self.device().memory_allocate::<T>(self.layout.len())?;
+        let mut whole = memory.view_mut().reshape(self.layout.shape())?;
+        if self.layout.is_contiguous() {
+            whole.copy_from(stream, &view)?;
+        } else {
+            let copy = RegionCopy {
+                dtype: T::DTYPE,
+                extents: self.layout.shape().to_vec(),
+                source: view.region_side(0),
+                destination: whole.as_view().region_side(1),
+                negate: false,
+                combine: Combine::Replace,
+            };
+            let plan = self.device().plan_regions(&[copy])?;
+            plan.execute(stream, &mut [Slot::Read(view), Slot::Write(whole)])?;
+        }
+        Ok(memory)
+    }
+
+    fn check_writable(&self, operation: &'static str) -> Result<()> {
+        if self.access.is_writable() {
+            return Ok(());
+        }
+        let message = "an array that is only to be read";
+        Err(Error::new(ErrorKind::InvalidArgument, operation, message).on(self.device().id()))
+    }
+
+    fn check_compact(&self) -> Result<()> {
+        if self.layout.is_contiguous() && self.layout.len() == self.memory.len() {
+            return Ok(());
+        }
+        let message = format!(
+            "strides {:?} of shape {:?} are not row-major without gaps",
+            self.layout.strides(),
+            self.layout.shape()
+        );
+        let error = Error::new(ErrorKind::InvalidArgument, "into_memory", message);
+        Err(error.on(self.device().id()))
+    }
+}
+
+impl ArrayExchange<Ready> {
+    /// Takes the array up as memory of `device`, without a copy: host memory on devices that work in it, addresses and
+    /// memory objects on devices of their own interface, as far as the driver agrees.
+    ///
+    /// # Errors
+    ///
+    /// `WrongDevice` if the device cannot use such memory; `InvalidArgument` if the element type is not `T`, or the address
+    /// is not aligned for it; `Unavailable` if the device takes up no memory; what the driver says.
+    pub fn into_adopted<T: Element>(self, device: &Device) -> Result<Adopted<T>, Refused<Self>> {
+        self.adopt(device)
+    }
+}
+
+impl ArrayExchange<Ordered> {
+    /// As [`into_adopted`](ArrayExchange::into_adopted) of what is ready, on the device of [`stream`](Self::stream), with views that are
+    /// bound to that stream.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn into_adopted<T: Element>(self) -> Result<Adopted<T>, Refused<Self>> {
+        let device = self.stream().device().clone();
+        self.adopt(&device)
+    }
+}
+
+impl<S: State> ArrayExchange<S> {
+    fn adopt<T: Element>(self, device: &Device) -> Result<Adopted<T>, Refused<Self>> {
+        match self.adopted(device) {
+            Ok((memory, offset)) => Ok(Adopted {
+                memory,
+                layout: self.array.layout,
+                offset,
+                access: self.array.access,
+                stream: self.state.stream().cloned(),
+            }),
+            Err(error) => Err(Refused::new(self, error)),
+        }
+    }
+
+    /// The memory around the array, and where in it the array's first element lies.
+    fn adopted<T: Element>(&self, device: &Device) -> Result<(Memory<T>, usize)> {
+        let array = &self.array;
+        let refuse =
+            |kind, message: String| Err(Error::new(kind, "adopt", message).on(device.id()));
+        if T::DTYPE != array.layout.dtype() {
+            let message = format!("{} elements as {}", array.layout.dtype(), T::DTYPE);
+            return refuse(ErrorKind::InvalidArgument, message);
+        }
+        let (Some(memory), false) = (array.memory, array.layout.is_empty()) else {
+            self.owner.lend(To::Device);
+            return Ok((device.memory_allocate(0)?, 0));
+        };
+        let Some(api) = api_on(array, memory, device) else {
+            let message = format!("{:?} memory of {}, {memory:?}", array.kind, array.device);
+            return refuse(ErrorKind::WrongDevice, message);
+        };
+        let span = self.byte_range();
+        // Of an address only the array's own bytes are adopted; a memory object is one as a whole.
+        let (raw, bytes) = match memory.kind {
+            NativeKind::Object => (memory.raw, 0..span.end),
+            _ => (memory.raw.wrapping_add(span.start), span.clone()),
+        };
+        let offset = array.offset - bytes.start;
+        if !(memory.kind == NativeKind::Object || raw.is_multiple_of(align_of::<T>()))
+            || !offset.is_multiple_of(align_of::<T>())
+        {
+            let message = format!("byte {offset} from {raw:#x} on is not aligned for {}", T::DTYPE);
+            return refuse(ErrorKind::InvalidArgument, message);
+        }
+        let len = bytes.len().div_ceil(size_of::<T>());
+        let handle = NativeHandle { api, kind: memory.kind, raw };
+        let owner = Arc::clone(&self.owner);
+        // SAFETY: whoever made the capsule vouches that its elements are initialised and stay until the owner is dropped,
+        // and its state, that they are there. Nothing but the elements is touched: views have the array's layout, and the
+        // memory is handed out only where it has no gaps.
+        let adopted = unsafe { device.memory_adopt::<T>(handle, len, owner) };
+        let Some(adopted) = adopted else {
+            let message = "the device takes up no memory".to_owned();
+            return refuse(ErrorKind::Unavailable, message);
+        };
+        let adopted = adopted?;
+        self.owner.lend(To::Device);
+        Ok((adopted, offset))
+    }
+}
+
+/// The interface by which `device` uses the memory, if it can.
+fn api_on(array: &Description, memory: NativeHandle, device: &Device) -> Option<&'static str> {
+    let in_host_memory = matches!(device.info().kind, DeviceKind::Host | DeviceKind::Simulated);
+    let api = device.native().api;
+    let usable = match array.kind {
+        MemoryKind::Host | MemoryKind::Pinned | MemoryKind::Shared if in_host_memory => true,
+        MemoryKind::Host => false,
+        _ => memory.api == api,
+    };
+    usable.then_some(api)
+}
+
+impl<T: Element> fmt::Debug for Adopted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adopted")
+            .field("layout", &self.layout)
+            .field("access", &self.access)
+            .field("device", self.device().id())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,174 @@
+//! The CUDA array interface, version 3: addresses of CUDA, strides in bytes, one stream of the producer's, no owner.
+#![expect(unsafe_code, reason = "memory is named by address, for which a caller vouches")]
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result, Stream};
+
+use crate::description::Description;
+use crate::owner::{Exported, Keeper, Plain};
+use crate::state::{Ordered, Pending, Ready, State};
+use crate::strides::{layout, shape_of, strides_of};
+use crate::typestr::{parse, typestr};
+use crate::{Access, ArrayExchange, ByteStrides, DeviceToken, MemoryKind, Refused, Shape};
+
+const PROTOCOL: &str = "cuda array interface";
+
+/// The number of CUDA's default stream that waits for the others.
+const LEGACY_DEFAULT: usize = 1;
+
+/// What `__cuda_array_interface__` says, a field for each key. `descr` is left out: `typestr` alone decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CudaArrayInterface {
+    /// Elements along each dimension.
+    pub shape: Shape,
+    /// The element type, such as `<f8`.
+    pub typestr: Cow<'static, str>,
+    /// Address of element `[0, …, 0]`, 0 if there is none, and whether it is only to be read.
+    pub data: (usize, bool),
+    /// Strides in bytes; `None` in row-major order without gaps.
+    pub strides: Option<ByteStrides>,
+    /// Whether there is a mask.
+    pub masked: bool,
+    /// The stream on which all pending work of the producer's is ordered: 1 or 2 for the default streams, or a handle.
+    /// `None` if there is none.
+    pub stream: Option<usize>,
+    /// The protocol's version.
+    pub version: i64,
+}
+
+impl ArrayExchange<Ready> {
+    /// Hands the array over by the CUDA array interface, without a stream. The strides are always given.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the memory is not addressed by CUDA or HIP, and for `bf16`.
+    pub fn into_cuda_array_interface(self) -> Result<Exported<CudaArrayInterface>, Refused<Self>> {
+        self.cuda_array_interface(None)
+    }
+}
+
+impl ArrayExchange<Ordered> {
+    /// Hands the array over by the CUDA array interface, with the stream that it is ordered on. The stream lives as long as
+    /// the keeper.
+    ///
+    /// # Errors
+    ///
+    /// As of what is ready; `InvalidArgument` if the stream is none of CUDA: consumers of HIP are given what is ready.
+    pub fn into_cuda_array_interface(self) -> Result<Exported<CudaArrayInterface>, Refused<Self>> {
+        let stream = self.stream().clone();
+        self.cuda_array_interface(Some(stream))
+    }
+}
+
+impl<S: State> ArrayExchange<S> {
+    fn cuda_array_interface(
+        self,
+        stream: Option<Stream>,
+    ) -> Result<Exported<CudaArrayInterface>, Refused<Self>> {
+        match written(&self.array, stream.as_ref()) {
+            Ok(interface) => {
+                let with = stream.map(|stream| Box::new(stream) as Box<dyn Any + Send + Sync>);
+                Ok(Exported { interface, keeper: Keeper::lend(self.owner, with) })
+            }
+            Err(error) => Err(Refused::new(self, error)),
+        }
+    }
+}
+
+impl ArrayExchange<Pending> {
+    /// Takes up an array that somebody describes by the CUDA array interface. `device` is the device of CUDA or HIP that the
+    /// address is of, which the protocol does not say; `owner` is whatever keeps the array.
+    ///
+    /// Its values wait for the stream that the interface names. Version 2 has none, and they wait for CUDA's default stream
+    /// then.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for other versions than 2 and 3, a mask, stream 0 (and 1 and 2 of HIP), a null address, an element
+    /// type or byte order that is none of this machine's, negative extents, strides that are no multiple of the element's
+    /// size, more than six dimensions, and a device of neither; `OutOfBounds` if addresses wrap around.
+    ///
+    /// # Safety
+    ///
+    /// The interface is truthful: until `owner` is dropped, every index is an initialised element in memory that the device
+    /// can read, and write unless it says otherwise, and nobody uses it without being ordered with who does; and the stream
+    /// exists until the capsule is ready.
+    pub unsafe fn from_cuda_array_interface<O: Any + Send + Sync>(
+        interface: &CudaArrayInterface,
+        device: DeviceToken,
+        owner: O,
+    ) -> Result<Self, Refused<O>> {
+        match described(interface, device) {
+            Ok((array, state)) => Ok(Self { array, state, owner: Arc::new(Plain(owner)) }),
+            Err(error) => Err(Refused::new(owner, error)),
+        }
+    }
+}
+
+fn written(array: &Description, stream: Option<&Stream>) -> Result<CudaArrayInterface> {
+    let api = array.memory.map_or(array.device.backend(), |memory| memory.api);
+    if array.kind == MemoryKind::Host || !matches!(api, "cuda" | "hip") {
+        let message = format!("{:?} memory of {}", array.kind, array.device);
+        return Err(invalid(message));
+    }
+    let stream = match stream.map(Stream::native) {
+        None => None,
+        Some(NativeHandle { api: "cuda", raw, .. }) if raw != 0 && api == "cuda" => Some(raw),
+        Some(handle) => return Err(invalid(format!("{handle:?} is no stream that it can name"))),
+    };
+    let dtype = array.layout.dtype();
+    let address = if array.layout.is_empty() { 0 } else { array.address(PROTOCOL, 0)? };
+    Ok(CudaArrayInterface {
+        shape: shape_of(&array.layout),
+        typestr: typestr(dtype, PROTOCOL)?,
+        data: (address, !array.access.is_writable()),
+        strides: Some(strides_of(&array.layout).to_bytes(dtype)?),
+        masked: false,
+        stream,
+        version: 3,
+    })
+}
+
+fn described(
+    interface: &CudaArrayInterface,
+    device: DeviceToken,
+) -> Result<(Description, Pending)> {
+    let api = match device.backend() {
+        "cuda" => "cuda",
+        "hip" => "hip",
+        _ => return Err(invalid(format!("an address of {device}"))),
+    };
+    if !matches!(interface.version, 2 | 3) {
+        return Err(invalid(format!("version {}; 2 and 3 are taken", interface.version)));
+    }
+    if interface.masked {
+        return Err(invalid("a mask, which no array here has".into()));
+    }
+    let dtype = parse(&interface.typestr, false, PROTOCOL)?;
+    let strides = interface.strides.as_ref().map(|bytes| bytes.to_elements(dtype)).transpose()?;
+    let layout = layout(dtype, &interface.shape, strides.as_deref())?;
+    let stream = match (interface.stream, interface.version, api) {
+        (Some(0), ..) => return Err(invalid("stream 0, which could be two".into())),
+        (Some(raw @ (1 | 2)), _, "hip") => {
+            return Err(invalid(format!("stream {raw}, which HIP does not have")));
+        }
+        (None, 2, "cuda") => Some(LEGACY_DEFAULT),
+        (None, 2, _) => Some(0),
+        (stream, ..) => stream,
+    };
+    let state = match stream {
+        Some(raw) => Pending::foreign(NativeHandle { api, kind: NativeKind::Stream, raw }),
+        None => Pending::events([]),
+    };
+    let (address, read_only) = interface.data;
+    let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let array = Description::at(address, api, layout, MemoryKind::Device, device, access)?;
+    Ok((array, state))
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, PROTOCOL, message)
+}

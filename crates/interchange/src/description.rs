@@ -1,0 +1,143 @@
+//! Where an array is and how it lies there.
+
+use runtime_core::{DeviceKind, Error, ErrorKind, Layout, NativeHandle, NativeKind, Result};
+
+use crate::{ContextBinding, DeviceToken};
+
+/// What kind of memory an array lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemoryKind {
+    /// The host's; that of the devices which work in it, too.
+    Host,
+    /// The host's, locked for a device by its vendor's runtime.
+    Pinned,
+    /// A device's own.
+    Device,
+    /// Addressed by host and device: managed, or shared.
+    Shared,
+    /// Behind a memory object, which is not an address: `cl_mem`.
+    Object,
+}
+
+impl MemoryKind {
+    /// Whether the host can follow a pointer to it.
+    pub fn is_host_readable(self) -> bool {
+        matches!(self, Self::Host | Self::Pinned | Self::Shared)
+    }
+}
+
+/// What may be done with an array's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// They are read.
+    ReadOnly,
+    /// They are read and written.
+    ReadWrite,
+    /// They are a copy that nobody else has.
+    Copied,
+}
+
+impl Access {
+    /// Whether elements may be written.
+    pub fn is_writable(self) -> bool {
+        self != Self::ReadOnly
+    }
+}
+
+/// Where an array is and how it lies there: what every protocol says in its own way.
+#[derive(Clone, Debug)]
+pub(crate) struct Description {
+    /// The allocation as far as it is known: its lowest byte, or the memory object; `None` if it has no byte.
+    pub(crate) memory: Option<NativeHandle>,
+    /// Bytes of it.
+    pub(crate) extent: usize,
+    /// Bytes from its beginning to element `[0, …, 0]`.
+    pub(crate) offset: usize,
+    pub(crate) layout: Layout,
+    pub(crate) kind: MemoryKind,
+    pub(crate) device: DeviceToken,
+    pub(crate) context: ContextBinding,
+    pub(crate) access: Access,
+}
+
+impl Description {
+    /// An array at an address, of which no more is known than that its elements are there.
+    pub(crate) fn at(
+        address: usize,
+        api: &'static str,
+        layout: Layout,
+        kind: MemoryKind,
+        device: DeviceToken,
+        access: Access,
+    ) -> Result<Self> {
+        let span = layout.span_bytes();
+        if address == 0 && !layout.is_empty() {
+            let message = format!("a null pointer for {} elements", layout.len());
+            return Err(invalid(message));
+        }
+        let low = address.checked_add_signed(span.start);
+        let high = address.checked_add_signed(span.end);
+        let (Some(low), Some(_)) = (low, high) else {
+            let message = format!("bytes {span:?} around {address:#x} wrap around");
+            return Err(Error::new(ErrorKind::OutOfBounds, "exchange", message));
+        };
+        let memory = NativeHandle { api, kind: NativeKind::Pointer, raw: low };
+        Ok(Self {
+            memory: (address != 0).then_some(memory),
+            extent: span.end.abs_diff(span.start),
+            offset: span.start.unsigned_abs(),
+            layout,
+            kind,
+            device,
+            context: ContextBinding::PlatformDefault,
+            access: narrowed(access, &layout),
+        })
+    }
+
+    /// Refuses what does not lie inside its allocation.
+    pub(crate) fn check(self) -> Result<Self> {
+        let bytes = self.layout.span_bytes();
+        let low = self.offset.checked_add_signed(bytes.start);
+        let high = self.offset.checked_add_signed(bytes.end).filter(|high| *high <= self.extent);
+        if low.is_some() && high.is_some() && (self.memory.is_some() || self.layout.is_empty()) {
+            return Ok(self);
+        }
+        let message = format!(
+            "bytes {bytes:?} around byte {} of an allocation of {} bytes",
+            self.offset, self.extent
+        );
+        Err(Error::new(ErrorKind::OutOfBounds, "exchange", message))
+    }
+
+    /// The address of element `[0, …, 0]`; `None` for memory objects and where there is no byte.
+    pub(crate) fn pointer(&self) -> Option<usize> {
+        let memory = self.memory.filter(|memory| memory.kind == NativeKind::Pointer)?;
+        // Inside the allocation, by `check` or `at`.
+        Some(memory.raw.wrapping_add(self.offset))
+    }
+
+    /// As [`pointer`](Self::pointer), for protocols of addresses; `empty` where there is no byte.
+    pub(crate) fn address(&self, protocol: &'static str, empty: usize) -> Result<usize> {
+        match (self.kind, self.memory) {
+            (MemoryKind::Object, _) => {
+                let message = "a memory object, where the protocol has an address";
+                Err(Error::new(ErrorKind::InvalidArgument, protocol, message))
+            }
+            _ => Ok(self.pointer().unwrap_or(empty)),
+        }
+    }
+}
+
+/// What an array may be used for at most: elements that are several indices' are never written.
+pub(crate) fn narrowed(access: Access, layout: &Layout) -> Access {
+    if layout.is_nested() { access } else { Access::ReadOnly }
+}
+
+/// The host, as it calls itself everywhere.
+pub(crate) fn host() -> DeviceToken {
+    DeviceToken::new("host", Some(DeviceKind::Host), 0)
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "exchange", message)
+}

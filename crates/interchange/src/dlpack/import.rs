@@ -1,0 +1,147 @@
+//! Tensors of others.
+#![expect(unsafe_code, reason = "reads extents and strides behind pointers of C")]
+
+use std::ptr;
+use std::sync::Arc;
+
+use runtime_core::{Error, ErrorKind, Layout, MAX_RANK, NativeKind, Result};
+
+use super::abi::{DLManagedTensorVersioned, DLPackVersion, DLTensor, VERSION, flag};
+use super::{DlpackTensor, PROTOCOL, dtype};
+use crate::description::{Description, narrowed};
+use crate::owner::Plain;
+use crate::state::State;
+use crate::strides::layout;
+use crate::{Access, ArrayExchange, ContextBinding, MemoryKind, Refused, dl_device};
+
+/// From this version on strides are always given.
+const STRIDES_GIVEN: DLPackVersion = DLPackVersion { major: 1, minor: 2 };
+
+impl<S: State> ArrayExchange<S> {
+    /// Takes up a tensor. Dropping the capsule, and what becomes of it, calls the deleter.
+    ///
+    /// A tensor of the old structure, which cannot say whether it may be written, is only to be read:
+    /// [`assume_writable`](Self::assume_writable) knows better.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for another major version, of which nothing is touched but the deleter; for unknown flags, element
+    /// types and devices (`UnknownDevice`), several lanes, a rank below 0 or above six, missing extents or strides,
+    /// negative extents, a null pointer to elements, and an address that is not aligned for them; `OutOfBounds` if
+    /// addresses wrap around.
+    ///
+    /// # Safety
+    ///
+    /// `state` is what the producer was asked for: [`Ready`](crate::Ready) if its work is done,
+    /// [`Ordered`](crate::Ordered) on the stream that the producer was given, [`Pending`](crate::Pending) otherwise.
+    pub unsafe fn from_dlpack(
+        tensor: DlpackTensor,
+        state: S,
+    ) -> Result<Self, Refused<DlpackTensor>> {
+        match described(&tensor) {
+            Ok(array) => Ok(Self { array, state, owner: Arc::new(Plain(tensor)) }),
+            Err(error) => Err(Refused::new(tensor, error)),
+        }
+    }
+}
+
+fn described(managed: &DlpackTensor) -> Result<Description> {
+    let version = managed.version();
+    if let Some(DLPackVersion { major, minor }) = version.filter(|v| v.major != VERSION.major) {
+        return Err(invalid(format!("version {major}.{minor}; {}.x is taken", VERSION.major)));
+    }
+    let flags = managed.0.flags();
+    let known = flag::READ_ONLY | flag::IS_COPIED | flag::IS_SUBBYTE_TYPE_PADDED;
+    if flags & !known != 0 {
+        return Err(invalid(format!("flags {flags:#x}, of which {known:#x} are known")));
+    }
+    // SAFETY: the version was looked at.
+    let tensor = unsafe { managed.0.tensor() };
+    let (api, kind, device) = dl_device::parse(tensor.device, PROTOCOL)?;
+    let layout = layout_of(&tensor, version)?;
+    let access = match managed.version() {
+        None => Access::ReadOnly,
+        Some(_) if flags & flag::READ_ONLY != 0 => Access::ReadOnly,
+        Some(_) if flags & flag::IS_COPIED != 0 => Access::Copied,
+        Some(_) => Access::ReadWrite,
+    };
+    let offset = usize::try_from(tensor.byte_offset)
+        .map_err(|_| invalid(format!("a byte offset of {}", tensor.byte_offset)))?;
+    let data = tensor.data.expose_provenance();
+    if kind == MemoryKind::Object {
+        return object(data, api, offset, layout, device, access);
+    }
+    let first = match (data, offset) {
+        // What a null pointer and an offset come to is nobody's memory.
+        (0, _) => 0,
+        _ => data.checked_add(offset).ok_or_else(|| {
+            let message = format!("byte {offset} from {data:#x} on");
+            Error::new(ErrorKind::OutOfBounds, PROTOCOL, message)
+        })?,
+    };
+    Description::at(first, api, layout, kind, device, access)
+}
+
+/// An array in a memory object, which begins at byte `offset` of it.
+fn object(
+    data: usize,
+    api: &'static str,
+    offset: usize,
+    layout: Layout,
+    device: crate::DeviceToken,
+    access: Access,
+) -> Result<Description> {
+    if data == 0 && !layout.is_empty() {
+        return Err(invalid(format!("no memory object for {} elements", layout.len())));
+    }
+    let span = layout.span_bytes();
+    let (low, high) = (offset.checked_add_signed(span.start), offset.checked_add_signed(span.end));
+    let (Some(_), Some(extent)) = (low, high) else {
+        let message = format!("bytes {span:?} around byte {offset} of a memory object");
+        return Err(Error::new(ErrorKind::OutOfBounds, PROTOCOL, message));
+    };
+    let memory = runtime_core::NativeHandle { api, kind: NativeKind::Object, raw: data };
+    Ok(Description {
+        memory: (data != 0).then_some(memory),
+        extent,
+        offset,
+        layout,
+        kind: MemoryKind::Object,
+        device,
+        context: ContextBinding::PlatformDefault,
+        access: narrowed(access, &layout),
+    })
+}
+
+fn layout_of(tensor: &DLTensor, version: Option<DLPackVersion>) -> Result<Layout> {
+    let dtype = dtype(tensor.dtype)?;
+    let rank = usize::try_from(tensor.ndim)
+        .ok()
+        .filter(|rank| *rank <= MAX_RANK)
+        .ok_or_else(|| invalid(format!("{} dimensions; 0 to {MAX_RANK} are taken", tensor.ndim)))?;
+    if rank == 0 {
+        return Layout::contiguous(dtype, &[]);
+    }
+    if tensor.shape.is_null() {
+        return Err(invalid(format!("no extents for {rank} dimensions")));
+    }
+    let (mut shape, mut strides) = ([0_i64; MAX_RANK], [0_i64; MAX_RANK]);
+    // SAFETY: not null, so that it has as many numbers, by the promise of whoever made the `DlpackTensor`.
+    unsafe { ptr::copy_nonoverlapping(tensor.shape, shape.as_mut_ptr(), rank) };
+    if tensor.strides.is_null() {
+        if version.is_some_and(|version| version >= STRIDES_GIVEN) {
+            return Err(invalid(format!("no strides for {rank} dimensions, which 1.2 asks for")));
+        }
+        return layout(dtype, &shape[..rank], None);
+    }
+    // SAFETY: as above.
+    unsafe { ptr::copy_nonoverlapping(tensor.strides, strides.as_mut_ptr(), rank) };
+    layout(dtype, &shape[..rank], Some(&strides[..rank]))
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, PROTOCOL, message)
+}
+
+// What has another major version is read up to here and no further.
+const _: () = assert!(std::mem::offset_of!(DLManagedTensorVersioned, flags) < 32);

@@ -1,0 +1,215 @@
+//! DLPack: every kind of memory, strides in elements, an owner of its own, ordered by the producer on a stream that the
+//! consumer names.
+//!
+//! The structures are in [`abi`], and what a consumer asks for is a [`DlpackRequest`]. A [`DlpackTensor`] owns one of the two
+//! structures: what goes into, or came out of, a capsule of Python.
+
+pub mod abi;
+mod export;
+mod import;
+mod request;
+
+pub use export::DlpackOptions;
+pub use request::{DlpackFence, DlpackRequest};
+
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr::NonNull;
+
+use abi::{DLDataType, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor, code};
+use runtime_core::{DType, Error, ErrorKind, Result};
+
+const PROTOCOL: &str = "dlpack";
+
+#[expect(unsafe_code, reason = "holds the pointer that C hands over, and calls its deleter")]
+mod tensor {
+    use super::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor, NonNull};
+
+    /// One of the two structures.
+    pub(super) enum Raw {
+        Versioned(NonNull<DLManagedTensorVersioned>),
+        Legacy(NonNull<DLManagedTensor>),
+    }
+
+    // SAFETY: whoever made it promised that the structure stays as it is, and may be given back on any thread.
+    unsafe impl Send for Raw {}
+    // SAFETY: as above; nothing is written through it.
+    unsafe impl Sync for Raw {}
+
+    impl Raw {
+        /// The version that the producer wrote; `None` for the old structure, which has none.
+        pub(super) fn version(&self) -> Option<DLPackVersion> {
+            match self {
+                // SAFETY: valid, and at the same place in all versions.
+                Self::Versioned(raw) => Some(unsafe { (*raw.as_ptr()).version }),
+                Self::Legacy(_) => None,
+            }
+        }
+
+        pub(super) fn flags(&self) -> u64 {
+            match self {
+                // SAFETY: as above.
+                Self::Versioned(raw) => unsafe { (*raw.as_ptr()).flags },
+                Self::Legacy(_) => 0,
+            }
+        }
+
+        /// The array itself.
+        ///
+        /// # Safety
+        ///
+        /// The major version is the one spoken here.
+        pub(super) unsafe fn tensor(&self) -> DLTensor {
+            match self {
+                // SAFETY: valid, and of this version by the caller.
+                Self::Versioned(raw) => unsafe { (*raw.as_ptr()).dl_tensor },
+                // SAFETY: valid; the old structure has one version.
+                Self::Legacy(raw) => unsafe { (*raw.as_ptr()).dl_tensor },
+            }
+        }
+    }
+
+    impl Drop for Raw {
+        fn drop(&mut self) {
+            match *self {
+                Self::Versioned(raw) => {
+                    // SAFETY: valid, and at the same place in all versions.
+                    if let Some(deleter) = unsafe { (*raw.as_ptr()).deleter } {
+                        // SAFETY: owned, so that nobody has called it; this is the last use.
+                        unsafe { deleter(raw.as_ptr()) };
+                    }
+                }
+                Self::Legacy(raw) => {
+                    // SAFETY: valid.
+                    if let Some(deleter) = unsafe { (*raw.as_ptr()).deleter } {
+                        // SAFETY: as above.
+                        unsafe { deleter(raw.as_ptr()) };
+                    }
+                }
+            }
+        }
+    }
+}
+
+use tensor::Raw;
+
+/// A DLPack tensor with its owner, in either structure. Dropping it calls the deleter, if there is one.
+///
+/// The name of a Python capsule says which one is in it: `dltensor_versioned` or `dltensor`.
+pub struct DlpackTensor(Raw);
+
+impl DlpackTensor {
+    /// Takes over a tensor, from a capsule named `dltensor_versioned` for instance.
+    ///
+    /// # Safety
+    ///
+    /// `raw` points to a tensor that the caller owns, and that stays where it is and as it is until its deleter is called,
+    /// which may be on any thread. If the major version is [`abi::VERSION`]'s, `shape` and `strides` have as many numbers
+    /// as `ndim` says, unless they are null, and what the tensor says of its elements is true: every index is an
+    /// initialised element in memory of the device, which may be written unless a flag denies it.
+    #[expect(unsafe_code, reason = "the caller vouches for a pointer")]
+    pub unsafe fn from_versioned(raw: NonNull<DLManagedTensorVersioned>) -> Self {
+        Self(Raw::Versioned(raw))
+    }
+
+    /// Takes over a tensor of the old structure, from a capsule named `dltensor` for instance.
+    ///
+    /// # Safety
+    ///
+    /// As for [`from_versioned`](Self::from_versioned).
+    #[expect(unsafe_code, reason = "the caller vouches for a pointer")]
+    pub unsafe fn from_legacy(raw: NonNull<DLManagedTensor>) -> Self {
+        Self(Raw::Legacy(raw))
+    }
+
+    /// Whether it is of the old structure.
+    pub fn is_legacy(&self) -> bool {
+        matches!(self.0, Raw::Legacy(_))
+    }
+
+    /// The version that its producer wrote; `None` for the old structure.
+    pub fn version(&self) -> Option<DLPackVersion> {
+        self.0.version()
+    }
+
+    /// Hands the structure over: whoever gets it calls its deleter. [`is_legacy`](Self::is_legacy) tells which it is.
+    pub fn into_raw(self) -> NonNull<c_void> {
+        let raw = match &self.0 {
+            Raw::Versioned(raw) => raw.cast(),
+            Raw::Legacy(raw) => raw.cast(),
+        };
+        std::mem::forget(self);
+        raw
+    }
+}
+
+impl fmt::Debug for DlpackTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.version() {
+            Some(DLPackVersion { major, minor }) => write!(f, "DlpackTensor({major}.{minor})"),
+            None => f.write_str("DlpackTensor(legacy)"),
+        }
+    }
+}
+
+/// DLPack's name for an element type; it has one for each.
+fn data_type(dtype: DType) -> DLDataType {
+    let (code, bits) = match dtype {
+        DType::Bool => (code::BOOL, 8),
+        DType::I8 => (code::INT, 8),
+        DType::I16 => (code::INT, 16),
+        DType::I32 => (code::INT, 32),
+        DType::I64 => (code::INT, 64),
+        DType::U8 => (code::UINT, 8),
+        DType::U16 => (code::UINT, 16),
+        DType::U32 => (code::UINT, 32),
+        DType::U64 => (code::UINT, 64),
+        DType::F16 => (code::FLOAT, 16),
+        DType::F32 => (code::FLOAT, 32),
+        DType::F64 => (code::FLOAT, 64),
+        DType::BF16 => (code::BFLOAT, 16),
+        DType::C64 => (code::COMPLEX, 64),
+        DType::C128 => (code::COMPLEX, 128),
+    };
+    DLDataType { code, bits, lanes: 1 }
+}
+
+/// The element type of that name.
+fn dtype(named: DLDataType) -> Result<DType> {
+    let DLDataType { code, bits, lanes } = named;
+    let found = match (code, bits, lanes) {
+        (code::BOOL, 8, 1) => DType::Bool,
+        (code::INT, 8, 1) => DType::I8,
+        (code::INT, 16, 1) => DType::I16,
+        (code::INT, 32, 1) => DType::I32,
+        (code::INT, 64, 1) => DType::I64,
+        (code::UINT, 8, 1) => DType::U8,
+        (code::UINT, 16, 1) => DType::U16,
+        (code::UINT, 32, 1) => DType::U32,
+        (code::UINT, 64, 1) => DType::U64,
+        (code::FLOAT, 16, 1) => DType::F16,
+        (code::FLOAT, 32, 1) => DType::F32,
+        (code::FLOAT, 64, 1) => DType::F64,
+        (code::BFLOAT, 16, 1) => DType::BF16,
+        (code::COMPLEX, 64, 1) => DType::C64,
+        (code::COMPLEX, 128, 1) => DType::C128,
+        _ => {
+            let message = format!("data type code {code} of {bits} bits in {lanes} lanes");
+            return Err(Error::new(ErrorKind::InvalidArgument, PROTOCOL, message));
+        }
+    };
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_element_type_has_a_name() {
+        for named in DType::ALL {
+            assert_eq!(dtype(data_type(named)).unwrap(), named);
+            assert_eq!(usize::from(data_type(named).bits), named.size() * 8);
+        }
+    }
+}

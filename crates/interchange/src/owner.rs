@@ -1,0 +1,114 @@
+//! Who keeps an array's memory, and what happens when a consumer is done with it.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use runtime_core::Device;
+
+/// To whom memory goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    /// A device of this runtime, which drops the owner once all work on it is done.
+    Device,
+    /// Somebody whose work is not seen, and may go on when the owner is dropped.
+    Stranger,
+}
+
+/// What keeps memory for as long as it is shared.
+pub(crate) trait Hold: Send + Sync {
+    /// The memory is handed over, now.
+    fn lend(&self, to: To);
+}
+
+/// The owner of a capsule's memory, dropped once, after all else.
+pub(crate) type Owner = Arc<dyn Hold>;
+
+/// An owner that needs nothing but to be dropped.
+pub(crate) struct Plain<O>(pub(crate) O);
+
+impl<O: Any + Send + Sync> Hold for Plain<O> {
+    fn lend(&self, _to: To) {}
+}
+
+/// Memory of a device, which may be reused only when strangers' work on it is over.
+pub(crate) struct Fenced<O> {
+    fence: Fence,
+    _owner: O,
+}
+
+impl<O> Fenced<O> {
+    pub(crate) fn new(owner: O, device: &Device) -> Self {
+        Self {
+            fence: Fence { device: device.clone(), strange: AtomicBool::new(false) },
+            _owner: owner,
+        }
+    }
+}
+
+impl<O: Any + Send + Sync> Hold for Fenced<O> {
+    fn lend(&self, to: To) {
+        self.fence.strange.fetch_or(to == To::Stranger, Ordering::AcqRel);
+    }
+}
+
+/// Dropped before the owner: waits for the device if its memory was with strangers.
+struct Fence {
+    device: Device,
+    strange: AtomicBool,
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        if self.strange.load(Ordering::Acquire)
+            && let Err(error) = self.device.synchronize()
+        {
+            // Whoever asks the device's streams for failures hears of it too.
+            tracing::warn!(%error, "a consumer's work failed, or what came before it");
+        }
+    }
+}
+
+/// Keeps an array's memory as long as a consumer uses it. Dropping it, once and on any thread, gives the memory back.
+///
+/// Memory of a device blocks then until all work of that device is done, since no protocol says when a consumer's queued
+/// work is.
+#[must_use = "the memory is given back when this is dropped"]
+pub struct Keeper {
+    // What the protocol's handles belong to, before the memory.
+    pub(crate) _with: Option<Box<dyn Any + Send + Sync>>,
+    pub(crate) _owner: Owner,
+}
+
+impl Keeper {
+    /// Hands memory over to a stranger.
+    pub(crate) fn lend(owner: Owner, with: Option<Box<dyn Any + Send + Sync>>) -> Self {
+        owner.lend(To::Stranger);
+        Self { _with: with, _owner: owner }
+    }
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keeper")
+    }
+}
+
+/// Drops something where nothing may unwind: in a function that C calls.
+pub(crate) fn drop_for_c<A>(what: A) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(what))) {
+        tracing::error!("an owner panicked while it was dropped");
+        // Dropping what a panic carries may panic again.
+        std::mem::forget(panic);
+    }
+}
+
+/// A protocol's description of an array, and what keeps the array.
+#[derive(Debug)]
+pub struct Exported<I> {
+    /// What the protocol's attribute says.
+    pub interface: I,
+    /// The protocol has no place for an owner: whoever uses the interface keeps this.
+    pub keeper: Keeper,
+}

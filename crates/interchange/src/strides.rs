@@ -1,0 +1,158 @@
+//! Extents, and strides in the two units that protocols count in, which never mix.
+
+use std::ops::Deref;
+
+use runtime_core::{DType, Error, ErrorKind, Layout, MAX_RANK, Result};
+use smallvec::SmallVec;
+
+type Numbers = SmallVec<[i64; MAX_RANK]>;
+
+macro_rules! numbers {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+        pub struct $name(Numbers);
+
+        impl Deref for $name {
+            type Target = [i64];
+
+            fn deref(&self) -> &[i64] {
+                &self.0
+            }
+        }
+
+        impl From<&[i64]> for $name {
+            fn from(numbers: &[i64]) -> Self {
+                Self(numbers.into())
+            }
+        }
+
+        impl<const N: usize> From<[i64; N]> for $name {
+            fn from(numbers: [i64; N]) -> Self {
+                Self(numbers.iter().copied().collect())
+            }
+        }
+
+        impl FromIterator<i64> for $name {
+            fn from_iter<I: IntoIterator<Item = i64>>(numbers: I) -> Self {
+                Self(numbers.into_iter().collect())
+            }
+        }
+    };
+}
+
+numbers! {
+    /// Elements along each dimension, as a protocol has them: nobody has looked at them yet.
+    Shape
+}
+
+numbers! {
+    /// Strides in elements: DLPack's, and those of the SYCL USM array interface.
+    ///
+    /// A type of its own, since a stride taken for one in bytes reads beyond the array. There is no way from one to
+    /// the other but with an element type.
+    ///
+    /// ```compile_fail
+    /// use interchange::{ByteStrides, ElemStrides};
+    /// let bytes = ByteStrides::from([8, 8]);
+    /// let elements: ElemStrides = bytes;
+    /// ```
+    ElemStrides
+}
+
+numbers! {
+    /// Strides in bytes: those of the NumPy and CUDA array interfaces.
+    ByteStrides
+}
+
+impl ElemStrides {
+    /// The same strides in bytes.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if one does not fit.
+    ///
+    /// ```
+    /// use interchange::{ByteStrides, ElemStrides};
+    /// use runtime_core::DType;
+    ///
+    /// let bytes = ElemStrides::from([-3, 1]).to_bytes(DType::F64)?;
+    /// assert_eq!(bytes, ByteStrides::from([-24, 8]));
+    /// assert_eq!(bytes.to_elements(DType::F64)?, ElemStrides::from([-3, 1]));
+    /// assert!(ByteStrides::from([12]).to_elements(DType::F64).is_err());
+    /// # Ok::<(), runtime_core::Error>(())
+    /// ```
+    pub fn to_bytes(&self, dtype: DType) -> Result<ByteStrides> {
+        let size = size(dtype);
+        let scaled = self.iter().map(|stride| {
+            stride.checked_mul(size).ok_or_else(|| {
+                invalid(format!("a stride of {stride} {dtype} is more than {} bytes", i64::MAX))
+            })
+        });
+        scaled.collect::<Result<_>>().map(ByteStrides)
+    }
+}
+
+impl ByteStrides {
+    /// The same strides in elements.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if one is no multiple of the element's size.
+    pub fn to_elements(&self, dtype: DType) -> Result<ElemStrides> {
+        let size = size(dtype);
+        let divided = self.iter().map(|stride| {
+            let whole = stride % size == 0;
+            whole.then(|| stride / size).ok_or_else(|| {
+                invalid(format!(
+                    "a stride of {stride} bytes is no multiple of {size}, as {dtype} has"
+                ))
+            })
+        });
+        divided.collect::<Result<_>>().map(ElemStrides)
+    }
+}
+
+fn size(dtype: DType) -> i64 {
+    // At most 16.
+    i64::try_from(dtype.size()).unwrap_or(i64::MAX)
+}
+
+/// Extents of a layout.
+pub(crate) fn shape_of(layout: &Layout) -> Shape {
+    // They fit: the product of them does.
+    layout.shape().iter().map(|extent| i64::try_from(*extent).unwrap_or(i64::MAX)).collect()
+}
+
+/// Strides of a layout.
+pub(crate) fn strides_of(layout: &Layout) -> ElemStrides {
+    layout.strides().iter().map(|stride| i64::try_from(*stride).unwrap_or(i64::MAX)).collect()
+}
+
+/// The layout that a protocol describes; without strides, in row-major order without gaps.
+pub(crate) fn layout(dtype: DType, shape: &[i64], strides: Option<&[i64]>) -> Result<Layout> {
+    if shape.len() > MAX_RANK {
+        return Err(invalid(format!("{} dimensions; at most {MAX_RANK} are taken", shape.len())));
+    }
+    let mut extents = [0_usize; MAX_RANK];
+    for (extent, given) in extents.iter_mut().zip(shape) {
+        *extent = usize::try_from(*given)
+            .map_err(|_| invalid(format!("an extent of {given} in shape {shape:?}")))?;
+    }
+    let extents = &extents[..shape.len()];
+    let Some(strides) = strides else { return Layout::contiguous(dtype, extents) };
+    if strides.len() != shape.len() {
+        let message = format!("{} strides for shape {shape:?}", strides.len());
+        return Err(invalid(message));
+    }
+    let mut steps = [0_isize; MAX_RANK];
+    for (step, given) in steps.iter_mut().zip(strides) {
+        *step = isize::try_from(*given)
+            .map_err(|_| invalid(format!("a stride of {given} elements")))?;
+    }
+    Layout::new(dtype, extents, &steps[..shape.len()])
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "strides", message)
+}

@@ -1,0 +1,164 @@
+//! The SYCL USM array interface, version 1: addresses of a SYCL context, strides in elements, no synchronisation, no owner.
+#![expect(unsafe_code, reason = "memory is named by address, for which a caller vouches")]
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use runtime_core::{Error, ErrorKind, NativeHandle, Result};
+
+use crate::description::Description;
+use crate::owner::{Exported, Keeper, Plain};
+use crate::strides::{layout, shape_of, strides_of};
+use crate::typestr::{parse, typestr};
+use crate::{
+    Access, ArrayExchange, ContextBinding, DeviceToken, ElemStrides, MemoryKind, Ready, Refused,
+    Shape,
+};
+
+const PROTOCOL: &str = "sycl usm array interface";
+
+/// What `__sycl_usm_array_interface__` says, a field for each key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyclUsmArrayInterface {
+    /// Elements along each dimension.
+    pub shape: Shape,
+    /// The element type, such as `<f8`.
+    pub typestr: Cow<'static, str>,
+    /// An address, which is never null, and whether it is only to be read.
+    ///
+    /// The documents of this interface disagree on what the second means. It is taken as arrays take it.
+    pub data: (usize, bool),
+    /// Strides in elements, and not in bytes; `None` in row-major order without gaps.
+    pub strides: Option<ElemStrides>,
+    /// Elements from the address to element `[0, …, 0]`.
+    pub offset: i64,
+    /// The context that the address belongs to.
+    pub syclobj: SyclObject,
+    /// The protocol's version.
+    pub version: i64,
+}
+
+/// What names the context of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SyclObject {
+    /// A filter selector, `backend:kind:index`: the default context of that device's platform.
+    Filter(String),
+    /// A context or queue of the SYCL runtime, by its handle.
+    Handle(NativeHandle),
+}
+
+impl ArrayExchange {
+    /// Hands the array over by the SYCL USM array interface. The strides are always given, and the offset is 0.
+    ///
+    /// The context is [what it was said to be](Self::assume_bound): one of the SYCL runtime's. A context that this runtime
+    /// made is none.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the memory is not addressed by an interface below SYCL, has no address (even an empty array
+    /// needs one), or belongs to another context; for negative strides, which consumers refuse; and for `bf16`.
+    pub fn into_sycl_usm(self) -> Result<Exported<SyclUsmArrayInterface>, Refused<Self>> {
+        match written(&self.array) {
+            Ok(interface) => Ok(Exported { interface, keeper: Keeper::lend(self.owner, None) }),
+            Err(error) => Err(Refused::new(self, error)),
+        }
+    }
+
+    /// Takes up an array that somebody describes by the SYCL USM array interface. `owner` is whatever keeps it.
+    ///
+    /// Its address is one of the SYCL runtime. To use it on a device of this runtime, look whether the address belongs to
+    /// the device's context, and [say so](Self::assume_of).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for another version than 1, a null address, an element type or byte order that is none of this
+    /// machine's, negative extents, and more than six dimensions; `UnknownDevice` for a selector that is none;
+    /// `OutOfBounds` if addresses wrap around.
+    ///
+    /// # Safety
+    ///
+    /// The interface is truthful: until `owner` is dropped, every index is an initialised element in memory of the context,
+    /// which can be written unless it says otherwise, and nobody uses it without being ordered with who does. Its values
+    /// are there.
+    pub unsafe fn from_sycl_usm<O: Any + Send + Sync>(
+        interface: &SyclUsmArrayInterface,
+        owner: O,
+    ) -> Result<Self, Refused<O>> {
+        match described(interface) {
+            Ok(array) => Ok(Self { array, state: Ready, owner: Arc::new(Plain(owner)) }),
+            Err(error) => Err(Refused::new(owner, error)),
+        }
+    }
+}
+
+fn written(array: &Description) -> Result<SyclUsmArrayInterface> {
+    let api = array.memory.map_or(array.device.backend(), |memory| memory.api);
+    if array.kind == MemoryKind::Host || !matches!(api, "opencl" | "level_zero" | "sycl") {
+        return Err(invalid(format!("{:?} memory of {}", array.kind, array.device)));
+    }
+    let address = array.address(PROTOCOL, 0)?;
+    if address == 0 {
+        return Err(invalid("no address, which an empty array needs too".into()));
+    }
+    let strides = strides_of(&array.layout);
+    if strides.iter().any(|stride| *stride < 0) {
+        return Err(invalid(format!("strides {:?}, which consumers refuse", &*strides)));
+    }
+    let syclobj = match &array.context {
+        ContextBinding::PlatformDefault if array.device.kind().is_some() => {
+            SyclObject::Filter(array.device.to_string())
+        }
+        ContextBinding::PlatformDefault => {
+            let message = format!("{}, of which kind is not known", array.device);
+            return Err(invalid(message));
+        }
+        ContextBinding::Explicit(handle) if handle.api == "sycl" => SyclObject::Handle(*handle),
+        ContextBinding::Explicit(handle) => {
+            return Err(invalid(format!(
+                "memory of {handle:?}, which the SYCL runtime does not know"
+            )));
+        }
+    };
+    Ok(SyclUsmArrayInterface {
+        shape: shape_of(&array.layout),
+        typestr: typestr(array.layout.dtype(), PROTOCOL)?,
+        data: (address, !array.access.is_writable()),
+        strides: Some(strides),
+        offset: 0,
+        syclobj,
+        version: 1,
+    })
+}
+
+fn described(interface: &SyclUsmArrayInterface) -> Result<Description> {
+    if interface.version != 1 {
+        return Err(invalid(format!("version {}; 1 is taken", interface.version)));
+    }
+    let dtype = parse(&interface.typestr, true, PROTOCOL)?;
+    let layout = layout(dtype, &interface.shape, interface.strides.as_deref())?;
+    let (address, read_only) = interface.data;
+    if address == 0 {
+        return Err(invalid("a null pointer".into()));
+    }
+    let size = isize::try_from(dtype.size()).unwrap_or(isize::MAX);
+    let skipped = isize::try_from(interface.offset).ok().and_then(|skip| skip.checked_mul(size));
+    let first = skipped.and_then(|skipped| address.checked_add_signed(skipped));
+    let Some(first) = first.filter(|first| *first != 0) else {
+        let message = format!("element {} from {address:#x} on", interface.offset);
+        return Err(Error::new(ErrorKind::OutOfBounds, PROTOCOL, message));
+    };
+    let (device, context) = match &interface.syclobj {
+        SyclObject::Filter(filter) => (filter.parse()?, ContextBinding::PlatformDefault),
+        SyclObject::Handle(handle) => {
+            (DeviceToken::new("sycl", None, 0), ContextBinding::Explicit(*handle))
+        }
+    };
+    let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let array = Description::at(first, "sycl", layout, MemoryKind::Device, device, access)?;
+    Ok(Description { context, ..array })
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, PROTOCOL, message)
+}
