@@ -11,8 +11,8 @@ use opencl3::event::CL_COMPLETE;
 use opencl3::types::{cl_command_queue, cl_int};
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
-    PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory, own,
+    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop,
+    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory, own,
 };
 use runtime_core::{DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result};
 
@@ -256,6 +256,10 @@ unsafe impl AcceleratorDevice for OpenClDevice {
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
         Some(self)
+    }
+
+    fn interop(&self) -> Option<&dyn NativeInterop> {
+        None
     }
 
     fn memory_pool(&self) -> Option<&dyn MemoryPool> {

@@ -12,7 +12,7 @@ use backend_support::{Block, Identity, Queues, functions_load, guarded};
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceLoad, DeviceMemory,
     DeviceModule, DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor,
-    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    NativeInterop, PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, ModuleImage, NativeHandle,
@@ -340,6 +340,10 @@ unsafe impl AcceleratorDevice for SimDevice {
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
         Some(self)
+    }
+
+    fn interop(&self) -> Option<&dyn NativeInterop> {
+        None
     }
 
     fn memory_pool(&self) -> Option<&dyn MemoryPool> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, CounterSet, Counters, DeviceEvent, DeviceGraph, DeviceKernel,
     DeviceLoad, DeviceMemory, DeviceModule, DevicePinned, DeviceRegions, DeviceStream,
-    GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess, PinnedOptions, RawArg, RawSlot,
-    RegionCopyAbility, UnifiedMemory, own,
+    GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop, PeerAccess, PinnedOptions,
+    RawArg, RawSlot, RegionCopyAbility, UnifiedMemory, own,
 };
 use runtime_core::{
     DeviceInfo, Launch, ModuleImage, NativeHandle, RegionProgram, Result, StreamOptions,
@@ -197,6 +197,10 @@ unsafe impl AcceleratorDevice for Saboteur {
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
         self.inner.memory_adoption()
+    }
+
+    fn interop(&self) -> Option<&dyn NativeInterop> {
+        self.inner.interop()
     }
 
     fn memory_pool(&self) -> Option<&dyn MemoryPool> {
