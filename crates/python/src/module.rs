@@ -221,10 +221,12 @@ impl Kernel {
         });
         let given = given.collect::<Result<Vec<_>>>()?;
         py.detach(|| {
-            let arguments =
-                given.iter().zip(parameters.iter().map(Some).chain(std::iter::repeat(None)));
-            let arguments =
-                arguments.map(|(given, parameter)| given.argument(&stream.0, parameter));
+            let held = given.iter().map(Given::hold).collect::<Result<Vec<_>>>()?;
+            let known = parameters.iter().map(Some).chain(std::iter::repeat(None));
+            let arguments = given.iter().zip(&held).zip(known);
+            let arguments = arguments.map(|((given, held), parameter)| {
+                given.argument(held.as_ref(), &stream.0, parameter)
+            });
             let arguments = arguments.collect::<Result<Vec<_>>>()?;
             // SAFETY: the caller's duty, as the documentation says; Python has no way to mark such calls.
             unsafe { self.0.launch(&stream.0, &launch, &arguments) }?;
@@ -280,25 +282,34 @@ impl Given {
         Value::new(given, of).map(Self::Value)
     }
 
+    /// Its memory, if it has any.
+    fn hold(&self) -> Result<Option<Held<'_>>> {
+        match self {
+            Self::Memory(part) => part.hold().map(Some),
+            Self::Value(_) | Self::Bytes(_) => Ok(None),
+        }
+    }
+
     fn argument<'a>(
         &'a self,
+        held: Option<&'a Held<'_>>,
         stream: &runtime::Stream,
         parameter: Option<&ParamInfo>,
     ) -> Result<Arg<'a>> {
-        Ok(match self {
-            Self::Bytes(bytes) => Arg::bytes(bytes),
-            Self::Value(value) => {
+        Ok(match (self, held) {
+            (Self::Bytes(bytes), _) => Arg::bytes(bytes),
+            (Self::Value(value), _) => {
                 dtype::with_element!(value.dtype, T => value.element::<T>()?.into())
             }
-            Self::Memory(part) => {
+            (Self::Memory(part), Some(held)) => {
                 part.block.used_on(stream);
                 let reads = parameter.is_some_and(|info| info.access == Some(ParamAccess::Read));
-                // Elements that are several indices' can be read alone.
                 match reads || part.read_only {
-                    true => part.view()?.into(),
-                    false => part.view_mut()?.into(),
+                    true => part.view(held)?.into(),
+                    false => part.view_mut(held)?.into(),
                 }
             }
+            (Self::Memory(_), None) => return Err(Failure::invalid("launch", "memory that nobody holds")),
         })
     }
 }

@@ -1,15 +1,42 @@
 //! Memory that several arrays show, and the streams that work on it.
 #![expect(unsafe_code, reason = "arrays of one memory are written although they share it")]
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, OnceLock};
 
-use runtime::{Device, Layout, Memory, MemoryView, MemoryViewMut, Result, Stream};
+use runtime::interchange::Keeper;
+use runtime::{
+    Device, Error, ErrorKind, Event, Layout, Memory, MemoryView, MemoryViewMut, Result, Stream,
+};
 
 /// Memory of a device, shared by the arrays that show parts of it.
 pub(crate) struct Block {
-    memory: Memory<u8>,
+    // What waits for strangers, before the memory.
+    strangers: OnceLock<Keeper>,
+    memory: Place,
+    device: Device,
     /// Those that may have unfinished work on it.
     streams: Mutex<Vec<Stream>>,
+}
+
+enum Place {
+    Own(Memory<u8>),
+    /// Lent by an array buffer until its access ends.
+    Lent(Mutex<Option<Arc<dyn Lent>>>),
+}
+
+/// Memory that an array buffer lends.
+pub(crate) trait Lent: Send + Sync {
+    /// All values, in row-major order, to read.
+    fn view(&self) -> Result<MemoryView<'_>>;
+
+    /// The same, to write.
+    fn view_mut(&self) -> Result<MemoryViewMut<'_>>;
+}
+
+/// Memory that is there as long as this is.
+pub(crate) enum Held<'a> {
+    Own(&'a Memory<u8>),
+    Lent(Arc<dyn Lent>),
 }
 
 /// Beyond this many streams, those that are done are forgotten.
@@ -17,27 +44,48 @@ const PRUNE_AT: usize = 4;
 
 impl Block {
     pub(crate) fn new(memory: Memory<u8>) -> Self {
-        Self { memory, streams: Mutex::default() }
+        let device = memory.device().clone();
+        Self::of(Place::Own(memory), device)
+    }
+
+    pub(crate) fn lent(lent: Arc<dyn Lent>, device: &Device) -> Self {
+        Self::of(Place::Lent(Mutex::new(Some(lent))), device.clone())
+    }
+
+    fn of(memory: Place, device: Device) -> Self {
+        Self { strangers: OnceLock::new(), memory, device, streams: Mutex::default() }
     }
 
     pub(crate) fn device(&self) -> &Device {
-        self.memory.device()
+        &self.device
     }
 
-    pub(crate) fn memory(&self) -> &Memory<u8> {
-        &self.memory
+    /// Its memory.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` if it was lent and the access has ended.
+    pub(crate) fn hold(&self) -> Result<Held<'_>> {
+        match &self.memory {
+            Place::Own(memory) => Ok(Held::Own(memory)),
+            Place::Lent(lent) => crate::lock(lent).clone().map(Held::Lent).ok_or_else(|| {
+                let message = "the access to the array buffer that lent it has ended";
+                Error::new(ErrorKind::Conflict, "array", message).on(self.device.id())
+            }),
+        }
     }
 
-    /// The elements of `layout` whose element `[0, …, 0]` lies at byte `origin`, to read.
-    pub(crate) fn view(&self, origin: usize, layout: &Layout) -> Result<MemoryView<'_>> {
-        self.memory.view().with_layout(origin, layout)
+    /// Ends the access of memory that was lent.
+    pub(crate) fn end(&self) -> Option<Arc<dyn Lent>> {
+        match &self.memory {
+            Place::Own(_) => None,
+            Place::Lent(lent) => crate::lock(lent).take(),
+        }
     }
 
-    /// The same elements, to write.
-    pub(crate) fn view_mut(&self, origin: usize, layout: &Layout) -> Result<MemoryViewMut<'_>> {
-        // SAFETY: this crate makes no slice of the memory. Who has its address outside orders accesses with this one's work,
-        // which the documentation of the protocols asks for.
-        unsafe { self.memory.view_mut_shared() }.with_layout(origin, layout)
+    /// Notes that its address is known outside, so that it is given back when all work of the device is done.
+    pub(crate) fn lend_to_strangers(&self, keeper: impl FnOnce() -> Keeper) {
+        self.strangers.get_or_init(keeper);
     }
 
     /// Notes that work on the memory was enqueued.
@@ -52,10 +100,30 @@ impl Block {
         streams.push(stream.clone());
     }
 
-    /// The streams that may have unfinished work on it.
-    pub(crate) fn streams(&self) -> Vec<Stream> {
+    /// Marks of the work that is enqueued on the memory by now and not done.
+    pub(crate) fn unfinished(&self) -> Result<Vec<Event>> {
         let mut streams = crate::lock(&self.streams);
         streams.retain(|stream| !matches!(stream.is_done(), Ok(true)));
-        streams.clone()
+        streams.iter().map(Stream::record_event).collect()
+    }
+}
+
+impl Held<'_> {
+    /// The elements of `layout` whose element `[0, …, 0]` lies at byte `origin`, to read.
+    pub(crate) fn view(&self, origin: usize, layout: &Layout) -> Result<MemoryView<'_>> {
+        match self {
+            Self::Own(memory) => memory.view().with_layout(origin, layout),
+            Self::Lent(lent) => lent.view()?.with_layout(origin, layout),
+        }
+    }
+
+    /// The same elements, to write.
+    pub(crate) fn view_mut(&self, origin: usize, layout: &Layout) -> Result<MemoryViewMut<'_>> {
+        match self {
+            // SAFETY: this crate makes no slice of the memory. Who has its address outside orders accesses with this one's
+            // work, which the documentation of the protocols asks for.
+            Self::Own(memory) => unsafe { memory.view_mut_shared() }.with_layout(origin, layout),
+            Self::Lent(lent) => lent.view_mut()?.with_layout(origin, layout),
+        }
     }
 }

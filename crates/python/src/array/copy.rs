@@ -1,6 +1,8 @@
 //! Copies between arrays of devices and of the host.
 #![expect(unsafe_code, reason = "host memory is lent as bytes for the length of a copy")]
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use runtime::{Combine, Device, Layout, MemoryView, RegionCopy, Slot, Stream};
 
@@ -32,7 +34,7 @@ pub(super) fn on_device(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
     if from.layout.is_empty() {
         return Ok(());
     }
-    if to.block.memory().view().shares_memory(&from.block.memory().view()) {
+    if Arc::ptr_eq(&to.block, &from.block) {
         let aside =
             Part::allocate(stream.device(), from.layout.shape(), from.layout.dtype(), Order::C)?;
         on_device(stream, &aside, from)?;
@@ -40,15 +42,17 @@ pub(super) fn on_device(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
     }
     to.block.used_on(stream);
     from.block.used_on(stream);
+    let (source, target) = (from.hold()?, to.hold()?);
     if are_dense_alike(&to.layout, &from.layout) {
-        return Ok(to.bytes_mut()?.copy_from(stream, &from.bytes()?)?);
+        return Ok(to.bytes_mut(&target)?.copy_from(stream, &from.bytes(&source)?)?);
     }
-    spread(stream, to, &from.view()?)
+    spread(stream, to, &from.view(&source)?)
 }
 
 /// Enqueues a strided copy.
 fn spread(stream: &Stream, to: &Part, from: &MemoryView<'_>) -> Result<()> {
-    let view = to.view_mut()?;
+    let target = to.hold()?;
+    let view = to.view_mut(&target)?;
     let copy = RegionCopy {
         dtype: to.layout.dtype(),
         extents: to.layout.shape().to_vec(),
@@ -69,7 +73,8 @@ pub(super) fn fill(stream: &Stream, part: &Part, value: &dtype::Value) -> Result
     part.block.used_on(stream);
     if dense_order(&part.layout).is_some() {
         let row = Layout::row(part.layout.dtype(), part.layout.len())?;
-        let mut view = part.block.view_mut(part.first_byte(), &row)?;
+        let held = part.hold()?;
+        let mut view = held.view_mut(part.first_byte(), &row)?;
         dtype::with_element!(part.layout.dtype(), T => view.fill(stream, value.element::<T>()?)?);
         return Ok(());
     }
@@ -78,7 +83,7 @@ pub(super) fn fill(stream: &Stream, part: &Part, value: &dtype::Value) -> Result
     fill(stream, &one, value)?;
     let repeated =
         Layout::new(one.layout.dtype(), part.layout.shape(), &vec![0; part.layout.rank()])?;
-    spread(stream, part, &one.block.view(0, &repeated)?)
+    spread(stream, part, &one.hold()?.view(0, &repeated)?)
 }
 
 /// The same elements without gaps, in some order: the array's own, or a copy, in this one.
@@ -133,7 +138,7 @@ fn to_host(
     // the call. Python code that uses it from another thread meanwhile races as it does with any function that lets other
     // threads run.
     let bytes = unsafe { std::slice::from_raw_parts_mut(host.data, len) };
-    py.detach(|| Ok(source.bytes()?.copy_to_slice(stream, bytes)?))
+    py.detach(|| Ok(source.bytes(&source.hold()?)?.copy_to_slice(stream, bytes)?))
 }
 
 /// Copies from a host array. Done with it on return.
@@ -151,12 +156,12 @@ fn from_host(py: Python<'_>, stream: &Stream, part: &Part, host: HostArray<'_>) 
         let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
         if are_dense_alike(&part.layout, &packed) {
             part.block.used_on(stream);
-            part.bytes_mut()?.copy_from_slice(stream, bytes)?;
+            part.bytes_mut(&part.hold()?)?.copy_from_slice(stream, bytes)?;
             return Ok(());
         }
         let aside =
             Part::allocate(stream.device(), part.layout.shape(), part.layout.dtype(), order)?;
-        aside.bytes_mut()?.copy_from_slice(stream, bytes)?;
+        aside.bytes_mut(&aside.hold()?)?.copy_from_slice(stream, bytes)?;
         on_device(stream, part, &aside)
     })
 }
@@ -173,7 +178,7 @@ pub(super) fn get_into(
         check_alike("get", &pinned.layout, &part.layout)?;
         let source = packed(stream, part, own_order(&pinned.layout)?)?;
         source.block.used_on(stream);
-        return Ok(pinned.copy_in(stream, &source.bytes()?)?);
+        return Ok(pinned.copy_in(stream, &source.bytes(&source.hold()?)?)?);
     }
     let host = HostArray::of(out)?;
     check_alike("get", &host.layout, &part.layout)?;
@@ -206,12 +211,12 @@ pub(super) fn set_from(part: &Part, source: &Bound<'_, PyAny>, stream: &Stream) 
         check_alike("set", &part.layout, &pinned.layout)?;
         if are_dense_alike(&part.layout, &pinned.layout) {
             part.block.used_on(stream);
-            return Ok(pinned.copy_out(stream, &mut part.bytes_mut()?)?);
+            return Ok(pinned.copy_out(stream, &mut part.bytes_mut(&part.hold()?)?)?);
         }
         let order = own_order(&pinned.layout)?;
         let aside =
             Part::allocate(stream.device(), part.layout.shape(), part.layout.dtype(), order)?;
-        pinned.copy_out(stream, &mut aside.bytes_mut()?)?;
+        pinned.copy_out(stream, &mut aside.bytes_mut(&aside.hold()?)?)?;
         return on_device(stream, part, &aside);
     }
     from_host(py, stream, part, host_array(source, Some(part.layout.dtype()))?)
@@ -237,9 +242,10 @@ pub(super) fn between(
     source.block.used_on(from_stream);
     target.block.used_on(stream);
     py.detach(|| -> Result<()> {
-        Ok(target.bytes_mut()?.copy_from_device(stream, &source.bytes()?, from_stream)?)
+        let (to, from) = (target.hold()?, source.hold()?);
+        Ok(target.bytes_mut(&to)?.copy_from_device(stream, &source.bytes(&from)?, from_stream)?)
     })?;
-    if !std::sync::Arc::ptr_eq(&target.block, &to.block) {
+    if !Arc::ptr_eq(&target.block, &to.block) {
         on_device(stream, to, &target)?;
     }
     Ok(())

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use runtime::{DType, Layout, MemoryView, MemoryViewMut, NativeKind};
 
-pub(crate) use self::block::Block;
+pub(crate) use self::block::{Block, Held, Lent};
 pub(crate) use self::index::{Order, Shape, permuted};
 use crate::device::{Device, no_attribute};
 use crate::dtype::{self, Value};
@@ -41,27 +41,31 @@ impl Part {
         Ok(Self { block: Arc::new(Block::new(memory)), origin: 0, layout, read_only: false })
     }
 
+    /// Its memory, to make views of.
+    pub(crate) fn hold(&self) -> Result<Held<'_>> {
+        Ok(self.block.hold()?)
+    }
+
     /// The elements, to read.
-    pub(crate) fn view(&self) -> runtime::Result<MemoryView<'_>> {
-        self.block.view(self.origin, &self.layout)
+    pub(crate) fn view<'a>(&self, held: &'a Held<'_>) -> Result<MemoryView<'a>> {
+        Ok(held.view(self.origin, &self.layout)?)
     }
 
     /// The elements, to write.
-    pub(crate) fn view_mut(&self) -> Result<MemoryViewMut<'_>> {
+    pub(crate) fn view_mut<'a>(&self, held: &'a Held<'_>) -> Result<MemoryViewMut<'a>> {
         self.check_writable()?;
-        Ok(self.block.view_mut(self.origin, &self.layout)?)
+        Ok(held.view_mut(self.origin, &self.layout)?)
     }
 
     /// The bytes from the first to past the last, to read.
-    fn bytes(&self) -> Result<MemoryView<'_>> {
-        let first = self.first_byte();
-        Ok(self.block.memory().view().slice(first..first + self.span())?)
+    fn bytes<'a>(&self, held: &'a Held<'_>) -> Result<MemoryView<'a>> {
+        Ok(held.view(self.first_byte(), &Layout::row(DType::U8, self.span())?)?)
     }
 
     /// The bytes from the first to past the last, to write.
-    fn bytes_mut(&self) -> Result<MemoryViewMut<'_>> {
+    fn bytes_mut<'a>(&self, held: &'a Held<'_>) -> Result<MemoryViewMut<'a>> {
         self.check_writable()?;
-        Ok(self.block.view_mut(self.first_byte(), &Layout::row(DType::U8, self.span())?)?)
+        Ok(held.view_mut(self.first_byte(), &Layout::row(DType::U8, self.span())?)?)
     }
 
     fn check_writable(&self) -> Result<()> {
@@ -189,7 +193,8 @@ impl DeviceArray {
     /// buffers, have none: see ``handle`` and ``offset``.
     #[getter]
     fn ptr(&self) -> Result<usize> {
-        match self.part.block.memory().native() {
+        let held = self.part.hold()?;
+        match self.part.view(&held)?.native() {
             None => Ok(0),
             Some(native) if native.kind == NativeKind::Pointer => {
                 Ok(native.raw.wrapping_add(self.part.origin))
@@ -203,8 +208,9 @@ impl DeviceArray {
 
     /// The vendor's handle of the whole memory, an address or a ``cl_mem``; 0 for memory of no bytes.
     #[getter]
-    fn handle(&self) -> usize {
-        self.part.block.memory().native().map_or(0, |native| native.raw)
+    fn handle(&self) -> Result<usize> {
+        let held = self.part.hold()?;
+        Ok(self.part.view(&held)?.native().map_or(0, |native| native.raw))
     }
 
     /// Bytes from the beginning of the memory to the first element.
