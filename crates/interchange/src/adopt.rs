@@ -162,19 +162,22 @@ impl ArrayExchange<Ordered> {
 impl<S: State> ArrayExchange<S> {
     fn adopt<T: Element>(self, device: &Device) -> Result<Adopted<T>, Refused<Self>> {
         match self.adopted(device) {
-            Ok((memory, offset)) => Ok(Adopted {
-                memory,
-                layout: self.array.layout,
-                offset,
-                access: self.array.access,
-                stream: self.state.stream().cloned(),
-            }),
+            Ok((memory, offset)) => {
+                self.owner.lend(To::Device);
+                Ok(Adopted {
+                    memory,
+                    layout: self.array.layout,
+                    offset,
+                    access: self.array.access,
+                    stream: self.state.stream().cloned(),
+                })
+            }
             Err(error) => Err(Refused::new(self, error)),
         }
     }
 
     /// The memory around the array, and where in it the array's first element lies.
-    fn adopted<T: Element>(&self, device: &Device) -> Result<(Memory<T>, usize)> {
+    pub(crate) fn adopted<T: Element>(&self, device: &Device) -> Result<(Memory<T>, usize)> {
         let array = &self.array;
         let refuse =
             |kind, message: String| Err(Error::new(kind, "adopt", message).on(device.id()));
@@ -183,7 +186,6 @@ impl<S: State> ArrayExchange<S> {
             return refuse(ErrorKind::InvalidArgument, message);
         }
         let (Some(memory), false) = (array.memory, array.layout.is_empty()) else {
-            self.owner.lend(To::Device);
             return Ok((device.memory_allocate(0)?, 0));
         };
         let Some(api) = api_on(array, memory, device) else {
@@ -214,9 +216,7 @@ impl<S: State> ArrayExchange<S> {
             let message = "the device takes up no memory".to_owned();
             return refuse(ErrorKind::Unavailable, message);
         };
-        let adopted = adopted?;
-        self.owner.lend(To::Device);
-        Ok((adopted, offset))
+        Ok((adopted?, offset))
     }
 }
 

@@ -80,7 +80,7 @@ impl ArrayExchange<Pending> {
         shape: &[usize],
         stream: &Stream,
     ) -> Result<Self, Refused<Memory<T>>> {
-        let described = memory.view().reshape(shape).and_then(|view| describe(&view, stream));
+        let described = memory.view().reshape(shape).and_then(|view| describe_on(&view, stream));
         match described {
             Ok(array) => Ok(Self::pending(array, Access::ReadWrite, memory, stream)),
             Err(error) => Err(Refused::new(memory, error)),
@@ -101,7 +101,8 @@ impl ArrayExchange<Pending> {
         stream: &Stream,
     ) -> Result<Self, Refused<Memory<T>>> {
         let view = memory.view();
-        let described = view.with_layout(offset, layout).and_then(|view| describe(&view, stream));
+        let described =
+            view.with_layout(offset, layout).and_then(|view| describe_on(&view, stream));
         match described {
             Ok(array) => Ok(Self::pending(array, Access::ReadWrite, memory, stream)),
             Err(error) => Err(Refused::new(memory, error)),
@@ -120,7 +121,7 @@ impl ArrayExchange<Pending> {
         stream: &Stream,
     ) -> Result<Self> {
         let view = memory.view().with_layout(offset, layout)?;
-        let array = describe(&view, stream)?;
+        let array = describe_on(&view, stream)?;
         Ok(Self::pending(array, Access::ReadOnly, Arc::clone(memory), stream))
     }
 
@@ -141,7 +142,7 @@ impl ArrayExchange<Pending> {
         stream: &Stream,
         owner: O,
     ) -> Result<Self, Refused<O>> {
-        match describe(view, stream) {
+        match describe_on(view, stream) {
             Ok(array) => Ok(Self::pending(array, access, owner, stream)),
             Err(error) => Err(Refused::new(owner, error)),
         }
@@ -177,14 +178,20 @@ fn row_major<T: Element>(len: usize, shape: &[usize]) -> Result<Layout> {
     Err(invalid(format!("{len} elements for shape {shape:?}")))
 }
 
-/// What a view shows, as far as the view says it.
-fn describe(view: &MemoryView<'_>, stream: &Stream) -> Result<Description> {
+/// What a view of the stream's device shows.
+fn describe_on(view: &MemoryView<'_>, stream: &Stream) -> Result<Description> {
     let device = view.device();
     if !device.is_same(stream.device()) {
         let message = format!("memory of {}", device.id());
         let error = Error::new(ErrorKind::WrongDevice, "exchange", message);
         return Err(error.on(stream.device().id()));
     }
+    describe(view)
+}
+
+/// What a view shows, as far as the view says it.
+pub(crate) fn describe(view: &MemoryView<'_>) -> Result<Description> {
+    let device = view.device();
     let memory = view.native();
     let range = view.byte_range();
     let object = memory.is_some_and(|memory| memory.kind == NativeKind::Object);

@@ -53,6 +53,8 @@
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 
 mod adopt;
+#[cfg(feature = "array-buffer")]
+mod array_buffer;
 mod array_interface;
 pub mod arrow;
 mod cuda_array_interface;
@@ -70,6 +72,8 @@ mod token;
 mod typestr;
 
 pub use adopt::Adopted;
+#[cfg(feature = "array-buffer")]
+pub use array_buffer::ReadReplica;
 pub use array_interface::ArrayInterface;
 pub use cuda_array_interface::CudaArrayInterface;
 pub use description::{Access, MemoryKind};

@@ -37,7 +37,7 @@
 //!
 //! The feature `array` (default) brings [`array`](mod@array): arrays that are coherent on every device; `halo` (default)
 //! [`halo`](mod@halo): halo exchange among ranks; and `mpi`, which needs an MPI and libclang to build, `mpi`: ranks that are
-//! processes of an MPI job.
+//! processes of an MPI job. `interchange` brings `interchange`: arrays handed over to other libraries and taken from them.
 //!
 //! Features only add. A device that is missing at run time is an [`ErrorKind::Unavailable`] error when it is opened,
 //! never a failure to start; nor to build, but for `hip`, which needs two lines of cargo's configuration on a machine
@@ -75,6 +75,9 @@ pub use halo;
 #[cfg(feature = "mpi")]
 #[doc(inline)]
 pub use halo_mpi as mpi;
+#[cfg(feature = "interchange")]
+#[doc(inline)]
+pub use interchange;
 
 /// The README's example, so that it is compiled and run.
 #[cfg(all(doctest, feature = "host"))]

@@ -1,0 +1,265 @@
+//! Arrays that are coherent on every device, lent to others and made of what others lend.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use array_buffer::{ArrayBuffer, Constant, Lease, Leased, SharedArrayBuffer};
+use ndarray::Dimension;
+use runtime_core::{Device, Element, Error, ErrorKind, Layout, Result, Stream};
+
+use crate::description::{Description, host};
+use crate::lend::describe;
+use crate::owner::{Hold, Owner, To};
+use crate::state::{Ordered, Pending, Ready, State};
+use crate::{Access, ArrayExchange, MemoryKind, Refused};
+
+impl ArrayExchange<Pending> {
+    /// Lends an array's values on `stream`'s device, where they are brought first if they are out of date. They are there
+    /// when what is enqueued on the stream by now is done.
+    ///
+    /// The capsule, and then its consumer, holds the array: others can read it while it is lent
+    /// [`ReadOnly`](Access::ReadOnly), and nobody else can use it while it is lent [`ReadWrite`](Access::ReadWrite). When the
+    /// consumer gives it back, all work of the device is waited for, since no protocol says when the consumer's own is over; and
+    /// what was lent to be written is committed, or, if work failed, poisoned. A capsule that nobody took changes nothing.
+    /// [`Copied`](Access::Copied) lends a duplicate, and holds nothing.
+    ///
+    /// Of an array that is not shared, the capsule becomes the owner: `&SharedArrayBuffer::new(array)`.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` and `Conflict` naming who holds the array; what reading it reports.
+    #[track_caller]
+    pub fn export<T: Element, D: Dimension + 'static>(
+        array: &SharedArrayBuffer<T, D>,
+        stream: &Stream,
+        access: Access,
+        timeout: Duration,
+    ) -> Result<Self> {
+        let (array, owner) = lent(lease(array, Some(stream), access, timeout)?, access)?;
+        Ok(Self { array, state: Pending::on(stream), owner })
+    }
+}
+
+impl ArrayExchange<Ready> {
+    /// As [`export`](ArrayExchange::export), on the host. Blocks until the values are there.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[track_caller]
+    pub fn export_host<T: Element, D: Dimension + 'static>(
+        array: &SharedArrayBuffer<T, D>,
+        access: Access,
+        timeout: Duration,
+    ) -> Result<Self> {
+        let (array, owner) = lent(lease(array, None, access, timeout)?, access)?;
+        Ok(Self { array, state: Ready, owner })
+    }
+
+    /// Makes an array of this one, whose replica on `stream`'s device, or on the host if it works in host memory, is this
+    /// memory, without a copy. When the array is dropped, its owner has it back.
+    ///
+    /// The owner sees what was written elsewhere once the values were brought back there:
+    /// [`prefetch_host`](ArrayBuffer::prefetch_host), or [`prefetch`](ArrayBuffer::prefetch) and waiting for the stream.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if it is only to be read ([`into_read_replica`](Self::into_read_replica) takes those), if it is not in
+    /// row-major order without gaps ([`Adopted::to_memory`](crate::Adopted::to_memory) copies those), or if it has not as
+    /// many dimensions as `D`; and as [`into_adopted`](Self::into_adopted).
+    pub fn into_array_buffer<T: Element, D: Dimension>(
+        self,
+        stream: &Stream,
+    ) -> Result<ArrayBuffer<T, D>, Refused<Self>> {
+        let checked = writable(&self.array);
+        self.replica(stream, checked)
+    }
+
+    /// As [`into_array_buffer`](Self::into_array_buffer), of an array that is only to be read: nobody can write the result, and
+    /// its memory cannot be taken out of it.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn into_read_replica<T: Element, D: Dimension>(
+        self,
+        stream: &Stream,
+    ) -> Result<ReadReplica<T, D>, Refused<Self>> {
+        self.replica(stream, Ok(())).map(|array| ReadReplica(array.freeze()))
+    }
+}
+
+impl ArrayExchange<Ordered> {
+    /// As [`into_array_buffer`](ArrayExchange::into_array_buffer) of what is ready, on the device of
+    /// [`stream`](Self::stream). The host does not block.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn into_array_buffer<T: Element, D: Dimension>(
+        self,
+    ) -> Result<ArrayBuffer<T, D>, Refused<Self>> {
+        let (stream, checked) = (self.stream().clone(), writable(&self.array));
+        self.replica(&stream, checked)
+    }
+
+    /// As [`into_read_replica`](ArrayExchange::into_read_replica) of what is ready, on the device of [`stream`](Self::stream).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn into_read_replica<T: Element, D: Dimension>(
+        self,
+    ) -> Result<ReadReplica<T, D>, Refused<Self>> {
+        let stream = self.stream().clone();
+        self.replica(&stream, Ok(())).map(|array| ReadReplica(array.freeze()))
+    }
+}
+
+impl<S: State> ArrayExchange<S> {
+    /// The array as a replica. It is not written if it is only to be read.
+    fn replica<T: Element, D: Dimension>(
+        self,
+        stream: &Stream,
+        checked: Result<()>,
+    ) -> Result<ArrayBuffer<T, D>, Refused<Self>> {
+        let made = checked.and_then(|()| self.array_on(stream));
+        match made {
+            Ok(array) => {
+                self.owner.lend(To::Device);
+                Ok(array)
+            }
+            Err(error) => Err(Refused::new(self, error)),
+        }
+    }
+
+    fn array_on<T: Element, D: Dimension>(&self, stream: &Stream) -> Result<ArrayBuffer<T, D>> {
+        let layout = &self.array.layout;
+        if !layout.is_contiguous() {
+            let message = format!(
+                "strides {:?} of shape {:?} are not row-major without gaps",
+                layout.strides(),
+                layout.shape()
+            );
+            return Err(invalid(message));
+        }
+        if D::NDIM.is_some_and(|rank| rank != layout.rank()) {
+            let message =
+                format!("shape {:?} for {} dimensions", layout.shape(), D::NDIM.unwrap_or(0));
+            return Err(invalid(message));
+        }
+        let mut shape = D::zeros(layout.rank());
+        shape.slice_mut().copy_from_slice(layout.shape());
+        let (memory, _) = self.adopted::<T>(stream.device())?;
+        ArrayBuffer::from_memory(memory, shape, stream)
+    }
+}
+
+/// An array over somebody's memory that is only to be read. It lends itself to be read, on every device, and cannot be taken
+/// apart.
+pub struct ReadReplica<T: Element, D: Dimension>(ArrayBuffer<T, D, Constant>);
+
+impl<T: Element, D: Dimension> Deref for ReadReplica<T, D> {
+    type Target = ArrayBuffer<T, D, Constant>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<T: Element, D: Dimension> fmt::Debug for ReadReplica<T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReadReplica").field(&self.0).finish()
+    }
+}
+
+fn lease<T: Element, D: Dimension>(
+    array: &SharedArrayBuffer<T, D>,
+    stream: Option<&Stream>,
+    access: Access,
+    timeout: Duration,
+) -> Result<Lease<T, D>> {
+    match access {
+        Access::ReadOnly => array.lease_read(stream, timeout),
+        Access::ReadWrite => array.lease_read_write(stream, timeout),
+        Access::Copied => {
+            let copy = SharedArrayBuffer::new(array.read(timeout)?.duplicate()?);
+            copy.lease_read_write(stream, timeout)
+        }
+    }
+}
+
+/// A lease as the owner of an array.
+fn lent<T: Element, D: Dimension + 'static>(
+    lease: Lease<T, D>,
+    access: Access,
+) -> Result<(Description, Owner)> {
+    let array = match lease.values()? {
+        Leased::Device(view) => Description { access, ..describe(&view)? },
+        Leased::Host(first) => {
+            let layout = Layout::contiguous(T::DTYPE, lease.shape())?;
+            let address = first.as_ptr().expose_provenance();
+            Description::at(address, "host", layout, MemoryKind::Host, host(), access)?
+        }
+    };
+    // A consumer of host memory is done with it when it gives it back.
+    let fence = lease.device().filter(|_| array.kind != MemoryKind::Host).cloned();
+    let lender = Lender { lease: Some(lease), fence, with: AtomicU8::new(KEPT) };
+    Ok((array, Arc::new(lender)))
+}
+
+/// What has not left the capsule; what went to a device of this runtime; what went to a stranger.
+const KEPT: u8 = 0;
+const WITH_DEVICE: u8 = 1;
+const WITH_STRANGER: u8 = 2;
+
+/// An array's values as long as they are lent.
+struct Lender<T: Element, D: Dimension> {
+    // Taken when it is dropped.
+    lease: Option<Lease<T, D>>,
+    /// The device where a stranger's work may go on when it gives the memory back.
+    fence: Option<Device>,
+    with: AtomicU8,
+}
+
+impl<T: Element, D: Dimension> Hold for Lender<T, D> {
+    fn lend(&self, to: To) {
+        let with = match to {
+            To::Device => WITH_DEVICE,
+            To::Stranger => WITH_STRANGER,
+        };
+        self.with.fetch_max(with, Ordering::AcqRel);
+    }
+}
+
+impl<T: Element, D: Dimension> Drop for Lender<T, D> {
+    fn drop(&mut self) {
+        let Some(mut lease) = self.lease.take() else { return };
+        let done = match (self.with.load(Ordering::Acquire), &self.fence) {
+            (KEPT, _) => return,
+            (WITH_STRANGER, Some(device)) => device.synchronize(),
+            _ => Ok(()),
+        };
+        match done {
+            Ok(()) => lease.mark_written(),
+            Err(error) => {
+                tracing::warn!(%error, "a consumer's work failed, or what came before it");
+                lease.abort();
+            }
+        }
+    }
+}
+
+fn writable(array: &Description) -> Result<()> {
+    if array.access.is_writable() {
+        return Ok(());
+    }
+    Err(invalid("an array that is only to be read; into_read_replica takes it".into()))
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "array", message)
+}
