@@ -148,6 +148,31 @@ impl ArrayExchange<Pending> {
         }
     }
 
+    /// As [`from_view`](Self::from_view), of values that are there after all the work that `after` tells.
+    ///
+    /// # Errors
+    ///
+    /// None that a view which exists can have.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub unsafe fn from_view_after<O: Any + Send + Sync>(
+        view: &MemoryView<'_>,
+        access: Access,
+        after: Pending,
+        owner: O,
+    ) -> Result<Self, Refused<O>> {
+        match describe(view) {
+            Ok(array) => {
+                let owner = hold(owner, array.kind, view.device());
+                let access = narrowed(access, &array.layout);
+                Ok(Self { array: Description { access, ..array }, state: after, owner })
+            }
+            Err(error) => Err(Refused::new(owner, error)),
+        }
+    }
+
     fn pending(
         array: Description,
         access: Access,
