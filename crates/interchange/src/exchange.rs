@@ -138,6 +138,17 @@ impl<S: State> ArrayExchange<S> {
         self
     }
 
+    /// The same, said to be a copy that nobody else has.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else has it, and its elements may be written.
+    #[must_use]
+    pub unsafe fn assume_copied(mut self) -> Self {
+        self.array.access = narrowed(Access::Copied, &self.array.layout);
+        self
+    }
+
     /// The same, said to be memory of `device`: for arrays of an interface that this runtime reaches by another, and whose
     /// index is another there.
     ///

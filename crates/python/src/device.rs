@@ -12,11 +12,24 @@ use crate::array::{self, DeviceArray, Order};
 use crate::error::{self, Result};
 use crate::module::{self, Module};
 use crate::pinned::PinnedArray;
+use crate::protocol::import;
 use crate::stream::{Event, Stream};
 
 fn registry() -> &'static DeviceRegistry {
     static REGISTRY: OnceLock<DeviceRegistry> = OnceLock::new();
     REGISTRY.get_or_init(runtime::registry)
+}
+
+/// The host, for arrays that are taken up there.
+pub(crate) fn host() -> Result<&'static runtime::Device> {
+    static HOST: OnceLock<runtime::Device> = OnceLock::new();
+    match HOST.get() {
+        Some(host) => Ok(host),
+        None => {
+            let opened = registry().open("host")?;
+            Ok(HOST.get_or_init(|| opened))
+        }
+    }
 }
 
 /// Every device that can be opened now. Of backends that have none, ``backends`` says why.
@@ -315,6 +328,37 @@ impl Device {
         stream: Option<&Stream>,
     ) -> Result<DeviceArray> {
         array::copy::array_of(&self.0, source, dtype, order, stream)
+    }
+
+    /// Takes an array of another library up as one of this device, without a copy: one that speaks DLPack, the CUDA array interface,
+    /// the SYCL USM array interface, NumPy's array interface or Arrow's device interface, in memory that this device uses. It comes
+    /// after what writes it, on ``stream``; the array keeps its owner.
+    #[pyo3(signature = (source, stream = None))]
+    fn adopt(&self, source: &Bound<'_, PyAny>, stream: Option<&Stream>) -> Result<DeviceArray> {
+        import::adopt(&self.0, source, &Stream::choose(stream, &self.0))
+    }
+
+    /// Takes up memory of this device by the address of its first element; ``strides`` are in bytes. ``owner`` is kept as long as
+    /// the memory is in use.
+    ///
+    /// The address is taken at its word: elements that are not there are a fault of the device, or of this process.
+    #[pyo3(name = "from_pointer", signature = (pointer, shape, dtype = None, *, strides = None, owner = None))]
+    fn array_at(
+        &self,
+        py: Python<'_>,
+        pointer: usize,
+        shape: array::Shape,
+        dtype: Option<&Bound<'_, PyAny>>,
+        strides: Option<Vec<isize>>,
+        owner: Option<Py<PyAny>>,
+    ) -> Result<DeviceArray> {
+        let dtype = array::dtype_or_f64(dtype)?;
+        import::array_at(
+            &self.0,
+            pointer,
+            array::byte_layout(dtype, &shape.0, strides.as_deref())?,
+            owner.unwrap_or_else(|| py.None()),
+        )
     }
 
     /// A new array in page-locked host memory, of zeros: the host side of asynchronous copies. Write-combined memory is for

@@ -2,7 +2,8 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use runtime::{Bool, Complex, DType, Error, ErrorKind, bf16, bytemuck, f16};
+use pyo3::types::{PyDict, PyString, PyTuple};
+use runtime::{Bool, Complex, DType, Error, ErrorKind, Layout, bf16, bytemuck, f16};
 
 use crate::error::{Failure, Result};
 
@@ -63,6 +64,45 @@ pub(crate) fn from_python(given: &Bound<'_, PyAny>) -> Result<DType> {
         let message = format!("{dtype:?}; there are {} in native byte order", names.join(", "));
         Failure::invalid("dtype", message)
     })
+}
+
+/// NumPy's array interface for elements at an address of the host. `BF16`, of which it knows nothing, are shown as `U16`.
+pub(crate) fn array_interface<'py>(
+    py: Python<'py>,
+    layout: &Layout,
+    address: usize,
+    read_only: bool,
+) -> PyResult<Bound<'py, PyDict>> {
+    let shown = if layout.dtype() == DType::BF16 { DType::U16 } else { layout.dtype() };
+    let size = shown.size().cast_signed();
+    let dict = PyDict::new(py);
+    dict.set_item("shape", PyTuple::new(py, layout.shape())?)?;
+    dict.set_item("typestr", to_python(py, shown)?.getattr("str")?)?;
+    dict.set_item("data", (address, read_only))?;
+    let strides = layout.strides().iter().map(|stride| stride.wrapping_mul(size));
+    dict.set_item("strides", PyTuple::new(py, strides)?)?;
+    dict.set_item("version", 3)?;
+    Ok(dict)
+}
+
+/// An array of NumPy over what shows elements of `dtype` by [`array_interface`].
+pub(crate) fn to_numpy<'py>(
+    shown: &Bound<'py, PyAny>,
+    dtype: DType,
+) -> PyResult<Bound<'py, PyAny>> {
+    let array = numpy(shown.py())?.call_method1("asarray", (shown,))?;
+    match dtype {
+        DType::BF16 => as_bfloat16(&array),
+        _ => Ok(array),
+    }
+}
+
+/// An array of 16-bit integers as one of `BF16`, where `ml_dtypes` is there, else as it is.
+pub(crate) fn as_bfloat16<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    match to_python(array.py(), DType::BF16)? {
+        name if name.is_instance_of::<PyString>() => Ok(array.clone()),
+        dtype => array.call_method1("view", (dtype,)),
+    }
 }
 
 /// Calls a generic function with the element type of a [`DType`].

@@ -6,11 +6,13 @@
 #![deny(unsafe_code)]
 
 mod array;
+mod buffer;
 mod device;
 mod dtype;
 mod error;
 mod module;
 mod pinned;
+mod protocol;
 mod stream;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,6 +29,8 @@ mod _native {
 
     #[pymodule_export]
     use crate::array::DeviceArray;
+    #[pymodule_export]
+    use crate::buffer::{ArrayAccess, ArrayBuffer, Offload, TransferBudget, TransferReport, here};
     #[pymodule_export]
     use crate::device::{Device, DeviceInfo, backends, devices};
     #[pymodule_export]

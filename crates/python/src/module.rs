@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 use runtime::contract::{ParamAccess, ParamInfo, ParamKind};
 use runtime::{Arg, DType, ImageFormat, Launch, ModuleBundle, ModuleImage};
 
-use crate::array::{DeviceArray, Part};
+use crate::array::{DeviceArray, Held, Part};
 use crate::device::Device;
 use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
@@ -297,7 +297,7 @@ impl Given {
         parameter: Option<&ParamInfo>,
     ) -> Result<Arg<'a>> {
         Ok(match (self, held) {
-            (Self::Bytes(bytes), _) => Arg::bytes(bytes),
+            (Self::Bytes(bytes), _) => Arg::bytes(&bytes[..]),
             (Self::Value(value), _) => {
                 dtype::with_element!(value.dtype, T => value.element::<T>()?.into())
             }
@@ -309,7 +309,9 @@ impl Given {
                     false => part.view_mut(held)?.into(),
                 }
             }
-            (Self::Memory(_), None) => return Err(Failure::invalid("launch", "memory that nobody holds")),
+            (Self::Memory(_), None) => {
+                return Err(Failure::invalid("launch", "memory that nobody holds"));
+            }
         })
     }
 }

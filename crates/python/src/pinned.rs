@@ -102,15 +102,7 @@ impl PinnedArray {
     /// NumPy's array interface. Blocks until the copies enqueued so far are done.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
-        let size = self.layout.dtype().size().cast_signed();
-        let strides = self.layout.strides().iter().map(|stride| stride.wrapping_mul(size));
-        let dict = PyDict::new(py);
-        dict.set_item("shape", self.shape(py)?)?;
-        dict.set_item("typestr", self.dtype(py)?.getattr("str")?)?;
-        dict.set_item("data", (self.address(py)?, false))?;
-        dict.set_item("strides", PyTuple::new(py, strides)?)?;
-        dict.set_item("version", 3)?;
-        Ok(dict)
+        Ok(dtype::array_interface(py, &self.layout, self.address(py)?, false)?)
     }
 
     fn __repr__(&self) -> String {

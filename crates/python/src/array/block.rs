@@ -3,15 +3,16 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use runtime::interchange::Keeper;
+use runtime::interchange::{Access, ArrayExchange, Keeper, Pending};
 use runtime::{
-    Device, Error, ErrorKind, Event, Layout, Memory, MemoryView, MemoryViewMut, Result, Stream,
+    DType, Device, Error, ErrorKind, Event, Layout, Memory, MemoryView, MemoryViewMut, Result,
+    Stream,
 };
 
 /// Memory of a device, shared by the arrays that show parts of it.
 pub(crate) struct Block {
     // What waits for strangers, before the memory.
-    strangers: OnceLock<Keeper>,
+    strangers: OnceLock<Option<Keeper>>,
     memory: Place,
     device: Device,
     /// Those that may have unfinished work on it.
@@ -26,11 +27,24 @@ enum Place {
 
 /// Memory that an array buffer lends.
 pub(crate) trait Lent: Send + Sync {
+    /// Elements along each dimension.
+    fn shape(&self) -> &[usize];
+
     /// All values, in row-major order, to read.
     fn view(&self) -> Result<MemoryView<'_>>;
 
     /// The same, to write.
     fn view_mut(&self) -> Result<MemoryViewMut<'_>>;
+
+    /// Where the first element lies on the host, if the values are lent there.
+    fn host_address(&self) -> Result<usize>;
+
+    /// Others may write the values from now on, without being seen.
+    fn lend_to_strangers(&self);
+
+    /// Gives up a share of the access, which ends with the last: what was written is the array's, unless the code that held it
+    /// failed.
+    fn finish(self: Arc<Self>, failed: bool) -> Result<()>;
 }
 
 /// Memory that is there as long as this is.
@@ -84,8 +98,17 @@ impl Block {
     }
 
     /// Notes that its address is known outside, so that it is given back when all work of the device is done.
-    pub(crate) fn lend_to_strangers(&self, keeper: impl FnOnce() -> Keeper) {
-        self.strangers.get_or_init(keeper);
+    pub(crate) fn lend_to_strangers(&self) -> Result<()> {
+        if self.strangers.get().is_some() {
+            return Ok(());
+        }
+        let held = self.hold()?;
+        let whole = held.view(0, &Layout::row(DType::U8, 0)?)?;
+        let after = Pending::events([]);
+        // SAFETY: of no element.
+        let lent = unsafe { ArrayExchange::from_view_after(&whole, Access::ReadOnly, after, ()) };
+        self.strangers.get_or_init(|| lent.ok().map(ArrayExchange::into_keeper));
+        Ok(())
     }
 
     /// Notes that work on the memory was enqueued.
@@ -109,6 +132,21 @@ impl Block {
 }
 
 impl Held<'_> {
+    /// What keeps the memory beside its block, if it is lent.
+    pub(crate) fn lent(&self) -> Option<Arc<dyn Lent>> {
+        match self {
+            Self::Own(_) => None,
+            Self::Lent(lent) => Some(Arc::clone(lent)),
+        }
+    }
+
+    /// Others may write the memory from now on, without being seen.
+    pub(crate) fn lend_to_strangers(&self) {
+        if let Self::Lent(lent) = self {
+            lent.lend_to_strangers();
+        }
+    }
+
     /// The elements of `layout` whose element `[0, …, 0]` lies at byte `origin`, to read.
     pub(crate) fn view(&self, origin: usize, layout: &Layout) -> Result<MemoryView<'_>> {
         match self {

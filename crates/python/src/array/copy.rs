@@ -86,8 +86,17 @@ pub(super) fn fill(stream: &Stream, part: &Part, value: &dtype::Value) -> Result
     spread(stream, part, &one.hold()?.view(0, &repeated)?)
 }
 
+/// A stream of the array's device on which all work on the array comes first.
+pub(crate) fn stream_after(part: &Part) -> Result<Stream> {
+    let stream = stream::Stream::choose(None, part.block.device());
+    for event in part.block.unfinished()? {
+        stream.wait(&event)?;
+    }
+    Ok(stream)
+}
+
 /// The same elements without gaps, in some order: the array's own, or a copy, in this one.
-fn packed(stream: &Stream, part: &Part, order: Order) -> Result<Part> {
+pub(crate) fn packed(stream: &Stream, part: &Part, order: Order) -> Result<Part> {
     let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
     if are_dense_alike(&part.layout, &packed) {
         return Ok(part.clone());
@@ -137,13 +146,13 @@ fn to_host(
     // SAFETY: the array has elements of that many bytes without gaps, may be written, and is kept by its object, which outlives
     // the call. Python code that uses it from another thread meanwhile races as it does with any function that lets other
     // threads run.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(host.data, len) };
+    let bytes = unsafe { std::slice::from_raw_parts_mut(host.data(), len) };
     py.detach(|| Ok(source.bytes(&source.hold()?)?.copy_to_slice(stream, bytes)?))
 }
 
 /// Copies from a host array. Done with it on return.
 fn from_host(py: Python<'_>, stream: &Stream, part: &Part, host: HostArray<'_>) -> Result<()> {
-    check_alike("set", &part.layout, &host.layout)?;
+    check_alike("set", &part.layout, host.layout())?;
     let len = part.layout.len() * part.layout.dtype().size();
     if len == 0 {
         return Ok(());
@@ -151,7 +160,7 @@ fn from_host(py: Python<'_>, stream: &Stream, part: &Part, host: HostArray<'_>) 
     let order = own_order(&part.layout)?;
     let host = host.ordered(order)?;
     // SAFETY: as in `to_host`, of an array that is read.
-    let bytes = unsafe { std::slice::from_raw_parts(host.data.cast_const(), len) };
+    let bytes = unsafe { std::slice::from_raw_parts(host.data().cast_const(), len) };
     py.detach(|| {
         let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
         if are_dense_alike(&part.layout, &packed) {
@@ -180,13 +189,14 @@ pub(super) fn get_into(
         source.block.used_on(stream);
         return Ok(pinned.copy_in(stream, &source.bytes(&source.hold()?)?)?);
     }
-    let host = HostArray::of(out)?;
-    check_alike("get", &host.layout, &part.layout)?;
-    if host.read_only {
+    let host = HostArray::of(out, None)?;
+    check_alike("get", host.layout(), &part.layout)?;
+    if !host.is_writable() {
         return Err(Failure::invalid("get", "an array that is only to be read"));
     }
-    let order = own_order(&host.layout)?;
-    if are_dense_alike(&host.layout, &order.layout(host.layout.dtype(), host.layout.shape())?) {
+    let order = own_order(host.layout())?;
+    if are_dense_alike(host.layout(), &order.layout(host.layout().dtype(), host.layout().shape())?)
+    {
         return to_host(py, stream, part, order, &host);
     }
     let values = to_new_host(py, stream, part, None)?;
@@ -219,7 +229,7 @@ pub(super) fn set_from(part: &Part, source: &Bound<'_, PyAny>, stream: &Stream) 
         pinned.copy_out(stream, &mut aside.bytes_mut(&aside.hold()?)?)?;
         return on_device(stream, part, &aside);
     }
-    from_host(py, stream, part, host_array(source, Some(part.layout.dtype()))?)
+    from_host(py, stream, part, HostArray::of(source, Some(part.layout.dtype()))?)
 }
 
 /// Copies between devices.
@@ -251,20 +261,6 @@ pub(super) fn between(
     Ok(())
 }
 
-/// An array of the host: one that speaks a protocol, or what NumPy makes of other things, with elements of this type then.
-fn host_array<'py>(
-    source: &Bound<'py, PyAny>,
-    of: Option<runtime::DType>,
-) -> Result<HostArray<'py>> {
-    let py = source.py();
-    if source.hasattr("__array_interface__")? {
-        return HostArray::of(source);
-    }
-    let of = of.map(|of| dtype::to_python(py, of)).transpose()?;
-    let array = dtype::numpy(py)?.call_method1("asarray", (source, of))?;
-    HostArray::of(&array)
-}
-
 /// A new array with the values of `source`.
 pub(crate) fn array_of(
     device: &Device,
@@ -280,10 +276,10 @@ pub(crate) fn array_of(
     } else if let Ok(pinned) = source.cast::<PinnedArray>() {
         pinned.get().layout
     } else {
-        let host = host_array(source, of)?;
-        let order = order.map_or_else(|| own_order(&host.layout), Ok)?;
-        let part = Part::allocate(device, host.layout.shape(), host.layout.dtype(), order)?;
-        check_dtype(of, host.layout.dtype())?;
+        let host = HostArray::of(source, of)?;
+        let order = order.map_or_else(|| own_order(host.layout()), Ok)?;
+        let part = Part::allocate(device, host.layout().shape(), host.layout().dtype(), order)?;
+        check_dtype(of, host.layout().dtype())?;
         from_host(source.py(), &stream, &part, host)?;
         return Ok(DeviceArray { part });
     };
@@ -294,7 +290,7 @@ pub(crate) fn array_of(
     Ok(DeviceArray { part })
 }
 
-fn check_dtype(asked: Option<runtime::DType>, given: runtime::DType) -> Result<()> {
+pub(crate) fn check_dtype(asked: Option<runtime::DType>, given: runtime::DType) -> Result<()> {
     match asked {
         Some(asked) if asked != given => {
             let [given, asked] = [given, asked].map(dtype::name);

@@ -9,14 +9,16 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use runtime::{DType, Layout, MemoryView, MemoryViewMut, NativeKind};
 
 pub(crate) use self::block::{Block, Held, Lent};
+pub(crate) use self::host::HostArray;
 pub(crate) use self::index::{Order, Shape, permuted};
 use crate::device::{Device, no_attribute};
 use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
+use crate::protocol::export::{self, DlpackArguments};
 use crate::stream::Stream;
 
 /// Elements of a memory.
@@ -75,7 +77,7 @@ impl Part {
         Ok(())
     }
 
-    fn first_byte(&self) -> usize {
+    pub(crate) fn first_byte(&self) -> usize {
         self.origin.wrapping_add_signed(self.layout.span_bytes().start)
     }
 
@@ -83,6 +85,22 @@ impl Part {
         let span = self.layout.span_bytes();
         span.end.abs_diff(span.start)
     }
+}
+
+/// The layout with these strides in bytes; without them in row-major order.
+pub(crate) fn byte_layout(
+    dtype: DType,
+    shape: &[usize],
+    strides: Option<&[isize]>,
+) -> Result<Layout> {
+    let Some(strides) = strides else { return Ok(Layout::contiguous(dtype, shape)?) };
+    let size = dtype.size().cast_signed();
+    if let Some(stride) = strides.iter().find(|stride| *stride % size != 0) {
+        let message = format!("a stride of {stride} bytes is no multiple of {size}");
+        return Err(Failure::invalid("strides", message));
+    }
+    let strides: Vec<isize> = strides.iter().map(|stride| stride / size).collect();
+    Ok(Layout::new(dtype, shape, &strides)?)
 }
 
 /// An element type as an argument; ``float64`` where there is none.
@@ -319,6 +337,54 @@ impl DeviceArray {
         Ok(Py::new(py, made)?)
     }
 
+    /// DLPack: an array for any library that reads it, without a copy where it is asked for where it is.
+    ///
+    /// ``stream`` is the consumer's, of CUDA or HIP, which waits for the work on this array; -1 asks for no waiting. Without one,
+    /// memory that the host reads is waited for, and other memory is ordered on the default stream of its interface.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let arguments = DlpackArguments { stream, max_version, dl_device, copy };
+        export::dlpack(py, &self.part, &arguments)
+    }
+
+    /// DLPack's numbers for the device's type and the device.
+    fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
+        export::dlpack_device(py, &self.part)
+    }
+
+    /// NumPy's array interface, of arrays that the host can address. Blocks until the work enqueued so far is done; what is
+    /// enqueued later must be waited for before the values are looked at again.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        export::array_interface(py, &self.part)
+    }
+
+    /// The CUDA array interface, of arrays of CUDA and HIP.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        export::cuda_array_interface(py, &self.part)
+    }
+
+    /// The Arrow C device interface, of arrays with one dimension and no gaps. Nobody writes the array while it is in use.
+    #[pyo3(signature = (requested_schema = None, **_keywords))]
+    fn __arrow_c_device_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        _keywords: Option<&Bound<'py, PyDict>>,
+    ) -> Result<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        // A producer may leave a conversion that is asked for to the consumer.
+        let _asked = requested_schema;
+        export::arrow_device_array(py, &self.part)
+    }
+
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> Result<Self> {
         let (layout, origin) = index::indexed(&self.part.layout, self.part.origin, key)?;
         Ok(Self { part: Part { layout, origin, ..self.part.clone() } })
@@ -345,7 +411,7 @@ impl DeviceArray {
     fn __array__(
         &self,
         _arguments: &Bound<'_, PyTuple>,
-        _keywords: Option<&Bound<'_, pyo3::types::PyDict>>,
+        _keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         Err(PyTypeError::new_err("values are on the device: get() copies them to the host"))
     }
