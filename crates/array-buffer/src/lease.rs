@@ -73,7 +73,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
     #[track_caller]
     pub fn lease_read(&self, stream: Option<&Stream>, timeout: Duration) -> Result<Lease<T, D>> {
         let lock = self.read(timeout)?;
-        let at = lock.core.read(&request(&lock, stream, "lease", Location::caller()))?;
+        let at = lock.core.read(&request(&lock, stream, "read", Location::caller()))?;
         Ok(Lease::new(Lock::Read(lock), stream, at, false, None))
     }
 
@@ -88,7 +88,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         stream: Option<&Stream>,
         timeout: Duration,
     ) -> Result<Lease<T, D>> {
-        self.lease_write_as(stream, Access::ReadWrite, timeout, Location::caller())
+        self.lease_to_write(stream, Access::ReadWrite, "read_write", timeout)
     }
 
     /// As [`lease_read`](Self::lease_read), to be overwritten: nothing is copied, and all of it must be written.
@@ -98,19 +98,20 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
     /// As [`write`](Self::write) and [`ArrayBuffer::write`].
     #[track_caller]
     pub fn lease_write(&self, stream: Option<&Stream>, timeout: Duration) -> Result<Lease<T, D>> {
-        self.lease_write_as(stream, Access::Write, timeout, Location::caller())
+        self.lease_to_write(stream, Access::Write, "write", timeout)
     }
 
-    fn lease_write_as(
+    #[track_caller]
+    fn lease_to_write(
         &self,
         stream: Option<&Stream>,
         access: Access,
+        name: &'static str,
         timeout: Duration,
-        site: &'static Location<'static>,
     ) -> Result<Lease<T, D>> {
         let mut lock = self.write(timeout)?;
         lock.core.tidy();
-        let request = request(&lock, stream, "lease", site);
+        let request = request(&lock, stream, name, Location::caller());
         let (at, quick) = lock.core.acquire(&request, access, true)?;
         Ok(Lease::new(Lock::Write(lock), stream, at, quick, Some(access)))
     }

@@ -10,6 +10,7 @@ mod buffer;
 mod device;
 mod dtype;
 mod error;
+mod halo;
 mod module;
 mod pinned;
 mod protocol;
@@ -33,6 +34,8 @@ mod _native {
     use crate::buffer::{ArrayAccess, ArrayBuffer, Offload, TransferBudget, TransferReport, here};
     #[pymodule_export]
     use crate::device::{Device, DeviceInfo, backends, devices};
+    #[pymodule_export]
+    use crate::halo::{Communicator, Dim, FieldSpec, HaloExchange, Progress, Quantity, Topology};
     #[pymodule_export]
     use crate::module::{Kernel, Module};
     #[pymodule_export]

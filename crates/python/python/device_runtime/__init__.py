@@ -1,4 +1,43 @@
 """Devices, coherent arrays and halo exchange: the host, CUDA, HIP, OpenCL and embedded processors behind one interface."""
 
-from ._native import *  # noqa: F403
-from ._native import __all__  # noqa: F401
+from ._native import (
+    ArrayAccess,
+    ArrayBuffer,
+    ConflictError,
+    Device,
+    DeviceArray,
+    DeviceFaultError,
+    DeviceInfo,
+    DeviceLostError,
+    DriverError,
+    Error,
+    Event,
+    InvalidArgumentError,
+    InvalidModuleError,
+    Kernel,
+    KernelNotFoundError,
+    LimitExceededError,
+    Module,
+    OutOfBoundsError,
+    OutOfMemoryError,
+    PeerLostError,
+    PinnedArray,
+    PoisonedError,
+    StaleError,
+    Stream,
+    TimeoutError,
+    Timer,
+    TransferReport,
+    UnavailableError,
+    UninitializedError,
+    UnknownDeviceError,
+    WrongDeviceError,
+    WrongStreamError,
+    backends,
+    devices,
+    here,
+    offload,
+    transfer_budget,
+)
+
+__all__ = [name for name in dir() if not name.startswith("_")]
