@@ -22,6 +22,8 @@ use crate::{ArrayBuffer, SharedArrayBuffer, SharedRead, SharedWrite};
 /// [written](Self::mark_written), and lets go of the lease only when that work is over. What this runtime writes, through
 /// [`view_mut_shared`](Self::view_mut_shared), is seen.
 ///
+/// It counts as held by the thread that took it, which is told so at once if it asks for the array meanwhile.
+///
 /// A lease that is dropped ends as a guard does: it commits what was written, and poisons the array on a panic begun under it,
 /// if an operation failed, or if it was taken to overwrite and nothing was written. One that is forgotten holds the array for
 /// ever.

@@ -39,7 +39,7 @@ impl ArrayExchange<Pending> {
         timeout: Duration,
     ) -> Result<Self> {
         let (array, owner) = lent(lease(array, Some(stream), access, timeout)?, access)?;
-        Ok(Self { array, state: Pending::on(stream), owner })
+        Ok(Self { array: Box::new(array), state: Pending::on(stream), owner })
     }
 }
 
@@ -56,7 +56,7 @@ impl ArrayExchange<Ready> {
         timeout: Duration,
     ) -> Result<Self> {
         let (array, owner) = lent(lease(array, None, access, timeout)?, access)?;
-        Ok(Self { array, state: Ready, owner })
+        Ok(Self { array: Box::new(array), state: Ready, owner })
     }
 
     /// Makes an array of this one, whose replica on `stream`'s device, or on the host if it works in host memory, is this
@@ -262,4 +262,47 @@ fn writable(array: &Description) -> Result<()> {
 
 fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, "array", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use array_buffer::PartStatus;
+    use backend_sim::{Fault, Operation, SimConfig, SimDevice};
+    use ndarray::Ix1;
+
+    use super::*;
+    use crate::owner::tests::strange_work;
+
+    /// An array that was lent to a stranger on a device of its own, as a GPU's is.
+    fn lent(device: &Device) -> (SharedArrayBuffer<f64, Ix1>, Lender<f64, Ix1>) {
+        let shared = SharedArrayBuffer::new(ArrayBuffer::from_vec(vec![1.0, 2.0], 2).unwrap());
+        let stream = device.default_stream();
+        let lease = lease(&shared, Some(&stream), Access::ReadWrite, Duration::ZERO).unwrap();
+        let fence = Some(device.clone());
+        let lender = Lender { lease: Some(lease), fence, with: AtomicU8::new(KEPT) };
+        lender.lend(To::Stranger);
+        (shared, lender)
+    }
+
+    #[test]
+    fn a_write_is_committed_when_the_strangers_work_is_over() {
+        let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
+        let (shared, lender) = lent(&device);
+        let (_memory, stream) = strange_work(&device);
+        drop(lender);
+        assert!(stream.is_done().unwrap());
+        let array = shared.read(Duration::ZERO).unwrap();
+        assert_eq!((array.version(), array.status(0)), (1, PartStatus::Valid));
+    }
+
+    #[test]
+    fn a_write_is_aborted_when_work_failed() {
+        let config = SimConfig::new().fault(Fault::fail_late(Operation::Launch, 1));
+        let device = Device::new(SimDevice::new(0, config)).unwrap();
+        let (shared, lender) = lent(&device);
+        let _work = strange_work(&device);
+        drop(lender);
+        let array = shared.read(Duration::ZERO).unwrap();
+        assert_eq!((array.version(), array.status(0)), (0, PartStatus::Poisoned));
+    }
 }

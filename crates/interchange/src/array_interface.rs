@@ -95,7 +95,9 @@ impl ArrayExchange {
         owner: O,
     ) -> Result<Self, Refused<O>> {
         match described(interface) {
-            Ok(array) => Ok(Self { array, state: Ready, owner: Arc::new(Plain(owner)) }),
+            Ok(array) => {
+                Ok(Self { array: Box::new(array), state: Ready, owner: Arc::new(Plain(owner)) })
+            }
             Err(error) => Err(Refused::new(owner, error)),
         }
     }

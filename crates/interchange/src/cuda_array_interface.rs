@@ -122,7 +122,9 @@ impl ArrayExchange<Pending> {
         owner: O,
     ) -> Result<Self, Refused<O>> {
         match described(interface, device) {
-            Ok((array, state)) => Ok(Self { array, state, owner: Arc::new(Plain(owner)) }),
+            Ok((array, state)) => {
+                Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain(owner)) })
+            }
             Err(error) => Err(Refused::new(owner, error)),
         }
     }

@@ -62,6 +62,7 @@ pub(crate) struct Description {
 
 impl Description {
     /// An array at an address, of which no more is known than that its elements are there.
+    #[inline]
     pub(crate) fn at(
         address: usize,
         api: &'static str,

@@ -30,17 +30,9 @@ use crate::{Access, ContextBinding, DeviceToken, MemoryKind, Refused};
 /// drop(exported.keeper); // the vector is freed
 /// # Ok::<(), runtime_core::Error>(())
 /// ```
-///
-/// What is pending is not ready, and what is ordered for a stream is not ready for everybody:
-///
-/// ```compile_fail
-/// # fn example(memory: runtime_core::Memory<f64>, stream: &runtime_core::Stream) {
-/// let pending = interchange::ArrayExchange::from_memory(memory, &[4], stream).unwrap();
-/// pending.into_array_interface();
-/// # }
-/// ```
 pub struct ArrayExchange<S = Ready> {
-    pub(crate) array: Description,
+    // Boxed, since a capsule moves from one conversion to the next.
+    pub(crate) array: Box<Description>,
     pub(crate) state: S,
     // Dropped last.
     pub(crate) owner: Owner,

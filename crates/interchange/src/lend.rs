@@ -29,7 +29,9 @@ impl ArrayExchange {
             Description::at(raw, "host", layout, MemoryKind::Host, host(), Access::ReadWrite)
         });
         match described {
-            Ok(array) => Ok(Self { array, state: Ready, owner: Arc::new(Plain(elements)) }),
+            Ok(array) => {
+                Ok(Self { array: Box::new(array), state: Ready, owner: Arc::new(Plain(elements)) })
+            }
             Err(error) => Err(Refused::new(elements, error)),
         }
     }
@@ -60,7 +62,7 @@ impl ArrayExchange {
         match described {
             Ok(array) => {
                 let owner = hold(pinned, array.kind, &device);
-                Ok(Self { array, state: Ready, owner })
+                Ok(Self { array: Box::new(array), state: Ready, owner })
             }
             Err(error) => Err(Refused::new(pinned, error)),
         }
@@ -181,7 +183,7 @@ impl ArrayExchange<Pending> {
     ) -> Self {
         let access = narrowed(access, &array.layout);
         let owner = hold(owner, array.kind, stream.device());
-        Self { array: Description { access, ..array }, state: Pending::on(stream), owner }
+        Self { array: Box::new(Description { access, ..array }), state: Pending::on(stream), owner }
     }
 }
 

@@ -112,3 +112,50 @@ pub struct Exported<I> {
     /// The protocol has no place for an owner: whoever uses the interface keeps this.
     pub keeper: Keeper,
 }
+
+#[cfg(test)]
+#[expect(unsafe_code, reason = "launches a kernel")]
+pub(crate) mod tests {
+    use std::time::{Duration, Instant};
+
+    use backend_sim::{SimConfig, SimDevice};
+    use runtime_core::{Grid, HostModule, Launch, Memory, Stream, args};
+
+    use super::*;
+
+    const WORK: Duration = Duration::from_millis(60);
+
+    fn work(_: &Grid<'_>, x: &mut [f64]) {
+        std::thread::sleep(WORK);
+        x.fill(7.0);
+    }
+
+    /// A consumer's work, which nobody but the device knows of.
+    pub(crate) fn strange_work(device: &Device) -> (Memory<f64>, Stream) {
+        let stream = device.stream_create(&Default::default()).unwrap();
+        let mut memory = device.memory_from_slice(&stream, &[0.0; 4]).unwrap();
+        let module = device.module_load(&HostModule::new().with("work", work)).unwrap();
+        let kernel = module.kernel("work").unwrap();
+        let args = args![memory.view_mut()];
+        // SAFETY: the kernel is safe Rust, which touches nothing but its argument.
+        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args) }.unwrap();
+        (memory, stream)
+    }
+
+    #[test]
+    fn memory_that_was_with_strangers_waits_for_the_device() {
+        let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
+        for (to, waits) in [(Some(To::Stranger), true), (Some(To::Device), false), (None, false)] {
+            let (_memory, stream) = strange_work(&device);
+            let owner = Fenced::new((), &device);
+            if let Some(to) = to {
+                owner.lend(to);
+            }
+            let start = Instant::now();
+            drop(owner);
+            assert_eq!(stream.is_done().unwrap(), waits, "{to:?}");
+            assert_eq!(start.elapsed() >= WORK / 2, waits, "{to:?}");
+            stream.synchronize().unwrap();
+        }
+    }
+}

@@ -51,12 +51,6 @@ numbers! {
     ///
     /// A type of its own, since a stride taken for one in bytes reads beyond the array. There is no way from one to
     /// the other but with an element type.
-    ///
-    /// ```compile_fail
-    /// use interchange::{ByteStrides, ElemStrides};
-    /// let bytes = ByteStrides::from([8, 8]);
-    /// let elements: ElemStrides = bytes;
-    /// ```
     ElemStrides
 }
 

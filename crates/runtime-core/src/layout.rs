@@ -186,7 +186,7 @@ impl Layout {
 
     /// Whether no two indices name one element, as far as strides tell that nest: each beyond what all smaller ones reach.
     pub fn is_nested(&self) -> bool {
-        self.empty || is_nested(self.shape(), self.strides())
+        self.contiguous || is_nested(self.shape(), self.strides())
     }
 
     /// Whether the elements lie in row-major order without gaps.

@@ -212,7 +212,9 @@ impl ArrayExchange<Pending> {
     /// `UnknownDevice`; `OutOfBounds` if addresses wrap around.
     pub fn from_arrow(arrow: ArrowDevice) -> Result<Self, Refused<ArrowDevice>> {
         match described(&arrow) {
-            Ok((array, state)) => Ok(Self { array, state, owner: Arc::new(Plain(arrow)) }),
+            Ok((array, state)) => {
+                Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain(arrow)) })
+            }
             Err(error) => Err(Refused::new(arrow, error)),
         }
     }

@@ -27,8 +27,7 @@ impl<S: State> ArrayExchange<S> {
     ///
     /// `InvalidArgument` for another major version, of which nothing is touched but the deleter; for unknown flags, element
     /// types and devices (`UnknownDevice`), several lanes, a rank below 0 or above six, missing extents or strides,
-    /// negative extents, a null pointer to elements, and an address that is not aligned for them; `OutOfBounds` if
-    /// addresses wrap around.
+    /// negative extents, and a null pointer to elements; `OutOfBounds` if addresses wrap around.
     ///
     /// # Safety
     ///
@@ -39,12 +38,13 @@ impl<S: State> ArrayExchange<S> {
         state: S,
     ) -> Result<Self, Refused<DlpackTensor>> {
         match described(&tensor) {
-            Ok(array) => Ok(Self { array, state, owner: Arc::new(Plain(tensor)) }),
+            Ok(array) => Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain(tensor)) }),
             Err(error) => Err(Refused::new(tensor, error)),
         }
     }
 }
 
+#[inline]
 fn described(managed: &DlpackTensor) -> Result<Description> {
     let version = managed.version();
     if let Some(DLPackVersion { major, minor }) = version.filter(|v| v.major != VERSION.major) {

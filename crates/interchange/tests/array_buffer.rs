@@ -1,0 +1,290 @@
+//! Arrays lent to others, and made of what others lend.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use array_buffer::{ArrayBuffer, PartStatus, SharedArrayBuffer};
+use backend_host::HostDevice;
+use backend_sim::{SimConfig, SimDevice};
+use interchange::dlpack::DlpackOptions;
+use interchange::{Access, ArrayExchange, MemoryKind, Ordered, Ready};
+use ndarray::{Ix1, Ix2, array};
+use runtime_core::{DType, Device, ErrorKind, Grid, HostModule, Launch, args};
+
+use common::{Count, Foreign, elements};
+
+/// Long enough for whoever is going to come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn sim() -> Device {
+    Device::new(SimDevice::new(0, SimConfig::new())).unwrap()
+}
+
+fn host() -> Device {
+    Device::new(HostDevice::new(0)).unwrap()
+}
+
+fn double(_: &Grid<'_>, x: &mut [f64]) {
+    x.iter_mut().for_each(|x| *x *= 2.0);
+}
+
+/// Doubles an array on a device.
+fn double_on<D: ndarray::Dimension>(array: &mut ArrayBuffer<f64, D>, device: &Device) {
+    let stream = device.default_stream();
+    let module = device.module_load(&HostModule::new().with("double", double)).unwrap();
+    let kernel = module.kernel("double").unwrap();
+    let mut guard = array.read_write(&stream).unwrap();
+    // SAFETY: the kernel is safe Rust, which touches nothing but its argument.
+    unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![guard.view_mut().unwrap()]) }
+        .unwrap();
+    guard.commit().unwrap();
+}
+
+/// What somebody else does with a tensor on the host: writes its elements, and gives it back.
+fn consume(capsule: ArrayExchange, write: f64) {
+    let tensor = capsule.into_dlpack(DlpackOptions::versioned()).unwrap();
+    // SAFETY: the tensor was ready when it was handed over.
+    let theirs = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap();
+    let first = std::ptr::with_exposed_provenance_mut::<f64>(theirs.pointer().unwrap());
+    for i in 0..theirs.layout().len() {
+        // SAFETY: inside the array.
+        let element = unsafe { first.add(i) };
+        // SAFETY: lent to be written, to nobody else.
+        unsafe { element.write(write) };
+    }
+    thread::spawn(|| drop(theirs)).join().unwrap();
+}
+
+fn shared() -> SharedArrayBuffer<f64, Ix2> {
+    SharedArrayBuffer::new(ArrayBuffer::from_array(array![[1.0, 2.0], [3.0, 4.0]]).unwrap())
+}
+
+#[test]
+fn what_is_written_by_others_is_committed_when_they_give_it_back() {
+    let device = sim();
+    let stream = device.default_stream();
+    let shared = shared();
+    let lent = ArrayExchange::export_host(&shared, Access::ReadWrite, PATIENCE).unwrap();
+    assert_eq!(lent.layout().shape(), [2, 2]);
+    let refused = shared.read(Duration::ZERO).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Conflict, "nobody has it meanwhile, nor its lender");
+    consume(lent, 7.0);
+    let array = shared.read(PATIENCE).unwrap();
+    assert_eq!(array.version(), 1);
+    assert_eq!(array.read_host().unwrap().sum(), 28.0);
+    drop(array);
+
+    // On a device, where the values have to be brought first.
+    double_on(&mut shared.write(PATIENCE).unwrap(), &device);
+    let lent = ArrayExchange::export(&shared, &stream, Access::ReadWrite, PATIENCE).unwrap();
+    let lent = lent.host_wait().unwrap();
+    let bytes = elements(DType::F64, lent.pointer().unwrap(), &[4], &[1]);
+    assert_eq!(bytes, [14.0_f64; 4].iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<_>>());
+    consume(lent, 5.0);
+    let array = shared.read(PATIENCE).unwrap();
+    assert_eq!(array.version(), 3);
+    assert_eq!(array.read_host().unwrap().sum(), 20.0);
+}
+
+#[test]
+fn what_is_lent_to_be_read_is_read_by_all_and_written_by_nobody() {
+    let device = sim();
+    let shared = shared();
+    let lent: Vec<_> = (0..2)
+        .map(|_| ArrayExchange::export_host(&shared, Access::ReadOnly, PATIENCE).unwrap())
+        .collect();
+    assert!(lent.iter().all(|lent| !lent.access().is_writable()));
+    let on_device =
+        ArrayExchange::export(&shared, &device.default_stream(), Access::ReadOnly, PATIENCE);
+    assert_eq!(shared.read(PATIENCE).unwrap().read_host().unwrap().sum(), 10.0);
+    let other = shared.clone();
+    let refused = thread::spawn(move || other.write(Duration::from_millis(5)).unwrap_err());
+    assert_eq!(refused.join().unwrap().kind(), ErrorKind::Timeout);
+    drop((lent, on_device));
+    double_on(&mut shared.write(PATIENCE).unwrap(), &device);
+    assert_eq!(shared.read(PATIENCE).unwrap().version(), 1);
+}
+
+#[test]
+fn a_capsule_that_nobody_took_changes_nothing() {
+    let device = sim();
+    let shared = shared();
+    drop(ArrayExchange::export_host(&shared, Access::ReadWrite, PATIENCE).unwrap());
+    let stream = device.default_stream();
+    let lent = ArrayExchange::export(&shared, &stream, Access::ReadWrite, PATIENCE).unwrap();
+    let refused = lent.host_wait().unwrap().into_cuda_array_interface().unwrap_err();
+    drop(refused);
+    let array = shared.read(PATIENCE).unwrap();
+    assert_eq!((array.version(), array.status(0)), (0, PartStatus::Valid));
+    assert_eq!(array.read_host().unwrap().sum(), 10.0);
+}
+
+#[test]
+fn a_leaked_capsule_holds_the_array() {
+    let shared = shared();
+    let lent = ArrayExchange::export_host(&shared, Access::ReadWrite, PATIENCE).unwrap();
+    std::mem::forget(lent.into_dlpack(DlpackOptions::versioned()).unwrap());
+    let other = shared.clone();
+    let refused = thread::spawn(move || other.read(Duration::from_millis(5)).unwrap_err());
+    assert_eq!(refused.join().unwrap().kind(), ErrorKind::Timeout);
+}
+
+#[test]
+fn a_copy_holds_nothing() {
+    let shared = shared();
+    let lent = ArrayExchange::export_host(&shared, Access::Copied, PATIENCE).unwrap();
+    assert_eq!(lent.access(), Access::Copied);
+    shared.write(Duration::ZERO).unwrap().write_host().unwrap().fill(0.0);
+    let bytes = elements(DType::F64, lent.pointer().unwrap(), &[1], &[1]);
+    assert_eq!(bytes, 1.0_f64.to_ne_bytes());
+}
+
+#[test]
+fn the_capsule_owns_an_array_that_is_not_shared() {
+    let array = ArrayBuffer::from_vec(vec![1.0, 2.0], 2).unwrap();
+    let lent = SharedArrayBuffer::new(array);
+    let lent = ArrayExchange::export_host(&lent, Access::ReadWrite, PATIENCE).unwrap();
+    let bytes = elements(DType::F64, lent.pointer().unwrap(), &[2], &[1]);
+    assert_eq!(bytes[8..], 2.0_f64.to_ne_bytes());
+}
+
+#[test]
+fn arrays_without_values_are_not_lent() {
+    let shared = SharedArrayBuffer::new(ArrayBuffer::<f64, Ix1>::uninit(3).unwrap());
+    for access in [Access::ReadOnly, Access::ReadWrite, Access::Copied] {
+        let refused = ArrayExchange::export_host(&shared, access, PATIENCE).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Uninitialized);
+    }
+    shared.write(PATIENCE).unwrap().write_host().unwrap().fill(1.0);
+}
+
+/// Somebody's array on the host, with an owner that is counted.
+fn foreign(values: &mut [f64], shape: &[i64], flags: u64, count: &Count) -> ArrayExchange {
+    let first = values.as_mut_ptr().expose_provenance();
+    let tensor = Foreign::new(DType::F64, first, shape, None).flags(flags).counted(count);
+    // SAFETY: the test does not touch the values until the tensor was given back, or says why it may.
+    unsafe { ArrayExchange::from_dlpack(tensor.versioned(), Ready) }.unwrap()
+}
+
+#[test]
+fn an_array_of_others_is_changed_on_a_device_and_seen_by_its_owner() {
+    let (host, device) = (host(), sim());
+    let (mut values, count) = (vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], Count::new());
+    let capsule = foreign(&mut values, &[2, 3], 0, &count);
+    let address = capsule.pointer().unwrap();
+    let mut array: ArrayBuffer<f64, Ix2> =
+        capsule.into_array_buffer(&host.default_stream()).unwrap();
+    double_on(&mut array, &device);
+    array.prefetch_host().unwrap();
+    // The stated synchronisation: from here on the owner sees it.
+    let seen = elements(DType::F64, address, &[6], &[1]);
+    assert_eq!(seen, [2.0_f64, 4.0, 6.0, 8.0, 10.0, 12.0].map(f64::to_ne_bytes).concat());
+    let transfers = array.transfers();
+    assert_eq!(transfers.total().count, 2, "there and back: {transfers}");
+    assert_eq!(count.dropped(), 0);
+    drop(array);
+    host.synchronize().unwrap();
+    assert_eq!((count.dropped(), values), (1, vec![2.0, 4.0, 6.0, 8.0, 10.0, 12.0]));
+}
+
+#[test]
+fn a_second_consumer_sees_the_change_too() {
+    let (host, device) = (host(), sim());
+    let (mut values, count) = (vec![1.0, 2.0], Count::new());
+    let capsule = foreign(&mut values, &[2], 0, &count);
+    let array: ArrayBuffer<f64, Ix1> = capsule.into_array_buffer(&host.default_stream()).unwrap();
+    let shared = SharedArrayBuffer::new(array);
+    double_on(&mut shared.write(PATIENCE).unwrap(), &device);
+    let arrow = ArrayExchange::export_host(&shared, Access::ReadOnly, PATIENCE).unwrap();
+    let theirs = ArrayExchange::from_arrow(arrow.into_arrow().unwrap()).unwrap();
+    assert_eq!(theirs.pointer(), Some(values.as_ptr().addr()), "no copy");
+    let seen = elements(DType::F64, theirs.pointer().unwrap(), &[2], &[1]);
+    assert_eq!(seen, [2.0_f64, 4.0].map(f64::to_ne_bytes).concat());
+    assert_eq!(shared.read(PATIENCE).unwrap().transfers().total().count, 2);
+    drop((theirs, shared));
+    host.synchronize().unwrap();
+    assert_eq!(count.dropped(), 1);
+}
+
+#[test]
+fn read_only_arrays_are_read_replicas() {
+    let (host, device) = (host(), sim());
+    let (mut values, count) = (vec![1.0, 2.0], Count::new());
+    let refused = foreign(&mut values, &[2], 1, &count)
+        .into_array_buffer::<f64, Ix1>(&host.default_stream())
+        .unwrap_err();
+    assert_eq!(refused.error().kind(), ErrorKind::InvalidArgument);
+    assert!(refused.error().message().contains("into_read_replica"), "{refused}");
+    let capsule = refused.into_inner();
+    let array = capsule.into_read_replica::<f64, Ix1>(&host.default_stream()).unwrap();
+    let stream = device.default_stream();
+    let guard = array.read(&stream).unwrap();
+    assert_eq!(guard.view().unwrap().to_vec::<f64>(&stream).unwrap(), [1.0, 2.0]);
+    let mut copy = array.duplicate().unwrap();
+    double_on(&mut copy, &device);
+    assert_eq!(array.read_host().unwrap().to_vec(), [1.0, 2.0]);
+    drop(array);
+    host.synchronize().unwrap();
+    assert_eq!(count.dropped(), 1);
+}
+
+#[test]
+fn arrays_with_gaps_are_refused_and_copied_by_who_says_so() {
+    let host = host();
+    let stream = host.default_stream();
+    let (values, count) = ([1.0, 2.0, 3.0, 4.0], Count::new());
+    let first = values.as_ptr().expose_provenance();
+    let tensor = Foreign::new(DType::F64, first + 24, &[2], Some(&[-2])).counted(&count);
+    // SAFETY: nobody writes the values.
+    let capsule = unsafe { ArrayExchange::from_dlpack(tensor.versioned(), Ready) }.unwrap();
+    let refused = capsule.into_array_buffer::<f64, Ix1>(&stream).unwrap_err();
+    assert!(refused.error().message().contains("[-2]"), "{refused}");
+    let adopted = refused.into_inner().into_adopted::<f64>(&host).unwrap();
+    let copy = adopted.to_memory(&stream).unwrap();
+    let array = ArrayBuffer::from_memory(copy, 2, &stream).unwrap();
+    assert_eq!(array.read_host().unwrap().to_vec(), [4.0, 2.0]);
+}
+
+#[test]
+fn ranks_and_types_are_the_arrays() {
+    let host = host();
+    let stream = host.default_stream();
+    let (mut values, count) = (vec![1.0, 2.0], Count::new());
+    let refused =
+        foreign(&mut values, &[2], 0, &count).into_array_buffer::<f64, Ix2>(&stream).unwrap_err();
+    assert_eq!(refused.error().kind(), ErrorKind::InvalidArgument);
+    let refused = refused.into_inner().into_array_buffer::<f32, Ix1>(&stream).unwrap_err();
+    assert_eq!(refused.error().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(count.dropped(), 0);
+}
+
+#[test]
+fn an_array_that_is_ordered_on_a_stream_becomes_one_without_waiting() {
+    let device = sim();
+    let stream = device.stream_create(&Default::default()).unwrap();
+    let memory = device.memory_from_slice(&stream, &[1.0, 2.0]).unwrap();
+    let pending = ArrayExchange::from_memory(memory, &[2], &stream).unwrap();
+    let tensor = pending.order_after(&stream).unwrap().into_dlpack(DlpackOptions::versioned());
+    // SAFETY: the producer was told of the stream.
+    let theirs = unsafe { ArrayExchange::from_dlpack(tensor.unwrap(), Ordered::on(&stream)) };
+    let theirs = theirs.unwrap();
+    assert_eq!(theirs.kind(), MemoryKind::Host);
+    let mut array: ArrayBuffer<f64, Ix1> = theirs.into_array_buffer().unwrap();
+    double_on(&mut array, &device);
+    assert_eq!(array.read_host().unwrap().to_vec(), [2.0, 4.0]);
+}
+
+#[test]
+fn empty_arrays_go_and_come() {
+    let host = host();
+    let shared = SharedArrayBuffer::new(ArrayBuffer::from_vec(Vec::<f64>::new(), (0, 3)).unwrap());
+    let lent = ArrayExchange::export_host(&shared, Access::ReadOnly, PATIENCE).unwrap();
+    let tensor = lent.into_dlpack(DlpackOptions::versioned()).unwrap();
+    // SAFETY: there is no element.
+    let theirs = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap();
+    let array = theirs.into_read_replica::<f64, Ix2>(&host.default_stream()).unwrap();
+    assert_eq!(array.read_host().unwrap().shape(), [0, 3]);
+}

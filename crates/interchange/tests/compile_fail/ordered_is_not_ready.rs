@@ -1,0 +1,9 @@
+//! What is ready for one stream is not ready for everybody.
+
+use interchange::{ArrayExchange, Ordered};
+
+fn hand_over(ordered: ArrayExchange<Ordered>) {
+    let _ = ordered.into_array_interface();
+}
+
+fn main() {}

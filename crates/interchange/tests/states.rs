@@ -1,0 +1,222 @@
+//! Work that comes first is really waited for, where it has to be and nowhere else.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use backend_host::HostDevice;
+use backend_sim::{SimConfig, SimDevice};
+use interchange::dlpack::{DlpackFence, DlpackOptions, DlpackRequest};
+use interchange::{After, ArrayExchange, Ordered, Pending};
+use runtime_core::{
+    DType, Device, ErrorKind, Grid, HostModule, Launch, Layout, Memory, NativeHandle, NativeKind,
+    Stream, args,
+};
+
+use common::{Case, Count, Lie, elements};
+
+/// How long a producer takes. Whoever waits for it takes as long.
+const WORK: Duration = Duration::from_millis(60);
+
+fn fill_late(_: &Grid<'_>, x: &mut [f64]) {
+    std::thread::sleep(WORK);
+    x.fill(7.0);
+}
+
+fn device() -> Device {
+    Device::new(SimDevice::new(0, SimConfig::new())).unwrap()
+}
+
+/// Starts work on the memory that takes its time.
+fn start(memory: &mut Memory<f64>, stream: &Stream) {
+    let module = HostModule::new().with("fill_late", fill_late);
+    let kernel = stream.device().module_load(&module).unwrap().kernel("fill_late").unwrap();
+    // SAFETY: the kernel is safe Rust, which touches nothing but its argument.
+    unsafe { kernel.launch(stream, &Launch::cover(1, 1), args![memory.view_mut()]) }.unwrap();
+}
+
+fn produced(device: &Device) -> (ArrayExchange<Pending>, Stream, Instant) {
+    let stream = device.stream_create(&Default::default()).unwrap();
+    let mut memory = device.memory_from_slice(&stream, &[0.0; 4]).unwrap();
+    let started = Instant::now();
+    start(&mut memory, &stream);
+    (ArrayExchange::from_memory(memory, &[4], &stream).unwrap(), stream, started)
+}
+
+fn values<S: interchange::State>(capsule: &ArrayExchange<S>) -> Vec<u8> {
+    elements(DType::F64, capsule.pointer().unwrap(), &[4], &[1])
+}
+
+fn sevens() -> Vec<u8> {
+    [7.0_f64; 4].iter().flat_map(|value| value.to_ne_bytes()).collect()
+}
+
+#[test]
+fn a_pending_producer_is_waited_for() {
+    let (pending, _, started) = produced(&device());
+    let ready = pending.host_wait().unwrap();
+    assert!(started.elapsed() >= WORK);
+    assert_eq!(values(&ready), sevens());
+}
+
+#[test]
+fn all_events_are_waited_for() {
+    let device = device();
+    let (first, one, started) = produced(&device);
+    let (second, two, _) = produced(&device);
+    let events = [one.record_event().unwrap(), two.record_event().unwrap()];
+    let exported = first.host_wait().unwrap().into_array_interface().unwrap();
+    // SAFETY: the test's own memory, of which nothing is read before the wait.
+    let both = unsafe {
+        ArrayExchange::from_dlpack(
+            Case::new(DType::F64, 1, Lie::Compact, 0, false).foreign().on(2, 0).versioned(),
+            Pending::events(events),
+        )
+    };
+    both.unwrap().host_wait().unwrap();
+    assert!(started.elapsed() >= WORK && two.is_done().unwrap());
+    drop((exported, second));
+}
+
+#[test]
+fn a_wait_ends_in_time_and_gives_the_capsule_back() {
+    let (pending, _, _) = produced(&device());
+    let refused = pending.host_wait_for(Duration::from_millis(1)).unwrap_err();
+    assert_eq!(refused.error().kind(), ErrorKind::Timeout);
+    let ready = refused.into_inner().host_wait_for(Duration::from_secs(60)).unwrap();
+    assert_eq!(values(&ready), sevens());
+}
+
+#[test]
+fn ordering_after_a_stream_does_not_block() {
+    let device = device();
+    let consumer = device.stream_create(&Default::default()).unwrap();
+    let (pending, _, started) = produced(&device);
+    let ordered = pending.order_after(&consumer).unwrap();
+    assert!(started.elapsed() < WORK, "the host has not waited");
+    let adopted = ordered.into_adopted::<f64>().unwrap();
+    let mut out = [0.0; 4];
+    adopted.view().unwrap().copy_to_slice(&consumer, &mut out).unwrap();
+    assert_eq!(out, [7.0; 4]);
+    assert!(started.elapsed() >= WORK);
+}
+
+#[test]
+fn ordered_is_not_ready() {
+    // That protocols without synchronisation refuse it does not compile: tests/compile_fail.
+    let device = device();
+    let (consumer, other) =
+        (device.default_stream(), device.stream_create(&Default::default()).unwrap());
+    let (pending, _, started) = produced(&device);
+    let adopted = pending.order_after(&consumer).unwrap().into_adopted::<f64>().unwrap();
+    let error = adopted.view().unwrap().to_vec::<f64>(&other).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongStream);
+    let (pending, _, _) = produced(&device);
+    let ready = pending.order_after(&consumer).unwrap().host_wait().unwrap();
+    assert!(started.elapsed() >= WORK);
+    assert_eq!(values(&ready), sevens());
+}
+
+#[test]
+fn streams_of_other_devices_cannot_be_ordered() {
+    let host = Device::new(HostDevice::new(0)).unwrap();
+    let (pending, _, _) = produced(&device());
+    let refused = pending.order_after(&host.default_stream()).unwrap_err();
+    assert_eq!(refused.error().kind(), ErrorKind::WrongDevice);
+    assert_eq!(values(&refused.into_inner().host_wait().unwrap()), sevens());
+}
+
+#[test]
+fn pinned_none_waits_on_host() {
+    let case = Case::new(DType::F64, 1, Lie::Compact, 0, false);
+    let none = DlpackRequest::default();
+    // Pinned and managed memory of CUDA and HIP, which NumPy reads without a stream.
+    for device_type in [1, 3, 11, 13] {
+        let tensor = case.foreign().on(device_type, 0).versioned();
+        // SAFETY: nothing is read.
+        let array = unsafe { ArrayExchange::from_dlpack(tensor, Pending::events([])) }.unwrap();
+        assert_eq!(none.fence(&array).unwrap(), DlpackFence::HostWait, "{device_type}");
+        let refused = array.into_dlpack_unsynchronised(DlpackOptions::versioned()).unwrap_err();
+        assert_eq!(refused.error().kind(), ErrorKind::InvalidArgument);
+    }
+}
+
+#[test]
+fn stream_minus_one_does_not_wait() {
+    let case = Case::new(DType::F64, 1, Lie::Compact, 0, false);
+    let (_capsule, busy, started) = produced(&device());
+    let tensor = case.foreign().on(2, 0).versioned();
+    // SAFETY: nothing is read.
+    let array = unsafe { ArrayExchange::from_dlpack(tensor, Pending::on(&busy)) }.unwrap();
+    let request = DlpackRequest { stream: Some(-1), ..DlpackRequest::default() };
+    assert_eq!(request.fence(&array).unwrap(), DlpackFence::Nothing);
+    let tensor = array.into_dlpack_unsynchronised(DlpackOptions::versioned()).unwrap();
+    assert!(started.elapsed() < WORK && !busy.is_done().unwrap());
+    drop(tensor);
+}
+
+#[test]
+fn strangers_streams_are_taken_up_or_waited_for_with_their_device() {
+    let device = device();
+    let case = Case::new(DType::F64, 1, Lie::Compact, 0, false);
+    let (_capsule, busy, _) = produced(&device);
+    let handle = NativeHandle { api: "sim", kind: NativeKind::Stream, raw: 42 };
+    let array = || {
+        let tensor = case.foreign().on(2, 0).versioned();
+        // SAFETY: nothing is read.
+        unsafe { ArrayExchange::from_dlpack(tensor, Pending::foreign(handle)) }.unwrap()
+    };
+    let refused = array().host_wait().unwrap_err();
+    assert_eq!(refused.error().kind(), ErrorKind::InvalidArgument);
+    let known = refused.into_inner().taking_up(|asked| {
+        assert_eq!(asked, handle);
+        Ok(After::Stream(busy.clone()))
+    });
+    known.unwrap().host_wait().unwrap();
+    assert!(busy.is_done().unwrap());
+    array().host_wait_on(&device).unwrap();
+    let host = Device::new(HostDevice::new(0)).unwrap();
+    let refused = array().host_wait_on(&host).unwrap_err();
+    assert_eq!(refused.error().kind(), ErrorKind::WrongDevice);
+}
+
+#[test]
+fn capsules_of_a_shared_memory_are_read_only() {
+    let device = device();
+    let stream = device.default_stream();
+    let memory = Arc::new(device.memory_from_slice(&stream, &[1_i32, 2, 3, 4]).unwrap());
+    let layout = Layout::new(DType::I32, &[2], &[-2]).unwrap();
+    let capsules: Vec<_> =
+        (0..3).map(|_| ArrayExchange::from_shared(&memory, 8, &layout, &stream).unwrap()).collect();
+    for capsule in capsules {
+        assert!(!capsule.access().is_writable());
+        assert_eq!((capsule.memory_bytes(), capsule.byte_range()), (16, 0..12));
+    }
+    assert_eq!(Arc::strong_count(&memory), 1);
+    let outside = ArrayExchange::from_shared(&memory, 4, &layout, &stream).unwrap_err();
+    assert_eq!(outside.kind(), ErrorKind::OutOfBounds);
+}
+
+#[test]
+fn an_adopted_array_goes_back_when_the_work_on_it_is_done() {
+    let device = device();
+    let stream = device.stream_create(&Default::default()).unwrap();
+    let mut bytes = vec![0.0_f64; 4];
+    let count = Count::new();
+    let first = bytes.as_mut_ptr().expose_provenance();
+    let foreign = common::Foreign::new(DType::F64, first, &[4], None).counted(&count);
+    // SAFETY: the vector is not touched until the tensor was given back.
+    let capsule = unsafe { ArrayExchange::from_dlpack(foreign.versioned(), Ordered::on(&stream)) };
+    let mut memory = capsule.unwrap().into_adopted::<f64>().unwrap().into_memory().unwrap();
+    start(&mut memory, &stream);
+    drop(memory);
+    assert_eq!(count.dropped(), 0, "the work goes on");
+    stream.synchronize().unwrap();
+    let patience = Instant::now();
+    while count.dropped() == 0 && patience.elapsed() < Duration::from_secs(10) {
+        std::thread::yield_now();
+    }
+    assert_eq!((count.dropped(), bytes), (1, vec![7.0; 4]));
+}
