@@ -33,7 +33,8 @@ unsafe impl Sync for RawStream {}
 struct Lent {
     /// Whether the use of the stream is over.
     ended: bool,
-    /// The last place that this backend knows of: that of the end, or of the latest enqueue if the stream is a thread's.
+    /// The place of its end. Before that, if the handle is another stream in every thread, the latest place that
+    /// everything comes behind.
     last: Option<Arc<Event>>,
 }
 
@@ -47,7 +48,9 @@ impl RawStream {
     pub(crate) fn lent(raw: CUstream, context: &Arc<Context>) -> Result<Self, u32> {
         let stream =
             Self { raw, context: Arc::clone(context), lent: Some(Mutex::new(Lent::default())) };
-        if let Some(lent) = stream.lent.as_ref().filter(|_| stream.is_per_thread()) {
+        if let Some(lent) = &stream.lent
+            && stream.is_per_thread()
+        {
             lock(lent).last = Some(stream.record()?);
         }
         Ok(stream)
@@ -90,21 +93,35 @@ impl RawStream {
         let code = follows.err().unwrap_or_else(|| call(self.raw));
         match self.record() {
             Ok(event) => lent.last = Some(event),
-            // Nothing less tells when it is over.
             Err(_) => {
+                // Nothing else tells when it is over.
                 let _ = self.wait_for_all();
             }
         }
         code
     }
 
+    /// An event behind everything on a stream that others own, while its use goes on.
+    fn record_lent(&self, lent: &mut Lent) -> Result<Arc<Event>, u32> {
+        if !self.is_per_thread() {
+            return self.record();
+        }
+        lent.last.as_ref().map_or(Ok(()), |last| self.wait(last))?;
+        let event = self.record()?;
+        lent.last = Some(Arc::clone(&event));
+        Ok(event)
+    }
+
     /// Ends the use of a stream that others own: its handle is not touched from here on.
     pub(crate) fn end(&self) {
         let Some(lent) = &self.lent else { return };
         let mut lent = lock(lent);
-        if !self.is_per_thread() && !lent.ended {
-            lent.last = self.record().ok();
-            if lent.last.is_none() {
+        if lent.ended {
+            return;
+        }
+        match self.record_lent(&mut lent) {
+            Ok(event) => lent.last = Some(event),
+            Err(_) => {
                 // Without an event nobody could wait later.
                 let _ = self.wait_for_all();
             }
@@ -173,12 +190,14 @@ impl RawStream {
             self.context.apart(|driver| unsafe { (driver.cuStreamQuery)(self.raw) })
         };
         let Some(lent) = &self.lent else { return ask() };
-        let lent = lock(lent);
-        match &lent.last {
-            Some(last) => last.query(),
-            None if lent.ended => 0,
-            None => ask(),
+        let mut lent = lock(lent);
+        if lent.ended {
+            return lent.last.as_ref().map_or(0, |last| last.query());
         }
+        if self.is_per_thread() {
+            return self.record_lent(&mut lent).map_or_else(|code| code, |event| event.query());
+        }
+        ask()
     }
 
     /// Lets what is enqueued from here on wait for an event, of whatever device.
@@ -196,11 +215,8 @@ impl RawStream {
     /// An event at the end of everything enqueued so far, unless that is known to be over.
     fn event(&self) -> Result<Option<Arc<Event>>, u32> {
         let Some(lent) = &self.lent else { return self.record().map(Some) };
-        let lent = lock(lent);
-        if lent.ended || lent.last.is_some() {
-            return Ok(lent.last.clone());
-        }
-        self.record().map(Some)
+        let mut lent = lock(lent);
+        if lent.ended { Ok(lent.last.clone()) } else { self.record_lent(&mut lent).map(Some) }
     }
 
     /// Marks the end of everything enqueued so far: where there is no event to be had, by the end of the stream.

@@ -30,7 +30,7 @@ unsafe impl Sync for RawStream {}
 struct Lent {
     /// Whether the use of the stream is over.
     ended: bool,
-    /// The place of its end, unless the work before it is known to be over.
+    /// The place of its end, unless the work before it is known to be over by then.
     last: Option<Arc<Event>>,
 }
 
@@ -64,9 +64,12 @@ impl RawStream {
     pub(crate) fn end(&self) {
         let Some(lent) = &self.lent else { return };
         let mut lent = lock(lent);
-        if !lent.ended {
-            lent.last = self.record().ok();
-            if lent.last.is_none() {
+        if lent.ended {
+            return;
+        }
+        match self.record() {
+            Ok(event) => lent.last = Some(event),
+            Err(_) => {
                 // Without an event nobody could wait later.
                 let _ = self.wait_for_all();
             }
@@ -136,11 +139,7 @@ impl RawStream {
         };
         let Some(lent) = &self.lent else { return ask() };
         let lent = lock(lent);
-        match &lent.last {
-            Some(last) => last.query(),
-            None if lent.ended => 0,
-            None => ask(),
-        }
+        if lent.ended { lent.last.as_ref().map_or(0, |last| last.query()) } else { ask() }
     }
 
     /// Lets what is enqueued from here on wait for an event, of whatever device.
@@ -159,10 +158,7 @@ impl RawStream {
     fn event(&self) -> Result<Option<Arc<Event>>, u32> {
         let Some(lent) = &self.lent else { return self.record().map(Some) };
         let lent = lock(lent);
-        if lent.ended {
-            return Ok(lent.last.clone());
-        }
-        self.record().map(Some)
+        if lent.ended { Ok(lent.last.clone()) } else { self.record().map(Some) }
     }
 
     /// Marks the end of everything enqueued so far: where there is no event to be had, by the end of the stream.

@@ -52,7 +52,7 @@ impl<'a> Interop<'a> {
     /// # Safety
     ///
     /// The handle is of a stream of this device, in the context of [`Device::native`], and stays valid until the last
-    /// clone of the result is dropped.
+    /// clone of the result is dropped. Nobody captures the stream into a graph meanwhile.
     pub unsafe fn stream_from_native(&self, handle: NativeHandle) -> Result<Stream> {
         check(self.device.raw(), "stream_from_native", handle, &[NativeKind::Stream])?;
         // SAFETY: the caller vouches for the handle until the last clone is dropped, which ends the use.

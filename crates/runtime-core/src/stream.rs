@@ -366,7 +366,8 @@ impl Event {
         Ok(())
     }
 
-    /// The vendor's handle, valid for as long as a clone of this event lives.
+    /// The vendor's handle, valid for as long as a clone of this event lives and it is not recorded again. Null where
+    /// there is nothing to wait for and the driver has no object for that, as OpenCL.
     pub fn native(&self) -> NativeHandle {
         self.core.raw.native()
     }

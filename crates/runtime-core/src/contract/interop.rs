@@ -21,7 +21,8 @@ pub unsafe trait NativeInterop {
     ///
     /// # Safety
     ///
-    /// The handle is of a stream of this device's context, and stays so until [`stream_end`](Self::stream_end) returns.
+    /// The handle is of a stream of this device's context, which nobody captures, and stays so until
+    /// [`stream_end`](Self::stream_end) returns.
     unsafe fn stream(&self, handle: NativeHandle) -> Result<Box<dyn DeviceStream>>;
 
     /// Ends the use of a stream that [`stream`](Self::stream) made: nothing is enqueued on it any more. *Must not* wait
