@@ -169,7 +169,7 @@ impl ArrayExchange<Pending> {
             Ok(array) => {
                 let owner = hold(owner, array.kind, view.device());
                 let access = narrowed(access, &array.layout);
-                Ok(Self { array: Description { access, ..array }, state: after, owner })
+                Ok(Self { array: Box::new(Description { access, ..array }), state: after, owner })
             }
             Err(error) => Err(Refused::new(owner, error)),
         }

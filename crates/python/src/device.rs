@@ -20,18 +20,6 @@ fn registry() -> &'static DeviceRegistry {
     REGISTRY.get_or_init(runtime::registry)
 }
 
-/// The host, for arrays that are taken up there.
-pub(crate) fn host() -> Result<&'static runtime::Device> {
-    static HOST: OnceLock<runtime::Device> = OnceLock::new();
-    match HOST.get() {
-        Some(host) => Ok(host),
-        None => {
-            let opened = registry().open("host")?;
-            Ok(HOST.get_or_init(|| opened))
-        }
-    }
-}
-
 /// Every device that can be opened now. Of backends that have none, ``backends`` says why.
 #[pyfunction]
 pub(crate) fn devices(py: Python<'_>) -> Vec<DeviceInfo> {

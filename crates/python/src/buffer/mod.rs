@@ -124,11 +124,10 @@ fn of_host(py: Python<'_>, host: HostArray<'_>, copy: Option<bool>) -> Result<Ar
 }
 
 fn taken_up(py: Python<'_>, host: HostArray<'_>) -> Result<Arc<dyn Buffer>> {
-    let stream = crate::device::host()?.default_stream();
     let (of, taken) = (host.layout().dtype(), host.into_exchange());
     py.detach(|| {
         dtype::with_element!(of, T => {
-            let array = taken.into_array_buffer::<T, IxDyn>(&stream).map_err(Error::from)?;
+            let array = taken.into_host_array_buffer::<T, IxDyn>().map_err(Error::from)?;
             Ok(Arc::new(SharedArrayBuffer::new(array)) as Arc<dyn Buffer>)
         })
     })
