@@ -274,10 +274,13 @@ impl Given {
         }
         let of = parameter.and_then(|parameter| number_type(given, parameter));
         let Some(of) = of else {
-            let message = format!(
-                "{given:?}, whose type the kernel does not tell: pass a number of NumPy, such as numpy.float32(…)"
-            );
-            return Err(PyTypeError::new_err(message).into());
+            let message = match parameter.map(|parameter| parameter.kind) {
+                Some(ParamKind::Memory) => format!("{given:?} for a memory parameter"),
+                _ => format!(
+                    "{given:?}, whose type the kernel does not tell: pass a number of NumPy, such as numpy.float32(…)"
+                ),
+            };
+            return Err(Failure::Python(PyTypeError::new_err(message)));
         };
         Value::new(given, of).map(Self::Value)
     }
@@ -319,6 +322,9 @@ impl Given {
 /// The type that a number of Python has for a parameter, as far as the kernel tells.
 fn number_type(given: &Bound<'_, PyAny>, parameter: &ParamInfo) -> Option<DType> {
     let is_integer = given.is_instance_of::<pyo3::types::PyInt>();
+    if parameter.kind == ParamKind::Memory {
+        return None;
+    }
     parameter.dtype.or(match (parameter.size?, is_integer) {
         (4, true) => Some(DType::I32),
         (8, true) => Some(DType::I64),

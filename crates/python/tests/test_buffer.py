@@ -174,11 +174,13 @@ def test_offload_nests_and_is_of_its_thread(host, device):
         except dr.ConflictError as error:
             failures.append(error)
 
-    with pytest.raises(dr.ConflictError), scope:
+    with scope:
         thread = threading.Thread(target=leave)
         thread.start()
         thread.join()
-    assert len(failures) == 1
+        with pytest.raises(dr.ConflictError, match="already"):
+            scope.__enter__()
+    assert len(failures) == 1 and dr.here() is None
 
 
 def test_a_budget_refuses_transfers():

@@ -41,15 +41,17 @@ impl Block {
     }
 
     fn leave(&self) -> Result<Held> {
-        let number = crate::lock(&self.0).take();
+        let mut block = crate::lock(&self.0);
         let held = BLOCKS.with_borrow_mut(|blocks| {
-            let place = blocks.iter().position(|(known, _)| Some(*known) == number)?;
+            let place = blocks.iter().position(|(known, _)| Some(*known) == *block)?;
             Some(blocks.remove(place).1)
         });
-        held.ok_or_else(|| {
+        let held = held.ok_or_else(|| {
             let message = "the block was not entered by this thread";
-            Error::new(ErrorKind::Conflict, "with", message).into()
-        })
+            Error::new(ErrorKind::Conflict, "with", message)
+        })?;
+        *block = None;
+        Ok(held)
     }
 }
 
