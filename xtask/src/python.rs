@@ -14,14 +14,24 @@ fn folder() -> PathBuf {
 
 /// Why the package cannot be tested; `None` if it can.
 pub(crate) fn absence() -> Option<String> {
-    let found = Command::new(install::python()).args(["-c", "import pytest, numpy, pyarrow"]).output();
+    let found =
+        Command::new(install::python()).args(["-c", "import pytest, numpy, pyarrow"]).output();
     let there = found.is_ok_and(|output| output.status.success());
-    (!there).then(|| "no pytest, NumPy and pyarrow in target/venv; --install brings them".to_owned())
+    (!there)
+        .then(|| "no pytest, NumPy and pyarrow in target/venv; --install brings them".to_owned())
 }
 
 /// Builds the package and installs it into the virtual environment.
 pub(crate) fn install_package() -> Result<()> {
-    let words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--force-reinstall", "--no-deps"];
+    let words = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--force-reinstall",
+        "--no-deps",
+    ];
     must(Command::new(install::python()).args(words).arg(folder()))
 }
 

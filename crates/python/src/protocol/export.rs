@@ -91,6 +91,34 @@ pub(crate) fn dlpack<'py>(
     tensor(py, part, &request).map_err(|failure| buffer_error(py, failure))
 }
 
+/// `__dlpack__` of an array in host memory whose values are there, and of which NumPy makes a copy if one is asked for.
+pub(crate) fn dlpack_ready<'py>(
+    array: &Bound<'py, PyAny>,
+    arguments: &DlpackArguments<'_, 'py>,
+    exchange: impl FnOnce() -> Result<ArrayExchange>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let (py, request) = (array.py(), arguments.request()?);
+    let tensor = || -> Result<_> {
+        let ready = exchange()?;
+        let copies = request.needs_host_copy(&ready, None)?;
+        // Whatever stream it is, there is nothing to wait for.
+        request.fence(&ready)?;
+        if !copies {
+            let tensor = ready.into_dlpack(request.options()).map_err(Error::from)?;
+            return capsule::of_tensor(py, tensor);
+        }
+        let keywords = PyDict::new(py);
+        keywords.set_item("max_version", request.max_version)?;
+        keywords.set_item("copy", true)?;
+        let shown = dtype::numpy(py)?.call_method1("asarray", (array,))?;
+        Ok(shown
+            .call_method("__dlpack__", (), Some(&keywords))?
+            .cast_into()
+            .map_err(PyErr::from)?)
+    };
+    tensor().map_err(|failure| buffer_error(py, failure))
+}
+
 fn tensor<'py>(
     py: Python<'py>,
     part: &Part,
