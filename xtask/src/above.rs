@@ -11,15 +11,17 @@ pub(crate) struct Above {
     programs: &'static [&'static str],
 }
 
-pub(crate) const ALL: [Above; 2] = [
+pub(crate) const ALL: [Above; 3] = [
     Above { package: "array-buffer", programs: &["regressions"] },
     Above { package: "halo", programs: &["geometry", "reverse"] },
+    Above { package: "interchange", programs: &["devices"] },
 ];
 
 impl Above {
     /// Its tests on the devices of a backend.
     pub(crate) fn tests(&self, backend: &str) -> Command {
-        let mut command = cargo(&["test", "--no-fail-fast", "--package", self.package]);
+        let mut command =
+            cargo(&["test", "--no-fail-fast", "--all-features", "--package", self.package]);
         command.args(self.programs.iter().flat_map(|program| ["--test", program]));
         command.args(["--", &format!("{backend}::")]);
         command

@@ -329,7 +329,7 @@ fn python_package(totals: &mut Totals) {
     totals.step("python: speed", || must(&mut python::speed()));
 }
 
-/// Arrays on the host under Miri, where somebody has installed it: it comes with nightly compilers alone.
+/// Arrays on the host, and capsules that are given back, under Miri, where somebody has installed it: it comes with nightly compilers alone.
 fn miri(totals: &mut Totals) {
     let nightly = || {
         let mut command = Command::new("cargo");
@@ -341,9 +341,14 @@ fn miri(totals: &mut Totals) {
         let why = "no Miri; `rustup +nightly component add miri rust-src` brings it";
         return totals.add("miri", 0, 0, 1, why);
     }
-    let mut tests = nightly();
-    tests.args(["test", "--package", "array-buffer", "--test", "regressions", "--", "host::"]);
-    totals.tests("miri", tests.env("MIRIFLAGS", "-Zmiri-disable-isolation"), &[], "");
+    let mut arrays = nightly();
+    arrays.args(["test", "--package", "array-buffer", "--test", "regressions", "--", "host::"]);
+    totals.tests("miri", arrays.env("MIRIFLAGS", "-Zmiri-disable-isolation"), &[], "");
+    let mut capsules = nightly();
+    capsules.args(["test", "--package", "interchange", "--test", "release", "--test", "fuzz"]);
+    // Protocols hand addresses over as numbers, and some tests leak what they look at.
+    let flags = "-Zmiri-permissive-provenance -Zmiri-ignore-leaks";
+    totals.tests("miri, capsules", capsules.env("MIRIFLAGS", flags), &[], "");
 }
 
 #[cfg(test)]

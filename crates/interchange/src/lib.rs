@@ -84,3 +84,8 @@ pub use state::{After, Ordered, Pending, Ready, State};
 pub use strides::{ByteStrides, ElemStrides, Shape};
 pub use sycl_usm::{SyclObject, SyclUsmArrayInterface};
 pub use token::{ContextBinding, DeviceToken};
+
+/// The page's example, so that it is compiled and run.
+#[cfg(all(doctest, feature = "array-buffer"))]
+#[doc = include_str!("../../../docs/interchange.md")]
+struct Page;

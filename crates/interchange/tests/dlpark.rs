@@ -1,5 +1,4 @@
 //! Somebody else's DLPack, dlpark, reads what is handed over, and hands over what is read here.
-#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod common;
 

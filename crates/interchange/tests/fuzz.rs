@@ -24,7 +24,7 @@ use runtime_core::{DType, DeviceKind, NativeHandle, NativeKind};
 use common::data_type;
 
 /// Miri takes its time.
-const CASES: u32 = if cfg!(miri) { 300 } else { 1_000_000 };
+const CASES: u32 = if cfg!(miri) { 50 } else { 1_000_000 };
 
 /// Most that an address or a span can be.
 const MOST: i128 = isize::MAX as i128;

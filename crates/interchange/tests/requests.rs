@@ -138,9 +138,8 @@ fn offsets_are_of_memory_objects_alone() {
     let raw = |tensor: DlpackTensor| {
         let raw = tensor.into_raw().cast::<DLManagedTensorVersioned>();
         // SAFETY: just made, and of the present structure.
-        let (data, offset) = unsafe {
-            ((*raw.as_ptr()).dl_tensor.data.addr(), (*raw.as_ptr()).dl_tensor.byte_offset)
-        };
+        let tensor = unsafe { raw.as_ref() }.dl_tensor;
+        let (data, offset) = (tensor.data.addr(), tensor.byte_offset);
         // SAFETY: it was ours.
         drop(unsafe { DlpackTensor::from_versioned(raw) });
         (data, offset)
