@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use crate::conformance::{On, read, report_file, suite, watch};
 use crate::run::{cargo, must, root};
 use crate::stand_in;
-use crate::{above, cuda, demo, firmware, hip, install, mpi, mutants, opencl};
+use crate::{above, cuda, demo, firmware, hip, install, mpi, mutants, opencl, python};
 
 /// What became of the steps.
 #[derive(Default)]
@@ -210,6 +210,7 @@ pub(crate) fn test(with_install: bool, exhaustive: bool) -> Result<()> {
     totals.step("mutants", mutants::mutants);
     totals.step("benchmarks, briefly", || must(demo::benches()?.args(["--", "--quick"])));
     numpy(&mut totals);
+    python_package(&mut totals);
     miri(&mut totals);
     totals.print();
     // The table is the last word: no error message follows it.
@@ -296,6 +297,36 @@ fn numpy(totals: &mut Totals) {
         must(Command::new(python).arg(root().join("xtask/check_demo.py")).arg(&folder))?;
         Ok(fs::remove_dir_all(folder)?)
     });
+}
+
+/// The Python package, installed as its users do.
+fn python_package(totals: &mut Totals) {
+    if let Some(why) = python::absence() {
+        return totals.add("python", 0, 0, 1, &why);
+    }
+    totals.step("python: pip install", python::install_package);
+    let mut add = |name: &str, outcome: Result<[usize; 3]>| match outcome {
+        Ok([passed, failed, skipped]) => totals.add(name, passed, failed, skipped, ""),
+        Err(error) => {
+            println!("{error:#}");
+            totals.add(name, 0, 1, 0, &first_line(&error));
+        }
+    };
+    add("python", python::run(opencl::two_devices(&mut python::tests(None))));
+    if let Ok(tools) = cuda::tools() {
+        for (name, stand_in) in [("cuda", stand_in::CUDA), ("hip", stand_in::HIP)] {
+            let complaints = root().join("target/conformance/stand-in.jsonl");
+            let mut tests = python::tests(Some("test_gpu.py"));
+            cuda::compile_with(&mut tests, &tools, &tools.nvrtc[0]);
+            // Consumers that name no stream mean the driver's own.
+            tests.env("STAND_IN_DEFAULT_STREAMS", "1");
+            let on = stand_in.enable(&mut tests, &complaints);
+            let name = format!("python on the stand-in for {name}");
+            let ran = on.and_then(python::run);
+            add(&name, ran.and_then(|counts| stand_in::check_report(&complaints).map(|()| counts)));
+        }
+    }
+    totals.step("python: speed", || must(&mut python::speed()));
 }
 
 /// Arrays on the host, and capsules that are given back, under Miri.
