@@ -122,21 +122,21 @@ fn gather(copies: &[LoweredCopy]) -> (Vec<Job>, Vec<u64>) {
     let mut alike = HashMap::new();
     for copy in copies {
         let next = jobs.len();
-        let job = match has_short_rows(copy) {
-            true => *alike.entry(copy.at_start()).or_insert(next),
-            false => next,
+        let mut alone = next;
+        let known = match has_short_rows(copy) {
+            true => alike.entry(copy.at_start()).or_insert(next),
+            false => &mut alone,
         };
-        match jobs.get_mut(job) {
-            Some(job) if job.places.len() < MOST_TOGETHER => job.places.push(Place::of(copy)),
-            full => {
-                if full.is_some() {
-                    alike.insert(copy.at_start(), next);
-                }
-                jobs.push(Job::new(copy));
-                costs.push(0);
-            }
+        if jobs.get(*known).is_some_and(|job: &Job| job.places.len() == MOST_TOGETHER) {
+            *known = next;
         }
-        let job = job.min(jobs.len() - 1);
+        let job = *known;
+        if job == next {
+            jobs.push(Job::new(copy));
+            costs.push(0);
+        } else {
+            jobs[job].places.push(Place::of(copy));
+        }
         costs[job] = costs[job].saturating_add(cost(copy));
     }
     (jobs, costs)
@@ -248,5 +248,13 @@ mod tests {
             .sum();
         assert!(schedule.parts.len() > 10, "{} parts", schedule.parts.len());
         assert_eq!(pieces, 100_000);
+    }
+
+    #[test]
+    fn what_is_one_too_many_to_run_together_is_cut_too() {
+        let schedule = side_by_side(MOST_TOGETHER + 1, 100_000, 4);
+        assert_eq!(schedule.jobs.len(), 2);
+        let whole = |part: &Part| matches!(part, Part::Jobs(_));
+        assert!(!schedule.parts.iter().any(whole), "{:?}", schedule.parts);
     }
 }
