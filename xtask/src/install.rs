@@ -48,15 +48,20 @@ const PYTHON_TESTS: &[(&str, &str)] = &[
     ("mpi4py", "carries messages of halo exchange in them"),
 ];
 
+/// The nightly compiler whose Miri the tests use: one that is known to have it.
+pub(crate) const MIRI: &str = "nightly-2026-10-30";
+
 /// Intel's CPU runtime for OpenCL, and a library that it needs and does not ask for.
 const INTEL: [&str; 2] = ["intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"];
 
 /// Installs what is missing; where it cannot, says what to install.
 pub(crate) fn install() -> Result<()> {
-    for component in ["rustfmt", "clippy"] {
-        // Machines without rustup bring both with their toolchain.
-        drop(Command::new("rustup").args(["component", "add", component]).status());
-    }
+    let rustup = |words: &[&str]| {
+        // Machines without rustup bring both components with their toolchain, and do without Miri.
+        drop(Command::new("rustup").args(words).status());
+    };
+    rustup(&["component", "add", "rustfmt", "clippy"]);
+    rustup(&["toolchain", "install", MIRI, "--profile=minimal", "--component=miri,rust-src"]);
     let packages: Vec<&str> = PACKAGES.iter().map(|package| package.0).collect();
     for (package, why) in PACKAGES.iter().chain(PYTHON).chain(PYTHON_TESTS) {
         println!("the tests use {package}: {why}");
