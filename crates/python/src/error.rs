@@ -98,6 +98,7 @@ fn classes(py: Python<'_>) -> PyResult<&Classes> {
         let kinds = KINDS.iter().map(|(kind, name, also)| {
             let dict = PyDict::new(py);
             dict.set_item("kind", kind.to_string())?;
+            dict.set_item("__doc__", format!("An Error of the kind {kind}."))?;
             let bases = std::iter::once(base.clone()).chain(also.map(|also| also(py))).collect();
             class(py, name, bases, &dict).map(Bound::unbind)
         });

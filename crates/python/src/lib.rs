@@ -23,6 +23,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Runs what may block in a destructor, which may have been called from Python or not, while other Python threads run.
+fn detached(f: impl FnOnce() + Send) {
+    let mut work = Some(f);
+    pyo3::Python::try_attach(|py| work.take().map(|work| py.detach(work)));
+    // There is no interpreter any more.
+    if let Some(work) = work {
+        work();
+    }
+}
+
 /// What the package `device_runtime` is made of.
 #[pyo3::pymodule]
 mod _native {

@@ -104,6 +104,8 @@ def test_progress_is_lent_for_the_work_alone(host):
     with pytest.raises(dr.ConflictError):
         kept[0].poll()
     array = host.array(np.arange(6.0))
+    with pytest.raises(dr.ConflictError, match="is running"):
+        halo.overlap([array], lambda progress: halo.statistics())
     with pytest.raises(ZeroDivisionError):
         halo.overlap([array], lambda progress: 1 / 0)
     assert array.get()[0] == 4

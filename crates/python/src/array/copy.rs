@@ -187,7 +187,7 @@ pub(super) fn get_into(
         check_alike("get", &pinned.layout, &part.layout)?;
         let source = packed(stream, part, own_order(&pinned.layout)?)?;
         source.block.used_on(stream);
-        return Ok(pinned.copy_in(stream, &source.bytes(&source.hold()?)?)?);
+        return py.detach(|| Ok(pinned.copy_in(stream, &source.bytes(&source.hold()?)?)?));
     }
     let host = HostArray::of(out, None)?;
     check_alike("get", host.layout(), &part.layout)?;
@@ -221,7 +221,7 @@ pub(super) fn set_from(part: &Part, source: &Bound<'_, PyAny>, stream: &Stream) 
         check_alike("set", &part.layout, &pinned.layout)?;
         if are_dense_alike(&part.layout, &pinned.layout) {
             part.block.used_on(stream);
-            return Ok(pinned.copy_out(stream, &mut part.bytes_mut(&part.hold()?)?)?);
+            return py.detach(|| Ok(pinned.copy_out(stream, &mut part.bytes_mut(&part.hold()?)?)?));
         }
         let order = own_order(&pinned.layout)?;
         let aside =

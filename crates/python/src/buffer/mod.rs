@@ -297,27 +297,28 @@ impl ArrayAccess {
         let lent = py.detach(|| self.buffer.take(how, place, self.timeout))?;
         let read_only = how == How::Read;
         let layout = Layout::contiguous(self.buffer.dtype(), lent.shape())?;
-        let mut entered = crate::lock(&self.entered);
-        if entered.is_some() {
-            return Err(
-                Error::new(ErrorKind::Conflict, "access", "its block was entered already").into()
-            );
-        }
-        let Some(stream) = place else {
+        let (entered, values) = if let Some(stream) = place {
+            let block = Arc::new(Block::lent(lent, stream.device()));
+            block.used_on(stream);
+            let part = Part { block: Arc::clone(&block), origin: 0, layout, read_only };
+            (Entered::Device(block), Py::new(py, DeviceArray { part })?.into_any())
+        } else {
             let (buffer, address) = (Arc::clone(&self.buffer), lent.host_address()?);
             let values = HostValues { _buffer: buffer, address, layout, read_only };
             let array = dtype::to_numpy(Bound::new(py, values)?.as_any(), layout.dtype())?;
             if !read_only {
                 lent.lend_to_strangers();
             }
-            *entered = Some(Entered::Host(lent, array.clone().unbind()));
-            return Ok(array.unbind());
+            (Entered::Host(lent, array.clone().unbind()), array.unbind())
         };
-        let block = Arc::new(Block::lent(lent, stream.device()));
-        block.used_on(stream);
-        let part = Part { block: Arc::clone(&block), origin: 0, layout, read_only };
-        *entered = Some(Entered::Device(block));
-        Ok(Py::new(py, DeviceArray { part })?.into_any())
+        // Not locked before: another thread that waits for the lock may have the interpreter.
+        let mut place = crate::lock(&self.entered);
+        if place.is_some() {
+            let message = "its block was entered already";
+            return Err(Error::new(ErrorKind::Conflict, "access", message).into());
+        }
+        *place = Some(entered);
+        Ok(values)
     }
 
     fn leave(&self, py: Python<'_>, failed: bool) -> Result<()> {

@@ -5,7 +5,7 @@
 )]
 
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -42,6 +42,18 @@ fn corners(given: Option<&Bound<'_, PyAny>>) -> Result<MissingCorners> {
 }
 
 impl HaloExchange {
+    /// The exchange for one call, which may run Python code that calls it again.
+    fn alone(&self) -> runtime::Result<MutexGuard<'_, halo::HaloExchange>> {
+        match self.exchange.try_lock() {
+            Ok(exchange) => Ok(exchange),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                let message = "another call of this exchange is running";
+                Err(Error::new(ErrorKind::Conflict, "exchange", message))
+            }
+        }
+    }
+
     /// Runs `f` with the exchange and its fields, while other Python threads run.
     fn run<R: Send>(
         &self,
@@ -64,8 +76,7 @@ impl HaloExchange {
                 Ok(Field::from(part.view_mut(held)?))
             });
             let mut bound = bound.collect::<Result<Vec<_>>>()?;
-            let mut exchange = crate::lock(&self.exchange);
-            Ok(f(&mut exchange, &stream, &mut bound)?)
+            Ok(f(&mut *self.alone()?, &stream, &mut bound)?)
         })
     }
 }
@@ -139,7 +150,8 @@ impl HaloExchange {
                 Ok(Python::attach(|py| {
                     let lent = Py::new(py, Progress::lend(progress))?;
                     let done = work.call1(py, (&lent,));
-                    lent.get().take_back();
+                    // Who polls in another thread may need the interpreter to come to an end.
+                    py.detach(|| lent.get().take_back());
                     done
                 }))
             })
@@ -186,12 +198,12 @@ impl HaloExchange {
 
     /// Makes exchanges possible again after one that failed. All ranks call it at once.
     fn reset(&self, py: Python<'_>) -> Result<()> {
-        Ok(py.detach(|| crate::lock(&self.exchange).reset())?)
+        Ok(py.detach(|| self.alone()?.reset())?)
     }
 
     /// For each neighbour rank the messages and bytes sent, received and copied so far, as a dict of pairs.
     fn statistics<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
-        let statistics = py.detach(|| crate::lock(&self.exchange).statistics())?;
+        let statistics = py.detach(|| self.alone()?.statistics())?;
         let all = PyDict::new(py);
         for neighbour in statistics.neighbours {
             let dict = PyDict::new(py);

@@ -330,6 +330,6 @@ impl Drop for MpiRequest {
             }
         };
         // Whoever drops it may be attached, and the lock comes first.
-        Python::attach(|py| py.detach(abandon));
+        crate::detached(abandon);
     }
 }

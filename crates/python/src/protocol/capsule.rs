@@ -37,7 +37,8 @@ unsafe extern "C" fn drop_tensor(capsule: *mut ffi::PyObject) {
     // SAFETY: called as the destructor of a capsule.
     if let Some(raw) = unsafe { unused(capsule, TENSOR) } {
         // SAFETY: a capsule of this name that nobody has used has a tensor of the present structure.
-        drop_detached(unsafe { DlpackTensor::from_versioned(raw.cast()) });
+        let tensor = unsafe { DlpackTensor::from_versioned(raw.cast()) };
+        crate::detached(|| drop(tensor));
     }
 }
 
@@ -45,7 +46,8 @@ unsafe extern "C" fn drop_legacy_tensor(capsule: *mut ffi::PyObject) {
     // SAFETY: called as the destructor of a capsule.
     if let Some(raw) = unsafe { unused(capsule, LEGACY_TENSOR) } {
         // SAFETY: a capsule of this name that nobody has used has a tensor of the old structure.
-        drop_detached(unsafe { DlpackTensor::from_legacy(raw.cast()) });
+        let tensor = unsafe { DlpackTensor::from_legacy(raw.cast()) };
+        crate::detached(|| drop(tensor));
     }
 }
 
@@ -61,11 +63,6 @@ unsafe fn unused(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull<c_v
     }
     // SAFETY: of this name.
     NonNull::new(unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) })
-}
-
-/// Drops what nobody took out of a capsule, while other threads run: a device may have to be waited for.
-fn drop_detached(what: impl Send) {
-    Python::attach(|py| py.detach(|| drop(what)));
 }
 
 /// The tensor of a capsule, which is used up.
@@ -128,7 +125,8 @@ unsafe extern "C" fn drop_schema(capsule: *mut ffi::PyObject) {
     // SAFETY: called as the destructor of a capsule.
     if let Some(raw) = unsafe { unused(capsule, SCHEMA) } {
         // SAFETY: a capsule of this name has such a structure in a box.
-        drop_detached(Boxed(unsafe { Box::from_raw(raw.as_ptr().cast::<ArrowSchema>()) }));
+        let schema = Boxed(unsafe { Box::from_raw(raw.as_ptr().cast::<ArrowSchema>()) });
+        crate::detached(|| drop(schema));
     }
 }
 
@@ -136,7 +134,8 @@ unsafe extern "C" fn drop_device_array(capsule: *mut ffi::PyObject) {
     // SAFETY: called as the destructor of a capsule.
     if let Some(raw) = unsafe { unused(capsule, DEVICE_ARRAY) } {
         // SAFETY: as above.
-        drop_detached(Boxed(unsafe { Box::from_raw(raw.as_ptr().cast::<ArrowDeviceArray>()) }));
+        let array = Boxed(unsafe { Box::from_raw(raw.as_ptr().cast::<ArrowDeviceArray>()) });
+        crate::detached(|| drop(array));
     }
 }
 

@@ -1,0 +1,45 @@
+"""The type stubs name what there is."""
+
+import ast
+import pathlib
+
+import device_runtime as dr
+from device_runtime import _native, halo
+
+STUBS = pathlib.Path(dr.__file__).with_name("_native.pyi")
+
+
+def stubbed():
+    classes, functions = {}, set()
+    for node in ast.parse(STUBS.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            classes[node.name] = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+        elif isinstance(node, ast.FunctionDef):
+            functions.add(node.name)
+    return classes, functions
+
+
+def test_the_stubs_are_complete():
+    classes, functions = stubbed()
+    assert set(_native.__all__) == set(classes) | functions
+    for name, stated in classes.items():
+        found = vars(getattr(_native, name))
+        public = {member for member in found if not member.startswith("_")}
+        if issubclass(getattr(_native, name), Exception):
+            continue
+        assert {member for member in stated if not member.startswith("_")} == public, name
+        special = {member for member in stated if member.startswith("__")} - {"__new__"}
+        assert special <= set(found), name
+
+
+def test_everything_is_documented_and_exported():
+    exported = set(dr.__all__) | set(halo.__all__)
+    assert set(_native.__all__) <= exported
+    for name in _native.__all__:
+        thing = getattr(_native, name)
+        assert thing.__doc__, name
+        if isinstance(thing, type) and not issubclass(thing, Exception):
+            for member, value in vars(thing).items():
+                if not member.startswith("_"):
+                    assert value.__doc__, f"{name}.{member}"
+    assert dr.Device.__module__ == "device_runtime"
