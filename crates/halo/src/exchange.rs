@@ -534,7 +534,8 @@ pub struct InFlight<'a, 'f> {
 }
 
 impl InFlight<'_, '_> {
-    /// Sends what is packed, unpacks what has arrived; whether that was all. Does not block.
+    /// Sends what is packed, unpacks what has arrived; whether that was all. Does not block, unless it sets the last ghosts to
+    /// [averages](crate::MissingCorners::Average).
     ///
     /// Where messages go through host memory they leave with the first call after packing is done: call it now and then
     /// while other work runs.
@@ -548,6 +549,10 @@ impl InFlight<'_, '_> {
         }
         let done = self.exchange.advance(self.fields)?;
         if done {
+            if let Some(stream) = &self.corners {
+                self.exchange.state = State::Broken;
+                self.exchange.transformer.average_corners(stream, self.fields)?;
+            }
             // Only now: an exchange that its caller did not see done was given up.
             self.exchange.state = State::Idle;
         }
@@ -584,8 +589,7 @@ impl InFlight<'_, '_> {
         loop {
             let seen = self.exchange.communicator.progress();
             if self.poll()? {
-                let Some(stream) = &self.corners else { return Ok(()) };
-                return self.exchange.transformer.average_corners(stream, self.fields);
+                return Ok(());
             }
             if Instant::now() >= deadline {
                 let error = self.exchange.late();
