@@ -72,3 +72,21 @@ pub(crate) fn agree(
     let serials = ranks.iter().map(|rank| rank[7] as u64).collect();
     Ok(Agreement { device: is_common(4), stamps: is_common(5), measures: is_common(6), serials })
 }
+
+/// Tells all ranks whether each of them made what it needs. Its own failure tells a rank more than that others failed.
+///
+/// Blocks until all ranks are there.
+pub(crate) fn all_made<T>(
+    communicator: &dyn Communicator,
+    own: Result<T>,
+    timeout: Duration,
+) -> Result<T> {
+    let all = communicator.all_gather(&[u8::from(own.is_ok())], timeout);
+    let own = own?;
+    let all = all?;
+    let failed: Vec<usize> = (0..all.len()).filter(|rank| all[*rank] == 0).collect();
+    if !failed.is_empty() {
+        return Err(refuse(format!("ranks {failed:?} could not make their launches")));
+    }
+    Ok(own)
+}

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result, Stream};
 
-use crate::agreement::{Agreement, agree};
-use crate::communicator::{Buffer, Communicator, Declined, Request, Storage, deadline};
+use crate::agreement::{Agreement, agree, all_made};
+use crate::communicator::{Buffer, Communicator, Declined, Gather, Request, Storage, deadline};
 use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
 use crate::plan::STAMP_BYTES;
@@ -46,6 +46,8 @@ pub struct HaloExchange {
     serials: Vec<u64>,
     /// Counts resets; the same on every rank.
     epoch: u32,
+    /// A reset that waited in vain.
+    reset: Option<Gather>,
 }
 
 #[derive(Debug)]
@@ -121,7 +123,8 @@ impl HaloExchange {
                 transformer.measure_staging(&*communicator, first_tag(options.channel))?;
                 stamps = transformer.is_staged();
             }
-            transformer.route(Direction::Fill)?;
+            let made = transformer.route(Direction::Fill);
+            all_made(&*communicator, made, options.timeout)?;
         }
         Ok(Self {
             transformer,
@@ -132,6 +135,7 @@ impl HaloExchange {
             number: 0,
             serials,
             epoch: 0,
+            reset: None,
         })
     }
 
@@ -226,11 +230,12 @@ impl HaloExchange {
 
     /// Makes exchanges possible again after one that was dropped or failed. All ranks call it at once.
     ///
-    /// Blocks until all ranks are there. Ghosts of the exchange that was given up are unspecified.
+    /// Blocks until all ranks are there, for at most twice the timeout: others may have to wait for the exchange to fail
+    /// before they come. Ghosts of the exchange that was given up are unspecified.
     ///
     /// # Errors
     ///
-    /// `Timeout`, `PeerLost`.
+    /// `Timeout`: call it again, which goes on where this one ended, also if others got through meanwhile. `PeerLost`.
     pub fn reset(&mut self) -> Result<()> {
         if let State::Running(_) | State::Broken = self.state {
             self.state = State::Broken;
@@ -238,7 +243,15 @@ impl HaloExchange {
         }
         // Some may have got further than others.
         let timeout = self.transformer.options().timeout;
-        let numbers = self.communicator.all_gather(&self.number.to_le_bytes(), timeout)?;
+        let mut gather =
+            self.reset.take().unwrap_or_else(|| Gather::new(&self.number.to_le_bytes()));
+        let numbers = gather.finish(&*self.communicator, timeout.saturating_mul(2));
+        if numbers.as_ref().is_err_and(|error| error.kind() == ErrorKind::Timeout) {
+            // Messages of its own are on their way: the others must not get a second one for the same reset.
+            self.reset = Some(gather);
+            self.state = State::Broken;
+        }
+        let numbers = numbers?;
         let numbers = numbers.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
         self.number = numbers.max().unwrap_or(self.number);
         self.epoch = (self.epoch + 1) % EPOCHS;
@@ -521,7 +534,8 @@ pub struct InFlight<'a, 'f> {
 }
 
 impl InFlight<'_, '_> {
-    /// Sends what is packed, unpacks what has arrived; whether that was all. Does not block.
+    /// Sends what is packed, unpacks what has arrived; whether that was all. Does not block, unless it sets the last ghosts to
+    /// [averages](crate::MissingCorners::Average).
     ///
     /// Where messages go through host memory they leave with the first call after packing is done: call it now and then
     /// while other work runs.
@@ -535,6 +549,10 @@ impl InFlight<'_, '_> {
         }
         let done = self.exchange.advance(self.fields)?;
         if done {
+            if let Some(stream) = &self.corners {
+                self.exchange.state = State::Broken;
+                self.exchange.transformer.average_corners(stream, self.fields)?;
+            }
             // Only now: an exchange that its caller did not see done was given up.
             self.exchange.state = State::Idle;
         }
@@ -571,8 +589,7 @@ impl InFlight<'_, '_> {
         loop {
             let seen = self.exchange.communicator.progress();
             if self.poll()? {
-                let Some(stream) = &self.corners else { return Ok(()) };
-                return self.exchange.transformer.average_corners(stream, self.fields);
+                return Ok(());
             }
             if Instant::now() >= deadline {
                 let error = self.exchange.late();

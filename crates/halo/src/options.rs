@@ -17,7 +17,8 @@ pub enum MissingCorners {
     /// They are set to this value, rounded to the type of the field.
     Fill(f64),
     /// They are set to the mean of two ghosts next to the block: the one as far beyond the first side of the corner, and the
-    /// one as far beyond the other. For floating-point elements; `finish` then waits until unpacking is done.
+    /// one as far beyond the other. For floating-point elements; `finish`, or the `poll` that
+    /// completes the exchange, then waits until unpacking is done.
     Average,
 }
 

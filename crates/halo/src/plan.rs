@@ -64,8 +64,13 @@ impl Plan {
             let (theirs, _) = fields.incoming(topology, to, pattern)?;
             outgoing.extend(theirs.into_iter().filter(|transfer| transfer.from == rank));
         }
-        let (local, incoming) = incoming.into_iter().partition(|transfer| transfer.from == rank);
+        let (mut local, incoming): (Vec<_>, _) =
+            incoming.into_iter().partition(|transfer| transfer.from == rank);
         let specs = fields.specs();
+        // Fields without elements have no offsets to copy from.
+        local.retain(|transfer| {
+            extents(&specs[transfer.field], transfer).all(|(_, extent)| extent > 0)
+        });
         Ok(Self {
             sends: messages(specs, rank, outgoing, sharing, |transfer| transfer.to)?,
             receives: messages(specs, rank, incoming, sharing, |transfer| transfer.from)?,

@@ -36,9 +36,10 @@ pub(crate) struct Trial<'a> {
     communicator: &'a dyn Communicator,
     stream: Stream,
     tag: u32,
-    timeout: Duration,
-    /// When messages must be there; ranks have the same time again to tell each other.
+    /// When messages must be there.
     deadline: Instant,
+    /// When ranks must have told each other.
+    end: Instant,
 }
 
 /// A message of a trial.
@@ -57,7 +58,8 @@ impl<'a> Trial<'a> {
         tag: u32,
         timeout: Duration,
     ) -> Self {
-        Self { communicator, stream, tag, timeout, deadline: deadline(timeout) }
+        let end = deadline(timeout.saturating_mul(2));
+        Self { communicator, stream, tag, deadline: deadline(timeout), end }
     }
 
     /// Sends the messages of a plan each way. All ranks call it at once, and get the same: which way is faster, and the
@@ -146,7 +148,7 @@ impl<'a> Trial<'a> {
     }
 
     fn gather(&self, mine: &[u8]) -> Result<Vec<u8>> {
-        let left = (self.deadline + self.timeout).saturating_duration_since(Instant::now());
+        let left = self.end.saturating_duration_since(Instant::now());
         self.communicator.all_gather(mine, left)
     }
 }

@@ -131,6 +131,34 @@ fn wait_for_producer_stream() {
     });
 }
 
+/// They share staging memory.
+#[test]
+fn launches_come_after_those_on_other_streams() {
+    static OPEN: AtomicBool = AtomicBool::new(false);
+    fn gate(_: &Grid<'_>, _: &mut [f64]) {
+        wait_for(&OPEN);
+    }
+    let device = sim(1);
+    let module = device.module_load(&HostModule::new().with("gate", gate)).unwrap();
+    let kernel = module.kernel("gate").unwrap();
+    let [one, two] = [(); 2].map(|()| device.stream_create(&Default::default()).unwrap());
+    let [mut first, mut second] = [values(0, &one), values(0, &two)];
+    let quantities = [Quantity::scalar(spec())];
+    let mut halo =
+        HaloTransformer::new(&ring(2), 0, &quantities, &device, &HaloOptions::default()).unwrap();
+    let mut held = device.memory_allocate::<f64>(1).unwrap();
+    // SAFETY: the kernel is safe Rust, which touches nothing.
+    unsafe { kernel.launch(&one, &Launch::cover(1, 1), args![held.view_mut()]) }.unwrap();
+    let early = halo.pack(&one, &mut [first.view_mut().into()]).unwrap();
+    let late = halo.pack(&two, &mut [second.view_mut().into()]).unwrap();
+    let error = late.synchronize(Duration::from_millis(300)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    OPEN.store(true, Ordering::Release);
+    for packed in [early, late] {
+        packed.synchronize(Duration::from_secs(20)).unwrap();
+    }
+}
+
 /// A kernel still reads the halo of the last step when the messages of the next one are there.
 #[test]
 fn early_receive_completion() {

@@ -16,8 +16,8 @@ use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice, SimHandle};
 use halo::communicator::{Communicator, ThreadCommunicator};
 use halo::{
-    Dim, Error, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Result, Staging,
-    Topology,
+    Dim, Error, ErrorKind, FieldSpec, HaloExchange, HaloOptions, MissingCorners, Quantity, Result,
+    Staging, Topology,
 };
 use runtime_core::{DType, Device, Grid, HostModule, Launch, Memory, Stream, args};
 
@@ -480,6 +480,98 @@ fn ranks_lay_their_fields_out_as_they_like() {
         })
         .unwrap();
     }
+}
+
+/// Nobody steps along a dimension of one element.
+#[test]
+fn a_dimension_of_one_element_has_any_stride() {
+    let device = sim();
+    for direct in [true, false] {
+        ThreadCommunicator::run(2, |ranks| {
+            let rank = ranks.rank();
+            let stream = device.stream_create(&Default::default()).unwrap();
+            let topology = Topology::cartesian(&[6], &[2], &[true]).unwrap();
+            let dims = [Dim::axis(0, 3).halo(1, 1), Dim::free(1)];
+            let spec = FieldSpec::new("f", DType::F64, &dims).unwrap().ordered(&[1, 0]).unwrap();
+            let planned = *spec.layout();
+            let options = HaloOptions { direct, ..Default::default() };
+            let quantities = [Quantity::scalar(spec)];
+            let ranks = Arc::new(ranks);
+            let mut halo =
+                HaloExchange::new(ranks, &topology, &quantities, &device, &options).unwrap();
+            let mut values = values(rank, &stream);
+            let view = values.view_mut().reshape(&[5, 1]).unwrap();
+            assert_ne!(view.layout().strides(), planned.strides());
+            halo.exchange(&stream, &mut [view.into()]).unwrap();
+            assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 2));
+        })
+        .unwrap();
+    }
+}
+
+/// One rank, its own neighbour, has a field without elements whose offsets would lie before its memory.
+#[test]
+fn a_field_without_elements_may_run_backwards() {
+    let device = sim();
+    for direct in [true, false] {
+        ThreadCommunicator::run(1, |ranks| {
+            let stream = device.default_stream();
+            let topology = Topology::cartesian(&[3], &[1], &[true]).unwrap();
+            let along = Dim::axis(0, 3).halo(1, 1);
+            let empty = FieldSpec::new("e", DType::F64, &[along, Dim::free(0)]).unwrap();
+            let empty = empty.strided(&[-1, 1]).unwrap();
+            let layout = *empty.layout();
+            let full = FieldSpec::new("f", DType::F64, &[along]).unwrap();
+            let quantities = [empty, full].map(Quantity::scalar);
+            let options = HaloOptions { direct, ..Default::default() };
+            let ranks = Arc::new(ranks);
+            let mut halo =
+                HaloExchange::new(ranks, &topology, &quantities, &device, &options).unwrap();
+            let (mut nothing, mut values) =
+                (device.memory_allocate::<f64>(0).unwrap(), values(0, &stream));
+            let nothing = nothing.view_mut().with_layout(0, &layout).unwrap();
+            halo.exchange(&stream, &mut [nothing.into(), values.view_mut().into()]).unwrap();
+            assert_eq!(values.to_vec(&stream).unwrap(), expected(0, 1));
+        })
+        .unwrap();
+    }
+}
+
+/// Also for a caller who stops when polling says that all is done.
+#[test]
+fn averages_are_there_when_polling_ends() {
+    let device = sim();
+    let topology = Topology::cubed_sphere(3, [1, 1]).unwrap();
+    let options = HaloOptions {
+        missing_corners: MissingCorners::Average,
+        direct: false,
+        ..Default::default()
+    };
+    ThreadCommunicator::run(6, |ranks| {
+        let first = 100 * ranks.rank();
+        let stream = device.stream_create(&Default::default()).unwrap();
+        let dims = [0, 1].map(|axis| Dim::axis(axis, 3).halo(1, 1));
+        let quantities = [Quantity::scalar(FieldSpec::new("f", DType::F64, &dims).unwrap())];
+        let ranks = Arc::new(ranks);
+        let mut halo = HaloExchange::new(ranks, &topology, &quantities, &device, &options).unwrap();
+        let cells: Vec<f64> = (first..first + 25).map(|cell| cell as f64).collect();
+        let mut values = device.memory_from_slice(&stream, &cells).unwrap();
+        let fields = &mut [values.view_mut().reshape(&[5, 5]).unwrap().into()];
+        let start = Instant::now();
+        let mut flight = halo.start(&stream, fields).unwrap();
+        while !flight.poll().unwrap() {
+            assert!(start.elapsed() < LONG);
+            thread::yield_now();
+        }
+        drop(flight);
+        let found = values.to_vec(&stream).unwrap();
+        let near = |index: usize| index.clamp(1, 3);
+        for [i, j] in [[0, 0], [0, 4], [4, 0], [4, 4]] {
+            let mean = 0.5 * (found[5 * i + near(j)] + found[5 * near(i) + j]);
+            assert_eq!(found[5 * i + j].to_bits(), mean.to_bits(), "corner {i}, {j}");
+        }
+    })
+    .unwrap();
 }
 
 const STEPS: u64 = 8;

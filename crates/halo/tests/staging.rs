@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use backend_sim::{Fault, SimConfig, SimDevice};
 use devices::{host, sim};
 use halo::communicator::{
     Buffer, COLLECTIVE_TAG, Communicator, Direct, Request, Storage, ThreadCommunicator,
@@ -191,6 +192,42 @@ fn a_rank_that_cannot_measure_is_an_error_on_all() {
     for error in &errors[..2] {
         let told = error.message().contains("ranks [2, 3] could not measure");
         assert!(told || error.kind() == ErrorKind::PeerLost, "{error}");
+    }
+}
+
+#[test]
+fn ranks_that_wait_for_ever_measure_too() {
+    let options = HaloOptions { direct: false, timeout: Duration::MAX, ..Default::default() };
+    for outcome in outcomes(at_once, true, &options, sims) {
+        assert!(outcome.unwrap().1.is_some());
+    }
+}
+
+/// The device of one rank is lost sooner or later while the exchange is made: all ranks have it, or none.
+#[test]
+fn a_rank_that_cannot_make_its_launches_is_an_error_on_all() {
+    let topology = Topology::cartesian(&[4], &[2], &[true]).unwrap();
+    let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 2).halo(1, 1)]).unwrap();
+    for direct in [true, false] {
+        let mut told = 0;
+        for nth in 0..6 {
+            let timeout = Duration::from_secs(20);
+            let options =
+                HaloOptions { direct, timeout, staging: Staging::Pinned, ..Default::default() };
+            let made = ThreadCommunicator::run(2, |ranks| {
+                let plain = SimConfig::new();
+                let config = if ranks.rank() == 1 { plain.fault(Fault::lose(nth)) } else { plain };
+                let device = Device::new(SimDevice::new(0, config)).unwrap();
+                let quantities = [Quantity::scalar(field.clone())];
+                let ranks = Arc::new(ranks);
+                HaloExchange::new(ranks, &topology, &quantities, &device, &options).map(drop)
+            })
+            .unwrap();
+            assert_eq!(made[0].is_ok(), made[1].is_ok(), "{made:?}");
+            let tells = |error: &Error| error.message().contains("ranks [1] could not make their");
+            told += usize::from(made[0].as_ref().is_err_and(tells));
+        }
+        assert!(told > 0);
     }
 }
 

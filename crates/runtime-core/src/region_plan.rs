@@ -313,8 +313,16 @@ fn touched(program: &RegionProgram) -> (Vec<Range<usize>>, Vec<Vec<Range<usize>>
 /// Whether `part` is the box that a plan respects, in a slot that starts at byte `start` of the memory.
 fn is_box(respected: Option<&(usize, Layout)>, part: &MemoryView<'_>, start: usize) -> bool {
     respected.is_some_and(|(offset, layout)| {
-        layout == part.layout() && part.byte_range().start == start + offset
+        is_alike(layout, part.layout()) && part.byte_range().start == start + offset
     })
+}
+
+/// Whether two layouts are of the same elements. Nobody steps along a dimension of one element.
+fn is_alike(one: &Layout, other: &Layout) -> bool {
+    let stepped = |dim: &usize| one.shape()[*dim] > 1;
+    one.dtype() == other.dtype()
+        && one.shape() == other.shape()
+        && (0..one.rank()).filter(stepped).all(|dim| one.strides()[dim] == other.strides()[dim])
 }
 
 /// Notes the use of a slot's memory and makes what a backend gets.

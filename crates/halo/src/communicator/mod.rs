@@ -41,6 +41,7 @@ use std::time::{Duration, Instant};
 use runtime_core::{Device, Error, ErrorKind, Result};
 
 pub use buffer::{Buffer, Storage};
+pub(crate) use collective::Gather;
 pub use envelope::{Envelope, Way};
 pub use faulty::{Fault, Faults, FaultyCommunicator};
 pub use record::{Recorder, Replay};

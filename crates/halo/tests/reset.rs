@@ -1,0 +1,107 @@
+//! Exchanges that failed on some ranks, and what comes after a reset.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    reason = "a test stops where something is wrong; small numbers"
+)]
+
+mod devices;
+
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use devices::sim;
+use halo::communicator::{Communicator, ThreadCommunicator};
+use halo::{Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Result, Topology};
+use runtime_core::{DType, Memory, Stream};
+
+/// Runs `f` on two ranks of a ring that send each other messages, with three cells each and one ghost at either end.
+fn two(timeout: Duration, f: impl Fn(usize, HaloExchange, Memory<f64>, Stream) + Sync) {
+    let topology = Topology::cartesian(&[6], &[2], &[true]).unwrap();
+    let spec = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).unwrap();
+    let options = HaloOptions { timeout, direct: false, ..Default::default() };
+    ThreadCommunicator::run(2, |ranks| {
+        let rank = ranks.rank();
+        let device = sim(rank as u64);
+        let quantities = [Quantity::scalar(spec.clone())];
+        let halo = HaloExchange::new(Arc::new(ranks), &topology, &quantities, &device, &options);
+        let (halo, stream) = (halo.unwrap(), device.default_stream());
+        let first = 3.0 * rank as f64;
+        let values = [-1.0, first, first + 1.0, first + 2.0, -1.0];
+        let values = device.memory_from_slice(&stream, &values).unwrap();
+        f(rank, halo, values, stream);
+    })
+    .unwrap();
+}
+
+fn exchange(halo: &mut HaloExchange, values: &mut Memory<f64>, stream: &Stream) -> Result<()> {
+    halo.exchange(stream, &mut [values.view_mut().into()])
+}
+
+/// Exchanges with other values each time, so that those of a message of before are seen.
+fn goes_on(rank: usize, halo: &mut HaloExchange, values: &mut Memory<f64>, stream: &Stream) {
+    for step in 0..9 {
+        let own = [0, 1, 2].map(|cell| f64::from(10 * step) + (3 * rank + cell) as f64);
+        values.view_mut().slice(1..4).unwrap().copy_from_slice(stream, &own).unwrap();
+        exchange(halo, values, stream).unwrap();
+        let found = values.to_vec(stream).unwrap();
+        let ghosts = [(3 * rank + 5) % 6, (3 * rank + 3) % 6];
+        let ghosts = ghosts.map(|cell| f64::from(10 * step) + cell as f64);
+        assert_eq!([found[0], found[4]], ghosts, "rank {rank}, step {step}");
+    }
+}
+
+/// One rank fails at once, the other when its exchange has waited in vain.
+#[test]
+fn a_reset_waits_until_the_others_have_failed() {
+    let begin = Barrier::new(2);
+    two(Duration::from_secs(2), |rank, mut halo, mut values, stream| {
+        begin.wait();
+        if rank == 1 {
+            let error = exchange(&mut halo, &mut values, &stream).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout);
+        }
+        halo.reset().unwrap();
+        goes_on(rank, &mut halo, &mut values, &stream);
+    });
+}
+
+#[test]
+fn a_reset_that_waited_in_vain_can_be_repeated() {
+    let [late, through] = [Barrier::new(2), Barrier::new(2)];
+    two(Duration::from_secs(1), |rank, mut halo, mut values, stream| {
+        // Whether one gives up once or twice, and whichever of them does.
+        for (first, times) in [(0, 1), (1, 2)] {
+            if rank == first {
+                drop(halo.start(&stream, &mut [values.view_mut().into()]).unwrap());
+                for _ in 0..times {
+                    assert_eq!(halo.reset().unwrap_err().kind(), ErrorKind::Timeout);
+                    let error = exchange(&mut halo, &mut values, &stream).unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::Conflict);
+                }
+                late.wait();
+                through.wait();
+                halo.reset().unwrap();
+            } else {
+                late.wait();
+                halo.reset().unwrap();
+                through.wait();
+            }
+            goes_on(rank, &mut halo, &mut values, &stream);
+        }
+    });
+}
+
+/// A message from before the reset lies where a later exchange looks for its own, if tags stay the same.
+#[test]
+fn messages_from_before_a_reset_meet_none_of_later() {
+    two(Duration::from_secs(5), |rank, mut halo, mut values, stream| {
+        for from in [0, 1, 0] {
+            if rank == from {
+                drop(halo.start(&stream, &mut [values.view_mut().into()]).unwrap());
+            }
+            halo.reset().unwrap();
+            goes_on(rank, &mut halo, &mut values, &stream);
+        }
+    });
+}
