@@ -11,8 +11,8 @@ use crate::agreement::{Agreement, agree};
 use crate::communicator::{Buffer, Communicator, Declined, Request, Storage, deadline};
 use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
-use crate::plan::STAMP_BYTES;
 use crate::route::Peer;
+use crate::stamp;
 use crate::statistics::{HaloStatistics, Moved};
 use crate::transfer::{Edge, refuse};
 use crate::transformer::{Direction, HaloTransformer};
@@ -108,7 +108,7 @@ impl HaloExchange {
         let brought = own.as_ref().ok().map(|own| {
             let [topology, fields, balance] = own.agreement();
             let measures = own.staging_is_open() && communicator.size() > 1;
-            let [device, stamps] = [shared.into(), own.is_staged().into()];
+            let [device, stamps] = [shared.into(), own.stamps().into()];
             [topology, fields, balance, device, stamps, measures.into()]
         });
         let agreed = agree(&*communicator, brought, options.timeout);
@@ -119,7 +119,7 @@ impl HaloExchange {
         if direct.is_none() {
             if measures {
                 transformer.measure_staging(&*communicator, first_tag(options.channel))?;
-                stamps = transformer.is_staged();
+                stamps = transformer.stamps();
             }
             transformer.route(Direction::Fill)?;
         }
@@ -364,9 +364,12 @@ impl HaloExchange {
             for ((rank, mut buffer), peer) in flight.outgoing.drain(..).zip(peers) {
                 self.transformer.recorder.lock().moved(rank, Moved::Sent, buffer.len());
                 let mark = self.message_mark(self.communicator.rank(), peer.part);
-                if let Some(stamp) = stamp_mut(&mut buffer)? {
-                    *stamp = mark.to_le_bytes();
-                }
+                #[expect(
+                    unsafe_code,
+                    reason = "messages are stamped where the host can address them"
+                )]
+                // SAFETY: nothing used the buffer before packing, which is done.
+                unsafe { stamp::write(&mut buffer, mark.to_le_bytes()) }?;
                 let request = self.communicator.send(rank, tag, buffer.marked(mark));
                 flight.sends.push(Some(request.map_err(|error| self.failed(error))?));
             }
@@ -409,20 +412,21 @@ impl HaloExchange {
     }
 
     /// Refuses a message whose bytes the transport gave out before they were there, or that it took for another, where the
-    /// host sees that: what is in page-locked memory ends with its mark.
+    /// host sees that.
     fn check_stamp(&self, buffer: &Buffer, route: usize, message: usize) -> Result<()> {
-        let (true, Storage::Pinned(pinned)) = (self.stamps, buffer.storage()) else {
+        if !self.stamps {
             return Ok(());
-        };
-        let Peer { rank, part, .. } = self.transformer.routes(route).receives[message];
-        match pinned.as_slice()?.last_chunk() {
-            // Its sender's mark, and not this rank's: what was recorded holds for every replay.
-            Some(stamp) if *stamp == self.message_mark(rank, part).to_le_bytes() => Ok(()),
-            _ => {
-                let message = format!("the bytes from rank {rank} are not those of part {part}");
-                Err(self.failed(Error::new(ErrorKind::Driver, "exchange", message)))
-            }
         }
+        #[expect(unsafe_code, reason = "stamps are read where the host can address them")]
+        // SAFETY: a request that is complete gives a buffer that no work uses, as `Request::test` says.
+        let stamp = unsafe { stamp::read(buffer) }?;
+        let Peer { rank, part, .. } = self.transformer.routes(route).receives[message];
+        // Its sender's mark, and not this rank's: what was recorded holds for every replay.
+        if stamp.is_none_or(|stamp| stamp == self.message_mark(rank, part).to_le_bytes()) {
+            return Ok(());
+        }
+        let message = format!("the bytes from rank {rank} are not those of part {part}");
+        Err(self.failed(Error::new(ErrorKind::Driver, "exchange", message)))
     }
 
     /// What the transport reports, and of which exchange.
@@ -473,16 +477,6 @@ impl HaloExchange {
 fn first_tag(channel: u32) -> u32 {
     // Tag 0 is the communicator's own.
     1 + channel * CHANNEL_TAGS
-}
-
-/// Where the mark goes in a message that the host sees.
-///
-/// Messages in device memory have it beside them alone: the host would have to wait for the device.
-fn stamp_mut(buffer: &mut Buffer) -> Result<Option<&mut [u8; STAMP_BYTES]>> {
-    match buffer.storage() {
-        Storage::Pinned(_) => Ok(buffer.as_mut_slice()?.and_then(<[u8]>::last_chunk_mut)),
-        _ => Ok(None),
-    }
 }
 
 /// The buffer of a request that is complete.

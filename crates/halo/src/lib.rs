@@ -96,6 +96,7 @@ mod plan;
 mod pool;
 mod route;
 mod staging;
+mod stamp;
 mod statistics;
 mod stencil;
 mod symmetry;

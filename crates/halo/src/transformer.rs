@@ -17,6 +17,7 @@ use crate::plan::{Message, Plan};
 use crate::pool::Pool;
 use crate::route::{Action, CONSTANT_BYTES, Route};
 use crate::staging::{StagingTimes, Trial};
+use crate::stamp;
 use crate::statistics::{Part, Recorder};
 use crate::transfer::{Edge, Fields, Pattern, refuse};
 use crate::{Field, FieldSpec, Quantity, Topology};
@@ -74,6 +75,8 @@ pub struct HaloTransformer {
     device: Device,
     options: HaloOptions,
     staged: bool,
+    /// Whether the host cannot address memory of the device.
+    is_far: bool,
     /// Whether messages could as well be staged otherwise.
     staging_is_open: bool,
     routes: Vec<(Direction, Route)>,
@@ -126,13 +129,11 @@ impl HaloTransformer {
         let fields = Fields::new(quantities, topology, rank)?;
         let plan =
             Plan::new(topology, &fields, rank, Pattern::Halo(options.reach), options.messages)?;
+        let is_far = !stamp::reaches(device)?;
         let (staged, staging_is_open) = match options.staging {
             Staging::Pinned => (true, false),
             Staging::Device => (false, false),
-            Staging::Auto => {
-                let is_far = device.memory_allocate::<u8>(1)?.host_ptr().is_none();
-                (is_far && !passes_memory, is_far && passes_memory)
-            }
+            Staging::Auto => (is_far && !passes_memory, is_far && passes_memory),
         };
         let bytes =
             |messages: &[Message]| messages.iter().map(|message| message.bytes).sum::<usize>();
@@ -153,6 +154,7 @@ impl HaloTransformer {
             device: device.clone(),
             options: options.clone(),
             staged,
+            is_far,
             staging_is_open,
             routes: Vec::new(),
             corners,
@@ -374,9 +376,9 @@ impl HaloTransformer {
         &self.options
     }
 
-    /// Whether messages go through page-locked memory.
-    pub(crate) fn is_staged(&self) -> bool {
-        self.staged
+    /// Whether messages can end with their stamps.
+    pub(crate) fn stamps(&self) -> bool {
+        self.staged || !self.is_far
     }
 
     /// What ranks must agree on: topology, fields, and the balance of messages.
