@@ -26,7 +26,7 @@ pub(crate) struct DirectRoute {
     fields: usize,
     /// Neighbours that it reads from, or that read from it.
     pub(crate) peers: Vec<usize>,
-    /// The ranks that it reads from, with the bytes.
+    /// The ranks that it reads from, itself too, with the bytes.
     pub(crate) copied: Vec<(usize, usize)>,
     /// For the loans of its fields.
     pub(crate) marks: [Event; 2],
@@ -38,8 +38,9 @@ pub(crate) struct DirectRoute {
 pub(crate) type Divided<'a> = (MemoryView<'a>, AroundMut<'a>);
 
 impl DirectRoute {
-    /// The copies of one rank, of whose neighbours these are the fields.
+    /// The copies of `rank`, of whose neighbours these are the fields.
     pub(crate) fn new(
+        rank: usize,
         device: &Device,
         specs: &[FieldSpec],
         plan: &Plan,
@@ -49,10 +50,11 @@ impl DirectRoute {
         let fields = specs.len();
         let mut entries: Vec<RegionCopy> =
             plan.local.iter().map(|transfer| Sides::new(specs, transfer).copy()).collect();
-        let mut copied = Vec::new();
-        for (index, (rank, theirs)) in neighbours.iter().enumerate() {
+        let own = plan.own_bytes(specs);
+        let mut copied = Vec::from_iter((own > 0).then_some((rank, own)));
+        for (index, (peer, theirs)) in neighbours.iter().enumerate() {
             let first = entries.len();
-            let messages = plan.receives.iter().filter(|message| message.peer == *rank);
+            let messages = plan.receives.iter().filter(|message| message.peer == *peer);
             for (transfer, _) in messages.flat_map(|message| &message.blocks) {
                 let mut copy = Sides::between(specs, theirs, transfer).copy();
                 copy.source.slot = fields * (1 + index) + transfer.source;
@@ -63,7 +65,7 @@ impl DirectRoute {
             let bytes =
                 |copy: &RegionCopy| copy.extents.iter().product::<usize>() * copy.dtype.size();
             let bytes: usize = entries[first..].iter().map(bytes).sum();
-            copied.extend((bytes > 0).then_some((*rank, bytes)));
+            copied.extend((bytes > 0).then_some((*peer, bytes)));
         }
         if constants.is_some() {
             let slot = fields * (1 + neighbours.len());

@@ -298,6 +298,13 @@ impl HaloExchange {
         // From here on other ranks take notice.
         self.state = State::Broken;
         self.number += 1;
+        let own = self.transformer.routes(route).own_bytes;
+        let mut recorder = self.transformer.recorder.lock();
+        recorder.begin();
+        if own > 0 {
+            recorder.moved(self.transformer.rank(), Moved::Copied, own);
+        }
+        drop(recorder);
         let tag = self.tag();
         let mut receives = Vec::with_capacity(buffers.len());
         let peers = &self.transformer.routes(route).receives;

@@ -74,6 +74,16 @@ impl Plan {
         })
     }
 
+    /// Bytes that the rank copies by itself.
+    pub(crate) fn own_bytes(&self, specs: &[FieldSpec]) -> usize {
+        let bytes = |transfer: &Transfer| {
+            let spec = &specs[transfer.field];
+            let elements: usize = extents(spec, transfer).map(|(_, extent)| extent).product();
+            elements * spec.dtype().size()
+        };
+        self.local.iter().map(bytes).fold(0, usize::saturating_add)
+    }
+
     /// What this rank sends less what it receives, in a sum that is 0 over all ranks if they agree on every message.
     pub(crate) fn balance(&self, specs: &[FieldSpec], rank: usize) -> u128 {
         let print = |from, to, message: &Message| {

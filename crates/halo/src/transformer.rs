@@ -169,7 +169,7 @@ impl HaloTransformer {
         let (specs, timeout) = (self.fields.specs(), self.options.timeout);
         let neighbours = neighbours(communicator, &self.topology, specs, &self.plan, timeout)?;
         let own = self.constants().and_then(|constants| {
-            DirectRoute::new(&self.device, specs, &self.plan, &neighbours, constants)
+            DirectRoute::new(self.rank, &self.device, specs, &self.plan, &neighbours, constants)
         });
         let all = communicator.all_gather(&[u8::from(own.is_ok())], timeout)?;
         Ok(own.ok().filter(|_| !all.contains(&0)))

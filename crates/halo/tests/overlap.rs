@@ -16,8 +16,8 @@ use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice, SimHandle};
 use halo::communicator::{Communicator, ThreadCommunicator};
 use halo::{
-    Dim, Error, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Result, Staging,
-    Topology,
+    Combine, Dim, Error, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Result,
+    Staging, Topology,
 };
 use runtime_core::{DType, Device, Grid, HostModule, Launch, Memory, Stream, args};
 
@@ -474,8 +474,9 @@ fn ranks_lay_their_fields_out_as_they_like() {
                 }
             }
             assert_eq!(memory.to_vec(&stream).unwrap(), before);
-            let copied: u64 =
-                halo.statistics().unwrap().neighbours.iter().map(|n| n.copied.count).sum();
+            let neighbours = halo.statistics().unwrap().neighbours;
+            let others = neighbours.iter().filter(|neighbour| neighbour.rank != rank);
+            let copied: u64 = others.map(|neighbour| neighbour.copied.count).sum();
             assert_eq!(copied, u64::from(common));
         })
         .unwrap();
@@ -497,6 +498,45 @@ fn timers_do_not_sync() {
         // Page-locked memory waits for its copies before it shows itself.
         assert_eq!(counts[0] > 0, staging == Staging::Pinned, "{staging:?}: {counts:?}");
     }
+}
+
+/// What a rank exchanges with itself is counted as its own, with messages and without, and back as forth.
+#[test]
+fn what_a_rank_copies_by_itself_is_counted() {
+    for direct in [false, true] {
+        each(1, &HaloOptions { direct, ..Default::default() }, |rank, mut halo, stream| {
+            let mut values = values(rank, &stream);
+            halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();
+            halo.reduce(&stream, &mut [values.view_mut().into()], Combine::Sum).unwrap();
+            let [own] = halo.statistics().unwrap().neighbours[..] else { panic!("one rank") };
+            // Two elements each time.
+            assert_eq!((own.rank, own.copied.count, own.copied.bytes), (0, 2, 2 * 16));
+            assert_eq!((own.sent.count, own.received.count), (0, 0));
+        });
+    }
+}
+
+/// The time since an exchange that failed is not that of the next.
+#[test]
+fn a_failed_exchange_does_not_count_in_the_next() {
+    let timeout = Duration::from_secs(2);
+    let options = HaloOptions { direct: false, timing: true, timeout, ..Default::default() };
+    // Ranks are there for all but the exchange that fails.
+    let both = Barrier::new(2);
+    each(2, &options, |rank, mut halo, stream| {
+        let mut values = values(rank, &stream);
+        if rank == 0 {
+            let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout);
+        }
+        both.wait();
+        halo.reset().unwrap();
+        assert_eq!(halo.statistics().unwrap().wire.count, 0);
+        let begin = Instant::now();
+        halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();
+        let wire = halo.statistics().unwrap().wire;
+        assert!(wire.count == 1 && wire.total <= begin.elapsed(), "{wire:?}");
+    });
 }
 
 fn synchronizations(device: &Device) -> u64 {
