@@ -1,14 +1,12 @@
 //! The exchange of ranks that read each other's fields.
 
-use std::time::Duration;
-
 use runtime_core::{
     AroundMut, Device, Error, ErrorKind, Event, Memory, MemoryView, RegionCopy, RegionPlan, Result,
     Slot, Stream, bytemuck,
 };
 use smallvec::SmallVec;
 
-use crate::communicator::{Communicator, Lent};
+use crate::communicator::Lent;
 use crate::plan::{Plan, Sides, owned};
 use crate::route::fill;
 use crate::transfer::refuse;
@@ -134,16 +132,16 @@ pub(crate) fn shared_memory(
     })
 }
 
-/// The neighbours of a rank with their fields. Blocks until all ranks are there: each says how its fields lie in memory.
+/// The neighbours of a rank with their fields. `gather` brings the bytes of all ranks together: each says how its fields lie
+/// in memory.
 pub(crate) fn neighbours(
-    communicator: &dyn Communicator,
     topology: &Topology,
     specs: &[FieldSpec],
     plan: &Plan,
-    timeout: Duration,
+    gather: impl FnOnce(&[u8]) -> Result<Vec<u8>>,
 ) -> Result<Vec<(usize, Vec<FieldSpec>)>> {
     let own: Vec<[i64; 3]> = specs.iter().flat_map(FieldSpec::placement).collect();
-    let all = communicator.all_gather(bytemuck::cast_slice(&own), timeout)?;
+    let all = gather(bytemuck::cast_slice(&own))?;
     let (all, _) = all.as_chunks::<{ size_of::<[i64; 3]>() }>();
     let all: Vec<[i64; 3]> = all.iter().map(|bytes| bytemuck::pod_read_unaligned(bytes)).collect();
     let messages = plan.receives.iter().chain(&plan.sends);

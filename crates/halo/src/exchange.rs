@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result, Stream};
 
-use crate::agreement::{Agreement, agree};
+use crate::agreement::{Agreement, Brought, agree};
 use crate::communicator::{Buffer, Communicator, Declined, Request, Storage, deadline};
 use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
@@ -105,13 +105,15 @@ impl HaloExchange {
         });
         // Within a process, each opened device has a default stream of its own.
         let shared = if is_direct { device.default_stream().id() } else { 0 };
-        let brought = own.as_ref().ok().map(|own| {
-            let [topology, fields, balance] = own.agreement();
-            let measures = own.staging_is_open() && communicator.size() > 1;
-            let [device, stamps] = [shared.into(), own.stamps().into()];
-            [topology, fields, balance, device, stamps, measures.into()]
+        let brought = own.as_ref().ok().map(|own| Brought {
+            plan: own.fingerprint(),
+            specs: own.specs(),
+            fields: own.field_fingerprints(),
+            device: shared,
+            stamps: own.stamps(),
+            measures: own.staging_is_open() && communicator.size() > 1,
         });
-        let agreed = agree(&*communicator, brought, options.timeout);
+        let agreed = agree(&*communicator, brought.as_ref(), options.channel, options.timeout);
         // Its own failure tells a rank more than that ranks disagree.
         let mut transformer = own?;
         let Agreement { device, mut stamps, measures, serials } = agreed?;
@@ -238,7 +240,8 @@ impl HaloExchange {
         }
         // Some may have got further than others.
         let timeout = self.transformer.options().timeout;
-        let numbers = self.communicator.all_gather(&self.number.to_le_bytes(), timeout)?;
+        let numbers = self.communicator.all_gather(&self.number.to_le_bytes(), timeout);
+        let numbers = numbers.map_err(|error| self.failed(error).about("reset"))?;
         let numbers = numbers.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
         self.number = numbers.max().unwrap_or(self.number);
         self.epoch = (self.epoch + 1) % EPOCHS;
@@ -438,7 +441,7 @@ impl HaloExchange {
 
     /// What the transport reports, and of which exchange.
     #[cold]
-    fn failed(&self, error: Error) -> Error {
+    pub(crate) fn failed(&self, error: Error) -> Error {
         let (number, rank) = (self.number, self.communicator.rank());
         error.about(format_args!("exchange {number} of rank {rank}"))
     }

@@ -106,6 +106,7 @@ mod transformer;
 
 pub use runtime_core::{Combine, Error, ErrorKind, Result};
 
+pub use agreement::PlanFingerprint;
 pub use binding::Field;
 pub use exchange::{HaloExchange, InFlight};
 pub use field::{Dim, FieldSpec};

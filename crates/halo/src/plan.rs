@@ -310,11 +310,10 @@ fn offset(spec: &FieldSpec, index: impl Iterator<Item = usize>) -> usize {
     usize::try_from(from_origin - spec.layout().span_bytes().start).unwrap_or(usize::MAX)
 }
 
-/// Everything about fields that all ranks must agree on.
-pub(crate) fn fingerprint(fields: &Fields, pattern: Pattern) -> Fingerprint {
-    let mut print = Fingerprint::new();
-    print.text(&format!("{pattern:?}"));
-    for (field, spec) in fields.specs().iter().enumerate() {
+/// A hash of each field: everything about it that all ranks must agree on.
+pub(crate) fn fingerprints(fields: &Fields) -> Vec<u128> {
+    let print = |(field, spec): (usize, &FieldSpec)| {
+        let mut print = Fingerprint::new();
         print.text(spec.name());
         print.text(&format!("{:?} {}", fields.kind(field), spec.dtype()));
         for dim in spec.dims() {
@@ -326,6 +325,7 @@ pub(crate) fn fingerprint(fields: &Fields, pattern: Pattern) -> Fingerprint {
                 dim.widths()
             ));
         }
-    }
-    print
+        print.value()
+    };
+    fields.specs().iter().enumerate().map(print).collect()
 }

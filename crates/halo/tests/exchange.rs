@@ -324,22 +324,32 @@ fn ranks_disagree() {
             if rank == 1 { &open } else { &closed },
         )
     });
-    // Fields of one type in another order would change places.
-    let names = disagree(&|rank, ranks| {
-        let names = if rank == 2 { ["v", "u"] } else { ["u", "v"] };
-        let field = |name| Ok(Quantity::scalar(FieldSpec::new(name, DType::F64, &[dim(1)])?));
-        let quantities = names.map(field).into_iter().collect::<Result<Vec<_>>>()?;
+    let named = |ranks, names: &[&str]| {
+        let field =
+            |name: &&str| Ok(Quantity::scalar(FieldSpec::new(*name, DType::F64, &[dim(1)])?));
+        let quantities = names.iter().map(field).collect::<Result<Vec<_>>>()?;
         HaloExchange::new(Arc::new(ranks), &ring(3), &quantities, &device, &HaloOptions::default())
-    });
+    };
+    // Fields of one type in another order would change places.
+    let names =
+        disagree(&|rank, ranks| named(ranks, &if rank == 2 { ["v", "u"] } else { ["u", "v"] }));
+    let second = disagree(&|rank, ranks| named(ranks, &["u", if rank == 1 { "w" } else { "v" }]));
+    for (rank, error) in second.iter().enumerate() {
+        let name = if rank == 1 { "w" } else { "v" };
+        assert!(error.message().ends_with(&format!("it is {name} on rank {rank}")), "{error}");
+    }
+    let count = disagree(&|rank, ranks| named(ranks, &["u", "v"][..if rank == 2 { 1 } else { 2 }]));
     let corners = disagree(&|rank, ranks| {
         let missing_corners = MissingCorners::Fill(if rank == 1 { 1.0 } else { 0.0 });
         join(ranks, &device, &HaloOptions { missing_corners, ..Default::default() })
     });
     for (errors, word) in [
-        (width, "ranks [1] have another set of fields"),
-        (names, "ranks [2] have another set of fields or options"),
-        (corners, "ranks [1] have another set of fields or options"),
-        (dtype, "ranks [2] have another set of fields"),
+        (width, "ranks [1] have another field 0 than rank 0"),
+        (names, "ranks [2] have another field 0 than rank 0"),
+        (second, "ranks [1] have another field 1 than rank 0"),
+        (count, "ranks [2] have another number of fields than rank 0, which has 2"),
+        (corners, "ranks [1] have other options than rank 0: reach, missing corners"),
+        (dtype, "ranks [2] have another field 0 than rank 0"),
         (order, "order of their dimensions"),
         (topology, "ranks [1] have another topology"),
     ] {

@@ -500,6 +500,33 @@ fn timers_do_not_sync() {
     }
 }
 
+/// A rank that waits in vain says in which exchange: when it makes it, and when it reads.
+#[test]
+fn timeouts_name_the_exchange_and_the_rank() {
+    let late = |error: Error, words: &str| {
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert!(error.message().starts_with(words), "{error}");
+    };
+    let timeout = Duration::from_secs(1);
+    let options = HaloOptions { timeout, channel: 3, ..Default::default() };
+    let both = Barrier::new(2);
+    each(2, &options, |rank, mut halo, stream| {
+        let mut values = values(rank, &stream);
+        if rank == 0 {
+            let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+            late(error, "exchange 1 of rank 0: rank 0 waited");
+        }
+        both.wait();
+    });
+    let ranks = ThreadCommunicator::group(2).unwrap();
+    let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).unwrap();
+    let topology = Topology::cartesian(&[6], &[2], &[true]).unwrap();
+    let [first, _second]: [_; 2] = ranks.try_into().unwrap();
+    let quantities = [Quantity::scalar(field)];
+    let made = HaloExchange::new(Arc::new(first), &topology, &quantities, &sim(), &options);
+    late(made.unwrap_err(), "rank 0 makes its exchange of channel 3: rank 0 waited");
+}
+
 /// What a rank exchanges with itself is counted as its own, with messages and without, and back as forth.
 #[test]
 fn what_a_rank_copies_by_itself_is_counted() {
