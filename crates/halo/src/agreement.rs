@@ -3,10 +3,158 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use runtime_core::Result;
+use runtime_core::{Error, Result};
 
+use crate::FieldSpec;
 use crate::communicator::Communicator;
 use crate::transfer::refuse;
+
+/// What ranks must agree on about an exchange, as hashes that are the same on every machine: of the topology, of the fields,
+/// of the options that all ranks share, and of the messages.
+///
+/// [`HaloExchange::new`](crate::HaloExchange::new) compares those of all ranks by itself. Programs that carry messages by
+/// themselves compare those of their [transformers](crate::HaloTransformer::fingerprint) before the first.
+///
+/// Two are equal if one rank made the same plan twice; for plans of different ranks there is [`compare`](Self::compare).
+///
+/// ```
+/// # use backend_host::HostDevice;
+/// # use runtime_core::{DType, Device};
+/// use halo::{Dim, FieldSpec, HaloTransformer, PlanFingerprint, Quantity, Topology};
+///
+/// # let device = Device::new(HostDevice::new(0))?;
+/// let topology = Topology::cartesian(&[6], &[2], &[true])?;
+/// let plan = |rank, width| -> halo::Result<[u8; PlanFingerprint::BYTES]> {
+///     let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(width, width)])?;
+///     let fields = [Quantity::scalar(field)];
+///     let halo = HaloTransformer::new(&topology, rank, &fields, &device, &Default::default())?;
+///     Ok(halo.fingerprint().to_bytes())
+/// };
+///
+/// // Your transport brings the bytes of all ranks to each of them.
+/// let alike = [plan(0, 1)?, plan(1, 1)?].map(PlanFingerprint::from_bytes);
+/// PlanFingerprint::compare(&alike)?;
+/// let unlike = [plan(0, 1)?, plan(1, 2)?].map(PlanFingerprint::from_bytes);
+/// let error = PlanFingerprint::compare(&unlike).unwrap_err();
+/// assert_eq!(error.message(), "ranks [1] have other fields than rank 0");
+/// # Ok::<(), halo::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PlanFingerprint {
+    pub(crate) topology: u128,
+    pub(crate) options: u128,
+    /// The number of fields.
+    pub(crate) count: u128,
+    pub(crate) fields: u128,
+    /// In a sum that is 0 over all ranks if both ends of each message agree.
+    pub(crate) balance: u128,
+}
+
+/// What ranks have unlike, and which of them have it unlike rank 0.
+enum Difference {
+    Topology(Vec<usize>),
+    Options(Vec<usize>),
+    Count(Vec<usize>),
+    Fields(Vec<usize>),
+    Messages,
+}
+
+impl PlanFingerprint {
+    /// Bytes of one.
+    pub const BYTES: usize = 5 * size_of::<u128>();
+
+    /// The hashes as bytes, to send.
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let places = bytes.as_chunks_mut().0;
+        places.iter_mut().zip(self.numbers()).for_each(|(place, n)| *place = n.to_le_bytes());
+        bytes
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) gave, on any rank.
+    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        let mut numbers = [0; 5];
+        let places = bytes.as_chunks().0;
+        numbers.iter_mut().zip(places).for_each(|(n, place)| *n = u128::from_le_bytes(*place));
+        Self::from_numbers(numbers)
+    }
+
+    /// Whether the plans of all ranks fit together: `ranks` has that of each of them, in their order.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` that says what differs first, and on which ranks: the topology; the options, which are reach, missing
+    /// corners, messages and channel; the number of fields; the fields; or the order of their dimensions in memory.
+    pub fn compare(ranks: &[Self]) -> Result<()> {
+        Self::difference(ranks).map_or(Ok(()), |difference| Err(difference.error(ranks)))
+    }
+
+    fn difference(ranks: &[Self]) -> Option<Difference> {
+        type Part = (fn(&PlanFingerprint) -> u128, fn(Vec<usize>) -> Difference);
+        const PARTS: [Part; 4] = [
+            (|print| print.topology, Difference::Topology),
+            (|print| print.options, Difference::Options),
+            (|print| print.count, Difference::Count),
+            (|print| print.fields, Difference::Fields),
+        ];
+        for (part, difference) in PARTS {
+            let others = unlike_first(ranks, part);
+            if !others.is_empty() {
+                return Some(difference(others));
+            }
+        }
+        let balance = ranks.iter().fold(0, |sum: u128, rank| sum.wrapping_add(rank.balance));
+        (balance != 0).then_some(Difference::Messages)
+    }
+
+    fn numbers(&self) -> [u128; 5] {
+        [self.topology, self.options, self.count, self.fields, self.balance]
+    }
+
+    fn from_numbers([topology, options, count, fields, balance]: [u128; 5]) -> Self {
+        Self { topology, options, count, fields, balance }
+    }
+}
+
+impl Difference {
+    #[cold]
+    fn error(self, ranks: &[PlanFingerprint]) -> Error {
+        refuse(match self {
+            Self::Topology(others) => format!("ranks {others:?} have another topology than rank 0"),
+            Self::Options(others) => format!(
+                "ranks {others:?} have other options than rank 0: reach, missing corners, messages or channel"
+            ),
+            Self::Count(others) => format!(
+                "ranks {others:?} have another number of fields than rank 0, which has {}",
+                ranks[0].count
+            ),
+            Self::Fields(others) => format!("ranks {others:?} have other fields than rank 0"),
+            Self::Messages => "ranks disagree about their messages: fields differ in the order of \
+                 their dimensions in memory"
+                .to_owned(),
+        })
+    }
+}
+
+/// The ranks that have something else than rank 0.
+fn unlike_first<T>(ranks: &[T], part: impl Fn(&T) -> u128) -> Vec<usize> {
+    (0..ranks.len()).filter(|rank| part(&ranks[*rank]) != part(&ranks[0])).collect()
+}
+
+/// What a rank brings.
+#[derive(Debug)]
+pub(crate) struct Brought<'a> {
+    pub(crate) plan: PlanFingerprint,
+    pub(crate) specs: &'a [FieldSpec],
+    /// A hash of each field.
+    pub(crate) fields: Vec<u128>,
+    /// 0 for none that others can have.
+    pub(crate) device: u64,
+    /// Whether it puts marks into its messages.
+    pub(crate) stamps: bool,
+    /// Whether its messages have two ways, of which none was chosen.
+    pub(crate) measures: bool,
+}
 
 /// What ranks found out about each other.
 #[derive(Debug)]
@@ -21,56 +169,92 @@ pub(crate) struct Agreement {
     pub(crate) serials: Vec<u64>,
 }
 
-/// Compares what ranks planned: hashes of topology and fields, and numbers whose sum over all ranks is 0 if both ends of each
-/// message agree. `None` for a rank that could not make its plan, so that the others hear of it. The last three
-/// numbers are a device, 0 for none that others can have, 1 for stamps, and 1 for two ways of messages.
+/// Compares what ranks planned. `None` for a rank that could not make its plan, so that the others hear of it.
 ///
-/// Blocks until all ranks are there.
+/// Blocks until all ranks are there; once again, to find out which, if their fields differ.
 pub(crate) fn agree(
     communicator: &dyn Communicator,
-    own: Option<[u128; 6]>,
+    own: Option<&Brought<'_>>,
+    channel: u32,
     timeout: Duration,
 ) -> Result<Agreement> {
-    const NUMBERS: usize = 8;
+    const NUMBERS: usize = 10;
     static SERIAL: AtomicU64 = AtomicU64::new(1);
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-    let mut mine = Vec::with_capacity(NUMBERS * size_of::<u128>());
-    let made = u128::from(own.is_some());
-    for number in [made].iter().chain(&own.unwrap_or_default()).chain([&u128::from(serial)]) {
-        mine.extend(number.to_le_bytes());
+    let mut mine = [0; NUMBERS];
+    if let Some(own) = own {
+        let [topology, options, count, fields, balance] = own.plan.numbers();
+        let [device, stamps, measures] =
+            [own.device.into(), own.stamps.into(), own.measures.into()];
+        mine = [1, topology, options, count, fields, balance, device, stamps, measures, 0];
     }
-    let all = communicator.all_gather(&mine, timeout)?;
-    let all: Vec<u128> = all
-        .as_chunks::<{ size_of::<u128>() }>()
-        .0
-        .iter()
-        .map(|bytes| u128::from_le_bytes(*bytes))
-        .collect();
-    let ranks: Vec<&[u128]> = all.chunks_exact(NUMBERS).collect();
-    let which = |differs: &dyn Fn(&[u128]) -> bool| -> Vec<usize> {
-        (0..ranks.len()).filter(|rank| differs(ranks[*rank])).collect()
-    };
-    let failed = which(&|rank| rank[0] == 0);
-    if !failed.is_empty() {
+    mine[9] = serial.into();
+    let all = numbers(communicator, channel, &mine, timeout)?;
+    let ranks = all.as_chunks::<NUMBERS>().0;
+    let failed: Vec<usize> = (0..ranks.len()).filter(|rank| ranks[*rank][0] == 0).collect();
+    let (true, Some(own)) = (failed.is_empty(), own) else {
         return Err(refuse(format!("ranks {failed:?} could not make their plans")));
-    }
-    for (number, what) in [(1, "topology"), (2, "set of fields or options")] {
-        let others = which(&|rank| rank[number] != ranks[0][number]);
-        if !others.is_empty() {
-            return Err(refuse(format!("ranks {others:?} have another {what} than rank 0")));
-        }
-    }
-    if ranks.iter().fold(0, |sum: u128, rank| sum.wrapping_add(rank[3])) != 0 {
-        let message = "ranks disagree about their messages: fields differ in the order of their dimensions in memory";
-        return Err(refuse(message.to_owned()));
+    };
+    let plan = |[_, topology, options, count, fields, balance, ..]: &[u128; NUMBERS]| {
+        PlanFingerprint::from_numbers([*topology, *options, *count, *fields, *balance])
+    };
+    let plans: Vec<PlanFingerprint> = ranks.iter().map(plan).collect();
+    if let Some(difference) = PlanFingerprint::difference(&plans) {
+        return Err(match difference {
+            Difference::Fields(_) => which_field(communicator, own, channel, timeout)?,
+            difference => difference.error(&plans),
+        });
     }
     let is_common = |number: usize| {
         let first = ranks[0][number];
         first != 0 && ranks.iter().all(|rank| rank[number] == first)
     };
     #[expect(clippy::cast_possible_truncation, reason = "it was made of 64 bits")]
-    let serials = ranks.iter().map(|rank| rank[7] as u64).collect();
-    Ok(Agreement { device: is_common(4), stamps: is_common(5), measures: is_common(6), serials })
+    let serials = ranks.iter().map(|rank| rank[9] as u64).collect();
+    Ok(Agreement { device: is_common(6), stamps: is_common(7), measures: is_common(8), serials })
+}
+
+/// The error for ranks with equally many fields that differ: names the first one that does.
+#[cold]
+fn which_field(
+    communicator: &dyn Communicator,
+    own: &Brought<'_>,
+    channel: u32,
+    timeout: Duration,
+) -> Result<Error> {
+    let all = numbers(communicator, channel, &own.fields, timeout)?;
+    let ranks: Vec<&[u128]> = all.chunks_exact(own.fields.len()).collect();
+    let others = |field: usize| unlike_first(&ranks, |rank| rank[field]);
+    let first = (0..own.fields.len()).find(|field| !others(*field).is_empty()).unwrap_or(0);
+    let (others, name, rank) = (others(first), own.specs[first].name(), communicator.rank());
+    Ok(refuse(format!(
+        "ranks {others:?} have another field {first} than rank 0: its name, kind, elements, dimensions or halo; \
+         it is {name} on rank {rank}"
+    )))
+}
+
+fn numbers(
+    communicator: &dyn Communicator,
+    channel: u32,
+    mine: &[u128],
+    timeout: Duration,
+) -> Result<Vec<u128>> {
+    let mine: Vec<u8> = mine.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let all = gather(communicator, channel, &mine, timeout)?;
+    Ok(all.as_chunks().0.iter().map(|bytes| u128::from_le_bytes(*bytes)).collect())
+}
+
+/// As [`Communicator::all_gather`], for an exchange that is being made, which errors name.
+pub(crate) fn gather(
+    communicator: &dyn Communicator,
+    channel: u32,
+    mine: &[u8],
+    timeout: Duration,
+) -> Result<Vec<u8>> {
+    communicator.all_gather(mine, timeout).map_err(|error| {
+        let rank = communicator.rank();
+        error.about(format_args!("rank {rank} makes its exchange of channel {channel}"))
+    })
 }
 
 /// Tells all ranks whether each of them made what it needs. Its own failure tells a rank more than that others failed.

@@ -1,14 +1,12 @@
 //! The exchange of ranks that read each other's fields.
 
-use std::time::Duration;
-
 use runtime_core::{
     AroundMut, Device, Error, ErrorKind, Event, Memory, MemoryView, RegionCopy, RegionPlan, Result,
     Slot, Stream, bytemuck,
 };
 use smallvec::SmallVec;
 
-use crate::communicator::{Communicator, Lent};
+use crate::communicator::Lent;
 use crate::plan::{Plan, Sides, owned};
 use crate::route::fill;
 use crate::transfer::refuse;
@@ -26,7 +24,7 @@ pub(crate) struct DirectRoute {
     fields: usize,
     /// Neighbours that it reads from, or that read from it.
     pub(crate) peers: Vec<usize>,
-    /// The ranks that it reads from, with the bytes.
+    /// The ranks that it reads from, itself too, with the bytes.
     pub(crate) copied: Vec<(usize, usize)>,
     /// For the loans of its fields.
     pub(crate) marks: [Event; 2],
@@ -38,8 +36,9 @@ pub(crate) struct DirectRoute {
 pub(crate) type Divided<'a> = (MemoryView<'a>, AroundMut<'a>);
 
 impl DirectRoute {
-    /// The copies of one rank, of whose neighbours these are the fields.
+    /// The copies of `rank`, of whose neighbours these are the fields.
     pub(crate) fn new(
+        rank: usize,
         device: &Device,
         specs: &[FieldSpec],
         plan: &Plan,
@@ -49,10 +48,11 @@ impl DirectRoute {
         let fields = specs.len();
         let mut entries: Vec<RegionCopy> =
             plan.local.iter().map(|transfer| Sides::new(specs, transfer).copy()).collect();
-        let mut copied = Vec::new();
-        for (index, (rank, theirs)) in neighbours.iter().enumerate() {
+        let own = plan.own_bytes(specs);
+        let mut copied = Vec::from_iter((own > 0).then_some((rank, own)));
+        for (index, (peer, theirs)) in neighbours.iter().enumerate() {
             let first = entries.len();
-            let messages = plan.receives.iter().filter(|message| message.peer == *rank);
+            let messages = plan.receives.iter().filter(|message| message.peer == *peer);
             for (transfer, _) in messages.flat_map(|message| &message.blocks) {
                 let mut copy = Sides::between(specs, theirs, transfer).copy();
                 copy.source.slot = fields * (1 + index) + transfer.source;
@@ -63,7 +63,7 @@ impl DirectRoute {
             let bytes =
                 |copy: &RegionCopy| copy.extents.iter().product::<usize>() * copy.dtype.size();
             let bytes: usize = entries[first..].iter().map(bytes).sum();
-            copied.extend((bytes > 0).then_some((*rank, bytes)));
+            copied.extend((bytes > 0).then_some((*peer, bytes)));
         }
         if constants.is_some() {
             let slot = fields * (1 + neighbours.len());
@@ -132,16 +132,16 @@ pub(crate) fn shared_memory(
     })
 }
 
-/// The neighbours of a rank with their fields. Blocks until all ranks are there: each says how its fields lie in memory.
+/// The neighbours of a rank with their fields. `gather` brings the bytes of all ranks together: each says how its fields lie
+/// in memory.
 pub(crate) fn neighbours(
-    communicator: &dyn Communicator,
     topology: &Topology,
     specs: &[FieldSpec],
     plan: &Plan,
-    timeout: Duration,
+    gather: impl FnOnce(&[u8]) -> Result<Vec<u8>>,
 ) -> Result<Vec<(usize, Vec<FieldSpec>)>> {
     let own: Vec<[i64; 3]> = specs.iter().flat_map(FieldSpec::placement).collect();
-    let all = communicator.all_gather(bytemuck::cast_slice(&own), timeout)?;
+    let all = gather(bytemuck::cast_slice(&own))?;
     let (all, _) = all.as_chunks::<{ size_of::<[i64; 3]>() }>();
     let all: Vec<[i64; 3]> = all.iter().map(|bytes| bytemuck::pod_read_unaligned(bytes)).collect();
     let messages = plan.receives.iter().chain(&plan.sends);

@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result, Stream};
 
-use crate::agreement::{Agreement, agree, all_made};
+use crate::agreement::{Agreement, Brought, agree, all_made};
 use crate::communicator::{Buffer, Communicator, Declined, Gather, Request, Storage, deadline};
 use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
-use crate::plan::STAMP_BYTES;
 use crate::route::Peer;
+use crate::stamp;
 use crate::statistics::{HaloStatistics, Moved};
 use crate::transfer::{Edge, refuse};
 use crate::transformer::{Direction, HaloTransformer};
@@ -107,13 +107,15 @@ impl HaloExchange {
         });
         // Within a process, each opened device has a default stream of its own.
         let shared = if is_direct { device.default_stream().id() } else { 0 };
-        let brought = own.as_ref().ok().map(|own| {
-            let [topology, fields, balance] = own.agreement();
-            let measures = own.staging_is_open() && communicator.size() > 1;
-            let [device, stamps] = [shared.into(), own.is_staged().into()];
-            [topology, fields, balance, device, stamps, measures.into()]
+        let brought = own.as_ref().ok().map(|own| Brought {
+            plan: own.fingerprint(),
+            specs: own.specs(),
+            fields: own.field_fingerprints(),
+            device: shared,
+            stamps: own.stamps(),
+            measures: own.staging_is_open() && communicator.size() > 1,
         });
-        let agreed = agree(&*communicator, brought, options.timeout);
+        let agreed = agree(&*communicator, brought.as_ref(), options.channel, options.timeout);
         // Its own failure tells a rank more than that ranks disagree.
         let mut transformer = own?;
         let Agreement { device, mut stamps, measures, serials } = agreed?;
@@ -121,7 +123,7 @@ impl HaloExchange {
         if direct.is_none() {
             if measures {
                 transformer.measure_staging(&*communicator, first_tag(options.channel))?;
-                stamps = transformer.is_staged();
+                stamps = transformer.stamps();
             }
             let made = transformer.route(Direction::Fill);
             all_made(&*communicator, made, options.timeout)?;
@@ -251,7 +253,7 @@ impl HaloExchange {
             self.reset = Some(gather);
             self.state = State::Broken;
         }
-        let numbers = numbers?;
+        let numbers = numbers.map_err(|error| self.failed(error).about("reset"))?;
         let numbers = numbers.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
         self.number = numbers.max().unwrap_or(self.number);
         self.epoch = (self.epoch + 1) % EPOCHS;
@@ -311,6 +313,13 @@ impl HaloExchange {
         // From here on other ranks take notice.
         self.state = State::Broken;
         self.number += 1;
+        let own = self.transformer.routes(route).own_bytes;
+        let mut recorder = self.transformer.recorder.lock();
+        recorder.begin();
+        if own > 0 {
+            recorder.moved(self.transformer.rank(), Moved::Copied, own);
+        }
+        drop(recorder);
         let tag = self.tag();
         let mut receives = Vec::with_capacity(buffers.len());
         let peers = &self.transformer.routes(route).receives;
@@ -377,9 +386,12 @@ impl HaloExchange {
             for ((rank, mut buffer), peer) in flight.outgoing.drain(..).zip(peers) {
                 self.transformer.recorder.lock().moved(rank, Moved::Sent, buffer.len());
                 let mark = self.message_mark(self.communicator.rank(), peer.part);
-                if let Some(stamp) = stamp_mut(&mut buffer)? {
-                    *stamp = mark.to_le_bytes();
-                }
+                #[expect(
+                    unsafe_code,
+                    reason = "messages are stamped where the host can address them"
+                )]
+                // SAFETY: nothing used the buffer before packing, which is done.
+                unsafe { stamp::write(&mut buffer, mark.to_le_bytes()) }?;
                 let request = self.communicator.send(rank, tag, buffer.marked(mark));
                 flight.sends.push(Some(request.map_err(|error| self.failed(error))?));
             }
@@ -422,25 +434,26 @@ impl HaloExchange {
     }
 
     /// Refuses a message whose bytes the transport gave out before they were there, or that it took for another, where the
-    /// host sees that: what is in page-locked memory ends with its mark.
+    /// host sees that.
     fn check_stamp(&self, buffer: &Buffer, route: usize, message: usize) -> Result<()> {
-        let (true, Storage::Pinned(pinned)) = (self.stamps, buffer.storage()) else {
+        if !self.stamps {
             return Ok(());
-        };
-        let Peer { rank, part, .. } = self.transformer.routes(route).receives[message];
-        match pinned.as_slice()?.last_chunk() {
-            // Its sender's mark, and not this rank's: what was recorded holds for every replay.
-            Some(stamp) if *stamp == self.message_mark(rank, part).to_le_bytes() => Ok(()),
-            _ => {
-                let message = format!("the bytes from rank {rank} are not those of part {part}");
-                Err(self.failed(Error::new(ErrorKind::Driver, "exchange", message)))
-            }
         }
+        #[expect(unsafe_code, reason = "stamps are read where the host can address them")]
+        // SAFETY: a request that is complete gives a buffer that no work uses, as `Request::test` says.
+        let stamp = unsafe { stamp::read(buffer) }?;
+        let Peer { rank, part, .. } = self.transformer.routes(route).receives[message];
+        // Its sender's mark, and not this rank's: what was recorded holds for every replay.
+        if stamp.is_none_or(|stamp| stamp == self.message_mark(rank, part).to_le_bytes()) {
+            return Ok(());
+        }
+        let message = format!("the bytes from rank {rank} are not those of part {part}");
+        Err(self.failed(Error::new(ErrorKind::Driver, "exchange", message)))
     }
 
     /// What the transport reports, and of which exchange.
     #[cold]
-    fn failed(&self, error: Error) -> Error {
+    pub(crate) fn failed(&self, error: Error) -> Error {
         let (number, rank) = (self.number, self.communicator.rank());
         error.about(format_args!("exchange {number} of rank {rank}"))
     }
@@ -486,16 +499,6 @@ impl HaloExchange {
 fn first_tag(channel: u32) -> u32 {
     // Tag 0 is the communicator's own.
     1 + channel * CHANNEL_TAGS
-}
-
-/// Where the mark goes in a message that the host sees.
-///
-/// Messages in device memory have it beside them alone: the host would have to wait for the device.
-fn stamp_mut(buffer: &mut Buffer) -> Result<Option<&mut [u8; STAMP_BYTES]>> {
-    match buffer.storage() {
-        Storage::Pinned(_) => Ok(buffer.as_mut_slice()?.and_then(<[u8]>::last_chunk_mut)),
-        _ => Ok(None),
-    }
 }
 
 /// The buffer of a request that is complete.

@@ -96,6 +96,7 @@ mod plan;
 mod pool;
 mod route;
 mod staging;
+mod stamp;
 mod statistics;
 mod stencil;
 mod symmetry;
@@ -105,6 +106,7 @@ mod transformer;
 
 pub use runtime_core::{Combine, Error, ErrorKind, Result};
 
+pub use agreement::PlanFingerprint;
 pub use binding::Field;
 pub use exchange::{HaloExchange, InFlight};
 pub use field::{Dim, FieldSpec};

@@ -144,7 +144,8 @@ impl HaloExchange {
             let mut progress = Progress::new(Path::Direct(visit));
             let result = work(&mut progress);
             progress.finish().map(|()| result)
-        })?;
+        });
+        let result = result.map_err(|error| self.failed(error))?;
         self.state = State::Idle;
         Ok(result)
     }

@@ -79,6 +79,16 @@ impl Plan {
         })
     }
 
+    /// Bytes that the rank copies by itself.
+    pub(crate) fn own_bytes(&self, specs: &[FieldSpec]) -> usize {
+        let bytes = |transfer: &Transfer| {
+            let spec = &specs[transfer.field];
+            let elements: usize = extents(spec, transfer).map(|(_, extent)| extent).product();
+            elements * spec.dtype().size()
+        };
+        self.local.iter().map(bytes).fold(0, usize::saturating_add)
+    }
+
     /// What this rank sends less what it receives, in a sum that is 0 over all ranks if they agree on every message.
     pub(crate) fn balance(&self, specs: &[FieldSpec], rank: usize) -> u128 {
         let print = |from, to, message: &Message| {
@@ -305,11 +315,10 @@ fn offset(spec: &FieldSpec, index: impl Iterator<Item = usize>) -> usize {
     usize::try_from(from_origin - spec.layout().span_bytes().start).unwrap_or(usize::MAX)
 }
 
-/// Everything about fields that all ranks must agree on.
-pub(crate) fn fingerprint(fields: &Fields, pattern: Pattern) -> Fingerprint {
-    let mut print = Fingerprint::new();
-    print.text(&format!("{pattern:?}"));
-    for (field, spec) in fields.specs().iter().enumerate() {
+/// A hash of each field: everything about it that all ranks must agree on.
+pub(crate) fn fingerprints(fields: &Fields) -> Vec<u128> {
+    let print = |(field, spec): (usize, &FieldSpec)| {
+        let mut print = Fingerprint::new();
         print.text(spec.name());
         print.text(&format!("{:?} {}", fields.kind(field), spec.dtype()));
         for dim in spec.dims() {
@@ -321,6 +330,7 @@ pub(crate) fn fingerprint(fields: &Fields, pattern: Pattern) -> Fingerprint {
                 dim.widths()
             ));
         }
-    }
-    print
+        print.value()
+    };
+    fields.specs().iter().enumerate().map(print).collect()
 }

@@ -34,6 +34,8 @@ pub(crate) struct Route {
     unpack_some: Option<RegionPlan>,
     pub(crate) sends: Vec<Peer>,
     pub(crate) receives: Vec<Peer>,
+    /// Bytes that the rank exchanges with itself.
+    pub(crate) own_bytes: usize,
     /// Values for missing corners.
     constants: Option<Memory<u8>>,
     /// Where messages are on the device if they travel through page-locked memory: sent ones, and received ones.
@@ -157,7 +159,18 @@ impl Route {
             ]),
             false => None,
         };
-        Ok(Self { pack, unpack, unpack_some, sends, receives, constants, staging, action })
+        let own_bytes = plan.own_bytes(specs);
+        Ok(Self {
+            pack,
+            unpack,
+            unpack_some,
+            sends,
+            receives,
+            own_bytes,
+            constants,
+            staging,
+            action,
+        })
     }
 
     /// Enqueues packing all messages, into buffers of their lengths.

@@ -149,7 +149,9 @@ impl<'a> Trial<'a> {
 
     fn gather(&self, mine: &[u8]) -> Result<Vec<u8>> {
         let left = self.end.saturating_duration_since(Instant::now());
-        self.communicator.all_gather(mine, left)
+        self.communicator.all_gather(mine, left).map_err(|error| {
+            error.about(format_args!("rank {} measures its messages", self.communicator.rank()))
+        })
     }
 }
 

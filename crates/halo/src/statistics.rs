@@ -10,7 +10,7 @@ use crate::staging::StagingTimes;
 /// What the exchanges of one rank moved, and how long that took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HaloStatistics {
-    /// What went to and came from each neighbour, by rank.
+    /// What went to and came from each neighbour, by rank. The rank itself is among them if it exchanges with itself.
     pub neighbours: Vec<NeighbourTraffic>,
     /// Launches that pack messages, and copy what the rank exchanges with itself.
     pub pack: Time,
@@ -35,7 +35,7 @@ pub struct NeighbourTraffic {
     pub sent: Traffic,
     /// Messages from it.
     pub received: Traffic,
-    /// Copies out of its fields.
+    /// Copies out of its fields. One for each exchange: what the rank copies out of its own is so with messages, too.
     pub copied: Traffic,
 }
 
@@ -164,11 +164,14 @@ impl Recorder {
         traffic.bytes += bytes as u64;
     }
 
+    /// Notes that an exchange begins. What one before sent that failed does not count.
+    pub(crate) fn begin(&mut self) {
+        self.sent = None;
+    }
+
     /// Notes that the transport gets messages.
     pub(crate) fn sending(&mut self) {
-        if self.timing {
-            self.sent.get_or_insert_with(Instant::now);
-        }
+        self.sent = self.timing.then(Instant::now);
     }
 
     /// Notes that all messages are there.

@@ -7,16 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use runtime_core::{Combine, Device, Error, ErrorKind, Event, Memory, Result, Stream};
 
+use crate::agreement::{PlanFingerprint, gather};
 use crate::binding::stranger;
 use crate::communicator::{Buffer, Communicator, Storage, deadline};
 use crate::corner::Corners;
 use crate::direct::{DirectRoute, neighbours};
+use crate::fingerprint::Fingerprint;
 use crate::options::{HaloOptions, MissingCorners, Staging, element};
 use crate::packed::{Incoming, Packed};
-use crate::plan::{Message, Plan};
+use crate::plan::{Message, Plan, fingerprints};
 use crate::pool::Pool;
 use crate::route::{Action, CONSTANT_BYTES, Route};
 use crate::staging::{StagingTimes, Trial};
+use crate::stamp;
 use crate::statistics::{Part, Recorder};
 use crate::transfer::{Edge, Fields, Pattern, refuse};
 use crate::{Field, FieldSpec, Quantity, Topology};
@@ -74,6 +77,8 @@ pub struct HaloTransformer {
     device: Device,
     options: HaloOptions,
     staged: bool,
+    /// Whether the host cannot address memory of the device.
+    is_far: bool,
     /// Whether messages could as well be staged otherwise.
     staging_is_open: bool,
     routes: Vec<(Direction, Route)>,
@@ -126,13 +131,11 @@ impl HaloTransformer {
         let fields = Fields::new(quantities, topology, rank)?;
         let plan =
             Plan::new(topology, &fields, rank, Pattern::Halo(options.reach), options.messages)?;
+        let is_far = !stamp::reaches(device)?;
         let (staged, staging_is_open) = match options.staging {
             Staging::Pinned => (true, false),
             Staging::Device => (false, false),
-            Staging::Auto => {
-                let is_far = device.memory_allocate::<u8>(1)?.host_ptr().is_none();
-                (is_far && !passes_memory, is_far && passes_memory)
-            }
+            Staging::Auto => (is_far && !passes_memory, is_far && passes_memory),
         };
         let bytes =
             |messages: &[Message]| messages.iter().map(|message| message.bytes).sum::<usize>();
@@ -153,6 +156,7 @@ impl HaloTransformer {
             device: device.clone(),
             options: options.clone(),
             staged,
+            is_far,
             staging_is_open,
             routes: Vec::new(),
             corners,
@@ -164,12 +168,14 @@ impl HaloTransformer {
 
     /// The exchange of ranks that read each other's fields, if all of them can. Blocks until all ranks are there.
     pub(crate) fn direct(&self, communicator: &dyn Communicator) -> Result<Option<DirectRoute>> {
-        let (specs, timeout) = (self.fields.specs(), self.options.timeout);
-        let neighbours = neighbours(communicator, &self.topology, specs, &self.plan, timeout)?;
+        let specs = self.fields.specs();
+        let HaloOptions { channel, timeout, .. } = self.options;
+        let gather = |mine: &[u8]| gather(communicator, channel, mine, timeout);
+        let neighbours = neighbours(&self.topology, specs, &self.plan, gather)?;
         let own = self.constants().and_then(|constants| {
-            DirectRoute::new(&self.device, specs, &self.plan, &neighbours, constants)
+            DirectRoute::new(self.rank, &self.device, specs, &self.plan, &neighbours, constants)
         });
-        let all = communicator.all_gather(&[u8::from(own.is_ok())], timeout)?;
+        let all = gather(&[u8::from(own.is_ok())])?;
         Ok(own.ok().filter(|_| !all.contains(&0)))
     }
 
@@ -357,6 +363,28 @@ impl HaloTransformer {
         (pool.held(), pool.limit())
     }
 
+    /// What other ranks must have planned alike, to [compare](PlanFingerprint::compare) it with theirs.
+    ///
+    /// Messages do not describe themselves: ranks that disagree take elements of one field for those of another. The
+    /// transport, which is the caller's, carries what is compared, once.
+    pub fn fingerprint(&self) -> PlanFingerprint {
+        let HaloOptions { reach, missing_corners, messages, channel, .. } = &self.options;
+        let mut options = Fingerprint::new();
+        options.text(&format!("{reach:?} {missing_corners:?}"));
+        options.number(messages.limit());
+        options.number(*channel as usize);
+        let each = self.field_fingerprints();
+        let mut fields = Fingerprint::new();
+        each.iter().for_each(|field| fields.bytes(&field.to_le_bytes()));
+        PlanFingerprint {
+            topology: self.topology.fingerprint().value(),
+            options: options.value(),
+            count: each.len() as u128,
+            fields: fields.value(),
+            balance: self.plan.balance(self.specs(), self.rank),
+        }
+    }
+
     /// The device of the fields.
     pub fn device(&self) -> &Device {
         &self.device
@@ -374,22 +402,14 @@ impl HaloTransformer {
         &self.options
     }
 
-    /// Whether messages go through page-locked memory.
-    pub(crate) fn is_staged(&self) -> bool {
-        self.staged
+    /// Whether messages can end with their stamps.
+    pub(crate) fn stamps(&self) -> bool {
+        self.staged || !self.is_far
     }
 
-    /// What ranks must agree on: topology, fields, and the balance of messages.
-    pub(crate) fn agreement(&self) -> [u128; 3] {
-        let mut fields = crate::plan::fingerprint(&self.fields, Pattern::Halo(self.options.reach));
-        fields.number(self.options.channel as usize);
-        fields.number(self.options.messages.limit());
-        fields.text(&format!("{:?}", self.options.missing_corners));
-        [
-            self.topology.fingerprint().value(),
-            fields.value(),
-            self.plan.balance(self.fields.specs(), self.rank),
-        ]
+    /// A hash of each field.
+    pub(crate) fn field_fingerprints(&self) -> Vec<u128> {
+        fingerprints(&self.fields)
     }
 
     /// The number of a route, made when it is first needed.

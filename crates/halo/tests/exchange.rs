@@ -23,7 +23,7 @@ use halo::communicator::{
 };
 use halo::{
     Dim, Error, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Kind,
-    MissingCorners, Quantity, Result, Staging, Topology,
+    Messages, MissingCorners, Quantity, Result, Staging, Topology,
 };
 use runtime_core::{DType, Device, Grid, HostModule, Launch, Memory, Stream, args};
 
@@ -352,22 +352,32 @@ fn ranks_disagree() {
             if rank == 1 { &open } else { &closed },
         )
     });
-    // Fields of one type in another order would change places.
-    let names = disagree(&|rank, ranks| {
-        let names = if rank == 2 { ["v", "u"] } else { ["u", "v"] };
-        let field = |name| Ok(Quantity::scalar(FieldSpec::new(name, DType::F64, &[dim(1)])?));
-        let quantities = names.map(field).into_iter().collect::<Result<Vec<_>>>()?;
+    let named = |ranks, names: &[&str]| {
+        let field =
+            |name: &&str| Ok(Quantity::scalar(FieldSpec::new(*name, DType::F64, &[dim(1)])?));
+        let quantities = names.iter().map(field).collect::<Result<Vec<_>>>()?;
         HaloExchange::new(Arc::new(ranks), &ring(3), &quantities, &device, &HaloOptions::default())
-    });
+    };
+    // Fields of one type in another order would change places.
+    let names =
+        disagree(&|rank, ranks| named(ranks, &if rank == 2 { ["v", "u"] } else { ["u", "v"] }));
+    let second = disagree(&|rank, ranks| named(ranks, &["u", if rank == 1 { "w" } else { "v" }]));
+    for (rank, error) in second.iter().enumerate() {
+        let name = if rank == 1 { "w" } else { "v" };
+        assert!(error.message().ends_with(&format!("it is {name} on rank {rank}")), "{error}");
+    }
+    let count = disagree(&|rank, ranks| named(ranks, &["u", "v"][..if rank == 2 { 1 } else { 2 }]));
     let corners = disagree(&|rank, ranks| {
         let missing_corners = MissingCorners::Fill(if rank == 1 { 1.0 } else { 0.0 });
         join(ranks, &device, &HaloOptions { missing_corners, ..Default::default() })
     });
     for (errors, word) in [
-        (width, "ranks [1] have another set of fields"),
-        (names, "ranks [2] have another set of fields or options"),
-        (corners, "ranks [1] have another set of fields or options"),
-        (dtype, "ranks [2] have another set of fields"),
+        (width, "ranks [1] have another field 0 than rank 0"),
+        (names, "ranks [2] have another field 0 than rank 0"),
+        (second, "ranks [1] have another field 1 than rank 0"),
+        (count, "ranks [2] have another number of fields than rank 0, which has 2"),
+        (corners, "ranks [1] have other options than rank 0: reach, missing corners"),
+        (dtype, "ranks [2] have another field 0 than rank 0"),
         (order, "order of their dimensions"),
         (topology, "ranks [1] have another topology"),
     ] {
@@ -539,63 +549,111 @@ fn launch_limits_checked() {
         .carry(&host());
 }
 
-/// Whatever happens to messages, an exchange gives the right values or an error, and in time.
+/// Whatever happens to messages, an exchange gives the right values or an error, and in time: with two fields in one message
+/// or in two, wherever the host can address messages.
 #[test]
 fn faults_of_the_transport_never_give_wrong_values() {
+    let staging = |seed| match seed % 3 {
+        0 => (sim(seed), Staging::Pinned),
+        1 => (host(), Staging::Pinned),
+        _ => (host(), Staging::Device),
+    };
     for fault in Fault::ALL {
         // Those that lose nothing.
         let harmless = matches!(fault, Fault::Delay | Fault::Reorder);
-        let mut happened = 0;
-        for seed in 0..4 {
+        let (mut happened, mut told) = (0, 0);
+        for seed in 0..6 {
+            let messages = if seed < 3 { Messages::Aggregate } else { Messages::Separate };
             let counts = ThreadCommunicator::run(3, |ranks| {
                 let rank = ranks.rank();
-                let device = sim(seed);
-                let stream = device.default_stream();
+                let (device, staging) = staging(seed);
                 let faults = Faults::new(seed + 100 * rank as u64).with(fault, 0.2);
                 let ranks = Arc::new(FaultyCommunicator::new(ranks, faults));
+                // What is late is there in time.
                 let timeout = Duration::from_millis(if harmless { 20_000 } else { 1_000 });
-                let options =
-                    HaloOptions { staging: Staging::Pinned, timeout, ..Default::default() };
-                let quantities = [Quantity::scalar(spec())];
+                let options = HaloOptions { staging, messages, timeout, ..Default::default() };
                 let shared = Arc::clone(&ranks) as Arc<dyn Communicator>;
-                let mut halo =
-                    HaloExchange::new(shared, &ring(3), &quantities, &device, &options).unwrap();
-                for step in 0..12 {
-                    let mut values = values(rank, &stream);
-                    let shifted: Vec<f64> = values
-                        .to_vec(&stream)
-                        .unwrap()
-                        .iter()
-                        .map(|x| x + f64::from(100 * step))
-                        .collect();
-                    values.copy_from_slice(&stream, &shifted).unwrap();
-                    let start = Instant::now();
-                    let done = exchange(&mut halo, &stream, &mut values);
-                    assert!(start.elapsed() < Duration::from_secs(20));
-                    match done {
-                        Ok(()) => {
-                            let expected: Vec<f64> = expected(rank, 3)
-                                .iter()
-                                .map(|x| x + f64::from(100 * step))
-                                .collect();
-                            assert_eq!(
-                                values.to_vec(&stream).unwrap(),
-                                expected,
-                                "{fault:?} {seed} {step}"
-                            );
-                        }
-                        Err(error) => {
-                            assert!(!harmless, "{fault:?}: {error}");
-                            break;
-                        }
-                    }
+                let done = steps_of_two_fields(shared, &device, &options);
+                if let (Err(error), true) = (&done, harmless) {
+                    // Messages of one line that overtake each other are others'.
+                    assert_eq!((fault, messages), (Fault::Reorder, Messages::Separate), "{error}");
                 }
-                ranks.count(fault)
+                (ranks.count(fault), done.is_err())
             });
-            happened += counts.unwrap().into_iter().sum::<u64>();
+            for (count, is_told) in counts.unwrap() {
+                happened += count;
+                told += u32::from(is_told);
+            }
         }
         assert!(happened > 0, "{fault:?} never happened");
+        assert!(harmless || told > 0, "{fault:?}: nobody was told");
     }
+}
+
+/// Who looks at the end of a message in memory that the host addresses waits for packing, and not for later work.
+#[test]
+fn stamps_wait_for_no_later_work() {
+    static FINISHED: AtomicU32 = AtomicU32::new(0);
+    fn held_up(_: &Grid<'_>, ranks: u64) {
+        let start = Instant::now();
+        while u64::from(FINISHED.load(Ordering::Acquire)) < ranks
+            && start.elapsed() < Duration::from_secs(20)
+        {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+    let options = HaloOptions { direct: false, ..Default::default() };
+    // One device, so that messages pass from rank to rank without a copy.
+    let device = host();
+    ThreadCommunicator::run(2, |communicator| {
+        let rank = communicator.rank();
+        let stream = device.stream_create(&Default::default()).unwrap();
+        let module = device.module_load(&HostModule::new().with("held_up", held_up)).unwrap();
+        let kernel = module.kernel("held_up").unwrap();
+        let mut halo = join(communicator, &device, &options).unwrap();
+        let mut values = values(rank, &stream);
+        let mut fields = [values.view_mut().into()];
+        let flight = halo.start(&stream, &mut fields).unwrap();
+        // SAFETY: the kernel is safe Rust, without memory.
+        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![2_u64]) }.unwrap();
+        flight.finish().unwrap();
+        assert!(!stream.is_done().unwrap(), "finish waited for the kernel");
+        FINISHED.fetch_add(1, Ordering::AcqRel);
+        assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 2));
+    })
+    .unwrap();
+}
+
+/// Exchanges two fields on a ring of three ranks a few times, each time other values, and compares what is there then.
+fn steps_of_two_fields(
+    ranks: Arc<dyn Communicator>,
+    device: &Device,
+    options: &HaloOptions,
+) -> Result<()> {
+    let (rank, stream) = (ranks.rank(), device.default_stream());
+    let field = |name| FieldSpec::new(name, DType::F64, &[Dim::axis(0, 3).halo(1, 1)]);
+    let quantities = [Quantity::scalar(field("f")?), Quantity::scalar(field("g")?)];
+    let mut halo = HaloExchange::new(ranks, &ring(3), &quantities, device, options)?;
+    for step in 0..12 {
+        let shifts = [0.0, 1e6].map(|shift| shift + f64::from(100 * step));
+        let mut fields = shifts.map(|shift| {
+            let mut memory = values(rank, &stream);
+            let shifted: Vec<f64> =
+                memory.to_vec(&stream).unwrap().iter().map(|x| x + shift).collect();
+            memory.copy_from_slice(&stream, &shifted).unwrap();
+            memory
+        });
+        let start = Instant::now();
+        let views: &mut [Field<'_>] = &mut fields.each_mut().map(|field| field.view_mut().into());
+        let done = halo.exchange(&stream, views);
+        assert!(start.elapsed() < Duration::from_secs(20));
+        done?;
+        for (memory, shift) in fields.iter().zip(shifts) {
+            let expected: Vec<f64> = expected(rank, 3).iter().map(|x| x + shift).collect();
+            assert_eq!(memory.to_vec(&stream).unwrap(), expected, "{options:?}, step {step}");
+        }
+    }
+    Ok(())
 }
 
 fn plan_error(topology: &Topology, quantity: Result<Quantity>) -> Error {

@@ -16,8 +16,8 @@ use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice, SimHandle};
 use halo::communicator::{Communicator, ThreadCommunicator};
 use halo::{
-    Dim, Error, ErrorKind, FieldSpec, HaloExchange, HaloOptions, MissingCorners, Quantity, Result,
-    Staging, Topology,
+    Combine, Dim, Error, ErrorKind, FieldSpec, HaloExchange, HaloOptions, MissingCorners, Quantity,
+    Result, Staging, Topology,
 };
 use runtime_core::{DType, Device, Grid, HostModule, Launch, Memory, Stream, args};
 
@@ -474,8 +474,9 @@ fn ranks_lay_their_fields_out_as_they_like() {
                 }
             }
             assert_eq!(memory.to_vec(&stream).unwrap(), before);
-            let copied: u64 =
-                halo.statistics().unwrap().neighbours.iter().map(|n| n.copied.count).sum();
+            let neighbours = halo.statistics().unwrap().neighbours;
+            let others = neighbours.iter().filter(|neighbour| neighbour.rank != rank);
+            let copied: u64 = others.map(|neighbour| neighbour.copied.count).sum();
             assert_eq!(copied, u64::from(common));
         })
         .unwrap();
@@ -589,6 +590,72 @@ fn timers_do_not_sync() {
         // Page-locked memory waits for its copies before it shows itself.
         assert_eq!(counts[0] > 0, staging == Staging::Pinned, "{staging:?}: {counts:?}");
     }
+}
+
+/// A rank that waits in vain says in which exchange: when it makes it, and when it reads.
+#[test]
+fn timeouts_name_the_exchange_and_the_rank() {
+    let late = |error: Error, words: &str| {
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert!(error.message().starts_with(words), "{error}");
+    };
+    let timeout = Duration::from_secs(1);
+    let options = HaloOptions { timeout, channel: 3, ..Default::default() };
+    let both = Barrier::new(2);
+    each(2, &options, |rank, mut halo, stream| {
+        let mut values = values(rank, &stream);
+        if rank == 0 {
+            let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+            late(error, "exchange 1 of rank 0: rank 0 waited");
+        }
+        both.wait();
+    });
+    let ranks = ThreadCommunicator::group(2).unwrap();
+    let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).unwrap();
+    let topology = Topology::cartesian(&[6], &[2], &[true]).unwrap();
+    let [first, _second]: [_; 2] = ranks.try_into().unwrap();
+    let quantities = [Quantity::scalar(field)];
+    let made = HaloExchange::new(Arc::new(first), &topology, &quantities, &sim(), &options);
+    late(made.unwrap_err(), "rank 0 makes its exchange of channel 3: rank 0 waited");
+}
+
+/// What a rank exchanges with itself is counted as its own, with messages and without, and back as forth.
+#[test]
+fn what_a_rank_copies_by_itself_is_counted() {
+    for direct in [false, true] {
+        each(1, &HaloOptions { direct, ..Default::default() }, |rank, mut halo, stream| {
+            let mut values = values(rank, &stream);
+            halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();
+            halo.reduce(&stream, &mut [values.view_mut().into()], Combine::Sum).unwrap();
+            let [own] = halo.statistics().unwrap().neighbours[..] else { panic!("one rank") };
+            // Two elements each time.
+            assert_eq!((own.rank, own.copied.count, own.copied.bytes), (0, 2, 2 * 16));
+            assert_eq!((own.sent.count, own.received.count), (0, 0));
+        });
+    }
+}
+
+/// The time since an exchange that failed is not that of the next.
+#[test]
+fn a_failed_exchange_does_not_count_in_the_next() {
+    let timeout = Duration::from_secs(2);
+    let options = HaloOptions { direct: false, timing: true, timeout, ..Default::default() };
+    // Ranks are there for all but the exchange that fails.
+    let both = Barrier::new(2);
+    each(2, &options, |rank, mut halo, stream| {
+        let mut values = values(rank, &stream);
+        if rank == 0 {
+            let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout);
+        }
+        both.wait();
+        halo.reset().unwrap();
+        assert_eq!(halo.statistics().unwrap().wire.count, 0);
+        let begin = Instant::now();
+        halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();
+        let wire = halo.statistics().unwrap().wire;
+        assert!(wire.count == 1 && wire.total <= begin.elapsed(), "{wire:?}");
+    });
 }
 
 fn synchronizations(device: &Device) -> u64 {

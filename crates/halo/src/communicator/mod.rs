@@ -197,7 +197,8 @@ pub trait Request: Send {
     /// Which message it is for.
     fn envelope(&self) -> Envelope;
 
-    /// Gives the buffer back if the request is complete: what was sent, or what was received. Does not block.
+    /// Gives the buffer back if the request is complete: what was sent, or what was received. No work that was enqueued on a
+    /// device uses it any more. Does not block.
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ use super::{Buffer, Communicator, Direct, Envelope, Request, Way, complete};
 const MAGIC: [u8; 8] = *b"HALOMSGS";
 /// Another one for each change of the file, and of what an exchange sends: the layout of its messages, their marks, and what
 /// ranks agree on before. A record from before such a change cannot be replayed.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// How often a line, which is a rank and a tag, was received from.
 #[derive(Debug, Default)]
