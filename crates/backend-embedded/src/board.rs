@@ -37,8 +37,8 @@ pub struct Board {
     pub stub: u64,
     /// Where the stack of called functions begins. It grows down.
     pub stack: u64,
-    /// Where it ends, if the processor can see to that: a function that writes the [`GUARD_BYTES`](Self::GUARD_BYTES)
-    /// below faults. Without it, nothing but the end of RAM stops a stack.
+    /// Where it ends: a function that writes the [`GUARD_BYTES`](Self::GUARD_BYTES) below faults, on processors with memory
+    /// protection, which a RISC-V must have for it. Without it, nothing but the end of RAM stops a stack.
     pub stack_limit: Option<u64>,
     /// A command of the debugger's server that resets the processor and leaves it halted, such as OpenOCD's `reset halt`.
     pub reset: Option<String>,
@@ -176,7 +176,8 @@ impl Board {
             ));
         }
         let guard = limit - Self::GUARD_BYTES;
-        let meets = |address: u64, bytes: u64| address < limit && guard < address + bytes;
+        let meets =
+            |address: u64, bytes: u64| address < limit && guard < address.saturating_add(bytes);
         if meets(self.stub, Self::STUB_BYTES) {
             return Err(format!(
                 "the stub at {:#x} lies below stack_limit = {limit:#x}",

@@ -58,7 +58,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if nobody serves there, or says nothing, as while another debugger is served; `Driver` if it is no server of the protocol.
+    /// `Unavailable` if nobody serves there, or says nothing, as while another debugger is served; `Driver` if it is no server
+    /// of the protocol.
     pub(crate) fn connect(address: &str, timeout: Duration) -> Result<Self> {
         let unavailable = |error: io::Error| {
             let message = format!("no debugger's server at {address}: {error}");
@@ -312,8 +313,8 @@ impl Client {
         })
     }
 
-    /// Sends a packet and gives the answer, `None` if there is none within `timeout`. What servers tell on their own is passed over: text that is printed, and that the
-    /// processor stopped, when nobody waits for that any more.
+    /// Sends a packet and gives the answer, `None` if there is none within `timeout`. What servers tell on their own is passed
+    /// over: text that is printed, and that the processor stopped, when nobody waits for that any more.
     fn ask_within(
         &mut self,
         operation: &'static str,

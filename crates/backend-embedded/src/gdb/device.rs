@@ -85,8 +85,8 @@ impl GdbDevice {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if nobody serves there, or says nothing, as while another debugger is served; `Driver` if the server refuses what is needed; `DeviceLost` if it does
-    /// not go on.
+    /// `Unavailable` if nobody serves there, or says nothing, as while another debugger is served; `Driver` if the server
+    /// refuses what is needed; `DeviceLost` if it does not go on.
     pub fn connect(address: &str, board: Board) -> Result<Self> {
         let info = info(&board);
         let id = info.id.clone();
