@@ -8,8 +8,8 @@ use std::time::Duration;
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceKernel, DeviceMemory,
     DeviceModule, DevicePinned, DeviceRegions, DeviceStream, GraphCapture, MemoryAdoption,
-    MemoryPool, Monitor, Occupancy, ParamAccess, ParamInfo, ParamKind, PeerAccess, PinnedOptions,
-    RawArg, RawSlot, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    MemoryPool, Monitor, NativeInterop, Occupancy, ParamAccess, ParamInfo, ParamKind, PeerAccess,
+    PinnedOptions, RawArg, RawSlot, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     DType, DeviceId, DeviceInfo, DeviceKind, ImageFormat, Launch, Limits, ModuleImage,
@@ -124,6 +124,10 @@ unsafe impl AcceleratorDevice for NullDevice {
     }
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        None
+    }
+
+    fn interop(&self) -> Option<&dyn NativeInterop> {
         None
     }
 

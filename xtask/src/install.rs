@@ -41,17 +41,29 @@ const PYTHON: &[(&str, &str)] = &[
     ("nvidia-cuda-nvcc==13.0.88", "an assembler of its output"),
 ];
 
+/// The nightly compiler whose Miri the tests use: one that is known to have it.
+pub(crate) const MIRI: &str = "nightly-2026-10-30";
+
+/// What tests the Python package: these bring what they ask for.
+const PYTHON_TESTS: &[(&str, &str)] = &[
+    ("pytest", "runs the tests of the Python package"),
+    ("pyarrow", "a second consumer of its arrays, besides NumPy"),
+    ("mpi4py", "carries messages of halo exchange in them"),
+];
+
 /// Intel's CPU runtime for OpenCL, and a library that it needs and does not ask for.
 const INTEL: [&str; 2] = ["intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"];
 
 /// Installs what is missing; where it cannot, says what to install.
 pub(crate) fn install() -> Result<()> {
-    for component in ["rustfmt", "clippy"] {
-        // Machines without rustup bring both with their toolchain.
-        drop(Command::new("rustup").args(["component", "add", component]).status());
-    }
+    let rustup = |words: &[&str]| {
+        // Machines without rustup bring both components with their toolchain, and do without Miri.
+        drop(Command::new("rustup").args(words).status());
+    };
+    rustup(&["component", "add", "rustfmt", "clippy"]);
+    rustup(&["toolchain", "install", MIRI, "--profile=minimal", "--component=miri,rust-src"]);
     let packages: Vec<&str> = PACKAGES.iter().map(|package| package.0).collect();
-    for (package, why) in PACKAGES.iter().chain(PYTHON) {
+    for (package, why) in PACKAGES.iter().chain(PYTHON).chain(PYTHON_TESTS) {
         println!("the tests use {package}: {why}");
     }
     if !Path::new("/usr/bin/apt-get").exists() || !is_root() {
@@ -76,7 +88,8 @@ pub(crate) fn install() -> Result<()> {
 pub(crate) fn install_python() -> Result<()> {
     // What these ask for besides is of newer versions, and not used here.
     let packages = PYTHON.iter().map(|package| package.0);
-    pip_install(["--no-deps"].into_iter().chain(packages))
+    pip_install(["--no-deps"].into_iter().chain(packages))?;
+    pip_install(PYTHON_TESTS.iter().map(|package| package.0))
 }
 
 /// Installs Intel's CPU runtime for OpenCL into the virtual environment: large, and under a licence of its own, so never

@@ -12,6 +12,7 @@ mod layers;
 mod mpi;
 mod mutants;
 mod opencl;
+mod python;
 mod run;
 mod stand_in;
 mod test;

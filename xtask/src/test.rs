@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use crate::conformance::{On, read, report_file, suite, watch};
 use crate::run::{cargo, must, root};
 use crate::stand_in;
-use crate::{above, cuda, demo, firmware, hip, install, mpi, mutants, opencl};
+use crate::{above, cuda, demo, firmware, hip, install, mpi, mutants, opencl, python};
 
 /// What became of the steps.
 #[derive(Default)]
@@ -210,6 +210,7 @@ pub(crate) fn test(with_install: bool, exhaustive: bool) -> Result<()> {
     totals.step("mutants", mutants::mutants);
     totals.step("benchmarks, briefly", || must(demo::benches()?.args(["--", "--quick"])));
     numpy(&mut totals);
+    python_package(&mut totals);
     miri(&mut totals);
     totals.print();
     // The table is the last word: no error message follows it.
@@ -298,26 +299,58 @@ fn numpy(totals: &mut Totals) {
     });
 }
 
-/// Arrays on the host, and capsules that are given back, under Miri, where somebody has installed it: it comes with nightly compilers alone.
+/// The Python package, installed as its users do.
+fn python_package(totals: &mut Totals) {
+    if let Some(why) = python::absence() {
+        return totals.add("python", 0, 0, 1, &why);
+    }
+    totals.step("python: pip install", python::install_package);
+    let mut add = |name: &str, outcome: Result<[usize; 3]>| match outcome {
+        Ok([passed, failed, skipped]) => totals.add(name, passed, failed, skipped, ""),
+        Err(error) => {
+            println!("{error:#}");
+            totals.add(name, 0, 1, 0, &first_line(&error));
+        }
+    };
+    add("python", python::run(opencl::two_devices(&mut python::tests(None))));
+    if let Ok(tools) = cuda::tools() {
+        for (name, stand_in) in [("cuda", stand_in::CUDA), ("hip", stand_in::HIP)] {
+            let complaints = root().join("target/conformance/stand-in.jsonl");
+            let mut tests = python::tests(Some("test_gpu.py"));
+            cuda::compile_with(&mut tests, &tools, &tools.nvrtc[0]);
+            // Consumers that name no stream mean the driver's own.
+            tests.env("STAND_IN_DEFAULT_STREAMS", "1");
+            let on = stand_in.enable(&mut tests, &complaints);
+            let name = format!("python on the stand-in for {name}");
+            let ran = on.and_then(python::run);
+            add(&name, ran.and_then(|counts| stand_in::check_report(&complaints).map(|()| counts)));
+        }
+    }
+    totals.step("python: speed", || must(&mut python::speed()));
+}
+
+/// Arrays on the host, and capsules that are given back, under Miri.
 fn miri(totals: &mut Totals) {
     let nightly = || {
         let mut command = Command::new("cargo");
-        command.args(["+nightly", "miri"]).current_dir(root());
+        command.args([&format!("+{}", install::MIRI), "miri"]).current_dir(root());
         command
     };
     let found = nightly().arg("--version").output();
     if !found.is_ok_and(|output| output.status.success()) {
-        let why = "no Miri; `rustup +nightly component add miri rust-src` brings it";
-        return totals.add("miri", 0, 0, 1, why);
+        let why = format!("no Miri of {}; --install brings it", install::MIRI);
+        return totals.add("miri", 0, 0, 1, &why);
     }
     let mut arrays = nightly();
     arrays.args(["test", "--package", "array-buffer", "--test", "regressions", "--", "host::"]);
-    totals.tests("miri", arrays.env("MIRIFLAGS", "-Zmiri-disable-isolation"), &[], "");
+    // Tests forget guards on purpose, so that leaks are no failures.
+    arrays.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks");
+    totals.tests("miri", &mut arrays, &[], "");
     let mut capsules = nightly();
     capsules.args(["test", "--package", "interchange", "--test", "release", "--test", "fuzz"]);
     // Protocols hand addresses over as numbers, and some tests leak what they look at.
-    let flags = "-Zmiri-permissive-provenance -Zmiri-ignore-leaks";
-    totals.tests("miri, capsules", capsules.env("MIRIFLAGS", flags), &[], "");
+    capsules.env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks");
+    totals.tests("miri, capsules", &mut capsules, &[], "");
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! The array.
 
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::ptr::NonNull;
 
 use ndarray::{Array, Dimension, IntoDimension};
 use runtime_core::{DType, Device, Element, Error, ErrorKind, Memory, Result, Stream};
@@ -145,6 +147,30 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         let shape = shape.into_dimension();
         let partition = Partition::whole(shape.slice())?;
         Self::from_vec_with(elements, shape, partition)
+    }
+
+    /// Takes up host memory of somebody else's, without a copy: elements in row-major order from `first` on. `owner` is dropped
+    /// when the array, and all that uses the memory, is gone.
+    ///
+    /// # Errors
+    ///
+    /// As [`uninit`](Self::uninit).
+    ///
+    /// # Safety
+    ///
+    /// There are as many initialised elements as `shape` has, which can be written, until `owner` is dropped; and nobody else
+    /// uses them meanwhile without being ordered with the accesses to the array on the host.
+    #[expect(unsafe_code, reason = "the caller vouches for the memory")]
+    pub unsafe fn from_host_memory<S: IntoDimension<Dim = D>>(
+        first: NonNull<T>,
+        shape: S,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self> {
+        let buffer = Self::uninit(shape)?;
+        // SAFETY: as the caller promises.
+        unsafe { buffer.core.storage.adopt_host_of(first, Box::new(owner)) };
+        buffer.core.begin_with(buffer.all(), HOST, None)?;
+        Ok(buffer)
     }
 
     fn from_vec_with(elements: Vec<T>, shape: D, partition: Partition) -> Result<Self> {

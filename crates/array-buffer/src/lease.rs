@@ -7,7 +7,9 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use ndarray::Dimension;
-use runtime_core::{Device, Element, MemoryView, Result, Stream};
+use runtime_core::{
+    Device, Element, Error, ErrorKind, MemoryView, MemoryViewMut, Result, Stream, WriteReport,
+};
 
 use crate::coherence::{Access, Action, ReplicaId};
 use crate::core::Request;
@@ -16,20 +18,26 @@ use crate::{ArrayBuffer, SharedArrayBuffer, SharedRead, SharedWrite};
 /// The values of a whole array, held to be read, or to be read and written, on a device or on the host, until this is
 /// dropped, on any thread.
 ///
-/// Of what uses the memory nothing is seen. So whoever lends it says that it was [written](Self::mark_written), and lets
-/// go of the lease only when that work is over.
+/// Of what others do with the memory nothing is seen. So whoever lends it to them says that it was
+/// [written](Self::mark_written), and lets go of the lease only when that work is over. What this runtime writes, through
+/// [`view_mut_shared`](Self::view_mut_shared), is seen.
 ///
 /// It counts as held by the thread that took it, which is told so at once if it asks for the array meanwhile.
 ///
-/// A lease that is dropped commits what was written, as a guard does, and poisons the array on a panic begun under it. One
-/// that is forgotten holds the array for ever.
+/// A lease that is dropped ends as a guard does: it commits what was written, and poisons the array on a panic begun under it,
+/// if an operation failed, or if it was taken to overwrite and nothing was written. One that is forgotten holds the array for
+/// ever.
 pub struct Lease<T: Element, D: Dimension> {
     lock: Lock<T, D>,
     stream: Option<Stream>,
     at: ReplicaId,
     /// Noted in the mirror alone.
     quick: bool,
+    /// How it may be written.
+    access: Option<Access>,
     wrote: bool,
+    /// What became of operations through views.
+    report: WriteReport,
     panicking: bool,
     ended: bool,
 }
@@ -67,8 +75,8 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
     #[track_caller]
     pub fn lease_read(&self, stream: Option<&Stream>, timeout: Duration) -> Result<Lease<T, D>> {
         let lock = self.read(timeout)?;
-        let at = lock.core.read(&request(&lock, stream, "lease", Location::caller()))?;
-        Ok(Lease::new(Lock::Read(lock), stream, at, false))
+        let at = lock.core.read(&request(&lock, stream, "read", Location::caller()))?;
+        Ok(Lease::new(Lock::Read(lock), stream, at, false, None))
     }
 
     /// As [`lease_read`](Self::lease_read), to be read and written. Waits for others for at most `timeout`.
@@ -82,11 +90,32 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         stream: Option<&Stream>,
         timeout: Duration,
     ) -> Result<Lease<T, D>> {
+        self.lease_to_write(stream, Access::ReadWrite, "read_write", timeout)
+    }
+
+    /// As [`lease_read`](Self::lease_read), to be overwritten: nothing is copied, and all of it must be written.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write) and [`ArrayBuffer::write`].
+    #[track_caller]
+    pub fn lease_write(&self, stream: Option<&Stream>, timeout: Duration) -> Result<Lease<T, D>> {
+        self.lease_to_write(stream, Access::Write, "write", timeout)
+    }
+
+    #[track_caller]
+    fn lease_to_write(
+        &self,
+        stream: Option<&Stream>,
+        access: Access,
+        name: &'static str,
+        timeout: Duration,
+    ) -> Result<Lease<T, D>> {
         let mut lock = self.write(timeout)?;
         lock.core.tidy();
-        let request = request(&lock, stream, "lease", Location::caller());
-        let (at, quick) = lock.core.acquire(&request, Access::ReadWrite, true)?;
-        Ok(Lease::new(Lock::Write(lock), stream, at, quick))
+        let request = request(&lock, stream, name, Location::caller());
+        let (at, quick) = lock.core.acquire(&request, access, true)?;
+        Ok(Lease::new(Lock::Write(lock), stream, at, quick, Some(access)))
     }
 }
 
@@ -100,10 +129,17 @@ fn request<'a, T: Element, D: Dimension>(
 }
 
 impl<T: Element, D: Dimension> Lease<T, D> {
-    fn new(lock: Lock<T, D>, stream: Option<&Stream>, at: ReplicaId, quick: bool) -> Self {
+    fn new(
+        lock: Lock<T, D>,
+        stream: Option<&Stream>,
+        at: ReplicaId,
+        quick: bool,
+        access: Option<Access>,
+    ) -> Self {
         let panicking = std::thread::panicking();
         let stream = stream.cloned();
-        Self { lock, stream, at, quick, wrote: false, panicking, ended: false }
+        let report = WriteReport::new();
+        Self { lock, stream, at, quick, access, wrote: false, report, panicking, ended: false }
     }
 
     /// Whether the values may be written.
@@ -140,23 +176,76 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         Ok(Leased::Device(view.on_stream(stream)))
     }
 
+    /// The values in memory of the device, to read and write; the view is bound to the lease's stream.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if they are only to be read, or are on the host.
+    ///
+    /// # Safety
+    ///
+    /// Whoever has the memory's address does not touch the same elements while this view, or what was enqueued through it, is
+    /// in use.
+    #[expect(unsafe_code, reason = "others may know the address")]
+    pub unsafe fn view_mut_shared(&self) -> Result<MemoryViewMut<'_>> {
+        let Some(stream) = self.stream.as_ref().filter(|_| self.is_writable()) else {
+            let message = format!("{self:?}; a lease to write on a device is needed");
+            return Err(Error::new(ErrorKind::InvalidArgument, "lease", message));
+        };
+        let core = &self.lock.array().core;
+        let view = core.storage.view_mut(self.at)?.reshape(core.partition.shape())?;
+        Ok(view.on_stream(stream).reporting_to(&self.report))
+    }
+
     /// Says that the values are written: they are the array's once the lease ends. Without effect on values that are only
     /// read.
     pub fn mark_written(&mut self) {
         self.wrote = self.is_writable();
     }
 
-    /// Ends the lease, with the values poisoned if they were to be written.
-    pub fn abort(mut self) {
-        self.end(Action::Abort);
+    /// Ends the lease as dropping it does, and says whether the values are the array's now.
+    ///
+    /// # Errors
+    ///
+    /// `Poisoned` if an operation failed or nothing was written that had to be; earlier work on these values may have failed
+    /// too.
+    pub fn commit(mut self) -> Result<()> {
+        let action = self.verdict();
+        self.end(action)?;
+        if action != Action::Abort {
+            return Ok(());
+        }
+        let why = if self.report.failed() { "an operation failed" } else { "nothing was written" };
+        let message = format!("{why}; the array is poisoned");
+        Err(Error::new(ErrorKind::Poisoned, "commit", message))
     }
 
-    fn end(&mut self, action: Action) {
+    /// Ends the lease, with the values poisoned if they were to be written.
+    pub fn abort(mut self) {
+        // It cannot be refused: the lease holds the array.
+        let _poisoned = self.end(Action::Abort);
+    }
+
+    /// What becomes of the access.
+    fn verdict(&self) -> Action {
+        let panics = std::thread::panicking() && !self.panicking;
+        match (self.wrote || self.report.wrote(), self.access) {
+            _ if panics || self.report.failed() => Action::Abort,
+            (true, _) => Action::Commit,
+            (false, Some(Access::Write)) if self.lock.array().is_empty() => Action::Commit,
+            (false, Some(Access::Write)) => Action::Abort,
+            (false, _) => Action::Keep,
+        }
+    }
+
+    fn end(&mut self, action: Action) -> Result<()> {
         self.ended = true;
-        if let Lock::Write(array) = &self.lock {
-            let all = array.core.partition.all().0;
-            // A part that is lost says so when it is read.
-            let _ended = array.core.end(all, self.quick, true, action);
+        match &self.lock {
+            Lock::Read(_) => Ok(()),
+            Lock::Write(array) => {
+                let all = array.core.partition.all().0;
+                array.core.end(all, self.quick, true, action)
+            }
         }
     }
 }
@@ -164,12 +253,8 @@ impl<T: Element, D: Dimension> Lease<T, D> {
 impl<T: Element, D: Dimension> Drop for Lease<T, D> {
     fn drop(&mut self) {
         if !self.ended {
-            let panics = std::thread::panicking() && !self.panicking;
-            self.end(match (panics, self.wrote) {
-                (true, _) => Action::Abort,
-                (false, true) => Action::Commit,
-                (false, false) => Action::Keep,
-            });
+            // Who wants to know calls `commit`; an array that is lost says so when it is read.
+            let _ended = self.end(self.verdict());
         }
     }
 }

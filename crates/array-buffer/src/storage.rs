@@ -1,6 +1,7 @@
 //! Where the bytes are: host memory, and memory on devices.
 #![expect(unsafe_code, reason = "host memory is shared out by part, which no slice can express")]
 
+use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
@@ -16,8 +17,10 @@ use crate::coherence::{HOST, REPLICAS, ReplicaId};
 struct HostBytes<T> {
     first: NonNull<T>,
     len: usize,
-    /// `None` for memory that somebody lends.
+    /// `None` for memory that is somebody else's.
     capacity: Option<usize>,
+    /// Keeps memory that is somebody else's, where it is not lent for longer than this lives.
+    _owner: Option<Box<dyn Any + Send + Sync>>,
 }
 
 // SAFETY: the elements are owned, or lent exclusively for longer than this lives, and are `Send` themselves.
@@ -29,7 +32,7 @@ impl<T> HostBytes<T> {
     fn owned(elements: Vec<T>) -> Self {
         let mut elements = std::mem::ManuallyDrop::new(elements);
         let first = NonNull::new(elements.as_mut_ptr()).unwrap_or(NonNull::dangling());
-        Self { first, len: elements.len(), capacity: Some(elements.capacity()) }
+        Self { first, len: elements.len(), capacity: Some(elements.capacity()), _owner: None }
     }
 }
 
@@ -89,7 +92,23 @@ impl<T: Element> Storage<T> {
     /// They are `len` elements in row-major order, nobody else uses them before this storage is gone, and then nothing
     /// does that was made of it.
     pub(crate) unsafe fn borrow_host(&self, first: NonNull<T>) {
-        let bytes = HostBytes { first, len: self.len(), capacity: None };
+        let bytes = HostBytes { first, len: self.len(), capacity: None, _owner: None };
+        let kept = self.host.set(Arc::new(bytes));
+        debug_assert!(kept.is_ok(), "a new buffer has no host replica");
+    }
+
+    /// Takes up elements that `owner` keeps.
+    ///
+    /// # Safety
+    ///
+    /// They are `len` elements in row-major order, and nobody else uses them before `owner` is dropped without being ordered
+    /// with this storage.
+    pub(crate) unsafe fn adopt_host_of(
+        &self,
+        first: NonNull<T>,
+        owner: Box<dyn Any + Send + Sync>,
+    ) {
+        let bytes = HostBytes { first, len: self.len(), capacity: None, _owner: Some(owner) };
         let kept = self.host.set(Arc::new(bytes));
         debug_assert!(kept.is_ok(), "a new buffer has no host replica");
     }
@@ -152,9 +171,14 @@ impl<T: Element> Storage<T> {
         let taken = self.host.take();
         if let Some(bytes) = taken {
             drop(memory);
-            return Ok(match Arc::try_unwrap(bytes) {
-                Ok(bytes) => bytes.into_vec().unwrap_or_default(),
-                // A device may let go of them a little later.
+            let bytes = match Arc::try_unwrap(bytes) {
+                Ok(bytes) if bytes.capacity.is_some() => Ok(bytes.into_vec().unwrap_or_default()),
+                Ok(bytes) => Err(Arc::new(bytes)),
+                Err(bytes) => Err(bytes),
+            };
+            return Ok(match bytes {
+                Ok(elements) => elements,
+                // They are somebody else's, or a device lets go of them a little later.
                 Err(bytes) => {
                     let first = bytes.first.as_ptr();
                     // SAFETY: alive, and work on them is done: the host has just taken them to write.

@@ -1,4 +1,5 @@
-//! The primary context of a device, which all of its opened instances share with whoever else uses it.
+//! The context that a device works in: the primary one, which all of its opened instances share with whoever else uses
+//! it, or one that others own.
 #![expect(unsafe_code, reason = "retains contexts and creates objects in them through the driver")]
 
 use std::ffi::c_uint;
@@ -7,15 +8,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 
-use backend_support::{PATIENCE, outlast};
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUevent, CUevent_flags, CUstream, CUstream_flags, CUstreamCaptureMode,
+    CUcontext, CUdevice, CUevent, CUevent_flags, CUstream_flags, CUstreamCaptureMode,
 };
 use runtime_core::{DeviceId, Error, ErrorKind, Result};
 
 use crate::codes;
 use crate::library::{Functions, Library};
 use crate::lock;
+use crate::raw_stream::RawStream;
 
 /// Events kept to be used again.
 const MOST_SPARE: usize = 64;
@@ -26,13 +27,15 @@ const RELAXED: c_uint = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c
 /// The contexts in use. Who drops one takes it off, so that nobody retains a broken context while it is being released.
 static IN_USE: Mutex<Vec<(usize, Weak<Context>)>> = Mutex::new(Vec::new());
 
-/// The primary context of a device, retained.
+/// The primary context of a device, retained, or a context that others own.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) driver: &'static Functions,
     pub(crate) device: CUdevice,
     pub(crate) ordinal: usize,
     raw: CUcontext,
+    /// Whether others own it, and keep it for as long as there is this.
+    lent: bool,
     /// The code of the fault after which it is of no use; 0 while it works.
     broken: AtomicU32,
     /// Devices, by number, whose memory copies reach directly or never will.
@@ -110,7 +113,32 @@ impl Context {
         // SAFETY: as above.
         ok(unsafe { (driver.cuDevicePrimaryCtxRetain)(&mut raw, device) })?;
         let (broken, peers, spare) = Default::default();
-        Ok(Self { driver, device, ordinal, raw, broken, peers, spare })
+        Ok(Self { driver, device, ordinal, raw, lent: false, broken, peers, spare })
+    }
+
+    /// A context that others own.
+    ///
+    /// # Safety
+    ///
+    /// It is a context of the driver, and stays so for as long as there is the result.
+    pub(crate) unsafe fn lent(library: &'static Library, raw: CUcontext) -> Result<Arc<Self>, u32> {
+        let driver = &library.functions;
+        // SAFETY: the caller vouches for the context.
+        ok(unsafe { (driver.cuCtxSetCurrent)(raw) })?;
+        let mut device = 0;
+        // SAFETY: the number is written to where it may be.
+        ok(unsafe { (driver.cuCtxGetDevice)(&mut device) })?;
+        let is_here = |ordinal: &usize| {
+            let (mut other, number) = (-1, i32::try_from(*ordinal).unwrap_or(i32::MAX));
+            // SAFETY: as above.
+            let code = unsafe { (driver.cuDeviceGet)(&mut other, number) };
+            code == 0 && other == device
+        };
+        let ordinal = (0..library.devices).find(is_here).ok_or(codes::INVALID_VALUE)?;
+        let (broken, peers, spare) = Default::default();
+        let context = Self { driver, device, ordinal, raw, lent: true, broken, peers, spare };
+        context.probe()?;
+        Ok(Arc::new(context))
     }
 
     /// Whether the context works.
@@ -135,7 +163,7 @@ impl Context {
         if code == 0 && current == self.raw {
             return Ok(());
         }
-        // SAFETY: the context is retained.
+        // SAFETY: the context is retained, or its owner keeps it.
         ok(unsafe { (self.driver.cuCtxSetCurrent)(self.raw) })
     }
 
@@ -168,7 +196,7 @@ impl Context {
 
     /// What a code tells of work on the context, if anything: whether it is over. It is when it is done, and when the
     /// context is broken.
-    fn told(&self, code: u32) -> Option<bool> {
+    pub(crate) fn told(&self, code: u32) -> Option<bool> {
         match code {
             0 => Some(true),
             codes::NOT_READY => Some(false),
@@ -201,7 +229,7 @@ impl Context {
     }
 
     /// Counts the context as broken. Of several codes the first is the cause.
-    fn give_up(&self, code: u32) {
+    pub(crate) fn give_up(&self, code: u32) {
         let _ = self.broken.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
     }
 
@@ -212,7 +240,7 @@ impl Context {
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the handle is written to where it may be.
         ok(unsafe { (self.driver.cuStreamCreateWithPriority)(&mut raw, flags, priority) })?;
-        Ok(RawStream { raw, context: Arc::clone(self) })
+        Ok(RawStream::own(raw, self))
     }
 
     /// A new event.
@@ -229,6 +257,25 @@ impl Context {
         Ok(raw)
     }
 
+    /// An event without timing: one that nobody uses any more, or a new one.
+    pub(crate) fn take_event(&self) -> Result<CUevent, u32> {
+        let spare = lock(&self.spare).pop();
+        spare.map_or_else(|| self.new_event(false), |Spare(raw)| Ok(raw))
+    }
+
+    /// Keeps an event without timing to be used again.
+    pub(crate) fn keep_event(&self, raw: CUevent) {
+        let mut spare = lock(&self.spare);
+        if spare.len() < MOST_SPARE {
+            spare.push(Spare(raw));
+            return;
+        }
+        drop(spare);
+        if let Err(code) = self.destroy_event(raw) {
+            self.note(code);
+        }
+    }
+
     /// Lets copies between the memory of this device and `peer`'s go directly where the hardware can; elsewhere the
     /// driver stages them.
     pub(crate) fn enable_peer(&self, peer: &Self) {
@@ -241,7 +288,7 @@ impl Context {
         let asked =
             unsafe { (self.driver.cuDeviceCanAccessPeer)(&mut can, self.device, peer.device) };
         if asked == 0 && can != 0 && self.bind().is_ok() {
-            // SAFETY: both contexts are retained.
+            // SAFETY: both contexts are retained, or their owners keep them.
             let code = unsafe { (self.driver.cuCtxEnablePeerAccess)(peer.raw, 0) };
             if code != 0 && code != codes::PEER_ACCESS_ALREADY_ENABLED {
                 // Copies work all the same.
@@ -271,6 +318,9 @@ impl Drop for Context {
             // The context goes, and nobody is left to hear of it.
             let _ = self.destroy_event(raw);
         }
+        if self.lent {
+            return;
+        }
         let mut in_use = lock(&IN_USE);
         // SAFETY: retained once, and given up once; no object of this crate is left that uses it.
         let code = unsafe { (self.driver.cuDevicePrimaryCtxRelease_v2)(self.device) };
@@ -279,185 +329,5 @@ impl Drop for Context {
             tracing::warn!(device = self.ordinal, error, "a context could not be released");
         }
         in_use.retain(|(ordinal, _)| *ordinal != self.ordinal);
-    }
-}
-
-/// A stream of the driver.
-#[derive(Debug)]
-pub(crate) struct RawStream {
-    raw: CUstream,
-    context: Arc<Context>,
-}
-
-// SAFETY: streams may be used from any thread, and by several at once.
-unsafe impl Send for RawStream {}
-// SAFETY: as above.
-unsafe impl Sync for RawStream {}
-
-impl RawStream {
-    #[inline]
-    pub(crate) fn raw(&self) -> CUstream {
-        self.raw
-    }
-
-    #[inline]
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
-    /// Blocks until everything enqueued so far is done.
-    pub(crate) fn synchronize(&self) -> Result<(), u32> {
-        // SAFETY: the stream is alive.
-        let code = self.context.apart(|driver| unsafe { (driver.cuStreamSynchronize)(self.raw) });
-        self.context.note(code);
-        ok(code)
-    }
-
-    /// As [`synchronize`](Self::synchronize), for what must not be touched while work is under way: where the driver does
-    /// not wait, it is asked until it tells that the work is over. A stream that does nothing but fail for [`PATIENCE`] has
-    /// come to its end, and its context is of no use any more.
-    pub(crate) fn settle(&self) -> Result<(), u32> {
-        let outcome = self.synchronize();
-        // Of a stream that others capture nothing runs, and it can be asked nothing.
-        if let Err(code) = outcome
-            && !codes::is_of_capture(code)
-            && !outlast(PATIENCE, || self.told())
-        {
-            let Context { driver, ordinal, .. } = &*self.context;
-            let error = driver.name(code);
-            tracing::error!(
-                device = ordinal,
-                error,
-                "a stream does not come to its end; its device is given up"
-            );
-            self.context.give_up(code);
-        }
-        outcome
-    }
-
-    /// Whether everything enqueued so far is done.
-    pub(crate) fn is_idle(&self) -> Result<bool, u32> {
-        match self.query() {
-            0 => Ok(true),
-            codes::NOT_READY => Ok(false),
-            code => {
-                self.context.note(code);
-                Err(code)
-            }
-        }
-    }
-
-    /// Whether everything enqueued so far is over, if the driver tells.
-    pub(crate) fn told(&self) -> Option<bool> {
-        self.context.told(self.query())
-    }
-
-    fn query(&self) -> u32 {
-        // SAFETY: the stream is alive.
-        self.context.apart(|driver| unsafe { (driver.cuStreamQuery)(self.raw) })
-    }
-
-    /// Lets what is enqueued from here on wait for an event, of whatever device.
-    pub(crate) fn wait(&self, event: &Event) -> Result<(), u32> {
-        self.context.bind()?;
-        // SAFETY: both are alive; the driver looks at the event's state now.
-        ok(unsafe { (self.context.driver.cuStreamWaitEvent)(self.raw, event.raw, 0) })
-    }
-
-    /// An event at the end of everything enqueued so far.
-    pub(crate) fn event(&self) -> Result<Event, u32> {
-        let recorded = || {
-            let spare = lock(&self.context.spare).pop();
-            let raw = spare.map_or_else(|| self.context.new_event(false), |Spare(raw)| Ok(raw))?;
-            let event = Event { raw, context: Arc::clone(&self.context) };
-            self.context.bind()?;
-            // SAFETY: event and stream are alive and of this context.
-            ok(unsafe { (self.context.driver.cuEventRecord)(raw, self.raw) })?;
-            Ok(event)
-        };
-        recorded().inspect_err(|code| self.context.note(*code))
-    }
-
-    /// Marks the end of everything enqueued so far: where there is no event to be had, by the end of the stream.
-    pub(crate) fn mark(self: &Arc<Self>) -> Mark {
-        self.event().map_or_else(|_| Mark::Stream(Arc::clone(self)), Mark::Event)
-    }
-}
-
-impl Drop for RawStream {
-    fn drop(&mut self) {
-        if self.context.fault().is_some() || self.context.bind().is_err() {
-            return;
-        }
-        // SAFETY: nobody has the stream any more; the driver lets its work run to the end.
-        let code = unsafe { (self.context.driver.cuStreamDestroy_v2)(self.raw) };
-        if code != 0 {
-            self.context.note(code);
-        }
-    }
-}
-
-/// An event at a place in a stream, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Event {
-    raw: CUevent,
-    context: Arc<Context>,
-}
-
-// SAFETY: events may be used from any thread, and by several at once.
-unsafe impl Send for Event {}
-// SAFETY: as above.
-unsafe impl Sync for Event {}
-
-/// A place in a stream.
-#[derive(Debug)]
-pub(crate) enum Mark {
-    Event(Event),
-    /// The end of a stream, wherever that is when it is asked for.
-    Stream(Arc<RawStream>),
-}
-
-impl Mark {
-    /// Whether the work before the mark is over, if the driver tells.
-    fn told(&self) -> Option<bool> {
-        match self {
-            Self::Event(Event { raw, context }) => {
-                // SAFETY: the event is alive.
-                let code = context.apart(|driver| unsafe { (driver.cuEventQuery)(*raw) });
-                context.told(code)
-            }
-            Self::Stream(stream) => stream.told(),
-        }
-    }
-}
-
-impl backend_support::Mark for Mark {
-    fn wait(&self) -> bool {
-        let waited = match self {
-            Self::Event(Event { raw, context }) => {
-                // SAFETY: the event is alive.
-                context.apart(|driver| unsafe { (driver.cuEventSynchronize)(*raw) })
-            }
-            Self::Stream(stream) => stream.synchronize().err().unwrap_or(0),
-        };
-        waited == 0 || outlast(PATIENCE, || self.told())
-    }
-
-    fn is_over(&self) -> bool {
-        self.told() == Some(true)
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        let mut spare = lock(&self.context.spare);
-        if spare.len() < MOST_SPARE {
-            spare.push(Spare(self.raw));
-            return;
-        }
-        drop(spare);
-        if let Err(code) = self.context.destroy_event(self.raw) {
-            self.context.note(code);
-        }
     }
 }

@@ -1,16 +1,21 @@
 //! The device: making its objects and giving them back.
-#![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
+#![expect(
+    unsafe_code,
+    reason = "implements the contract's unsafe device trait, and takes a context that others own"
+)]
 
 use std::any::Any;
+use std::ptr;
 use std::sync::Arc;
 
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
-    PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop,
+    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
-    DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, PciAddress, Result,
+    DeviceId, DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, PciAddress,
+    Result,
 };
 
 use crate::codes;
@@ -18,7 +23,7 @@ use crate::config::{CudaConfig, PoolKind};
 use crate::context::Context;
 use crate::event::CudaEvent;
 use crate::info::{Description, describe, priorities};
-use crate::library::Library;
+use crate::library::{Library, library};
 use crate::memory::CudaMemory;
 use crate::module::CudaModule;
 use crate::pinned::CudaPinned;
@@ -26,7 +31,7 @@ use crate::program::Builder;
 use crate::shared::Shared;
 use crate::stream::CudaStream;
 
-/// An opened CUDA device.
+/// An opened CUDA device: what a [`Device`](runtime_core::Device) of this backend is made of.
 #[derive(Debug)]
 pub struct CudaDevice {
     info: DeviceInfo,
@@ -38,10 +43,68 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
-    pub(crate) fn open(
+    /// Opens a device in its primary context, which other libraries of the process work in too, those on the CUDA runtime
+    /// among them. [`Device::new`](runtime_core::Device::new) makes it usable.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` without a driver, `UnknownDevice` if there are fewer devices, `InvalidArgument` for an option that this
+    /// one does not take, `DeviceLost` while a lost instance of it is held.
+    pub fn open(ordinal: usize, config: &CudaConfig) -> Result<Self> {
+        let library = library()?;
+        let id = DeviceId::new("cuda", ordinal);
+        if ordinal >= library.devices {
+            let message = format!("{id}: there are {} CUDA devices", library.devices);
+            return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
+        }
+        Self::within(library, ordinal, config, || Context::open(library, &id))
+    }
+
+    /// Opens a device in a context that somebody else owns, which is never destroyed. Memory, streams and events of that
+    /// context are the device's too. [`Device::new`](runtime_core::Device::new) makes it usable, and
+    /// [`Device::with_native_stream`](runtime_core::Device::with_native_stream) with a stream of theirs.
+    ///
+    /// ```no_run
+    /// use backend_cuda::{CudaConfig, CudaDevice};
+    /// use runtime_core::{Device, NativeHandle, NativeKind};
+    ///
+    /// # fn example(context: *mut std::ffi::c_void) -> runtime_core::Result<()> {
+    /// let raw = context.expose_provenance(); // a `CUcontext`
+    /// let context = NativeHandle { api: "cuda", kind: NativeKind::Context, raw };
+    /// // Sound if the context outlives the device.
+    /// let device = Device::new(unsafe { CudaDevice::from_native(context, &CudaConfig::new()) }?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` without a driver, `InvalidArgument` for a handle that is null or no context of CUDA, or for an option
+    /// that the device does not take; what the driver reports of a context that does not work.
+    ///
+    /// # Safety
+    ///
+    /// The handle is of a context that stays until the device, and whatever it made, is dropped.
+    pub unsafe fn from_native(context: NativeHandle, config: &CudaConfig) -> Result<Self> {
+        if (context.api, context.kind) != ("cuda", NativeKind::Context) || context.raw == 0 {
+            let message = format!("{context:?} is no context of CUDA");
+            return Err(Error::new(ErrorKind::InvalidArgument, "open", message));
+        }
+        let library = library()?;
+        let raw = ptr::with_exposed_provenance_mut(context.raw);
+        // SAFETY: the caller vouches for the context.
+        let lent = unsafe { Context::lent(library, raw) }.map_err(|code| {
+            codes::error(&library.functions, "open", code, format!("{context:?}"))
+        })?;
+        Self::within(library, lent.ordinal, config, || Ok(lent))
+    }
+
+    /// Opens a device in the context that `context` gives.
+    fn within(
         library: &'static Library,
         ordinal: usize,
         config: &CudaConfig,
+        context: impl FnOnce() -> Result<Arc<Context>>,
     ) -> Result<Self> {
         let Description { mut info, architecture, cooperative, pools, managed } =
             describe(library, ordinal)?;
@@ -55,7 +118,7 @@ impl CudaDevice {
             chosen => chosen,
         };
         let builder = Builder::new(config, architecture, library.version)?;
-        let context = Context::open(library, &info.id)?;
+        let context = context()?;
         info.limits.priorities = priorities(&context).map_err(|code| {
             codes::error(context.driver, "open", code, "the priorities of streams").on(&info.id)
         })?;
@@ -169,6 +232,10 @@ unsafe impl AcceleratorDevice for CudaDevice {
     }
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        Some(self)
+    }
+
+    fn interop(&self) -> Option<&dyn NativeInterop> {
         Some(self)
     }
 

@@ -1,6 +1,6 @@
 //! Opening devices by selector.
 
-use runtime_core::{Device, DeviceInfo, Driver, Error, ErrorKind, Result, Selector};
+use runtime_core::{Device, DeviceInfo, Driver, Result, Selector};
 
 use crate::CudaConfig;
 use crate::device::CudaDevice;
@@ -44,12 +44,6 @@ impl Driver for CudaDriver {
         let set =
             |config: CudaConfig, (option, value): &(String, String)| config.set(option, value);
         let config = selector.options().iter().try_fold(self.config.clone(), set)?;
-        let ordinal = selector.index()?;
-        let library = library()?;
-        if ordinal >= library.devices {
-            let message = format!("{selector}: there are {} CUDA devices", library.devices);
-            return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
-        }
-        Device::new(CudaDevice::open(library, ordinal, &config)?)
+        Device::new(CudaDevice::open(selector.index()?, &config)?)
     }
 }

@@ -45,11 +45,13 @@ function_table! {
         cuDevicePrimaryCtxRelease_v2(device: CUdevice);
         cuCtxGetCurrent(context: *mut CUcontext);
         cuCtxSetCurrent(context: CUcontext);
+        cuCtxGetDevice(device: *mut CUdevice);
         cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
         cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint);
 
         cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int);
         cuStreamDestroy_v2(stream: CUstream);
+        cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
         cuStreamQuery(stream: CUstream);
         cuStreamSynchronize(stream: CUstream);
         cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);

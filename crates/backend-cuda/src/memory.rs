@@ -5,18 +5,19 @@
 )]
 
 use std::any::Any;
-use std::ffi::c_void;
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUdeviceptr, CUmemAttach_flags, CUpointer_attribute};
+use cudarc::driver::sys::{CUdeviceptr, CUmemAttach_flags};
 use runtime_core::contract::{DeviceMemory, DeviceStream, UnifiedMemory};
 use runtime_core::contract::{MemoryAdoption, MemoryPool};
-use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
+use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, OriginKind, Result};
 
-use crate::context::{RawStream, ok};
+use crate::context::ok;
 use crate::device::CudaDevice;
+use crate::interop::Known;
+use crate::raw_stream::RawStream;
 use crate::reaper::Object;
 use crate::shared::{Shared, streams};
 
@@ -144,24 +145,13 @@ impl MemoryAdoption for CudaDevice {
             return refuse(format!("{handle:?} is no address of CUDA"));
         }
         let address = handle.raw as CUdeviceptr;
-        let ask = |attribute| -> Option<u64> {
-            shared.context.bind().ok()?;
-            let mut value = 0_u64;
-            let place = (&raw mut value).cast::<c_void>();
-            let function = shared.context.driver.cuPointerGetAttribute;
-            // SAFETY: the attributes asked for have 64 bits or less, and are written to where they may be.
-            ok(unsafe { function(place, attribute, address) }).ok().map(|()| value)
-        };
-        let Some(ordinal) = ask(CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) else {
+        let Some(known) = Known::at(&shared.context, address) else {
             return refuse(format!("{handle:?} is no memory that the driver knows"));
         };
-        let managed = ask(CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED);
-        if ordinal != shared.context.ordinal as u64 && managed.unwrap_or(0) & 1 == 0 {
-            return refuse(format!("{handle:?} is memory of device {ordinal}"));
+        if known.ordinal != shared.context.ordinal && known.kind != OriginKind::Managed {
+            return refuse(format!("{handle:?} is memory of device {}", known.ordinal));
         }
-        if let Some(start) = ask(CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
-            && let Some(size) = ask(CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE)
-        {
+        if let Some((start, size)) = known.range {
             let room = start.saturating_add(size).saturating_sub(address);
             if room < bytes as u64 {
                 return refuse(format!("{bytes} bytes at {handle:?}, which has {room}"));

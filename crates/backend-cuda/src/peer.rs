@@ -52,7 +52,7 @@ unsafe impl PeerAccess for CudaDevice {
         }
         let (to, from) = (to.at(dst_offset), from.at(src_offset));
         stream.enqueue_with(peer, OPERATION, "a copy between devices", |driver, stream| {
-            // SAFETY: the caller vouches for the ranges, and both contexts are retained.
+            // SAFETY: the caller vouches for the ranges, and both contexts are retained, or their owners keep them.
             unsafe { (driver.cuMemcpyPeerAsync)(to, here, from, there, bytes, stream) }
         })
     }

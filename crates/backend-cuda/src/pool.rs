@@ -11,8 +11,9 @@ use cudarc::driver::sys::{
     CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool,
 };
 
-use crate::context::{Context, Mark, RawStream, ok};
+use crate::context::{Context, ok};
 use crate::lock;
+use crate::raw_stream::{Mark, RawStream};
 
 /// Where device memory comes from.
 #[derive(Debug)]
@@ -98,14 +99,13 @@ impl DriverPool {
     fn free(&self, address: CUdeviceptr, after: &[&Arc<RawStream>]) -> Result<(), u32> {
         let stream = match after {
             [] => &*self.allocating,
-            [stream] if Arc::ptr_eq(stream.context(), self.context()) => stream,
+            [stream] if stream.is_own() && Arc::ptr_eq(stream.context(), self.context()) => stream,
             _ => {
                 for stream in after {
-                    match stream.event() {
-                        Ok(event) => self.freeing.wait(&event)?,
+                    match self.freeing.follow(stream) {
                         // What has failed for good does not go on.
-                        Err(_) if stream.context().fault().is_some() => {}
-                        Err(code) => return Err(code),
+                        Err(code) if stream.context().fault().is_none() => return Err(code),
+                        _ => {}
                     }
                 }
                 &*self.freeing

@@ -10,7 +10,8 @@ use cudarc::driver::sys::{CUdeviceptr, CUmodule};
 use runtime_core::Result;
 
 use crate::codes;
-use crate::context::{Context, Mark, ok};
+use crate::context::{Context, ok};
+use crate::raw_stream::Mark;
 
 /// What is given back.
 pub(crate) enum Object {

@@ -11,9 +11,10 @@ use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, Result};
 
 use crate::codes;
 use crate::config::PoolKind;
-use crate::context::{Context, Mark, RawStream};
+use crate::context::Context;
 use crate::lock;
 use crate::pool::{DriverPool, Pool};
+use crate::raw_stream::{Mark, RawStream};
 use crate::reaper::Object;
 use crate::shipped::ShippedKernels;
 use crate::stream::CudaStream;

@@ -16,12 +16,13 @@ use runtime_core::contract::{
 };
 use runtime_core::{Launch, NativeHandle, NativeKind, Result};
 
-use crate::context::{RawStream, ok};
+use crate::context::ok;
 use crate::event::CudaEvent;
 use crate::library::Functions;
 use crate::memory::CudaMemory;
 use crate::module::CudaKernel;
 use crate::pinned::CudaPinned;
+use crate::raw_stream::RawStream;
 use crate::shared::Shared;
 
 /// A stream.
@@ -63,7 +64,8 @@ impl CudaStream {
     ) -> Result<()> {
         self.shared.check(operation)?;
         let context = &self.shared.context;
-        match context.bind().and_then(|()| ok(call(context.driver, self.raw.raw()))) {
+        let enqueue = || ok(self.raw.enqueue(|stream| call(context.driver, stream)));
+        match context.bind().and_then(|()| enqueue()) {
             Ok(()) => Ok(()),
             Err(code) => Err(self.shared.error(operation, code, what)),
         }
@@ -81,7 +83,7 @@ impl CudaStream {
         let context = &self.shared.context;
         context
             .bind()
-            .and_then(|()| ok(call(context.driver, self.raw.raw())))
+            .and_then(|()| ok(self.raw.enqueue(|stream| call(context.driver, stream))))
             .map_err(|code| self.shared.error_between(other, operation, code, what))
     }
 
@@ -151,7 +153,7 @@ unsafe impl DeviceStream for CudaStream {
             let (from, count) = (src.as_ptr().cast(), src.len());
             let copy = context.driver.cuMemcpyHtoDAsync_v2;
             // SAFETY: the caller vouches for the range; the slice stays until the copy is over, below.
-            ok(unsafe { copy(to, from, count, self.raw.raw()) })
+            ok(self.raw.enqueue(|stream| unsafe { copy(to, from, count, stream) }))
         });
         // Even after a failure: the driver may still read the slice, if it is page-locked or the system shares its memory.
         self.shared.waited(OPERATION, copied.and(self.raw.settle()))
@@ -170,7 +172,7 @@ unsafe impl DeviceStream for CudaStream {
             let (to, count) = (dst.as_mut_ptr().cast(), dst.len());
             let copy = context.driver.cuMemcpyDtoHAsync_v2;
             // SAFETY: the caller vouches for the range; the slice stays until the copy is over, below.
-            ok(unsafe { copy(to, from, count, self.raw.raw()) })
+            ok(self.raw.enqueue(|stream| unsafe { copy(to, from, count, stream) }))
         });
         // Even after a failure: the driver may have begun.
         self.shared.waited(OPERATION, copied.and(self.raw.settle()))

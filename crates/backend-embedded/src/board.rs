@@ -14,8 +14,8 @@ use crate::Processor;
 /// let board = backend_embedded::Board::parse(r#"
 ///     name = "QEMU virt"
 ///     processor = "riscv64"
-///     stub = 0x8000_0000   # 4 KiB of RAM for the routine that calls functions
-///     stack = 0x8010_0000  # where the stack of called functions begins; it grows down
+///     stack = 0x800F_0000  # where the stack of called functions begins; it grows down
+///     stub = 0x800F_0000   # 4 KiB of RAM for the routine that calls functions
 ///
 ///     [[memory]]           # what programs and data may use
 ///     name = "ram"
@@ -34,7 +34,7 @@ pub struct Board {
     pub processor: Processor,
     /// Address of the routine that calls functions, in [`STUB_BYTES`](Self::STUB_BYTES) of RAM that nothing else uses.
     pub stub: u64,
-    /// Where the stack of called functions begins.
+    /// Where the stack of called functions begins. It grows down, and nothing but the end of RAM stops it.
     pub stack: u64,
     /// A command of the debugger's server that resets the processor and leaves it halted, such as OpenOCD's `reset halt`.
     pub reset: Option<String>,
@@ -107,7 +107,7 @@ impl Board {
     }
 
     fn check(&self) -> Result<(), String> {
-        let most = if self.processor.is_64_bit() { u64::MAX } else { u32::MAX.into() };
+        let most = self.processor.last_address();
         let end =
             |area: &MemoryArea| area.address.checked_add(area.bytes).filter(|end| *end <= most);
         for area in &self.memory {

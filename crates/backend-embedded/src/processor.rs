@@ -5,7 +5,7 @@ use object::elf::{
     EM_ARM, EM_RISCV,
 };
 use runtime_core::contract::CallValue;
-use runtime_core::{Error, ErrorKind};
+use runtime_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
 /// A processor that programs are compiled for.
@@ -82,6 +82,10 @@ impl Processor {
         self == Self::Riscv64
     }
 
+    pub(crate) fn last_address(self) -> u64 {
+        if self.is_64_bit() { u64::MAX } else { u32::MAX.into() }
+    }
+
     /// What is called to run the function at `address`: Thumb code is marked by the lowest bit.
     pub(crate) fn entry(self, address: u64) -> u64 {
         if self.is_64_bit() { address } else { address | 1 }
@@ -93,7 +97,23 @@ impl Processor {
     }
 
     /// Puts arguments where the calling convention has them.
-    pub(crate) fn arguments(self, values: &[CallValue]) -> Arguments {
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for an address that the processor does not have.
+    pub(crate) fn arguments(self, values: &[CallValue]) -> Result<Arguments> {
+        let last = self.last_address();
+        for (index, value) in values.iter().enumerate() {
+            if let CallValue::Address(address) = value
+                && *address > last
+            {
+                let message = format!(
+                    "argument {index}, address {address:#x}; the last of {} is {last:#x}",
+                    self.architecture()
+                );
+                return Err(Error::new(ErrorKind::InvalidArgument, "call", message));
+            }
+        }
         let mut arguments = match self {
             Self::Riscv64 => riscv64(values),
             Self::CortexM3 => cortex_m(values, false),
@@ -101,7 +121,7 @@ impl Processor {
         };
         let padded = arguments.stack.len().next_multiple_of(16);
         arguments.stack.resize(padded, 0);
-        arguments
+        Ok(arguments)
     }
 
     /// The integer result and the bits of the floating-point one, of the registers that hold them.
@@ -146,9 +166,14 @@ impl Processor {
             Self::Riscv64 => riscv64_cause(cause),
             Self::CortexM3 | Self::CortexM7 => cortex_m_cause(cause),
         };
-        let place = place.map(|what| format!(", {what} {address:#x}")).unwrap_or_default();
         let words = name.to_ascii_lowercase().replace('_', " ");
-        let message = format!("{words} at pc {pc:#x}{place}");
+        let message = match place {
+            _ if name == STACKING_ERROR => {
+                format!("{words}: no memory for registers below the stack pointer {address:#x}")
+            }
+            Some(what) => format!("{words} at pc {pc:#x}, {what} {address:#x}"),
+            None => format!("{words} at pc {pc:#x}"),
+        };
         Error::new(ErrorKind::DeviceFault, "call", message).with_driver(name, cause.cast_signed())
     }
 }
@@ -184,14 +209,10 @@ fn cortex_m(values: &[CallValue], floats: bool) -> Arguments {
     // The sixteen single registers that are free; two make a double.
     let mut free = if floats { 0xFFFF_u32 } else { 0 };
     for value in values {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "addresses of these processors have 32 bits"
-        )]
         let (bits, words, float) = match *value {
             CallValue::I32(value) => (u64::from(value.cast_unsigned()), 1, false),
             CallValue::I64(value) => (value.cast_unsigned(), 2, false),
-            CallValue::Address(address) => (u64::from(address as u32), 1, false),
+            CallValue::Address(address) => (address, 1, false),
             CallValue::F32(value) => (u64::from(value.to_bits()), 1, floats),
             CallValue::F64(value) => (value.to_bits(), 2, floats),
         };
@@ -244,15 +265,24 @@ fn riscv64_cause(cause: u64) -> (&'static str, Option<&'static str>) {
     }
 }
 
+/// A Cortex-M found no memory for the registers of a function that it stopped, and so forgot where that was. Whatever else
+/// went wrong, it is most often that the stack has overflowed.
+const STACKING_ERROR: &str = "STACKING_ERROR";
+/// Its bits in the configurable fault status register.
+const STACKING: u64 = 1 << 4 | 1 << 12;
+
 /// The first bit that is set in the configurable fault status register; it tells whether there is an address.
 fn cortex_m_cause(status: u64) -> (&'static str, Option<&'static str>) {
+    if status & STACKING != 0 {
+        return (STACKING_ERROR, None);
+    }
     let name = match status.trailing_zeros() {
         0 => "INSTRUCTION_ACCESS_VIOLATION",
         1 => "DATA_ACCESS_VIOLATION",
         8 => "INSTRUCTION_BUS_ERROR",
         9 => "PRECISE_DATA_BUS_ERROR",
         10 => "IMPRECISE_DATA_BUS_ERROR",
-        3 | 4 | 11 | 12 => "STACKING_ERROR",
+        3 | 11 => "UNSTACKING_ERROR",
         7 | 15 => "DATA_FAULT",
         16 => "UNDEFINED_INSTRUCTION",
         17 => "INVALID_STATE",
@@ -276,7 +306,7 @@ mod tests {
         values.extend((0_u8..9).map(|i| CallValue::F64(f64::from(i))));
         values.extend((0..6).map(CallValue::I64));
         values.push(CallValue::F32(1.5));
-        let arguments = Processor::Riscv64.arguments(&values);
+        let arguments = Processor::Riscv64.arguments(&values).unwrap();
         let eight = 8.0_f64.to_bits();
         assert_eq!(arguments.integers, [u64::MAX - 1, 7, eight, 0, 1, 2, 3, 4]);
         assert_eq!(arguments.floats[7], 7.0_f64.to_bits());
@@ -292,7 +322,7 @@ mod tests {
             CallValue::I32(4),
             CallValue::F64(5.0),
         ];
-        let arguments = Processor::CortexM3.arguments(&values);
+        let arguments = Processor::CortexM3.arguments(&values).unwrap();
         assert_eq!(arguments.integers[..4], [1, 0, 3, 2]);
         let five = 5.0_f64.to_bits().to_le_bytes();
         assert_eq!(arguments.stack, [&[4, 0, 0, 0, 0, 0, 0, 0][..], &five].concat());
@@ -301,12 +331,27 @@ mod tests {
     #[test]
     fn cortex_m7_fills_gaps_between_doubles_with_singles() {
         let values = [CallValue::F32(1.0), CallValue::F64(2.0), CallValue::F32(3.0)];
-        let arguments = Processor::CortexM7.arguments(&values);
+        let arguments = Processor::CortexM7.arguments(&values).unwrap();
         let singles = u64::from(3.0_f32.to_bits()) << 32 | u64::from(1.0_f32.to_bits());
         assert_eq!(arguments.floats[..2], [singles, 2.0_f64.to_bits()]);
         let nine: Vec<_> = (0_u8..9).map(|i| CallValue::F64(f64::from(i))).collect();
-        let arguments = Processor::CortexM7.arguments(&nine);
+        let arguments = Processor::CortexM7.arguments(&nine).unwrap();
         assert_eq!(arguments.stack[..8], 8.0_f64.to_bits().to_le_bytes());
+    }
+
+    #[test]
+    fn addresses_that_a_processor_does_not_have_are_refused() {
+        let last = CallValue::Address(0xFFFF_FFFF);
+        let beyond = [CallValue::I32(1), CallValue::Address(0x1_0000_0010)];
+        for processor in [Processor::CortexM3, Processor::CortexM7] {
+            assert_eq!(processor.arguments(&[last]).unwrap().integers[0], 0xFFFF_FFFF);
+            let error = processor.arguments(&beyond).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            for told in ["argument 1", "0x100000010", "0xffffffff"] {
+                assert!(error.message().contains(told), "{error}");
+            }
+        }
+        assert_eq!(Processor::Riscv64.arguments(&beyond).unwrap().integers[1], 0x1_0000_0010);
     }
 
     #[test]
@@ -321,5 +366,9 @@ mod tests {
         let error = Processor::CortexM7.error(fault);
         assert_eq!(error.driver().unwrap().name, "PRECISE_DATA_BUS_ERROR");
         assert!(error.message().ends_with("address 0x90000000"), "{error}");
+        let fault = Fault { cause: 0x9200, pc: 0, address: 0x5FFF_FFE0 };
+        let error = Processor::CortexM7.error(fault);
+        assert_eq!(error.driver().unwrap().name, "STACKING_ERROR");
+        assert!(error.message().ends_with("stack pointer 0x5fffffe0"), "{error}");
     }
 }

@@ -8,16 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 
-use backend_support::{PATIENCE, outlast};
 use hip_sys::hiprt::{
-    hipEvent_t, hipEventDefault, hipEventDisableTiming, hipStream_t, hipStreamCaptureMode,
-    hipStreamNonBlocking,
+    hipEvent_t, hipEventDefault, hipEventDisableTiming, hipStreamCaptureMode, hipStreamNonBlocking,
 };
 use runtime_core::{DeviceId, Error, ErrorKind, Result};
 
 use crate::codes;
 use crate::library::{Functions, Library};
 use crate::lock;
+use crate::raw_stream::RawStream;
 
 /// Events kept to be used again.
 const MOST_SPARE: usize = 64;
@@ -170,7 +169,7 @@ impl Context {
 
     /// What a code tells of work on the device, if anything: whether it is over. It is when it is done, and when the
     /// device is broken.
-    fn told(&self, code: u32) -> Option<bool> {
+    pub(crate) fn told(&self, code: u32) -> Option<bool> {
         match code {
             0 => Some(true),
             codes::NOT_READY => Some(false),
@@ -203,7 +202,7 @@ impl Context {
     }
 
     /// Counts the device as broken. Of several codes the first is the cause.
-    fn give_up(&self, code: u32) {
+    pub(crate) fn give_up(&self, code: u32) {
         let _ = self.broken.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
     }
 
@@ -214,7 +213,7 @@ impl Context {
         let create = self.hip.hipStreamCreateWithPriority;
         // SAFETY: the handle is written to where it may be.
         ok(unsafe { create(&mut raw, hipStreamNonBlocking, priority) })?;
-        Ok(RawStream { raw, context: Arc::clone(self) })
+        Ok(RawStream::own(raw, self))
     }
 
     /// A new event.
@@ -225,6 +224,25 @@ impl Context {
         // SAFETY: the handle is written to where it may be.
         ok(unsafe { (self.hip.hipEventCreateWithFlags)(&mut raw, flags) })?;
         Ok(raw)
+    }
+
+    /// An event without timing: one that nobody uses any more, or a new one.
+    pub(crate) fn take_event(&self) -> Result<hipEvent_t, u32> {
+        let spare = lock(&self.spare).pop();
+        spare.map_or_else(|| self.new_event(false), |Spare(raw)| Ok(raw))
+    }
+
+    /// Keeps an event without timing to be used again.
+    pub(crate) fn keep_event(&self, raw: hipEvent_t) {
+        let mut spare = lock(&self.spare);
+        if spare.len() < MOST_SPARE {
+            spare.push(Spare(raw));
+            return;
+        }
+        drop(spare);
+        if let Err(code) = self.destroy_event(raw) {
+            self.note(code);
+        }
     }
 
     /// Lets copies between the memory of this device and `peer`'s go directly where the hardware can; elsewhere the
@@ -280,185 +298,5 @@ impl Drop for Context {
             }
         }
         in_use.retain(|(ordinal, _)| *ordinal != self.ordinal);
-    }
-}
-
-/// A stream of the runtime.
-#[derive(Debug)]
-pub(crate) struct RawStream {
-    raw: hipStream_t,
-    context: Arc<Context>,
-}
-
-// SAFETY: streams may be used from any thread, and by several at once.
-unsafe impl Send for RawStream {}
-// SAFETY: as above.
-unsafe impl Sync for RawStream {}
-
-impl RawStream {
-    #[inline]
-    pub(crate) fn raw(&self) -> hipStream_t {
-        self.raw
-    }
-
-    #[inline]
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
-    /// Blocks until everything enqueued so far is done.
-    pub(crate) fn synchronize(&self) -> Result<(), u32> {
-        // SAFETY: the stream is alive.
-        let code = self.context.apart(|hip| unsafe { (hip.hipStreamSynchronize)(self.raw) });
-        self.context.note(code);
-        ok(code)
-    }
-
-    /// As [`synchronize`](Self::synchronize), for what must not be touched while work is under way: where the runtime does
-    /// not wait, it is asked until it tells that the work is over. A stream that does nothing but fail for [`PATIENCE`] has
-    /// come to its end, and its device is of no use any more.
-    pub(crate) fn settle(&self) -> Result<(), u32> {
-        let outcome = self.synchronize();
-        // Of a stream that others capture nothing runs, and it can be asked nothing.
-        if let Err(code) = outcome
-            && !codes::is_of_capture(code)
-            && !outlast(PATIENCE, || self.told())
-        {
-            let Context { hip, ordinal, .. } = &*self.context;
-            let error = hip.name(code);
-            tracing::error!(
-                device = ordinal,
-                error,
-                "a stream does not come to its end; its device is given up"
-            );
-            self.context.give_up(code);
-        }
-        outcome
-    }
-
-    /// Whether everything enqueued so far is done.
-    pub(crate) fn is_idle(&self) -> Result<bool, u32> {
-        match self.query() {
-            0 => Ok(true),
-            codes::NOT_READY => Ok(false),
-            code => {
-                self.context.note(code);
-                Err(code)
-            }
-        }
-    }
-
-    /// Whether everything enqueued so far is over, if the runtime tells.
-    pub(crate) fn told(&self) -> Option<bool> {
-        self.context.told(self.query())
-    }
-
-    fn query(&self) -> u32 {
-        // SAFETY: the stream is alive.
-        self.context.apart(|hip| unsafe { (hip.hipStreamQuery)(self.raw) })
-    }
-
-    /// Lets what is enqueued from here on wait for an event, of whatever device.
-    pub(crate) fn wait(&self, event: &Event) -> Result<(), u32> {
-        self.context.bind()?;
-        // SAFETY: both are alive; the runtime looks at the event's state now.
-        ok(unsafe { (self.context.hip.hipStreamWaitEvent)(self.raw, event.raw, 0) })
-    }
-
-    /// An event at the end of everything enqueued so far.
-    pub(crate) fn event(&self) -> Result<Event, u32> {
-        let recorded = || {
-            let spare = lock(&self.context.spare).pop();
-            let raw = spare.map_or_else(|| self.context.new_event(false), |Spare(raw)| Ok(raw))?;
-            let event = Event { raw, context: Arc::clone(&self.context) };
-            self.context.bind()?;
-            // SAFETY: event and stream are alive and of this device.
-            ok(unsafe { (self.context.hip.hipEventRecord)(raw, self.raw) })?;
-            Ok(event)
-        };
-        recorded().inspect_err(|code| self.context.note(*code))
-    }
-
-    /// Marks the end of everything enqueued so far: where there is no event to be had, by the end of the stream.
-    pub(crate) fn mark(self: &Arc<Self>) -> Mark {
-        self.event().map_or_else(|_| Mark::Stream(Arc::clone(self)), Mark::Event)
-    }
-}
-
-impl Drop for RawStream {
-    fn drop(&mut self) {
-        if self.context.fault().is_some() || self.context.bind().is_err() {
-            return;
-        }
-        // SAFETY: nobody has the stream any more; the runtime lets its work run to the end.
-        let code = unsafe { (self.context.hip.hipStreamDestroy)(self.raw) };
-        if code != 0 {
-            self.context.note(code);
-        }
-    }
-}
-
-/// An event at a place in a stream, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Event {
-    raw: hipEvent_t,
-    context: Arc<Context>,
-}
-
-// SAFETY: events may be used from any thread, and by several at once.
-unsafe impl Send for Event {}
-// SAFETY: as above.
-unsafe impl Sync for Event {}
-
-/// A place in a stream.
-#[derive(Debug)]
-pub(crate) enum Mark {
-    Event(Event),
-    /// The end of a stream, wherever that is when it is asked for.
-    Stream(Arc<RawStream>),
-}
-
-impl Mark {
-    /// Whether the work before the mark is over, if the runtime tells.
-    fn told(&self) -> Option<bool> {
-        match self {
-            Self::Event(Event { raw, context }) => {
-                // SAFETY: the event is alive.
-                let code = context.apart(|hip| unsafe { (hip.hipEventQuery)(*raw) });
-                context.told(code)
-            }
-            Self::Stream(stream) => stream.told(),
-        }
-    }
-}
-
-impl backend_support::Mark for Mark {
-    fn wait(&self) -> bool {
-        let waited = match self {
-            Self::Event(Event { raw, context }) => {
-                // SAFETY: the event is alive.
-                context.apart(|hip| unsafe { (hip.hipEventSynchronize)(*raw) })
-            }
-            Self::Stream(stream) => stream.synchronize().err().unwrap_or(0),
-        };
-        waited == 0 || outlast(PATIENCE, || self.told())
-    }
-
-    fn is_over(&self) -> bool {
-        self.told() == Some(true)
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        let mut spare = lock(&self.context.spare);
-        if spare.len() < MOST_SPARE {
-            spare.push(Spare(self.raw));
-            return;
-        }
-        drop(spare);
-        if let Err(code) = self.context.destroy_event(self.raw) {
-            self.context.note(code);
-        }
     }
 }

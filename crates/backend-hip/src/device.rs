@@ -7,8 +7,8 @@ use std::sync::Arc;
 use hip_sys::hiprt::hipFunction_t;
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
-    PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop,
+    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     DeviceId, DeviceInfo, Error, ErrorKind, ImageFormat, ModuleImage, NativeHandle, NativeKind,
@@ -20,7 +20,7 @@ use crate::config::{HipConfig, PoolKind};
 use crate::context::Context;
 use crate::event::HipEvent;
 use crate::info::{Description, describe, priorities};
-use crate::library::Library;
+use crate::library::library;
 use crate::memory::HipMemory;
 use crate::module::HipModule;
 use crate::pinned::HipPinned;
@@ -28,7 +28,7 @@ use crate::program::Builder;
 use crate::shared::Shared;
 use crate::stream::HipStream;
 
-/// An opened HIP device.
+/// An opened HIP device: what a [`Device`](runtime_core::Device) of this backend is made of.
 #[derive(Debug)]
 pub struct HipDevice {
     info: DeviceInfo,
@@ -42,13 +42,37 @@ pub struct HipDevice {
 }
 
 impl HipDevice {
-    pub(crate) fn open(
-        library: &'static Library,
-        ordinal: usize,
-        config: &HipConfig,
-    ) -> Result<Self> {
+    /// Opens a device, which other libraries of the process may use as well.
+    /// [`Device::new`](runtime_core::Device::new) makes it usable, and
+    /// [`Device::with_native_stream`](runtime_core::Device::with_native_stream) with a stream of theirs.
+    ///
+    /// ```no_run
+    /// use backend_hip::{HipConfig, HipDevice};
+    /// use runtime_core::{Device, NativeHandle, NativeKind};
+    ///
+    /// # fn example(stream: *mut std::ffi::c_void) -> runtime_core::Result<()> {
+    /// let raw = stream.expose_provenance(); // a `hipStream_t`
+    /// let stream = NativeHandle { api: "hip", kind: NativeKind::Stream, raw };
+    /// let device = HipDevice::open(0, &HipConfig::new())?;
+    /// // Sound if the stream outlives the device.
+    /// let device = unsafe { Device::with_native_stream(device, stream) }?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` without a runtime, `UnknownDevice` if there are fewer devices, `InvalidArgument` for an option that
+    /// this one does not take, `DeviceLost` while a lost instance of it is held.
+    pub fn open(ordinal: usize, config: &HipConfig) -> Result<Self> {
+        let library = library()?;
+        let id = DeviceId::new("hip", ordinal);
+        if ordinal >= library.devices {
+            let message = format!("{id}: there are {} HIP devices", library.devices);
+            return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
+        }
         // Before anything is asked: of a lost device the runtime tells nothing.
-        let context = Context::open(library, &DeviceId::new("hip", ordinal))?;
+        let context = Context::open(library, &id)?;
         let Description { mut info, architecture, cooperative, pools, managed } =
             describe(library, ordinal)?;
         let pool = match config.pool {
@@ -183,6 +207,10 @@ unsafe impl AcceleratorDevice for HipDevice {
     }
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        Some(self)
+    }
+
+    fn interop(&self) -> Option<&dyn NativeInterop> {
         Some(self)
     }
 

@@ -1,6 +1,6 @@
 //! Opening devices by selector.
 
-use runtime_core::{Device, DeviceInfo, Driver, Error, ErrorKind, Result, Selector};
+use runtime_core::{Device, DeviceInfo, Driver, Result, Selector};
 
 use crate::HipConfig;
 use crate::device::HipDevice;
@@ -44,12 +44,6 @@ impl Driver for HipDriver {
     fn open(&self, selector: &Selector) -> Result<Device> {
         let set = |config: HipConfig, (option, value): &(String, String)| config.set(option, value);
         let config = selector.options().iter().try_fold(self.config.clone(), set)?;
-        let ordinal = selector.index()?;
-        let library = library()?;
-        if ordinal >= library.devices {
-            let message = format!("{selector}: there are {} HIP devices", library.devices);
-            return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
-        }
-        Device::new(HipDevice::open(library, ordinal, &config)?)
+        Device::new(HipDevice::open(selector.index()?, &config)?)
     }
 }

@@ -20,6 +20,8 @@ use crate::shared::Shared;
 #[derive(Debug)]
 pub(crate) struct HipEvent {
     raw: hipEvent_t,
+    /// Whether others own it.
+    lent: bool,
     shared: Arc<Shared>,
 }
 
@@ -36,7 +38,12 @@ impl HipEvent {
             .context
             .new_event(timing)
             .map_err(|code| shared.error(OPERATION, code, "no event"))?;
-        Ok(Self { raw, shared: Arc::clone(shared) })
+        Ok(Self { raw, lent: false, shared: Arc::clone(shared) })
+    }
+
+    /// An event that others own.
+    pub(crate) fn lent(shared: &Arc<Shared>, raw: hipEvent_t) -> Self {
+        Self { raw, lent: true, shared: Arc::clone(shared) }
     }
 
     pub(crate) fn raw(&self) -> hipEvent_t {
@@ -94,6 +101,8 @@ unsafe impl DeviceEvent for HipEvent {
 
 impl Drop for HipEvent {
     fn drop(&mut self) {
-        self.shared.keep("event_drop", self.shared.context.destroy_event(self.raw));
+        if !self.lent {
+            self.shared.keep("event_drop", self.shared.context.destroy_event(self.raw));
+        }
     }
 }

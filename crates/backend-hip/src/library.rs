@@ -134,6 +134,8 @@ function_table! {
         hipThreadExchangeStreamCaptureMode(mode: *mut c_uint);
         // 6.0. The suffix names the layout of the structure.
         hipGetDevicePropertiesR0600(properties: *mut c_void, device: c_int);
+        // Without it, a stream of another device is not told from one of this.
+        hipStreamGetDevice(stream: hipStream_t, device: *mut c_int);
         // After 5.2; the older function takes kernels that were linked into the program alone.
         hipModuleLaunchCooperativeKernel(
             function: hipFunction_t,

@@ -5,18 +5,19 @@
 )]
 
 use std::any::Any;
-use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-use hip_sys::hiprt::{hipMemAttachGlobal, hipPointer_attribute};
+use hip_sys::hiprt::hipMemAttachGlobal;
 use runtime_core::contract::{DeviceMemory, DeviceStream, UnifiedMemory};
 use runtime_core::contract::{MemoryAdoption, MemoryPool};
-use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
+use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, OriginKind, Result};
 
-use crate::context::{RawStream, allocated, ok, pointer};
+use crate::context::{allocated, ok, pointer};
 use crate::device::HipDevice;
+use crate::interop::Known;
+use crate::raw_stream::RawStream;
 use crate::reaper::Object;
 use crate::shared::{Shared, streams};
 
@@ -141,26 +142,14 @@ impl MemoryAdoption for HipDevice {
             return refuse(format!("{handle:?} is no address of HIP"));
         }
         let address = handle.raw as u64;
-        let ask = |attribute| -> Option<c_int> {
-            shared.context.bind().ok()?;
-            let mut value: c_int = 0;
-            let place = (&raw mut value).cast::<c_void>();
-            let function = shared.context.hip.hipPointerGetAttribute;
-            // SAFETY: the attributes asked for have 32 bits or less, and are written to where they may be.
-            ok(unsafe { function(place, attribute, pointer(address)) }).ok().map(|()| value)
-        };
-        let Some(ordinal) = ask(hipPointer_attribute::HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL) else {
+        let Some(known) = Known::at(&shared.context, address) else {
             return refuse(format!("{handle:?} is no memory that the runtime knows"));
         };
-        let managed = ask(hipPointer_attribute::HIP_POINTER_ATTRIBUTE_IS_MANAGED);
-        if ordinal != shared.context.device && managed.unwrap_or(0) & 1 == 0 {
-            return refuse(format!("{handle:?} is memory of device {ordinal}"));
+        if known.device != shared.context.device && known.kind != OriginKind::Managed {
+            return refuse(format!("{handle:?} is memory of device {}", known.device));
         }
-        let (mut start, mut size) = (ptr::null_mut(), 0);
-        let range = shared.context.hip.hipMemGetAddressRange;
-        // SAFETY: address and number are written to where they may be.
-        if ok(unsafe { range(&mut start, &mut size, pointer(address)) }).is_ok() {
-            let room = start.addr().saturating_add(size).saturating_sub(handle.raw);
+        if let Some((start, size)) = known.range {
+            let room = start.saturating_add(size).saturating_sub(handle.raw);
             if room < bytes {
                 return refuse(format!("{bytes} bytes at {handle:?}, which has {room}"));
             }

@@ -11,8 +11,9 @@ use hip_sys::hiprt::{
     hipMemPool_t, hipMemPoolAttr, hipMemPoolProps,
 };
 
-use crate::context::{Context, Mark, RawStream, allocated, ok, pointer};
+use crate::context::{Context, allocated, ok, pointer};
 use crate::lock;
+use crate::raw_stream::{Mark, RawStream};
 
 /// Where device memory comes from.
 #[derive(Debug)]
@@ -99,14 +100,13 @@ impl DriverPool {
     fn free(&self, address: u64, after: &[&Arc<RawStream>]) -> Result<(), u32> {
         let stream = match after {
             [] => &*self.allocating,
-            [stream] if Arc::ptr_eq(stream.context(), self.context()) => stream,
+            [stream] if stream.is_own() && Arc::ptr_eq(stream.context(), self.context()) => stream,
             _ => {
                 for stream in after {
-                    match stream.event() {
-                        Ok(event) => self.freeing.wait(&event)?,
+                    match self.freeing.follow(stream) {
                         // What has failed for good does not go on.
-                        Err(_) if stream.context().fault().is_some() => {}
-                        Err(code) => return Err(code),
+                        Err(code) if stream.context().fault().is_none() => return Err(code),
+                        _ => {}
                     }
                 }
                 &*self.freeing

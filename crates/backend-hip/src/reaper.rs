@@ -9,7 +9,8 @@ use hip_sys::hiprt::hipModule_t;
 use runtime_core::Result;
 
 use crate::codes;
-use crate::context::{Context, Mark, ok, pointer};
+use crate::context::{Context, ok, pointer};
+use crate::raw_stream::Mark;
 
 /// What is given back.
 pub(crate) enum Object {

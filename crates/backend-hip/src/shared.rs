@@ -11,10 +11,11 @@ use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, Result};
 
 use crate::codes;
 use crate::config::PoolKind;
-use crate::context::{Context, Mark, RawStream};
+use crate::context::Context;
 use crate::kernels::Kernels;
 use crate::lock;
 use crate::pool::{DriverPool, Pool};
+use crate::raw_stream::{Mark, RawStream};
 use crate::reaper::Object;
 use crate::stream::HipStream;
 

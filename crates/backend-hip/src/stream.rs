@@ -16,12 +16,13 @@ use runtime_core::contract::{
 };
 use runtime_core::{Launch, NativeHandle, NativeKind, Result};
 
-use crate::context::{RawStream, ok, pointer};
+use crate::context::{ok, pointer};
 use crate::event::HipEvent;
 use crate::library::Functions;
 use crate::memory::HipMemory;
 use crate::module::HipKernel;
 use crate::pinned::HipPinned;
+use crate::raw_stream::RawStream;
 use crate::shared::Shared;
 
 /// A stream.

@@ -9,8 +9,8 @@ use std::thread;
 use backend_support::{Block, Identity, Queues, functions_load, guarded};
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
-    PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop,
+    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, ImageFormat, Limits, ModuleImage,
@@ -225,6 +225,10 @@ unsafe impl AcceleratorDevice for HostDevice {
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
         Some(self)
+    }
+
+    fn interop(&self) -> Option<&dyn NativeInterop> {
+        None
     }
 
     fn memory_pool(&self) -> Option<&dyn MemoryPool> {

@@ -49,9 +49,9 @@
 #![deny(unsafe_code)]
 
 mod cores;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod counters;
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 #[path = "no_counters.rs"]
 mod counters;
 mod device;

@@ -1,7 +1,12 @@
 //! The device: making its objects and giving them back.
-#![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
+#![expect(
+    unsafe_code,
+    reason = "implements the contract's unsafe device trait, and takes a context that others made"
+)]
 
 use std::any::Any;
+use std::ffi::c_void;
+use std::ptr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,17 +16,17 @@ use opencl3::event::CL_COMPLETE;
 use opencl3::types::{cl_command_queue, cl_int};
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
-    PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory, own,
+    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop,
+    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory, own,
 };
 use runtime_core::{DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result};
 
 use crate::event::OpenClEvent;
 use crate::handle::Handle;
-use crate::info::Description;
+use crate::info::{Description, describe};
 use crate::memory::{OpenClMemory, OpenClPinned};
 use crate::module::OpenClModule;
-use crate::platform::Found;
+use crate::platform::{self, Found};
 use crate::program::Builder;
 use crate::queue::{Queue, status};
 use crate::region::RegionKernels;
@@ -36,7 +41,7 @@ const POCL: &str = "Portable Computing Language";
 const CL_QUEUE_PRIORITY_KHR: u64 = 0x1096;
 const PRIORITIES: [u64; 3] = [1 << 2, 1 << 1, 1];
 
-/// An opened OpenCL device.
+/// An opened OpenCL device: what a [`Device`](runtime_core::Device) of this backend is made of.
 #[derive(Debug)]
 pub struct OpenClDevice {
     info: DeviceInfo,
@@ -48,6 +53,58 @@ pub struct OpenClDevice {
 }
 
 impl OpenClDevice {
+    /// Opens a device in a context that somebody else made. Buffers, queues and events of that context are the device's too,
+    /// and so are those of other devices that are opened in it. The context is retained, and released once.
+    /// [`Device::new`](runtime_core::Device::new) makes the device usable, and
+    /// [`Device::with_native_stream`](runtime_core::Device::with_native_stream) with a queue of theirs.
+    ///
+    /// Handles are those of the interface `opencl`, of the kinds [`NativeKind::Context`] and [`NativeKind::Device`]. The
+    /// device may be a part of one.
+    ///
+    /// ```no_run
+    /// use backend_opencl::{OpenClConfig, OpenClDevice};
+    /// use runtime_core::{Device, NativeHandle, NativeKind};
+    ///
+    /// # fn example(context: *mut std::ffi::c_void, device: *mut std::ffi::c_void) -> runtime_core::Result<()> {
+    /// let handle = |kind, pointer: *mut std::ffi::c_void| {
+    ///     NativeHandle { api: "opencl", kind, raw: pointer.expose_provenance() }
+    /// };
+    /// let context = handle(NativeKind::Context, context); // a `cl_context`
+    /// let device = handle(NativeKind::Device, device); // a `cl_device_id`
+    /// // Sound if both are alive now.
+    /// let device = unsafe { OpenClDevice::from_native(context, device, &OpenClConfig::new()) }?;
+    /// let device = Device::new(device)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a handle of another interface or kind, or null, for a device that is not in the context or not
+    /// of this machine's platforms, or for an option that it does not take; `Unavailable` where there is no platform.
+    ///
+    /// # Safety
+    ///
+    /// The handles are of a context and a device that are alive.
+    pub unsafe fn from_native(
+        context: NativeHandle,
+        device: NativeHandle,
+        config: &OpenClConfig,
+    ) -> Result<Self> {
+        for (handle, kind) in [(context, NativeKind::Context), (device, NativeKind::Device)] {
+            if (handle.api, handle.kind) != ("opencl", kind) || handle.raw == 0 {
+                let message = format!("{handle:?} is no {kind:?} of OpenCL");
+                return Err(Error::new(ErrorKind::InvalidArgument, "open", message));
+            }
+        }
+        let pointer = |handle: NativeHandle| ptr::with_exposed_provenance_mut::<c_void>(handle.raw);
+        // The caller vouches for the device.
+        let found = platform::of_handle(pointer(device))?;
+        // SAFETY: the caller vouches for the context.
+        let context = unsafe { Context::retained(pointer(context), &found) }?;
+        Self::open(&found, describe(&found)?, Arc::new(context), config)
+    }
+
     pub(crate) fn open(
         found: &Found,
         description: Description,
@@ -258,6 +315,10 @@ unsafe impl AcceleratorDevice for OpenClDevice {
         Some(self)
     }
 
+    fn interop(&self) -> Option<&dyn NativeInterop> {
+        Some(self)
+    }
+
     fn memory_pool(&self) -> Option<&dyn MemoryPool> {
         None
     }
@@ -276,7 +337,7 @@ unsafe impl PeerAccess for OpenClDevice {
     fn reaches(&self, other: &dyn AcceleratorDevice) -> bool {
         let any: &dyn Any = other;
         any.downcast_ref::<Self>()
-            .is_some_and(|other| Arc::ptr_eq(&self.shared.context, &other.shared.context))
+            .is_some_and(|other| self.shared.context.raw() == other.shared.context.raw())
     }
 
     unsafe fn memory_copy(

@@ -1,16 +1,21 @@
 //! Marks in streams.
 #![expect(unsafe_code, reason = "implements the contract's unsafe event trait")]
 
+use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use opencl3::event::{CL_COMPLETE, CL_PROFILING_COMMAND_END};
+use cl3::info_type::InfoType;
+use opencl3::command_queue::flush;
+use opencl3::event::{
+    CL_COMPLETE, CL_EVENT_COMMAND_QUEUE, CL_PROFILING_COMMAND_END, get_event_info,
+};
 use opencl3::types::cl_int;
 use runtime_core::contract::{DeviceEvent, own};
 use runtime_core::{NativeHandle, NativeKind, Result};
 
 use crate::handle::{Event, Handle};
-use crate::queue::{Queue, stamp, status};
+use crate::queue::{Queue, stamp, status, wait_until_over};
 use crate::shared::Shared;
 
 /// An event: the command that was the last one in its queue when the event was recorded.
@@ -21,17 +26,44 @@ pub(crate) struct OpenClEvent {
     mark: Mutex<Option<Arc<Mark>>>,
 }
 
-/// A command, and the queue it is in.
+/// A command, and the queue it is in, unless others have enqueued it.
 #[derive(Debug)]
 pub(crate) struct Mark {
     pub(crate) event: Handle<Event>,
-    pub(crate) queue: Arc<Queue>,
+    pub(crate) queue: Option<Arc<Queue>>,
 }
 
 impl Mark {
     /// Whether the command is over, however it ended.
     pub(crate) fn is_over(&self) -> Result<bool, cl_int> {
         Ok(status(self.event.raw())? <= CL_COMPLETE)
+    }
+
+    /// Whether the command is in this queue.
+    pub(crate) fn is_in(&self, queue: &Arc<Queue>) -> bool {
+        self.queue.as_ref().is_some_and(|own| Arc::ptr_eq(own, queue))
+    }
+
+    /// Makes the driver begin with the command.
+    pub(crate) fn flush(&self) -> Result<(), cl_int> {
+        if let Some(queue) = &self.queue {
+            return queue.flush();
+        }
+        match get_event_info(self.event.raw(), CL_EVENT_COMMAND_QUEUE)? {
+            // One of the host's own, which is in no queue, is its owner's to complete.
+            InfoType::Ptr(queue) if queue != 0 => {
+                flush(ptr::with_exposed_provenance_mut(queue.cast_unsigned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Blocks until the command is over, however it ended.
+    pub(crate) fn wait(&self) -> Result<(), cl_int> {
+        match &self.queue {
+            Some(queue) => queue.wait(&self.event),
+            None => wait_until_over(&self.event),
+        }
     }
 }
 
@@ -63,7 +95,7 @@ unsafe impl DeviceEvent for OpenClEvent {
     fn wait(&self) -> Result<()> {
         self.shared.check("wait")?;
         let Some(mark) = self.mark() else { return Ok(()) };
-        let waited = mark.queue.flush().and_then(|()| mark.queue.wait(&mark.event));
+        let waited = mark.flush().and_then(|()| mark.wait());
         self.shared.reap();
         waited.map_err(|code| self.shared.error("wait", code, "waiting for an event"))
     }
@@ -73,9 +105,9 @@ unsafe impl DeviceEvent for OpenClEvent {
         let Some(mark) = self.mark() else { return Ok(true) };
         let over = match mark.is_over() {
             // What nobody has told the driver to begin with would never be over.
-            Ok(false) => mark.queue.flush().map(|()| false),
+            Ok(false) => mark.flush().map(|()| false),
             // Only a wait makes the command's writes visible; it has nothing to wait for.
-            Ok(true) => mark.queue.wait(&mark.event).map(|()| true),
+            Ok(true) => mark.wait().map(|()| true),
             Err(code) => Err(code),
         };
         over.map_err(|code| self.shared.error("query", code, "asking for an event"))

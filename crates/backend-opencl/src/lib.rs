@@ -56,6 +56,7 @@ mod driver;
 mod event;
 mod handle;
 mod info;
+mod interop;
 mod launch;
 mod memory;
 mod module;

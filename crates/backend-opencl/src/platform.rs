@@ -1,12 +1,14 @@
 //! The platforms and devices of this machine, and which of them a selector names.
 
 use std::ffi::c_void;
+use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
+use cl3::info_type::InfoType;
 use opencl3::device::{
-    CL_DEVICE_NAME, CL_DEVICE_TYPE, CL_DEVICE_TYPE_ACCELERATOR, CL_DEVICE_TYPE_ALL,
-    CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_CUSTOM, CL_DEVICE_TYPE_GPU, CL_DEVICE_VERSION,
-    get_device_data, get_device_ids,
+    CL_DEVICE_NAME, CL_DEVICE_PARENT_DEVICE, CL_DEVICE_TYPE, CL_DEVICE_TYPE_ACCELERATOR,
+    CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_CUSTOM, CL_DEVICE_TYPE_GPU,
+    CL_DEVICE_VERSION, get_device_data, get_device_ids, get_device_info,
 };
 use opencl3::error_codes::{
     CL_DEVICE_NOT_FOUND, CL_PLATFORM_NOT_FOUND_KHR, DLOPEN_FUNCTION_NOT_AVAILABLE,
@@ -47,7 +49,7 @@ pub(crate) struct Found {
 
 impl Platform {
     pub(crate) fn id(&self) -> cl_platform_id {
-        std::ptr::with_exposed_provenance_mut::<c_void>(self.id)
+        ptr::with_exposed_provenance_mut::<c_void>(self.id)
     }
 
     /// Whether a word of a selector means it.
@@ -58,7 +60,7 @@ impl Platform {
 
 impl Found {
     pub(crate) fn id(&self) -> cl_device_id {
-        std::ptr::with_exposed_provenance_mut::<c_void>(self.id)
+        ptr::with_exposed_provenance_mut::<c_void>(self.id)
     }
 }
 
@@ -102,6 +104,37 @@ pub(crate) fn discover() -> Result<Vec<Found>> {
         )
         .with_driver("CL_DEVICE_NOT_FOUND", CL_DEVICE_NOT_FOUND.into())),
     }
+}
+
+/// The device of a handle, which is one of the driver's: one of all platforms' devices, or a part of one, which has its
+/// place.
+///
+/// # Errors
+///
+/// As [`discover`]; `InvalidArgument` if it is none that this backend can use.
+pub(crate) fn of_handle(id: cl_device_id) -> Result<Found> {
+    let whole = root(id);
+    let found = discover()?.into_iter().find(|found| found.id() == whole).ok_or_else(|| {
+        let message = format!("{id:p} is no device that this backend can use");
+        Error::new(ErrorKind::InvalidArgument, "open", message)
+    })?;
+    Ok(Found { id: id.expose_provenance(), ..found })
+}
+
+/// The device that a device of the driver's is a part of, or itself.
+pub(crate) fn root(id: cl_device_id) -> cl_device_id {
+    match get_device_info(id, CL_DEVICE_PARENT_DEVICE) {
+        Ok(InfoType::Ptr(parent)) if parent != 0 => {
+            root(ptr::with_exposed_provenance_mut(parent.cast_unsigned()))
+        }
+        _ => id,
+    }
+}
+
+/// The place of a device among those of all platforms.
+pub(crate) fn index_of(id: usize) -> Option<usize> {
+    let all = discover().ok()?;
+    all.iter().find(|found| found.id == id).map(|found| found.index)
 }
 
 fn unavailable(code: cl_int) -> Error {

@@ -15,6 +15,18 @@ use opencl3::types::{
     cl_bool, cl_command_queue, cl_context, cl_device_id, cl_event, cl_int, cl_kernel,
     cl_platform_id, cl_uint,
 };
+use runtime_core::OriginKind;
+
+use crate::platform::integer;
+
+/// What is asked of an allocation of unified shared memory, and which kinds there are.
+const CL_MEM_ALLOC_TYPE_INTEL: cl_uint = 0x419A;
+const CL_MEM_ALLOC_BASE_PTR_INTEL: cl_uint = 0x419B;
+const CL_MEM_ALLOC_SIZE_INTEL: cl_uint = 0x419C;
+const CL_MEM_ALLOC_DEVICE_INTEL: cl_uint = 0x419D;
+const CL_MEM_TYPE_HOST_INTEL: usize = 0x4197;
+const CL_MEM_TYPE_DEVICE_INTEL: usize = 0x4198;
+const CL_MEM_TYPE_SHARED_INTEL: usize = 0x4199;
 
 /// How a device addresses memory by pointers.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +39,7 @@ pub(crate) enum Pointers {
 
 /// Host memory of `cl_intel_unified_shared_memory`, which needs no command to be mapped.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HostMemory(Usm);
+pub(crate) struct HostMemory(pub(crate) Usm);
 
 impl HostMemory {
     /// Allocates host memory that the devices of the context address.
@@ -245,6 +257,14 @@ type Copy = unsafe extern "C" fn(
     *const cl_event,
     *mut cl_event,
 ) -> cl_int;
+type AllocationInfo = unsafe extern "C" fn(
+    cl_context,
+    *const c_void,
+    cl_uint,
+    usize,
+    *mut c_void,
+    *mut usize,
+) -> cl_int;
 type Fill = unsafe extern "C" fn(
     cl_command_queue,
     *mut c_void,
@@ -266,6 +286,17 @@ pub(crate) struct Usm {
     set_argument: SetArgument,
     copy: Copy,
     fill: Fill,
+    allocation_info: AllocationInfo,
+}
+
+/// An allocation of unified shared memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allocated {
+    pub(crate) base: usize,
+    pub(crate) bytes: usize,
+    pub(crate) kind: OriginKind,
+    /// The driver's handle of the device it is for, 0 if it is for none.
+    pub(crate) device: usize,
 }
 
 impl Usm {
@@ -275,6 +306,33 @@ impl Usm {
     /// Its host memory.
     pub(crate) fn host_memory(self) -> HostMemory {
         HostMemory(self)
+    }
+
+    /// The allocation in the context that an address is in, which may be any number; `None` if it is in none.
+    pub(crate) fn allocation(self, context: cl_context, address: usize) -> Option<Allocated> {
+        let pointer = ptr::without_provenance::<c_void>(address);
+        let ask = |what: cl_uint| -> Option<usize> {
+            let (mut value, mut len) = ([0_u8; 8], 0);
+            let (most, place) = (value.len(), value.as_mut_ptr().cast::<c_void>());
+            // SAFETY: the driver follows no address that it is asked for, and writes at most that many bytes.
+            let code = unsafe {
+                (self.allocation_info)(context, pointer, what, most, place, &raw mut len)
+            };
+            let told = value.get(..len).filter(|_| code == 0)?;
+            usize::try_from(integer(told)).ok()
+        };
+        let kind = match ask(CL_MEM_ALLOC_TYPE_INTEL)? {
+            CL_MEM_TYPE_HOST_INTEL => OriginKind::Pinned,
+            CL_MEM_TYPE_DEVICE_INTEL => OriginKind::Device,
+            CL_MEM_TYPE_SHARED_INTEL => OriginKind::Managed,
+            _ => return None,
+        };
+        Some(Allocated {
+            base: ask(CL_MEM_ALLOC_BASE_PTR_INTEL)?,
+            bytes: ask(CL_MEM_ALLOC_SIZE_INTEL)?,
+            kind,
+            device: ask(CL_MEM_ALLOC_DEVICE_INTEL).unwrap_or(0),
+        })
     }
 
     /// The functions of a platform that has the extension; `None` if one is missing.
@@ -295,6 +353,7 @@ impl Usm {
             set_argument: function!(c"clSetKernelArgMemPointerINTEL" as SetArgument),
             copy: function!(c"clEnqueueMemcpyINTEL" as Copy),
             fill: function!(c"clEnqueueMemFillINTEL" as Fill),
+            allocation_info: function!(c"clGetMemAllocInfoINTEL" as AllocationInfo),
         })
     }
 }

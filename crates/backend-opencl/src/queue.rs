@@ -227,11 +227,8 @@ impl Queue {
     /// Blocks until the command is over, however it ended.
     pub(crate) fn wait(&self, event: &Handle<Event>) -> Result<(), cl_int> {
         self.lock().unflushed = false;
-        match wait_for_events(&[event.raw()]) {
-            // It ended with a failure, which the queue has noted.
-            Err(code) if status(event.raw()).is_ok_and(|status| status > CL_COMPLETE) => Err(code),
-            _ => Ok(()),
-        }
+        // If it ended with a failure, the queue notes that.
+        wait_until_over(event)
     }
 
     /// Reports the first failure of a command that was not reported before.
@@ -295,6 +292,14 @@ impl Queue {
                 "command over"
             );
         }
+    }
+}
+
+/// Blocks until the command is over, however it ended.
+pub(crate) fn wait_until_over(event: &Handle<Event>) -> Result<(), cl_int> {
+    match wait_for_events(&[event.raw()]) {
+        Err(code) if status(event.raw()).is_ok_and(|status| status > CL_COMPLETE) => Err(code),
+        _ => Ok(()),
     }
 }
 

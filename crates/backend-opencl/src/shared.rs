@@ -15,18 +15,18 @@ use std::thread;
 
 use backend_support::{Failures, guarded};
 use opencl3::command_queue::enqueue_unmap_mem_object;
-use opencl3::context::context::create_context;
+use opencl3::context::context::{CL_CONTEXT_DEVICES, create_context, get_context_data};
 use opencl3::event::{CL_COMPLETE, wait_for_events};
 use opencl3::types::{cl_context, cl_device_id, cl_int};
 use runtime_core::{DeviceId, Error, ErrorKind, Result};
 
 use crate::codes;
 use crate::handle::{self, Handle};
-use crate::platform::Found;
-use crate::pointers::{HostMemory, Pointers};
+use crate::platform::{self, Found, integer};
+use crate::pointers::{HostMemory, Pointers, Usm};
 use crate::queue::{self, Queue};
 
-/// A context with all devices of a platform, so that they reach one another's memory and events.
+/// A context: one with all devices of a platform, so that they reach one another's memory and events, or somebody else's.
 #[derive(Debug)]
 pub(crate) struct Context {
     handle: Handle<handle::Context>,
@@ -42,6 +42,30 @@ impl Context {
             .map_err(|code| codes::error("open", code, "a context cannot be created"))?;
         // SAFETY: the context was just created.
         let handle = unsafe { Handle::own(raw, &Arc::default()) };
+        Ok(Self { handle, devices: ids.len(), broken: AtomicBool::new(false) })
+    }
+
+    /// A context that others made, which is retained.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the device is not in it.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a live context.
+    pub(crate) unsafe fn retained(raw: cl_context, device: &Found) -> Result<Self> {
+        let failed = |code| codes::error("open", code, format_args!("{raw:p} is no context"));
+        let devices = get_context_data(raw, CL_CONTEXT_DEVICES).map_err(failed)?;
+        let ids: Vec<u64> = devices.chunks_exact(size_of::<cl_device_id>()).map(integer).collect();
+        // Of parts of devices some platforms name the whole.
+        let is_there = |id: cl_device_id| ids.contains(&(id.expose_provenance() as u64));
+        if !is_there(device.id()) && !is_there(platform::root(device.id())) {
+            let message = format!("{} is not in the context {raw:p}", device.name);
+            return Err(Error::new(ErrorKind::InvalidArgument, "open", message));
+        }
+        // SAFETY: the caller vouches for the context.
+        let handle = unsafe { Handle::retain(raw, &Arc::default()) }.map_err(failed)?;
         Ok(Self { handle, devices: ids.len(), broken: AtomicBool::new(false) })
     }
 
@@ -146,6 +170,14 @@ impl Shared {
         }
     }
 
+    /// The functions of unified shared memory, where the device has any.
+    pub(crate) fn usm(&self) -> Option<Usm> {
+        match self.pointers {
+            Some(Pointers::Usm { functions, .. }) => Some(functions),
+            _ => self.host.map(|HostMemory(functions)| functions),
+        }
+    }
+
     /// The error for a `code` that the driver returned; remembers if it says that the device is lost.
     #[cold]
     pub(crate) fn error(&self, operation: &'static str, code: cl_int, what: impl Display) -> Error {
@@ -183,7 +215,12 @@ impl Shared {
     /// Remembers a queue until its commands are over, which may be after its stream was dropped.
     pub(crate) fn add_queue(&self, queue: &Arc<Queue>) {
         let mut queues = lock(&self.queues);
-        // Those of dropped streams go once their work is done and their failures are taken over.
+        self.forget_idle(&mut queues);
+        queues.push(Arc::clone(queue));
+    }
+
+    /// Lets queues of dropped streams go once their work is done, and takes over their failures.
+    fn forget_idle(&self, queues: &mut Vec<Arc<Queue>>) {
         queues.retain(|queue| {
             let forgotten = Arc::strong_count(queue) == 1 && queue.is_idle().unwrap_or(true);
             if forgotten && let Err(error) = queue.report() {
@@ -191,7 +228,6 @@ impl Shared {
             }
             !forgotten
         });
-        queues.push(Arc::clone(queue));
     }
 
     /// Blocks until every command in every queue is over; reports the first failure not reported before.
@@ -202,6 +238,8 @@ impl Shared {
             queue.finish("synchronize");
             first = first.and(queue.report().map_err(|error| self.note(error)));
         }
+        drop(queues);
+        self.forget_idle(&mut lock(&self.queues));
         self.reap();
         self.check("synchronize")?;
         first.and_then(|()| self.failures.report())

@@ -92,6 +92,13 @@ impl OpenClStream {
             .map_err(|code| self.shared.error(operation, code, "commands were not submitted"))
     }
 
+    /// Lets the driver begin with what was enqueued, since nobody enqueues any more.
+    pub(crate) fn begin(&self) {
+        if let Err(code) = self.queue.flush() {
+            self.shared.failures.keep(self.shared.error("stream_drop", code, "a stream's work"));
+        }
+    }
+
     /// A command that does nothing.
     fn marker(&self) -> Result<Handle<Event>> {
         self.queue
@@ -103,9 +110,7 @@ impl OpenClStream {
 impl Drop for OpenClStream {
     fn drop(&mut self) {
         // The device keeps the queue until its work is done.
-        if let Err(code) = self.queue.flush() {
-            self.shared.failures.keep(self.shared.error("stream_drop", code, "a stream's work"));
-        }
+        self.begin();
     }
 }
 
@@ -212,7 +217,7 @@ unsafe impl DeviceStream for OpenClStream {
         let event = own::<OpenClEvent>(event, "record")?;
         // A time needs a command of its own: the last one may have ended long ago.
         let last = if event.has_timing() { Some(self.marker()?) } else { self.queue.last() };
-        event.set(last.map(|event| Mark { event, queue: Arc::clone(&self.queue) }));
+        event.set(last.map(|event| Mark { event, queue: Some(Arc::clone(&self.queue)) }));
         Ok(())
     }
 
@@ -220,15 +225,15 @@ unsafe impl DeviceStream for OpenClStream {
         self.shared.check("wait")?;
         let failed = |code| self.shared.error("wait", code, "waiting for an event");
         let Some(mark) = own::<OpenClEvent>(event, "wait")?.mark() else { return Ok(()) };
-        if Arc::ptr_eq(&mark.queue, &self.queue) {
+        if mark.is_in(&self.queue) {
             return Ok(());
         }
         if mark.is_over().map_err(failed)? {
             // Makes its writes visible without a command, and has nothing to wait for.
-            return mark.queue.wait(&mark.event).map_err(failed);
+            return mark.wait().map_err(failed);
         }
         // What another queue waits for must be under way.
-        mark.queue.flush().map_err(failed)?;
+        mark.flush().map_err(failed)?;
         let list = [mark.event.raw()];
         // SAFETY: the event is alive and of this context; the list is read by the call.
         unsafe {

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use backend_support::{Block, Identity, Queues, functions_load, guarded};
+use backend_support::{Block, Event, Identity, Queues, functions_load, guarded};
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceLoad, DeviceMemory,
     DeviceModule, DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor,
-    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    NativeInterop, PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, ModuleImage, NativeHandle,
@@ -23,8 +23,9 @@ use crate::codes;
 use crate::counts::{SimCounters, Tally};
 use crate::event::SimEvent;
 use crate::fault::{Fate, FaultPlan};
+use crate::interop::Alive;
 use crate::memory::{Pool, SimMemory, SimPinned};
-use crate::stream::SimStream;
+use crate::stream::{Lane, SimStream};
 use crate::timing::Timing;
 use crate::{Fault, Operation, SimConfig, SimCounts};
 
@@ -47,6 +48,11 @@ pub(crate) struct Shared {
     faults: FaultPlan,
     pool: Arc<Pool>,
     streams: AtomicU64,
+    /// What handles can be of.
+    pub(crate) lanes: Alive<Lane>,
+    pub(crate) events: Alive<Event>,
+    pub(crate) blocks: Alive<Block>,
+    pub(crate) pinned: Alive<Block>,
     pub(crate) tally: Arc<Tally>,
 }
 
@@ -71,6 +77,10 @@ impl SimDevice {
             faults: FaultPlan::new(&config.faults),
             pool: Pool::new(config.memory_bytes),
             streams: AtomicU64::new(0),
+            lanes: Alive::default(),
+            events: Alive::default(),
+            blocks: Alive::default(),
+            pinned: Alive::default(),
             tally: Arc::default(),
             config,
         };
@@ -87,7 +97,7 @@ impl SimDevice {
         SimHandle(Arc::clone(&self.shared))
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
@@ -152,6 +162,10 @@ impl Shared {
         if self.is_lost() { Err(codes::device_lost(operation)) } else { Ok(()) }
     }
 
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
     pub(crate) fn is_peer_of(&self, other: &Self) -> bool {
         self.config.peers && other.config.peers && Arc::ptr_eq(&self.group, &other.group)
     }
@@ -200,6 +214,7 @@ impl Shared {
         self.check("memory_allocate")?;
         self.plan_allocation(bytes)?;
         let memory = self.pool.allocate(bytes)?;
+        memory.note_in(&self.blocks);
         self.tally.add(|counts| counts.allocations += 1);
         Ok(memory)
     }
@@ -208,6 +223,7 @@ impl Shared {
         self.check("pinned_allocate")?;
         self.plan_allocation(bytes)?;
         let memory = SimPinned::allocate(bytes)?;
+        memory.note_in(&self.pinned);
         self.tally.add(|counts| counts.pinned_allocations += 1);
         Ok(memory)
     }
@@ -339,6 +355,10 @@ unsafe impl AcceleratorDevice for SimDevice {
     }
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        Some(self)
+    }
+
+    fn interop(&self) -> Option<&dyn NativeInterop> {
         Some(self)
     }
 

@@ -13,13 +13,20 @@ use crate::device::Shared;
 /// An event, and the device whose loss it reports.
 #[derive(Debug)]
 pub(crate) struct SimEvent {
-    pub(crate) event: Event,
+    pub(crate) event: Arc<Event>,
     device: Arc<Shared>,
 }
 
 impl SimEvent {
     pub(crate) fn new(device: &Arc<Shared>) -> Self {
-        Self { event: Event::new(), device: Arc::clone(device) }
+        let event = Arc::new(Event::new());
+        device.events.note(Arc::as_ptr(&event).addr(), &event);
+        Self::of(event, device)
+    }
+
+    /// An event that another has made.
+    pub(crate) fn of(event: Arc<Event>, device: &Arc<Shared>) -> Self {
+        Self { event, device: Arc::clone(device) }
     }
 }
 
@@ -42,6 +49,7 @@ unsafe impl DeviceEvent for SimEvent {
     }
 
     fn native(&self) -> NativeHandle {
-        NativeHandle { api: "sim", kind: NativeKind::Event, raw: std::ptr::from_ref(self).addr() }
+        let raw = Arc::as_ptr(&self.event).addr();
+        NativeHandle { api: "sim", kind: NativeKind::Event, raw }
     }
 }

@@ -68,6 +68,7 @@ mod driver;
 mod event;
 mod fault;
 mod graph;
+mod interop;
 mod memory;
 mod region;
 mod stream;

@@ -14,6 +14,7 @@ use runtime_core::contract::{DeviceMemory, DevicePinned, own};
 use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
 
 use crate::codes;
+use crate::interop::Alive;
 
 /// What fresh memory is full of.
 const POISON: u8 = 0xAB;
@@ -56,6 +57,11 @@ unsafe impl DevicePinned for SimPinned {
 }
 
 impl SimPinned {
+    /// Lets its handle be known.
+    pub(crate) fn note_in(&self, alive: &Alive<Block>) {
+        alive.note(self.0.pointer().as_ptr().addr(), &self.0);
+    }
+
     pub(crate) fn allocate(bytes: usize) -> Result<Self> {
         let refused =
             || codes::out_of_memory("pinned_allocate", format!("{bytes} bytes of host memory"));
@@ -64,6 +70,11 @@ impl SimPinned {
 }
 
 impl SimMemory {
+    /// Lets its handle be known.
+    pub(crate) fn note_in(&self, alive: &Alive<Block>) {
+        alive.note(self.0.pointer().as_ptr().addr(), &self.0);
+    }
+
     /// Memory made of `bytes` at an address that another simulated device, or the host, owns.
     ///
     /// # Safety

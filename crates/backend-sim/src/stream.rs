@@ -17,11 +17,17 @@ use crate::fault::Operation;
 use crate::memory::{block, pinned_span, span};
 use crate::timing::Timing;
 
-/// A stream: a queue whose work begins when its timing says so.
+/// A queue whose work begins when its timing says so.
 #[derive(Debug)]
-pub(crate) struct SimStream {
+pub(crate) struct Lane {
     queue: Queue,
     timing: Timing,
+}
+
+/// A stream: a lane, which other streams may share that were made of its handle.
+#[derive(Debug)]
+pub(crate) struct SimStream {
+    lane: Arc<Lane>,
     device: Arc<Shared>,
     /// What is enqueued is kept here and does not run, if the stream captures.
     capture: Option<Mutex<Vec<Captured>>>,
@@ -42,7 +48,14 @@ impl fmt::Debug for Captured {
 
 impl SimStream {
     pub(crate) fn new(queue: Queue, timing: Timing, device: &Arc<Shared>) -> Self {
-        Self { queue, timing, device: Arc::clone(device), capture: None }
+        let lane = Arc::new(Lane { queue, timing });
+        device.lanes.note(Arc::as_ptr(&lane).addr(), &lane);
+        Self::on(lane, device)
+    }
+
+    /// A stream on a lane.
+    pub(crate) fn on(lane: Arc<Lane>, device: &Arc<Shared>) -> Self {
+        Self { lane, device: Arc::clone(device), capture: None }
     }
 
     /// The same stream, keeping what is enqueued.
@@ -61,10 +74,10 @@ impl SimStream {
         self.device.check("launch")?;
         let fates = graph
             .iter()
-            .map(|step| Ok((self.device.begin(step.operation)?, self.timing.draw())))
+            .map(|step| Ok((self.device.begin(step.operation)?, self.lane.timing.draw())))
             .collect::<Result<Vec<_>>>()?;
         let (device, steps) = (Arc::clone(&self.device), Arc::clone(graph));
-        self.queue.submit(move || {
+        self.lane.queue.submit(move || {
             let mut first = Ok(());
             for (step, (fate, pause)) in steps.iter().zip(fates) {
                 pause.take();
@@ -92,8 +105,8 @@ impl SimStream {
             return Ok(());
         }
         let fate = self.device.begin(operation)?;
-        let (device, pause) = (Arc::clone(&self.device), self.timing.draw());
-        self.queue.submit(move || {
+        let (device, pause) = (Arc::clone(&self.device), self.lane.timing.draw());
+        self.lane.queue.submit(move || {
             pause.take();
             device.carry_out(fate, || work.hold().perform(Cores::SERIAL))
         })?;
@@ -113,11 +126,11 @@ impl SimStream {
     /// Copies in this thread when its turn comes. `report` asks for failures of earlier work first.
     fn copy_now(&self, report: bool, copy: impl FnOnce() -> Result<()>) -> Result<()> {
         let fate = self.device.begin(Operation::Copy)?;
-        let pause = self.timing.draw();
-        let _turn = self.queue.turn();
+        let pause = self.lane.timing.draw();
+        let _turn = self.lane.queue.turn();
         pause.take();
         if report {
-            self.queue.report()?;
+            self.lane.queue.report()?;
         }
         self.device.carry_out(fate, copy)?;
         self.device.check("copy")
@@ -211,30 +224,30 @@ unsafe impl DeviceStream for SimStream {
 
     fn record(&self, event: &dyn DeviceEvent) -> Result<()> {
         self.device.check("record")?;
-        own::<SimEvent>(event, "record")?.event.record(&self.queue)?;
+        own::<SimEvent>(event, "record")?.event.record(&self.lane.queue)?;
         self.device.tally.add(|counts| counts.records += 1);
         Ok(())
     }
 
     fn wait(&self, event: &dyn DeviceEvent) -> Result<()> {
         self.device.check("wait")?;
-        own::<SimEvent>(event, "wait")?.event.hold_up(&self.queue)?;
+        own::<SimEvent>(event, "wait")?.event.hold_up(&self.lane.queue)?;
         self.device.tally.add(|counts| counts.waits += 1);
         Ok(())
     }
 
     fn query(&self) -> Result<bool> {
         self.device.check("query")?;
-        Ok(self.queue.is_idle())
+        Ok(self.lane.queue.is_idle())
     }
 
     fn synchronize(&self) -> Result<()> {
         self.device.tally.add(|counts| counts.synchronizations += 1);
-        let done = self.queue.synchronize();
+        let done = self.lane.queue.synchronize();
         self.device.check("synchronize").and(done)
     }
 
     fn native(&self) -> NativeHandle {
-        NativeHandle { api: "sim", kind: NativeKind::Stream, raw: self.queue.address() }
+        NativeHandle { api: "sim", kind: NativeKind::Stream, raw: Arc::as_ptr(&self.lane).addr() }
     }
 }

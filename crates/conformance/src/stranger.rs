@@ -7,7 +7,7 @@ use std::time::Duration;
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceKernel, DeviceMemory,
     DeviceModule, DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor,
-    PeerAccess, PinnedOptions, RawArg, RegionCopyAbility, UnifiedMemory,
+    NativeInterop, PeerAccess, PinnedOptions, RawArg, RegionCopyAbility, UnifiedMemory,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, Launch, Limits, ModuleImage,
@@ -124,6 +124,10 @@ unsafe impl AcceleratorDevice for Stranger {
     }
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        None
+    }
+
+    fn interop(&self) -> Option<&dyn NativeInterop> {
         None
     }
 

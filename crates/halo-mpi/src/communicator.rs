@@ -12,6 +12,7 @@ use runtime_core::{Device, DeviceKind, Error, ErrorKind, Result};
 use crate::library::{Barrier, Handle, Turn};
 use crate::message::Bytes;
 use crate::request::{MpiRequest, Open};
+use crate::tag::{MAX_TAG, Tags};
 
 /// One of the ranks of an MPI job. [`run`](crate::run) makes it.
 ///
@@ -26,7 +27,7 @@ pub struct MpiCommunicator(Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) handle: Handle,
     pub(crate) open: Mutex<Open>,
-    place: Place,
+    pub(crate) place: Place,
     device_aware: AtomicBool,
     /// How often this rank waited since a request was complete.
     idle: AtomicU32,
@@ -42,7 +43,7 @@ pub(crate) struct Place {
     pub(crate) size: usize,
     pub(crate) local_rank: usize,
     pub(crate) local_size: usize,
-    pub(crate) max_tag: u32,
+    pub(crate) tags: Tags,
 }
 
 impl MpiCommunicator {
@@ -50,7 +51,7 @@ impl MpiCommunicator {
         let told = std::env::var("HALO_MPI_DEVICE_AWARE");
         Self(Arc::new(Shared {
             handle,
-            open: Mutex::default(),
+            open: Mutex::new(Open::new(place.tags)),
             place,
             device_aware: AtomicBool::new(told.is_ok_and(|value| value == "1")),
             idle: AtomicU32::new(0),
@@ -194,7 +195,7 @@ impl Communicator for MpiCommunicator {
     }
 
     fn max_tag(&self) -> u32 {
-        self.0.place.max_tag
+        MAX_TAG
     }
 
     fn passes_memory_of(&self, device: &Device) -> bool {

@@ -30,6 +30,12 @@
 //! | a rank comes to its end after a wait in vain, and others do not within 10 seconds | the job, with code 1 |
 //! | MPI reports an error | the call's error; later calls on this communicator are `PeerLost` |
 //!
+//! # Marks
+//!
+//! The [mark](halo::communicator::Buffer::marked) of a message travels in its tag, and costs nothing: as much of it as the
+//! library's tags have room for above 32767, which are 16 bits in Open MPI. Marks that differ are taken for each other as
+//! seldom as that says; in a library whose tags end there, always.
+//!
 //! # Device memory
 //!
 //! Messages are staged through host memory unless the program or `HALO_MPI_DEVICE_AWARE=1` says that this MPI takes device
@@ -43,6 +49,7 @@ mod library;
 mod message;
 mod request;
 mod run;
+mod tag;
 
 pub use communicator::MpiCommunicator;
 pub use run::run;

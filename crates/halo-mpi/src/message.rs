@@ -11,9 +11,10 @@ use std::ptr;
 
 use halo::communicator::{Buffer, Envelope, Storage};
 use mpi::ffi;
-use runtime_core::{NativeKind, Result};
+use runtime_core::{Error, ErrorKind, NativeKind, Result};
 
 use crate::library::{Handle, Turn, outcome};
+use crate::tag::{Digest, Tags};
 
 /// A buffer, and what MPI is told of it.
 pub(crate) struct Bytes {
@@ -63,37 +64,53 @@ fn int(envelope: &Envelope, what: &str, value: usize) -> Result<c_int> {
         .map_err(|_| envelope.invalid(format!("{what}: {value}; MPI's limit is {}", c_int::MAX)))
 }
 
-/// The peer and the tag of an envelope.
-fn ends(envelope: &Envelope) -> Result<(c_int, c_int)> {
-    Ok((int(envelope, "rank", envelope.peer)?, int(envelope, "tag", envelope.tag as usize)?))
-}
-
 /// A message that is there to be received, and matches nothing else any more.
 pub(crate) struct Found {
     handle: ffi::MPI_Message,
-    pub(crate) len: usize,
+    pub(crate) tag: u32,
+    len: usize,
+    digest: Digest,
 }
 
-/// Looks for the earliest message of the envelope's peer and tag.
-pub(crate) fn find(turn: &Turn, on: Handle, envelope: &Envelope) -> Result<Option<Found>> {
-    let (peer, tag) = ends(envelope)?;
+// SAFETY: the handle names an object of the library, which any thread may use in its turn.
+unsafe impl Send for Found {}
+
+impl Found {
+    /// Why it is not the message of a receive, if it is not.
+    pub(crate) fn misfit(&self, tags: Tags, envelope: &Envelope) -> Option<Error> {
+        if self.digest != tags.digest(envelope.mark) {
+            return Some(envelope.wrong_mark());
+        }
+        (self.len != envelope.len).then(|| envelope.wrong_length(self.len))
+    }
+}
+
+/// Looks for the earliest message from a peer. Any tag will do: marks are in tags.
+pub(crate) fn find(turn: &Turn, on: Handle, tags: Tags, peer: usize) -> Result<Option<Found>> {
+    const OPERATION: &str = "receive";
+    let failed = |message| Error::new(ErrorKind::Driver, OPERATION, message);
+    let peer = c_int::try_from(peer).map_err(|_| failed(format!("rank {peer}")))?;
     let mut found = 0;
     // SAFETY: a constant of the library.
     let mut handle = unsafe { ffi::RSMPI_MESSAGE_NULL };
     let mut status = MaybeUninit::<ffi::MPI_Status>::zeroed();
     // SAFETY: the communicator lasts as long as MPI runs, which it does in this turn.
-    let code =
-        unsafe { ffi::MPI_Improbe(peer, tag, on.0, &mut found, &mut handle, status.as_mut_ptr()) };
-    outcome(turn, envelope.operation(), code)?;
+    let code = unsafe {
+        let status = status.as_mut_ptr();
+        ffi::MPI_Improbe(peer, ffi::MPI_ANY_TAG, on.0, &mut found, &mut handle, status)
+    };
+    outcome(turn, OPERATION, code)?;
     if found == 0 {
         return Ok(None);
     }
     let mut count = 0;
     // SAFETY: MPI has filled the status, and the type is its own.
     let code = unsafe { ffi::MPI_Get_count(status.as_ptr(), ffi::RSMPI_UINT8_T, &mut count) };
-    outcome(turn, envelope.operation(), code)?;
-    let len = usize::try_from(count).map_err(|_| envelope.wrong_length(count))?;
-    Ok(Some(Found { handle, len }))
+    outcome(turn, OPERATION, code)?;
+    let len = usize::try_from(count).map_err(|_| failed(format!("a message of {count} bytes")))?;
+    // SAFETY: zeros are a status, and MPI has filled it since.
+    let (tag, digest) = tags.split(unsafe { status.assume_init() }.MPI_TAG);
+    Ok(Some(Found { handle, tag, len, digest }))
 }
 
 /// A message that MPI works on.
@@ -108,8 +125,15 @@ pub(crate) struct Message {
 unsafe impl Send for Message {}
 
 impl Message {
-    pub(crate) fn send(turn: &Turn, on: Handle, envelope: &Envelope, bytes: Bytes) -> Result<Self> {
-        let (peer, tag) = ends(envelope)?;
+    pub(crate) fn send(
+        turn: &Turn,
+        on: Handle,
+        tags: Tags,
+        envelope: &Envelope,
+        bytes: Bytes,
+    ) -> Result<Self> {
+        let peer = int(envelope, "rank", envelope.peer)?;
+        let tag = tags.join(envelope.tag, envelope.mark);
         // SAFETY: constants of the library.
         let (unit, mut handle) = unsafe { (ffi::RSMPI_UINT8_T, ffi::RSMPI_REQUEST_NULL) };
         // SAFETY: the address begins `count` bytes that the buffer owns. It stays in this message until MPI is done, and is
@@ -121,16 +145,16 @@ impl Message {
         Ok(Self { handle, operation: envelope.operation(), bytes: Some(bytes) })
     }
 
-    /// Receives a message into the buffer if it is as long as that. Any other is received, too, and thrown away.
+    /// Receives a message into the buffer, which is as long. Without one it is received, too, and thrown away.
     pub(crate) fn receive(
         turn: &Turn,
         envelope: &Envelope,
         mut found: Found,
         bytes: Option<Bytes>,
     ) -> Result<Self> {
-        let bytes = match bytes.filter(|bytes| bytes.buffer.len() == found.len) {
-            Some(bytes) => bytes,
-            None => Bytes::scratch(envelope, &found)?,
+        let bytes = match bytes {
+            Some(bytes) if bytes.buffer.len() == found.len => bytes,
+            _ => Bytes::scratch(envelope, &found)?,
         };
         // SAFETY: constants of the library.
         let (unit, mut handle) = unsafe { (ffi::RSMPI_UINT8_T, ffi::RSMPI_REQUEST_NULL) };

@@ -6,21 +6,30 @@ use std::sync::Arc;
 
 use halo::communicator::{Buffer, Envelope, Request, Way};
 use parking_lot::Mutex;
-use runtime_core::Result;
+use runtime_core::{Error, Result};
 
 use crate::communicator::Shared;
 use crate::library::{Handle, Turn};
-use crate::message::{Bytes, Message, find};
+use crate::message::{Bytes, Found, Message, find};
+use crate::tag::Tags;
 
 /// What is not over, of one communicator.
-#[derive(Default)]
 pub(crate) struct Open {
-    /// Receives that wait for their message, in order, by peer and tag.
-    lines: HashMap<(usize, u32), VecDeque<Arc<Receive>>>,
-    /// How many of them nobody waits for.
+    tags: Tags,
+    /// By peer and tag.
+    lines: HashMap<(usize, u32), Line>,
+    /// How many receives nobody waits for.
     unwanted: usize,
     /// Messages that MPI works on and nobody waits for.
     abandoned: Vec<Message>,
+}
+
+/// What has no partner yet, in order.
+#[derive(Default)]
+struct Line {
+    receives: VecDeque<Arc<Receive>>,
+    /// Messages that came before their receive.
+    found: VecDeque<Found>,
 }
 
 /// A receive, known to its request and its line.
@@ -33,28 +42,38 @@ struct Receive {
 enum Stage {
     /// No message yet. Without a buffer nobody waits for it.
     Waiting(Option<Bytes>),
-    /// MPI receives a message of this length.
-    Arriving(Message, usize),
+    /// MPI receives a message, the right one unless there is an error.
+    Arriving(Message, Option<Error>),
     Over,
 }
 
 impl Open {
+    pub(crate) fn new(tags: Tags) -> Self {
+        Self { tags, lines: HashMap::new(), unwanted: 0, abandoned: Vec::new() }
+    }
+
     /// Lets messages that are there meet the receives of a line.
-    fn meet(&mut self, turn: &Turn, on: Handle, line: (usize, u32)) -> Result<()> {
-        let Some(line) = self.lines.get_mut(&line) else { return Ok(()) };
-        while let Some(first) = line.front() {
-            let Some(found) = find(turn, on, &first.envelope)? else { break };
-            let Some(first) = line.pop_front() else { break };
+    fn meet(&mut self, turn: &Turn, on: Handle, (peer, tag): (usize, u32)) -> Result<()> {
+        while let Some(found) = find(turn, on, self.tags, peer)? {
+            self.lines.entry((peer, found.tag)).or_default().found.push_back(found);
+        }
+        let Some(Line { receives, found }) = self.lines.get_mut(&(peer, tag)) else {
+            return Ok(());
+        };
+        while !found.is_empty()
+            && let Some(first) = receives.pop_front()
+            && let Some(found) = found.pop_front()
+        {
             let mut stage = first.stage.lock();
             let bytes = match mem::replace(&mut *stage, Stage::Over) {
                 Stage::Waiting(bytes) => bytes,
                 Stage::Arriving(..) | Stage::Over => None,
             };
-            let (wanted, len) = (bytes.is_some(), found.len);
+            let (wanted, misfit) = (bytes.is_some(), found.misfit(self.tags, &first.envelope));
             self.unwanted -= usize::from(!wanted);
             let message = Message::receive(turn, &first.envelope, found, bytes)?;
             if wanted {
-                *stage = Stage::Arriving(message, len);
+                *stage = Stage::Arriving(message, misfit);
             } else {
                 self.abandoned.push(message);
             }
@@ -97,14 +116,20 @@ impl MpiRequest {
         let kind = match envelope.way {
             Way::Send => {
                 let turn = Turn::take(envelope.operation())?;
-                Kind::Send(Message::send(&turn, shared.handle, &envelope, bytes)?)
+                Kind::Send(Message::send(
+                    &turn,
+                    shared.handle,
+                    shared.place.tags,
+                    &envelope,
+                    bytes,
+                )?)
             }
             Way::Receive => {
                 let stage = Mutex::new(Stage::Waiting(Some(bytes)));
                 let receive = Arc::new(Receive { envelope, stage });
                 let mut open = shared.open.lock();
                 let line = open.lines.entry((envelope.peer, envelope.tag)).or_default();
-                line.push_back(Arc::clone(&receive));
+                line.receives.push_back(Arc::clone(&receive));
                 Kind::Receive(receive)
             }
         };
@@ -127,11 +152,11 @@ impl MpiRequest {
                     Stage::Waiting(_) => Ok(None),
                     // A failure of MPI has ended it, if it was not tested before.
                     Stage::Over => self.shared.check(envelope).and_then(|()| Err(envelope.over())),
-                    Stage::Arriving(message, len) => {
+                    Stage::Arriving(message, misfit) => {
                         let arrived = message.test(&Turn::take(envelope.operation())?)?;
-                        match arrived {
-                            Some(_) if *len != envelope.len => Err(envelope.wrong_length(*len)),
-                            arrived => Ok(arrived),
+                        match misfit.take_if(|_| arrived.is_some()) {
+                            Some(misfit) => Err(misfit),
+                            None => Ok(arrived),
                         }
                     }
                 }

@@ -13,6 +13,7 @@ use runtime_core::{Error, ErrorKind, Result};
 
 use crate::communicator::{MpiCommunicator, Place};
 use crate::library::{Handle, Turn, in_turn};
+use crate::tag::Tags;
 
 /// What a rank that panics ends the job with: the code of a Rust program that does.
 const PANICKED: i32 = 101;
@@ -79,6 +80,6 @@ fn join(universe: &Universe) -> Result<MpiCommunicator> {
     // SAFETY: it was made just now, and is forgotten below: it lasts as long as MPI runs.
     let handle = unsafe { Handle::new(&turn, own.as_raw()) }?;
     std::mem::forget(own);
-    let max_tag = handle.max_tag(&turn)?;
-    Ok(MpiCommunicator::new(handle, Place { rank, size, local_rank, local_size, max_tag }))
+    let tags = Tags::up_to(handle.max_tag(&turn)?);
+    Ok(MpiCommunicator::new(handle, Place { rank, size, local_rank, local_size, tags }))
 }

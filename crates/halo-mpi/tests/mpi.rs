@@ -216,6 +216,39 @@ fn a_job_mixes_devices() {
     });
 }
 
+/// Two exchanges of one communicator that ranks use in unlike orders: no message of one is taken for one of the other.
+fn unlike_orders(ranks: &Arc<MpiCommunicator>, device: &Device) -> Result<()> {
+    let rank = ranks.rank();
+    let stream = device.default_stream();
+    let topology = Topology::cartesian(&[2], &[2], &[true])?;
+    let field = FieldSpec::new("f", DType::U8, &[Dim::axis(0, 1).halo(1, 1)])?;
+    let quantities = [Quantity::scalar(field)];
+    let options = HaloOptions { timeout: Duration::from_secs(2), ..Default::default() };
+    let join =
+        || HaloExchange::new(Arc::clone(ranks) as _, &topology, &quantities, device, &options);
+    let mut exchanges = [join()?, join()?];
+    let mut values = device.memory_from_slice(&stream, &[0_u8, 1, 0])?;
+    let error = exchanges[rank].exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+    // One that is refused a message before it sends its own leaves the other without.
+    let is_refused = error.kind() == ErrorKind::InvalidArgument;
+    let words = format!("exchange 1 of rank {rank}: another message came from rank {}", 1 - rank);
+    assert_eq!(error.message().starts_with(&words), is_refused, "{error}");
+    assert!(is_refused || error.kind() == ErrorKind::Timeout, "{error}");
+    let refused = ranks.all_gather(&[u8::from(is_refused)], LONG)?;
+    assert!(refused.contains(&1));
+    Ok(())
+}
+
+/// In memory of a device, and in page-locked memory.
+#[test]
+fn messages_of_another_exchange_are_refused() {
+    passes("messages_of_another_exchange_are_refused", 2, |ranks| {
+        let ranks = Arc::new(ranks);
+        unlike_orders(&ranks, &Device::new(HostDevice::with_threads(0, 1)?)?)?;
+        unlike_orders(&ranks, &Device::new(SimDevice::new(0, SimConfig::new()))?)
+    });
+}
+
 /// A rank that has a timeout and ends well ends the job all the same: MPI would wait for the other one for ever.
 #[test]
 fn a_rank_that_stopped_does_not_hold_up_the_end() {

@@ -64,15 +64,15 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Checks it against what was planned.
+    /// Checks it against what was planned, and that it can be used on a stream of the device.
     pub(crate) fn check(
         &self,
         spec: &FieldSpec,
         rank: usize,
-        device: &Device,
+        stream: &Stream,
         writes_owned: bool,
     ) -> Result<()> {
-        let (name, layout) = (spec.name(), self.values.layout());
+        let (name, layout, device) = (spec.name(), self.values.layout(), stream.device());
         let refuse = |kind, message: String| {
             let message = format!("field {name} of rank {rank}: {message}");
             Err(Error::new(kind, "exchange", message).on(device.id()))
@@ -108,32 +108,28 @@ impl<'a> Field<'a> {
                 "its owned values are lent to read, and this exchange writes them".to_owned();
             return refuse(ErrorKind::Conflict, message);
         }
-        Ok(())
-    }
-
-    /// Checks that it can be used on a stream.
-    pub(crate) fn check_stream(
-        &self,
-        spec: &FieldSpec,
-        rank: usize,
-        stream: &Stream,
-    ) -> Result<()> {
-        if self.values.as_view().is_usable_on(stream) {
-            return Ok(());
+        let whole = self.values.as_view();
+        if let Some(owned) = &self.owned {
+            // Places of elements count from the first byte of all values.
+            let (has, all) = (owned.byte_range(), whole.byte_range());
+            let needed = whole.region(&owned_box(spec))?.byte_range();
+            if has.start < all.start || has.start > needed.start || has.end < needed.end {
+                let message = format!(
+                    "a view to read of bytes {has:?} of the memory; owned values are at {needed:?}, all at {all:?}"
+                );
+                return refuse(ErrorKind::InvalidArgument, message);
+            }
         }
-        let message = format!(
-            "field {} of rank {rank}: a view bound to another stream than {}",
-            spec.name(),
-            stream.id()
-        );
-        Err(Error::new(ErrorKind::WrongStream, "exchange", message).on(stream.device().id()))
+        if [Some(whole), self.owned].iter().flatten().any(|view| !view.is_usable_on(stream)) {
+            let message = format!("a view bound to another stream than {}", stream.id());
+            return refuse(ErrorKind::WrongStream, message);
+        }
+        Ok(())
     }
 
     /// What the rank owns, for others to read, and what is around it.
     pub(crate) fn divide(&mut self, spec: &FieldSpec) -> Result<(MemoryView<'_>, AroundMut<'_>)> {
-        let owned: SmallVec<[Range<usize>; MAX_RANK]> =
-            spec.dims().iter().map(Dim::owned).collect();
-        self.values.reborrow().split_box(&owned)
+        self.values.reborrow().split_box(&owned_box(spec))
     }
 
     pub(crate) fn slot(&mut self) -> Slot<'_> {
@@ -142,6 +138,11 @@ impl<'a> Field<'a> {
             Some(read) => Slot::Both { read, write: self.values.reborrow() },
         }
     }
+}
+
+/// The indices of what a rank owns of a field.
+fn owned_box(spec: &FieldSpec) -> SmallVec<[Range<usize>; MAX_RANK]> {
+    spec.dims().iter().map(Dim::owned).collect()
 }
 
 /// Another device than the expected one, which may be the same hardware.

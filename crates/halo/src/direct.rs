@@ -100,29 +100,33 @@ impl DirectRoute {
         slots.extend(views().map(|view| Slot::Read(view.on_stream(stream))));
         slots.extend(self.constants.as_ref().map(|constants| constants.view().into()));
         slots.truncate(self.plan.slots().len());
-        let done = self.plan.execute(stream, &mut slots);
-        drop(slots);
-        done.map_err(|error| shared_memory(own, lent).unwrap_or(error))
+        self.plan.execute(stream, &mut slots)
     }
 }
 
 /// The error for fields of two ranks in one memory, if that is so.
 #[cold]
-fn shared_memory(own: &[Divided<'_>], lent: &[Lent<'_>]) -> Option<Error> {
+pub(crate) fn shared_memory(
+    rank: usize,
+    specs: &[FieldSpec],
+    own: &[Divided<'_>],
+    lent: &[Lent<'_>],
+) -> Option<Error> {
     let views = || {
-        let own = own.iter().map(|(view, _)| (None, view));
-        own.chain(
-            lent.iter().flat_map(|lent| lent.views.iter().map(|view| (Some(lent.rank), view))),
-        )
+        let own = own.iter().map(|(view, _)| view).zip(specs).map(|field| (rank, field));
+        let lent = lent
+            .iter()
+            .flat_map(|lent| lent.views.iter().zip(specs).map(|field| (lent.rank, field)));
+        own.chain(lent)
     };
-    let of =
-        |rank: Option<usize>| rank.map_or("this rank".to_owned(), |rank| format!("rank {rank}"));
-    views().enumerate().find_map(|(index, (rank, view))| {
-        let (other, _) = views().take(index).find(|(_, other)| other.shares_memory(view))?;
+    views().enumerate().find_map(|(index, (rank, (view, spec)))| {
+        let shares = |(_, (other, _)): &(_, (&MemoryView<'_>, _))| other.shares_memory(view);
+        let (other_rank, (_, other)) = views().take(index).find(shares)?;
         let message = format!(
-            "fields of {} and of {} in one memory, which takes messages: see HaloOptions::direct",
-            of(other),
-            of(rank)
+            "field {} of rank {other_rank} and field {} of rank {rank} in one memory, which takes messages: \
+             see HaloOptions::direct",
+            other.name(),
+            spec.name()
         );
         Some(Error::new(ErrorKind::InvalidArgument, "exchange", message))
     })

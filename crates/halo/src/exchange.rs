@@ -8,7 +8,6 @@ use std::time::Instant;
 use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result, Stream};
 
 use crate::agreement::{Agreement, agree};
-use crate::binding::stranger;
 use crate::communicator::{Buffer, Communicator, Declined, Request, Storage, deadline};
 use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
@@ -38,7 +37,7 @@ pub struct HaloExchange {
     /// Where ranks read each other's fields.
     pub(crate) direct: Option<DirectRoute>,
     pub(crate) communicator: Arc<dyn Communicator>,
-    /// Whether all messages of all ranks carry the number of their exchange.
+    /// Whether all messages of all ranks end with their mark.
     stamps: bool,
     pub(crate) state: State,
     /// Counts exchanges; the same on every rank.
@@ -145,14 +144,16 @@ impl HaloExchange {
     ) -> Result<HaloTransformer> {
         let (rank, ranks) = (communicator.rank(), communicator.size());
         if topology.ranks() != ranks {
+            let planned = topology.ranks();
             let message =
-                format!("a topology of {} ranks for a communicator of {ranks}", topology.ranks());
+                format!("rank {rank}: a topology of {planned} ranks for a communicator of {ranks}");
             return Err(refuse(message));
         }
         let last = (u64::from(options.channel) + 1) * u64::from(CHANNEL_TAGS);
         if last > communicator.max_tag().into() {
             let channels = communicator.max_tag() / CHANNEL_TAGS;
-            return Err(refuse(format!("channel {}; there are {channels}", options.channel)));
+            let message = format!("rank {rank}: channel {}; there are {channels}", options.channel);
+            return Err(refuse(message));
         }
         let passes = communicator.passes_memory_of(device);
         HaloTransformer::with_transport(topology, rank, quantities, device, options, passes)
@@ -299,8 +300,11 @@ impl HaloExchange {
         self.number += 1;
         let tag = self.tag();
         let mut receives = Vec::with_capacity(buffers.len());
-        for (rank, buffer) in buffers {
-            receives.push(Some(self.communicator.receive(rank, tag, buffer)?));
+        let peers = &self.transformer.routes(route).receives;
+        for ((rank, buffer), peer) in buffers.into_iter().zip(peers) {
+            let buffer = buffer.marked(self.message_mark(rank, peer.part));
+            let request = self.communicator.receive(rank, tag, buffer);
+            receives.push(Some(request.map_err(|error| self.failed(error))?));
         }
         let takes_any_order = self.transformer.routes(route).takes_any_order();
         let declined = self.direct.as_ref().zip(self.communicator.direct());
@@ -339,13 +343,7 @@ impl HaloExchange {
             let message = format!("{why}; reset() on every rank begins anew");
             return Err(self.error(ErrorKind::Conflict, message));
         }
-        self.transformer.check(writes_owned, fields)?;
-        let device = self.transformer.device();
-        if !device.is_same(stream.device()) {
-            let message = format!("a stream of {}", stranger(stream.device(), device));
-            return Err(self.error(ErrorKind::WrongDevice, message));
-        }
-        Ok(())
+        self.transformer.check(writes_owned, stream, fields)
     }
 
     /// Does what can be done without waiting; whether that was all.
@@ -365,14 +363,16 @@ impl HaloExchange {
             let peers = &self.transformer.routes(flight.route).sends;
             for ((rank, mut buffer), peer) in flight.outgoing.drain(..).zip(peers) {
                 self.transformer.recorder.lock().moved(rank, Moved::Sent, buffer.len());
+                let mark = self.message_mark(self.communicator.rank(), peer.part);
                 if let Some(stamp) = stamp_mut(&mut buffer)? {
-                    *stamp = self.stamp(self.communicator.rank(), peer.part);
+                    *stamp = mark.to_le_bytes();
                 }
-                flight.sends.push(Some(self.communicator.send(rank, tag, buffer)?));
+                let request = self.communicator.send(rank, tag, buffer.marked(mark));
+                flight.sends.push(Some(request.map_err(|error| self.failed(error))?));
             }
         }
         for (index, place) in flight.receives.iter_mut().enumerate() {
-            if let Some(buffer) = complete(place)? {
+            if let Some(buffer) = complete(place).map_err(|error| self.failed(error))? {
                 self.check_stamp(&buffer, flight.route, index)?;
                 let peer = self.transformer.routes(flight.route).receives[index];
                 self.transformer.recorder.lock().moved(peer.rank, Moved::Received, peer.bytes);
@@ -394,7 +394,7 @@ impl HaloExchange {
             flight.is_unpacked = are_all_there;
         }
         for place in &mut flight.sends {
-            if let Some(buffer) = complete(place)? {
+            if let Some(buffer) = complete(place).map_err(|error| self.failed(error))? {
                 self.transformer.recycle(buffer);
             }
         }
@@ -402,14 +402,14 @@ impl HaloExchange {
         Ok(flight.is_unpacked && are_all_sent)
     }
 
-    /// What a message ends with: the mark of its sender, and which of its messages it is.
-    fn stamp(&self, sender: usize, part: usize) -> [u8; STAMP_BYTES] {
+    /// What tells a message from others: the mark of its sender, and which of its messages it is.
+    fn message_mark(&self, sender: usize, part: usize) -> u64 {
         const PART: u32 = 48;
-        (self.mark(sender) ^ (part as u64) << PART).to_le_bytes()
+        self.mark(sender) ^ (part as u64) << PART
     }
 
-    /// Refuses a message that the transport lost, repeated or gave out early, or of another exchange, where the host sees
-    /// it.
+    /// Refuses a message whose bytes the transport gave out before they were there, or that it took for another, where the
+    /// host sees that: what is in page-locked memory ends with its mark.
     fn check_stamp(&self, buffer: &Buffer, route: usize, message: usize) -> Result<()> {
         let (true, Storage::Pinned(pinned)) = (self.stamps, buffer.storage()) else {
             return Ok(());
@@ -417,14 +417,19 @@ impl HaloExchange {
         let Peer { rank, part, .. } = self.transformer.routes(route).receives[message];
         match pinned.as_slice()?.last_chunk() {
             // Its sender's mark, and not this rank's: what was recorded holds for every replay.
-            Some(stamp) if *stamp == self.stamp(rank, part) => Ok(()),
+            Some(stamp) if *stamp == self.message_mark(rank, part).to_le_bytes() => Ok(()),
             _ => {
-                let number = self.number;
-                let message =
-                    format!("the message from rank {rank} is not part {part} of exchange {number}");
-                Err(self.error(ErrorKind::Driver, message))
+                let message = format!("the bytes from rank {rank} are not those of part {part}");
+                Err(self.failed(Error::new(ErrorKind::Driver, "exchange", message)))
             }
         }
+    }
+
+    /// What the transport reports, and of which exchange.
+    #[cold]
+    fn failed(&self, error: Error) -> Error {
+        let (number, rank) = (self.number, self.communicator.rank());
+        error.about(format_args!("exchange {number} of rank {rank}"))
     }
 
     /// Blocks until there may be more to do.
@@ -470,9 +475,9 @@ fn first_tag(channel: u32) -> u32 {
     1 + channel * CHANNEL_TAGS
 }
 
-/// Where the stamp goes in a message that the host sees.
+/// Where the mark goes in a message that the host sees.
 ///
-/// Messages in device memory have none: the host would have to wait for the device.
+/// Messages in device memory have it beside them alone: the host would have to wait for the device.
 fn stamp_mut(buffer: &mut Buffer) -> Result<Option<&mut [u8; STAMP_BYTES]>> {
     match buffer.storage() {
         Storage::Pinned(_) => Ok(buffer.as_mut_slice()?.and_then(<[u8]>::last_chunk_mut)),
@@ -559,7 +564,8 @@ impl InFlight<'_, '_> {
     ///
     /// # Errors
     ///
-    /// `Timeout`, `PeerLost`; what the device or the transport reports. The exchange has failed then.
+    /// `Timeout`, `PeerLost`; `InvalidArgument` for a message of another exchange, which ranks that use several in unlike
+    /// orders send; what the device or the transport reports. The exchange has failed then.
     pub fn finish(mut self) -> Result<()> {
         let deadline = deadline(self.exchange.transformer.options().timeout);
         loop {

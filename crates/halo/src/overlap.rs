@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use parking_lot::Mutex;
-use runtime_core::{ErrorKind, MemoryView, Result, Stream};
+use runtime_core::{Error, MemoryView, Result, Stream};
 use smallvec::SmallVec;
 
 use crate::communicator::{Lent, Loan, Meeting};
-use crate::direct::{DirectRoute, Divided};
+use crate::direct::{DirectRoute, Divided, shared_memory};
 use crate::exchange::State;
-use crate::statistics::{Moved, Part, Recorder};
+use crate::statistics::{Moved, Part};
 use crate::transfer::refuse;
+use crate::transformer::HaloTransformer;
 use crate::{Field, HaloExchange, InFlight};
 
 /// Fields whose bookkeeping needs no allocation.
@@ -86,7 +86,8 @@ impl HaloExchange {
     ///
     /// # Errors
     ///
-    /// Those of [`exchange`](Self::exchange), and that of `work`.
+    /// Those of [`exchange`](Self::exchange), and that of `work`. If polling failed, what it reported first, whatever `work`
+    /// made of it.
     ///
     /// # Panics
     ///
@@ -102,12 +103,10 @@ impl HaloExchange {
             self.transformer.average_corners(stream, fields)?;
             return result;
         }
-        let mut progress = Progress(Path::Messages(self.start(stream, fields)?));
+        let mut progress = Progress::new(Path::Messages(self.start(stream, fields)?));
         let result = work(&mut progress);
-        match progress.0 {
-            Path::Messages(flight) => flight.finish().and(result),
-            Path::Direct(_) => result,
-        }
+        progress.finish()?;
+        result
     }
 
     /// Out of what neighbours own; what `work` gives.
@@ -118,7 +117,6 @@ impl HaloExchange {
         work: impl FnOnce(&mut Progress<'_, '_>) -> Result<R>,
     ) -> Result<Result<R>> {
         self.check(false, stream, fields)?;
-        self.transformer.check_bound(stream, fields)?;
         let specs = self.transformer.specs();
         let mut divided: SmallVec<[Divided<'_>; FEW]> = SmallVec::new();
         for (field, spec) in fields.iter_mut().zip(specs) {
@@ -141,21 +139,11 @@ impl HaloExchange {
             timeout: self.transformer.options().timeout,
         };
         let result = direct.lend(&loan, |meeting| {
-            let recorder = &self.transformer.recorder;
-            let visit = Visit { route, meeting, stream, own: &mut divided, recorder };
-            let mut progress = Progress(Path::Direct(visit));
+            let visit =
+                Visit { route, meeting, stream, own: &mut divided, transformer: &self.transformer };
+            let mut progress = Progress::new(Path::Direct(visit));
             let result = work(&mut progress);
-            match progress.0 {
-                Path::Direct(mut visit) => match visit.finish() {
-                    Ok(()) => Ok(result),
-                    // A poll that failed said more than that it failed.
-                    Err(again) if again.kind() == ErrorKind::Conflict => {
-                        Err(result.err().unwrap_or(again))
-                    }
-                    Err(error) => Err(error),
-                },
-                Path::Messages(_) => Ok(result),
-            }
+            progress.finish().map(|()| result)
         })?;
         self.state = State::Idle;
         Ok(result)
@@ -163,7 +151,11 @@ impl HaloExchange {
 }
 
 /// How far an exchange is that a program works beside.
-pub struct Progress<'a, 'f>(Path<'a, 'f>);
+pub struct Progress<'a, 'f> {
+    path: Path<'a, 'f>,
+    /// Why the exchange failed, if polling met that.
+    failure: Option<Error>,
+}
 
 enum Path<'a, 'f> {
     Messages(InFlight<'a, 'f>),
@@ -176,7 +168,7 @@ struct Visit<'a, 'f> {
     meeting: &'a Meeting<'a>,
     stream: &'a Stream,
     own: &'a mut [Divided<'f>],
-    recorder: &'a Mutex<Recorder>,
+    transformer: &'a HaloTransformer,
 }
 
 impl Visit<'_, '_> {
@@ -191,9 +183,13 @@ impl Visit<'_, '_> {
     }
 
     fn copy(&mut self, lent: &[Lent<'_>]) -> Result<()> {
-        let Self { route, stream, own, recorder, .. } = self;
-        let mut recorder = recorder.lock();
-        recorder.measure(Part::Copy, stream, || route.execute(stream, own, lent))?;
+        let Self { route, stream, own, transformer, .. } = self;
+        let mut recorder = transformer.recorder.lock();
+        let copied = recorder.measure(Part::Copy, stream, || route.execute(stream, own, lent));
+        copied.map_err(|error| {
+            let (rank, specs) = (transformer.rank(), transformer.specs());
+            shared_memory(rank, specs, own, lent).unwrap_or(error)
+        })?;
         for (rank, bytes) in &route.copied {
             recorder.moved(*rank, Moved::Copied, *bytes);
         }
@@ -201,18 +197,35 @@ impl Visit<'_, '_> {
     }
 }
 
-impl Progress<'_, '_> {
+impl<'a, 'f> Progress<'a, 'f> {
+    fn new(path: Path<'a, 'f>) -> Self {
+        Self { path, failure: None }
+    }
+
+    /// Blocks until all is done. Nothing can be done after a failure, which is told instead.
+    fn finish(self) -> Result<()> {
+        match (self.failure, self.path) {
+            (Some(failure), _) => Err(failure),
+            (None, Path::Messages(flight)) => flight.finish(),
+            (None, Path::Direct(mut visit)) => visit.finish(),
+        }
+    }
+
     /// Does what can be done without waiting; whether that was all, so that work enqueued on the exchange's stream from now
     /// on sees the halos. Does not block.
     ///
     /// # Errors
     ///
-    /// As [`InFlight::poll`].
+    /// As [`InFlight::poll`]; the same again when it is called after that.
     pub fn poll(&mut self) -> Result<bool> {
-        match &mut self.0 {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let polled = match &mut self.path {
             Path::Messages(flight) => flight.poll(),
             Path::Direct(visit) => visit.poll(),
-        }
+        };
+        polled.inspect_err(|error| self.failure = Some(error.clone()))
     }
 
     /// What the rank owns of a field, by its number in the exchange: the box without ghosts.
@@ -225,17 +238,17 @@ impl Progress<'_, '_> {
     ///
     /// `InvalidArgument` if there is no such field.
     pub fn owned(&self, field: usize) -> Result<MemoryView<'_>> {
-        let view = match &self.0 {
+        let view = match &self.path {
             Path::Messages(flight) => flight.owned(field),
             Path::Direct(visit) => visit.own.get(field).map(|(view, _)| Ok(*view)),
         };
-        view.unwrap_or_else(|| Err(refuse(format!("field {field}; there are fewer"))))
+        view.unwrap_or_else(|| Err(refuse(format!("field {field} of an exchange of fewer"))))
     }
 }
 
 impl fmt::Debug for Progress<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.path {
             Path::Messages(flight) => flight.fmt(f),
             Path::Direct(visit) => visit.meeting.fmt(f),
         }

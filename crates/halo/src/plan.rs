@@ -67,8 +67,8 @@ impl Plan {
         let (local, incoming) = incoming.into_iter().partition(|transfer| transfer.from == rank);
         let specs = fields.specs();
         Ok(Self {
-            sends: messages(specs, outgoing, sharing, |transfer| transfer.to)?,
-            receives: messages(specs, incoming, sharing, |transfer| transfer.from)?,
+            sends: messages(specs, rank, outgoing, sharing, |transfer| transfer.to)?,
+            receives: messages(specs, rank, incoming, sharing, |transfer| transfer.from)?,
             local,
             edges,
         })
@@ -99,15 +99,17 @@ impl Plan {
     }
 }
 
-/// Transfers as messages.
+/// Transfers of a rank as messages.
 fn messages(
     specs: &[FieldSpec],
+    rank: usize,
     transfers: Vec<Transfer>,
     sharing: Messages,
     peer: impl Fn(&Transfer) -> usize,
 ) -> Result<Vec<Message>> {
     let too_long = |field: usize| {
-        refuse(format!("field {}: a message of 2^63 bytes or more", specs[field].name()))
+        let name = specs[field].name();
+        refuse(format!("field {name} of rank {rank}: a message of 2^63 bytes or more"))
     };
     let mut sized = Vec::with_capacity(transfers.len());
     // Bytes by peer and field.

@@ -147,7 +147,7 @@ impl Fields {
         // Fields are often alike.
         let mut known: Vec<(Widths, Surroundings)> = Vec::new();
         for (field, spec) in self.specs.iter().enumerate() {
-            let Some(widths) = widths(spec, pattern)? else { continue };
+            let Some(widths) = widths(spec, rank, pattern)? else { continue };
             let index = match known.iter().position(|(of, _)| *of == widths) {
                 Some(index) => index,
                 None => {
@@ -236,7 +236,7 @@ impl Fields {
                 return Err(refuse(message));
             }
         }
-        if pattern == Pattern::Shared && !self.is_overwritten(rank, piece)? {
+        if pattern == Pattern::Shared && !self.is_overwritten(rank, field, piece)? {
             return Ok(None);
         }
         let target: [Range<isize>; AXES] = std::array::from_fn(|axis| {
@@ -258,13 +258,13 @@ impl Fields {
 
     /// Whether the receiver gives up its values of shared points: at a high end that meets a low one, and otherwise at
     /// the later of the two sides.
-    fn is_overwritten(&self, rank: usize, piece: &Piece) -> Result<bool> {
+    fn is_overwritten(&self, rank: usize, field: usize, piece: &Piece) -> Result<bool> {
         let joined = piece.side.through(piece.map.symmetry);
         let is_high = |side: Side| side.0.contains(&1);
         if (rank, piece.side) == (piece.rank, joined) {
             let message = format!(
-                "side {} of rank {rank} is joined to itself: nobody owns its points",
-                joined
+                "field {}, side {joined} of rank {rank}: joined to itself, nobody owns its points",
+                self.specs[field].name()
             );
             return Err(refuse(message));
         }
@@ -277,7 +277,7 @@ impl Fields {
 }
 
 /// Ghost cells that a field has below and above along each axis; `None` if it takes no part.
-fn widths(spec: &FieldSpec, pattern: Pattern) -> Result<Option<Widths>> {
+fn widths(spec: &FieldSpec, rank: usize, pattern: Pattern) -> Result<Option<Widths>> {
     let dim = |axis| spec.along(axis);
     match pattern {
         Pattern::Halo(_) => {
@@ -289,7 +289,7 @@ fn widths(spec: &FieldSpec, pattern: Pattern) -> Result<Option<Widths>> {
                 0 => Ok(None),
                 1 => Ok(Some(std::array::from_fn(|axis| [usize::from(staggered(&axis)); 2]))),
                 axes => Err(refuse(format!(
-                    "field {} is staggered along {axes} axes: points that more than two ranks share are not synchronised",
+                    "field {} of rank {rank} is staggered along {axes} axes: points that more than two ranks share are not synchronised",
                     spec.name()
                 ))),
             }

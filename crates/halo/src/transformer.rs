@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use runtime_core::{Combine, Device, Event, Memory, Result, Stream};
+use runtime_core::{Combine, Device, Error, ErrorKind, Event, Memory, Result, Stream};
 
+use crate::binding::stranger;
 use crate::communicator::{Buffer, Communicator, Storage, deadline};
 use crate::corner::Corners;
 use crate::direct::{DirectRoute, neighbours};
@@ -20,7 +21,8 @@ use crate::statistics::{Part, Recorder};
 use crate::transfer::{Edge, Fields, Pattern, refuse};
 use crate::{Field, FieldSpec, Quantity, Topology};
 
-/// Packs the halos of any fields into one buffer for each neighbour, or more as the [options](HaloOptions::messages) say, and unpacks the buffers that neighbours sent.
+/// Packs the halos of any fields into one buffer for each neighbour, or more as the [options](HaloOptions::messages) say, and
+/// unpacks the buffers that neighbours sent.
 ///
 /// This is an exchange without the transport; [`HaloExchange`](crate::HaloExchange) has both. What a rank exchanges with
 /// itself is copied when it packs, in the same launch, and is in no buffer.
@@ -137,7 +139,10 @@ impl HaloTransformer {
         let once = bytes(&plan.sends) + bytes(&plan.receives);
         let limit = options.pool_bytes.unwrap_or(once.saturating_mul(4));
         let corners = match options.missing_corners {
-            MissingCorners::Average => Some(Corners::new(device, fields.specs(), &plan.edges)?),
+            MissingCorners::Average => {
+                let corners = Corners::new(device, fields.specs(), &plan.edges);
+                Some(corners.map_err(|error| of_rank(rank, error))?)
+            }
             _ => None,
         };
         Ok(Self {
@@ -200,7 +205,7 @@ impl HaloTransformer {
     /// the device reports.
     pub fn pack(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<Packed> {
         let route = self.route(Direction::Fill)?;
-        self.check(false, fields)?;
+        self.check(false, stream, fields)?;
         let (messages, event) = self.pack_route(route, stream, fields)?;
         let messages = messages.into_iter().map(|(rank, buffer)| (rank, Some(buffer))).collect();
         Ok(Packed { messages, event, pool: Arc::clone(&self.pool) })
@@ -240,23 +245,21 @@ impl HaloTransformer {
         messages: Vec<Incoming>,
     ) -> Result<()> {
         let route = self.route(Direction::Fill)?;
-        self.check(false, fields)?;
+        self.check(false, stream, fields)?;
+        let refuse = |message| Err(of_rank(self.rank, refuse(message)));
         let stranger = |message: &&Incoming| !Arc::ptr_eq(&message.pool, &self.pool);
         if let Some(message) = messages.iter().find(stranger) {
-            return Err(refuse(format!(
-                "a message of rank {} of another transformer",
-                message.rank
-            )));
+            return refuse(format!("a message of rank {} of another transformer", message.rank));
         }
         let mut numbers: Vec<usize> = messages.iter().map(|message| message.index).collect();
         numbers.sort_unstable();
         if let Some(twice) = numbers.windows(2).find(|pair| pair[0] == pair[1]) {
             let rank = self.routes[route].1.receives[twice[0]].rank;
-            return Err(refuse(format!("the message of rank {rank} twice")));
+            return refuse(format!("the message of rank {rank} twice"));
         }
         let is_empty = |message: &&Incoming| !message.is_filled.load(Ordering::Relaxed);
         if let Some(message) = messages.iter().find(is_empty) {
-            return Err(refuse(format!("the message of rank {} was not received", message.rank)));
+            return refuse(format!("the message of rank {} was not received", message.rank));
         }
         let batch = messages
             .into_iter()
@@ -275,7 +278,7 @@ impl HaloTransformer {
         if self.corners.is_none() {
             return Ok(());
         }
-        self.check(false, fields)?;
+        self.check(false, stream, fields)?;
         self.follow(stream)?;
         let Some(corners) = &mut self.corners else { return Ok(()) };
         corners.fill(stream, fields)?;
@@ -396,7 +399,8 @@ impl HaloTransformer {
         }
         let specs = self.fields.specs();
         let make = |plan: &Plan, action, constants| {
-            Route::new(&self.device, specs, plan, action, self.staged, constants)
+            let route = Route::new(&self.device, specs, plan, action, self.staged, constants);
+            route.map_err(|error| of_rank(self.rank, error))
         };
         let route = match direction {
             Direction::Fill => make(&self.plan, Action::Fill, self.constants()?)?,
@@ -427,34 +431,33 @@ impl HaloTransformer {
         self.device.memory_from_slice(&self.device.default_stream(), &values).map(Some)
     }
 
-    /// Checks fields before anything is enqueued.
-    pub(crate) fn check(&self, writes_owned: bool, fields: &[Field<'_>]) -> Result<()> {
-        let specs = self.fields.specs();
-        if fields.len() != specs.len() {
-            let message = format!(
-                "{} fields of rank {}; {} are planned",
-                fields.len(),
-                self.rank,
-                specs.len()
-            );
-            return Err(refuse(message).on(self.device.id()));
+    /// Checks a stream and fields before anything is enqueued: that each is what was planned, can be used on the stream, and
+    /// has a memory of its own.
+    pub(crate) fn check(
+        &self,
+        writes_owned: bool,
+        stream: &Stream,
+        fields: &[Field<'_>],
+    ) -> Result<()> {
+        let (specs, rank) = (self.fields.specs(), self.rank);
+        let refuse =
+            |kind, message| Err(Error::new(kind, "exchange", message).on(self.device.id()));
+        if !self.device.is_same(stream.device()) {
+            let stranger = stranger(stream.device(), &self.device);
+            return refuse(ErrorKind::WrongDevice, format!("rank {rank}: a stream of {stranger}"));
         }
-        fields
-            .iter()
-            .zip(specs)
-            .try_for_each(|(field, spec)| field.check(spec, self.rank, &self.device, writes_owned))
-    }
-
-    /// Checks that fields can be used on a stream, and are in different memories.
-    pub(crate) fn check_bound(&self, stream: &Stream, fields: &[Field<'_>]) -> Result<()> {
-        let specs = self.fields.specs();
+        if fields.len() != specs.len() {
+            let (given, planned) = (fields.len(), specs.len());
+            let message = format!("{given} fields of rank {rank}; {planned} are planned");
+            return refuse(ErrorKind::InvalidArgument, message);
+        }
         for (index, field) in fields.iter().enumerate() {
-            field.check_stream(&specs[index], self.rank, stream)?;
+            field.check(&specs[index], rank, stream, writes_owned)?;
             let shared = |other: &Field<'_>| other.view().shares_memory(&field.view());
             if let Some(other) = fields[..index].iter().position(shared) {
                 let (one, two) = (specs[other].name(), specs[index].name());
-                let message = format!("fields {one} and {two} of rank {} in one memory", self.rank);
-                return Err(refuse(message).on(self.device.id()));
+                let message = format!("fields {one} and {two} of rank {rank} in one memory");
+                return refuse(ErrorKind::InvalidArgument, message);
             }
         }
         Ok(())
@@ -478,7 +481,7 @@ impl HaloTransformer {
                 Err(error) => {
                     let mut pool = self.pool.lock();
                     buffers.into_iter().for_each(|buffer| pool.give(buffer, None));
-                    return Err(error);
+                    return Err(of_rank(self.rank, error));
                 }
             }
         }
@@ -495,7 +498,7 @@ impl HaloTransformer {
             Err(error) => {
                 let mut pool = self.pool.lock();
                 buffers.into_iter().for_each(|buffer| pool.give(buffer, after.clone()));
-                Err(error)
+                Err(of_rank(self.rank, error))
             }
         }
     }
@@ -512,7 +515,7 @@ impl HaloTransformer {
                     buffers
                         .into_iter()
                         .for_each(|(_, buffer)| pool.give(buffer.into_storage(), None));
-                    return Err(error);
+                    return Err(of_rank(self.rank, error));
                 }
             }
         }
@@ -537,7 +540,7 @@ impl HaloTransformer {
         for (_, buffer) in batch {
             pool.give(buffer, event.as_ref().ok().cloned());
         }
-        unpacked?;
+        unpacked.map_err(|error| of_rank(self.rank, error))?;
         self.last = Some((stream.clone(), event?));
         Ok(())
     }
@@ -559,6 +562,11 @@ impl HaloTransformer {
             _ => Ok(()),
         }
     }
+}
+
+#[cold]
+fn of_rank(rank: usize, error: Error) -> Error {
+    error.about(format_args!("rank {rank}"))
 }
 
 fn wrap(buffer: Storage) -> Buffer {

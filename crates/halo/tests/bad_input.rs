@@ -8,8 +8,8 @@ use std::time::Instant;
 use backend_sim::{SimConfig, SimDevice};
 use halo::communicator::{Buffer, Communicator, Direct, Request, ThreadCommunicator};
 use halo::{
-    Dim, Error, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Link,
-    Quantity, Result, Side, Symmetry, Topology,
+    Combine, Dim, Error, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer,
+    Link, MissingCorners, Quantity, Result, Side, Symmetry, Topology,
 };
 use runtime_core::{DType, Device, Memory, Stream};
 
@@ -22,8 +22,12 @@ fn ring() -> Topology {
 }
 
 fn field(halo: usize) -> Quantity {
+    named("height", halo)
+}
+
+fn named(name: &str, halo: usize) -> Quantity {
     let dims = [Dim::axis(0, 3).halo(halo, halo), Dim::free(2)];
-    Quantity::scalar(FieldSpec::new("height", DType::F64, &dims).unwrap())
+    Quantity::scalar(FieldSpec::new(name, DType::F64, &dims).unwrap())
 }
 
 fn plan(topology: &Topology, rank: usize, quantities: &[Quantity]) -> Result<HaloTransformer> {
@@ -54,25 +58,76 @@ fn overlapping_regions() {
     );
 }
 
-/// Two fields in one memory, by their numbers.
+/// Whatever is done with them, by messages and without.
 #[test]
 fn one_memory_for_two_fields() {
+    type Use = fn(&mut HaloExchange, &Stream, &mut [Field<'_>]) -> Result<()>;
+    let uses: [Use; 4] = [
+        |halo, stream, fields| halo.start(stream, fields)?.finish(),
+        |halo, stream, fields| halo.exchange(stream, fields),
+        |halo, stream, fields| halo.reduce(stream, fields, Combine::Sum),
+        |halo, stream, fields| halo.synchronize_shared(stream, fields),
+    ];
+    let words = "fields height and depth of rank 1 in one memory";
+    for one_use in uses {
+        let error = told(|halo, stream, _| {
+            let mut memory = stream.device().memory_allocate::<f64>(20)?;
+            let (one, two) = memory.view_mut().split_at(10)?;
+            one_use(halo, stream, &mut [one.reshape(&[5, 2])?.into(), two.reshape(&[5, 2])?.into()])
+        });
+        telling(ErrorKind::InvalidArgument, &[words], &error);
+    }
     let device = device();
-    let field = FieldSpec::new("height", DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).unwrap();
-    let quantities = [Quantity::scalar(field.clone()), Quantity::scalar(field)];
+    let stream = device.default_stream();
+    let quantities = [named("height", 1), named("depth", 1)];
     let options = HaloOptions::default();
     let mut halo = HaloTransformer::new(&ring(), 1, &quantities, &device, &options).unwrap();
-    let mut memory = device.memory_allocate::<f64>(10).unwrap();
-    let (one, two) = memory.view_mut().split_at(5).unwrap();
-    refused(
-        halo.pack(&device.default_stream(), &mut [one.into(), two.into()]),
-        "slots 0 and 1 are bound to one memory",
-    );
+    let mut memory = device.memory_allocate::<f64>(20).unwrap();
+    let (one, two) = memory.view_mut().split_at(10).unwrap();
+    let mut fields = [one, two].map(|half| half.reshape(&[5, 2]).unwrap().into());
+    refused(halo.pack(&stream, &mut fields), words);
+    let mut messages = halo.incoming().unwrap();
+    messages.iter_mut().for_each(|message| drop(message.as_mut_slice()));
+    refused(halo.unpack(&stream, &mut fields, messages), words);
+    // Ranks that read each other's fields lend nothing then.
+    ThreadCommunicator::run(2, |ranks| {
+        let (rank, ranks) = (ranks.rank(), Arc::new(ranks));
+        let mut halo =
+            HaloExchange::new(Arc::clone(&ranks) as _, &ring(), &quantities, &device, &options)
+                .unwrap();
+        let mut memory = device.memory_allocate::<f64>(20).unwrap();
+        let (one, two) = memory.view_mut().split_at(10).unwrap();
+        let mut fields = [one, two].map(|half| half.reshape(&[5, 2]).unwrap().into());
+        let words = format!("fields height and depth of rank {rank} in one memory");
+        refused(halo.exchange(&stream, &mut fields), &words);
+    })
+    .unwrap();
 }
 
 #[test]
 fn a_rank_that_the_topology_does_not_have() {
     refused(plan(&ring(), 2, &[field(1)]), "rank 2 of a topology of 2");
+    // As many ranks as there are take part in the comparison, and all of them are told.
+    let made = ThreadCommunicator::run(3, |ranks| {
+        let ranks = Arc::new(ranks);
+        HaloExchange::new(ranks, &ring(), &[field(1)], &device(), &HaloOptions::default()).map(drop)
+    });
+    for (rank, made) in made.unwrap().into_iter().enumerate() {
+        refused(made, &format!("rank {rank}: a topology of 2 ranks for a communicator of 3"));
+    }
+}
+
+#[test]
+fn elements_that_have_no_averages() {
+    let sphere = Topology::cubed_sphere(4, [1, 1]).unwrap();
+    let dims = [Dim::axis(0, 4).halo(1, 1), Dim::axis(1, 4).halo(1, 1)];
+    let count = Quantity::scalar(FieldSpec::new("count", DType::I32, &dims).unwrap());
+    let options =
+        HaloOptions { missing_corners: MissingCorners::Average, ..HaloOptions::default() };
+    refused(
+        HaloTransformer::new(&sphere, 4, &[count], &device(), &options),
+        "rank 4: field count: averages of elements of i32",
+    );
 }
 
 #[test]
@@ -134,9 +189,9 @@ impl Communicator for Counter {
     }
 }
 
-/// What rank 1 of two is told of its fields, without having sent a message; the exchange works before and after.
+/// What rank 1 of two is told of its two fields, without having sent a message; the exchange works afterwards.
 fn told(
-    exchange: impl Fn(&mut HaloExchange, &Stream, &mut Memory<f64>) -> Result<()> + Sync,
+    exchange: impl Fn(&mut HaloExchange, &Stream, &mut [Memory<f64>; 2]) -> Result<()> + Sync,
 ) -> Error {
     let errors = ThreadCommunicator::run(2, |ranks| {
         let rank = ranks.rank();
@@ -144,20 +199,25 @@ fn told(
         let stream = device.default_stream();
         let shared = Arc::clone(&ranks) as Arc<dyn Communicator>;
         let options = HaloOptions::default();
-        let mut halo = HaloExchange::new(shared, &ring(), &[field(1)], &device, &options).unwrap();
-        let mut values = device.memory_from_slice(&stream, &[rank as f64; 10]).unwrap();
+        let quantities = [named("height", 1), named("depth", 1)];
+        let mut halo = HaloExchange::new(shared, &ring(), &quantities, &device, &options).unwrap();
+        let mut values =
+            [0, 1].map(|_| device.memory_from_slice(&stream, &[rank as f64; 10]).unwrap());
         let sent = ranks.1.load(Ordering::Relaxed);
         let error = (rank == 1).then(|| exchange(&mut halo, &stream, &mut values).unwrap_err());
         assert_eq!(ranks.1.load(Ordering::Relaxed), sent);
-        let view = values.view_mut().reshape(&[5, 2]).unwrap();
-        halo.exchange(&stream, &mut [view.into()]).unwrap();
+        halo.exchange(&stream, &mut values.each_mut().map(view)).unwrap();
         let (own, other) = (rank as f64, 1.0 - rank as f64);
         let halos = [other, other, own, own, own, own, own, own, other, other];
-        assert_eq!(values.to_vec(&stream).unwrap(), halos);
+        values.iter().for_each(|values| assert_eq!(values.to_vec(&stream).unwrap(), halos));
         assert!(ranks.1.load(Ordering::Relaxed) > sent);
         error
     });
     errors.unwrap().swap_remove(1).unwrap()
+}
+
+fn view(values: &mut Memory<f64>) -> Field<'_> {
+    values.view_mut().reshape(&[5, 2]).unwrap().into()
 }
 
 fn telling(kind: ErrorKind, words: &[&str], error: &Error) {
@@ -168,51 +228,82 @@ fn telling(kind: ErrorKind, words: &[&str], error: &Error) {
 /// `field_must_match_spec`: what is planned for one element type and shape takes no other.
 #[test]
 fn field_must_match_spec() {
-    let error = told(|halo, stream, _| {
+    let error = told(|halo, stream, [height, _]| {
         let mut integers = stream.device().memory_allocate::<i32>(10)?;
-        halo.exchange(stream, &mut [integers.view_mut().reshape(&[5, 2])?.into()])
+        let integers = integers.view_mut().reshape(&[5, 2])?.into();
+        halo.exchange(stream, &mut [view(height), integers])
     });
-    let words = ["field height of rank 1", "elements of i32, planned f64"];
+    let words = ["field depth of rank 1", "elements of i32, planned f64"];
     telling(ErrorKind::InvalidArgument, &words, &error);
-    let error = told(|halo, stream, _| {
+    let error = told(|halo, stream, [_, depth]| {
         let mut wide = stream.device().memory_allocate::<f64>(12)?;
-        halo.exchange(stream, &mut [wide.view_mut().reshape(&[6, 2])?.into()])
+        halo.exchange(stream, &mut [wide.view_mut().reshape(&[6, 2])?.into(), view(depth)])
     });
     let words = ["field height of rank 1", "shape [6, 2]", "planned [5, 2]"];
     telling(ErrorKind::InvalidArgument, &words, &error);
 }
 
 #[test]
+fn a_field_bound_to_another_stream() {
+    let error = told(|halo, stream, [height, depth]| {
+        let aside = stream.device().stream_create(&Default::default())?;
+        let depth = depth.view_mut().reshape(&[5, 2])?.on_stream(&aside).into();
+        halo.start(stream, &mut [view(height), depth])?.finish()
+    });
+    telling(ErrorKind::WrongStream, &["field depth of rank 1"], &error);
+}
+
+/// The bound of the pool is each rank's own.
+#[test]
+fn messages_beyond_the_pool() {
+    let options = HaloOptions { pool_bytes: Some(8), ..HaloOptions::default() };
+    let device = device();
+    let mut halo = HaloTransformer::new(&ring(), 1, &[field(1)], &device, &options).unwrap();
+    let mut values = device.memory_allocate::<f64>(10).unwrap();
+    let error = halo.pack(&device.default_stream(), &mut [view(&mut values)]).unwrap_err();
+    telling(ErrorKind::LimitExceeded, &["rank 1: a message of", "of 8 are in use"], &error);
+    let error = halo.incoming().unwrap_err();
+    telling(ErrorKind::LimitExceeded, &["rank 1: a message of", "of 8 are in use"], &error);
+}
+
+#[test]
 fn another_number_of_fields() {
-    for count in [0, 2] {
+    for count in [0, 1, 3] {
         let error = told(|halo, stream, _| {
             let allocate = |_| stream.device().memory_allocate::<f64>(10);
             let mut others = (0..count).map(allocate).collect::<Result<Vec<_>>>()?;
             let views = others.iter_mut().map(|m| Ok(m.view_mut().reshape(&[5, 2])?.into()));
             halo.exchange(stream, &mut views.collect::<Result<Vec<Field<'_>>>>()?)
         });
-        let words = format!("{count} fields of rank 1; 1 are planned");
+        let words = format!("{count} fields of rank 1; 2 are planned");
         telling(ErrorKind::InvalidArgument, &[&words], &error);
     }
 }
 
 #[test]
 fn fields_of_another_device() {
-    let error = told(|halo, stream, _| {
+    let error = told(|halo, stream, [_, depth]| {
         let other = Device::new(SimDevice::new(1, SimConfig::new()))?;
         let mut abroad = other.memory_allocate::<f64>(10)?;
-        halo.exchange(stream, &mut [abroad.view_mut().reshape(&[5, 2])?.into()])
+        halo.exchange(stream, &mut [view(&mut abroad), view(depth)])
     });
     telling(ErrorKind::WrongDevice, &["field height of rank 1", "memory of sim:1"], &error);
-    let error = told(|halo, stream, _| {
+    let error = told(|halo, stream, [height, _]| {
         let mut abroad = device().memory_allocate::<f64>(10)?;
-        halo.exchange(stream, &mut [abroad.view_mut().reshape(&[5, 2])?.into()])
+        halo.exchange(stream, &mut [view(height), view(&mut abroad)])
     });
-    let words = ["field height of rank 1", "memory of another opening of sim:0"];
+    let words = ["field depth of rank 1", "memory of another opening of sim:0"];
     telling(ErrorKind::WrongDevice, &words, &error);
     let error = told(|halo, _, values| {
         let stream = device().default_stream();
-        halo.exchange(&stream, &mut [values.view_mut().reshape(&[5, 2])?.into()])
+        halo.exchange(&stream, &mut values.each_mut().map(view))
     });
-    telling(ErrorKind::WrongDevice, &["a stream of another opening of sim:0"], &error);
+    let words = ["rank 1: a stream of another opening of sim:0"];
+    telling(ErrorKind::WrongDevice, &words, &error);
+    let here = device();
+    let options = HaloOptions::default();
+    let mut halo = HaloTransformer::new(&ring(), 1, &[field(1)], &here, &options).unwrap();
+    let mut values = here.memory_allocate::<f64>(10).unwrap();
+    let error = halo.pack(&device().default_stream(), &mut [view(&mut values)]).unwrap_err();
+    telling(ErrorKind::WrongDevice, &words, &error);
 }

@@ -22,8 +22,8 @@ use halo::communicator::{
     Buffer, Communicator, Direct, Fault, Faults, FaultyCommunicator, Request, ThreadCommunicator,
 };
 use halo::{
-    Dim, Error, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, Kind, MissingCorners,
-    Quantity, Result, Staging, Topology,
+    Dim, Error, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Kind,
+    MissingCorners, Quantity, Result, Staging, Topology,
 };
 use runtime_core::{DType, Device, Grid, HostModule, Launch, Memory, Stream, args};
 
@@ -572,7 +572,7 @@ fn faults_of_the_transport_never_give_wrong_values() {
 
 fn plan_error(topology: &Topology, quantity: Result<Quantity>) -> Error {
     let made = quantity.and_then(|quantity| {
-        halo::HaloTransformer::new(topology, 0, &[quantity], &host(), &HaloOptions::default())
+        HaloTransformer::new(topology, 0, &[quantity], &host(), &HaloOptions::default())
     });
     let error = made.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
@@ -624,8 +624,7 @@ fn plans_name_field_side_and_rank() {
         assert_eq!(error.message(), words);
     }
     let quantity = field(Dim::axis(0, 3), Dim::axis(1, 3)).unwrap();
-    let missing =
-        halo::HaloTransformer::new(&flat, 2, &[quantity], &host(), &HaloOptions::default());
+    let missing = HaloTransformer::new(&flat, 2, &[quantity], &host(), &HaloOptions::default());
     assert!(missing.unwrap_err().message().contains("rank 2 of a topology of 2"));
 }
 
@@ -710,7 +709,7 @@ fn missing_corners_are_averaged() {
     let integers = Shape::new(DType::I32, 1);
     let block = topology.block(0).unwrap();
     let quantity = Quantity::scalar(integers.spec(2, &block, "n".to_owned()).unwrap());
-    let made = halo::HaloTransformer::new(&topology, 0, &[quantity], &host(), &options);
+    let made = HaloTransformer::new(&topology, 0, &[quantity], &host(), &options);
     assert!(made.unwrap_err().message().contains("field n: averages of elements of i32"));
 }
 
@@ -729,11 +728,40 @@ fn owned_values_stay_readable_in_flight() {
         flight.finish().unwrap();
         let error = halo.reduce(&stream, &mut fields, halo::Combine::Sum).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict);
+        let named = format!("field f of rank {rank}: ");
+        assert!(error.message().starts_with(&named), "{error}");
         assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 2));
         let other = self::values(rank, &stream);
         let mut third = self::values(rank, &stream);
         assert!(Field::split(other.view(), third.view_mut()).is_err());
+        // Two of three owned values, and a value of somebody else before the field.
+        let long = stream.device().memory_from_slice(&stream, &[0.0; 6]).unwrap();
+        for (read, bytes) in [(2..4, "16..32"), (0..5, "0..40")] {
+            // SAFETY: it is refused before anything is read or written.
+            let ghosts = unsafe { long.view_mut_shared() }.slice(1..6).unwrap();
+            let read = long.view().slice(read).unwrap();
+            let error =
+                halo.start(&stream, &mut [Field::split(read, ghosts).unwrap()]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            let words = format!("{named}a view to read of bytes {bytes} of the memory");
+            assert!(error.message().starts_with(&words), "{error}");
+        }
     });
+}
+
+/// A plan takes no memory of the device, however many elements it is for.
+#[test]
+fn plans_have_no_index_arrays() {
+    let device = sim(0);
+    let used = || SimHandle::of(&device).unwrap().used_bytes();
+    let before = used();
+    let sphere = Topology::cubed_sphere(48, [1, 1]).unwrap();
+    let dims = [Dim::axis(1, 48).halo(3, 3), Dim::axis(0, 48).halo(3, 3), Dim::free(79)];
+    let quantity = Quantity::scalar(FieldSpec::new("f", DType::F64, &dims).unwrap());
+    let options = HaloOptions { staging: Staging::Device, ..Default::default() };
+    let halo = HaloTransformer::new(&sphere, 0, &[quantity], &device, &options).unwrap();
+    assert_eq!(halo.sends().count(), 4);
+    assert_eq!(used(), before);
 }
 
 /// One launch packs, one for each batch of messages unpacks, and nothing passes the host unless it must.
@@ -816,7 +844,7 @@ fn messages_of_a_transformer_return_to_its_pool() {
     let make = |rank| {
         let quantities = [Quantity::scalar(spec())];
         let options = HaloOptions::default();
-        halo::HaloTransformer::new(&ring(3), rank, &quantities, &device, &options).unwrap()
+        HaloTransformer::new(&ring(3), rank, &quantities, &device, &options).unwrap()
     };
     let (mut halo, mut other) = (make(0), make(1));
     let mut values = values(0, &stream);

@@ -19,8 +19,8 @@ use halo::communicator::{
     Communicator, Fault, Faults, FaultyCommunicator, Recorder, Replay, ThreadCommunicator,
 };
 use halo::{
-    Dim, Field, FieldSpec, HaloExchange, HaloOptions, Kind, Messages, Quantity, Result, Staging,
-    Topology,
+    Dim, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Kind, Messages, Quantity,
+    Result, Staging, Topology,
 };
 use runtime_core::DType;
 
@@ -65,6 +65,33 @@ fn a_field_goes_with_others_or_by_itself() {
             }
         });
     }
+}
+
+/// Fields of 5 and of 16 bytes for each neighbour.
+#[test]
+fn the_bound_of_a_message_can_be_set() {
+    let topology = Topology::cartesian(&[9], &[3], &[true]).unwrap();
+    let field = |dtype, free| {
+        let dims = [Dim::axis(0, 3).halo(1, 1), Dim::free(free)];
+        Quantity::scalar(FieldSpec::new("f", dtype, &dims).unwrap())
+    };
+    let quantities = [field(DType::F64, 2), field(DType::U8, 5)];
+    let same = |one, other| {
+        let sends = |messages| -> Vec<(usize, usize)> {
+            let options = HaloOptions { messages, ..Default::default() };
+            let made = HaloTransformer::new(&topology, 0, &quantities, &host(), &options);
+            made.unwrap().sends().collect()
+        };
+        assert_eq!(sends(one), sends(other));
+        sends(one)
+    };
+    let (one, each) = (vec![(1, 32), (2, 32)], vec![(1, 24), (1, 16), (2, 24), (2, 16)]);
+    assert_eq!(same(Messages::Above(16), Messages::Aggregate), one);
+    assert_eq!(same(Messages::Above(0), Messages::Separate), each);
+    assert_eq!(same(Messages::Above(Messages::LARGE), Messages::Auto), one);
+    // The smaller one with others, of which there are none: it comes first.
+    let reversed = vec![(1, 16), (1, 24), (2, 16), (2, 24)];
+    assert_eq!(same(Messages::Above(15), Messages::Above(5)), reversed);
 }
 
 /// On every device, staged and not, by an exchange and by hand.

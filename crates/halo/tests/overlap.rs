@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "launches kernels")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,10 @@ use std::time::{Duration, Instant};
 use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice, SimHandle};
 use halo::communicator::{Communicator, ThreadCommunicator};
-use halo::{Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Staging, Topology};
+use halo::{
+    Dim, Error, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Result, Staging,
+    Topology,
+};
 use runtime_core::{DType, Device, Grid, HostModule, Launch, Memory, Stream, args};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -120,6 +123,46 @@ fn the_owned_box_is_lent_to_rust_functions() {
             assert_eq!(out.to_vec(&stream).unwrap(), [5.0, 6.0, 9.0, 10.0, 13.0, 14.0]);
         })
         .unwrap();
+    }
+}
+
+/// A failure that polling meets is told as it was, on either path, whatever the work makes of it.
+#[test]
+fn the_first_failure_that_polling_meets_is_told() {
+    let passes_it_on = |failure: Error| Err(failure);
+    let takes_no_notice = |_: Error| Ok(());
+    let tells_another = |_: Error| Err(Error::new(ErrorKind::LimitExceeded, "work", "too much"));
+    let works: [fn(Error) -> Result<()>; 3] = [passes_it_on, takes_no_notice, tells_another];
+    for (direct, work) in [false, true].into_iter().flat_map(|d| works.map(|work| (d, work))) {
+        let options = HaloOptions { direct, ..Default::default() };
+        let has_begun = Barrier::new(2);
+        each(2, &options, |rank, mut halo, stream| {
+            if rank == 1 {
+                // It leaves.
+                has_begun.wait();
+                return;
+            }
+            let mut values = values(rank, &stream);
+            let fields = &mut [values.view_mut().into()];
+            let outcome = halo.overlap(&stream, fields, |progress| {
+                has_begun.wait();
+                let start = Instant::now();
+                let failure = loop {
+                    match progress.poll() {
+                        Ok(_) => assert!(start.elapsed() < LONG),
+                        Err(failure) => break failure,
+                    }
+                    thread::yield_now();
+                };
+                assert_eq!(progress.poll().unwrap_err().to_string(), failure.to_string());
+                work(failure)
+            });
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PeerLost, "{error}");
+            assert!(error.message().contains("rank 1 has left"), "{error}");
+            let next = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+            assert_eq!(next.kind(), ErrorKind::Conflict);
+        });
     }
 }
 
@@ -310,25 +353,32 @@ fn a_late_rank_does_not_read_the_fields_of_another_exchange() {
     });
 }
 
+/// In any memory.
 #[test]
 fn messages_of_another_exchange_are_refused() {
-    let options = HaloOptions { direct: false, staging: Staging::Pinned, ..HaloOptions::default() };
-    let refused = AtomicUsize::new(0);
-    let second = Duration::from_secs(1);
-    two([second, second], &options, |rank, mut exchanges, mut memories, stream| {
-        let fields = &mut [memories[rank].view_mut().into()];
-        let error = exchanges[rank].exchange(&stream, fields).unwrap_err();
-        // One that is refused a message before it sends its own leaves the other without.
-        match error.kind() {
-            ErrorKind::Driver => {
-                let what = format!("the message from rank {} is not part 0 of", 1 - rank);
-                assert!(error.message().contains(&what), "{error}");
-                refused.fetch_add(1, Ordering::Relaxed);
+    for staging in [Staging::Device, Staging::Pinned] {
+        let options = HaloOptions { direct: false, staging, ..HaloOptions::default() };
+        let refused = AtomicUsize::new(0);
+        let second = Duration::from_secs(1);
+        two([second, second], &options, |rank, mut exchanges, mut memories, stream| {
+            let fields = &mut [memories[rank].view_mut().into()];
+            let error = exchanges[rank].exchange(&stream, fields).unwrap_err();
+            // One that is refused a message before it sends its own leaves the other without.
+            match error.kind() {
+                ErrorKind::InvalidArgument => {
+                    let peer = 1 - rank;
+                    let what =
+                        format!("exchange 1 of rank {rank}: another message came from rank {peer}");
+                    assert!(error.message().starts_with(&what), "{error}");
+                    refused.fetch_add(1, Ordering::Relaxed);
+                }
+                kind => {
+                    assert!(matches!(kind, ErrorKind::Timeout | ErrorKind::PeerLost), "{error}")
+                }
             }
-            kind => assert!(matches!(kind, ErrorKind::Timeout | ErrorKind::PeerLost), "{error}"),
-        }
-    });
-    assert!(refused.into_inner() > 0);
+        });
+        assert!(refused.into_inner() > 0, "{staging:?}");
+    }
 }
 
 /// Halves of one memory cannot be bound to one plan: an error that says what to do, also if polling meets it, and messages
@@ -359,7 +409,10 @@ fn fields_of_ranks_in_one_memory_take_messages() {
                 let error = outcome.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::InvalidArgument);
                 assert!(error.message().contains("HaloOptions::direct"), "{error}");
-                assert!(error.message().contains(&format!("rank {}", 1 - rank)), "{error}");
+                for rank in [0, 1] {
+                    let named = format!("field f of rank {rank}");
+                    assert!(error.message().contains(&named), "{error}");
+                }
             } else {
                 outcome.unwrap();
                 stream.synchronize().unwrap();
@@ -429,61 +482,134 @@ fn ranks_lay_their_fields_out_as_they_like() {
     }
 }
 
+const STEPS: u64 = 8;
+
 /// Times come from events that nobody waits for: the host synchronises as often with them as without.
 #[test]
 fn timers_do_not_sync() {
-    const STEPS: u64 = 8;
-    for (direct, staging) in
-        [(true, Staging::Auto), (false, Staging::Device), (false, Staging::Pinned)]
-    {
-        let synchronizations = [false, true].map(|timing| {
-            let device = sim();
-            let options = HaloOptions { direct, staging, timing, ..Default::default() };
-            let both = Barrier::new(2);
-            ThreadCommunicator::run(2, |communicator| {
-                let rank = communicator.rank();
-                let stream = device.stream_create(&Default::default()).unwrap();
-                let mut halo = join(Arc::new(communicator), &device, &options);
-                let mut values = values(rank, &stream);
-                for _ in 0..STEPS {
-                    halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();
-                }
-                both.wait();
-                let counts = SimHandle::of(&device).unwrap().counts();
-                both.wait();
-                stream.synchronize().unwrap();
-                let statistics = halo.statistics().unwrap();
-                let [neighbour] = statistics.neighbours[..] else { panic!("one neighbour") };
-                assert_eq!(neighbour.rank, 1 - rank);
-                let (messages, copies) = if direct { (0, STEPS) } else { (STEPS, 0) };
-                // Two elements each way, and in a message the number of the exchange.
-                for (traffic, count, bytes) in [
-                    (neighbour.sent, messages, 32),
-                    (neighbour.received, messages, 32),
-                    (neighbour.copied, copies, 16),
-                ] {
-                    assert_eq!((traffic.count, traffic.bytes), (count, count * bytes));
-                }
-                let expected = |are: bool| if are && timing { STEPS } else { 0 };
-                assert_eq!(statistics.copy.count, expected(direct));
-                assert_eq!(statistics.pack.count, expected(!direct));
-                assert_eq!(statistics.wire.count, expected(!direct));
-                let unpacked = expected(!direct);
-                assert_eq!(statistics.unpack.count, unpacked);
-                let times = [statistics.copy, statistics.pack, statistics.wire, statistics.unpack];
-                assert!(times.iter().all(|time| (time.total > Duration::ZERO) == (time.count > 0)));
-                counts.synchronizations
-            })
-            .unwrap()
-            .into_iter()
-            .max()
-        });
-        // Each rank may wait for its packing once for each exchange. Page-locked memory waits before it shows itself.
-        let most = match staging {
-            _ if direct => 0,
-            Staging::Pinned => u64::MAX,
-            _ => 2 * STEPS,
-        };
-        assert!(synchronizations.iter().flatten().all(|n| *n <= most), "{synchronizations:?}");
+    // Ranks that read each other's fields do not synchronise at all.
+    for timing in [false, true] {
+        assert_eq!(synchronizations_of_reading(timing), 0);
     }
+    for staging in [Staging::Device, Staging::Pinned] {
+        let counts = [false, true].map(|timing| synchronizations_of_messages(staging, timing));
+        assert_eq!(counts[0], counts[1], "{staging:?}");
+        // Page-locked memory waits for its copies before it shows itself.
+        assert_eq!(counts[0] > 0, staging == Staging::Pinned, "{staging:?}: {counts:?}");
+    }
+}
+
+fn synchronizations(device: &Device) -> u64 {
+    SimHandle::of(device).unwrap().counts().synchronizations
+}
+
+fn synchronizations_of_reading(timing: bool) -> u64 {
+    let device = sim();
+    let options = HaloOptions { timing, ..Default::default() };
+    let both = Barrier::new(2);
+    let counts = ThreadCommunicator::run(2, |communicator| {
+        let rank = communicator.rank();
+        let stream = device.stream_create(&Default::default()).unwrap();
+        let mut halo = join(Arc::new(communicator), &device, &options);
+        let mut values = values(rank, &stream);
+        for _ in 0..STEPS {
+            halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();
+        }
+        both.wait();
+        let count = synchronizations(&device);
+        both.wait();
+        stream.synchronize().unwrap();
+        counts_of(&halo, rank, true, timing);
+        count
+    });
+    counts.unwrap().into_iter().max().unwrap()
+}
+
+/// One thread lets both ranks take their steps in turn, each when the device is done with the one before, and packing is
+/// held up until both have started. So whether a buffer is free, a message packed or there does not depend on time, and nor
+/// does the count.
+fn synchronizations_of_messages(staging: Staging, timing: bool) -> u64 {
+    static STARTED: AtomicU64 = AtomicU64::new(0);
+    fn held_up(_: &Grid<'_>, until: u64) {
+        let start = Instant::now();
+        while STARTED.load(Ordering::Acquire) < until && start.elapsed() < LONG {
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+    let device = sim();
+    let module = device.module_load(&HostModule::new().with("held_up", held_up)).unwrap();
+    let kernel = module.kernel("held_up").unwrap();
+    let options = HaloOptions { direct: false, staging, timing, ..Default::default() };
+    let joined = ThreadCommunicator::run(2, |ranks| join(Arc::new(ranks), &device, &options));
+    let [mut first, mut second]: [HaloExchange; 2] =
+        joined.unwrap().try_into().unwrap_or_else(|_| panic!("two ranks"));
+    let streams = [0, 1].map(|_| device.stream_create(&Default::default()).unwrap());
+    let at_rest = || {
+        let start = Instant::now();
+        while !streams.iter().all(|stream| stream.is_done().unwrap()) {
+            assert!(start.elapsed() < LONG);
+            thread::yield_now();
+        }
+    };
+    let mut of_first = values(0, &streams[0]);
+    let mut of_second = values(1, &streams[1]);
+    at_rest();
+    let before = synchronizations(&device);
+    for _ in 0..STEPS {
+        let next = STARTED.load(Ordering::Acquire) + 1;
+        for stream in &streams {
+            // SAFETY: the kernel is safe Rust, without memory.
+            unsafe { kernel.launch(stream, &Launch::cover(1, 1), args![next]) }.unwrap();
+        }
+        let mut fields = [[of_first.view_mut().into()], [of_second.view_mut().into()]];
+        let [of_first, of_second] = &mut fields;
+        let mut flights = [
+            first.start(&streams[0], of_first).unwrap(),
+            second.start(&streams[1], of_second).unwrap(),
+        ];
+        STARTED.store(next, Ordering::Release);
+        // Each in turn: one sends, the other receives and sends, the first receives, the other is told of that.
+        let mut done = [false; 2];
+        for _round in 0..4 {
+            for (done, flight) in done.iter_mut().zip(&mut flights) {
+                at_rest();
+                *done = flight.poll().unwrap();
+            }
+        }
+        assert_eq!(done, [true; 2]);
+        at_rest();
+        for halo in [&first, &second] {
+            halo.statistics().unwrap();
+        }
+    }
+    let count = synchronizations(&device) - before;
+    counts_of(&first, 0, false, timing);
+    counts_of(&second, 1, false, timing);
+    for (rank, values) in [of_first, of_second].iter().enumerate() {
+        assert_eq!(values.to_vec(&streams[rank]).unwrap(), expected(rank, 2));
+    }
+    count
+}
+
+/// What one rank of two has counted when the device is done.
+fn counts_of(halo: &HaloExchange, rank: usize, direct: bool, timing: bool) {
+    let statistics = halo.statistics().unwrap();
+    let [neighbour] = statistics.neighbours[..] else { panic!("one neighbour") };
+    assert_eq!(neighbour.rank, 1 - rank);
+    let (messages, copies) = if direct { (0, STEPS) } else { (STEPS, 0) };
+    // Two elements each way, and in a message the number of the exchange.
+    for (traffic, count, bytes) in [
+        (neighbour.sent, messages, 32),
+        (neighbour.received, messages, 32),
+        (neighbour.copied, copies, 16),
+    ] {
+        assert_eq!((traffic.count, traffic.bytes), (count, count * bytes));
+    }
+    let expected = |are: bool| if are && timing { STEPS } else { 0 };
+    assert_eq!(statistics.copy.count, expected(direct));
+    assert_eq!(statistics.pack.count, expected(!direct));
+    assert_eq!(statistics.wire.count, expected(!direct));
+    assert_eq!(statistics.unpack.count, expected(!direct));
+    let times = [statistics.copy, statistics.pack, statistics.wire, statistics.unpack];
+    assert!(times.iter().all(|time| (time.total > Duration::ZERO) == (time.count > 0)));
 }

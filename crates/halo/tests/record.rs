@@ -130,25 +130,51 @@ fn every_damaged_byte_is_noticed() {
         damaged[at] ^= 0x10;
         assert_eq!(open(&damaged).unwrap_err().0, ErrorKind::InvalidArgument, "byte {at}");
     }
-    // The beginning has 48 bytes, a message of 40 has 80: any other end is in the middle of one.
+    // The beginning has 48 bytes, a message of 40 has 88: any other end is in the middle of one.
     for end in 0..300 {
-        let ends_a_message = end >= 48 && (end - 48) % 80 == 0;
+        let ends_a_message = end >= 48 && (end - 48) % 88 == 0;
         assert_eq!(open(&whole[..end]).is_ok(), ends_a_message, "byte {end}");
     }
 }
 
+/// Those before and those to come, whole as they are.
 #[test]
-fn another_version_is_named() {
+fn records_of_other_versions_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rank 1");
     record(&file);
     let mut bytes = fs::read(&file).unwrap();
-    bytes[8] = 2;
-    let seal = crc32fast::hash(&bytes[..40]);
-    bytes[40..48].copy_from_slice(&u64::from(seal).to_le_bytes());
-    fs::write(&file, bytes).unwrap();
-    let error = Replay::open(&file).unwrap_err();
-    assert!(error.message().ends_with("version 2, not 1 at byte 8"), "{error}");
+    assert_eq!(bytes[8..16], 2_u64.to_le_bytes());
+    for version in [0, 1, 3] {
+        bytes[8] = version;
+        let seal = crc32fast::hash(&bytes[..40]);
+        bytes[40..48].copy_from_slice(&u64::from(seal).to_le_bytes());
+        fs::write(&file, &bytes).unwrap();
+        let error = Replay::open(&file).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let words = format!("a record of version {version}; this program replays version 2");
+        assert!(error.message().ends_with(&words), "{error}");
+    }
+}
+
+/// A program that asks for another message than the one that was there is told.
+#[test]
+fn another_mark_is_not_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rank 1");
+    let marked = |ranks: &dyn Communicator, mark| {
+        let received = ranks.receive(0, 1, Buffer::host(vec![0; 4]).marked(mark))?;
+        ranks.wait(received, LONG)?.to_vec()
+    };
+    ThreadCommunicator::run(2, |ranks| match ranks.rank() {
+        0 => drop(ranks.send(1, 1, Buffer::host(vec![3; 4]).marked(77)).unwrap()),
+        _ => drop(marked(&Recorder::create(ranks, &file).unwrap(), 77).unwrap()),
+    })
+    .unwrap();
+    assert_eq!(marked(&Replay::open(&file).unwrap(), 77).unwrap(), [3; 4]);
+    let error = marked(&Replay::open(&file).unwrap(), 78).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().starts_with("another message came from rank 0, tag 1"), "{error}");
 }
 
 #[test]

@@ -327,9 +327,12 @@ fn what_cannot_be_reduced_or_shared_is_refused() {
         let mut stores = case.stores(rank, &stream);
         let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
         let error = exchange.reduce(&stream, &mut fields, Combine::Max).unwrap_err();
-        assert!(error.message().contains("field q0.0: Max of elements of c64"), "{error}");
+        assert!(error.message().contains("rank 0: field q0.0: Max of elements of c64"), "{error}");
         let error = exchange.synchronize_shared(&stream, &mut fields).unwrap_err();
-        assert!(error.message().contains("staggered along 2 axes"), "{error}");
+        assert!(
+            error.message().contains("field q0.0 of rank 0 is staggered along 2 axes"),
+            "{error}"
+        );
         exchange.reduce(&stream, &mut fields, Combine::Sum).unwrap();
         exchange.exchange(&stream, &mut fields).unwrap();
     });

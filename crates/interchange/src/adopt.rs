@@ -133,6 +133,19 @@ impl<T: Element> Adopted<T> {
     }
 }
 
+/// Somebody's array as bytes of a device: see [`ArrayExchange::into_bytes`].
+#[derive(Debug)]
+pub struct AdoptedBytes {
+    /// The bytes from the lowest to the highest of any element, or a memory object as a whole.
+    pub memory: Memory<u8>,
+    /// Bytes from the beginning of the memory to element `[0, …, 0]`.
+    pub offset: usize,
+    /// Element type, shape, and strides in elements.
+    pub layout: Layout,
+    /// What may be done with the elements.
+    pub access: Access,
+}
+
 impl ArrayExchange<Ready> {
     /// Takes the array up as memory of `device`, without a copy: host memory on devices that work in it, addresses and
     /// memory objects on devices of their own interface, as far as the driver agrees.
@@ -160,6 +173,27 @@ impl ArrayExchange<Ordered> {
 }
 
 impl<S: State> ArrayExchange<S> {
+    /// Takes the array up as memory of `device` whose element type is known at run time alone. If the values are there for one
+    /// stream only, whoever takes it uses it on that stream first, or orders others after it.
+    ///
+    /// # Errors
+    ///
+    /// As [`into_adopted`](ArrayExchange::into_adopted).
+    ///
+    /// # Safety
+    ///
+    /// Nothing but the layout's elements is touched, and they are written only if the access allows it.
+    pub unsafe fn into_bytes(self, device: &Device) -> Result<AdoptedBytes, Refused<Self>> {
+        match self.adopted_as::<u8>(device) {
+            Ok((memory, offset)) => {
+                self.owner.lend(To::Device);
+                let (layout, access) = (self.array.layout, self.array.access);
+                Ok(AdoptedBytes { memory, offset, layout, access })
+            }
+            Err(error) => Err(Refused::new(self, error)),
+        }
+    }
+
     fn adopt<T: Element>(self, device: &Device) -> Result<Adopted<T>, Refused<Self>> {
         match self.adopted(device) {
             Ok((memory, offset)) => {
@@ -178,13 +212,19 @@ impl<S: State> ArrayExchange<S> {
 
     /// The memory around the array, and where in it the array's first element lies.
     pub(crate) fn adopted<T: Element>(&self, device: &Device) -> Result<(Memory<T>, usize)> {
+        let dtype = self.array.layout.dtype();
+        if T::DTYPE == dtype {
+            return self.adopted_as(device);
+        }
+        let message = format!("{dtype} elements as {}", T::DTYPE);
+        Err(Error::new(ErrorKind::InvalidArgument, "adopt", message).on(device.id()))
+    }
+
+    /// The same, in memory counted in `T`, whose size divides the elements'.
+    fn adopted_as<T: Element>(&self, device: &Device) -> Result<(Memory<T>, usize)> {
         let array = &self.array;
         let refuse =
             |kind, message: String| Err(Error::new(kind, "adopt", message).on(device.id()));
-        if T::DTYPE != array.layout.dtype() {
-            let message = format!("{} elements as {}", array.layout.dtype(), T::DTYPE);
-            return refuse(ErrorKind::InvalidArgument, message);
-        }
         let (Some(memory), false) = (array.memory, array.layout.is_empty()) else {
             return Ok((device.memory_allocate(0)?, 0));
         };
@@ -199,10 +239,10 @@ impl<S: State> ArrayExchange<S> {
             _ => (memory.raw.wrapping_add(span.start), span.clone()),
         };
         let offset = array.offset - bytes.start;
-        if !(memory.kind == NativeKind::Object || raw.is_multiple_of(align_of::<T>()))
-            || !offset.is_multiple_of(align_of::<T>())
-        {
-            let message = format!("byte {offset} from {raw:#x} on is not aligned for {}", T::DTYPE);
+        let dtype = array.layout.dtype();
+        let is_aligned = |place: usize| place.is_multiple_of(dtype.align());
+        if !(memory.kind == NativeKind::Object || is_aligned(raw)) || !is_aligned(offset) {
+            let message = format!("byte {offset} from {raw:#x} on is not aligned for {dtype}");
             return refuse(ErrorKind::InvalidArgument, message);
         }
         let len = bytes.len().div_ceil(size_of::<T>());
@@ -210,7 +250,7 @@ impl<S: State> ArrayExchange<S> {
         let owner = Arc::clone(&self.owner);
         // SAFETY: whoever made the capsule vouches that its elements are initialised and stay until the owner is dropped,
         // and its state, that they are there. Nothing but the elements is touched: views have the array's layout, and the
-        // memory is handed out only where it has no gaps.
+        // memory is handed out where it has no gaps, or to who promises the same.
         let adopted = unsafe { device.memory_adopt::<T>(handle, len, owner) };
         let Some(adopted) = adopted else {
             let message = "the device takes up no memory".to_owned();

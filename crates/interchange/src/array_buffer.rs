@@ -1,7 +1,9 @@
 //! Arrays that are coherent on every device, lent to others and made of what others lend.
+#![expect(unsafe_code, reason = "takes up memory that a capsule's maker vouched for")]
 
 use std::fmt;
 use std::ops::Deref;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -78,6 +80,44 @@ impl ArrayExchange<Ready> {
         self.replica(stream, checked)
     }
 
+    /// Makes an array of this one, whose replica on the host is this memory, without a copy. When the array is dropped, its
+    /// owner has it back; it sees what was written elsewhere after the next access on the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`into_array_buffer`](Self::into_array_buffer); `InvalidArgument` if the host cannot follow a pointer to the memory.
+    pub fn into_host_array_buffer<T: Element, D: Dimension>(
+        self,
+    ) -> Result<ArrayBuffer<T, D>, Refused<Self>> {
+        match self.host_array() {
+            Ok(array) => {
+                self.owner.lend(To::Device);
+                Ok(array)
+            }
+            Err(error) => Err(Refused::new(self, error)),
+        }
+    }
+
+    fn host_array<T: Element, D: Dimension>(&self) -> Result<ArrayBuffer<T, D>> {
+        writable(&self.array)?;
+        let shape = self.row_major_shape::<D>()?;
+        if T::DTYPE != self.dtype() {
+            return Err(invalid(format!("{} elements as {}", self.dtype(), T::DTYPE)));
+        }
+        let address = self.pointer().filter(|_| self.kind().is_host_readable());
+        let first = address.and_then(|at| NonNull::new(ptr::with_exposed_provenance_mut::<T>(at)));
+        let Some(first) = first.filter(|first| first.is_aligned()) else {
+            let message = format!(
+                "memory of {} that the host does not address, or not aligned",
+                self.device()
+            );
+            return Err(invalid(message));
+        };
+        // SAFETY: whoever made the capsule vouches that the elements are initialised, may be written, and stay until the owner
+        // is dropped, and that accesses are ordered.
+        unsafe { ArrayBuffer::from_host_memory(first, shape, Arc::clone(&self.owner)) }
+    }
+
     /// As [`into_array_buffer`](Self::into_array_buffer), of an array that is only to be read: nobody can write the result, and
     /// its memory cannot be taken out of it.
     ///
@@ -137,6 +177,13 @@ impl<S: State> ArrayExchange<S> {
     }
 
     fn array_on<T: Element, D: Dimension>(&self, stream: &Stream) -> Result<ArrayBuffer<T, D>> {
+        let shape = self.row_major_shape::<D>()?;
+        let (memory, _) = self.adopted::<T>(stream.device())?;
+        ArrayBuffer::from_memory(memory, shape, stream)
+    }
+
+    /// The extents of an array in row-major order.
+    fn row_major_shape<D: Dimension>(&self) -> Result<D> {
         let layout = &self.array.layout;
         if !layout.is_contiguous() {
             let message = format!(
@@ -153,8 +200,7 @@ impl<S: State> ArrayExchange<S> {
         }
         let mut shape = D::zeros(layout.rank());
         shape.slice_mut().copy_from_slice(layout.shape());
-        let (memory, _) = self.adopted::<T>(stream.device())?;
-        ArrayBuffer::from_memory(memory, shape, stream)
+        Ok(shape)
     }
 }
 

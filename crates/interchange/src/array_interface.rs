@@ -42,7 +42,7 @@ impl ArrayExchange {
     ///
     /// `InvalidArgument` if the host cannot follow a pointer to the memory, and for `bf16`.
     pub fn into_array_interface(self) -> Result<Exported<ArrayInterface>, Refused<Self>> {
-        match self.array_interface() {
+        match self.to_array_interface() {
             Ok(interface) => {
                 let keeper = Keeper::lend(self.owner, None);
                 Ok(Exported { interface, keeper })
@@ -51,7 +51,13 @@ impl ArrayExchange {
         }
     }
 
-    fn array_interface(&self) -> Result<ArrayInterface> {
+    /// What [`into_array_interface`](Self::into_array_interface) says, without handing the array over: for objects that their
+    /// consumers keep, and that keep the memory.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn to_array_interface(&self) -> Result<ArrayInterface> {
         let array = &self.array;
         if !array.kind.is_host_readable() {
             let message = format!("memory of {}, which the host does not address", array.device);

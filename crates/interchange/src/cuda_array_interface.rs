@@ -48,6 +48,16 @@ impl ArrayExchange<Ready> {
     pub fn into_cuda_array_interface(self) -> Result<Exported<CudaArrayInterface>, Refused<Self>> {
         self.cuda_array_interface(None)
     }
+
+    /// What [`into_cuda_array_interface`](Self::into_cuda_array_interface) says, without handing the array over: for objects
+    /// that their consumers keep, and that keep the memory and a [`Keeper`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn to_cuda_array_interface(&self) -> Result<CudaArrayInterface> {
+        written(&self.array, None)
+    }
 }
 
 impl ArrayExchange<Ordered> {
@@ -60,6 +70,16 @@ impl ArrayExchange<Ordered> {
     pub fn into_cuda_array_interface(self) -> Result<Exported<CudaArrayInterface>, Refused<Self>> {
         let stream = self.stream().clone();
         self.cuda_array_interface(Some(stream))
+    }
+
+    /// What [`into_cuda_array_interface`](Self::into_cuda_array_interface) says, without handing the array over: for objects
+    /// that their consumers keep, and that keep the memory, the stream and a [`Keeper`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn to_cuda_array_interface(&self) -> Result<CudaArrayInterface> {
+        written(&self.array, Some(self.stream()))
     }
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use runtime_core::{DType, Device, Error, ErrorKind, Layout, NativeHandle, Result};
 
 use crate::description::{Description, narrowed};
-use crate::owner::Owner;
+use crate::owner::{Keeper, Owner};
 use crate::state::{Ready, State};
 use crate::{Access, ContextBinding, DeviceToken, MemoryKind, Refused};
 
@@ -45,6 +45,11 @@ impl<S: State> ArrayExchange<S> {
             Ok(state) => Ok(ArrayExchange { array: self.array, state, owner: self.owner }),
             Err(error) => Err(Refused::new(self, error)),
         }
+    }
+
+    /// What keeps the memory, for consumers that learn its address elsewhere.
+    pub fn into_keeper(self) -> Keeper {
+        Keeper::lend(self.owner, None)
     }
 
     /// Element type, shape, and strides in elements.
@@ -122,6 +127,17 @@ impl<S: State> ArrayExchange<S> {
     #[must_use]
     pub unsafe fn assume_writable(mut self) -> Self {
         self.array.access = narrowed(Access::ReadWrite, &self.array.layout);
+        self
+    }
+
+    /// The same, said to be a copy that nobody else has.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else has it, and its elements may be written.
+    #[must_use]
+    pub unsafe fn assume_copied(mut self) -> Self {
+        self.array.access = narrowed(Access::Copied, &self.array.layout);
         self
     }
 

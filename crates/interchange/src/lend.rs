@@ -50,14 +50,7 @@ impl ArrayExchange {
         let device = pinned.device().clone();
         let described = row_major::<T>(pinned.len(), shape).and_then(|layout| {
             let raw = pinned.as_mut_slice()?.as_mut_ptr().expose_provenance();
-            // Devices in host memory lock nothing.
-            let (api, kind, token) = match device.info().kind {
-                DeviceKind::Host | DeviceKind::Simulated => ("host", MemoryKind::Host, host()),
-                _ => (device.native().api, MemoryKind::Pinned, DeviceToken::of(&device)),
-            };
-            let array = Description::at(raw, api, layout, kind, token, Access::ReadWrite)?;
-            let context = ContextBinding::Explicit(device.native());
-            Ok(Description { context, ..array })
+            describe_pinned(&device, raw, layout)
         });
         match described {
             Ok(array) => {
@@ -65,6 +58,31 @@ impl ArrayExchange {
                 Ok(Self { array: Box::new(array), state: Ready, owner })
             }
             Err(error) => Err(Refused::new(pinned, error)),
+        }
+    }
+
+    /// Hands over page-locked host memory of `device` by the address of its first element, with whatever keeps it.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if addresses wrap around.
+    ///
+    /// # Safety
+    ///
+    /// Until `owner` is dropped, every element of the layout is there, and nobody uses them without being ordered with the
+    /// consumer. What is enqueued on them by now is done.
+    pub unsafe fn from_pinned_at<O: Any + Send + Sync>(
+        device: &Device,
+        address: usize,
+        layout: &Layout,
+        owner: O,
+    ) -> Result<Self, Refused<O>> {
+        match describe_pinned(device, address, *layout) {
+            Ok(array) => {
+                let owner = hold(owner, array.kind, device);
+                Ok(Self { array: Box::new(array), state: Ready, owner })
+            }
+            Err(error) => Err(Refused::new(owner, error)),
         }
     }
 }
@@ -150,6 +168,31 @@ impl ArrayExchange<Pending> {
         }
     }
 
+    /// As [`from_view`](Self::from_view), of values that are there after all the work that `after` tells.
+    ///
+    /// # Errors
+    ///
+    /// None that a view which exists can have.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub unsafe fn from_view_after<O: Any + Send + Sync>(
+        view: &MemoryView<'_>,
+        access: Access,
+        after: Pending,
+        owner: O,
+    ) -> Result<Self, Refused<O>> {
+        match describe(view) {
+            Ok(array) => {
+                let owner = hold(owner, array.kind, view.device());
+                let access = narrowed(access, &array.layout);
+                Ok(Self { array: Box::new(Description { access, ..array }), state: after, owner })
+            }
+            Err(error) => Err(Refused::new(owner, error)),
+        }
+    }
+
     fn pending(
         array: Description,
         access: Access,
@@ -169,6 +212,17 @@ fn hold(owner: impl Any + Send + Sync, kind: MemoryKind, device: &Device) -> Own
         MemoryKind::Host => Arc::new(Plain(owner)),
         _ => Arc::new(Fenced::new(owner, device)),
     }
+}
+
+/// Page-locked memory of a device.
+fn describe_pinned(device: &Device, address: usize, layout: Layout) -> Result<Description> {
+    // Devices in host memory lock nothing.
+    let (api, kind, token) = match device.info().kind {
+        DeviceKind::Host | DeviceKind::Simulated => ("host", MemoryKind::Host, host()),
+        _ => (device.native().api, MemoryKind::Pinned, DeviceToken::of(device)),
+    };
+    let array = Description::at(address, api, layout, kind, token, Access::ReadWrite)?;
+    Ok(Description { context: ContextBinding::Explicit(device.native()), ..array })
 }
 
 /// The layout of `len` elements as an array of `shape`.

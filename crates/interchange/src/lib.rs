@@ -71,7 +71,7 @@ mod sycl_usm;
 mod token;
 mod typestr;
 
-pub use adopt::Adopted;
+pub use adopt::{Adopted, AdoptedBytes};
 #[cfg(feature = "array-buffer")]
 pub use array_buffer::ReadReplica;
 pub use array_interface::ArrayInterface;

@@ -99,6 +99,11 @@ impl Ordered {
 }
 
 impl ArrayExchange<Pending> {
+    /// Whether there is nothing to wait for.
+    pub fn is_ready(&self) -> bool {
+        self.state.after.is_empty()
+    }
+
     /// The same, with streams and events of this runtime in the place of somebody else's, which `take` makes of their
     /// handles: by a device's ability to take up native handles, for instance.
     ///

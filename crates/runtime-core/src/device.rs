@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::contract::{
-    AcceleratorDevice, Counters, DeviceMemory, MemoryPool, Monitor, PinnedOptions, StreamOptions,
-    UnifiedMemory,
+    AcceleratorDevice, Counters, DeviceMemory, DeviceStream, MemoryPool, Monitor, PinnedOptions,
+    StreamOptions, UnifiedMemory,
 };
 use crate::memory::Allocation;
 use crate::statistics::Counts;
 use crate::stream::StreamCore;
 use crate::{
-    Capabilities, DeviceId, DeviceInfo, Element, Error, ErrorKind, Event, Graphs, Limits, Memory,
-    Module, ModuleBundle, ModuleImage, NativeHandle, NativeKind, Pinned, RegionCopy, RegionPlan,
-    Result, Statistics, Stream, Support,
+    Capabilities, DeviceId, DeviceInfo, Element, Error, ErrorKind, Event, Graphs, Interop, Limits,
+    Memory, Module, ModuleBundle, ModuleImage, NativeHandle, NativeKind, Pinned, RegionCopy,
+    RegionPlan, Result, Statistics, Stream, Support,
 };
 
 /// An opened device. Cheap to clone; clones are the same device.
@@ -25,8 +25,8 @@ use crate::{
 /// objects of one are refused by the other with `WrongDevice`.
 ///
 /// All checks are made here and in the types this gives out, once for every backend. Everything is safe to call but
-/// [`Kernel::launch`](crate::Kernel::launch), [`Graph::launch`](crate::Graph::launch) and
-/// [`memory_adopt`](Self::memory_adopt).
+/// [`Kernel::launch`](crate::Kernel::launch), [`Graph::launch`](crate::Graph::launch), and what takes native handles:
+/// [`memory_adopt`](Self::memory_adopt), [`interop`](Self::interop) and [`with_native_stream`](Self::with_native_stream).
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -61,6 +61,14 @@ impl Device {
     /// What creating the default stream reports; `InvalidArgument` if the device's allocations are less aligned than
     /// every element type needs.
     pub fn new(raw: impl AcceleratorDevice) -> Result<Self> {
+        Self::with_stream(raw, |raw| raw.stream_create(&StreamOptions::default()))
+    }
+
+    /// As [`new`](Self::new), with the default stream that `stream` gives.
+    pub(crate) fn with_stream(
+        raw: impl AcceleratorDevice,
+        stream: impl FnOnce(&dyn AcceleratorDevice) -> Result<Box<dyn DeviceStream>>,
+    ) -> Result<Self> {
         let raw: Box<dyn AcceleratorDevice> = Box::new(raw);
         let align = raw.info().limits.allocation_alignment;
         if align.get() < LEAST_ALIGNMENT {
@@ -69,8 +77,7 @@ impl Device {
             );
             return Err(Error::new(ErrorKind::InvalidArgument, "open", message).on(&raw.info().id));
         }
-        let stream =
-            raw.stream_create(&StreamOptions::default()).map_err(|e| e.on(&raw.info().id))?;
+        let stream = stream(&*raw).map_err(|e| e.on(&raw.info().id))?;
         tracing::info!(device = %raw.info().id, name = raw.info().name, "device opened");
         Ok(Self(Arc::new(Inner {
             default_stream: StreamCore::lasting(stream),
@@ -214,6 +221,11 @@ impl Device {
     /// Memory that host and device both address, if the device has it.
     pub fn unified_memory(&self) -> Option<Unified<'_>> {
         self.0.raw.unified_memory().map(|ability| Unified { ability, device: self })
+    }
+
+    /// Use of streams, events and addresses that others own, if the device has it.
+    pub fn interop(&self) -> Option<Interop<'_>> {
+        self.0.raw.interop().map(|ability| Interop::new(ability, self))
     }
 
     /// Capture of work into graphs, if the device has it.
@@ -447,6 +459,7 @@ fn capabilities(raw: &dyn AcceleratorDevice) -> Capabilities {
         graphs: present(raw.graphs().is_some()),
         unified_memory: present(raw.unified_memory().is_some()),
         memory_adoption: present(raw.memory_adoption().is_some()),
+        interop: present(raw.interop().is_some()),
         memory_pool: present(raw.memory_pool().is_some()),
         monitor: present(raw.monitor().is_some()),
         counters: present(raw.counters().is_some()),

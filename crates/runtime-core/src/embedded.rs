@@ -117,9 +117,10 @@ impl Embedded {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a timeout of zero or more arguments than the device passes; `KernelNotFound`;
-    /// `DeviceFault` with cause, program counter and address; `Timeout`, and `Conflict` for calls after it, until the
-    /// call ends after all or [`reset`](Self::reset) ends it; `DeviceLost` until [`reset`](Self::reset).
+    /// `KernelNotFound`, and `OutOfBounds` for a function outside of the memory map; `InvalidArgument` for a timeout of
+    /// zero, more arguments than the device passes, or an address that it does not have; `DeviceFault` with cause,
+    /// program counter and address; `Timeout`, and `Conflict` for calls after it, until the call ends after all or
+    /// [`reset`](Self::reset) ends it; `DeviceLost` until [`reset`](Self::reset).
     pub fn call(
         &self,
         function: &str,
@@ -127,21 +128,20 @@ impl Embedded {
         timeout: Duration,
     ) -> Result<CallOutcome> {
         let address = self.symbol(function)?.address;
-        self.call_checked(&format_args!("{function:?}"), address, args, timeout)
+        self.call_checked(&format_args!("{function:?} at {address:#x}"), address, args, timeout)
     }
 
     /// Calls the function at an address, as [`call`](Self::call) does one that has a name.
     ///
     /// # Errors
     ///
-    /// As [`call`](Self::call); `OutOfBounds` if the address is not in the memory map.
+    /// As [`call`](Self::call).
     pub fn call_at(
         &self,
         address: u64,
         args: &[CallValue],
         timeout: Duration,
     ) -> Result<CallOutcome> {
-        self.check_range("call", address, 1, false)?;
         self.call_checked(&format_args!("the function at {address:#x}"), address, args, timeout)
     }
 
@@ -152,6 +152,13 @@ impl Embedded {
         args: &[CallValue],
         timeout: Duration,
     ) -> Result<CallOutcome> {
+        let holds = |area: &MemoryArea| {
+            address.checked_sub(area.address).is_some_and(|offset| offset < area.bytes)
+        };
+        if !self.memory_map().iter().any(holds) {
+            let message = format!("{function} is not inside of the memory map");
+            return Err(self.error(ErrorKind::OutOfBounds, "call", message));
+        }
         let limit = self.info().limits.arguments;
         if args.len() > limit {
             let message =
@@ -326,6 +333,7 @@ mod tests {
         fn symbol(&self, name: &str) -> Result<Symbol> {
             match name {
                 "add" => Ok(Symbol { address: RAM, bytes: 8 }),
+                "far" => Ok(Symbol { address: RAM + 64, bytes: 8 }),
                 _ => Err(Error::new(ErrorKind::KernelNotFound, "symbol", format!("{name:?}"))),
             }
         }
@@ -373,8 +381,10 @@ mod tests {
             let error = error.unwrap_err();
             assert!(error.message().contains("read-only"), "{error}");
         }
-        let error = board.call_at(RAM - 1, &[], Duration::from_secs(1)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::OutOfBounds);
+        let second = Duration::from_secs(1);
+        for error in [board.call_at(RAM - 1, &[], second), board.call("far", &[], second)] {
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::OutOfBounds);
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::DeviceId;
 
@@ -108,12 +109,12 @@ impl fmt::Display for DriverCode {
 /// assert_eq!(error.kind(), ErrorKind::OutOfBounds);
 /// assert_eq!(error.to_string(), "copy_to_slice: out of bounds: bytes 8..24 of a 16-byte view");
 /// ```
-#[derive(thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(#[from] Box<Detail>);
 
 // Private, so that a `Result<()>` stays one word and fields can be added.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", self.line())]
 struct Detail {
     kind: ErrorKind,
@@ -122,7 +123,7 @@ struct Detail {
     device: Option<DeviceId>,
     driver: Option<DriverCode>,
     log: Option<String>,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Detail {
@@ -165,6 +166,13 @@ impl Error {
         self
     }
 
+    /// Says in front of the message what it was about: `rank 1: 8 bytes for 4`.
+    #[must_use]
+    pub fn about(mut self, what: impl fmt::Display) -> Self {
+        self.0.message = format!("{what}: {}", self.0.message);
+        self
+    }
+
     /// Adds the driver's own code and its symbolic name.
     #[must_use]
     pub fn with_driver(mut self, name: impl Into<Cow<'static, str>>, code: i64) -> Self {
@@ -185,7 +193,7 @@ impl Error {
         mut self,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        self.0.source = Some(source.into());
+        self.0.source = Some(Arc::from(source.into()));
         self
     }
 
@@ -254,10 +262,19 @@ mod tests {
     }
 
     #[test]
+    fn what_it_is_about_comes_first() {
+        let error = Error::new(ErrorKind::LimitExceeded, "pool", "100 of 100 are in use");
+        let error = error.about("rank 1").about(format_args!("step {}", 3));
+        let line = "pool: limit exceeded: step 3: rank 1: 100 of 100 are in use";
+        assert_eq!(error.to_string(), line);
+    }
+
+    #[test]
     fn the_cause_is_reachable_as_source() {
         let cause = std::io::Error::other("disk on fire");
         let error = Error::new(ErrorKind::Driver, "load", "cache").with_source(cause);
         assert_eq!(error.source().unwrap().to_string(), "disk on fire");
+        assert_eq!(format!("{:?}", error.clone()), format!("{error:?}"));
     }
 
     #[test]

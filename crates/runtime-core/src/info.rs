@@ -158,6 +158,8 @@ pub struct Capabilities {
     pub unified_memory: Support,
     /// Adoption of memory that somebody else allocated.
     pub memory_adoption: Support,
+    /// Use of streams, events and addresses that others own.
+    pub interop: Support,
     /// A memory pool that reports its bytes and can be trimmed.
     pub memory_pool: Support,
     /// Free memory and utilisation.
@@ -177,6 +179,7 @@ impl Capabilities {
             ("graphs", self.graphs),
             ("unified_memory", self.unified_memory),
             ("memory_adoption", self.memory_adoption),
+            ("interop", self.interop),
             ("memory_pool", self.memory_pool),
             ("monitor", self.monitor),
             ("counters", self.counters),

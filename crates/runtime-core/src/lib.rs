@@ -2,7 +2,7 @@
 //!
 //! **Programs** open a [`Device`] by selector from a [`DeviceRegistry`] (or from a backend crate directly) and use
 //! [`Memory`], [`Stream`], [`Event`], [`Pinned`], [`Kernel`] and [`RegionPlan`]. These check every argument once, for
-//! all backends; all but launching a kernel or a graph and adopting memory are safe to call.
+//! all backends; all but launching a kernel or a graph and adopting native objects are safe to call.
 //!
 //! **Backends** implement the traits of [`contract`] and nothing else.
 //!
@@ -23,6 +23,7 @@ mod host_module;
 mod id;
 mod image;
 mod info;
+mod interop;
 mod kernel;
 mod launch;
 mod layout;
@@ -57,12 +58,13 @@ pub use host_module::{
 pub use id::DeviceId;
 pub use image::{ImageCode, ImageFormat, ModuleBundle, ModuleImage};
 pub use info::{Capabilities, DeviceInfo, DeviceKind, Limits, PciAddress, Support};
+pub use interop::Interop;
 pub use kernel::{Arg, Kernel, Module};
 pub use launch::Launch;
 pub use layout::{Layout, MAX_RANK};
 pub use measure::{MeasureOptions, Measurement, Sample, measure, measure_with};
 pub use memory::Memory;
-pub use native::{NativeHandle, NativeKind};
+pub use native::{NativeHandle, NativeKind, Origin, OriginKind};
 pub use pinned::Pinned;
 pub use region::{
     Combine, HostSlot, LoweredCopy, MAX_REGION_RANK, RegionCopy, RegionPhase, RegionProgram,

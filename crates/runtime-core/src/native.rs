@@ -8,6 +8,8 @@ use std::fmt;
 pub enum NativeKind {
     /// A device or its context: `CUcontext`, `hipDevice_t`, `cl_context`.
     Context,
+    /// A device within a context of several: `cl_device_id`.
+    Device,
     /// An address that kernels can use: `CUdeviceptr`, a pointer.
     Pointer,
     /// A memory object that is not an address: `cl_mem`.
@@ -37,4 +39,32 @@ impl fmt::Debug for NativeHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?} {:#x}", self.api, self.kind, self.raw)
     }
+}
+
+/// The allocation that an address or a memory object belongs to: see [`Interop::origin`](crate::Interop::origin).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The allocation's first address, or the memory object that it is.
+    pub base: usize,
+    /// Where in it the handle begins, in bytes.
+    pub offset: usize,
+    /// The allocation's length in bytes, from `base` on.
+    pub bytes: usize,
+    /// The number of the device that it is on, as in [`DeviceId::index`](crate::DeviceId::index); `None` where it is on
+    /// no single one.
+    pub device: Option<usize>,
+    /// What kind of memory it is.
+    pub kind: OriginKind,
+}
+
+/// What kind of memory an [`Origin`] is.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OriginKind {
+    /// Page-locked host memory.
+    Pinned,
+    /// A device's own memory, or a memory object of a context.
+    Device,
+    /// Memory that host and device both address, and that moves between them.
+    Managed,
 }

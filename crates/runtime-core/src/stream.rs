@@ -30,6 +30,8 @@ pub(crate) struct StreamCore {
     handles: AtomicUsize,
     /// Failures that its synchronisations and blocking copies have reported.
     failures: AtomicU64,
+    /// Whether somebody else owns the driver's stream, which is given up with the last handle.
+    lent: bool,
     /// What the stream captures, if that is what it is for.
     pub(crate) capture: Option<Arc<Capture>>,
 }
@@ -40,6 +42,11 @@ impl StreamCore {
         let core = Self::new(raw);
         core.handles.fetch_add(1, Ordering::Relaxed);
         core
+    }
+
+    /// A stream that somebody else owns.
+    pub(crate) fn lent(raw: Box<dyn DeviceStream>) -> Arc<Self> {
+        Arc::new(Self { lent: true, ..Self::numbered(raw) })
     }
 
     /// The stream of a capture.
@@ -55,7 +62,8 @@ impl StreamCore {
     fn numbered(raw: Box<dyn DeviceStream>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { raw, id, handles: AtomicUsize::new(0), failures: AtomicU64::new(0), capture: None }
+        let (handles, failures) = Default::default();
+        Self { raw, id, handles, failures, lent: false, capture: None }
     }
 
     /// What an enqueue ends up on: this stream, or what the backend captures with.
@@ -149,9 +157,14 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// `WrongDevice` if the event is of another device.
+    /// `WrongDevice` if the event is of another device; `InvalidArgument` if it is somebody else's, of
+    /// [`Interop::event_from_native`](crate::Interop::event_from_native).
     pub fn record(&self, event: &Event) -> Result<()> {
         self.device.check_same("record", &event.device)?;
+        if event.core.lent {
+            let message = format!("{:?} is its owner's to record", event.native());
+            return Err(self.device.invalid("record", message));
+        }
         self.core.raw.record(&*event.core.raw).map_err(|e| self.device.place(e))?;
         event.core.recorded.store(true, Ordering::Release);
         Ok(())
@@ -223,7 +236,13 @@ impl Clone for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.core.handles.fetch_sub(1, Ordering::Release);
+        let handles = self.core.handles.fetch_sub(1, Ordering::AcqRel);
+        if self.core.lent
+            && handles == 1
+            && let Some(interop) = self.device.raw().interop()
+        {
+            interop.stream_end(&*self.core.raw);
+        }
     }
 }
 
@@ -254,12 +273,21 @@ pub struct Event {
 struct EventCore {
     raw: Box<dyn DeviceEvent>,
     timing: bool,
+    /// Whether somebody else owns and records it.
+    lent: bool,
     recorded: AtomicBool,
 }
 
 impl Event {
     pub(crate) fn new(raw: Box<dyn DeviceEvent>, timing: bool, device: Device) -> Self {
-        Self { core: Arc::new(EventCore { raw, timing, recorded: AtomicBool::new(false) }), device }
+        let (lent, recorded) = (false, AtomicBool::new(false));
+        Self { core: Arc::new(EventCore { raw, timing, lent, recorded }), device }
+    }
+
+    /// An event that somebody else owns and records.
+    pub(crate) fn lent(raw: Box<dyn DeviceEvent>, device: Device) -> Self {
+        let (timing, lent, recorded) = (false, true, AtomicBool::new(true));
+        Self { core: Arc::new(EventCore { raw, timing, lent, recorded }), device }
     }
 
     /// The device it belongs to.
@@ -338,7 +366,8 @@ impl Event {
         Ok(())
     }
 
-    /// The vendor's handle, valid for as long as a clone of this event lives.
+    /// The vendor's handle, valid for as long as a clone of this event lives and it is not recorded again. Null where
+    /// there is nothing to wait for and the driver has no object for that, as OpenCL.
     pub fn native(&self) -> NativeHandle {
         self.core.raw.native()
     }

@@ -49,11 +49,16 @@ extern "C" fn cuStreamGetFlags(stream: Handle, flags: Out<c_uint>) -> u32 {
 extern "C" fn cuStreamGetCtx(stream: Handle, context: Out<Handle>) -> u32 {
     answer(|| {
         let engine = engine()?;
-        let device = engine.stream(stream)?.context().device();
+        let device = engine.stream(named(engine, stream)?)?.context().device();
         let handle = engine.retain(device)?;
         engine.release(device)?;
         context.put(handle)
     })
+}
+
+/// The handle of a stream, which may be one of the current context's own, where there is one.
+fn named(engine: &stand_in::Engine, stream: Handle) -> Result<Handle> {
+    current().map_or(Ok(stream), |(_, context)| engine.stream_of(&context, stream))
 }
 
 /// Asks or waits, unless a graph is captured.
@@ -67,12 +72,12 @@ fn waiting(call: impl FnOnce(&stand_in::Engine) -> Result<()>) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamQuery(stream: Handle) -> u32 {
-    waiting(|engine| engine.stream_query(stream))
+    waiting(|engine| engine.stream_query(named(engine, stream)?))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamSynchronize(stream: Handle) -> u32 {
-    waiting(|engine| engine.stream_synchronize(stream))
+    waiting(|engine| engine.stream_synchronize(named(engine, stream)?))
 }
 
 #[unsafe(no_mangle)]

@@ -56,6 +56,11 @@ extern "C" fn hipStreamGetDevice(stream: Handle, device: Out<c_int>) -> u32 {
     answer(|| device.put(int(engine()?.stream(stream)?.context().device())))
 }
 
+/// The handle of a stream, which may be the current device's own.
+fn named(engine: &Engine, stream: Handle) -> Result<Handle> {
+    engine.stream_of(&current()?.1, stream)
+}
+
 /// Asks or waits, unless a graph is captured.
 fn waiting(call: impl FnOnce(&Engine) -> Result<()>) -> u32 {
     answer(|| {
@@ -67,12 +72,12 @@ fn waiting(call: impl FnOnce(&Engine) -> Result<()>) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn hipStreamQuery(stream: Handle) -> u32 {
-    waiting(|engine| engine.stream_query(stream))
+    waiting(|engine| engine.stream_query(named(engine, stream)?))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn hipStreamSynchronize(stream: Handle) -> u32 {
-    waiting(|engine| engine.stream_synchronize(stream))
+    waiting(|engine| engine.stream_synchronize(named(engine, stream)?))
 }
 
 #[unsafe(no_mangle)]

@@ -15,6 +15,7 @@ use crate::fault::FaultPlan;
 /// | `STAND_IN_MEMORY` | 1024 | MiB of memory of each |
 /// | `STAND_IN_SEED` | 1 | seed of the pauses before work; 0 for none |
 /// | `STAND_IN_FAULTS` | | faults to come, see [`FaultPlan`] |
+/// | `STAND_IN_DEFAULT_STREAMS` | 0 | 1 if the driver's own streams, 0 to 2, are used on purpose; otherwise they are violations |
 /// | `STAND_IN_REPORT` | | file that the report is appended to, in JSON lines |
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -26,13 +27,22 @@ pub struct Config {
     pub seed: u64,
     /// Faults to come.
     pub faults: String,
+    /// Whether the driver's own streams are used on purpose.
+    pub default_streams: bool,
     /// Where the report goes.
     pub report: Option<PathBuf>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { devices: 2, memory: 1 << 30, seed: 1, faults: String::new(), report: None }
+        Self {
+            devices: 2,
+            memory: 1 << 30,
+            seed: 1,
+            faults: String::new(),
+            default_streams: false,
+            report: None,
+        }
     }
 }
 
@@ -50,6 +60,7 @@ impl Config {
             memory: memory << 20,
             seed: number("STAND_IN_SEED", default.seed, u64::MAX)?,
             faults: env::var("STAND_IN_FAULTS").unwrap_or_default(),
+            default_streams: number("STAND_IN_DEFAULT_STREAMS", 0, 1)? == 1,
             report: env::var_os("STAND_IN_REPORT").map(PathBuf::from),
         };
         FaultPlan::parse(&config.faults)?;

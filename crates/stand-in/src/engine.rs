@@ -1,6 +1,8 @@
 //! The engine: devices, their contexts, and everything that lives in them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 use parking_lot::Mutex;
 
@@ -36,6 +38,8 @@ pub struct Engine {
     pub(crate) executables: Table<Executable>,
     pub(crate) pools: Table<Pool>,
     pub(crate) captures: Mutex<Vec<Arc<Capture>>>,
+    /// Handles of default streams, by device, and by thread where each has its own.
+    pub(crate) defaults: Mutex<HashMap<(usize, Option<ThreadId>), u64>>,
     /// Streams that were destroyed, perhaps before their work was over.
     pub(crate) closing: Mutex<Vec<Arc<Stream>>>,
     numbers: Mutex<u64>,
@@ -88,6 +92,7 @@ impl Engine {
             executables: Table::new("executable graph", 6),
             pools,
             captures: Mutex::default(),
+            defaults: Mutex::default(),
             closing: Mutex::default(),
             numbers: Mutex::new(0),
         })
@@ -282,12 +287,13 @@ impl Engine {
             alive.filter(|memory| memory.is_pinned() == pinned).count()
         };
         let own = |pool: &&Arc<Pool>| pool.device == context.device() && !pool.is_default;
+        let made = |stream: &&Arc<Stream>| here(&stream.context) && !stream.is_default;
         let pools = self.pools.all().iter().filter(own).count();
         let counts = [
             (self.pools.kind(), pools),
             ("memory", count(false)),
             ("pinned memory", count(true)),
-            (self.streams.kind(), self.streams.all().iter().filter(|s| here(&s.context)).count()),
+            (self.streams.kind(), self.streams.all().iter().filter(made).count()),
             (self.events.kind(), self.events.all().iter().filter(|e| here(&e.context)).count()),
             (self.modules.kind(), self.modules.all().iter().filter(|m| here(&m.context)).count()),
             (self.graphs.kind(), self.graphs.all().iter().filter(|g| here(&g.context)).count()),

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "takes functions of the program's")]
 
 use std::sync::Arc;
+use std::thread;
 
 use crate::callback::Callback;
 use crate::code::{Code, Result};
@@ -12,6 +13,9 @@ use crate::fault::Class;
 use crate::graph::Capture;
 use crate::stream::Stream;
 use crate::work::Work;
+
+/// The number of the default stream that each thread has of its own; 0 and 1 are those of a context.
+const PER_THREAD: u64 = 2;
 
 impl Engine {
     /// Makes a stream.
@@ -25,13 +29,36 @@ impl Engine {
         Ok(self.streams.insert(stream))
     }
 
+    /// The handle of a stream: for a number of those that a driver makes by itself, that of the context's, or for 2 of the
+    /// calling thread's own. Their use is a violation, unless it is on purpose.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::INVALID_HANDLE`].
+    pub fn stream_of(&self, context: &Arc<Context>, handle: u64) -> Result<u64> {
+        if handle > PER_THREAD || !self.shared.config.default_streams {
+            return Ok(handle);
+        }
+        let thread = (handle == PER_THREAD).then(|| thread::current().id());
+        let mut defaults = self.defaults.lock();
+        let known = defaults.get(&(context.device(), thread)).copied();
+        if let Some(known) = known.filter(|known| self.streams.get(*known).is_ok()) {
+            return Ok(known);
+        }
+        let mut stream = Stream::new(self.number(), context, 0, 0, &self.shared);
+        stream.is_default = true;
+        let made = self.streams.insert(stream);
+        defaults.insert((context.device(), thread), made);
+        Ok(made)
+    }
+
     /// A stream. The numbers of streams that a driver makes by itself are violations.
     ///
     /// # Errors
     ///
     /// [`Code::INVALID_HANDLE`].
     pub fn stream(&self, handle: u64) -> Result<Arc<Stream>> {
-        if handle < 3 {
+        if handle <= PER_THREAD {
             let message = format!("stream {handle} is the driver's own");
             self.shared.report.violation("default stream", message);
             return Err(Code::INVALID_HANDLE);
@@ -41,7 +68,7 @@ impl Engine {
 
     /// A stream of the context.
     pub(crate) fn stream_in(&self, context: &Arc<Context>, handle: u64) -> Result<Arc<Stream>> {
-        let stream = self.stream(handle)?;
+        let stream = self.stream(self.stream_of(context, handle)?)?;
         if !Arc::ptr_eq(&stream.context, context) {
             let message = format!("stream {handle:#x} is used where another context is current");
             self.shared.report.violation("wrong context", message);

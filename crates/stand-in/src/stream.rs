@@ -25,6 +25,8 @@ pub struct Stream {
     pub flags: u32,
     /// As it was made.
     pub priority: i32,
+    /// Whether it is the driver's own.
+    pub(crate) is_default: bool,
     shared: Arc<Shared>,
     state: Mutex<State>,
     changed: Condvar,
@@ -64,6 +66,7 @@ impl Stream {
             context: Arc::clone(context),
             flags,
             priority,
+            is_default: false,
             shared: Arc::clone(shared),
             state: Mutex::default(),
             changed: Condvar::new(),

@@ -325,6 +325,22 @@ fn the_driver_s_own_stream_and_dead_handles_are_violations() {
 }
 
 #[test]
+fn the_driver_s_own_streams_work_where_they_are_used_on_purpose() {
+    let rig = Rig::new(Config { default_streams: true, ..Config::default() });
+    let memory = rig.memory();
+    let own = |handle| rig.engine.stream_of(&rig.context, handle).unwrap();
+    let elsewhere = std::thread::scope(|scope| scope.spawn(|| [1, 2].map(own)).join().unwrap());
+    assert_eq!(own(0), own(0));
+    assert_ne!(elsewhere[1], own(2), "each thread has one of its own");
+    assert_ne!(own(1), own(2));
+    rig.fill(memory, 7, 1).unwrap();
+    assert_eq!(rig.read(memory, own(1)), [7; LEN]);
+    let stream = rig.stream();
+    assert_eq!(own(stream), stream);
+    assert_eq!(rig.rules(), [""; 0]);
+}
+
+#[test]
 fn a_destroyed_stream_does_what_it_was_given() {
     let rig = Rig::seeded(3);
     let (first, second) = (rig.stream(), rig.stream());

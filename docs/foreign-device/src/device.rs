@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceKernel, DeviceMemory,
     DeviceModule, DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor,
-    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    NativeInterop, PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, Driver, Error, ErrorKind, HostModule, ImageCode,
@@ -173,6 +173,10 @@ unsafe impl AcceleratorDevice for ForeignDevice {
     }
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        None
+    }
+
+    fn interop(&self) -> Option<&dyn NativeInterop> {
         None
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use num_complex::Complex;
 use runtime_core::{Device, ErrorKind, Memory, NativeHandle, NativeKind};
 
-use crate::{in_child, is_child, open, skip};
+use crate::{in_child, is_child, open, open_second, skip};
 
 const POOLS: [&str; 2] = ["", "?pool=cache"];
 
@@ -118,9 +118,7 @@ fn a_part_of_memory_is_adopted_and_no_more_than_there_is() {
 #[test]
 fn memory_of_another_device_is_not_adopted() {
     let Some(device) = open("") else { return };
-    let driver = backend_cuda::CudaDriver::new();
-    let other = runtime_core::Driver::open(&driver, &"cuda:1".parse().unwrap());
-    let Ok(other) = other else { return skip("there is one device") };
+    let Some(other) = open_second() else { return skip("there is one device") };
     let memory = other.memory_allocate::<u32>(10).unwrap();
     let error = adopt(&device, memory.native().unwrap().raw, 10, ()).unwrap_err();
     assert!(error.message().contains("device 1"), "{error}");

@@ -8,10 +8,12 @@
 #define SYSTEM 0xe000ed00       /* the system control block, and offsets in it */
 #define VTOR 0x08
 #define CFSR 0x28
+#define CFSR_STACKING 0x1010    /* of memory protection or the bus */
 #define MMFAR 0x34
 #define BFAR 0x38
 #define CPACR 0x88
 #define FPCCR 0xe000ef34
+#define ICIALLU 0xe000ef50      /* whatever is written empties the instruction cache */
 
 #ifndef DEBUGGER
 #define UART 0x40004000
@@ -49,6 +51,9 @@ start:
     /* Faults all become hard faults. Interrupts end a wfi and are never taken. */
     cpsid   i
     ldr     r0, =SYSTEM
+    /* Whatever ran before may have left causes of faults, which stay until ones are written. */
+    ldr     r1, [r0, #CFSR]
+    str     r1, [r0, #CFSR]
 #ifdef __ARM_FP
     ldr     r1, =0xf << 20
     str     r1, [r0, #CPACR]
@@ -151,7 +156,13 @@ call:
     ldr     r2, [r5, #INTEGERS + 16]
     ldr     r3, [r5, #INTEGERS + 24]
     ldr     r6, [r5, #FUNCTION]
+    /* Code may have been written since it ran. Of the processors here, that with floating point may have a cache of it. */
     dsb
+#ifdef __ARM_FP
+    ldr     r7, =ICIALLU
+    str     r7, [r7]
+    dsb
+#endif
     isb
     blx     r6
     ldr     r5, =mailbox
@@ -166,41 +177,52 @@ call:
 
     .thumb_func
 trap:
+    /* The function's stack pointer, of whichever stack it ran on, which need not lead to memory any more. */
+    mrs     r2, msp
+    lsls    r0, lr, #31 - 2     /* bit 2: of the process */
+    it      mi
+    mrsmi   r2, psp
+    ldr     r0, =initial_stack - 32
+    mov     sp, r0
     ldr     r5, =mailbox
     ldr     r4, =SYSTEM
     ldr     r0, [r4, #CFSR]
     str     r0, [r5, #CAUSE]
     str     r0, [r4, #CFSR]
     movs    r1, #0
-    lsls    r2, r0, #31 - 7     /* bit 7: MMFAR is valid; bit 15: BFAR is */
+    lsls    r3, r0, #31 - 7     /* bit 7: MMFAR is valid; bit 15: BFAR is */
     it      mi
     ldrmi   r1, [r4, #MMFAR]
-    lsls    r2, r0, #31 - 15
+    lsls    r3, r0, #31 - 15
     it      mi
     ldrmi   r1, [r4, #BFAR]
+    /* Where the function's registers could not be stacked, nobody knows its place. */
+    ldr     r3, =CFSR_STACKING
+    tst     r0, r3
+    itte    ne
+    movne   r1, r2
+    movne   r3, #0
+    ldreq   r3, [r2, #24]
     str     r1, [r5, #ADDRESS]
-    ldr     r1, [sp, #24]
-    str     r1, [r5, #PC]
+    str     r3, [r5, #PC]
     /* Leaves the handler by a frame of its own, to `tell` with a fresh stack. */
-    ldr     r0, [r5, #STACK_POINTER]
-    subs    r0, r0, #32
-    mov     sp, r0
     movs    r1, #FAULT
-    str     r1, [r0]
+    str     r1, [sp]
     ldr     r1, =tell
     bic     r1, r1, #1
-    str     r1, [r0, #24]
+    str     r1, [sp, #24]
     ldr     r1, =0x01000000
-    str     r1, [r0, #28]
+    str     r1, [sp, #28]
     ldr     r0, =0xfffffff9
     bx      r0
 
     .ltorg
 
 #ifdef DEBUGGER
-    .set    initial_stack, 0
     .bss
     .balign 16
+    .space  32                  /* the frame by which a fault leaves its handler */
+initial_stack:
     .globl mailbox
 mailbox:
     .space  MAILBOX_BYTES

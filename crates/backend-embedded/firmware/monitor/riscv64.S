@@ -26,6 +26,9 @@
 #define PLIC_CLAIM (PLIC + 0x200004)
 
 #define MIE_EXTERNAL 0x800
+
+/* Memory protection, entry 1: from address 0 to address 1, locked, so that it holds in machine mode, too. */
+#define PROTECT_READ_EXECUTE 0x8d00
 #endif
 
     .section .text
@@ -39,6 +42,15 @@ start:
     lla     s1, mailbox
     j       call
 #else
+    /* Nothing below the stack can be written: a stack that overflows is a fault. */
+    lla     t0, start
+    srli    t0, t0, 2
+    csrw    pmpaddr0, t0
+    lla     t0, stack_limit
+    srli    t0, t0, 2
+    csrw    pmpaddr1, t0
+    li      t0, PROTECT_READ_EXECUTE
+    csrw    pmpcfg0, t0
     li      t1, PLIC
     li      t0, 1
     sw      t0, 4 * UART_INTERRUPT(t1)

@@ -43,6 +43,14 @@ void say(const char *text)
         *transmit = (uint8_t)*text++;
 }
 
+/* Calls itself `depth` times, with more than 64 bytes of stack each time. */
+uint32_t recurse(uint32_t depth)
+{
+    volatile uint32_t frame[16];
+    frame[0] = depth;
+    return depth == 0 ? 0 : recurse(depth - 1) + frame[0] - depth + 1;
+}
+
 uint32_t load(const volatile uint32_t *place) { return *place; }
 
 void illegal(void)

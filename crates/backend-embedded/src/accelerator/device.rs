@@ -10,7 +10,8 @@ use backend_support::{Block, Event, Identity, Queues, options};
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceLoad, DeviceMemory,
     DeviceModule, DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryArea, MemoryPool,
-    Monitor, PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    Monitor, NativeInterop, PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions,
+    UnifiedMemory,
 };
 use runtime_core::{
     DeviceInfo, Embedded, Error, ErrorKind, ImageFormat, Limits, ModuleImage, NativeHandle,
@@ -281,6 +282,10 @@ unsafe impl AcceleratorDevice for EmbeddedAccelerator {
     }
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
+        None
+    }
+
+    fn interop(&self) -> Option<&dyn NativeInterop> {
         None
     }
 

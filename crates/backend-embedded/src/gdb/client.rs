@@ -12,6 +12,9 @@ use super::packet::Packets;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a packet if the server does not say what it takes.
 const PACKET_BYTES: usize = 1024;
+/// What a debugger tells of system calls that fail: `EFAULT` and `ENOSYS`, as the protocol counts them.
+const BAD_ADDRESS: u32 = 14;
+const NO_SUCH_CALL: u32 = 88;
 
 /// A connection to a halted processor.
 #[derive(Debug)]
@@ -21,13 +24,30 @@ pub(crate) struct Client {
     memory_bytes: usize,
 }
 
-/// Why the processor stands still, or that it does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether the processor stands still.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
     /// It reached a breakpoint, or was halted.
-    Stopped,
+    Stopped(Stop),
     /// The time was over first.
     Running,
+}
+
+/// What the server tells of a processor that has stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    /// The number of a signal, as GDB counts them.
+    pub(crate) signal: u8,
+    /// The answer, such as `T05swbreak:;`.
+    pub(crate) told: String,
+}
+
+impl Stop {
+    fn read(answer: &[u8]) -> Option<Self> {
+        let [b'S' | b'T', signal @ ..] = answer else { return None };
+        let signal = from_hex(signal.get(..2)?)?[0];
+        Some(Self { signal, told: String::from_utf8_lossy(answer).into_owned() })
+    }
 }
 
 impl Client {
@@ -72,9 +92,9 @@ impl Client {
         if self.ask(OPERATION, "QStartNoAckMode")? == b"OK" {
             self.packets.without_acknowledgement();
         }
-        match self.ask(OPERATION, "?")?.first() {
-            Some(b'S' | b'T') => Ok(()),
-            _ => self.halt(OPERATION),
+        match Stop::read(&self.ask(OPERATION, "?")?) {
+            Some(_) => Ok(()),
+            None => self.halt(OPERATION),
         }
     }
 
@@ -132,6 +152,26 @@ impl Client {
         self.must(operation, &packet, || format!("register {number}"))
     }
 
+    /// Reads a register; `None` if the server does not tell it.
+    pub(crate) fn read_register(
+        &mut self,
+        operation: &'static str,
+        number: u32,
+    ) -> Result<Option<u64>> {
+        let answer = self.ask(operation, &format!("p{number:x}"))?;
+        let bytes = from_hex(&answer).filter(|bytes| (1..=8).contains(&bytes.len()));
+        Ok(bytes
+            .map(|bytes| bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))))
+    }
+
+    /// Takes away the breakpoint on an instruction, if there is one.
+    pub(crate) fn clear_breakpoint(&mut self, operation: &'static str, address: u64) -> Result<()> {
+        // Servers refuse to take away what is not there.
+        self.ask(operation, &format!("z0,{address:x},2"))?;
+        self.ask(operation, &format!("z1,{address:x},2"))?;
+        Ok(())
+    }
+
     /// Sets a breakpoint on an instruction of two bytes, in memory or, where that cannot be written, in the processor.
     pub(crate) fn set_breakpoint(&mut self, operation: &'static str, address: u64) -> Result<()> {
         if self.ask(operation, &format!("Z0,{address:x},2"))? == b"OK" {
@@ -147,7 +187,8 @@ impl Client {
         self.packets.send("c").map_err(|error| lost(operation, error))
     }
 
-    /// Waits until a running processor stops, or for `timeout`. Text that it prints goes to `print`.
+    /// Waits until a running processor stops, or for `timeout`. Text that it prints goes to `print`, whether the server passes
+    /// it on or the program asks its debugger to write it.
     pub(crate) fn wait(
         &mut self,
         operation: &'static str,
@@ -162,12 +203,16 @@ impl Client {
                 Some([b'O', text @ ..]) if text != b"K" => {
                     print(&from_hex(text).unwrap_or_default())
                 }
-                Some([b'S' | b'T', ..]) => return Ok(Run::Stopped),
                 Some([b'W' | b'X', ..]) => {
                     let error = io::Error::other("the program ended, and its processor with it");
                     return Err(lost(operation, error));
                 }
-                Some(_) => {}
+                Some([b'F', request @ ..]) => self.serve(operation, request, &mut print)?,
+                Some(answer) => {
+                    if let Some(stop) = Stop::read(answer) {
+                        return Ok(Run::Stopped(stop));
+                    }
+                }
             }
             // A program that prints without end has its time like any other.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -176,20 +221,63 @@ impl Client {
         }
     }
 
+    /// Does a system call that a program makes of its debugger, which waits for the result: writes to the standard output
+    /// and error are printed, all others fail.
+    fn serve(
+        &mut self,
+        operation: &'static str,
+        request: &[u8],
+        print: &mut impl FnMut(&[u8]),
+    ) -> Result<()> {
+        let request = String::from_utf8_lossy(request);
+        let number = |text: &str| u64::from_str_radix(text, 16).ok();
+        let write = match *request.split(',').collect::<Vec<_>>() {
+            ["write", "1" | "2", address, bytes] => number(address).zip(number(bytes)),
+            _ => None,
+        };
+        let result = match write {
+            Some((address, bytes)) => {
+                // It is told how much was written, and asks for the rest.
+                let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(self.memory_bytes);
+                let mut text = vec![0; bytes];
+                match self.read(operation, address, &mut text) {
+                    Ok(()) => {
+                        print(&text);
+                        format!("F{bytes:x}")
+                    }
+                    Err(error) if error.kind() == ErrorKind::DeviceLost => return Err(error),
+                    Err(_) => format!("F-1,{BAD_ADDRESS:x}"),
+                }
+            }
+            None => format!("F-1,{NO_SUCH_CALL:x}"),
+        };
+        self.packets.send(&result).map_err(|error| lost(operation, error))
+    }
+
     /// Halts a running processor.
     pub(crate) fn halt(&mut self, operation: &'static str) -> Result<()> {
         self.packets.interrupt().map_err(|error| lost(operation, error))?;
         match self.wait(operation, ANSWER_TIMEOUT, |_| ())? {
-            Run::Stopped => Ok(()),
+            Run::Stopped(_) => Ok(()),
             Run::Running => Err(lost(operation, io::Error::other("the processor does not halt"))),
         }
     }
 
-    /// Gives the server a command of its own, which `monitor` does in GDB.
+    /// Gives the server a command of its own, which `monitor` does in GDB. What it says about it is a `tracing` event.
     pub(crate) fn command(&mut self, operation: &'static str, command: &str) -> Result<()> {
         let mut packet = "qRcmd,".to_owned();
         push_hex(&mut packet, command.as_bytes());
-        self.must(operation, &packet, || format!("the command {command:?}"))
+        let answer = self.ask(operation, &packet)?;
+        match from_hex(&answer).filter(|text| !text.is_empty()) {
+            // Instead of OK.
+            Some(text) => {
+                let text = String::from_utf8_lossy(&text);
+                tracing::debug!(command, answer = text.trim_end(), "the debugger's server");
+                Ok(())
+            }
+            None if answer == b"OK" => Ok(()),
+            None => Err(refused(operation, &answer, &format!("the command {command:?}"))),
+        }
     }
 
     /// Lets the processor go, and the connection.
@@ -218,7 +306,7 @@ impl Client {
                 self.packets.receive(Some(deadline)).map_err(|error| lost(operation, error))?;
             match answer {
                 Some(text) if text.first() == Some(&b'O') && text != b"OK" => {}
-                Some(stop) if is_stop(&stop) && packet != "?" => {}
+                Some(stop) if packet != "?" && Stop::read(&stop).is_some() => {}
                 Some(answer) => return Ok(answer),
                 None => break,
             }
@@ -229,10 +317,6 @@ impl Client {
         let error = io::Error::other(format!("no answer to {packet:.40} in {ANSWER_TIMEOUT:?}"));
         Err(lost(operation, error))
     }
-}
-
-fn is_stop(answer: &[u8]) -> bool {
-    matches!(answer, [b'T' | b'S', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
 }
 
 fn push_hex(text: &mut String, bytes: &[u8]) {
@@ -292,20 +376,26 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_prints_without_end_has_its_time_like_any_other() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut server, _) = listener.accept().unwrap();
-        let flood = thread::spawn(move || while server.write_all(b"$O61#b6").is_ok() {});
-        let packets = Packets::new(stream).unwrap();
-        let mut client = Client { packets, memory_bytes: PACKET_BYTES };
-        let (began, mut printed) = (Instant::now(), 0);
-        let timeout = Duration::from_millis(50);
-        let run = client.wait("call", timeout, |text| printed += text.len()).unwrap();
-        assert_eq!(run, Run::Running);
-        assert!(printed > 0);
-        assert!(began.elapsed() < Duration::from_secs(10));
-        drop(client);
-        flood.join().unwrap();
+    fn whoever_sends_without_end_has_the_time_of_others() {
+        // What a program prints; acknowledgements; a notification; a system call.
+        for packet in ["$O61#b6", "+", "%Stop:T05#a1", "$Fgettimeofday,0,0#00"] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut server, _) = listener.accept().unwrap();
+            let mut answers = server.try_clone().unwrap();
+            let flood = thread::spawn(move || while server.write_all(packet.as_bytes()).is_ok() {});
+            let drain = thread::spawn(move || io::copy(&mut answers, &mut io::sink()));
+            let packets = Packets::new(stream).unwrap();
+            let mut client = Client { packets, memory_bytes: PACKET_BYTES };
+            let (began, mut printed) = (Instant::now(), 0);
+            let timeout = Duration::from_millis(50);
+            let run = client.wait("call", timeout, |text| printed += text.len()).unwrap();
+            assert_eq!(run, Run::Running, "{packet}");
+            assert_eq!(printed > 0, packet.starts_with("$O"));
+            assert!(began.elapsed() < Duration::from_secs(10), "{packet}");
+            drop(client);
+            flood.join().unwrap();
+            let _ = drain.join().unwrap();
+        }
     }
 }

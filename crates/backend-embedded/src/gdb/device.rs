@@ -1,5 +1,6 @@
 //! A board behind a debugger's server as an embedded device.
 
+use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use runtime_core::contract::{
 };
 use runtime_core::{DeviceInfo, Error, ErrorKind, ModuleImage, Result};
 
-use super::client::{Client, Run};
+use super::client::{Client, Run, Stop};
 use crate::board::Board;
 use crate::common::{self, Identity, lock, no_modules};
 use crate::console::Console;
@@ -99,32 +100,41 @@ impl GdbDevice {
             board,
             info,
         };
-        device.prepare(&mut lock(&device.connection), "open").map_err(|error| error.on(&id))?;
+        device
+            .prepare(&mut lock(&device.connection), "open", &Program::default())
+            .map_err(|error| error.on(&id))?;
         Ok(device)
     }
 
-    /// Connects if need be, halts and resets the processor, and writes the routine and the flashed program.
-    fn prepare(&self, connection: &mut Connection, operation: &'static str) -> Result<()> {
-        let mut client = match connection.client.take() {
-            Some(mut client) => {
-                if connection.busy {
-                    client.halt(operation)?;
-                }
-                client
-            }
-            None => Client::connect(&self.address, CONNECT_TIMEOUT)?,
-        };
-        connection.busy = false;
+    /// Connects if need be, halts and resets the processor, and writes the routine and `program`.
+    fn prepare(
+        &self,
+        connection: &mut Connection,
+        operation: &'static str,
+        program: &Program,
+    ) -> Result<()> {
+        if connection.client.is_none() {
+            connection.client = Some(Client::connect(&self.address, CONNECT_TIMEOUT)?);
+        }
+        if mem::take(&mut connection.busy) {
+            self.on(connection, operation, |client| client.halt(operation))?;
+        }
         lock(&self.console).flush();
-        if let Some(command) = &self.board.reset {
-            client.command(operation, command)?;
-        }
-        for segment in self.stub.program.segments.iter().chain(&lock(&self.program).segments) {
-            client.write(operation, segment.address, &segment.bytes)?;
-        }
-        client.set_breakpoint(operation, self.stub.stopped)?;
-        connection.client = Some(client);
-        Ok(())
+        self.on(connection, operation, |client| {
+            if let Some(command) = &self.board.reset {
+                client.command(operation, command)?;
+            }
+            // Some servers set no breakpoint twice, and some set it in memory, where the routine is now written anew.
+            client.clear_breakpoint(operation, self.stub.stopped)?;
+            for segment in &self.stub.program.segments {
+                client.write(operation, segment.address, &segment.bytes)?;
+            }
+            client.set_breakpoint(operation, self.stub.stopped)?;
+            for segment in &program.segments {
+                client.write(operation, segment.address, &segment.bytes)?;
+            }
+            Ok(())
+        })
     }
 
     /// Does something to the halted processor. A connection that is lost stays so until it is reset.
@@ -179,28 +189,35 @@ impl GdbDevice {
         connection
     }
 
-    fn go_to_stub(&self, client: &mut Client) -> Result<()> {
-        const OPERATION: &str = "call";
-        let (processor, registers) = (self.board.processor, &self.board.registers);
-        let width = if processor.is_64_bit() { 8 } else { 4 };
-        if let Some(usual) = processor.xpsr_register() {
-            let xpsr = registers.xpsr.unwrap_or(usual);
-            client.write_register(OPERATION, xpsr, &XPSR_THUMB.to_le_bytes()[..width])?;
-        }
-        let pc = registers.pc.unwrap_or(processor.pc_register());
-        client.write_register(OPERATION, pc, &self.stub.start.to_le_bytes()[..width])
+    fn pc_register(&self) -> u32 {
+        self.board.registers.pc.unwrap_or(self.board.processor.pc_register())
     }
 
-    /// Waits until the processor stops; `false` if time is over, or somebody resets.
-    fn until_stopped(&self, client: &mut Client, timeout: Duration) -> Result<bool> {
+    fn go_to_stub(&self, client: &mut Client) -> Result<()> {
+        const OPERATION: &str = "call";
+        let processor = self.board.processor;
+        let width = if processor.is_64_bit() { 8 } else { 4 };
+        if let Some(usual) = processor.xpsr_register() {
+            let xpsr = self.board.registers.xpsr.unwrap_or(usual);
+            client.write_register(OPERATION, xpsr, &XPSR_THUMB.to_le_bytes()[..width])?;
+        }
+        client.write_register(
+            OPERATION,
+            self.pc_register(),
+            &self.stub.start.to_le_bytes()[..width],
+        )
+    }
+
+    /// Waits until the processor stops; `None` if time is over, or somebody resets.
+    fn until_stopped(&self, client: &mut Client, timeout: Duration) -> Result<Option<Stop>> {
         let began = Instant::now();
         loop {
             let left = timeout.saturating_sub(began.elapsed());
-            if client.wait("call", left.min(SLICE), self.print())? == Run::Stopped {
-                return Ok(true);
+            if let Run::Stopped(stop) = client.wait("call", left.min(SLICE), self.print())? {
+                return Ok(Some(stop));
             }
             if left.is_zero() || self.resets.load(Ordering::Relaxed) > 0 {
-                return Ok(false);
+                return Ok(None);
             }
         }
     }
@@ -242,12 +259,16 @@ impl EmbeddedDevice for GdbDevice {
         let program = Program::read(image, self.board.processor, &self.board.memory)?;
         program.must_be_fixed()?;
         let mut connection = self.interrupt();
-        *lock(&self.program) = program;
-        self.prepare(&mut connection, "flash")
+        let mut flashed = lock(&self.program);
+        self.prepare(&mut connection, "flash", &program)?;
+        *flashed = program;
+        Ok(())
     }
 
     fn reset(&self) -> Result<()> {
-        self.prepare(&mut self.interrupt(), "reset").map_err(|error| match error.kind() {
+        let mut connection = self.interrupt();
+        let prepared = self.prepare(&mut connection, "reset", &lock(&self.program));
+        prepared.map_err(|error| match error.kind() {
             ErrorKind::Unavailable => {
                 let message = format!("it does not come back: {}", error.message());
                 Error::new(ErrorKind::DeviceLost, "reset", message)
@@ -271,7 +292,7 @@ impl EmbeddedDevice for GdbDevice {
     }
 
     fn code_write(&self, address: u64, bytes: &[u8]) -> Result<()> {
-        // The routine makes the processor forget what it knew of code before each call.
+        // The routine has the processor forget, before each call, the instructions that it has cached.
         self.with("code_write", |client| client.write("code_write", address, bytes))
     }
 
@@ -282,7 +303,7 @@ impl EmbeddedDevice for GdbDevice {
     fn call(&self, function: u64, args: &[CallValue], timeout: Duration) -> Result<CallOutcome> {
         const OPERATION: &str = "call";
         let processor = self.board.processor;
-        let arguments = processor.arguments(args);
+        let arguments = processor.arguments(args)?;
         let request = mailbox::call(processor.entry(function), self.board.stack, &arguments);
         let mut connection = self.idle(OPERATION)?;
         let began = Instant::now();
@@ -292,7 +313,7 @@ impl EmbeddedDevice for GdbDevice {
             client.resume(OPERATION)?;
             self.until_stopped(client, timeout)
         })?;
-        if !stopped {
+        let Some(stop) = stopped else {
             connection.busy = true;
             let (kind, why) = if self.resets.load(Ordering::Relaxed) > 0 {
                 (ErrorKind::DeviceLost, "was ended by a reset".to_owned())
@@ -304,7 +325,7 @@ impl EmbeddedDevice for GdbDevice {
                 OPERATION,
                 format!("the function at {function:#x} {why}"),
             ));
-        }
+        };
         let elapsed = began.elapsed();
         let mut bytes = [0; mailbox::ANSWER_BYTES];
         self.on(&mut connection, OPERATION, |client| {
@@ -317,10 +338,16 @@ impl EmbeddedDevice for GdbDevice {
             }
             Some(Answer::Fault(fault)) => Err(processor.error(fault)),
             Some(Answer::Ready) | None => {
-                let message =
-                    format!("the function at {function:#x} stopped where no breakpoint is set");
+                let pc = self.on(&mut connection, OPERATION, |client| {
+                    client.read_register(OPERATION, self.pc_register())
+                })?;
+                let pc = pc.map_or("an unknown pc".to_owned(), |pc| format!("pc {pc:#x}"));
+                let message = format!(
+                    "the function at {function:#x} stopped at {pc} before it returned: {:.80}",
+                    stop.told
+                );
                 Err(Error::new(ErrorKind::DeviceFault, OPERATION, message)
-                    .with_driver("STOPPED", 0))
+                    .with_driver("STOPPED", stop.signal.into()))
             }
         }
     }

@@ -55,13 +55,13 @@ impl Packets {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Err(Io::UnexpectedEof.into()),
                 Ok(read) => self.received.extend_from_slice(&bytes[..read]),
-                Err(error) if matches!(error.kind(), Io::WouldBlock | Io::TimedOut) => {
-                    if left.is_some_and(|left| left.is_zero()) {
-                        return Ok(None);
-                    }
-                }
-                Err(error) if error.kind() == Io::Interrupted => {}
+                Err(error)
+                    if matches!(error.kind(), Io::WouldBlock | Io::TimedOut | Io::Interrupted) => {}
                 Err(error) => return Err(error),
+            }
+            // A server that sends no end of what is no packet has its time like any other.
+            if left.is_some_and(|left| left.is_zero()) {
+                return self.next_received();
             }
         }
     }

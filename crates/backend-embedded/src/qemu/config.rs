@@ -17,12 +17,13 @@ pub struct QemuConfig {
     pub(crate) icount: bool,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) program: Option<OsString>,
-    pub(crate) boot: Duration,
+    /// How long the emulator may take for anything but a called function: to tell its version, to start, to copy.
+    pub(crate) patience: Duration,
 }
 
 impl Default for QemuConfig {
     fn default() -> Self {
-        Self { icount: false, memory_bytes: None, program: None, boot: Duration::from_secs(20) }
+        Self { icount: false, memory_bytes: None, program: None, patience: Duration::from_secs(20) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind as Io, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -18,15 +18,14 @@ use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, ModuleImage, Result};
 
 use super::QemuConfig;
 use super::counters::InstructionCounter;
-use super::machine::{MACHINES, MAILBOX, Machine, RESERVED, STAGING, STAGING_BYTES, info};
+use super::failure::{gone, lost, refused};
+use super::machine::{MACHINES, MAILBOX, Machine, STACK, STAGING, STAGING_BYTES, info};
 use super::process::{Process, anonymous_file};
 use crate::common::{lock, no_modules};
 use crate::console::Console;
 use crate::mailbox::{self, Answer, RING};
 use crate::program::Program;
 
-/// How long copying a piece of code may take.
-const COPY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A socket takes no timeout of nothing.
 const SHORTEST: Duration = Duration::from_micros(1);
 
@@ -134,7 +133,7 @@ impl QemuDevice {
         *process = Some(child);
         line.socket = Some(socket);
         let began = Instant::now();
-        match self.wait(&mut line, self.config.boot) {
+        match self.wait(&mut line, self.config.patience) {
             Ok(Some(Answer::Ready)) => {
                 tracing::debug!(device = %self.info.id, elapsed = ?began.elapsed(), "machine started");
                 Ok(())
@@ -142,14 +141,17 @@ impl QemuDevice {
             other => {
                 *line = Line::default();
                 let end = process.take().map(Process::end).unwrap_or_default();
-                let message = match other {
-                    Ok(None) => {
-                        format!("the machine did not start within {:?}: {end}", self.config.boot)
+                Err(match other {
+                    Ok(answer) => {
+                        let patience = self.config.patience;
+                        let told = answer.map_or("nothing".to_owned(), |told| format!("{told:?}"));
+                        let message = format!(
+                            "within {patience:?} the machine told {told}, not that it started: {end}"
+                        );
+                        lost(operation, &message)
                     }
-                    Ok(answer) => format!("the machine started with {answer:?}: {end}"),
-                    Err(_) => format!("QEMU ended: {end}"),
-                };
-                Err(lost(operation, &message))
+                    Err(_) => gone(operation, &end),
+                })
             }
         }
     }
@@ -176,7 +178,8 @@ impl QemuDevice {
         if self.config.icount {
             command.args(["-icount", "shift=0"]);
         }
-        Ok((Process::start(command, inherited.into())?, ours))
+        command.stdout(Stdio::null());
+        Ok((Process::start(command, &inherited)?, ours))
     }
 
     /// Rings, and waits for the answer.
@@ -252,8 +255,14 @@ impl QemuDevice {
         *line = Line::default();
         // Whoever resets the machine has the process, and has ended it.
         let process = self.process.try_lock().ok().and_then(|mut process| process.take());
-        let how = process.map_or_else(|| "it was reset, or is to be".to_owned(), Process::end);
-        lost(operation, &format!("QEMU ended: {how}")).with_source(error)
+        let lost = match process {
+            Some(process) => gone(operation, &process.end()),
+            None if error.kind() == Io::NotConnected => {
+                lost(operation, "its process has ended; reset starts another")
+            }
+            None => lost(operation, "a reset ended it"),
+        };
+        lost.with_source(error)
     }
 
     fn post(&self, request: &[u8]) -> io::Result<()> {
@@ -332,11 +341,17 @@ impl EmbeddedDevice for QemuDevice {
             self.memory_write(staging, piece)?;
             let request = mailbox::copy(to, staging, length);
             self.post(&request).map_err(|error| refused(OPERATION, error))?;
-            match self.exchange(&mut line, OPERATION, COPY_TIMEOUT)? {
+            match self.exchange(&mut line, OPERATION, self.config.patience)? {
                 Some(Answer::Done { .. }) => to += length,
-                other => {
-                    line.busy = other.is_none();
-                    return Err(lost(OPERATION, &format!("the monitor does not copy: {other:?}")));
+                answer => {
+                    // What it does from here on, nobody knows.
+                    *line = Line::default();
+                    drop(self.process.try_lock().ok().and_then(|mut process| process.take()));
+                    let patience = self.config.patience;
+                    let message = format!(
+                        "the monitor did not copy {length} bytes to {to:#x} within {patience:?}: {answer:?}"
+                    );
+                    return Err(lost(OPERATION, &message));
                 }
             }
         }
@@ -350,8 +365,8 @@ impl EmbeddedDevice for QemuDevice {
     fn call(&self, function: u64, args: &[CallValue], timeout: Duration) -> Result<CallOutcome> {
         const OPERATION: &str = "call";
         let processor = self.machine.processor;
-        let stack = self.machine.ram + RESERVED;
-        let request = mailbox::call(processor.entry(function), stack, &processor.arguments(args));
+        let stack = self.machine.ram + STACK;
+        let request = mailbox::call(processor.entry(function), stack, &processor.arguments(args)?);
         let mut line = self.idle_line(OPERATION)?;
         self.post(&request).map_err(|error| refused(OPERATION, error))?;
         let began = Instant::now();
@@ -363,8 +378,11 @@ impl EmbeddedDevice for QemuDevice {
                 Ok(CallOutcome { value, float_bits, elapsed })
             }
             Some(Answer::Fault(fault)) => Err(processor.error(fault)),
-            // The function overwrote the mailbox, or jumped to the monitor's beginning.
-            Some(Answer::Ready) => Err(lost(OPERATION, "the function restarted the monitor")),
+            Some(Answer::Ready) => {
+                let message = format!("the function at {function:#x} restarted the monitor");
+                let fault = Error::new(ErrorKind::DeviceFault, OPERATION, message);
+                Err(fault.with_driver("RESTARTED", 0))
+            }
             None => {
                 line.busy = true;
                 let message =
@@ -390,13 +408,37 @@ impl EmbeddedDevice for QemuDevice {
     }
 }
 
-#[cold]
-fn lost(operation: &'static str, message: &str) -> Error {
-    Error::new(ErrorKind::DeviceLost, operation, message).with_driver("QEMU_LOST", 0)
-}
+#[cfg(test)]
+mod tests {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
 
-#[cold]
-fn refused(operation: &'static str, error: io::Error) -> Error {
-    Error::new(ErrorKind::Driver, operation, "the machine's RAM is not accessible")
-        .with_source(error)
+    use super::*;
+
+    const CALLS: &[u8] = include_bytes!("../../firmware/built/calls-riscv64.elf");
+
+    #[test]
+    fn a_monitor_that_does_not_copy_is_a_lost_device_until_it_is_reset() {
+        let mut device = match QemuDevice::open("qemu-riscv64", QemuConfig::new()) {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                return println!("skipped: {error}");
+            }
+            device => device.unwrap(),
+        };
+        device.flash(CALLS).unwrap();
+        let nothing = device.symbol("nothing").unwrap().address;
+        let patience = std::mem::replace(&mut device.config.patience, Duration::from_millis(50));
+        let process = i32::try_from(device.process_id().unwrap()).unwrap();
+        kill(Pid::from_raw(process), Signal::SIGSTOP).unwrap();
+        let error = device.code_write(nothing, &[0; 4]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+        assert!(error.message().contains("did not copy 4 bytes"), "{error}");
+        assert_eq!(device.process_id(), None);
+        let error = device.call(nothing, &[], patience).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+        assert!(error.message().contains("reset starts another"), "{error}");
+        device.config.patience = patience;
+        device.reset().unwrap();
+        device.call(nothing, &[], patience).unwrap();
+    }
 }

@@ -8,10 +8,11 @@ use runtime_core::contract::MemoryArea;
 use runtime_core::{DeviceInfo, Error, ErrorKind, Result};
 
 use super::QemuConfig;
+use super::process::first_line;
 use crate::Processor;
 use crate::common::{self, Identity};
 
-/// A machine, its monitor, and where both meet: `firmware/monitor` has the same addresses.
+/// A machine and its monitor.
 #[derive(Debug)]
 pub(crate) struct Machine {
     /// The word of its selector.
@@ -33,10 +34,12 @@ pub(crate) struct Machine {
     pub(crate) counts: bool,
 }
 
-/// Offsets in RAM: the mailbox; where code waits to be copied; behind the stack, where programs begin.
-pub(crate) const MAILBOX: u64 = 0x4000;
-pub(crate) const STAGING: u64 = 0x10000;
-pub(crate) const STAGING_BYTES: usize = 0x10000;
+/// Offsets in RAM: where the stack begins, which grows down; where code waits to be copied; the mailbox; where programs
+/// begin. `firmware/monitor` has the same.
+pub(crate) const STACK: u64 = 0xE_0000;
+pub(crate) const STAGING: u64 = 0xE_0000;
+pub(crate) const STAGING_BYTES: usize = 0x1_0000;
+pub(crate) const MAILBOX: u64 = 0xF_0000;
 pub(crate) const RESERVED: u64 = 0x10_0000;
 
 /// Every machine, in the order of their numbers.
@@ -92,9 +95,10 @@ impl Machine {
 /// What is known of machine `index` without starting it.
 pub(crate) fn info(index: usize, config: &QemuConfig) -> Result<DeviceInfo> {
     let machine = &MACHINES[index];
-    let told = Command::new(machine.program(config)).arg("--version").output();
-    let told = told.map_err(|error| unasked(machine, config, error))?;
-    let told = String::from_utf8_lossy(&told.stdout);
+    let mut command = Command::new(machine.program(config));
+    command.arg("--version");
+    let told =
+        first_line(command, config.patience).map_err(|error| unasked(machine, config, error))?;
     let identity = Identity {
         index,
         name: machine.title,
@@ -120,7 +124,28 @@ fn unasked(machine: &Machine, config: &QemuConfig, error: io::Error) -> Error {
                 machine.program
             ),
         ),
+        io::ErrorKind::TimedOut => (
+            ErrorKind::DeviceLost,
+            format!("{} does not tell its version within {:?}", program.display(), config.patience),
+        ),
         _ => (ErrorKind::Driver, format!("{} cannot be started", program.display())),
     };
     Error::new(kind, "open", message).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn an_emulator_that_does_not_tell_its_version_is_not_waited_for() {
+        let silent = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts/silent.sh");
+        let patience = Duration::from_millis(100);
+        let config = QemuConfig { patience, program: Some(silent.into()), ..QemuConfig::new() };
+        let error = info(0, &config).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+        assert!(error.message().contains("within 100ms"), "{error}");
+    }
 }

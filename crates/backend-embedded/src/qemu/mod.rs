@@ -3,6 +3,7 @@
 mod config;
 mod counters;
 mod device;
+mod failure;
 mod machine;
 mod process;
 

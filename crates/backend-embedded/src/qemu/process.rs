@@ -1,101 +1,106 @@
-//! A QEMU process that ends with its owner, whatever happens.
-#![expect(unsafe_code, reason = "says what the child does between fork and exec")]
+//! Processes that end with their owner, whatever happens.
+#![expect(unsafe_code, reason = "says what a child does between fork and exec")]
 
-use std::convert::Infallible;
+use std::fmt;
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::io::{self, ErrorKind as Io, PipeWriter, Read};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus, Stdio, id};
-use std::sync::mpsc::{self, Sender};
-use std::thread::{self, JoinHandle};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
-use nix::unistd::getppid;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, close, getpid, read};
 
+/// The command of Linux that says which signal tells of a file's events, which `libc` lacks for some systems.
+const F_SETSIG: libc::c_int = 10;
 /// What is told of a child's complaints.
 const COMPLAINT_BYTES: usize = 2048;
+/// What is looked at of a line that a command prints.
+const LINE_BYTES: usize = 4096;
 
-/// A running child. Dropping it kills it.
+/// A running child and what it starts, a group of processes. Dropping it kills them all, and so does the end of this
+/// process: the child may be a script that starts another and waits for it.
 #[derive(Debug)]
 pub(crate) struct Process {
-    id: u32,
+    child: Child,
     complaints: File,
-    /// Its end is the child's.
-    alive: Option<Sender<Infallible>>,
-    keeper: Option<JoinHandle<Option<ExitStatus>>>,
+    /// The system kills the group when the last copy of this is closed. `None` once that has happened.
+    alive: Option<PipeWriter>,
+}
+
+/// How a child ended.
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    /// Its status, in words.
+    pub(crate) status: String,
+    /// The beginning of what it wrote to its standard error.
+    pub(crate) complaints: String,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.status)?;
+        if self.complaints.is_empty() { Ok(()) } else { write!(f, "; {}", self.complaints) }
+    }
 }
 
 impl Process {
-    /// Starts `command` with the files in `inherited` open under the same numbers.
-    ///
-    /// A thread of its own starts the child and stays until it is gone: the system kills the child when the thread that
-    /// started it ends, as it does if this process dies, and no thread of the caller's may be that one.
-    pub(crate) fn start(mut command: Command, inherited: Vec<OwnedFd>) -> io::Result<Self> {
+    /// Starts `command` with the files in `inherited` open under the same numbers, and nothing to read. What it prints goes
+    /// where the command says, what it complains of is kept.
+    pub(crate) fn start(mut command: Command, inherited: &[OwnedFd]) -> io::Result<Self> {
         let complaints = anonymous_file("complaints")?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints.try_clone()?);
-        let numbers: Vec<_> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
-        let owner = id();
+        let (watch, alive) = io::pipe()?;
+        command.stdin(Stdio::null()).stderr(complaints.try_clone()?).process_group(0);
+        let mut kept: Vec<RawFd> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
+        kept.push(watch.as_raw_fd());
+        let (watched, owners) = (watch.as_raw_fd(), alive.as_raw_fd());
         let before_exec = move || {
-            set_pdeathsig(Signal::SIGKILL)?;
-            // It died before it could be asked to be told of its death.
-            if u32::try_from(getppid().as_raw()) != Ok(owner) {
-                return Err(Errno::ESRCH.into());
-            }
-            for number in &numbers {
-                // SAFETY: `inherited` lives until the child is started, and the child has a copy of every file.
+            // A core file would have the machine's RAM.
+            setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+            for number in &kept {
+                // SAFETY: this process has a copy of every file that was open in its owner when it was started, and the
+                // owner holds these until then.
                 let file = unsafe { BorrowedFd::borrow_raw(*number) };
                 fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()))?;
             }
-            Ok(())
+            close(owners)?;
+            die_with_the_owner_of(watched)
         };
         // SAFETY: the closure makes system calls and does nothing else: it takes no lock and allocates nothing.
         unsafe { command.pre_exec(before_exec) };
-        let (alive, until_dropped) = mpsc::channel::<Infallible>();
-        let (tell, started) = mpsc::channel();
-        let keep = move || {
-            let spawned = command.spawn();
-            drop(inherited);
-            let mut child = match spawned {
-                Ok(child) => child,
-                Err(error) => {
-                    drop(tell.send(Err(error)));
-                    return None;
-                }
-            };
-            drop(tell.send(Ok(child.id())));
-            let _dropped = until_dropped.recv();
-            child.kill().and_then(|()| child.wait()).ok()
-        };
-        let keeper = thread::Builder::new().name("qemu keeper".to_owned()).spawn(keep)?;
-        let id = started.recv().map_err(|_| io::Error::other("the keeper is gone"))??;
-        Ok(Self { id, complaints, alive: Some(alive), keeper: Some(keeper) })
+        let child = command.spawn()?;
+        Ok(Self { child, complaints, alive: Some(alive) })
     }
 
     /// The child's process id.
     pub(crate) fn id(&self) -> u32 {
-        self.id
+        self.child.id()
     }
 
-    /// Kills it if it still runs, and says how it ended and what it complained of.
-    pub(crate) fn end(mut self) -> String {
+    /// Kills it if it still runs, and says how it ended.
+    pub(crate) fn end(mut self) -> End {
         let status = self.kill().map_or("unknown".to_owned(), |status| status.to_string());
         let mut complaints = vec![0; COMPLAINT_BYTES];
         let read = self.complaints.read_at(&mut complaints, 0).unwrap_or(0);
-        complaints.truncate(read);
-        format!("{status}; {}", String::from_utf8_lossy(&complaints).trim())
-            .trim_end_matches("; ")
-            .to_owned()
+        let complaints = String::from_utf8_lossy(&complaints[..read]).trim().to_owned();
+        End { status, complaints }
     }
 
     fn kill(&mut self) -> Option<ExitStatus> {
-        drop(self.alive.take());
-        self.keeper.take()?.join().ok()?
+        drop(self.alive.take()?);
+        // For a child that has closed what it inherited. No other group can have its number before it was waited for.
+        if let Ok(group) = i32::try_from(self.child.id()) {
+            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        }
+        self.child.wait().ok()
     }
 }
 
@@ -105,7 +110,121 @@ impl Drop for Process {
     }
 }
 
+/// Has the system kill the calling process and all others of its group when nobody has the other end of a pipe any more.
+/// It sends the signal whether the owner closes that end or dies, however it dies, and to processes that the child started,
+/// too, which know nothing of their parent's owner.
+fn die_with_the_owner_of(pipe: RawFd) -> io::Result<()> {
+    let group = -getpid().as_raw();
+    for (command, value) in [(libc::F_SETOWN, group), (F_SETSIG, libc::SIGKILL)] {
+        // SAFETY: both commands take a number and no memory.
+        Errno::result(unsafe { libc::fcntl(pipe, command, value) })?;
+    }
+    // SAFETY: the caller has the file open, and closes it nowhere.
+    let pipe = unsafe { BorrowedFd::borrow_raw(pipe) };
+    fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_ASYNC | OFlag::O_NONBLOCK))?;
+    // The owner may have died before there was anybody to be told.
+    match read(pipe, &mut [0]) {
+        Err(Errno::EAGAIN) => Ok(()),
+        _ => Err(Errno::EPIPE.into()),
+    }
+}
+
+/// The first line that `command` prints. Then it is killed.
+///
+/// # Errors
+///
+/// `TimedOut` if there is no line, nor an end, within `timeout`.
+pub(crate) fn first_line(mut command: Command, timeout: Duration) -> io::Result<String> {
+    let (mut ours, theirs) = UnixStream::pair()?;
+    command.stdout(OwnedFd::from(theirs));
+    let _process = Process::start(command, &[])?;
+    let deadline = Instant::now() + timeout;
+    let mut line = Vec::new();
+    while !line.contains(&b'\n') && line.len() < LINE_BYTES {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Io::TimedOut.into());
+        }
+        ours.set_read_timeout(Some(left))?;
+        let mut bytes = [0; LINE_BYTES];
+        match ours.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(read) => line.extend_from_slice(&bytes[..read]),
+            Err(error)
+                if matches!(error.kind(), Io::WouldBlock | Io::TimedOut | Io::Interrupted) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    line.truncate(line.iter().position(|byte| *byte == b'\n').unwrap_or(line.len()));
+    Ok(String::from_utf8_lossy(&line).into_owned())
+}
+
 /// A file in memory that has no name and is gone with its last user.
 pub(crate) fn anonymous_file(name: &str) -> io::Result<File> {
     Ok(memfd_create(name, MFdFlags::MFD_CLOEXEC)?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::{BufRead, BufReader};
+    use std::thread;
+
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn what_a_child_starts_ends_with_it() {
+        for script in ["sleep 1000 & echo $!; wait", "sleep 1000 & echo $!"] {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let mut command = shell(script);
+            command.stdout(OwnedFd::from(theirs));
+            let process = Process::start(command, &[]).unwrap();
+            let mut line = String::new();
+            BufReader::new(ours).read_line(&mut line).unwrap();
+            let stat = format!("/proc/{}/stat", line.trim());
+            assert!(fs::exists(&stat).unwrap());
+            drop(process);
+            let began = Instant::now();
+            // A zombie has ended.
+            while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+                assert!(began.elapsed() < Duration::from_secs(20), "{script}");
+                thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+
+    #[test]
+    fn a_first_line_is_waited_for_so_long_and_no_longer() {
+        let line = |script, timeout| first_line(shell(script), timeout);
+        let (short, long) = (Duration::from_millis(50), Duration::from_secs(20));
+        assert_eq!(line("echo one; echo two; sleep 1000", long).unwrap(), "one");
+        assert_eq!(line("printf one", long).unwrap(), "one");
+        assert_eq!(line("yes | tr -d '\\n'", long).unwrap().len(), LINE_BYTES);
+        let began = Instant::now();
+        for script in ["sleep 1000", "while :; do printf .; sleep 0.01; done"] {
+            assert_eq!(line(script, short).unwrap_err().kind(), Io::TimedOut);
+        }
+        assert!(began.elapsed() < long);
+    }
+
+    #[test]
+    fn an_end_tells_status_and_complaints() {
+        let ended = |script| {
+            let (mut ours, theirs) = UnixStream::pair().unwrap();
+            let mut command = shell(script);
+            command.stdout(OwnedFd::from(theirs));
+            let process = Process::start(command, &[]).unwrap();
+            assert_eq!(ours.read(&mut [0]).unwrap(), 0);
+            process.end().to_string()
+        };
+        assert_eq!(ended("echo no >&2; exit 3"), "exit status: 3; no");
+        // A core file would be of no size.
+        assert_eq!(ended("kill -ABRT $$"), "signal: 6 (SIGABRT)");
+    }
 }

@@ -142,6 +142,11 @@ fn faults_and_loops_are_errors_and_the_next_call_is_right() {
         let error = device.call("illegal", &[], LONG).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}");
         must_work(&device);
+        if served.board != "qemu-virt" {
+            let error = device.call("recurse", &[I32(i32::MAX)], LONG).unwrap_err();
+            assert_eq!(error.driver().unwrap().name, "STACKING_ERROR", "{error}");
+            must_work(&device);
+        }
         let error = device.call("hang", &[], Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
         assert_eq!(device.call("add", &[], LONG).unwrap_err().kind(), ErrorKind::Conflict);

@@ -1,7 +1,9 @@
 //! Bad input: each is an error that says what was wrong, and the device works on.
 
+use std::time::Duration;
+
 use backend_embedded::{QemuConfig, QemuDevice, open};
-use runtime_core::contract::CallValue::I32;
+use runtime_core::contract::CallValue::{Address, I32};
 use runtime_core::{Driver, ErrorKind, Result};
 
 use crate::{LONG, MACHINES, machines, must_work};
@@ -118,18 +120,25 @@ fn kernels(machine: &str) -> &'static [u8] {
     }
 }
 
-/// Every image that differs from a good one in a single byte is taken or refused, and nothing panics.
+/// Images that differ from a good one in a single byte: any of the headers, and some of the others.
+fn damaged(good: &[u8], step: usize) -> impl Iterator<Item = (usize, Vec<u8>)> {
+    // Those of an ELF file of 64 bits with three segments.
+    let headers = 0..64 + 3 * 56;
+    headers.clone().chain((headers.end..good.len()).step_by(step)).map(|place| {
+        let mut image = good.to_vec();
+        image[place] ^= 0xFF;
+        (place, image)
+    })
+}
+
 #[test]
-fn damaged_programs_are_taken_or_refused() {
+fn damaged_modules_are_taken_or_refused() {
     let Some(device) = MACHINES[0].open() else { return };
-    let good = kernels("qemu-riscv64");
     let device = runtime_core::Device::new(
         backend_embedded::EmbeddedAccelerator::new(device, &Default::default()).unwrap(),
     )
     .unwrap();
-    for place in (0..good.len()).step_by(7) {
-        let mut image = good.to_vec();
-        image[place] ^= 0xFF;
+    for (place, image) in damaged(kernels("qemu-riscv64"), 7) {
         let image = runtime_core::ModuleImage::binary(runtime_core::ImageFormat::Elf, image);
         if let Err(error) = device.module_load(image) {
             let kinds = [ErrorKind::InvalidModule, ErrorKind::OutOfMemory];
@@ -138,9 +147,40 @@ fn damaged_programs_are_taken_or_refused() {
     }
 }
 
+/// What is taken is called, too: it may do anything, but the device is right again with the next program.
+#[test]
+fn damaged_programs_are_flashed_or_refused() {
+    let machine = &MACHINES[0];
+    let Some(device) = machine.open() else { return };
+    let (mut flashed, mut wrong) = (0, 0);
+    for (place, image) in damaged(machine.calls, 29) {
+        if let Err(error) = device.flash(&image) {
+            assert_eq!(error.kind(), ErrorKind::InvalidModule, "byte {place}: {error}");
+            continue;
+        }
+        flashed += 1;
+        match device.call("add", &[I32(2), I32(40)], Duration::from_millis(100)) {
+            Ok(sum) => wrong += usize::from(sum.i32() != 42),
+            Err(error) => {
+                wrong += 1;
+                let kinds = [
+                    ErrorKind::KernelNotFound,
+                    ErrorKind::OutOfBounds,
+                    ErrorKind::DeviceFault,
+                    ErrorKind::Timeout,
+                ];
+                assert!(kinds.contains(&error.kind()), "byte {place}: {error}");
+            }
+        }
+    }
+    assert!(flashed > 50 && wrong > 0, "{wrong} of {flashed} were wrong");
+    device.flash(machine.calls).unwrap();
+    must_work(&device);
+}
+
 #[test]
 fn bad_calls_are_refused() {
-    for (_, device) in machines() {
+    for (machine, device) in machines() {
         refused(device.call("subtract", &[], LONG), ErrorKind::KernelNotFound, "subtract");
         let limit = device.info().limits.arguments;
         let many = vec![I32(1); limit + 1];
@@ -150,6 +190,10 @@ fn bad_calls_are_refused() {
         let area = &device.memory_map()[0];
         refused(device.memory_write(area.address - 4, &[0; 8]), ErrorKind::OutOfBounds, "8 bytes");
         refused(device.call_at(0x10, &[], LONG), ErrorKind::OutOfBounds, "0x10");
+        if machine.name == "qemu-cortex-m7" {
+            let far = [Address(1 << 32)];
+            refused(device.call("load", &far, LONG), ErrorKind::InvalidArgument, "0x100000000");
+        }
         must_work(&device);
     }
 }

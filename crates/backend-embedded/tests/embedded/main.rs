@@ -8,6 +8,7 @@ mod gdb;
 mod input;
 mod process;
 mod program;
+mod server;
 
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ struct Machine {
     nowhere: u64,
     /// `return 1` and `return 2` as instructions.
     code: [&'static [u8]; 2],
+    /// A jump to where the processor starts.
+    restart: &'static [u8],
 }
 
 const MACHINES: [Machine; 2] = [
@@ -34,12 +37,14 @@ const MACHINES: [Machine; 2] = [
         calls: include_bytes!("../../firmware/built/calls-riscv64.elf"),
         nowhere: 0x9000_0000,
         code: [&[0x05, 0x45, 0x82, 0x80], &[0x09, 0x45, 0x82, 0x80]],
+        restart: &[0x9B, 0x02, 0x10, 0x00, 0xFE, 0x02, 0x82, 0x82],
     },
     Machine {
         name: "qemu-cortex-m7",
         calls: include_bytes!("../../firmware/built/calls-cortex-m7.elf"),
         nowhere: 0x9000_0000,
         code: [&[0x01, 0x20, 0x70, 0x47], &[0x02, 0x20, 0x70, 0x47]],
+        restart: &[0x04, 0x20, 0x00, 0x68, 0x00, 0x47],
     },
 ];
 

@@ -37,13 +37,43 @@ fn open() -> Option<QemuDevice> {
     MACHINES[0].open_with(QemuConfig::new())
 }
 
-#[test]
-fn a_dropped_device_ends_its_process() {
-    let Some(device) = open() else { return };
+/// A script that starts the emulator and waits for it.
+const WRAPPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts/wrapper.sh");
+
+/// A device, and its processes: the emulator, or the script and the emulator that it started.
+fn open_by(emulator: &str) -> Option<(QemuDevice, Vec<u32>)> {
+    let device = MACHINES[0].open_with(QemuConfig::new().set("qemu", emulator).unwrap())?;
     let process = device.process_id().unwrap();
-    assert!(runs(process));
-    drop(device);
-    assert!(!runs(process));
+    let parent = |child: u32| -> Option<u32> {
+        let stat = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    };
+    let all = fs::read_dir("/proc").unwrap();
+    let all = all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let mut processes: Vec<u32> = all.filter(|child| parent(*child) == Some(process)).collect();
+    assert_eq!(processes.len(), usize::from(emulator == WRAPPER));
+    processes.push(process);
+    Some((device, processes))
+}
+
+const EMULATORS: [&str; 2] = ["qemu-system-riscv64", WRAPPER];
+
+#[test]
+fn a_dropped_device_ends_its_processes() {
+    for emulator in EMULATORS {
+        let Some((device, processes)) = open_by(emulator) else { return };
+        assert!(processes.iter().all(|process| runs(*process)));
+        drop(device);
+        processes.into_iter().for_each(must_end);
+    }
+}
+
+#[test]
+fn flashing_ends_all_processes_and_starts_others() {
+    let Some((device, processes)) = open_by(WRAPPER) else { return };
+    device.flash(MACHINES[0].calls).unwrap();
+    processes.into_iter().for_each(must_end);
+    must_work(&Embedded::new(device));
 }
 
 #[test]
@@ -54,32 +84,32 @@ fn a_device_outlives_the_thread_that_opened_it() {
     assert!(runs(process));
 }
 
-/// Opens a device and says its process, in a process of its own that is then killed.
+/// Opens a device and says its processes, in a process of its own that is then killed.
 #[test]
-fn a_killed_owner_takes_its_process_along() {
+fn a_killed_owner_takes_its_processes_along() {
     const CHILD: &str = "BACKEND_EMBEDDED_TEST_CHILD";
-    if std::env::var_os(CHILD).is_some() {
-        match open() {
-            Some(device) => println!("\nprocess {}", device.process_id().unwrap()),
-            None => println!("\nprocess none"),
-        }
+    if let Ok(emulator) = std::env::var(CHILD) {
+        let opened = open_by(&emulator);
+        let processes = opened.as_ref().map_or(&[][..], |(_, processes)| processes);
+        println!("\nprocesses {processes:?}");
         thread::sleep(LONG);
         return;
     }
-    let name = "process::a_killed_owner_takes_its_process_along";
-    let mut owner = Command::new(std::env::current_exe().unwrap())
-        .args([name, "--exact", "--nocapture"])
-        .env(CHILD, "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(owner.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let told =
-        lines.filter_map(|line| Some(line.strip_prefix("process ")?.to_owned())).next().unwrap();
-    owner.kill().unwrap();
-    owner.wait().unwrap();
-    if let Ok(process) = told.parse() {
-        must_end(process);
+    for emulator in EMULATORS {
+        let name = "process::a_killed_owner_takes_its_processes_along";
+        let mut owner = Command::new(std::env::current_exe().unwrap())
+            .args([name, "--exact", "--nocapture"])
+            .env(CHILD, emulator)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let told =
+            lines.find_map(|line| Some(line.strip_prefix("processes ")?.to_owned())).unwrap();
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        let processes = told.trim_matches(['[', ']']).split(", ").filter_map(|id| id.parse().ok());
+        processes.for_each(must_end);
     }
 }
 

@@ -190,6 +190,53 @@ fn faults_name_cause_place_and_address_and_the_next_call_is_right() {
 }
 
 #[test]
+fn a_stack_that_overflows_is_a_fault_and_the_next_call_is_right() {
+    for (machine, device) in machines() {
+        let recurse = |depth| device.call("recurse", &[I32(depth)], LONG);
+        for _ in 0..2 {
+            assert_eq!(recurse(5000).unwrap().i32(), 5000, "{}", machine.name);
+            let error = recurse(i32::MAX).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}");
+            let expected = match machine.name {
+                "qemu-riscv64" => "STORE_ACCESS_FAULT",
+                _ => "STACKING_ERROR",
+            };
+            assert_eq!(error.driver().unwrap().name, expected, "{error}");
+            must_work(&device);
+        }
+    }
+}
+
+#[test]
+fn a_function_that_restarts_the_monitor_is_a_fault_and_the_next_call_is_right() {
+    for (machine, device) in machines() {
+        let place = device.memory_map()[0].address + PROGRAM_BYTES;
+        device.code_write(place, machine.restart).unwrap();
+        for _ in 0..2 {
+            let error = device.call_at(place, &[], LONG).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}");
+            assert_eq!(error.driver().unwrap().name, "RESTARTED");
+            must_work(&device);
+        }
+    }
+}
+
+#[test]
+fn a_processor_that_locks_up_is_lost_until_it_is_reset() {
+    let Some(device) = MACHINES[1].open() else { return };
+    let place = device.memory_map()[0].address + PROGRAM_BYTES;
+    // It masks faults, and faults: `cpsid f; udf #0`.
+    device.code_write(place, &[0x71, 0xB6, 0x00, 0xDE]).unwrap();
+    let error = device.call_at(place, &[], LONG).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    assert_eq!(error.driver().unwrap().name, "LOCKUP", "{error}");
+    assert!(error.message().contains(&format!("pc {:#x}", place + 2)), "{error}");
+    assert_eq!(device.call("nothing", &[], LONG).unwrap_err().kind(), ErrorKind::DeviceLost);
+    device.reset().unwrap();
+    must_work(&device);
+}
+
+#[test]
 fn an_endless_loop_is_a_timeout_and_a_reset_ends_it() {
     for (_, device) in machines() {
         let error = device.call("hang", &[], Duration::from_millis(30)).unwrap_err();

@@ -1,11 +1,12 @@
 //! What HIP devices do beyond the rules that every device keeps.
 #![cfg(feature = "hip")]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
-#![expect(unsafe_code, reason = "launches the tests' own kernels and adopts memory")]
+#![expect(unsafe_code, reason = "launches the tests' own kernels and takes native handles")]
 
 mod absence;
 mod cache;
 mod faults;
+mod interop;
 mod launches;
 mod memory;
 mod modules;
@@ -40,6 +41,11 @@ fn open_device(device: &str) -> Option<Device> {
         }
         Err(error) => panic!("{error:?}"),
     }
+}
+
+/// The second device, where there is one.
+fn open_second() -> Option<Device> {
+    HipDriver::new().open(&"hip:1".parse().unwrap()).ok()
 }
 
 /// As [`open`], where HIP C is compiled.

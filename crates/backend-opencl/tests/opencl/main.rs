@@ -1,23 +1,29 @@
 //! What OpenCL devices do beyond the rules that every device keeps.
 #![cfg(feature = "opencl")]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
-#![expect(unsafe_code, reason = "launches the tests' own kernels and adopts memory")]
+#![expect(unsafe_code, reason = "launches the tests' own kernels and takes native handles")]
 
 mod absence;
 mod adoption;
 mod cache;
+mod interop;
 mod launches;
 mod memory;
 mod modules;
 mod regions;
 
-use std::env;
 use std::io::{Write, stderr};
+use std::{env, fmt};
 
 use backend_opencl::OpenClDriver;
 use runtime_core::{
     Arg, Device, Driver, ErrorKind, ImageFormat, Kernel, Launch, ModuleImage, Result,
 };
+
+/// Says aloud that a test has nothing to test. Not by `eprintln!`, which the test harness hides when the test passes.
+fn skip(why: impl fmt::Display) {
+    drop(writeln!(stderr(), "skipped: {why}"));
+}
 
 /// Opens the first device, or the first of the platform that the environment names, with these options. `None`, said
 /// aloud, where there is no device.
@@ -31,8 +37,7 @@ fn open_with(driver: &OpenClDriver, index: usize, options: &str) -> Option<Devic
     match driver.open(&selector) {
         Ok(device) => Some(device),
         Err(error) if error.kind() == ErrorKind::Unavailable => {
-            // Not by `eprintln!`, which the test harness hides when the test passes.
-            drop(writeln!(stderr(), "skipped: {error}"));
+            skip(error);
             None
         }
         Err(error) => panic!("{error:?}"),

@@ -72,6 +72,7 @@ pub fn capabilities_agree_with_the_accessors(fixture: &Fixture) -> Outcome {
     for (what, support, there) in [
         ("graphs", reported.graphs, device.graphs().is_some()),
         ("unified memory", reported.unified_memory, device.unified_memory().is_some()),
+        ("interop", reported.interop, device.interop().is_some()),
         ("memory pool", reported.memory_pool, device.memory_pool().is_some()),
         ("monitor", reported.monitor, device.monitor().is_some()),
         ("counters", reported.counters, device.counters().is_some()),

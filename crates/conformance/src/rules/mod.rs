@@ -9,6 +9,7 @@ mod events;
 mod faults;
 mod graphs;
 mod info;
+mod interop;
 mod kernels;
 mod lifetimes;
 mod measure;
@@ -208,6 +209,14 @@ macro_rules! for_each_rule {
                 memory_in_flight_is_given_back_to_the_pool,
                 the_monitor_is_plausible,
                 counters_count,
+            }
+            interop isolated: false {
+                a_stream_of_others_keeps_its_order,
+                a_stream_of_others_outlives_its_use,
+                memory_outlasts_its_use_on_a_stream_of_others,
+                an_event_of_others_is_waited_for,
+                handles_of_others_are_checked,
+                origins_are_told_truthfully,
             }
             measure isolated: false {
                 a_measurement_has_every_sample,

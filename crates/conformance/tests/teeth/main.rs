@@ -69,6 +69,12 @@ bites! {
     memory_free: simulated MemoryIsLeaked => exhausted_memory_is_reported_and_survived;
     memory_free_in_the_pool: simulated MemoryIsLeaked => the_memory_pool_accounts_for_its_bytes;
     memory_free_of_an_owner: simulated OwnersAreLeaked => adopted_memory_gives_its_owner_back;
+    a_stream_taken_for_another: simulated TakenStreamIsAnother => a_stream_of_others_keeps_its_order;
+    a_stream_taken_for_another_to_the_end: simulated TakenStreamIsAnother => a_stream_of_others_outlives_its_use;
+    event_wait_of_a_stream_of_others: simulated EventWait => memory_outlasts_its_use_on_a_stream_of_others;
+    an_event_taken_for_another: simulated TakenEventIsAnother => an_event_of_others_is_waited_for;
+    an_origin_that_is_too_short: simulated OriginIsTooShort => origins_are_told_truthfully;
+    an_origin_of_everything: simulated OriginOfEverything => origins_are_told_truthfully;
     memory_free_that_blocks: simulated FreeingBlocks => dropping_does_not_wait_for_the_work;
     regions_execute: simulated RegionsExecute => contiguous_regions_are_copied;
     regions_without_a_slot: simulated AbsentSlotsEndAll => copies_of_absent_slots_are_left_out;

@@ -8,11 +8,12 @@ use std::time::Duration;
 use runtime_core::contract::{
     AcceleratorDevice, CommonRuntime, CounterSet, Counters, DeviceEvent, DeviceGraph, DeviceKernel,
     DeviceLoad, DeviceMemory, DeviceModule, DevicePinned, DeviceRegions, DeviceStream,
-    GraphCapture, MemoryAdoption, MemoryPool, Monitor, PeerAccess, PinnedOptions, RawArg, RawSlot,
-    RegionCopyAbility, UnifiedMemory, own,
+    GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop, PeerAccess, PinnedOptions,
+    RawArg, RawSlot, RegionCopyAbility, UnifiedMemory, own,
 };
 use runtime_core::{
-    DeviceInfo, Launch, ModuleImage, NativeHandle, RegionProgram, Result, StreamOptions,
+    DeviceInfo, Launch, ModuleImage, NativeHandle, Origin, OriginKind, RegionProgram, Result,
+    StreamOptions,
 };
 
 /// What a saboteur does wrong. Where nothing else is said, the method does nothing and reports success.
@@ -60,6 +61,10 @@ pub(crate) enum Broken {
     CountersHaveNoNames,
     UnifiedMemoryIsHidden,
     OwnersAreLeaked,
+    TakenStreamIsAnother,
+    TakenEventIsAnother,
+    OriginIsTooShort,
+    OriginOfEverything,
 }
 
 /// Hands every call to a device that works, but for what is broken.
@@ -199,6 +204,10 @@ unsafe impl AcceleratorDevice for Saboteur {
         self.inner.memory_adoption()
     }
 
+    fn interop(&self) -> Option<&dyn NativeInterop> {
+        self.inner.interop().map(|_| self as &dyn NativeInterop)
+    }
+
     fn memory_pool(&self) -> Option<&dyn MemoryPool> {
         self.inner.memory_pool().map(|_| self as &dyn MemoryPool)
     }
@@ -304,6 +313,53 @@ unsafe impl PeerAccess for Saboteur {
         let peer = &*own::<Self>(peer, "saboteur")?.inner;
         // SAFETY: handed on.
         unsafe { ability.memory_copy(stream(on)?, peer, src, src_offset, dst, dst_offset, bytes) }
+    }
+}
+
+// SAFETY: handed on, or another stream or event that is as good.
+unsafe impl NativeInterop for Saboteur {
+    unsafe fn stream(&self, handle: NativeHandle) -> Result<Box<dyn DeviceStream>> {
+        let ability = self.inner.interop().expect("the ability");
+        let inner = match self.broken {
+            Broken::TakenStreamIsAnother => self.inner.stream_create(&StreamOptions::default())?,
+            // SAFETY: handed on.
+            _ => unsafe { ability.stream(handle) }?,
+        };
+        Ok(Box::new(Stream { inner, broken: self.broken }))
+    }
+
+    fn stream_end(&self, ended: &dyn DeviceStream) {
+        if let Ok(inner) = stream(ended) {
+            self.inner.interop().expect("the ability").stream_end(inner);
+        }
+    }
+
+    unsafe fn event(&self, handle: NativeHandle) -> Result<Box<dyn DeviceEvent>> {
+        let ability = self.inner.interop().expect("the ability");
+        let inner = match self.broken {
+            Broken::TakenEventIsAnother => self.inner.event_create(false)?,
+            // SAFETY: handed on.
+            _ => unsafe { ability.event(handle) }?,
+        };
+        Ok(Box::new(Event { inner, broken: self.broken }))
+    }
+
+    unsafe fn origin(&self, handle: NativeHandle) -> Result<Option<Origin>> {
+        // SAFETY: handed on.
+        let origin = unsafe { self.inner.interop().expect("the ability").origin(handle) }?;
+        let short = |origin: Origin| Origin { bytes: origin.bytes - 1, ..origin };
+        let any = Origin {
+            base: handle.raw,
+            offset: 0,
+            bytes: 1,
+            device: None,
+            kind: OriginKind::Device,
+        };
+        Ok(match self.broken {
+            Broken::OriginIsTooShort => origin.map(short),
+            Broken::OriginOfEverything => origin.or(Some(any)),
+            _ => origin,
+        })
     }
 }
 

@@ -19,6 +19,7 @@ use runtime_core::{Device, Error, ErrorKind, Memory, Pinned, Result};
 pub struct Buffer {
     storage: Storage,
     len: usize,
+    mark: u64,
 }
 
 /// The memory of a [`Buffer`], all of it.
@@ -69,7 +70,7 @@ impl Buffer {
     }
 
     fn new(storage: Storage) -> Self {
-        Self { len: storage.capacity(), storage }
+        Self { len: storage.capacity(), storage, mark: 0 }
     }
 
     /// Bytes in use: what is sent, or the length of the message to receive.
@@ -80,6 +81,19 @@ impl Buffer {
     /// Whether no byte is in use.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The same bytes with this mark: a number that goes with the message, beside its bytes, to tell it from others of its
+    /// source and tag. A message without has 0.
+    #[must_use]
+    pub fn marked(mut self, mark: u64) -> Self {
+        self.mark = mark;
+        self
+    }
+
+    /// The mark of the message that is sent, or of the one to receive.
+    pub fn mark(&self) -> u64 {
+        self.mark
     }
 
     /// Bytes of the memory.

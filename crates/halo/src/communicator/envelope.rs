@@ -26,6 +26,8 @@ pub struct Envelope {
     pub tag: u32,
     /// Bytes sent, or expected.
     pub len: usize,
+    /// The [mark](Buffer::mark) sent, or expected.
+    pub mark: u64,
 }
 
 impl Envelope {
@@ -41,7 +43,7 @@ impl Envelope {
         tag: u32,
         buffer: &Buffer,
     ) -> Result<Self> {
-        let envelope = Self { way, peer, tag, len: buffer.len() };
+        let envelope = Self { way, peer, tag, len: buffer.len(), mark: buffer.mark() };
         let (size, max_tag) = (communicator.size(), communicator.max_tag());
         if peer >= size {
             return Err(envelope.invalid(format!("rank {peer} of {size}")));
@@ -69,6 +71,14 @@ impl Envelope {
     pub fn wrong_length(&self, length: impl fmt::Display) -> Error {
         let Self { peer, tag, len, .. } = self;
         self.invalid(format!("{length} bytes came from rank {peer}, tag {tag}, for {len}"))
+    }
+
+    /// The error of a receive whose message has another mark.
+    pub fn wrong_mark(&self) -> Error {
+        let Self { peer, tag, mark, .. } = self;
+        self.invalid(format!(
+            "another message came from rank {peer}, tag {tag}, than the one marked {mark:#x}"
+        ))
     }
 
     /// The error of a test of a request that is over.

@@ -204,7 +204,7 @@ impl<C: Communicator + 'static> Shared<C> {
     fn send_copy(&self, to: usize, tag: u32, buffer: &Buffer, len: usize) -> Result<()> {
         let mut bytes = buffer.to_vec()?;
         bytes.truncate(len);
-        self.inner.send(to, tag, Buffer::host(bytes)).map(drop)
+        self.inner.send(to, tag, Buffer::host(bytes).marked(buffer.mark())).map(drop)
     }
 }
 
@@ -263,7 +263,8 @@ impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
         let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
         match shared.draw(&[Fault::Early, Fault::Delay], tag) {
             Some(Fault::Early) => {
-                drop(shared.inner.receive(from, tag, Buffer::host(vec![0; buffer.len()]))?);
+                let other = Buffer::host(vec![0; buffer.len()]).marked(buffer.mark());
+                drop(shared.inner.receive(from, tag, other)?);
                 Ok(complete(envelope, Ok(buffer)))
             }
             delay => {

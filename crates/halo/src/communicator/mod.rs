@@ -53,8 +53,9 @@ pub const COLLECTIVE_TAG: u32 = 0;
 
 /// A group of ranks that send each other messages, seen from one of them.
 ///
-/// A message has a source, a tag and bytes. A receive gets the earliest message with its source and tag that no receive
-/// before it got; source and tag are always given. Its buffer must be exactly as long as the message.
+/// A message has a source, a tag, a [mark](Buffer::marked) and bytes. A receive gets the earliest message with its source and
+/// tag that no receive before it got; source and tag are always given. Its buffer must be exactly as long as the message, and
+/// have its mark.
 ///
 /// `send` and `receive` do not block, and take their buffer until the request is complete. A send may be incomplete
 /// until its receive is there. Requests make progress while this rank calls [`Request::test`] or
@@ -63,6 +64,8 @@ pub const COLLECTIVE_TAG: u32 = 0;
 /// # What implementors must do, and users may rely on
 ///
 /// - A message that arrives is what was sent, or its receive is an error.
+/// - Marks go with messages in any memory, and nobody waits for them. A transport that has not room for all of a mark compares
+///   as much of it as it can.
 /// - A dropped request is abandoned, its message is not: it still goes out, or matches and is thrown away, so that later
 ///   messages meet later receives. Its buffer lives until then.
 /// - What can never complete ends: when a peer is gone, requests that need it are `PeerLost`, now and later.
@@ -99,7 +102,8 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send). A message of another length is an `InvalidArgument` of the request; it is thrown away.
+    /// As [`send`](Self::send). A message of another length or mark is an `InvalidArgument` of the request; it is thrown
+    /// away.
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>>;
 
     /// A count of what happened to the requests of this rank, to give to [`wait_beyond`](Self::wait_beyond).
@@ -196,7 +200,7 @@ pub trait Request: Send {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a message of another length than the buffer's, or if the buffer was given back before;
+    /// `InvalidArgument` for a message of another length or mark than the buffer's, or if the buffer was given back before;
     /// `PeerLost`; what the transport reports. The request is over then, and its buffer freed.
     fn test(&mut self) -> Result<Option<Buffer>>;
 }

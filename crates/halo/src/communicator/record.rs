@@ -1,8 +1,8 @@
 //! What one rank receives, in a file, and that rank alone with the file.
 //!
 //! The file begins with `HALOMSGS`, the version, the rank, the number of ranks and the largest tag. Each message follows as
-//! the rank it came from, its tag, the number of its receive among those of that rank and tag, and its bytes with their
-//! length. All numbers are little-endian and have 64 bits. The beginning and each message end with a CRC-32 of theirs.
+//! the rank it came from, its tag, the number of its receive among those of that rank and tag, its mark, and its bytes with
+//! their length. All numbers are little-endian and have 64 bits. The beginning and each message end with a CRC-32 of theirs.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,7 +18,9 @@ use runtime_core::{Device, Error, ErrorKind, Result};
 use super::{Buffer, Communicator, Direct, Envelope, Request, Way, complete};
 
 const MAGIC: [u8; 8] = *b"HALOMSGS";
-const VERSION: u64 = 1;
+/// Another one for each change of the file, and of what an exchange sends: the layout of its messages, their marks, and what
+/// ranks agree on before. A record from before such a change cannot be replayed.
+const VERSION: u64 = 2;
 
 /// How often a line, which is a rank and a tag, was received from.
 #[derive(Debug, Default)]
@@ -160,8 +162,8 @@ impl Request for Recorded {
     fn test(&mut self) -> Result<Option<Buffer>> {
         let Some(buffer) = self.inner.test()? else { return Ok(None) };
         let bytes = buffer.to_vec()?;
-        let Envelope { peer, tag, .. } = self.envelope();
-        let numbers = [peer as u64, u64::from(tag), self.number, bytes.len() as u64];
+        let Envelope { peer, tag, mark, .. } = self.envelope();
+        let numbers = [peer as u64, u64::from(tag), self.number, mark, bytes.len() as u64];
         let Record { path, file } = &*self.record;
         let written = file.lock().write_all(&sealed(&[], &numbers, &bytes));
         written.map_err(|error| failed("record", path, error))?;
@@ -181,8 +183,17 @@ pub struct Replay {
     size: usize,
     max_tag: u32,
     lines: Lines,
-    /// Where the bytes of a message are, and how many, by line and number.
-    messages: HashMap<(usize, u32, u64), (u64, usize)>,
+    /// By line and number.
+    messages: HashMap<(usize, u32, u64), Message>,
+}
+
+/// A message in the file.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    mark: u64,
+    /// Where its bytes are.
+    place: u64,
+    len: usize,
 }
 
 impl Replay {
@@ -190,8 +201,8 @@ impl Replay {
     ///
     /// # Errors
     ///
-    /// `Driver` if the file cannot be read; `InvalidArgument` if it is not a record, of another version, or damaged: the
-    /// message names the byte.
+    /// `Driver` if the file cannot be read; `InvalidArgument` if it is not a record, or one of another version, which the message
+    /// names with that of this program; or if it is damaged: the message names the byte.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         const OPERATION: &str = "replay";
         let path = path.as_ref().to_owned();
@@ -212,7 +223,11 @@ impl Replay {
             return Err(damaged("not the beginning of a record", 0));
         };
         if version != VERSION {
-            return Err(damaged(&format!("version {version}, not {VERSION}"), 8));
+            let message = format!(
+                "{}: a record of version {version}; this program replays version {VERSION}",
+                path.display()
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, message));
         }
         let (Ok(rank), Ok(size), Ok(max_tag)) =
             (usize::try_from(rank), usize::try_from(size), u32::try_from(max_tag))
@@ -222,16 +237,16 @@ impl Replay {
         let mut messages = HashMap::new();
         while reader.at < reader.end {
             let start = reader.at;
-            let part = match reader.part(&[], |[_, _, _, len]: [u64; 4]| len) {
+            let part = match reader.part(&[], |[_, _, _, _, len]: [u64; 5]| len) {
                 Ok(part) => part,
                 Err(error) => return Err(failed(OPERATION, &path, error)),
             };
-            let message = part.and_then(|([from, tag, number, _], bytes)| {
+            let message = part.and_then(|([from, tag, number, mark, _], (place, len))| {
                 let from = usize::try_from(from).ok().filter(|from| *from < size)?;
-                Some(((from, u32::try_from(tag).ok()?, number), bytes))
+                Some(((from, u32::try_from(tag).ok()?, number), Message { mark, place, len }))
             });
-            let (key, bytes) = message.ok_or_else(|| damaged("a damaged message", start))?;
-            messages.insert(key, bytes);
+            let (key, message) = message.ok_or_else(|| damaged("a damaged message", start))?;
+            messages.insert(key, message);
         }
         let (file, lines) = (Mutex::new(file), Lines::default());
         Ok(Self { path, file, rank, size, max_tag, lines, messages })
@@ -322,18 +337,21 @@ impl Communicator for Replay {
     fn receive(&self, from: usize, tag: u32, mut buffer: Buffer) -> Result<Box<dyn Request>> {
         let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
         let number = self.lines.next(&envelope);
-        let Some((place, len)) = self.messages.get(&(from, tag, number)).copied() else {
+        let Some(Message { mark, place, len }) = self.messages.get(&(from, tag, number)).copied()
+        else {
             let message = format!("{envelope}, number {number}: not in {}", self.path.display());
             return Err(Error::new(ErrorKind::PeerLost, "receive", message));
         };
-        let outcome = if len == envelope.len {
+        let outcome = if mark != envelope.mark {
+            Err(envelope.wrong_mark())
+        } else if len != envelope.len {
+            Err(envelope.wrong_length(len))
+        } else {
             let mut bytes = vec![0; len];
             let mut file = self.file.lock();
             let read = file.seek(SeekFrom::Start(place)).and_then(|_| file.read_exact(&mut bytes));
             read.map_err(|error| failed("replay", &self.path, error))?;
             buffer.copy_from_slice(&bytes).map(|()| buffer)
-        } else {
-            Err(envelope.wrong_length(len))
         };
         Ok(complete(envelope, outcome))
     }

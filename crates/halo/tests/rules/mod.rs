@@ -23,6 +23,7 @@ pub(crate) const RULES: &[Rule] = &[
     ("empty messages arrive", empty_messages_arrive),
     ("a length in use is less than the memory", a_length_in_use_is_less_than_the_memory),
     ("another length is an error", another_length_is_an_error),
+    ("another mark is an error", another_mark_is_an_error),
     ("an abandoned receive takes its message", an_abandoned_receive_takes_its_message),
     ("an abandoned send arrives", an_abandoned_send_arrives),
     ("a timeout leaves requests as they were", a_timeout_leaves_requests_as_they_were),
@@ -146,6 +147,30 @@ fn another_length_is_an_error(ranks: &dyn Communicator) {
     }
 }
 
+fn another_mark_is_an_error(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    let mut sent = Vec::new();
+    for (mark, expected) in [(0, 0), (7, 7), (7, 8), (0, 7), (7, 0), (u64::MAX, u64::MAX)] {
+        let received = Buffer::host(vec![0; 16]).marked(expected);
+        let received = ranks.receive(left, 4, received).unwrap();
+        assert_eq!(received.envelope().mark, expected);
+        sent.push(ranks.send(right, 4, Buffer::host(bytes(16, 5)).marked(mark)).unwrap());
+        let outcome = ranks.wait(received, LONG);
+        if mark == expected {
+            let buffer = outcome.unwrap();
+            assert_eq!((buffer.to_vec().unwrap(), buffer.mark()), (bytes(16, 5), mark));
+        } else {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            let words = format!(
+                "another message came from rank {left}, tag 4, than the one marked {expected:#x}"
+            );
+            assert_eq!(error.message(), words);
+        }
+    }
+    sent.into_iter().for_each(|request| drop(finish(ranks, request)));
+}
+
 fn an_abandoned_receive_takes_its_message(ranks: &dyn Communicator) {
     let (left, right) = beside(ranks, 1);
     for len in [8, LARGE] {
@@ -204,7 +229,7 @@ fn ranks_and_tags_are_bounded(ranks: &dyn Communicator) {
 fn a_request_is_over_once(ranks: &dyn Communicator) {
     let (left, right) = beside(ranks, 1);
     let mut received = receive(ranks, left, 9, 3);
-    let expected = Envelope { way: Way::Receive, peer: left, tag: 9, len: 3 };
+    let expected = Envelope { way: Way::Receive, peer: left, tag: 9, len: 3, mark: 0 };
     assert_eq!(received.envelope(), expected);
     let sent = send(ranks, right, 9, vec![1, 2, 3]);
     let start = Instant::now();

@@ -33,6 +33,19 @@ pub enum DlpackFence {
     Nothing,
 }
 
+impl<S: State> ArrayExchange<S> {
+    /// What `__dlpack_device__` says: the numbers of the device's type and of the device. `sycl` is what the SYCL runtime
+    /// counts the device as, for memory of its default context.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for memory that the protocol has no number for.
+    pub fn dlpack_device(&self, sycl: Option<i32>) -> Result<(i32, i32)> {
+        let numbers = dl_device::numbers(&self.array, sycl, PROTOCOL)?;
+        Ok((numbers.device_type, numbers.device_id))
+    }
+}
+
 impl DlpackRequest {
     /// How the tensor is to be written.
     pub fn options(&self) -> DlpackOptions {

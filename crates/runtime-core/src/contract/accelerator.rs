@@ -4,7 +4,7 @@ use std::any::Any;
 
 use super::{
     CommonRuntime, Counters, DeviceEvent, DeviceModule, DeviceStream, GraphCapture, MemoryAdoption,
-    MemoryPool, Monitor, PeerAccess, RegionCopyAbility, UnifiedMemory,
+    MemoryPool, Monitor, NativeInterop, PeerAccess, RegionCopyAbility, UnifiedMemory,
 };
 use crate::{NativeHandle, Result};
 
@@ -98,6 +98,9 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
 
     /// Adoption of memory that somebody else allocated.
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption>;
+
+    /// Use of streams, events and addresses that others own.
+    fn interop(&self) -> Option<&dyn NativeInterop>;
 
     /// The pool that memory comes from.
     fn memory_pool(&self) -> Option<&dyn MemoryPool>;

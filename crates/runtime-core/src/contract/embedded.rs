@@ -62,8 +62,9 @@ pub trait EmbeddedDevice: CommonRuntime {
     ///
     /// # Errors
     ///
-    /// `DeviceFault` with cause, program counter and address, after which the device *must* take calls again; `Timeout`,
-    /// and `Conflict` until the call ends after all or [`reset`](Self::reset) ends it; `DeviceLost`.
+    /// `InvalidArgument` for an address that the device does not have; `DeviceFault` with cause, program counter and
+    /// address, after which the device *must* take calls again; `Timeout`, and `Conflict` until the call ends after all or
+    /// [`reset`](Self::reset) ends it; `DeviceLost`.
     fn call(&self, function: u64, args: &[CallValue], timeout: Duration) -> Result<CallOutcome>;
 
     /// Lines the program printed since the last time this was asked.

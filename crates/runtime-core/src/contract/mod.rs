@@ -18,6 +18,7 @@ mod accelerator;
 mod common;
 mod embedded;
 mod graph;
+mod interop;
 mod stream;
 
 pub use abilities::{
@@ -32,6 +33,7 @@ pub use common::{
 };
 pub use embedded::{CallOutcome, CallValue, EmbeddedDevice, MemoryArea, Symbol};
 pub use graph::{DeviceGraph, GraphCapture};
+pub use interop::NativeInterop;
 pub use stream::{DeviceEvent, DeviceStream};
 
 use std::any::Any;

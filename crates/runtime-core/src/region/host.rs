@@ -1,20 +1,17 @@
 //! Running a program in host memory.
 #![expect(unsafe_code, reason = "moves elements through raw pointers")]
 
-use std::ops::Range;
+use std::ptr;
 
-use super::kernels::{self, Choice};
-use super::loops::{self, Dim};
-use super::{LoweredCopy, MAX_REGION_RANK, RegionProgram, SlotUse};
+use super::loops::{Dim, Plane};
+use super::schedule::{Job, MOST_TOGETHER, Part, Schedule};
+use super::{MAX_REGION_RANK, RegionProgram, SlotUse};
 
-/// What a part should cost at least, in bytes that pass through memory: 64 KiB read and written.
-const PART_COST: u64 = 2 * (64 << 10);
+/// A loop nest, outermost dimension first.
+type Dims = [Dim; MAX_REGION_RANK];
 
-/// Parts that a phase is cut into at most, or a few more.
-const MAX_PARTS: u64 = 1 << 10;
-
-/// What one touched cache line costs.
-const LINE: u64 = 64;
+/// Where a copy's first element goes, and where it comes from.
+type End = (*mut u8, *const u8);
 
 /// Host memory bound to one slot of a program: `len` bytes at `base`.
 ///
@@ -29,7 +26,7 @@ pub struct HostSlot {
 
 impl HostSlot {
     /// No memory.
-    pub const ABSENT: Self = Self { base: std::ptr::null_mut(), len: 0 };
+    pub const ABSENT: Self = Self { base: ptr::null_mut(), len: 0 };
 }
 
 // SAFETY: it is only a name for memory; the unsafe functions that use it say who may touch what.
@@ -37,81 +34,7 @@ unsafe impl Send for HostSlot {}
 // SAFETY: as above.
 unsafe impl Sync for HostSlot {}
 
-/// How the copies of a phase are run in host memory.
-#[derive(Clone, Debug)]
-pub(super) struct Schedule {
-    jobs: Vec<Job>,
-    parts: Vec<Part>,
-}
-
-/// One copy with its loops.
-#[derive(Clone, Debug)]
-struct Job {
-    choice: Choice,
-    source_slot: usize,
-    source_offset: usize,
-    destination_slot: usize,
-    destination_offset: usize,
-}
-
-/// Something to run by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
-    /// Whole copies.
-    Jobs(Range<usize>),
-    /// The piece of a copy with these indices in one dimension.
-    Piece { job: usize, dim: usize, range: Range<usize> },
-}
-
 impl Job {
-    fn new(copy: &LoweredCopy) -> Self {
-        Self {
-            choice: kernels::choose(copy),
-            source_slot: copy.source_slot(),
-            source_offset: copy.source_offset(),
-            destination_slot: copy.destination_slot(),
-            destination_offset: copy.destination_offset(),
-        }
-    }
-
-    /// The bytes of memory traffic: whole lines where neighbours in a line are not touched together.
-    fn cost(copy: &LoweredCopy) -> u64 {
-        let size = copy.dtype().size() as u64;
-        let side = |strides: &[isize]| {
-            let nearest = copy.extents().iter().zip(strides);
-            let nearest = nearest.map(|(_, stride)| stride.unsigned_abs() as u64).min();
-            nearest.unwrap_or(size).clamp(size, LINE)
-        };
-        let per_element = side(copy.source_strides()) + side(copy.destination_strides());
-        (copy.elements() as u64).saturating_mul(per_element)
-    }
-
-    /// Cuts it into about `pieces` parts.
-    fn cut(&self, job: usize, pieces: usize, parts: &mut Vec<Part>) {
-        // The outermost dimension that is long enough, so that pieces are compact, else the longest.
-        let dims = &self.choice.dims[..MAX_REGION_RANK - usize::from(!self.choice.splits_inner)];
-        let enough = dims.iter().position(|dim| dim.extent >= 4 * pieces);
-        let longest = (0..dims.len()).max_by_key(|&dim| (dims[dim].extent, usize::MAX - dim));
-        let Some(dim) = enough.or(longest) else { return parts.push(Part::Jobs(job..job + 1)) };
-        let extent = dims[dim].extent;
-        // Kernels like whole tiles, and neighbouring parts should not share cache lines.
-        let grain = match extent {
-            _ if dim + 2 < MAX_REGION_RANK || extent < 64 => 1,
-            _ if extent < 64 * pieces => 16,
-            _ => 64,
-        };
-        let step = extent.div_ceil(pieces).next_multiple_of(grain);
-        let starts = (0..extent).step_by(step);
-        parts.extend(starts.map(|start| {
-            let range = start..extent.min(start + step);
-            if range.len() == extent {
-                Part::Jobs(job..job + 1)
-            } else {
-                Part::Piece { job, dim, range }
-            }
-        }));
-    }
-
     /// # Safety
     ///
     /// As [`RegionProgram::run`].
@@ -120,95 +43,75 @@ impl Job {
         unsafe { self.run_box(slots, &self.choice.dims, 0, 0) };
     }
 
-    /// Runs a box of the copy whose first element is so many bytes from that of the whole; nothing if a slot is absent.
+    /// Runs a box of each copy, whose first element is so many bytes from that of the whole; nothing of copies with an absent
+    /// slot.
     ///
     /// # Safety
     ///
-    /// As [`RegionProgram::run`]; the box is inside the copy's.
-    unsafe fn run_box(
-        &self,
-        slots: &[HostSlot],
-        dims: &[Dim; MAX_REGION_RANK],
-        to: isize,
-        from: isize,
-    ) {
-        let [target, source] =
-            [self.destination_slot, self.source_slot].map(|slot| slots[slot].base);
-        if target.is_null() || source.is_null() {
-            return;
+    /// As [`RegionProgram::run`]; the box is inside the copies'.
+    unsafe fn run_box(&self, slots: &[HostSlot], dims: &Dims, to: isize, from: isize) {
+        let mut ends = [(ptr::null_mut(), ptr::null()); MOST_TOGETHER];
+        let mut present = 0;
+        for place in &self.places {
+            let [target, source] =
+                [place.destination_slot, place.source_slot].map(|slot| slots[slot].base);
+            if !target.is_null() && !source.is_null() {
+                let target = target.wrapping_add(place.destination_offset);
+                let source = source.cast_const().wrapping_add(place.source_offset);
+                ends[present] = (target, source);
+                present += 1;
+            }
         }
-        let to = target.wrapping_add(self.destination_offset).wrapping_offset(to);
-        let from = source.cast_const().wrapping_add(self.source_offset).wrapping_offset(from);
         let first = dims.iter().position(|dim| dim.extent > 1).unwrap_or(MAX_REGION_RANK);
-        // SAFETY: the slots are as the program demands, so that the box is inside them.
-        unsafe { self.walk(first, dims, to, from) };
+        // SAFETY: the slots are as the program demands, so that the box is inside them at each place.
+        unsafe { self.walk(first, dims, &ends[..present], to, from) };
     }
 
-    /// Runs the dimensions from `level` on.
+    /// Runs the dimensions from `level` on, so many bytes from each of the ends.
     ///
     /// # Safety
     ///
-    /// As [`Kernel`](super::loops::Kernel) for the box of these dimensions.
-    unsafe fn walk(
-        &self,
-        level: usize,
-        dims: &[Dim; MAX_REGION_RANK],
-        to: *mut u8,
-        from: *const u8,
-    ) {
+    /// As [`Kernel`](super::loops::Kernel) for the box of these dimensions at each of them.
+    unsafe fn walk(&self, level: usize, dims: &Dims, ends: &[End], to: isize, from: isize) {
         let (blocked, block) = self.choice.block;
         if level + 1 == blocked && dims[blocked].extent > block {
             let mut part = *dims;
             for first in (0..dims[blocked].extent).step_by(block) {
                 part[blocked].extent = block.min(dims[blocked].extent - first);
-                let (to, from) = loops::at(to, from, dims[blocked], first);
+                let (to, from) = dims[blocked].steps(to, from, first);
                 // SAFETY: a block of the box.
-                unsafe { self.walk(level, &part, to, from) };
+                unsafe { self.walk(level, &part, ends, to, from) };
             }
             return;
         }
-        let [.., outer, inner] = *dims;
         if level + 2 >= MAX_REGION_RANK {
-            // SAFETY: as the caller promises; `choose` made the dimensions, and only those were cut that may be.
-            return unsafe { (self.choice.kernel)(to, from, &[outer, inner]) };
+            let [.., outer, inner] = *dims;
+            // SAFETY: as the caller promises.
+            return unsafe { self.take_turns([outer, inner], ends, to, from) };
         }
         for index in 0..dims[level].extent {
-            let (to, from) = loops::at(to, from, dims[level], index);
+            let (to, from) = dims[level].steps(to, from, index);
             // SAFETY: a part of the box.
-            unsafe { self.walk(level + 1, dims, to, from) };
+            unsafe { self.walk(level + 1, dims, ends, to, from) };
         }
     }
-}
 
-impl Schedule {
-    /// Chooses the loops of each copy and cuts them into parts.
-    pub(super) fn new(copies: &[LoweredCopy]) -> Self {
-        let jobs: Vec<Job> = copies.iter().map(Job::new).collect();
-        let costs: Vec<u64> = copies.iter().map(Job::cost).collect();
-        let total = costs.iter().fold(0, |sum: u64, cost| sum.saturating_add(*cost));
-        let target = PART_COST.max(total / MAX_PARTS);
-        let mut parts = Vec::new();
-        let (mut first, mut gathered) = (0, 0);
-        for (index, (job, cost)) in jobs.iter().zip(costs).enumerate() {
-            let pieces = usize::try_from(cost / target).unwrap_or(usize::MAX);
-            let ends = gathered + cost.min(target) >= target;
-            if pieces >= 2 {
-                if first < index {
-                    parts.push(Part::Jobs(first..index));
-                }
-                job.cut(index, pieces, &mut parts);
-            } else if ends {
-                parts.push(Part::Jobs(first..index + 1));
-            } else {
-                gathered += cost;
-                continue;
+    /// Runs a plane, a few rows of each copy at a time if there are several.
+    ///
+    /// # Safety
+    ///
+    /// As [`walk`](Self::walk).
+    unsafe fn take_turns(&self, [outer, inner]: Plane, ends: &[End], to: isize, from: isize) {
+        let turn = if ends.len() > 1 { self.turn } else { outer.extent };
+        for first in (0..outer.extent).step_by(turn) {
+            let rows = Dim { extent: turn.min(outer.extent - first), ..outer };
+            let (to, from) = outer.steps(to, from, first);
+            for (target, source) in ends {
+                let (to, from) = (target.wrapping_offset(to), source.wrapping_offset(from));
+                // SAFETY: as the caller promises; `choose` made the dimensions, and only those were cut that may be.
+                unsafe { (self.choice.kernel)(to, from, &[rows, inner]) };
             }
-            (first, gathered) = (index + 1, 0);
         }
-        if first < jobs.len() {
-            parts.push(Part::Jobs(first..jobs.len()));
-        }
-        Self { jobs, parts }
     }
 }
 

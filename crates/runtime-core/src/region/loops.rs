@@ -17,6 +17,14 @@ pub(super) struct Dim {
 impl Dim {
     /// A dimension of one element.
     pub(super) const ONE: Self = Self { extent: 1, to: 0, from: 0 };
+
+    /// Byte offsets so many steps further along. Steps fit, since they stay inside an allocation.
+    #[inline(always)]
+    pub(super) fn steps(self, to: isize, from: isize, steps: usize) -> (isize, isize) {
+        let steps = steps.cast_signed();
+        let along = |offset: isize, stride: isize| offset.wrapping_add(steps.wrapping_mul(stride));
+        (along(to, self.to), along(from, self.from))
+    }
 }
 
 /// A plane of elements: the outer dimension, then the inner one.
@@ -90,14 +98,11 @@ unsafe fn avx2<L: Loops>(to: *mut u8, from: *const u8, plane: &Plane) {
     unsafe { L::run::<AVX2>(to, from, plane) };
 }
 
-/// The pointers `steps` further along a dimension. Steps fit, since they stay inside an allocation.
+/// The pointers `steps` further along a dimension.
 #[inline(always)]
 pub(super) fn at(to: *mut u8, from: *const u8, dim: Dim, steps: usize) -> (*mut u8, *const u8) {
-    let steps = steps.cast_signed();
-    (
-        to.wrapping_offset(steps.wrapping_mul(dim.to)),
-        from.wrapping_offset(steps.wrapping_mul(dim.from)),
-    )
+    let (to_offset, from_offset) = dim.steps(0, 0, steps);
+    (to.wrapping_offset(to_offset), from.wrapping_offset(from_offset))
 }
 
 /// Calls `f` with the pointers to each place along a dimension.

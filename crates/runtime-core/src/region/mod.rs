@@ -12,6 +12,7 @@ mod kernels;
 mod loops;
 mod overlap;
 mod program;
+mod schedule;
 #[cfg(test)]
 mod tests;
 mod tiles;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::host::Schedule;
 use super::overlap::{self, Footprint};
+use super::schedule::Schedule;
 use super::{Combine, MAX_REGION_RANK, RegionCopy, RegionSide};
 use crate::{DType, Error, ErrorKind, Result};
 
@@ -91,7 +91,7 @@ impl RegionPhase {
 ///
 /// Every extent is at least 2, every destination stride positive and larger than the next; dimensions that are one in
 /// memory on both sides have been merged. A contiguous copy has one dimension, a single element none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LoweredCopy {
     dtype: DType,
     combine: Combine,
@@ -165,6 +165,11 @@ impl LoweredCopy {
     /// Whether it reads and writes slots that satisfy `is_bound` alone.
     pub(super) fn is_among(&self, is_bound: impl Fn(usize) -> bool) -> bool {
         is_bound(self.source_slot) && is_bound(self.destination_slot)
+    }
+
+    /// The copy that has the same loops and slots, and begins at the first byte of both.
+    pub(super) fn at_start(&self) -> Self {
+        Self { source_offset: 0, destination_offset: 0, ..self.clone() }
     }
 
     pub(super) fn footprints(&self) -> (Footprint, Footprint) {

@@ -312,6 +312,70 @@ proptest! {
     }
 }
 
+/// The halos of boxes that are their own neighbours on all sides: of each field, a slot, the ghosts of every side, edge and
+/// corner come from the opposite cells.
+fn periodic(dtype: DType, cells: &[usize], halo: usize, fields: usize) -> Vec<RegionCopy> {
+    let size = dtype.size();
+    let mut strides = vec![size; cells.len()];
+    for dim in (1..cells.len()).rev() {
+        strides[dim - 1] = strides[dim] * (cells[dim] + 2 * halo);
+    }
+    let mut entries = Vec::new();
+    let regions: usize = cells.iter().map(|_| 3).product();
+    for (slot, mut region) in
+        (0..fields).flat_map(|slot| (0..regions).map(move |region| (slot, region)))
+    {
+        let mut ends = vec![0; cells.len()];
+        for end in &mut ends {
+            (*end, region) = (region % 3, region / 3);
+        }
+        if ends.iter().all(|end| *end == 1) {
+            continue;
+        }
+        let pick = |choose: &dyn Fn(usize) -> [usize; 3]| -> Vec<usize> {
+            ends.iter().enumerate().map(|(dim, end)| choose(cells[dim])[*end]).collect()
+        };
+        let side = |at: Vec<usize>| RegionSide {
+            slot,
+            offset: at.iter().zip(&strides).map(|(at, stride)| at * stride).sum(),
+            strides: strides.iter().map(|stride| stride.cast_signed()).collect(),
+        };
+        entries.push(RegionCopy {
+            dtype,
+            extents: pick(&|n| [halo, n, halo]),
+            source: side(pick(&|n| [n, halo, halo])),
+            destination: side(pick(&|n| [0, halo, n + halo])),
+            negate: false,
+            combine: Combine::Replace,
+        });
+    }
+    entries
+}
+
+#[test]
+fn copies_that_take_turns_do_what_the_oracle_does() {
+    for (cells, halo) in [(&[5, 4, 6][..], 3), (&[70, 3, 9], 1), (&[300, 20], 2), (&[6, 200, 5], 4)]
+    {
+        for dtype in [DType::U8, DType::F16, DType::F32, DType::F64, DType::C128] {
+            let entries = periodic(dtype, cells, halo, 3);
+            let used: usize = cells.iter().map(|n| n + 2 * halo).product::<usize>() * dtype.size();
+            let start: Vec<Bytes> = (0..3)
+                .map(|slot| Bytes::new(used, |at| (at * 7 + at / 251 + slot).to_le_bytes()[0]))
+                .collect();
+            check(&entries, &start);
+            // Of a field that is not there, nothing is touched.
+            let program = RegionProgram::new(&entries).unwrap();
+            let (mut actual, mut expected) = (start.clone(), start);
+            oracle(&periodic(dtype, cells, halo, 1), &mut expected);
+            let mut slots = bind(&mut actual);
+            slots[1..].fill(HostSlot::ABSENT);
+            // SAFETY: the slot is long enough, aligned, and owned by this thread.
+            unsafe { program.run(&slots) };
+            assert!(actual == expected);
+        }
+    }
+}
+
 /// A matrix of `rows` by `columns`, turned in one of eight ways into another slot.
 fn turned(
     dtype: DType,

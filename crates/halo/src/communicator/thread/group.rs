@@ -142,10 +142,12 @@ impl Group {
 
 /// Moves the bytes of a message and completes both ends.
 fn deliver(mut sent: Waiting, mut received: Waiting) {
-    let moved = if sent.envelope.len == received.envelope.len {
-        received.buffer.take_from(&mut sent.buffer)
-    } else {
+    let moved = if sent.envelope.mark != received.envelope.mark {
+        Err(received.envelope.wrong_mark())
+    } else if sent.envelope.len != received.envelope.len {
         Err(received.envelope.wrong_length(sent.envelope.len))
+    } else {
+        received.buffer.take_from(&mut sent.buffer)
     };
     received.ticket.complete(moved.map(|()| received.buffer));
     sent.ticket.complete(Ok(sent.buffer));

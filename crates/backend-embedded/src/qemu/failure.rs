@@ -1,0 +1,38 @@
+//! What went wrong with a machine of QEMU.
+
+use std::io;
+
+use runtime_core::{Error, ErrorKind};
+
+use super::process::End;
+
+/// The error of a machine that is there no more.
+#[cold]
+pub(crate) fn lost(operation: &'static str, message: &str) -> Error {
+    Error::new(ErrorKind::DeviceLost, operation, message).with_driver("QEMU_LOST", 0)
+}
+
+/// The error of a machine whose emulator ended.
+#[cold]
+pub(crate) fn gone(operation: &'static str, end: &End) -> Error {
+    match lockup(&end.complaints) {
+        Some(how) => lost(operation, &how).with_driver("LOCKUP", 0),
+        None => lost(operation, &format!("QEMU ended: {end}")),
+    }
+}
+
+/// What QEMU complains of when a Cortex-M faults where it can take no fault, which ends it: a line, and the registers.
+fn lockup(complaints: &str) -> Option<String> {
+    let (_, told) = complaints.split_once("Lockup: ")?;
+    let why = told.lines().next()?;
+    let pc = told.split_once("R15=").and_then(|(_, pc)| pc.get(..8));
+    let place = pc.map(|pc| format!(" at pc 0x{pc}")).unwrap_or_default();
+    Some(format!("the processor locked up{place}: {why}"))
+}
+
+/// The error of memory that is not accessible.
+#[cold]
+pub(crate) fn refused(operation: &'static str, error: io::Error) -> Error {
+    Error::new(ErrorKind::Driver, operation, "the machine's RAM is not accessible")
+        .with_source(error)
+}

@@ -1,0 +1,259 @@
+//! Streams, events and addresses that others own: here those of the device itself, taken up by their native handles.
+#![expect(
+    unsafe_code,
+    reason = "takes up streams and events of the device itself by their handles"
+)]
+
+use std::time::Duration;
+
+use runtime_core::{
+    Device, ErrorKind, Event, Interop, NativeHandle, NativeKind, Origin, OriginKind, Stream,
+};
+
+use super::streams::until;
+use crate::data::elements;
+use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
+use crate::{Fixture, Stop};
+
+/// Long enough that what must wait for it can be told from what does not.
+const HEAD_START: Duration = Duration::from_millis(40);
+
+/// Takes up the stream of a handle that comes from `theirs`.
+fn take_stream(interop: &Interop<'_>, theirs: &Stream) -> Outcome<Stream> {
+    // SAFETY: it is a stream of this device, which every caller keeps for longer than the result.
+    Ok(unsafe { interop.stream_from_native(theirs.native()) }?)
+}
+
+/// Takes up the event of a handle that comes from `theirs`.
+fn take_event(interop: &Interop<'_>, theirs: &Event) -> Outcome<Event> {
+    // SAFETY: it is a recorded event of this device, which every caller keeps for longer than the result.
+    Ok(unsafe { interop.event_from_native(theirs.native()) }?)
+}
+
+/// A stream taken up by its handle is that stream: one order for all, and events order it with others, both ways.
+pub fn a_stream_of_others_keeps_its_order(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(interop) = rig.device.interop() else { return Ok(()) };
+    let theirs = rig.new_stream()?;
+    let taken = take_stream(&interop, &theirs)?;
+    let mut x = rig.upload(&[0_u32; 300])?;
+    let mut y = rig.upload(&[0_u32; 300])?;
+    let mut expected = 0;
+    for _ in 0..3 {
+        let busy = rig.spin(&theirs, HEAD_START)?;
+        // The owner's work, then ours on the same stream.
+        rig.kernels.add_one(&theirs, x.view_mut())?;
+        rig.kernels.add_one(&taken, x.view_mut())?;
+        // Ours after theirs.
+        rig.stream.wait(&taken.record_event()?)?;
+        y.view_mut().copy_from(&rig.stream, &x.view())?;
+        rig.kernels.add_one(&rig.stream, y.view_mut())?;
+        // Theirs after ours.
+        let _later = rig.spin(&rig.stream, HEAD_START / 4)?;
+        rig.kernels.add_one(&rig.stream, y.view_mut())?;
+        taken.wait(&rig.stream.record_event()?)?;
+        x.view_mut().copy_from(&theirs, &y.view())?;
+        expected += 4;
+        let found = x.view().to_vec::<u32>(&theirs)?;
+        same(&found, &[expected; 300], "steps of four that two streams took in turn")?;
+        busy.must_be_over("the owner read behind work of its stream")?;
+        rig.stream.synchronize()?;
+    }
+    let busy = rig.spin(&theirs, HEAD_START)?;
+    taken.synchronize()?;
+    busy.must_be_over("a stream that was taken up was waited for")?;
+    best_of_three(|| {
+        let _busy = rig.spin(&theirs, Duration::from_millis(200))?;
+        check!(!taken.is_done()?, "a stream that was taken up is done before its owner's work");
+        theirs.synchronize()?;
+        check!(taken.is_done()?, "a stream that was taken up is not done when its owner's work is");
+        Ok(())
+    })?;
+    check_eq!(taken.native(), theirs.native(), "the handle of a stream that was taken up");
+    Ok(())
+}
+
+/// A stream works on when whoever took it up has let go of it, and what was enqueued there is done.
+pub fn a_stream_of_others_outlives_its_use(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(interop) = rig.device.interop() else { return Ok(()) };
+    let theirs = rig.new_stream()?;
+    let mut memory = rig.upload(&[0_u32; 100])?;
+    for step in 0..5_u32 {
+        let taken = take_stream(&interop, &theirs)?;
+        let busy = rig.spin(&taken, HEAD_START / 8)?;
+        let again = taken.clone();
+        drop(taken);
+        rig.kernels.add_one(&again, memory.view_mut())?;
+        drop(again);
+        rig.kernels.add_one(&theirs, memory.view_mut())?;
+        let found = memory.view().to_vec::<u32>(&theirs)?;
+        same(&found, &[2 * step + 2; 100], "what was computed while it was taken up and after")?;
+        busy.must_be_over("work of a stream that was let go of was read")?;
+        until("the stream is done", || theirs.is_done())?;
+    }
+    Ok(())
+}
+
+/// Memory used on a stream that others own is freed after that use, even if the stream is gone by then.
+pub fn memory_outlasts_its_use_on_a_stream_of_others(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(interop) = rig.device.interop() else { return Ok(()) };
+    let data = elements::<u32>(5, 400);
+    for _ in 0..5 {
+        let theirs = rig.new_stream()?;
+        let (source, mut copy) = (rig.upload(&data)?, rig.upload(&[0_u32; 400])?);
+        let mut pinned = rig.device.pinned_allocate::<u32>(400)?;
+        let taken = take_stream(&interop, &theirs)?;
+        let busy = rig.spin(&taken, HEAD_START / 4)?;
+        copy.view_mut().copy_from(&taken, &source.view())?;
+        source.view().copy_to_pinned(&taken, &mut pinned)?;
+        drop((taken, theirs));
+        drop(source);
+        // Whatever takes its place must not get into the copies.
+        let mut other = rig.device.memory_allocate::<u32>(400)?;
+        other.fill(&rig.stream, 0xDEAD_BEEF)?;
+        same(pinned.as_slice()?, &data, "a copy to pinned memory on a stream that is gone")?;
+        busy.must_be_over("pinned memory that a stream of others writes was read")?;
+        rig.device.synchronize()?;
+        same(&rig.download(&copy)?, &data, "a copy on a stream that is gone")?;
+    }
+    Ok(())
+}
+
+/// An event taken up by its handle holds streams and the host back, and is its owner's to record.
+pub fn an_event_of_others_is_waited_for(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(interop) = rig.device.interop() else { return Ok(()) };
+    let theirs = rig.new_stream()?;
+    let mut produced = rig.upload(&[0_u32; 200])?;
+    let mut consumed = rig.upload(&[0_u32; 200])?;
+    let busy = rig.spin(&theirs, HEAD_START)?;
+    rig.kernels.fill_index(&theirs, produced.view_mut(), 7)?;
+    let event = theirs.record_event()?;
+    let taken = take_event(&interop, &event)?;
+    rig.stream.wait(&taken)?;
+    consumed.view_mut().copy_from(&rig.stream, &produced.view())?;
+    let expected: Vec<u32> = (7..207).collect();
+    same(&rig.download(&consumed)?, &expected, "what was found behind an event of others")?;
+    busy.must_be_over("what comes after an event of others was read")?;
+    let busy = rig.spin(&theirs, HEAD_START)?;
+    let event = theirs.record_event()?;
+    let taken = take_event(&interop, &event)?;
+    taken.wait()?;
+    busy.must_be_over("the host waited for an event of others")?;
+    check_eq!(taken.native(), event.native(), "the handle of an event that was taken up");
+    check!(taken.is_done()?, "an event of others is not done after waiting for it");
+    best_of_three(|| {
+        let _busy = rig.spin(&theirs, Duration::from_millis(200))?;
+        let event = theirs.record_event()?;
+        let taken = take_event(&interop, &event)?;
+        check!(!taken.is_done()?, "an event of others is done before the work");
+        theirs.synchronize()?;
+        check!(taken.is_done()?, "an event of others is not done after the work");
+        Ok(())
+    })?;
+    let what = "recording an event of others";
+    refused(rig.stream.record(&taken), ErrorKind::InvalidArgument, what)?;
+    let what = "the time of an event of others";
+    refused(taken.elapsed_since(&taken), ErrorKind::InvalidArgument, what)?;
+    drop(taken);
+    event.wait()?;
+    rig.stream.wait(&event)?;
+    rig.is_usable()
+}
+
+/// Handles that are of no stream, no event or another interface are refused, and so are null events.
+pub fn handles_of_others_are_checked(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(interop) = rig.device.interop() else { return Ok(()) };
+    let event = rig.stream.record_event()?;
+    let (stream, event) = (rig.stream.native(), event.native());
+    let foreign = |handle| NativeHandle { api: "no such interface", ..handle };
+    for (what, handle) in [("an event", event), ("another interface", foreign(stream))] {
+        // SAFETY: the handle is refused before anybody uses it.
+        let taken = unsafe { interop.stream_from_native(handle) };
+        refused(taken, ErrorKind::InvalidArgument, format_args!("a stream of {what}"))?;
+    }
+    let null = NativeHandle { raw: 0, ..event };
+    let cases = [("a stream", stream), ("another interface", foreign(event)), ("nothing", null)];
+    for (what, handle) in cases {
+        // SAFETY: as above.
+        let taken = unsafe { interop.event_from_native(handle) };
+        refused(taken, ErrorKind::InvalidArgument, format_args!("an event of {what}"))?;
+    }
+    let address = NativeHandle { kind: NativeKind::Pointer, ..stream };
+    for (what, handle) in [("a stream", stream), ("another interface", foreign(address))] {
+        // SAFETY: as above.
+        let origin = unsafe { interop.origin(handle) };
+        refused(origin, ErrorKind::InvalidArgument, format_args!("the origin of {what}"))?;
+    }
+    rig.is_usable()
+}
+
+/// Of the device's own memory it is told where it begins and ends, unless the driver can tell that of none of it; of what is
+/// no memory of a device, nothing.
+pub fn origins_are_told_truthfully(fixture: &Fixture) -> Outcome {
+    /// What pools may round an allocation up to.
+    const SLACK: usize = 2 << 20;
+    let rig = fixture.rig()?;
+    let Some(interop) = rig.device.interop() else { return Ok(()) };
+    let first = rig.device.memory_allocate::<u32>(10)?;
+    let handle = handle_of(first.native())?;
+    let told = origin(&interop, handle)?.is_some();
+    check!(told || handle.kind == NativeKind::Pointer, "nothing is told of {handle:?}");
+    for len in [1_usize, 100, 300_000] {
+        let memory = rig.device.memory_allocate::<u32>(len)?;
+        let handle = handle_of(memory.native())?;
+        let found = origin(&interop, handle)?;
+        check_eq!(found.is_some(), told, "whether the origin of memory of {len} elements is told");
+        let Some(Origin { base, offset, bytes, device, kind }) = found else { continue };
+        check_eq!((base, offset), (handle.raw, 0), "where memory of {len} elements begins");
+        let least = memory.bytes();
+        check!(
+            (least..=2 * least + SLACK).contains(&bytes),
+            "{bytes} bytes in an allocation of {least}"
+        );
+        check_eq!(kind, OriginKind::Device, "the kind of memory");
+        on(&rig.device, device)?;
+        if handle.kind == NativeKind::Pointer {
+            let within = NativeHandle { raw: handle.raw + memory.bytes() - 1, ..handle };
+            let expected = Origin { base, offset: memory.bytes() - 1, bytes, device, kind };
+            check_eq!(origin(&interop, within)?, Some(expected), "the origin of the last byte");
+        }
+    }
+    if let Some(unified) = rig.device.unified_memory() {
+        let memory = unified.allocate::<u32>(100)?;
+        let handle = handle_of(memory.native())?;
+        if let Some(found) = origin(&interop, handle)? {
+            check_eq!((found.base, found.offset), (handle.raw, 0), "where unified memory begins");
+            check_eq!(found.kind, OriginKind::Managed, "the kind of unified memory");
+        }
+    }
+    let host = [0_u32; 4];
+    let rubbish = [host.as_ptr().addr(), 0, 1, usize::MAX - 7];
+    for raw in rubbish {
+        let handle = NativeHandle { api: rig.device.native().api, kind: NativeKind::Pointer, raw };
+        check_eq!(origin(&interop, handle)?, None, "the origin of {handle:?}");
+    }
+    rig.is_usable()
+}
+
+fn handle_of(native: Option<NativeHandle>) -> Outcome<NativeHandle> {
+    native.ok_or_else(|| Stop::failed("memory without a native handle"))
+}
+
+fn origin(interop: &Interop<'_>, handle: NativeHandle) -> Outcome<Option<Origin>> {
+    // SAFETY: every caller's handle is an address, or of memory of the device that is alive.
+    Ok(unsafe { interop.origin(handle) }?)
+}
+
+/// Fails if memory is told to be on another device than this.
+fn on(device: &Device, found: Option<usize>) -> Outcome {
+    let expected = device.id().index();
+    check!(
+        found.is_none_or(|found| found == expected),
+        "memory is on device {found:?}, expected {expected}"
+    );
+    Ok(())
+}

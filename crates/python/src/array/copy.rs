@@ -1,0 +1,302 @@
+//! Copies between arrays of devices and of the host.
+#![expect(unsafe_code, reason = "host memory is lent as bytes for the length of a copy")]
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use runtime::{Combine, Device, Layout, MemoryView, RegionCopy, Slot, Stream};
+
+use super::host::HostArray;
+use super::index::{Order, dense_order};
+use super::{DeviceArray, Part};
+use crate::dtype;
+use crate::error::{Failure, Result};
+use crate::pinned::PinnedArray;
+use crate::stream;
+
+/// Refuses a copy between arrays of different element types or shapes.
+fn check_alike(operation: &'static str, to: &Layout, from: &Layout) -> Result<()> {
+    if to.dtype() == from.dtype() && to.shape() == from.shape() {
+        return Ok(());
+    }
+    let name = |layout: &Layout| format!("{} {:?}", dtype::name(layout.dtype()), layout.shape());
+    Err(Failure::invalid(operation, format!("an array {} for one {}", name(from), name(to))))
+}
+
+/// Whether both have their elements in the same order without gaps, so that a copy of bytes does.
+fn are_dense_alike(one: &Layout, other: &Layout) -> bool {
+    let dense = dense_order(one);
+    dense.is_some() && dense == dense_order(other)
+}
+
+/// Enqueues a copy within a device. The shapes are equal.
+pub(super) fn on_device(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
+    if from.layout.is_empty() {
+        return Ok(());
+    }
+    if Arc::ptr_eq(&to.block, &from.block) {
+        let aside =
+            Part::allocate(stream.device(), from.layout.shape(), from.layout.dtype(), Order::C)?;
+        on_device(stream, &aside, from)?;
+        return on_device(stream, to, &aside);
+    }
+    to.block.used_on(stream);
+    from.block.used_on(stream);
+    let (source, target) = (from.hold()?, to.hold()?);
+    if are_dense_alike(&to.layout, &from.layout) {
+        return Ok(to.bytes_mut(&target)?.copy_from(stream, &from.bytes(&source)?)?);
+    }
+    spread(stream, to, &from.view(&source)?)
+}
+
+/// Enqueues a strided copy.
+fn spread(stream: &Stream, to: &Part, from: &MemoryView<'_>) -> Result<()> {
+    let target = to.hold()?;
+    let view = to.view_mut(&target)?;
+    let copy = RegionCopy {
+        dtype: to.layout.dtype(),
+        extents: to.layout.shape().to_vec(),
+        source: from.region_side(0),
+        destination: view.as_view().region_side(1),
+        negate: false,
+        combine: Combine::Replace,
+    };
+    let plan = stream.device().plan_regions(&[copy])?;
+    Ok(plan.execute(stream, &mut [Slot::Read(*from), Slot::Write(view)])?)
+}
+
+/// Enqueues filling every element.
+pub(super) fn fill(stream: &Stream, part: &Part, value: &dtype::Value) -> Result<()> {
+    if part.layout.is_empty() {
+        return Ok(());
+    }
+    part.block.used_on(stream);
+    if dense_order(&part.layout).is_some() {
+        let row = Layout::row(part.layout.dtype(), part.layout.len())?;
+        let held = part.hold()?;
+        let mut view = held.view_mut(part.first_byte(), &row)?;
+        dtype::with_element!(part.layout.dtype(), T => view.fill(stream, value.element::<T>()?)?);
+        return Ok(());
+    }
+    // One element, read again and again.
+    let one = Part::allocate(stream.device(), &[], part.layout.dtype(), Order::C)?;
+    fill(stream, &one, value)?;
+    let repeated =
+        Layout::new(one.layout.dtype(), part.layout.shape(), &vec![0; part.layout.rank()])?;
+    spread(stream, part, &one.hold()?.view(0, &repeated)?)
+}
+
+/// A stream of the array's device on which all work on the array comes first.
+pub(crate) fn stream_after(part: &Part) -> Result<Stream> {
+    let stream = stream::Stream::choose(None, part.block.device());
+    for event in part.block.unfinished()? {
+        stream.wait(&event)?;
+    }
+    Ok(stream)
+}
+
+/// The same elements without gaps, in some order: the array's own, or a copy, in this one.
+pub(crate) fn packed(stream: &Stream, part: &Part, order: Order) -> Result<Part> {
+    let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
+    if are_dense_alike(&part.layout, &packed) {
+        return Ok(part.clone());
+    }
+    let copy = Part::allocate(stream.device(), part.layout.shape(), part.layout.dtype(), order)?;
+    on_device(stream, &copy, part)?;
+    Ok(copy)
+}
+
+/// The order that an array already has, if it has one.
+fn own_order(layout: &Layout) -> Result<Order> {
+    let columns = Order::F.layout(layout.dtype(), layout.shape())?;
+    Ok(if !layout.is_contiguous() && are_dense_alike(layout, &columns) {
+        Order::F
+    } else {
+        Order::C
+    })
+}
+
+/// Copies to a new NumPy array, in the order of the array where it has no gaps. Blocks until it is there.
+pub(super) fn to_new_host<'py>(
+    py: Python<'py>,
+    stream: &Stream,
+    part: &Part,
+    order: Option<Order>,
+) -> Result<Bound<'py, PyAny>> {
+    let order = order.map_or_else(|| own_order(&part.layout), Ok)?;
+    let host = HostArray::empty(py, part.layout.shape(), part.layout.dtype(), order)?;
+    to_host(py, stream, part, order, &host)?;
+    Ok(host.object)
+}
+
+/// Copies to a host array without gaps in this order.
+fn to_host(
+    py: Python<'_>,
+    stream: &Stream,
+    part: &Part,
+    order: Order,
+    host: &HostArray<'_>,
+) -> Result<()> {
+    let source = packed(stream, part, order)?;
+    source.block.used_on(stream);
+    let len = part.layout.len() * part.layout.dtype().size();
+    if len == 0 {
+        return Ok(());
+    }
+    // SAFETY: the array has elements of that many bytes without gaps, may be written, and is kept by its object, which outlives
+    // the call. Python code that uses it from another thread meanwhile races as it does with any function that lets other
+    // threads run.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(host.data(), len) };
+    py.detach(|| Ok(source.bytes(&source.hold()?)?.copy_to_slice(stream, bytes)?))
+}
+
+/// Copies from a host array. Done with it on return.
+fn from_host(py: Python<'_>, stream: &Stream, part: &Part, host: HostArray<'_>) -> Result<()> {
+    check_alike("set", &part.layout, host.layout())?;
+    let len = part.layout.len() * part.layout.dtype().size();
+    if len == 0 {
+        return Ok(());
+    }
+    let order = own_order(&part.layout)?;
+    let host = host.ordered(order)?;
+    // SAFETY: as in `to_host`, of an array that is read.
+    let bytes = unsafe { std::slice::from_raw_parts(host.data().cast_const(), len) };
+    py.detach(|| {
+        let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
+        if are_dense_alike(&part.layout, &packed) {
+            part.block.used_on(stream);
+            part.bytes_mut(&part.hold()?)?.copy_from_slice(stream, bytes)?;
+            return Ok(());
+        }
+        let aside =
+            Part::allocate(stream.device(), part.layout.shape(), part.layout.dtype(), order)?;
+        aside.bytes_mut(&aside.hold()?)?.copy_from_slice(stream, bytes)?;
+        on_device(stream, part, &aside)
+    })
+}
+
+/// Copies into `out`, an array of the host: without blocking if it is page-locked.
+pub(super) fn get_into(
+    py: Python<'_>,
+    stream: &Stream,
+    part: &Part,
+    out: &Bound<'_, PyAny>,
+) -> Result<()> {
+    if let Ok(pinned) = out.cast::<PinnedArray>() {
+        let pinned = pinned.get();
+        check_alike("get", &pinned.layout, &part.layout)?;
+        let source = packed(stream, part, own_order(&pinned.layout)?)?;
+        source.block.used_on(stream);
+        return Ok(pinned.copy_in(stream, &source.bytes(&source.hold()?)?)?);
+    }
+    let host = HostArray::of(out, None)?;
+    check_alike("get", host.layout(), &part.layout)?;
+    if !host.is_writable() {
+        return Err(Failure::invalid("get", "an array that is only to be read"));
+    }
+    let order = own_order(host.layout())?;
+    if are_dense_alike(host.layout(), &order.layout(host.layout().dtype(), host.layout().shape())?)
+    {
+        return to_host(py, stream, part, order, &host);
+    }
+    let values = to_new_host(py, stream, part, None)?;
+    dtype::numpy(py)?.call_method1("copyto", (out, values))?;
+    Ok(())
+}
+
+/// Copies from whatever `source` is; another device's array is ordered after that device's stream `from`.
+pub(super) fn set_from(part: &Part, source: &Bound<'_, PyAny>, stream: &Stream) -> Result<()> {
+    let py = source.py();
+    if let Ok(array) = source.cast::<DeviceArray>() {
+        let source = &array.get().part;
+        check_alike("set", &part.layout, &source.layout)?;
+        if source.block.device().is_same(part.block.device()) {
+            return on_device(stream, part, source);
+        }
+        let from = stream::Stream::choose(None, source.block.device());
+        return between(py, stream, part, &from, source);
+    }
+    if let Ok(pinned) = source.cast::<PinnedArray>() {
+        let pinned = pinned.get();
+        check_alike("set", &part.layout, &pinned.layout)?;
+        if are_dense_alike(&part.layout, &pinned.layout) {
+            part.block.used_on(stream);
+            return Ok(pinned.copy_out(stream, &mut part.bytes_mut(&part.hold()?)?)?);
+        }
+        let order = own_order(&pinned.layout)?;
+        let aside =
+            Part::allocate(stream.device(), part.layout.shape(), part.layout.dtype(), order)?;
+        pinned.copy_out(stream, &mut aside.bytes_mut(&aside.hold()?)?)?;
+        return on_device(stream, part, &aside);
+    }
+    from_host(py, stream, part, HostArray::of(source, Some(part.layout.dtype()))?)
+}
+
+/// Copies between devices.
+pub(super) fn between(
+    py: Python<'_>,
+    stream: &Stream,
+    to: &Part,
+    from_stream: &Stream,
+    from: &Part,
+) -> Result<()> {
+    if to.layout.is_empty() {
+        return Ok(());
+    }
+    let order = own_order(&to.layout)?;
+    let source = packed(from_stream, from, order)?;
+    let target = match are_dense_alike(&to.layout, &source.layout) {
+        true => to.clone(),
+        false => Part::allocate(stream.device(), to.layout.shape(), to.layout.dtype(), order)?,
+    };
+    source.block.used_on(from_stream);
+    target.block.used_on(stream);
+    py.detach(|| -> Result<()> {
+        let (to, from) = (target.hold()?, source.hold()?);
+        Ok(target.bytes_mut(&to)?.copy_from_device(stream, &source.bytes(&from)?, from_stream)?)
+    })?;
+    if !Arc::ptr_eq(&target.block, &to.block) {
+        on_device(stream, to, &target)?;
+    }
+    Ok(())
+}
+
+/// A new array with the values of `source`.
+pub(crate) fn array_of(
+    device: &Device,
+    source: &Bound<'_, PyAny>,
+    of: Option<&Bound<'_, PyAny>>,
+    order: Option<Order>,
+    stream: Option<&stream::Stream>,
+) -> Result<DeviceArray> {
+    let of = of.map(dtype::from_python).transpose()?;
+    let stream = stream::Stream::choose(stream, device);
+    let layout = if let Ok(array) = source.cast::<DeviceArray>() {
+        array.get().part.layout
+    } else if let Ok(pinned) = source.cast::<PinnedArray>() {
+        pinned.get().layout
+    } else {
+        let host = HostArray::of(source, of)?;
+        let order = order.map_or_else(|| own_order(host.layout()), Ok)?;
+        let part = Part::allocate(device, host.layout().shape(), host.layout().dtype(), order)?;
+        check_dtype(of, host.layout().dtype())?;
+        from_host(source.py(), &stream, &part, host)?;
+        return Ok(DeviceArray { part });
+    };
+    check_dtype(of, layout.dtype())?;
+    let order = order.map_or_else(|| own_order(&layout), Ok)?;
+    let part = Part::allocate(device, layout.shape(), layout.dtype(), order)?;
+    set_from(&part, source, &stream)?;
+    Ok(DeviceArray { part })
+}
+
+pub(crate) fn check_dtype(asked: Option<runtime::DType>, given: runtime::DType) -> Result<()> {
+    match asked {
+        Some(asked) if asked != given => {
+            let [given, asked] = [given, asked].map(dtype::name);
+            let message = format!("an array of {given} for one of {asked}: convert it first");
+            Err(Failure::invalid("array", message))
+        }
+        _ => Ok(()),
+    }
+}

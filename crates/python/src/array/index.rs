@@ -1,0 +1,155 @@
+//! Shapes, orders and indices as Python gives them.
+
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyEllipsis, PySlice, PyTuple};
+use runtime::{DType, Layout, MAX_RANK};
+
+use crate::error::Result;
+
+/// Extents: an int, or a sequence of them.
+pub(crate) struct Shape(pub(crate) Vec<usize>);
+
+impl<'py> FromPyObject<'_, 'py> for Shape {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match given.extract::<usize>() {
+            Ok(extent) => Ok(Self(vec![extent])),
+            Err(_) => given.extract().map(Self),
+        }
+    }
+}
+
+/// In which order elements lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The last dimension runs fastest.
+    C,
+    /// The first dimension runs fastest.
+    F,
+}
+
+impl<'py> FromPyObject<'_, 'py> for Order {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match given.extract()? {
+            "C" => Ok(Self::C),
+            "F" => Ok(Self::F),
+            other => Err(PyValueError::new_err(format!("order {other:?}; there are 'C' and 'F'"))),
+        }
+    }
+}
+
+impl Order {
+    /// The layout without gaps.
+    pub(crate) fn layout(self, dtype: DType, shape: &[usize]) -> runtime::Result<Layout> {
+        match self {
+            Self::C => Layout::contiguous(dtype, shape),
+            Self::F => {
+                let dims: Vec<usize> = (0..shape.len()).rev().collect();
+                let backwards: Vec<usize> = dims.iter().map(|dim| shape[*dim]).collect();
+                permuted(&Layout::contiguous(dtype, &backwards)?, &dims)
+            }
+        }
+    }
+
+    /// NumPy's word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::C => "C",
+            Self::F => "F",
+        }
+    }
+}
+
+/// The same elements with dimension `dims[i]` as dimension `i`; each comes once.
+pub(crate) fn permuted(layout: &Layout, dims: &[usize]) -> runtime::Result<Layout> {
+    let shape: Vec<usize> = dims.iter().map(|dim| layout.shape()[*dim]).collect();
+    let strides: Vec<isize> = dims.iter().map(|dim| layout.strides()[*dim]).collect();
+    Layout::new(layout.dtype(), &shape, &strides)
+}
+
+/// The dimensions from the slowest to the fastest, if elements lie without gaps in some order.
+pub(crate) fn dense_order(layout: &Layout) -> Option<Vec<usize>> {
+    let mut dims: Vec<usize> = (0..layout.rank()).collect();
+    if layout.is_contiguous() {
+        return Some(dims);
+    }
+    // Dimensions of one element may have any stride, and go to where they do not disturb.
+    dims.sort_by_key(|dim| (layout.shape()[*dim] != 1, std::cmp::Reverse(layout.strides()[*dim])));
+    permuted(layout, &dims).is_ok_and(|sorted| sorted.is_contiguous()).then_some(dims)
+}
+
+/// The elements that `key` names: integers, slices of any step, `...` and `None`, as for NumPy's basic indexing. Gives their
+/// layout, and at which byte the first of them lies if element `[0, …, 0]` of `layout` lies at `origin`.
+///
+/// # Errors
+///
+/// `IndexError` beyond an extent or for too many indices, `TypeError` for indices of another kind.
+pub(crate) fn indexed(
+    layout: &Layout,
+    origin: usize,
+    key: &Bound<'_, PyAny>,
+) -> Result<(Layout, usize)> {
+    let key = match key.cast::<PyTuple>() {
+        Ok(keys) => keys.clone(),
+        Err(_) => PyTuple::new(key.py(), [key])?,
+    };
+    let is_ellipsis = |key: &Bound<'_, PyAny>| key.is_instance_of::<PyEllipsis>();
+    let taken = key.iter().filter(|key| !key.is_none() && !is_ellipsis(key)).count();
+    if key.iter().filter(is_ellipsis).count() > 1 {
+        return Err(PyIndexError::new_err("an index can have one '...'").into());
+    }
+    let Some(mut left) = layout.rank().checked_sub(taken) else {
+        let message = format!("{taken} indices for {} dimensions", layout.rank());
+        return Err(PyIndexError::new_err(message).into());
+    };
+    let mut first = 0_isize;
+    let mut made: Vec<(usize, isize)> = Vec::new();
+    let mut dims = layout.shape().iter().copied().zip(layout.strides().iter().copied());
+    for key in key.iter() {
+        if key.is_none() {
+            made.push((1, 0));
+        } else if is_ellipsis(&key) {
+            made.extend(dims.by_ref().take(std::mem::take(&mut left)));
+        } else if let Some((extent, stride)) = dims.next() {
+            // An extent fits `isize` unless there is no element at all.
+            let signed = isize::try_from(extent).unwrap_or(isize::MAX);
+            if let Ok(slice) = key.cast::<PySlice>() {
+                let range = slice.indices(signed)?;
+                if range.slicelength > 0 {
+                    first += range.start * stride;
+                }
+                made.push((range.slicelength, range.step.saturating_mul(stride)));
+            } else {
+                let index = integer(&key)?;
+                let place = if index < 0 { index.saturating_add(signed) } else { index };
+                if !(0..signed).contains(&place) {
+                    let message = format!("index {index} for an extent of {extent}");
+                    return Err(PyIndexError::new_err(message).into());
+                }
+                first += place * stride;
+            }
+        }
+    }
+    made.extend(dims);
+    if made.len() > MAX_RANK {
+        let message = format!("{} dimensions; there can be {MAX_RANK}", made.len());
+        return Err(PyIndexError::new_err(message).into());
+    }
+    let (shape, strides): (Vec<usize>, Vec<isize>) = made.into_iter().unzip();
+    let part = Layout::new(layout.dtype(), &shape, &strides)?;
+    // No element is there to be at a place.
+    let first = if part.is_empty() || layout.is_empty() { 0 } else { first };
+    Ok((part, origin.wrapping_add_signed(first * layout.dtype().size().cast_signed())))
+}
+
+fn integer(key: &Bound<'_, PyAny>) -> PyResult<isize> {
+    key.extract().map_err(|_| {
+        PyTypeError::new_err(format!(
+            "{key:?} is no index: there are integers, slices, '...' and None"
+        ))
+    })
+}

@@ -1,0 +1,430 @@
+//! Arrays in memory of a device.
+
+mod block;
+pub(crate) mod copy;
+mod host;
+mod index;
+
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use runtime::{DType, Layout, MemoryView, MemoryViewMut, NativeKind};
+
+pub(crate) use self::block::{Block, Held, Lent};
+pub(crate) use self::host::HostArray;
+pub(crate) use self::index::{Order, Shape, permuted};
+use crate::device::{Device, no_attribute};
+use crate::dtype::{self, Value};
+use crate::error::{Failure, Result};
+use crate::protocol::export::{self, DlpackArguments};
+use crate::stream::Stream;
+
+/// Elements of a memory.
+#[derive(Clone)]
+pub(crate) struct Part {
+    pub(crate) block: Arc<Block>,
+    /// At which byte element `[0, …, 0]` lies.
+    pub(crate) origin: usize,
+    pub(crate) layout: Layout,
+    pub(crate) read_only: bool,
+}
+
+impl Part {
+    pub(crate) fn allocate(
+        device: &runtime::Device,
+        shape: &[usize],
+        dtype: DType,
+        order: Order,
+    ) -> Result<Self> {
+        let layout = order.layout(dtype, shape)?;
+        let memory = device.memory_allocate(layout.len() * dtype.size())?;
+        Ok(Self { block: Arc::new(Block::new(memory)), origin: 0, layout, read_only: false })
+    }
+
+    /// Its memory, to make views of.
+    pub(crate) fn hold(&self) -> Result<Held<'_>> {
+        Ok(self.block.hold()?)
+    }
+
+    /// The elements, to read.
+    pub(crate) fn view<'a>(&self, held: &'a Held<'_>) -> Result<MemoryView<'a>> {
+        Ok(held.view(self.origin, &self.layout)?)
+    }
+
+    /// The elements, to write.
+    pub(crate) fn view_mut<'a>(&self, held: &'a Held<'_>) -> Result<MemoryViewMut<'a>> {
+        self.check_writable()?;
+        Ok(held.view_mut(self.origin, &self.layout)?)
+    }
+
+    /// The bytes from the first to past the last, to read.
+    fn bytes<'a>(&self, held: &'a Held<'_>) -> Result<MemoryView<'a>> {
+        Ok(held.view(self.first_byte(), &Layout::row(DType::U8, self.span())?)?)
+    }
+
+    /// The bytes from the first to past the last, to write.
+    fn bytes_mut<'a>(&self, held: &'a Held<'_>) -> Result<MemoryViewMut<'a>> {
+        self.check_writable()?;
+        Ok(held.view_mut(self.first_byte(), &Layout::row(DType::U8, self.span())?)?)
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.read_only {
+            return Err(Failure::invalid("write", "an array that is only to be read"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn first_byte(&self) -> usize {
+        self.origin.wrapping_add_signed(self.layout.span_bytes().start)
+    }
+
+    fn span(&self) -> usize {
+        let span = self.layout.span_bytes();
+        span.end.abs_diff(span.start)
+    }
+}
+
+/// The layout with these strides in bytes; without them in row-major order.
+pub(crate) fn byte_layout(
+    dtype: DType,
+    shape: &[usize],
+    strides: Option<&[isize]>,
+) -> Result<Layout> {
+    let Some(strides) = strides else { return Ok(Layout::contiguous(dtype, shape)?) };
+    let size = dtype.size().cast_signed();
+    if let Some(stride) = strides.iter().find(|stride| *stride % size != 0) {
+        let message = format!("a stride of {stride} bytes is no multiple of {size}");
+        return Err(Failure::invalid("strides", message));
+    }
+    let strides: Vec<isize> = strides.iter().map(|stride| stride / size).collect();
+    Ok(Layout::new(dtype, shape, &strides)?)
+}
+
+/// An element type as an argument; ``float64`` where there is none.
+pub(crate) fn dtype_or_f64(given: Option<&Bound<'_, PyAny>>) -> Result<DType> {
+    given.map_or(Ok(DType::F64), dtype::from_python)
+}
+
+/// An n-d array in memory of a device, made by ``Device.array``, ``Device.empty``, ``Device.zeros``, ``Device.full`` or
+/// ``Device.adopt``.
+///
+/// Indexing by integers, slices of any step, ``...`` and ``None`` gives arrays that share its memory. Operations are enqueued on
+/// ``stream``, by default this thread's current stream if it is of the array's device, else the device's default stream.
+#[pyclass(frozen, module = "device_runtime")]
+pub(crate) struct DeviceArray {
+    pub(crate) part: Part,
+}
+
+impl DeviceArray {
+    pub(crate) fn allocate(
+        py: Python<'_>,
+        device: &runtime::Device,
+        shape: &[usize],
+        dtype: DType,
+        order: Order,
+    ) -> Result<Self> {
+        Ok(Self { part: py.detach(|| Part::allocate(device, shape, dtype, order))? })
+    }
+
+    fn stream(&self, given: Option<&Stream>) -> runtime::Stream {
+        Stream::choose(given, self.part.block.device())
+    }
+
+    fn with_layout(&self, layout: Layout) -> Self {
+        Self { part: Part { layout, ..self.part.clone() } }
+    }
+}
+
+#[pymethods]
+impl DeviceArray {
+    /// The device it is on.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.part.block.device().clone())
+    }
+
+    /// Elements along each dimension.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.part.layout.shape())
+    }
+
+    /// Bytes from one element to the next along each dimension.
+    #[getter]
+    fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let size = self.part.layout.dtype().size().cast_signed();
+        PyTuple::new(py, self.part.layout.strides().iter().map(|stride| stride.wrapping_mul(size)))
+    }
+
+    /// The type of the elements, a ``numpy.dtype``.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        dtype::to_python(py, self.part.layout.dtype())
+    }
+
+    /// Number of dimensions.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.part.layout.rank()
+    }
+
+    /// Number of elements.
+    #[getter]
+    fn size(&self) -> usize {
+        self.part.layout.len()
+    }
+
+    /// Bytes of one element.
+    #[getter]
+    fn itemsize(&self) -> usize {
+        self.part.layout.dtype().size()
+    }
+
+    /// Bytes of all elements.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.part.layout.len() * self.part.layout.dtype().size()
+    }
+
+    /// Whether it is only to be read.
+    #[getter]
+    fn read_only(&self) -> bool {
+        self.part.read_only
+    }
+
+    /// Whether elements lie in row-major order without gaps.
+    #[getter]
+    fn is_c_contiguous(&self) -> bool {
+        self.part.layout.is_contiguous()
+    }
+
+    /// Whether elements lie in column-major order without gaps.
+    #[getter]
+    fn is_f_contiguous(&self) -> Result<bool> {
+        Ok(self.reversed()?.is_contiguous())
+    }
+
+    /// The address of the first element, as kernels see it; 0 for an array without elements. Arrays in memory objects, OpenCL's
+    /// buffers, have none: see ``handle`` and ``offset``.
+    #[getter]
+    fn ptr(&self) -> Result<usize> {
+        let held = self.part.hold()?;
+        match self.part.view(&held)?.native() {
+            None => Ok(0),
+            Some(native) if native.kind == NativeKind::Pointer => {
+                Ok(native.raw.wrapping_add(self.part.origin))
+            }
+            Some(native) => {
+                let message = format!("{native:?} is not an address; see handle and offset");
+                Err(no_attribute(message).into())
+            }
+        }
+    }
+
+    /// The vendor's handle of the whole memory, an address or a ``cl_mem``; 0 for memory of no bytes.
+    #[getter]
+    fn handle(&self) -> Result<usize> {
+        let held = self.part.hold()?;
+        Ok(self.part.view(&held)?.native().map_or(0, |native| native.raw))
+    }
+
+    /// Bytes from the beginning of the memory to the first element.
+    #[getter]
+    fn offset(&self) -> usize {
+        self.part.origin
+    }
+
+    /// The same elements with dimensions in reverse order.
+    #[getter(T)]
+    fn reversed_dims(&self) -> Result<Self> {
+        Ok(self.with_layout(self.reversed()?))
+    }
+
+    /// The same elements with the dimensions in this order; reversed without one.
+    #[pyo3(signature = (*axes))]
+    fn transpose(&self, axes: Vec<usize>) -> Result<Self> {
+        let rank = self.part.layout.rank();
+        if axes.is_empty() {
+            return self.reversed_dims();
+        }
+        let mut sorted = axes.clone();
+        sorted.sort_unstable();
+        if !sorted.iter().copied().eq(0..rank) {
+            let message = format!("axes {axes:?} of an array with {rank} dimensions");
+            return Err(Failure::invalid("transpose", message));
+        }
+        Ok(self.with_layout(permuted(&self.part.layout, &axes)?))
+    }
+
+    /// The same elements in another shape, in row-major order. The array must be C-contiguous: copy it otherwise.
+    fn reshape(&self, shape: Shape) -> Result<Self> {
+        let layout = Layout::contiguous(self.part.layout.dtype(), &shape.0)?;
+        if layout.len() != self.part.layout.len() || !self.part.layout.is_contiguous() {
+            let (own, strides) = (self.part.layout.shape(), self.part.layout.strides());
+            let message =
+                format!("{:?} of shape {own:?} with element strides {strides:?}", shape.0);
+            return Err(Failure::invalid("reshape", message));
+        }
+        Ok(self.with_layout(layout))
+    }
+
+    /// The values as a NumPy array, or in ``out``. Blocks until they are there, unless ``out`` is a PinnedArray.
+    #[pyo3(signature = (out = None, stream = None, order = None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        out: Option<Bound<'py, PyAny>>,
+        stream: Option<&Stream>,
+        order: Option<Order>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let stream = self.stream(stream);
+        match out {
+            None => copy::to_new_host(py, &stream, &self.part, order),
+            Some(out) => copy::get_into(py, &stream, &self.part, &out).map(|()| out),
+        }
+    }
+
+    /// Sets the values to those of ``source``, an array of the same shape and type. Done with it on return, unless it is a
+    /// PinnedArray or on a device.
+    #[pyo3(signature = (source, stream = None))]
+    fn set(&self, source: &Bound<'_, PyAny>, stream: Option<&Stream>) -> Result<()> {
+        copy::set_from(&self.part, source, &self.stream(stream))
+    }
+
+    /// Enqueues setting every element to ``value``.
+    #[pyo3(signature = (value, stream = None))]
+    pub(crate) fn fill(
+        &self,
+        py: Python<'_>,
+        value: &Bound<'_, PyAny>,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        self.part.check_writable()?;
+        let value = Value::new(value, self.part.layout.dtype())?;
+        py.detach(|| copy::fill(&self.stream(stream), &self.part, &value))
+    }
+
+    /// A new array on the same device with these values, without gaps.
+    #[pyo3(signature = (order = Order::C, stream = None))]
+    fn copy(&self, py: Python<'_>, order: Order, stream: Option<&Stream>) -> Result<Self> {
+        let stream = self.stream(stream);
+        py.detach(|| {
+            let Part { block, layout, .. } = &self.part;
+            let made = Part::allocate(block.device(), layout.shape(), layout.dtype(), order)?;
+            copy::on_device(&stream, &made, &self.part)?;
+            Ok(Self { part: made })
+        })
+    }
+
+    /// The array on another device: itself if it is there. ``stream`` is one of that device; the copy comes after what is
+    /// enqueued on this thread's current stream of the array's own device, or that device's default stream.
+    #[pyo3(signature = (device, *, stream = None))]
+    fn to_device(
+        slf: &Bound<'_, Self>,
+        device: &Device,
+        stream: Option<&Stream>,
+    ) -> Result<Py<Self>> {
+        let (py, own) = (slf.py(), slf.get());
+        if own.part.block.device().is_same(&device.0) {
+            return Ok(slf.clone().unbind());
+        }
+        let Part { layout, .. } = &own.part;
+        let made = Self::allocate(py, &device.0, layout.shape(), layout.dtype(), Order::C)?;
+        copy::between(py, &made.stream(stream), &made.part, &own.stream(None), &own.part)?;
+        Ok(Py::new(py, made)?)
+    }
+
+    /// DLPack: an array for any library that reads it, without a copy where it is asked for where it is.
+    ///
+    /// ``stream`` is the consumer's, of CUDA or HIP, which waits for the work on this array; -1 asks for no waiting. Without one,
+    /// memory that the host reads is waited for, and other memory is ordered on the default stream of its interface.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let arguments = DlpackArguments { stream, max_version, dl_device, copy };
+        export::dlpack(py, &self.part, &arguments)
+    }
+
+    /// DLPack's numbers for the device's type and the device.
+    fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
+        export::dlpack_device(py, &self.part)
+    }
+
+    /// NumPy's array interface, of arrays that the host can address. Blocks until the work enqueued so far is done; what is
+    /// enqueued later must be waited for before the values are looked at again.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        export::array_interface(py, &self.part)
+    }
+
+    /// The CUDA array interface, of arrays of CUDA and HIP.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        export::cuda_array_interface(py, &self.part)
+    }
+
+    /// The Arrow C device interface, of arrays with one dimension and no gaps. Nobody writes the array while it is in use.
+    #[pyo3(signature = (requested_schema = None, **_keywords))]
+    fn __arrow_c_device_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        _keywords: Option<&Bound<'py, PyDict>>,
+    ) -> Result<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        // A producer may leave a conversion that is asked for to the consumer.
+        let _asked = requested_schema;
+        export::arrow_device_array(py, &self.part)
+    }
+
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> Result<Self> {
+        let (layout, origin) = index::indexed(&self.part.layout, self.part.origin, key)?;
+        Ok(Self { part: Part { layout, origin, ..self.part.clone() } })
+    }
+
+    fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<()> {
+        let part = self.__getitem__(key)?;
+        match value.hasattr("__len__")? || value.hasattr("shape")? {
+            true => part.set(value, None),
+            false => part.fill(value.py(), value, None),
+        }
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        let first = self.part.layout.shape().first().copied();
+        first.ok_or_else(|| PyTypeError::new_err("an array without dimensions has no length"))
+    }
+
+    fn __bool__(&self) -> PyResult<bool> {
+        Err(PyValueError::new_err("values are on the device: compare those that get() gives"))
+    }
+
+    #[pyo3(signature = (*_arguments, **_keywords))]
+    fn __array__(
+        &self,
+        _arguments: &Bound<'_, PyTuple>,
+        _keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        Err(PyTypeError::new_err("values are on the device: get() copies them to the host"))
+    }
+
+    fn __repr__(&self) -> String {
+        let (name, shape) = (dtype::name(self.part.layout.dtype()), self.part.layout.shape());
+        format!("<DeviceArray {name} {shape:?} on {}>", self.part.block.device().id())
+    }
+}
+
+impl DeviceArray {
+    fn reversed(&self) -> Result<Layout> {
+        let dims: Vec<usize> = (0..self.part.layout.rank()).rev().collect();
+        Ok(permuted(&self.part.layout, &dims)?)
+    }
+}

@@ -1,0 +1,421 @@
+//! Arrays that are coherent on every device.
+
+mod erased;
+mod scope;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use runtime::array::ndarray::{Array, IxDyn};
+use runtime::array::{self as buffers, PartStatus, SharedArrayBuffer};
+use runtime::{DType, Error, ErrorKind, Layout};
+
+use self::erased::{Buffer, How};
+pub(crate) use self::scope::{Offload, TransferBudget, here};
+use crate::array::{self, Block, DeviceArray, HostArray, Lent, Order, Part, Shape};
+use crate::device::Device;
+use crate::dtype;
+use crate::error::{Failure, Result};
+use crate::stream::{Stream, seconds};
+
+/// The error of an access that is over.
+#[cold]
+fn over() -> Error {
+    Error::new(ErrorKind::Conflict, "access", "the access to the array buffer has ended")
+}
+
+/// Where values are wanted: a stream, a device, which means its current or default stream, or the host.
+enum Place {
+    Stream(runtime::Stream),
+    Host,
+}
+
+impl Place {
+    /// The given place; without one, where this thread currently is.
+    fn new(given: Option<&Bound<'_, PyAny>>) -> Result<Self> {
+        let Some(given) = given else {
+            return Ok(buffers::here().map_or(Self::Host, Self::Stream));
+        };
+        if let Ok(stream) = given.cast::<Stream>() {
+            return Ok(Self::Stream(stream.get().0.clone()));
+        }
+        if let Ok(device) = given.cast::<Device>() {
+            return Ok(Self::Stream(Stream::choose(None, &device.get().0)));
+        }
+        if given.extract::<&str>().is_ok_and(|text| text == "host") {
+            return Ok(Self::Host);
+        }
+        let message = format!("{given:?}; there are streams, devices and 'host'");
+        Err(Failure::invalid("place", message))
+    }
+
+    fn stream(&self) -> Option<&runtime::Stream> {
+        match self {
+            Self::Stream(stream) => Some(stream),
+            Self::Host => None,
+        }
+    }
+}
+
+/// One n-d array with replicas on any number of devices and the host: exactly what is out of date where it is accessed moves, when
+/// it is accessed.
+///
+/// ``ArrayBuffer(source)`` takes up an array of the host without a copy where it can be written and lies in row-major order without
+/// gaps, and copies it otherwise; ``copy`` says that it must, or must not. A source that is taken up is the host's replica: it
+/// shows what was written on a device after the next access on the host, and is not to be written but through accesses.
+///
+/// ``read``, ``read_write`` and ``write`` are accesses, for ``with`` blocks. ``on`` says where: a stream, a device, or ``"host"``;
+/// without it, where the thread currently is, see ``offload``. On a device the block gets a DeviceArray, on the host an array of
+/// NumPy. An access to write commits when its block ends; if the block raises, the values are poisoned until they are overwritten.
+#[pyclass(frozen, module = "device_runtime")]
+pub(crate) struct ArrayBuffer(Arc<dyn Buffer>);
+
+/// How long metadata may wait for a writer.
+const BRIEFLY: Duration = Duration::from_secs(60);
+
+impl ArrayBuffer {
+    fn access(&self, how: How, on: Option<&Bound<'_, PyAny>>, timeout: f64) -> Result<ArrayAccess> {
+        let (place, timeout) = (Place::new(on)?, seconds("access", timeout)?);
+        Ok(ArrayAccess {
+            buffer: Arc::clone(&self.0),
+            how,
+            place,
+            timeout,
+            entered: Mutex::default(),
+        })
+    }
+
+    fn describe(&self, py: Python<'_>) -> Result<erased::Description> {
+        Ok(py.detach(|| self.0.describe(BRIEFLY))?)
+    }
+}
+
+/// Takes up a host array, or copies it.
+fn of_host(py: Python<'_>, host: HostArray<'_>, copy: Option<bool>) -> Result<Arc<dyn Buffer>> {
+    let layout = *host.layout();
+    let obstacle = if !host.is_writable() {
+        Some("it is only to be read")
+    } else if !layout.is_contiguous() || layout.is_empty() {
+        Some("it is not in row-major order without gaps, or has no element")
+    } else if layout.dtype() == DType::BF16 {
+        Some("no protocol of the host has bfloat16")
+    } else {
+        None
+    };
+    match (copy, obstacle) {
+        (Some(false), Some(why)) => {
+            return Err(Failure::invalid(
+                "ArrayBuffer",
+                format!("the array must be copied: {why}"),
+            ));
+        }
+        (None | Some(false), None) => return taken_up(py, host),
+        _ => {}
+    }
+    let host = host.ordered(Order::C)?;
+    let shape = IxDyn(layout.shape());
+    dtype::with_element!(layout.dtype(), T => {
+        let array = Array::<T, _>::from_shape_vec(shape, host.to_vec())
+            .map_err(|why| Failure::invalid("ArrayBuffer", why.to_string()))?;
+        Ok(Arc::new(SharedArrayBuffer::new(buffers::ArrayBuffer::from_array(array)?)))
+    })
+}
+
+fn taken_up(py: Python<'_>, host: HostArray<'_>) -> Result<Arc<dyn Buffer>> {
+    let (of, taken) = (host.layout().dtype(), host.into_exchange());
+    py.detach(|| {
+        dtype::with_element!(of, T => {
+            let array = taken.into_host_array_buffer::<T, IxDyn>().map_err(Error::from)?;
+            Ok(Arc::new(SharedArrayBuffer::new(array)) as Arc<dyn Buffer>)
+        })
+    })
+}
+
+#[pymethods]
+impl ArrayBuffer {
+    #[new]
+    #[pyo3(signature = (source, dtype = None, *, copy = None))]
+    fn new(
+        source: &Bound<'_, PyAny>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        copy: Option<bool>,
+    ) -> Result<Self> {
+        let of = dtype.map(dtype::from_python).transpose()?;
+        let host = HostArray::of(source, of)?;
+        array::copy::check_dtype(of, host.layout().dtype())?;
+        of_host(source.py(), host, copy).map(Self)
+    }
+
+    /// An array without values, to be written before it is read.
+    #[staticmethod]
+    #[pyo3(signature = (shape, dtype = None))]
+    fn empty(shape: Shape, dtype: Option<&Bound<'_, PyAny>>) -> Result<Self> {
+        let shape = IxDyn(&shape.0);
+        dtype::with_element!(array::dtype_or_f64(dtype)?, T => {
+            let array = buffers::ArrayBuffer::<T, IxDyn>::uninit(shape)?;
+            Ok(Self(Arc::new(SharedArrayBuffer::new(array))))
+        })
+    }
+
+    /// Elements along each dimension.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyTuple>> {
+        Ok(PyTuple::new(py, self.describe(py)?.shape)?)
+    }
+
+    /// The type of the elements, a ``numpy.dtype``.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        dtype::to_python(py, self.0.dtype())
+    }
+
+    /// Number of elements.
+    #[getter]
+    fn size(&self, py: Python<'_>) -> Result<usize> {
+        Ok(self.describe(py)?.shape.iter().product())
+    }
+
+    /// Bytes of all elements.
+    #[getter]
+    fn nbytes(&self, py: Python<'_>) -> Result<usize> {
+        Ok(self.size(py)? * self.0.dtype().size())
+    }
+
+    /// Rises with every committed write, and with nothing else.
+    #[getter]
+    fn version(&self, py: Python<'_>) -> Result<u64> {
+        Ok(self.describe(py)?.version)
+    }
+
+    /// What is known of the values: uninitialized, valid, poisoned or in use.
+    #[getter]
+    fn status(&self, py: Python<'_>) -> Result<&'static str> {
+        Ok(match self.describe(py)?.status {
+            PartStatus::Uninitialized => "uninitialized",
+            PartStatus::Valid => "valid",
+            PartStatus::Stale => "stale",
+            PartStatus::Pending(_) => "pending",
+            PartStatus::Poisoned => "poisoned",
+            PartStatus::InUse => "in use",
+        })
+    }
+
+    /// What was moved so far, and why.
+    #[getter]
+    fn transfers(&self, py: Python<'_>) -> Result<TransferReport> {
+        Ok(TransferReport(self.describe(py)?.transfers))
+    }
+
+    /// Whether the values are on the device, or on the ``"host"``, as they are, so that reading there moves nothing.
+    fn is_valid_on(&self, py: Python<'_>, place: &Bound<'_, PyAny>) -> Result<bool> {
+        let place = Place::new(Some(place))?;
+        let device = place.stream().map(runtime::Stream::device);
+        Ok(py.detach(|| self.0.is_valid_on(device, BRIEFLY))?)
+    }
+
+    /// The values to read. Waits for a writer for at most ``timeout`` seconds.
+    #[pyo3(signature = (on = None, *, timeout = 60.0))]
+    fn read(&self, on: Option<&Bound<'_, PyAny>>, timeout: f64) -> Result<ArrayAccess> {
+        self.access(How::Read, on, timeout)
+    }
+
+    /// The values to read and write. Waits for others for at most ``timeout`` seconds.
+    #[pyo3(signature = (on = None, *, timeout = 60.0))]
+    fn read_write(&self, on: Option<&Bound<'_, PyAny>>, timeout: f64) -> Result<ArrayAccess> {
+        self.access(How::ReadWrite, on, timeout)
+    }
+
+    /// The array to overwrite: nothing is copied, and all of it must be written. Waits for others for at most ``timeout`` seconds.
+    #[pyo3(signature = (on = None, *, timeout = 60.0))]
+    fn write(&self, on: Option<&Bound<'_, PyAny>>, timeout: f64) -> Result<ArrayAccess> {
+        self.access(How::Write, on, timeout)
+    }
+
+    /// The values as a new NumPy array. Blocks until they are there.
+    fn get<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
+        let place = Place::Host;
+        let (buffer, entered) = (Arc::clone(&self.0), Mutex::default());
+        let access = ArrayAccess { buffer, how: How::Read, place, timeout: BRIEFLY, entered };
+        let shown = access.enter(py)?;
+        let copied = shown.bind(py).call_method0("copy");
+        access.leave(py, false)?;
+        Ok(copied?)
+    }
+
+    /// Brings the values where they will be needed: to a device by copies that are enqueued, or to the host.
+    #[pyo3(signature = (on = None))]
+    fn prefetch(&self, py: Python<'_>, on: Option<&Bound<'_, PyAny>>) -> Result<()> {
+        let place = Place::new(on)?;
+        Ok(py.detach(|| self.0.prefetch(place.stream(), BRIEFLY))?)
+    }
+
+    /// Gives the memory on a device back. Values that are nowhere else are brought to the host first.
+    fn evict(&self, py: Python<'_>, device: &Device) -> Result<()> {
+        Ok(py.detach(|| self.0.evict(&device.0, BRIEFLY))?)
+    }
+
+    /// A copy with a state of its own, made where the values are.
+    fn duplicate(&self, py: Python<'_>) -> Result<Self> {
+        Ok(Self(py.detach(|| self.0.duplicate(BRIEFLY))?))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> Result<String> {
+        let name = dtype::name(self.0.dtype());
+        Ok(match py.detach(|| self.0.describe(Duration::ZERO)) {
+            Ok(known) => {
+                format!("<ArrayBuffer {name} {:?}, version {}>", known.shape, known.version)
+            }
+            Err(_) => format!("<ArrayBuffer {name}, in use>"),
+        })
+    }
+}
+
+/// An access to an ArrayBuffer, for a ``with`` block, which gets the values.
+///
+/// What was made of them, by slicing or by another library, is of no use after the block: arrays of devices say so, and arrays of
+/// NumPy show numbers that may be old, and cannot be written. An array of a device that another library has taken up holds the
+/// access until it is gone.
+#[pyclass(frozen, module = "device_runtime")]
+pub(crate) struct ArrayAccess {
+    buffer: Arc<dyn Buffer>,
+    how: How,
+    place: Place,
+    timeout: Duration,
+    entered: Mutex<Option<Entered>>,
+}
+
+enum Entered {
+    Device(Arc<Block>),
+    Host(Arc<dyn Lent>, Py<PyAny>),
+}
+
+impl ArrayAccess {
+    fn enter(&self, py: Python<'_>) -> Result<Py<PyAny>> {
+        let (how, place) = (self.how, self.place.stream());
+        let lent = py.detach(|| self.buffer.take(how, place, self.timeout))?;
+        let read_only = how == How::Read;
+        let layout = Layout::contiguous(self.buffer.dtype(), lent.shape())?;
+        let mut entered = crate::lock(&self.entered);
+        if entered.is_some() {
+            return Err(
+                Error::new(ErrorKind::Conflict, "access", "its block was entered already").into()
+            );
+        }
+        let Some(stream) = place else {
+            let (buffer, address) = (Arc::clone(&self.buffer), lent.host_address()?);
+            let values = HostValues { _buffer: buffer, address, layout, read_only };
+            let array = dtype::to_numpy(Bound::new(py, values)?.as_any(), layout.dtype())?;
+            if !read_only {
+                lent.lend_to_strangers();
+            }
+            *entered = Some(Entered::Host(lent, array.clone().unbind()));
+            return Ok(array.unbind());
+        };
+        let block = Arc::new(Block::lent(lent, stream.device()));
+        block.used_on(stream);
+        let part = Part { block: Arc::clone(&block), origin: 0, layout, read_only };
+        *entered = Some(Entered::Device(block));
+        Ok(Py::new(py, DeviceArray { part })?.into_any())
+    }
+
+    fn leave(&self, py: Python<'_>, failed: bool) -> Result<()> {
+        let Some(entered) = crate::lock(&self.entered).take() else { return Err(over().into()) };
+        let lent = match entered {
+            Entered::Device(block) => block.end(),
+            Entered::Host(lent, array) => {
+                array.bind(py).call_method1("setflags", (false,))?;
+                Some(lent)
+            }
+        };
+        match lent {
+            Some(lent) => Ok(py.detach(|| lent.finish(failed))?),
+            None => Ok(()),
+        }
+    }
+}
+
+#[pymethods]
+impl ArrayAccess {
+    fn __enter__(&self, py: Python<'_>) -> Result<Py<PyAny>> {
+        self.enter(py)
+    }
+
+    #[pyo3(signature = (kind, _value, _traceback))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> Result<()> {
+        self.leave(py, !kind.is_none())
+    }
+}
+
+/// Values on the host, for NumPy to show. Keeps their memory, and not the access to them.
+#[pyclass(frozen, module = "device_runtime")]
+struct HostValues {
+    _buffer: Arc<dyn Buffer>,
+    address: usize,
+    layout: Layout,
+    read_only: bool,
+}
+
+#[pymethods]
+impl HostValues {
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        dtype::array_interface(py, &self.layout, self.address, self.read_only)
+    }
+}
+
+/// What was moved for an array: from where to where, how often and how many bytes, and who wanted it.
+#[pyclass(frozen, module = "device_runtime")]
+pub(crate) struct TransferReport(buffers::TransferReport);
+
+#[pymethods]
+impl TransferReport {
+    /// Number of all transfers.
+    #[getter]
+    fn count(&self) -> u64 {
+        self.0.total().count
+    }
+
+    /// Bytes of all transfers.
+    #[getter]
+    fn bytes(&self) -> u64 {
+        self.0.total().bytes
+    }
+
+    /// Number and bytes of transfers between two places: ids of devices, or ``host``.
+    fn between(&self, origin: &str, to: &str) -> (u64, u64) {
+        let traffic = self.0.between(origin, to);
+        (traffic.count, traffic.bytes)
+    }
+
+    fn __str__(&self) -> String {
+        let lines = self.0.transfers().iter().map(|transfer| {
+            let buffers::Transfer { from, to, traffic, wanted_by, invalidated_by } = transfer;
+            let written = invalidated_by.as_ref().map_or("its maker".to_owned(), |cause| {
+                format!("{} on {}", cause.access, cause.place)
+            });
+            format!(
+                "{from} -> {to}: {} transfers of {} bytes, for {} on {} after {written}\n",
+                traffic.count, traffic.bytes, wanted_by.access, wanted_by.place
+            )
+        });
+        let total = self.0.total();
+        format!(
+            "{}total: {} transfers of {} bytes",
+            lines.collect::<String>(),
+            total.count,
+            total.bytes
+        )
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<TransferReport: {} transfers of {} bytes>", self.count(), self.bytes())
+    }
+}

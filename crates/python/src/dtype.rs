@@ -1,0 +1,200 @@
+//! Element types, which are NumPy's dtypes in Python.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use runtime::{Bool, Complex, DType, Error, ErrorKind, Layout, bf16, bytemuck, f16};
+
+use crate::error::{Failure, Result};
+
+/// NumPy's names; that of `BF16` is known to NumPy where the package `ml_dtypes` is.
+pub(crate) const fn name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "bool",
+        DType::I8 => "int8",
+        DType::I16 => "int16",
+        DType::I32 => "int32",
+        DType::I64 => "int64",
+        DType::U8 => "uint8",
+        DType::U16 => "uint16",
+        DType::U32 => "uint32",
+        DType::U64 => "uint64",
+        DType::F16 => "float16",
+        DType::BF16 => "bfloat16",
+        DType::F32 => "float32",
+        DType::F64 => "float64",
+        DType::C64 => "complex64",
+        DType::C128 => "complex128",
+    }
+}
+
+/// NumPy.
+pub(crate) fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
+    static NUMPY: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    Ok(NUMPY.get_or_try_init(py, || py.import("numpy").map(Bound::unbind))?.bind(py))
+}
+
+/// The dtype of elements; that of `BF16` needs the package `ml_dtypes`, without which it is its name.
+pub(crate) fn to_python(py: Python<'_>, dtype: DType) -> PyResult<Bound<'_, PyAny>> {
+    if dtype != DType::BF16 {
+        return numpy(py)?.call_method1("dtype", (name(dtype),));
+    }
+    match py.import("ml_dtypes") {
+        Ok(more) => numpy(py)?.call_method1("dtype", (more.getattr("bfloat16")?,)),
+        Err(_) => Ok(name(dtype).into_pyobject(py)?.into_any()),
+    }
+}
+
+/// The element type of whatever NumPy takes for a dtype, or `bfloat16`.
+///
+/// # Errors
+///
+/// `InvalidArgument` for types that devices have not, in words that name it.
+pub(crate) fn from_python(given: &Bound<'_, PyAny>) -> Result<DType> {
+    let py = given.py();
+    let known = |text: &str| DType::ALL.into_iter().find(|dtype| name(*dtype) == text);
+    if let Some(dtype) = given.extract::<&str>().ok().and_then(known) {
+        return Ok(dtype);
+    }
+    let dtype = numpy(py)?.call_method1("dtype", (given,))?;
+    let found = known(dtype.getattr("name")?.extract()?);
+    let native: bool = dtype.getattr("isnative")?.extract()?;
+    found.filter(|_| native).ok_or_else(|| {
+        let names: Vec<&str> = DType::ALL.into_iter().map(name).collect();
+        let message = format!("{dtype:?}; there are {} in native byte order", names.join(", "));
+        Failure::invalid("dtype", message)
+    })
+}
+
+/// NumPy's array interface for elements at an address of the host. `BF16`, of which it knows nothing, are shown as `U16`.
+pub(crate) fn array_interface<'py>(
+    py: Python<'py>,
+    layout: &Layout,
+    address: usize,
+    read_only: bool,
+) -> PyResult<Bound<'py, PyDict>> {
+    let shown = if layout.dtype() == DType::BF16 { DType::U16 } else { layout.dtype() };
+    let size = shown.size().cast_signed();
+    let dict = PyDict::new(py);
+    dict.set_item("shape", PyTuple::new(py, layout.shape())?)?;
+    dict.set_item("typestr", to_python(py, shown)?.getattr("str")?)?;
+    dict.set_item("data", (address, read_only))?;
+    let strides = layout.strides().iter().map(|stride| stride.wrapping_mul(size));
+    dict.set_item("strides", PyTuple::new(py, strides)?)?;
+    dict.set_item("version", 3)?;
+    Ok(dict)
+}
+
+/// An array of NumPy over what shows elements of `dtype` by [`array_interface`].
+pub(crate) fn to_numpy<'py>(
+    shown: &Bound<'py, PyAny>,
+    dtype: DType,
+) -> PyResult<Bound<'py, PyAny>> {
+    let array = numpy(shown.py())?.call_method1("asarray", (shown,))?;
+    match dtype {
+        DType::BF16 => as_bfloat16(&array),
+        _ => Ok(array),
+    }
+}
+
+/// An array of 16-bit integers as one of `BF16`, where `ml_dtypes` is there, else as it is.
+pub(crate) fn as_bfloat16<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    match to_python(array.py(), DType::BF16)? {
+        name if name.is_instance_of::<PyString>() => Ok(array.clone()),
+        dtype => array.call_method1("view", (dtype,)),
+    }
+}
+
+/// Calls a generic function with the element type of a [`DType`].
+macro_rules! with_element {
+    ($dtype:expr, $T:ident => $body:expr) => {{
+        use runtime::{Bool, Complex, DType, bf16, f16};
+        macro_rules! arm {
+            ($type:ty) => {{
+                type $T = $type;
+                $body
+            }};
+        }
+        match $dtype {
+            DType::Bool => arm!(Bool),
+            DType::I8 => arm!(i8),
+            DType::I16 => arm!(i16),
+            DType::I32 => arm!(i32),
+            DType::I64 => arm!(i64),
+            DType::U8 => arm!(u8),
+            DType::U16 => arm!(u16),
+            DType::U32 => arm!(u32),
+            DType::U64 => arm!(u64),
+            DType::F16 => arm!(f16),
+            DType::BF16 => arm!(bf16),
+            DType::F32 => arm!(f32),
+            DType::F64 => arm!(f64),
+            DType::C64 => arm!(Complex<f32>),
+            DType::C128 => arm!(Complex<f64>),
+        }
+    }};
+}
+pub(crate) use with_element;
+
+/// One element as bytes, of which the first [`DType::size`] count.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+pub(crate) struct Value {
+    bytes: [u8; 16],
+    pub(crate) dtype: DType,
+}
+
+impl Value {
+    /// A number of Python or NumPy as an element: exactly for integers, rounded for floating-point elements.
+    ///
+    /// # Errors
+    ///
+    /// `TypeError` and `OverflowError` as Python's conversions.
+    pub(crate) fn new(given: &Bound<'_, PyAny>, dtype: DType) -> Result<Self> {
+        fn bytes(value: impl bytemuck::NoUninit) -> [u8; 16] {
+            let mut bytes = [0; 16];
+            let value = bytemuck::bytes_of(&value);
+            bytes[..value.len()].copy_from_slice(value);
+            bytes
+        }
+        let complex = || -> PyResult<Complex<f64>> {
+            let number = given.py().get_type::<pyo3::types::PyComplex>().call1((given,))?;
+            Ok(Complex::new(number.getattr("real")?.extract()?, number.getattr("imag")?.extract()?))
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "rounded, as NumPy does")]
+        let bytes = match dtype {
+            DType::Bool => bytes(Bool::from(given.is_truthy()?)),
+            DType::I8 => bytes(given.extract::<i8>()?),
+            DType::I16 => bytes(given.extract::<i16>()?),
+            DType::I32 => bytes(given.extract::<i32>()?),
+            DType::I64 => bytes(given.extract::<i64>()?),
+            DType::U8 => bytes(given.extract::<u8>()?),
+            DType::U16 => bytes(given.extract::<u16>()?),
+            DType::U32 => bytes(given.extract::<u32>()?),
+            DType::U64 => bytes(given.extract::<u64>()?),
+            DType::F16 => bytes(f16::from_f64(given.extract()?)),
+            DType::BF16 => bytes(bf16::from_f64(given.extract()?)),
+            DType::F32 => bytes(given.extract::<f64>()? as f32),
+            DType::F64 => bytes(given.extract::<f64>()?),
+            DType::C64 => {
+                let value = complex()?;
+                bytes(Complex::new(value.re as f32, value.im as f32))
+            }
+            DType::C128 => bytes(complex()?),
+        };
+        Ok(Self { bytes, dtype })
+    }
+
+    /// The element.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for another type than the value has.
+    pub(crate) fn element<T: runtime::Element>(&self) -> runtime::Result<T> {
+        if T::DTYPE != self.dtype {
+            let message = format!("a value of {} for elements of {}", self.dtype, T::DTYPE);
+            return Err(Error::new(ErrorKind::InvalidArgument, "value", message));
+        }
+        Ok(bytemuck::pod_read_unaligned(&self.bytes[..size_of::<T>()]))
+    }
+}

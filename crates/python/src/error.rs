@@ -1,0 +1,149 @@
+//! Errors as exceptions: a class for each kind, with what the driver said.
+
+use pyo3::exceptions::{
+    PyException, PyIndexError, PyLookupError, PyMemoryError, PyTimeoutError, PyValueError,
+};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
+use runtime::{Error, ErrorKind};
+
+/// What Python functions of this crate return.
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// A failure of the runtime, or of Python code that was called.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Runtime(Error),
+    Python(PyErr),
+}
+
+impl Failure {
+    /// A value that an operation does not admit.
+    #[cold]
+    pub(crate) fn invalid(operation: &'static str, message: impl Into<String>) -> Self {
+        Self::Runtime(Error::new(ErrorKind::InvalidArgument, operation, message))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Runtime(error)
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Python(error) => error,
+            Failure::Runtime(error) => Python::attach(|py| raise(py, &error)),
+        }
+    }
+}
+
+/// The exception of Python that a class of ours extends too.
+type Also = for<'py> fn(Python<'py>) -> Bound<'py, PyType>;
+
+/// A kind, the name of its class, and what else the class is.
+type Row = (ErrorKind, &'static str, Option<Also>);
+
+const KINDS: [Row; 19] = [
+    (ErrorKind::Unavailable, "UnavailableError", None),
+    (ErrorKind::UnknownDevice, "UnknownDeviceError", Some(|py| py.get_type::<PyValueError>())),
+    (ErrorKind::OutOfMemory, "OutOfMemoryError", Some(|py| py.get_type::<PyMemoryError>())),
+    (ErrorKind::InvalidArgument, "InvalidArgumentError", Some(|py| py.get_type::<PyValueError>())),
+    (ErrorKind::OutOfBounds, "OutOfBoundsError", Some(|py| py.get_type::<PyIndexError>())),
+    (ErrorKind::WrongDevice, "WrongDeviceError", Some(|py| py.get_type::<PyValueError>())),
+    (ErrorKind::WrongStream, "WrongStreamError", Some(|py| py.get_type::<PyValueError>())),
+    (ErrorKind::InvalidModule, "InvalidModuleError", Some(|py| py.get_type::<PyValueError>())),
+    (ErrorKind::KernelNotFound, "KernelNotFoundError", Some(|py| py.get_type::<PyLookupError>())),
+    (ErrorKind::Timeout, "TimeoutError", Some(|py| py.get_type::<PyTimeoutError>())),
+    (ErrorKind::DeviceFault, "DeviceFaultError", None),
+    (ErrorKind::DeviceLost, "DeviceLostError", None),
+    (ErrorKind::PeerLost, "PeerLostError", None),
+    (ErrorKind::Driver, "DriverError", None),
+    (ErrorKind::Uninitialized, "UninitializedError", None),
+    (ErrorKind::Poisoned, "PoisonedError", None),
+    (ErrorKind::Stale, "StaleError", None),
+    (ErrorKind::Conflict, "ConflictError", None),
+    (ErrorKind::LimitExceeded, "LimitExceededError", None),
+];
+
+/// The class that all others extend, and those in the order of [`KINDS`].
+struct Classes {
+    base: Py<PyType>,
+    kinds: Vec<Py<PyType>>,
+}
+
+const DOC: &str = "A failed operation.
+
+``kind`` says what class of failure it is, ``operation`` and ``device`` where it happened, ``code`` and ``name`` are the vendor's
+own code and its symbolic name, and ``log`` is that of a compiler; each is None where there is none.";
+
+fn classes(py: Python<'_>) -> PyResult<&Classes> {
+    static CLASSES: PyOnceLock<Classes> = PyOnceLock::new();
+    CLASSES.get_or_try_init(py, || {
+        let dict = PyDict::new(py);
+        for attribute in ["kind", "operation", "device", "code", "name", "log"] {
+            dict.set_item(attribute, py.None())?;
+        }
+        dict.set_item("__doc__", DOC)?;
+        let base = class(py, "Error", vec![py.get_type::<PyException>()], &dict)?;
+        let kinds = KINDS.iter().map(|(kind, name, also)| {
+            let dict = PyDict::new(py);
+            dict.set_item("kind", kind.to_string())?;
+            let bases = std::iter::once(base.clone()).chain(also.map(|also| also(py))).collect();
+            class(py, name, bases, &dict).map(Bound::unbind)
+        });
+        let kinds = kinds.collect::<PyResult<_>>()?;
+        Ok(Classes { base: base.unbind(), kinds })
+    })
+}
+
+/// A new class.
+fn class<'py>(
+    py: Python<'py>,
+    name: &str,
+    bases: Vec<Bound<'py, PyType>>,
+    dict: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyType>> {
+    dict.set_item("__module__", "device_runtime")?;
+    let made = py.get_type::<PyType>().call1((name, PyTuple::new(py, bases)?, dict))?;
+    Ok(made.cast_into::<PyType>()?)
+}
+
+/// Adds the classes to the module.
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let classes = classes(module.py())?;
+    for class in std::iter::once(&classes.base).chain(&classes.kinds) {
+        let class = class.bind(module.py());
+        module.add(class.name()?, class)?;
+    }
+    Ok(())
+}
+
+/// The exception of an error.
+pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
+    exception(py, error).unwrap_or_else(|failure| failure)
+}
+
+fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
+    let classes = classes(py)?;
+    let place = KINDS.iter().position(|row| row.0 == error.kind());
+    let class = place.map_or(&classes.base, |place| &classes.kinds[place]);
+    // With the compiler's log and the causes.
+    let value = class.bind(py).call1((format!("{error:?}"),))?;
+    value.setattr("kind", error.kind().to_string())?;
+    value.setattr("operation", error.operation())?;
+    value.setattr("device", error.device().map(ToString::to_string))?;
+    value.setattr("code", error.driver().map(|driver| driver.code))?;
+    value.setattr("name", error.driver().map(|driver| driver.name.as_ref()))?;
+    value.setattr("log", error.log())?;
+    Ok(PyErr::from_value(value))
+}

@@ -1,0 +1,244 @@
+//! The exchange itself.
+#![expect(
+    unsafe_code,
+    reason = "lends the progress of an exchange to Python code for the length of a call"
+)]
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use runtime::halo::{self, Combine, Field, HaloOptions, MissingCorners, Reach};
+use runtime::{Error, ErrorKind};
+
+use super::{Communicator, Quantity, Topology};
+use crate::array::{DeviceArray, Held, Part};
+use crate::device::Device;
+use crate::error::{Failure, Result};
+use crate::stream::{Stream, seconds};
+
+/// Fills the halos of a set of fields with what the neighbours own there, again and again.
+///
+/// Every rank makes it at once, with the same topology, quantities and options, and calls the same methods in the same order.
+/// ``fields`` are DeviceArrays, one for each component of each quantity, in order, each in its own memory. Work is enqueued on
+/// ``stream``: packing comes after what was enqueued there before, and what is enqueued later sees the halos.
+///
+/// ``reach`` is full, or faces for stencils without diagonals; ``missing_corners``, where tiles meet without a cell, are left alone
+/// (None), set to a number, or ``"average"``; exchanges that use one communicator at the same time have a ``channel`` each.
+#[pyclass(frozen, module = "device_runtime.halo")]
+pub(crate) struct HaloExchange {
+    exchange: Mutex<halo::HaloExchange>,
+    device: runtime::Device,
+}
+
+/// What corners without cells become, as Python gives it.
+fn corners(given: Option<&Bound<'_, PyAny>>) -> Result<MissingCorners> {
+    let Some(given) = given else { return Ok(MissingCorners::Untouched) };
+    if given.extract::<&str>().is_ok_and(|text| text == "average") {
+        return Ok(MissingCorners::Average);
+    }
+    Ok(MissingCorners::Fill(given.extract()?))
+}
+
+impl HaloExchange {
+    /// Runs `f` with the exchange and its fields, while other Python threads run.
+    fn run<R: Send>(
+        &self,
+        py: Python<'_>,
+        fields: &[Bound<'_, DeviceArray>],
+        stream: Option<&Stream>,
+        f: impl FnOnce(
+            &mut halo::HaloExchange,
+            &runtime::Stream,
+            &mut [Field<'_>],
+        ) -> runtime::Result<R>
+        + Send,
+    ) -> Result<R> {
+        let stream = Stream::choose(stream, &self.device);
+        let parts: Vec<Part> = fields.iter().map(|field| field.get().part.clone()).collect();
+        py.detach(|| {
+            let held = parts.iter().map(Part::hold).collect::<Result<Vec<Held<'_>>>>()?;
+            let bound = parts.iter().zip(&held).map(|(part, held)| {
+                part.block.used_on(&stream);
+                Ok(Field::from(part.view_mut(held)?))
+            });
+            let mut bound = bound.collect::<Result<Vec<_>>>()?;
+            let mut exchange = crate::lock(&self.exchange);
+            Ok(f(&mut exchange, &stream, &mut bound)?)
+        })
+    }
+}
+
+#[pymethods]
+impl HaloExchange {
+    #[new]
+    #[pyo3(signature = (communicator, topology, quantities, device, *, timeout = 60.0, reach = "full",
+        missing_corners = None, direct = true, timing = false, channel = 0))]
+    #[expect(clippy::too_many_arguments, reason = "the options of an exchange, by name")]
+    fn new(
+        py: Python<'_>,
+        communicator: &Communicator,
+        topology: &Topology,
+        quantities: Vec<Quantity>,
+        device: &Device,
+        timeout: f64,
+        reach: &str,
+        missing_corners: Option<&Bound<'_, PyAny>>,
+        direct: bool,
+        timing: bool,
+        channel: u32,
+    ) -> Result<Self> {
+        let reach = match reach {
+            "full" => Reach::Full,
+            "faces" => Reach::Faces,
+            other => {
+                let message = format!("reach {other:?}; there are full and faces");
+                return Err(Failure::invalid("exchange", message));
+            }
+        };
+        let options = HaloOptions {
+            timeout: seconds("exchange", timeout)?,
+            reach,
+            missing_corners: corners(missing_corners)?,
+            direct,
+            timing,
+            channel,
+            ..HaloOptions::default()
+        };
+        let quantities: Vec<halo::Quantity> = quantities.into_iter().map(|q| q.0).collect();
+        let (ranks, device) = (Arc::clone(&communicator.0), device.0.clone());
+        let made = py
+            .detach(|| halo::HaloExchange::new(ranks, &topology.0, &quantities, &device, &options));
+        Ok(Self { exchange: Mutex::new(made?), device })
+    }
+
+    /// Fills the halos. Blocks until messages have arrived, not until the device has unpacked them.
+    #[pyo3(signature = (fields, stream = None))]
+    fn exchange(
+        &self,
+        py: Python<'_>,
+        fields: Vec<Bound<'_, DeviceArray>>,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        self.run(py, &fields, stream, |exchange, stream, fields| exchange.exchange(stream, fields))
+    }
+
+    /// Fills the halos while ``work(progress)`` runs, and returns what that does. The work enqueues what needs no ghosts, and calls
+    /// ``progress.poll()`` now and then, so that messages go on.
+    #[pyo3(signature = (fields, work, stream = None))]
+    fn overlap(
+        &self,
+        py: Python<'_>,
+        fields: Vec<Bound<'_, DeviceArray>>,
+        work: Py<PyAny>,
+        stream: Option<&Stream>,
+    ) -> Result<Py<PyAny>> {
+        let done = self.run(py, &fields, stream, |exchange, stream, fields| {
+            exchange.overlap(stream, fields, |progress| {
+                Ok(Python::attach(|py| {
+                    let lent = Py::new(py, Progress::lend(progress))?;
+                    let done = work.call1(py, (&lent,));
+                    lent.get().take_back();
+                    done
+                }))
+            })
+        });
+        Ok(done??)
+    }
+
+    /// The reverse: each owned element is combined with all ghosts that are copies of it, by ``op``: replace, sum, min or max.
+    #[pyo3(signature = (fields, op, stream = None))]
+    fn reduce(
+        &self,
+        py: Python<'_>,
+        fields: Vec<Bound<'_, DeviceArray>>,
+        op: &str,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let combine = match op {
+            "replace" => Combine::Replace,
+            "sum" => Combine::Sum,
+            "min" => Combine::Min,
+            "max" => Combine::Max,
+            other => {
+                let message = format!("operation {other:?}; there are replace, sum, min and max");
+                return Err(Failure::invalid("reduce", message));
+            }
+        };
+        self.run(py, &fields, stream, |exchange, stream, fields| {
+            exchange.reduce(stream, fields, combine)
+        })
+    }
+
+    /// Makes the points that two ranks share the same on both, for staggered fields.
+    #[pyo3(signature = (fields, stream = None))]
+    fn synchronize_shared(
+        &self,
+        py: Python<'_>,
+        fields: Vec<Bound<'_, DeviceArray>>,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        self.run(py, &fields, stream, |exchange, stream, fields| {
+            exchange.synchronize_shared(stream, fields)
+        })
+    }
+
+    /// Makes exchanges possible again after one that failed. All ranks call it at once.
+    fn reset(&self, py: Python<'_>) -> Result<()> {
+        Ok(py.detach(|| crate::lock(&self.exchange).reset())?)
+    }
+
+    /// For each neighbour rank the messages and bytes sent, received and copied so far, as a dict of pairs.
+    fn statistics<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let statistics = py.detach(|| crate::lock(&self.exchange).statistics())?;
+        let all = PyDict::new(py);
+        for neighbour in statistics.neighbours {
+            let dict = PyDict::new(py);
+            for (name, traffic) in [
+                ("sent", neighbour.sent),
+                ("received", neighbour.received),
+                ("copied", neighbour.copied),
+            ] {
+                dict.set_item(name, (traffic.count, traffic.bytes))?;
+            }
+            all.set_item(neighbour.rank, dict)?;
+        }
+        Ok(all)
+    }
+}
+
+/// An exchange on its way, lent to the work beside it.
+#[pyclass(frozen, module = "device_runtime.halo")]
+pub(crate) struct Progress(Mutex<Option<Lent>>);
+
+struct Lent(NonNull<halo::Progress<'static, 'static>>);
+
+// SAFETY: whoever uses it holds the lock, and `take_back` takes it before the thread of the exchange goes on.
+unsafe impl Send for Lent {}
+
+impl Progress {
+    fn lend(progress: &mut halo::Progress<'_, '_>) -> Self {
+        Self(Mutex::new(Some(Lent(NonNull::from(progress).cast()))))
+    }
+
+    /// Ends the loan.
+    fn take_back(&self) {
+        crate::lock(&self.0).take();
+    }
+}
+
+#[pymethods]
+impl Progress {
+    /// Does what can be done without waiting; whether that was all.
+    fn poll(&self, py: Python<'_>) -> Result<bool> {
+        py.detach(|| match crate::lock(&self.0).as_mut() {
+            // SAFETY: lent for as long as it is there, and used by one at a time.
+            Some(lent) => Ok(unsafe { lent.0.as_mut() }.poll()?),
+            None => {
+                let message = "the work beside the exchange is over";
+                Err(Error::new(ErrorKind::Conflict, "poll", message).into())
+            }
+        })
+    }
+}

@@ -1,0 +1,335 @@
+//! Ranks of an mpi4py communicator: messages by calls of its Python methods, so that this package links no MPI.
+//!
+//! As in `halo-mpi`, a receive is handed to MPI when its message is there and known to have the right length, since libraries may
+//! write beyond a buffer that is too short before they say so.
+#![expect(unsafe_code, reason = "shows the bytes of buffers to Python as memoryviews")]
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_int;
+use std::fmt;
+use std::mem;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use runtime::halo::communicator::{Buffer, Communicator, Direct, Envelope, Request, Way};
+use runtime::{Device, DeviceKind, Error, ErrorKind, Result};
+
+/// A rank of an mpi4py communicator.
+pub(super) struct MpiCommunicator(Arc<Shared>);
+
+/// What outlives the communicator with its requests.
+struct Shared {
+    comm: Py<PyAny>,
+    status: Py<PyAny>,
+    rank: usize,
+    size: usize,
+    max_tag: u32,
+    // Locked before the interpreter is attached to, never after.
+    open: Mutex<Open>,
+    /// How often this rank waited since a request was complete.
+    idle: AtomicU32,
+}
+
+/// What is not over.
+#[derive(Default)]
+struct Open {
+    /// Receives that wait for their message, in order, by peer and tag.
+    lines: HashMap<(usize, u32), VecDeque<Arc<Mutex<Stage>>>>,
+    /// Messages that MPI works on and nobody waits for.
+    abandoned: Vec<Message>,
+}
+
+/// How far a receive is.
+enum Stage {
+    /// No message yet. Without a buffer nobody waits for it.
+    Waiting(Envelope, Option<Buffer>),
+    /// MPI receives a message of this length.
+    Arriving(Message, usize),
+    Over,
+}
+
+/// A message that MPI works on.
+struct Message {
+    request: Py<PyAny>,
+    // What MPI was given, before the memory that it shows.
+    _view: Py<PyAny>,
+    buffer: Buffer,
+}
+
+impl MpiCommunicator {
+    /// # Errors
+    ///
+    /// What Python raises if it is no communicator of mpi4py.
+    pub(super) fn new(comm: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mpi = comm.py().import("mpi4py.MPI")?;
+        let largest = comm.call_method1("Get_attr", (mpi.getattr("TAG_UB")?,))?;
+        Ok(Self(Arc::new(Shared {
+            comm: comm.clone().unbind(),
+            status: mpi.getattr("Status")?.unbind(),
+            rank: comm.call_method0("Get_rank")?.extract()?,
+            size: comm.call_method0("Get_size")?.extract()?,
+            max_tag: largest.extract()?,
+            open: Mutex::default(),
+            idle: AtomicU32::new(0),
+        })))
+    }
+}
+
+/// An exception of mpi4py.
+fn raised(operation: &'static str, error: &PyErr) -> Error {
+    Error::new(ErrorKind::Driver, operation, format!("mpi4py: {error}"))
+}
+
+/// CPython's `PyBUF_WRITE`, which the bindings of its older stable interfaces leave out.
+const WRITABLE: c_int = 0x200;
+
+impl Message {
+    /// Gives a buffer's bytes to `start`, which hands them to MPI.
+    fn start(
+        operation: &'static str,
+        mut buffer: Buffer,
+        start: impl for<'py> FnOnce(Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
+    ) -> Result<Self> {
+        let storage = format!("{:?}", buffer.storage());
+        let Some(bytes) = buffer.as_mut_slice()? else {
+            let message = format!("{storage}, which mpi4py is not given");
+            return Err(Error::new(ErrorKind::InvalidArgument, operation, message));
+        };
+        let (first, len) = (bytes.as_mut_ptr().cast(), bytes.len().cast_signed());
+        let started = Python::attach(|py| {
+            // SAFETY: bytes of the buffer, which is kept until MPI is done with them, and longer than the view.
+            let view = unsafe { ffi::PyMemoryView_FromMemory(first, len, WRITABLE) };
+            // SAFETY: a new reference, or null with an exception.
+            let view = unsafe { Bound::from_owned_ptr_or_err(py, view) }?;
+            Ok((start(view.clone())?.unbind(), view.unbind()))
+        });
+        let (request, view) = started.map_err(|error: PyErr| raised(operation, &error))?;
+        Ok(Self { request, _view: view, buffer })
+    }
+
+    /// Whether MPI is done with it.
+    fn test(&self, operation: &'static str) -> Result<bool> {
+        let done = Python::attach(|py| {
+            self.request.bind(py).call_method0(intern!(py, "Test"))?.extract::<bool>()
+        });
+        done.map_err(|error| raised(operation, &error))
+    }
+}
+
+impl Shared {
+    /// Lets messages that are there meet the receives of a line.
+    fn meet(&self, open: &mut Open, (peer, tag): (usize, u32)) -> Result<()> {
+        const OPERATION: &str = "receive";
+        let Open { lines, abandoned } = open;
+        let Some(line) = lines.get_mut(&(peer, tag)) else { return Ok(()) };
+        while let Some(first) = line.front() {
+            let found = Python::attach(|py| {
+                let status = self.status.bind(py).call0()?;
+                let probe = (peer, tag, &status);
+                let found = self.comm.bind(py).call_method1(intern!(py, "Improbe"), probe)?;
+                if found.is_none() {
+                    return Ok(None);
+                }
+                let len: usize = status.call_method0(intern!(py, "Get_count"))?.extract()?;
+                Ok(Some((found.unbind(), len)))
+            });
+            let found = found.map_err(|error: PyErr| raised(OPERATION, &error))?;
+            let Some((message, len)) = found else { break };
+            let mut stage = crate::lock(first);
+            let (envelope, buffer) = match mem::replace(&mut *stage, Stage::Over) {
+                Stage::Waiting(envelope, buffer) => (Some(envelope), buffer),
+                Stage::Arriving(..) | Stage::Over => (None, None),
+            };
+            let is_wanted = buffer.is_some() && envelope.is_some();
+            let fitting = buffer.filter(|buffer| buffer.len() == len);
+            let buffer = fitting.unwrap_or_else(|| Buffer::host(vec![0; len]));
+            let message = Message::start(OPERATION, buffer, |view| {
+                message.bind(view.py()).call_method1(intern!(view.py(), "Irecv"), (view.clone(),))
+            })?;
+            if is_wanted {
+                *stage = Stage::Arriving(message, len);
+            } else {
+                abandoned.push(message);
+            }
+            drop(stage);
+            line.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Takes messages that nobody waits for, and forgets those that MPI is done with.
+    fn sweep(&self) -> Result<()> {
+        let mut open = crate::lock(&self.open);
+        let nobody =
+            |stage: &Arc<Mutex<Stage>>| matches!(*crate::lock(stage), Stage::Waiting(_, None));
+        let unwanted = open.lines.iter().filter(|(_, line)| line.iter().any(nobody));
+        let lines: Vec<(usize, u32)> = unwanted.map(|(line, _)| *line).collect();
+        for line in lines {
+            self.meet(&mut open, line)?;
+        }
+        // An error ends a message as well.
+        open.abandoned.retain(|message| matches!(message.test("wait"), Ok(false)));
+        Ok(())
+    }
+}
+
+/// Rounds of waiting before a rank sleeps between its looks, and before it sleeps longer.
+const YIELDS: u32 = 200;
+const NAPS: u32 = YIELDS + 1000;
+
+impl Communicator for MpiCommunicator {
+    fn rank(&self) -> usize {
+        self.0.rank
+    }
+
+    fn size(&self) -> usize {
+        self.0.size
+    }
+
+    fn max_tag(&self) -> u32 {
+        self.0.max_tag
+    }
+
+    fn passes_memory_of(&self, device: &Device) -> bool {
+        device.info().kind == DeviceKind::Host
+    }
+
+    fn direct(&self) -> Option<Direct<'_>> {
+        None
+    }
+
+    fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        let envelope = Envelope::new(self, Way::Send, to, tag, &buffer)?;
+        self.0.sweep()?;
+        let message = Message::start("send", buffer, |view| {
+            let comm = self.0.comm.bind(view.py());
+            comm.call_method1(intern!(view.py(), "Isend"), (view.clone(), to, tag))
+        })?;
+        Ok(Box::new(MpiRequest {
+            shared: Arc::clone(&self.0),
+            envelope,
+            kind: Kind::Send(message),
+        }))
+    }
+
+    fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
+        self.0.sweep()?;
+        let stage = Arc::new(Mutex::new(Stage::Waiting(envelope, Some(buffer))));
+        let mut open = crate::lock(&self.0.open);
+        open.lines.entry((from, tag)).or_default().push_back(Arc::clone(&stage));
+        let shared = Arc::clone(&self.0);
+        Ok(Box::new(MpiRequest { shared, envelope, kind: Kind::Receive(stage) }))
+    }
+
+    /// Always 0: MPI tells of nothing that it is not asked about.
+    fn progress(&self) -> u64 {
+        0
+    }
+
+    fn wait_beyond(&self, _: u64, deadline: Instant) {
+        // A failure shows at the requests.
+        let _swept = self.0.sweep();
+        // MPI has no wait that ends at a time. The longer nothing came, the longer this rank sleeps before it looks again.
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self.0.idle.fetch_add(1, Ordering::Relaxed) {
+            0..YIELDS => thread::yield_now(),
+            YIELDS..NAPS => thread::sleep(Duration::from_micros(20).min(left)),
+            _ => thread::sleep(Duration::from_millis(1).min(left)),
+        }
+    }
+}
+
+impl fmt::Debug for MpiCommunicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MpiCommunicator(rank {} of {})", self.0.rank, self.0.size)
+    }
+}
+
+struct MpiRequest {
+    shared: Arc<Shared>,
+    envelope: Envelope,
+    kind: Kind,
+}
+
+enum Kind {
+    Send(Message),
+    Receive(Arc<Mutex<Stage>>),
+    Over,
+}
+
+impl MpiRequest {
+    /// The buffer if the request is complete.
+    fn complete(&mut self) -> Result<Option<Buffer>> {
+        let envelope = self.envelope;
+        match mem::replace(&mut self.kind, Kind::Over) {
+            Kind::Over => Err(envelope.over()),
+            Kind::Send(message) => match message.test("send")? {
+                true => Ok(Some(message.buffer)),
+                false => {
+                    self.kind = Kind::Send(message);
+                    Ok(None)
+                }
+            },
+            Kind::Receive(receive) => {
+                let mut open = crate::lock(&self.shared.open);
+                self.shared.meet(&mut open, (envelope.peer, envelope.tag))?;
+                let mut stage = crate::lock(&receive);
+                match mem::replace(&mut *stage, Stage::Over) {
+                    Stage::Over => return Err(envelope.over()),
+                    Stage::Arriving(message, len) if message.test("receive")? => {
+                        return match len == envelope.len {
+                            true => Ok(Some(message.buffer)),
+                            false => Err(envelope.wrong_length(len)),
+                        };
+                    }
+                    other => *stage = other,
+                }
+                drop(stage);
+                self.kind = Kind::Receive(receive);
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Request for MpiRequest {
+    fn envelope(&self) -> Envelope {
+        self.envelope
+    }
+
+    fn test(&mut self) -> Result<Option<Buffer>> {
+        let tested = self.complete();
+        if !matches!(tested, Ok(None)) {
+            self.shared.idle.store(0, Ordering::Relaxed);
+        }
+        tested
+    }
+}
+
+impl Drop for MpiRequest {
+    fn drop(&mut self) {
+        let abandon = || {
+            let mut open = crate::lock(&self.shared.open);
+            match mem::replace(&mut self.kind, Kind::Over) {
+                Kind::Over => {}
+                Kind::Send(message) => open.abandoned.push(message),
+                Kind::Receive(receive) => {
+                    let mut stage = crate::lock(&receive);
+                    match mem::replace(&mut *stage, Stage::Over) {
+                        Stage::Over => {}
+                        Stage::Arriving(message, _) => open.abandoned.push(message),
+                        Stage::Waiting(envelope, _) => *stage = Stage::Waiting(envelope, None),
+                    }
+                }
+            }
+        };
+        // Whoever drops it may be attached, and the lock comes first.
+        Python::attach(|py| py.detach(abandon));
+    }
+}

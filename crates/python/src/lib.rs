@@ -1,0 +1,50 @@
+//! The extension module of the Python package `device_runtime`: a thin skin over the facade.
+//!
+//! Nothing is implemented here. Each class holds an object of `runtime` and turns arguments and errors; whatever may block lets
+//! other Python threads run. What users read is the documentation of the classes, in `python/device_runtime/_native.pyi` and the
+//! package's README.
+#![deny(unsafe_code)]
+
+mod array;
+mod buffer;
+mod device;
+mod dtype;
+mod error;
+mod halo;
+mod module;
+mod pinned;
+mod protocol;
+mod stream;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks what no panic leaves half-done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the package `device_runtime` is made of.
+#[pyo3::pymodule]
+mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::array::DeviceArray;
+    #[pymodule_export]
+    use crate::buffer::{ArrayAccess, ArrayBuffer, Offload, TransferBudget, TransferReport, here};
+    #[pymodule_export]
+    use crate::device::{Device, DeviceInfo, backends, devices};
+    #[pymodule_export]
+    use crate::halo::{Communicator, Dim, FieldSpec, HaloExchange, Progress, Quantity, Topology};
+    #[pymodule_export]
+    use crate::module::{Kernel, Module};
+    #[pymodule_export]
+    use crate::pinned::PinnedArray;
+    #[pymodule_export]
+    use crate::stream::{Event, Stream, Timer};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::error::add_to(module)
+    }
+}

@@ -1,0 +1,344 @@
+//! Modules, kernels and launches.
+#![expect(unsafe_code, reason = "launches a kernel, for which the caller vouches")]
+
+use std::collections::BTreeMap;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use runtime::contract::{ParamAccess, ParamInfo, ParamKind};
+use runtime::{Arg, DType, ImageFormat, Launch, ModuleBundle, ModuleImage};
+
+use crate::array::{DeviceArray, Held, Part};
+use crate::device::Device;
+use crate::dtype::{self, Value};
+use crate::error::{Failure, Result};
+use crate::stream::Stream;
+
+/// The formats of code that Python can bring, with their names here. Rust functions it cannot.
+const FORMATS: [(&str, ImageFormat); 8] = [
+    ("cuda_c", ImageFormat::CudaC),
+    ("ptx", ImageFormat::Ptx),
+    ("cubin", ImageFormat::Cubin),
+    ("hip_c", ImageFormat::HipC),
+    ("code_object", ImageFormat::CodeObject),
+    ("opencl_c", ImageFormat::OpenClC),
+    ("spirv", ImageFormat::SpirV),
+    ("elf", ImageFormat::Elf),
+];
+
+/// The name of a format; `None` for what Python cannot bring.
+pub(crate) fn format_name(format: ImageFormat) -> Option<&'static str> {
+    FORMATS.iter().find(|known| known.1 == format).map(|known| known.0)
+}
+
+/// Code of a module.
+#[derive(FromPyObject)]
+pub(crate) enum Code {
+    /// Source, or another text.
+    Text(String),
+    /// A binary.
+    Bytes(Vec<u8>),
+}
+
+impl Code {
+    fn image(&self, format: &str, options: &[String]) -> Result<ModuleImage<'_>> {
+        let known = FORMATS.iter().find(|known| known.0 == format);
+        let Some((_, format)) = known.copied() else {
+            let names = FORMATS.map(|known| known.0).join(", ");
+            return Err(Failure::invalid(
+                "module_load",
+                format!("format {format:?}; there are {names}"),
+            ));
+        };
+        let image = match self {
+            Self::Text(text) => ModuleImage::source(format, text),
+            Self::Bytes(bytes) => ModuleImage::binary(format, &bytes[..]),
+        };
+        Ok(match format.takes_options() {
+            true => image.with_options(options.iter().cloned()),
+            false => image,
+        })
+    }
+}
+
+/// Code loaded on a device, made by ``Device.module``.
+#[pyclass(frozen, module = "device_runtime")]
+pub(crate) struct Module(runtime::Module);
+
+impl Module {
+    pub(crate) fn load(
+        py: Python<'_>,
+        device: &runtime::Device,
+        code: &Code,
+        format: Option<&str>,
+        options: Vec<String>,
+    ) -> Result<Self> {
+        let formats = &device.info().formats;
+        let is_text = |format: &ImageFormat| {
+            matches!(
+                format,
+                ImageFormat::CudaC | ImageFormat::HipC | ImageFormat::OpenClC | ImageFormat::Ptx
+            )
+        };
+        let fits = |format: &&ImageFormat| {
+            format_name(**format).is_some() && is_text(format) == matches!(code, Code::Text(_))
+        };
+        let format = match format {
+            Some(format) => format,
+            None => formats.iter().find(fits).and_then(|format| format_name(*format)).ok_or_else(
+                || {
+                    let names: Vec<&str> = formats.iter().map(|format| format.name()).collect();
+                    let what = if matches!(code, Code::Text(_)) { "source" } else { "bytes" };
+                    let message = format!("{what}; {} takes {}", device.id(), names.join(", "));
+                    Failure::invalid("module_load", message)
+                },
+            )?,
+        };
+        let image = code.image(format, &[])?.with_options(options);
+        Ok(Self(py.detach(|| device.module_load(image))?))
+    }
+
+    pub(crate) fn load_bundle(
+        py: Python<'_>,
+        device: &runtime::Device,
+        images: &BTreeMap<String, Code>,
+        options: &[String],
+    ) -> Result<Self> {
+        let mut bundle = ModuleBundle::new();
+        for (format, code) in images {
+            bundle = bundle.with(code.image(format, options)?);
+        }
+        Ok(Self(py.detach(|| device.module_load_bundle(&bundle))?))
+    }
+}
+
+#[pymethods]
+impl Module {
+    /// The device it is loaded on.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.0.device().clone())
+    }
+
+    /// The kernel of that name.
+    fn kernel(&self, name: &str) -> Result<Kernel> {
+        Ok(Kernel(self.0.kernel(name)?))
+    }
+
+    fn __getitem__(&self, name: &str) -> Result<Kernel> {
+        self.kernel(name)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<{:?}>", self.0)
+    }
+}
+
+/// Blocks or work-items along x, y and z: an int, or up to three of them.
+pub(crate) struct Extent([u32; 3]);
+
+impl<'py> FromPyObject<'_, 'py> for Extent {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(x) = given.extract::<u32>() {
+            return Ok(Self([x, 1, 1]));
+        }
+        let extents: Vec<u32> = given.extract()?;
+        let mut all = [1; 3];
+        match all.get_mut(..extents.len()) {
+            Some(first) => first.copy_from_slice(&extents),
+            None => {
+                let message = format!("{} extents; there are x, y and z", extents.len());
+                return Err(pyo3::exceptions::PyValueError::new_err(message));
+            }
+        }
+        Ok(Self(all))
+    }
+}
+
+/// A kernel of a loaded module: ``kernel(stream, grid, block, arguments)`` enqueues it.
+#[pyclass(frozen, module = "device_runtime")]
+pub(crate) struct Kernel(runtime::Kernel);
+
+#[pymethods]
+impl Kernel {
+    /// Its name in the module.
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// The device it is loaded on.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.0.device().clone())
+    }
+
+    /// What the loaded kernel says of its parameters, or None where the driver cannot tell: for each whether it is memory or a
+    /// value, its element type, its size in bytes and whether it is written, as far as they are known.
+    #[getter]
+    fn parameters(&self) -> Option<Vec<Described>> {
+        self.0.parameters().map(|parameters| parameters.iter().map(describe).collect())
+    }
+
+    /// Work-items of a block that suit the kernel best.
+    #[pyo3(signature = (shared_bytes = 0))]
+    fn suggested_block(&self, shared_bytes: u32) -> Result<u32> {
+        Ok(self.0.suggested_block(shared_bytes)?)
+    }
+
+    /// Blocks of ``block`` work-items that one multiprocessor holds at once, or None where the driver cannot tell.
+    #[pyo3(signature = (block, shared_bytes = 0))]
+    fn resident_blocks(&self, block: u32, shared_bytes: u32) -> Result<Option<u32>> {
+        Ok(self.0.resident_blocks(block, shared_bytes)?)
+    }
+
+    /// Enqueues the kernel: ``grid`` blocks of ``block`` work-items, each an int or up to three for x, y and z.
+    ///
+    /// Arguments are arrays, whose first element's address the kernel gets; numbers of NumPy, which have a type, or of Python
+    /// where the loaded kernel says which type it takes; and bytes for structures. They are checked against what the loaded
+    /// kernel reports. Nothing else is: a kernel that touches what its arguments do not name corrupts memory, as from any
+    /// language.
+    #[pyo3(signature = (stream, grid, block, arguments = Vec::new(), *, shared_bytes = 0, cooperative = false))]
+    #[expect(clippy::too_many_arguments, reason = "what a launch has")]
+    fn __call__(
+        &self,
+        py: Python<'_>,
+        stream: &Stream,
+        grid: Extent,
+        block: Extent,
+        arguments: Vec<Bound<'_, PyAny>>,
+        shared_bytes: u32,
+        cooperative: bool,
+    ) -> Result<()> {
+        let launch = Launch { grid: grid.0, block: block.0, shared_bytes, cooperative };
+        let parameters = self.0.parameters().unwrap_or_default();
+        let given = arguments.iter().enumerate().map(|(index, given)| {
+            Given::new(given, parameters.get(index))
+                .map_err(|failure| failure.in_argument(py, self.0.name(), index))
+        });
+        let given = given.collect::<Result<Vec<_>>>()?;
+        py.detach(|| {
+            let held = given.iter().map(Given::hold).collect::<Result<Vec<_>>>()?;
+            let known = parameters.iter().map(Some).chain(std::iter::repeat(None));
+            let arguments = given.iter().zip(&held).zip(known);
+            let arguments = arguments.map(|((given, held), parameter)| {
+                given.argument(held.as_ref(), &stream.0, parameter)
+            });
+            let arguments = arguments.collect::<Result<Vec<_>>>()?;
+            // SAFETY: the caller's duty, as the documentation says; Python has no way to mark such calls.
+            unsafe { self.0.launch(&stream.0, &launch, &arguments) }?;
+            Ok(())
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<{:?}>", self.0)
+    }
+}
+
+type Described = (&'static str, Option<&'static str>, Option<usize>, Option<bool>);
+
+fn describe(parameter: &ParamInfo) -> Described {
+    let kind = match parameter.kind {
+        ParamKind::Memory => "memory",
+        ParamKind::Value => "value",
+        ParamKind::Unknown => "unknown",
+    };
+    let writes = parameter.access.map(|access| access == ParamAccess::Write);
+    (kind, parameter.dtype.map(dtype::name), parameter.size, writes)
+}
+
+/// An argument that has left Python.
+enum Given {
+    Memory(Part),
+    Value(Value),
+    Bytes(Vec<u8>),
+}
+
+impl Given {
+    fn new(given: &Bound<'_, PyAny>, parameter: Option<&ParamInfo>) -> Result<Self> {
+        if let Ok(array) = given.cast::<DeviceArray>() {
+            return Ok(Self::Memory(array.get().part.clone()));
+        }
+        if let Ok(bytes) = given.cast::<PyBytes>() {
+            return Ok(Self::Bytes(bytes.as_bytes().to_vec()));
+        }
+        // Numbers of NumPy have a type.
+        if given.hasattr("dtype")? && given.hasattr("item")? {
+            let number = given.call_method0("item")?;
+            let of = dtype::from_python(&given.getattr("dtype")?)?;
+            return Value::new(&number, of).map(Self::Value);
+        }
+        let of = parameter.and_then(|parameter| number_type(given, parameter));
+        let Some(of) = of else {
+            let message = match parameter.map(|parameter| parameter.kind) {
+                Some(ParamKind::Memory) => format!("{given:?} for a memory parameter"),
+                _ => format!(
+                    "{given:?}, whose type the kernel does not tell: pass a number of NumPy, such as numpy.float32(…)"
+                ),
+            };
+            return Err(Failure::Python(PyTypeError::new_err(message)));
+        };
+        Value::new(given, of).map(Self::Value)
+    }
+
+    /// Its memory, if it has any.
+    fn hold(&self) -> Result<Option<Held<'_>>> {
+        match self {
+            Self::Memory(part) => part.hold().map(Some),
+            Self::Value(_) | Self::Bytes(_) => Ok(None),
+        }
+    }
+
+    fn argument<'a>(
+        &'a self,
+        held: Option<&'a Held<'_>>,
+        stream: &runtime::Stream,
+        parameter: Option<&ParamInfo>,
+    ) -> Result<Arg<'a>> {
+        Ok(match (self, held) {
+            (Self::Bytes(bytes), _) => Arg::bytes(&bytes[..]),
+            (Self::Value(value), _) => {
+                dtype::with_element!(value.dtype, T => value.element::<T>()?.into())
+            }
+            (Self::Memory(part), Some(held)) => {
+                part.block.used_on(stream);
+                let reads = parameter.is_some_and(|info| info.access == Some(ParamAccess::Read));
+                match reads || part.read_only {
+                    true => part.view(held)?.into(),
+                    false => part.view_mut(held)?.into(),
+                }
+            }
+            (Self::Memory(_), None) => {
+                return Err(Failure::invalid("launch", "memory that nobody holds"));
+            }
+        })
+    }
+}
+
+/// The type that a number of Python has for a parameter, as far as the kernel tells.
+fn number_type(given: &Bound<'_, PyAny>, parameter: &ParamInfo) -> Option<DType> {
+    let is_integer = given.is_instance_of::<pyo3::types::PyInt>();
+    if parameter.kind == ParamKind::Memory {
+        return None;
+    }
+    parameter.dtype.or(match (parameter.size?, is_integer) {
+        (4, true) => Some(DType::I32),
+        (8, true) => Some(DType::I64),
+        (4, false) => Some(DType::F32),
+        (8, false) => Some(DType::F64),
+        _ => None,
+    })
+}
+
+impl Failure {
+    /// The same, of a kernel's argument.
+    fn in_argument(self, py: Python<'_>, kernel: &str, index: usize) -> Self {
+        let Self::Python(error) = self else { return self };
+        let message = format!("kernel {kernel:?}: argument {index}: {}", error.value(py));
+        Self::Python(PyErr::from_type(error.get_type(py), message))
+    }
+}

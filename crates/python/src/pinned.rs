@@ -1,0 +1,144 @@
+//! Arrays in page-locked host memory.
+#![expect(unsafe_code, reason = "hands over memory that an array keeps")]
+
+use std::sync::{Arc, Mutex};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use runtime::interchange::ArrayExchange;
+use runtime::{DType, Error, Layout, MemoryView, MemoryViewMut, Pinned, PinnedOptions, Stream};
+
+use crate::array::Order;
+use crate::device::Device;
+use crate::dtype;
+use crate::error::Result;
+use crate::protocol::export::{self, DlpackArguments};
+
+/// An n-d array in page-locked host memory, made by ``Device.pinned``: the host side of asynchronous copies.
+///
+/// ``array.set(pinned, stream)`` and ``array.get(pinned, stream)`` are enqueued and do not block. NumPy sees it without a copy:
+/// ``numpy.asarray(pinned)`` waits for the copies enqueued so far, and what is enqueued later must be waited for before the
+/// array is looked at again.
+#[pyclass(frozen, module = "device_runtime")]
+pub(crate) struct PinnedArray {
+    memory: Arc<Mutex<Pinned<u8>>>,
+    device: runtime::Device,
+    pub(crate) layout: Layout,
+}
+
+impl PinnedArray {
+    pub(crate) fn allocate(
+        py: Python<'_>,
+        device: &runtime::Device,
+        shape: &[usize],
+        dtype: DType,
+        order: Order,
+        write_combined: bool,
+    ) -> Result<Self> {
+        let layout = order.layout(dtype, shape)?;
+        let (bytes, options) = (layout.len() * dtype.size(), PinnedOptions { write_combined });
+        let memory = py.detach(|| device.pinned_allocate_with(bytes, &options))?;
+        Ok(Self { memory: Arc::new(Mutex::new(memory)), device: device.clone(), layout })
+    }
+
+    /// Enqueues a copy of all bytes from a device.
+    pub(crate) fn copy_in(&self, stream: &Stream, from: &MemoryView<'_>) -> runtime::Result<()> {
+        from.copy_to_pinned(stream, &mut crate::lock(&self.memory))
+    }
+
+    /// Enqueues a copy of all bytes to a device.
+    pub(crate) fn copy_out(
+        &self,
+        stream: &Stream,
+        to: &mut MemoryViewMut<'_>,
+    ) -> runtime::Result<()> {
+        to.copy_from_pinned(stream, &crate::lock(&self.memory))
+    }
+
+    /// Where it lies, once the copies enqueued so far are done.
+    fn address(&self, py: Python<'_>) -> Result<usize> {
+        Ok(py.detach(|| {
+            let mut memory = crate::lock(&self.memory);
+            memory.as_mut_slice().map(|bytes| bytes.as_mut_ptr().expose_provenance())
+        })?)
+    }
+}
+
+impl PinnedArray {
+    fn exchange(&self, py: Python<'_>) -> Result<ArrayExchange> {
+        let (address, owner) = (self.address(py)?, Arc::clone(&self.memory));
+        // SAFETY: the owner keeps the memory, and what is enqueued by now is done. Whoever enqueues more orders it after the
+        // consumer's use, as the documentation says.
+        let taken =
+            unsafe { ArrayExchange::from_pinned_at(&self.device, address, &self.layout, owner) };
+        Ok(taken.map_err(Error::from)?)
+    }
+}
+
+#[pymethods]
+impl PinnedArray {
+    /// The device whose copies can use it.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.device.clone())
+    }
+
+    /// Elements along each dimension.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.layout.shape())
+    }
+
+    /// The type of the elements, a ``numpy.dtype``.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        dtype::to_python(py, self.layout.dtype())
+    }
+
+    /// Number of elements.
+    #[getter]
+    fn size(&self) -> usize {
+        self.layout.len()
+    }
+
+    /// Bytes of all elements.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.layout.len() * self.layout.dtype().size()
+    }
+
+    /// Its address. Blocks until the copies enqueued so far are done.
+    #[getter]
+    fn ptr(&self, py: Python<'_>) -> Result<usize> {
+        self.address(py)
+    }
+
+    /// NumPy's array interface. Blocks until the copies enqueued so far are done.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        Ok(dtype::array_interface(py, &self.layout, self.address(py)?, false)?)
+    }
+
+    /// DLPack: the array for any library that reads it, without a copy. Blocks until the copies enqueued so far are done.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        slf: &Bound<'py, Self>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let arguments = DlpackArguments { stream, max_version, dl_device, copy };
+        export::dlpack_ready(slf.as_any(), &arguments, || slf.get().exchange(slf.py()))
+    }
+
+    /// DLPack's numbers for the device's type and the device.
+    fn __dlpack_device__(&self, py: Python<'_>) -> Result<(i32, i32)> {
+        Ok(self.exchange(py)?.dlpack_device(None)?)
+    }
+
+    fn __repr__(&self) -> String {
+        let (name, shape) = (dtype::name(self.layout.dtype()), self.layout.shape());
+        format!("<PinnedArray {name} {shape:?} for {}>", self.device.id())
+    }
+}

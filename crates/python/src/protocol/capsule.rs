@@ -1,0 +1,189 @@
+//! Capsules of Python: who owns what is in them.
+#![expect(unsafe_code, reason = "moves structures of C into capsules and out of them")]
+
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use runtime::interchange::arrow::ArrowDevice;
+use runtime::interchange::arrow::abi::{ArrowDeviceArray, ArrowSchema};
+use runtime::interchange::dlpack::DlpackTensor;
+
+use crate::error::Result;
+
+const TENSOR: &CStr = c"dltensor_versioned";
+const USED_TENSOR: &CStr = c"used_dltensor_versioned";
+const LEGACY_TENSOR: &CStr = c"dltensor";
+const USED_LEGACY_TENSOR: &CStr = c"used_dltensor";
+const SCHEMA: &CStr = c"arrow_schema";
+const DEVICE_ARRAY: &CStr = c"arrow_device_array";
+
+/// A tensor as a capsule: it is given back by whoever renames the capsule, or with it.
+pub(super) fn of_tensor(py: Python<'_>, tensor: DlpackTensor) -> Result<Bound<'_, PyCapsule>> {
+    let (name, destructor): (_, unsafe extern "C" fn(_)) = match tensor.is_legacy() {
+        true => (LEGACY_TENSOR, drop_legacy_tensor),
+        false => (TENSOR, drop_tensor),
+    };
+    let raw = tensor.into_raw();
+    // SAFETY: the structure stays until its deleter is called, by the consumer or by the destructor, which looks at the name
+    // that tells which of them does.
+    Ok(unsafe { PyCapsule::new_with_pointer_and_destructor(py, raw, name, Some(destructor)) }?)
+}
+
+unsafe extern "C" fn drop_tensor(capsule: *mut ffi::PyObject) {
+    // SAFETY: called as the destructor of a capsule.
+    if let Some(raw) = unsafe { unused(capsule, TENSOR) } {
+        // SAFETY: a capsule of this name that nobody has used has a tensor of the present structure.
+        drop_detached(unsafe { DlpackTensor::from_versioned(raw.cast()) });
+    }
+}
+
+unsafe extern "C" fn drop_legacy_tensor(capsule: *mut ffi::PyObject) {
+    // SAFETY: called as the destructor of a capsule.
+    if let Some(raw) = unsafe { unused(capsule, LEGACY_TENSOR) } {
+        // SAFETY: a capsule of this name that nobody has used has a tensor of the old structure.
+        drop_detached(unsafe { DlpackTensor::from_legacy(raw.cast()) });
+    }
+}
+
+/// What is in a capsule, if it has this name.
+///
+/// # Safety
+///
+/// Called as the destructor of a capsule.
+unsafe fn unused(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: a capsule; a destructor is called with the interpreter attached.
+    if unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: of this name.
+    NonNull::new(unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) })
+}
+
+/// Drops what nobody took out of a capsule, while other threads run: a device may have to be waited for.
+fn drop_detached(what: impl Send) {
+    Python::attach(|py| py.detach(|| drop(what)));
+}
+
+/// The tensor of a capsule, which is used up.
+///
+/// # Errors
+///
+/// `ValueError` if it is not a capsule of a tensor, or was used before.
+pub(super) fn into_tensor(capsule: &Bound<'_, PyAny>) -> Result<DlpackTensor> {
+    let refuse = PyValueError::new_err::<String>;
+    let capsule =
+        capsule.cast::<PyCapsule>().map_err(|_| refuse(format!("{capsule:?} is not a capsule")))?;
+    let take = |name: &'static CStr, used: &'static CStr| -> PyResult<Option<NonNull<c_void>>> {
+        if !capsule.is_valid_checked(Some(name)) {
+            return Ok(None);
+        }
+        let raw = capsule.pointer_checked(Some(name))?;
+        // From here on the tensor is ours to give back.
+        // SAFETY: a capsule, and a name that lives as long as the program.
+        if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
+            return Err(PyErr::fetch(capsule.py()));
+        }
+        Ok(Some(raw))
+    };
+    if let Some(raw) = take(TENSOR, USED_TENSOR)? {
+        // SAFETY: a capsule of this name has such a tensor, which nobody else has used.
+        return Ok(unsafe { DlpackTensor::from_versioned(raw.cast()) });
+    }
+    if let Some(raw) = take(LEGACY_TENSOR, USED_LEGACY_TENSOR)? {
+        // SAFETY: as above.
+        return Ok(unsafe { DlpackTensor::from_legacy(raw.cast()) });
+    }
+    Err(refuse(format!("{capsule:?} has no tensor, or was used before")).into())
+}
+
+/// A structure of Arrow that its consumer moves out of a capsule, or that is given back with it.
+trait Released: Sized {
+    /// Gives it back, unless that was done or the consumer has moved it out.
+    fn release(&mut self);
+}
+
+impl Released for ArrowSchema {
+    fn release(&mut self) {
+        if let Some(release) = self.release {
+            // SAFETY: not released, and not used again.
+            unsafe { release(self) };
+        }
+    }
+}
+
+impl Released for ArrowDeviceArray {
+    fn release(&mut self) {
+        if let Some(release) = self.array.release {
+            // SAFETY: as above.
+            unsafe { release(&raw mut self.array) };
+        }
+    }
+}
+
+unsafe extern "C" fn drop_schema(capsule: *mut ffi::PyObject) {
+    // SAFETY: called as the destructor of a capsule.
+    if let Some(raw) = unsafe { unused(capsule, SCHEMA) } {
+        // SAFETY: a capsule of this name has such a structure in a box.
+        drop_detached(Boxed(unsafe { Box::from_raw(raw.as_ptr().cast::<ArrowSchema>()) }));
+    }
+}
+
+unsafe extern "C" fn drop_device_array(capsule: *mut ffi::PyObject) {
+    // SAFETY: called as the destructor of a capsule.
+    if let Some(raw) = unsafe { unused(capsule, DEVICE_ARRAY) } {
+        // SAFETY: as above.
+        drop_detached(Boxed(unsafe { Box::from_raw(raw.as_ptr().cast::<ArrowDeviceArray>()) }));
+    }
+}
+
+/// A structure that is released when it is dropped.
+struct Boxed<T: Released>(Box<T>);
+
+// SAFETY: whoever made the structure promised that it may be given back on any thread.
+unsafe impl<T: Released> Send for Boxed<T> {}
+
+impl<T: Released> Drop for Boxed<T> {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+/// Both structures as capsules.
+pub(super) fn of_arrow(
+    py: Python<'_>,
+    arrow: ArrowDevice,
+) -> Result<(Bound<'_, PyCapsule>, Bound<'_, PyCapsule>)> {
+    let (schema, array) = arrow.into_raw();
+    let schema = NonNull::from(Box::leak(Box::new(schema))).cast();
+    let array = NonNull::from(Box::leak(Box::new(array))).cast();
+    // SAFETY: in a box that the destructor frees.
+    let schema = unsafe {
+        PyCapsule::new_with_pointer_and_destructor(py, schema, SCHEMA, Some(drop_schema))
+    }?;
+    // SAFETY: as above.
+    let array = unsafe {
+        PyCapsule::new_with_pointer_and_destructor(py, array, DEVICE_ARRAY, Some(drop_device_array))
+    }?;
+    Ok((schema, array))
+}
+
+/// What is in a pair of capsules, which are empty then.
+///
+/// # Errors
+///
+/// `ValueError` if they are not such capsules.
+pub(super) fn into_arrow(pair: &Bound<'_, PyAny>) -> Result<ArrowDevice> {
+    let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) = pair.extract()?;
+    let schema = schema.pointer_checked(Some(SCHEMA))?.cast::<ArrowSchema>();
+    let array = array.pointer_checked(Some(DEVICE_ARRAY))?.cast::<ArrowDeviceArray>();
+    // SAFETY: capsules of these names have these structures; what is moved out is marked as given back.
+    let schema = unsafe { schema.replace(ArrowSchema::released()) };
+    // SAFETY: as above.
+    let array = unsafe { array.replace(ArrowDeviceArray::released()) };
+    // SAFETY: just moved out of the producer's, so ours, and as the protocol says. An array that was given back is refused.
+    Ok(unsafe { ArrowDevice::from_raw(schema, array) })
+}

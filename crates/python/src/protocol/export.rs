@@ -1,0 +1,223 @@
+//! Arrays of this package for other libraries.
+#![expect(
+    unsafe_code,
+    reason = "hands over memory that blocks keep, and takes up streams of consumers"
+)]
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+use runtime::interchange::dlpack::{DlpackFence, DlpackRequest};
+use runtime::interchange::{Access, ArrayExchange, Pending, Refused};
+use runtime::{Error, NativeHandle, Stream};
+
+use super::{capsule, dictionary};
+use crate::array::{Part, copy};
+use crate::device::no_attribute;
+use crate::dtype;
+use crate::error::{Failure, Result};
+
+/// A part on its way, with what it waits for.
+fn exchange(part: &Part) -> Result<ArrayExchange<Pending>> {
+    let held = part.hold()?;
+    let view = part.view(&held)?;
+    let access = if part.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    if access == Access::ReadWrite {
+        held.lend_to_strangers();
+    }
+    let after = Pending::events(part.block.unfinished()?);
+    let owner = (Arc::clone(&part.block), held.lent());
+    // SAFETY: the owner keeps the memory, and the access to it if it is lent. Work of this package is ordered before the
+    // consumer's here; whoever enqueues more orders it after the consumer's, as the documentation says.
+    Ok(unsafe { ArrayExchange::from_view_after(&view, access, after, owner) }
+        .map_err(Error::from)?)
+}
+
+/// As DLPack wants it told, with the cause.
+fn buffer_error(py: Python<'_>, failure: Failure) -> PyErr {
+    let cause = PyErr::from(failure);
+    if cause.is_instance_of::<PyBufferError>(py) {
+        return cause;
+    }
+    let error = PyBufferError::new_err(cause.value(py).to_string());
+    error.set_cause(py, Some(cause));
+    error
+}
+
+/// `__dlpack_device__`.
+pub(crate) fn dlpack_device(py: Python<'_>, part: &Part) -> PyResult<(i32, i32)> {
+    let numbers = || Ok(exchange(part)?.dlpack_device(None)?);
+    numbers().map_err(|failure| buffer_error(py, failure))
+}
+
+/// The arguments of `__dlpack__`.
+pub(crate) struct DlpackArguments<'a, 'py> {
+    pub(crate) stream: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) max_version: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) dl_device: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) copy: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl DlpackArguments<'_, '_> {
+    fn request(&self) -> PyResult<DlpackRequest> {
+        fn read<'py, T>(given: Option<&Bound<'py, PyAny>>, what: &str) -> PyResult<Option<T>>
+        where
+            T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+        {
+            let wrong = |given: &Bound<'_, PyAny>| {
+                // A `TypeError` would mean that these arguments are not known here.
+                PyBufferError::new_err(format!("__dlpack__: {what} {given:?}"))
+            };
+            given.map(|given| given.extract().map_err(|_| wrong(given))).transpose()
+        }
+        Ok(DlpackRequest {
+            stream: read(self.stream, "stream")?,
+            max_version: read(self.max_version, "max_version")?,
+            dl_device: read(self.dl_device, "dl_device")?,
+            copy: read(self.copy, "copy")?,
+        })
+    }
+}
+
+/// `__dlpack__`. Nothing has happened if it fails.
+pub(crate) fn dlpack<'py>(
+    py: Python<'py>,
+    part: &Part,
+    arguments: &DlpackArguments<'_, 'py>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let request = arguments.request()?;
+    tensor(py, part, &request).map_err(|failure| buffer_error(py, failure))
+}
+
+/// `__dlpack__` of an array in host memory whose values are there, and of which NumPy makes a copy if one is asked for.
+pub(crate) fn dlpack_ready<'py>(
+    array: &Bound<'py, PyAny>,
+    arguments: &DlpackArguments<'_, 'py>,
+    exchange: impl FnOnce() -> Result<ArrayExchange>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let (py, request) = (array.py(), arguments.request()?);
+    let tensor = || -> Result<_> {
+        let ready = exchange()?;
+        let copies = request.needs_host_copy(&ready, None)?;
+        // Whatever stream it is, there is nothing to wait for.
+        request.fence(&ready)?;
+        if !copies {
+            let tensor = ready.into_dlpack(request.options()).map_err(Error::from)?;
+            return capsule::of_tensor(py, tensor);
+        }
+        let keywords = PyDict::new(py);
+        keywords.set_item("max_version", request.max_version)?;
+        keywords.set_item("copy", true)?;
+        let shown = dtype::numpy(py)?.call_method1("asarray", (array,))?;
+        Ok(shown
+            .call_method("__dlpack__", (), Some(&keywords))?
+            .cast_into()
+            .map_err(PyErr::from)?)
+    };
+    tensor().map_err(|failure| buffer_error(py, failure))
+}
+
+fn tensor<'py>(
+    py: Python<'py>,
+    part: &Part,
+    request: &DlpackRequest,
+) -> Result<Bound<'py, PyCapsule>> {
+    let pending = exchange(part)?;
+    if request.needs_host_copy(&pending, None)? {
+        let (stream, options) = (copy::stream_after(part)?, request.options());
+        let copied = py.detach(|| -> Result<_> {
+            let values = copy::packed(&stream, part, crate::array::Order::C)?;
+            let held = values.hold()?;
+            let row = runtime::Layout::row(part.layout.dtype(), part.layout.len())?;
+            let view = held.view(values.first_byte(), &row)?;
+            let shape = part.layout.shape();
+            Ok(dtype::with_element!(part.layout.dtype(), T => {
+                ArrayExchange::from_vec(view.to_vec::<T>(&stream)?, shape).map_err(Error::from)?
+            }))
+        })?;
+        // SAFETY: of a vector that was made just now.
+        let copied = unsafe { copied.assume_copied() };
+        return capsule::of_tensor(py, copied.into_dlpack(options).map_err(Error::from)?);
+    }
+    let options = request.options();
+    let tensor = match request.fence(&pending)? {
+        DlpackFence::HostWait => {
+            py.detach(|| ready(pending))?.into_dlpack(options).map_err(Error::from)?
+        }
+        DlpackFence::Order(handle) => {
+            let consumer = consumer_stream(part, handle)?;
+            let ordered = pending.order_after(&consumer).map_err(Error::from)?;
+            ordered.into_dlpack(options).map_err(Error::from)?
+        }
+        DlpackFence::Nothing => pending.into_dlpack_unsynchronised(options).map_err(Error::from)?,
+    };
+    capsule::of_tensor(py, tensor)
+}
+
+fn ready(pending: ArrayExchange<Pending>) -> runtime::Result<ArrayExchange> {
+    pending.host_wait().map_err(Refused::into)
+}
+
+/// The consumer's stream, to be made to wait.
+fn consumer_stream(part: &Part, handle: NativeHandle) -> Result<Stream> {
+    let device = part.block.device();
+    let Some(interop) = device.interop() else {
+        let message = format!("{handle:?}: {} takes up no streams of others", device.id());
+        return Err(Failure::invalid("dlpack", message));
+    };
+    // SAFETY: the consumer's, of this device, by the protocol, and alive during the call, which lets go of it.
+    Ok(unsafe { interop.stream_from_native(handle) }?)
+}
+
+/// `__array_interface__`, of memory that the host addresses.
+pub(crate) fn array_interface<'py>(py: Python<'py>, part: &Part) -> Result<Bound<'py, PyDict>> {
+    let pending = exchange(part)?;
+    if !pending.kind().is_host_readable() {
+        let message = format!("memory of {}, which the host does not address", pending.device());
+        return Err(no_attribute(message).into());
+    }
+    let ready = py.detach(|| ready(pending))?;
+    dictionary::of_array_interface(py, &ready.to_array_interface()?)
+}
+
+/// `__cuda_array_interface__`, of memory that CUDA or HIP addresses.
+pub(crate) fn cuda_array_interface<'py>(
+    py: Python<'py>,
+    part: &Part,
+) -> Result<Bound<'py, PyDict>> {
+    let device = part.block.device();
+    let api = device.native().api;
+    if !matches!(api, "cuda" | "hip") {
+        let message = format!("memory of {}, which CUDA does not address", device.id());
+        return Err(no_attribute(message).into());
+    }
+    let pending = exchange(part)?;
+    let said = match api {
+        // The default stream lives as long as the device, which the memory keeps.
+        "cuda" if !pending.is_ready() => {
+            let ordered = pending.order_after(&device.default_stream()).map_err(Error::from)?;
+            ordered.to_cuda_array_interface()?
+        }
+        _ => py.detach(|| ready(pending))?.to_cuda_array_interface()?,
+    };
+    part.block.lend_to_strangers()?;
+    dictionary::of_cuda_array_interface(py, &said)
+}
+
+/// `__arrow_c_device_array__`: the schema and the array.
+pub(crate) fn arrow_device_array<'py>(
+    py: Python<'py>,
+    part: &Part,
+) -> Result<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+    let pending = exchange(part)?.read_only();
+    let device = part.block.device();
+    let arrow = if !pending.kind().is_host_readable() && !pending.is_ready() {
+        let ordered = pending.order_after(&device.default_stream()).map_err(Error::from)?;
+        ordered.into_arrow().map_err(Error::from)?
+    } else {
+        py.detach(|| ready(pending))?.into_arrow().map_err(Error::from)?
+    };
+    capsule::of_arrow(py, arrow)
+}

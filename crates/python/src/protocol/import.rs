@@ -1,0 +1,221 @@
+//! Arrays of other libraries for this one.
+#![expect(unsafe_code, reason = "takes the word of whoever speaks a protocol")]
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+use runtime::interchange::dlpack::DlpackTensor;
+use runtime::interchange::dlpack::abi::{VERSION, device as dl};
+use runtime::interchange::{AdoptedBytes, ArrayExchange, DeviceToken, Ordered, Ready, State};
+use runtime::{Device, Error, ErrorKind, NativeHandle, NativeKind, Stream};
+
+use super::{capsule, dictionary};
+use crate::array::{Block, DeviceArray, Part};
+use crate::error::{Failure, Result};
+
+/// An array in host memory whose values are there. `None` if the object speaks no protocol of host memory.
+pub(crate) fn from_host(object: &Bound<'_, PyAny>) -> Result<Option<ArrayExchange>> {
+    if object.cast::<PyCapsule>().is_ok() {
+        return Ok(Some(ready_tensor(capsule::into_tensor(object)?)?));
+    }
+    if let Some(said) = attribute(object, "__array_interface__")? {
+        let interface = dictionary::array_interface(&said)?;
+        let owner = object.clone().unbind();
+        // SAFETY: by the protocol the object keeps memory that is as it says, with values that are there.
+        let taken = unsafe { ArrayExchange::from_array_interface(&interface, owner) };
+        return Ok(Some(taken.map_err(Error::from)?));
+    }
+    if let Some((kind, _)) = dlpack_device(object)?
+        && matches!(kind, dl::CPU | dl::CUDA_HOST | dl::ROCM_HOST | dl::CUDA_MANAGED)
+    {
+        return Ok(Some(ready_tensor(ask_tensor(object, None)?)?));
+    }
+    if object.hasattr("__arrow_c_device_array__")? {
+        let arrow = capsule::into_arrow(&object.call_method0("__arrow_c_device_array__")?)?;
+        let pending = ArrayExchange::from_arrow(arrow).map_err(Error::from)?;
+        if pending.kind().is_host_readable() {
+            return Ok(Some(object.py().detach(|| pending.host_wait()).map_err(Error::from)?));
+        }
+    }
+    Ok(None)
+}
+
+/// Takes an array up as memory of `device`, without a copy. Work on `stream` comes after what writes its values.
+pub(crate) fn adopt(
+    device: &Device,
+    object: &Bound<'_, PyAny>,
+    stream: &Stream,
+) -> Result<DeviceArray> {
+    let api = device.native().api;
+    let ours = match api {
+        "cuda" => Some(dl::CUDA),
+        "hip" => Some(dl::ROCM),
+        _ => None,
+    };
+    if let Some((kind, _)) = dlpack_device(object)?.filter(|(kind, _)| Some(*kind) == ours) {
+        let tensor = ask_tensor(object, Some(stream.native().raw))?;
+        let state = Ordered::on(stream);
+        // SAFETY: the producer was asked to order this very stream.
+        let taken = unsafe { ArrayExchange::from_dlpack(tensor, state) }.map_err(Error::from)?;
+        debug_assert!(Some(kind) == ours);
+        return made(taken, device, Some(stream));
+    }
+    if ours.is_some()
+        && let Some(said) = attribute(object, "__cuda_array_interface__")?
+    {
+        return from_cuda(device, object, &said, stream);
+    }
+    if let Some(said) = attribute(object, "__sycl_usm_array_interface__")? {
+        return from_sycl(device, object, &said);
+    }
+    if let Some((dl::OPENCL, _)) = dlpack_device(object)? {
+        return made(ready_tensor(ask_tensor(object, None)?)?, device, None);
+    }
+    match from_host(object)? {
+        Some(taken) => made(taken, device, None),
+        None => {
+            let message = format!(
+                "{} speaks no protocol of memory that {} uses",
+                object.get_type(),
+                device.id()
+            );
+            Err(PyTypeError::new_err(message).into())
+        }
+    }
+}
+
+/// Takes up memory by its address, which the caller vouches for.
+pub(crate) fn array_at(
+    device: &Device,
+    pointer: usize,
+    layout: runtime::Layout,
+    owner: Py<PyAny>,
+) -> Result<DeviceArray> {
+    let span = layout.span_bytes();
+    let native = device.native();
+    let raw = pointer.wrapping_add_signed(span.start);
+    let handle = NativeHandle { api: native.api, kind: NativeKind::Pointer, raw };
+    // SAFETY: the caller's duty, as the documentation says; Python has no way to mark such calls.
+    let adopted =
+        unsafe { device.memory_adopt::<u8>(handle, span.end.abs_diff(span.start), owner) };
+    let memory = adopted.ok_or_else(|| {
+        Error::new(ErrorKind::Unavailable, "from_pointer", "the device takes up no memory")
+            .on(device.id())
+    })??;
+    let block = std::sync::Arc::new(Block::new(memory));
+    Ok(DeviceArray {
+        part: Part { block, origin: span.start.unsigned_abs(), layout, read_only: false },
+    })
+}
+
+fn from_cuda(
+    device: &Device,
+    object: &Bound<'_, PyAny>,
+    said: &Bound<'_, PyAny>,
+    stream: &Stream,
+) -> Result<DeviceArray> {
+    let mut interface = dictionary::cuda_array_interface(said)?;
+    let api = device.native().api;
+    if let (Some(raw), Some(interop)) =
+        (interface.stream.take_if(|raw| *raw != 0), device.interop())
+    {
+        let handle = NativeHandle { api, kind: NativeKind::Stream, raw };
+        // SAFETY: by the protocol the object keeps its stream, and the object is kept by the caller.
+        let theirs = unsafe { interop.stream_from_native(handle) }?;
+        stream.wait(&theirs.record_event()?)?;
+    }
+    let (token, owner) = (DeviceToken::of(device), object.clone().unbind());
+    // SAFETY: by the protocol the object keeps memory that is as it says.
+    let taken = unsafe { ArrayExchange::from_cuda_array_interface(&interface, token, owner) };
+    let pending = taken.map_err(Error::from)?;
+    // What is left to wait for is a stream that no version 3 names.
+    let ordered = if pending.is_ready() {
+        pending.order_after(stream).map_err(Error::from)?
+    } else {
+        let ready = object.py().detach(|| pending.host_wait_on(device)).map_err(Error::from)?;
+        return made(ready, device, None);
+    };
+    made(ordered, device, Some(stream))
+}
+
+/// Memory of the SYCL runtime, if this device's context has its address.
+fn from_sycl(
+    device: &Device,
+    object: &Bound<'_, PyAny>,
+    said: &Bound<'_, PyAny>,
+) -> Result<DeviceArray> {
+    let interface = dictionary::sycl_usm(said)?;
+    let handle =
+        NativeHandle { api: device.native().api, kind: NativeKind::Pointer, raw: interface.data.0 };
+    // SAFETY: an address may be any number.
+    let origin = device.interop().map(|interop| unsafe { interop.origin(handle) }).transpose()?;
+    if origin.flatten().is_none() {
+        let message = format!(
+            "memory of {:?}, whose context {} does not share",
+            interface.syclobj,
+            device.id()
+        );
+        return Err(Error::new(ErrorKind::WrongDevice, "adopt", message).on(device.id()).into());
+    }
+    let owner = object.clone().unbind();
+    // SAFETY: by the protocol the object keeps memory that is as it says, with values that are there.
+    let taken = unsafe { ArrayExchange::from_sycl_usm(&interface, owner) }.map_err(Error::from)?;
+    // SAFETY: the device's driver knows the address.
+    made(unsafe { taken.assume_of(device) }, device, None)
+}
+
+fn made<S: State>(
+    taken: ArrayExchange<S>,
+    device: &Device,
+    stream: Option<&Stream>,
+) -> Result<DeviceArray> {
+    // SAFETY: arrays touch the elements of their layouts alone, and write them only if they may.
+    let bytes = unsafe { taken.into_bytes(device) }.map_err(Error::from)?;
+    let AdoptedBytes { memory, offset, layout, access } = bytes;
+    let block = Block::new(memory);
+    if let Some(stream) = stream {
+        block.used_on(stream);
+    }
+    let part = Part {
+        block: std::sync::Arc::new(block),
+        origin: offset,
+        layout,
+        read_only: !access.is_writable(),
+    };
+    Ok(DeviceArray { part })
+}
+
+fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> Result<Option<Bound<'py, PyAny>>> {
+    Ok(object.getattr_opt(name)?)
+}
+
+fn dlpack_device(object: &Bound<'_, PyAny>) -> Result<Option<(i32, i32)>> {
+    match object.getattr_opt("__dlpack_device__")? {
+        Some(method) => Ok(Some(method.call0()?.extract()?)),
+        None => Ok(None),
+    }
+}
+
+/// The tensor of an object, ordered on a stream where one is given; in the old structure if the object knows no other.
+fn ask_tensor(object: &Bound<'_, PyAny>, stream: Option<usize>) -> Result<DlpackTensor> {
+    let py = object.py();
+    let arguments = PyDict::new(py);
+    if let Some(stream) = stream {
+        arguments.set_item("stream", stream)?;
+    }
+    let old = arguments.copy()?;
+    arguments.set_item("max_version", (VERSION.major, VERSION.minor))?;
+    let method = object.getattr("__dlpack__")?;
+    let capsule = match method.call((), Some(&arguments)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => method.call((), Some(&old))?,
+        outcome => outcome?,
+    };
+    capsule::into_tensor(&capsule)
+}
+
+fn ready_tensor(tensor: DlpackTensor) -> Result<ArrayExchange> {
+    // SAFETY: a producer hands memory of the host over when its values are there, and memory objects, for which there is no
+    // stream to ask for, likewise.
+    let taken = unsafe { ArrayExchange::from_dlpack(tensor, Ready) };
+    taken.map_err(|refused| Failure::from(Error::from(refused)))
+}

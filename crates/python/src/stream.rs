@@ -1,0 +1,208 @@
+//! Streams, events and the time between them.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use runtime::array;
+
+use crate::device::Device;
+use crate::error::{Failure, Result};
+
+/// An in-order queue of work on a device, made by ``Device.stream``.
+///
+/// What is enqueued on one stream runs in that order; different streams are ordered by events alone. As a context manager it
+/// synchronises at the end of the block.
+#[pyclass(frozen, eq, module = "device_runtime")]
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Stream(pub(crate) runtime::Stream);
+
+impl Stream {
+    /// The stream that work on `device` is enqueued on: the given one, this thread's current one if it is of that device, or
+    /// the device's default stream.
+    pub(crate) fn choose(given: Option<&Self>, device: &runtime::Device) -> runtime::Stream {
+        let current = || array::here().filter(|here| here.device().is_same(device));
+        given
+            .map(|stream| stream.0.clone())
+            .or_else(current)
+            .unwrap_or_else(|| device.default_stream())
+    }
+}
+
+/// Seconds as Python gives them.
+///
+/// # Errors
+///
+/// `InvalidArgument` for what is no span of time.
+pub(crate) fn seconds(operation: &'static str, seconds: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|why| Failure::invalid(operation, format!("{seconds} seconds: {why}")))
+}
+
+#[pymethods]
+impl Stream {
+    /// The device it belongs to.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.0.device().clone())
+    }
+
+    /// A number that no other stream of the process has.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.0.id()
+    }
+
+    /// The vendor's handle as an int, such as a ``cudaStream_t``; valid for as long as this object.
+    #[getter]
+    fn handle(&self) -> usize {
+        self.0.native().raw
+    }
+
+    /// Blocks until everything enqueued so far is done, for at most ``timeout`` seconds. Raises the first failure of
+    /// asynchronous work that was not reported before.
+    #[pyo3(signature = (timeout = None))]
+    fn synchronize(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
+        let timeout = timeout.map(|timeout| seconds("synchronize", timeout)).transpose()?;
+        py.detach(|| match timeout {
+            None => self.0.synchronize(),
+            Some(timeout) => self.0.synchronize_for(timeout),
+        })?;
+        Ok(())
+    }
+
+    /// Whether everything enqueued so far is done, or has failed. Never blocks.
+    #[getter]
+    fn is_done(&self) -> Result<bool> {
+        Ok(self.0.is_done()?)
+    }
+
+    /// Marks the end of everything enqueued so far in ``event``, or in a new one, and returns it.
+    #[pyo3(signature = (event = None))]
+    fn record(&self, event: Option<Event>) -> Result<Event> {
+        let event = match event {
+            Some(event) => event,
+            None => Event(self.0.device().event_create(true)?),
+        };
+        self.0.record(&event.0)?;
+        Ok(event)
+    }
+
+    /// Lets what is enqueued from here on wait for the event, on the device.
+    fn wait(&self, event: &Event) -> Result<()> {
+        Ok(self.0.wait(&event.0)?)
+    }
+
+    /// Measures what is enqueued in a ``with`` block: the time on the device, not on the host.
+    fn timer(&self) -> Timer {
+        Timer { stream: self.0.clone(), marks: Mutex::default() }
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<()> {
+        self.synchronize(py, None)
+    }
+
+    fn __hash__(&self) -> u64 {
+        self.0.id()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<{:?}>", self.0)
+    }
+}
+
+/// A mark in a stream that others can wait for, made by ``Device.event`` or ``Stream.record``.
+#[pyclass(frozen, from_py_object, module = "device_runtime")]
+#[derive(Clone)]
+pub(crate) struct Event(pub(crate) runtime::Event);
+
+#[pymethods]
+impl Event {
+    /// The device it belongs to.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.0.device().clone())
+    }
+
+    /// The vendor's handle as an int, such as a ``cudaEvent_t``; valid for as long as this object.
+    #[getter]
+    fn handle(&self) -> usize {
+        self.0.native().raw
+    }
+
+    /// Marks the end of everything enqueued so far on the stream.
+    fn record(&self, stream: &Stream) -> Result<()> {
+        Ok(stream.0.record(&self.0)?)
+    }
+
+    /// Blocks until the work before the latest mark is done, for at most ``timeout`` seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn synchronize(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
+        let timeout = timeout.map(|timeout| seconds("synchronize", timeout)).transpose()?;
+        py.detach(|| match timeout {
+            None => self.0.wait(),
+            Some(timeout) => self.0.wait_for(timeout),
+        })?;
+        Ok(())
+    }
+
+    /// Whether the work before the latest mark is done. Never blocks.
+    #[getter]
+    fn is_done(&self) -> Result<bool> {
+        Ok(self.0.is_done()?)
+    }
+
+    /// Seconds on the device from the mark of ``earlier`` to the mark of this event. Blocks until both are reached.
+    fn elapsed_since(&self, py: Python<'_>, earlier: &Self) -> Result<f64> {
+        Ok(py.detach(|| self.0.elapsed_since(&earlier.0))?.as_secs_f64())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<{:?}>", self.0)
+    }
+}
+
+/// The time that work takes on a device: ``with stream.timer() as timer: …``.
+#[pyclass(frozen, module = "device_runtime")]
+pub(crate) struct Timer {
+    stream: runtime::Stream,
+    marks: Mutex<(Option<runtime::Event>, Option<runtime::Event>)>,
+}
+
+impl Timer {
+    fn mark(&self) -> Result<runtime::Event> {
+        let event = self.stream.device().event_create(true)?;
+        self.stream.record(&event)?;
+        Ok(event)
+    }
+}
+
+#[pymethods]
+impl Timer {
+    /// Seconds on the device from the beginning of the block to its end. Blocks until the end is reached.
+    fn elapsed(&self, py: Python<'_>) -> Result<f64> {
+        let marks = crate::lock(&self.marks).clone();
+        let (Some(start), Some(end)) = marks else {
+            return Err(Failure::invalid("elapsed", "the timer's block has not ended"));
+        };
+        Ok(py.detach(|| end.elapsed_since(&start))?.as_secs_f64())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Result<Py<Self>> {
+        let start = slf.get().mark()?;
+        *crate::lock(&slf.get().marks) = (Some(start), None);
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyAny>) -> Result<()> {
+        let end = self.mark()?;
+        crate::lock(&self.marks).1 = Some(end);
+        Ok(())
+    }
+}

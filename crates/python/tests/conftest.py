@@ -1,0 +1,39 @@
+"""Devices that the tests run on."""
+
+import numpy as np
+import pytest
+
+import device_runtime as dr
+
+DTYPES = [
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "complex64", "complex128",
+]  # fmt: skip
+
+
+def opened(selector):
+    """The device, or a skip that says why it is absent."""
+    try:
+        return dr.Device(selector)
+    except dr.UnavailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session", params=["host", "sim:0", "opencl:0"])
+def device(request):
+    return opened(request.param)
+
+
+@pytest.fixture(scope="session")
+def host():
+    return opened("host")
+
+
+@pytest.fixture(scope="session")
+def opencl():
+    return opened("opencl:0")
+
+
+def values(shape, dtype="float64"):
+    """Values that tell every element from every other, as far as the type can."""
+    return np.arange(1, 1 + int(np.prod(shape))).reshape(shape).astype(dtype)

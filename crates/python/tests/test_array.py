@@ -1,0 +1,206 @@
+"""Arrays of devices: what they are made of, indexing and copies."""
+
+import numpy as np
+import pytest
+from conftest import DTYPES, values
+
+import device_runtime as dr
+
+KEYS = [
+    np.s_[0],
+    np.s_[-1],
+    np.s_[1, 2, 3],
+    np.s_[:, ::-1],
+    np.s_[::-1, ::-1, ::-1],
+    np.s_[..., 1:3],
+    np.s_[1, ::2, ::-2],
+    np.s_[:, None, 0],
+    np.s_[None, ..., None],
+    np.s_[0:0],
+    np.s_[5:, 1:-1],
+    np.s_[...],
+    np.s_[()],
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 0, 2), (2, 3), (2, 3, 2, 1, 2, 2)])
+def test_values_come_back_as_they_went(device, dtype, shape):
+    given = values(shape, dtype)
+    array = device.array(given)
+    assert array.shape == shape and array.dtype == given.dtype and array.nbytes == given.nbytes
+    assert (array.size, array.ndim, array.itemsize) == (given.size, given.ndim, given.itemsize)
+    back = array.get()
+    assert back.dtype == given.dtype and np.array_equal(back, given)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_indices_are_those_of_numpy(device, key):
+    given = values((3, 4, 5), "int32")
+    part = device.array(given)[key]
+    assert part.shape == given[key].shape
+    assert np.array_equal(part.get(), given[key])
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_parts_are_set_as_in_numpy(device, key):
+    given = values((3, 4, 5), "float32")
+    array, expected = device.array(given), given.copy()
+    array[key] = 7
+    expected[key] = 7
+    assert np.array_equal(array.get(), expected)
+    fresh = values(given[key].shape, "float32") + 100
+    array[key] = fresh
+    expected[key] = fresh
+    assert np.array_equal(array.get(), expected)
+
+
+@pytest.mark.parametrize("key", [np.s_[3], np.s_[-4], np.s_[0, 0, 0, 0], np.s_[..., ...]], ids=str)
+def test_indices_beyond_the_array_are_refused(device, key):
+    with pytest.raises(IndexError):
+        device.zeros((3, 4, 5))[key]
+
+
+def test_other_indices_are_refused(device):
+    with pytest.raises(TypeError, match="no index"):
+        device.zeros(3)[[0, 1]]
+    with pytest.raises(TypeError):
+        len(device.zeros(()))
+    with pytest.raises(ValueError, match="get"):
+        bool(device.zeros(3))
+
+
+def test_a_part_that_overlaps_its_source_is_set_right(device):
+    given = values(10, "int64")
+    array = device.array(given)
+    array[1:] = array[:-1]
+    assert array.get().tolist() == [1, *range(1, 10)]
+    array[:] = array[::-1]
+    assert array.get().tolist() == [*range(9, 0, -1), 1]
+
+
+def test_orders(device):
+    given = values((3, 4))
+    columns = device.array(np.asfortranarray(given))
+    assert columns.is_f_contiguous and not columns.is_c_contiguous and columns.strides == (8, 24)
+    back = columns.get()
+    assert back.flags.f_contiguous and np.array_equal(back, given)
+    assert columns.get(order="C").flags.c_contiguous
+    rows = columns.copy()
+    assert rows.is_c_contiguous and np.array_equal(rows.get(), given)
+    assert np.array_equal(columns.T.get(), given.T)
+    assert np.array_equal(device.array(values((2, 3, 4))).transpose(1, 2, 0).get(), values((2, 3, 4)).transpose(1, 2, 0))
+    assert device.empty((3, 4), order="F").strides == (8, 24)
+    assert np.array_equal(device.array(given).reshape((2, 6)).get(), given.reshape(2, 6))
+    with pytest.raises(dr.InvalidArgumentError):
+        columns.reshape((2, 6))
+    with pytest.raises(dr.InvalidArgumentError):
+        columns.transpose(0, 0)
+    with pytest.raises(ValueError, match="order"):
+        device.empty(3, order="K")
+
+
+def test_get_fills_what_it_is_given(device):
+    given = values((4, 6), "float32")
+    array = device.array(given)
+    for out in [np.zeros_like(given), np.zeros_like(given, order="F"), np.zeros((8, 6), "float32")[::2]]:
+        assert array.get(out) is out and np.array_equal(out, given)
+    with pytest.raises(dr.InvalidArgumentError, match="float64"):
+        array.get(np.zeros((4, 6)))
+    locked = np.zeros_like(given)
+    locked.flags.writeable = False
+    with pytest.raises(dr.InvalidArgumentError, match="read"):
+        array.get(locked)
+
+
+def test_set_refuses_other_shapes_and_types(device):
+    array = device.zeros((2, 3), "float32")
+    for wrong in [np.zeros((3, 2), "float32"), np.zeros((2, 3)), device.zeros((2, 3), "int32")]:
+        with pytest.raises(dr.InvalidArgumentError, match="set"):
+            array.set(wrong)
+    with pytest.raises(dr.InvalidArgumentError, match="M8"):
+        device.array(np.zeros(3, "datetime64[s]"))
+    with pytest.raises(dr.InvalidArgumentError, match="byte order"):
+        device.empty(3, ">f8")
+    with pytest.raises(OverflowError):
+        device.full(3, 300, "int8")
+
+
+def test_lists_and_numbers_become_arrays(device):
+    assert device.array([[1, 2], [3, 4]], "float32").get().tolist() == [[1, 2], [3, 4]]
+    assert device.array(5).get() == 5
+    assert device.full((), 1 + 2j, "complex64").get() == 1 + 2j
+
+
+def test_fill_value_on_device(device):
+    for dtype in DTYPES:
+        assert (device.full(5, 1, dtype).get() == np.ones(5, dtype)).all()
+    assert np.array_equal(device.zeros((3, 3))[::2, ::2].get(), np.zeros((2, 2)))
+
+
+def test_bfloat16_is_there_without_ml_dtypes(device):
+    array = device.full(4, 1.0, "bfloat16")
+    assert array.nbytes == 8 and array.get().view("uint16").tolist() == [0x3F80] * 4
+
+
+def test_copies_between_devices(host, device):
+    given = values((3, 4, 5))
+    for source in [given, np.asfortranarray(given)]:
+        array = host.array(source)
+        assert np.array_equal(array.to_device(device).get(), given)
+        assert np.array_equal(device.array(array).get(), given)
+        assert np.array_equal(array[::2, :, ::-1].to_device(device).get(), given[::2, :, ::-1])
+    assert array.to_device(host) is array
+    with pytest.raises(dr.WrongDeviceError):
+        dr.Device("sim:1").zeros(3).get(stream=host.stream())
+
+
+def test_pinned_copies_are_asynchronous(device):
+    given = values((4, 5), "float32")
+    for order in "CF":
+        source = device.pinned((4, 5), "float32", order)
+        assert not np.asarray(source).any() and source.nbytes == given.nbytes
+        np.asarray(source)[:] = given
+        back, stream = device.pinned((4, 5), "float32", order), device.stream()
+        array = device.empty((4, 5), "float32")
+        array.set(source, stream)
+        array.get(back, stream)
+        stream.synchronize()
+        assert np.array_equal(np.asarray(back), given)
+    assert np.array_equal(device.array(source).get(), given)
+    assert device.pinned(3, write_combined=True).size == 3
+
+
+def test_the_pointer_is_that_of_the_first_element(host):
+    array = host.array(values((3, 4)))
+    assert array[1:, 2:].ptr == array.ptr + 6 * 8
+    assert array[::-1].ptr == array.ptr + 8 * 8
+    assert array[1:].handle == array.handle and array[1:].offset == 32
+
+
+def test_memory_objects_have_no_pointer(opencl):
+    array = opencl.zeros(3)
+    with pytest.raises(AttributeError, match="handle and offset"):
+        array.ptr
+    assert array.handle and array[1:].offset == 8
+
+
+def test_memory_by_its_address(host):
+    owner = values((3, 4))
+    array = host.from_pointer(owner.ctypes.data, (3, 4), owner.dtype, owner=owner)
+    array.fill(5)
+    host.synchronize()
+    assert (owner == 5).all()
+    columns = host.from_pointer(owner.ctypes.data, (4, 3), owner.dtype, strides=(8, 32), owner=owner)
+    assert np.array_equal(columns.get(), owner.T)
+    with pytest.raises(dr.InvalidArgumentError, match="multiple"):
+        host.from_pointer(owner.ctypes.data, 3, "float64", strides=(4,))
+
+
+def test_too_much_memory_is_an_error(device):
+    with pytest.raises(MemoryError):
+        device.empty(1 << 60, "uint8")
+    with pytest.raises(dr.InvalidArgumentError):
+        device.empty((1 << 40, 1 << 40))
+    with pytest.raises(dr.InvalidArgumentError, match="at most 6"):
+        device.empty((1,) * 7)

@@ -1,0 +1,231 @@
+"""Array buffers: what moves, when, and what becomes of accesses."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+from conftest import DTYPES, opened, values
+
+import device_runtime as dr
+
+PLUS = "kernel void plus(global double *x, double a) { x[get_global_id(0)] += a; }"
+
+
+def test_numpy_sees_what_an_opencl_device_changed(opencl):
+    """The example of the README: two transfers, and no copy on the host."""
+    given = values(1000)
+    expected = given + 3
+    buffer, plus = dr.ArrayBuffer(given), opencl.module(PLUS)["plus"]
+    with dr.offload(opencl.stream()) as stream:
+        for _ in range(3):
+            with buffer.read_write() as x:
+                plus(stream, 1000, 1, [x, 1.0])
+    assert buffer.transfers.count == 1
+    with buffer.read() as seen:
+        assert np.array_equal(seen, expected) and seen.ctypes.data == given.ctypes.data
+    assert np.array_equal(given, expected)
+    assert (buffer.transfers.count, buffer.transfers.bytes) == (2, 2 * given.nbytes)
+    assert buffer.transfers.between("host", opencl.id) == (1, given.nbytes)
+    assert f"{opencl.id} -> host: 1 transfers of 8000 bytes" in str(buffer.transfers)
+    assert buffer.version == 3
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (2, 3, 4, 1, 2, 2)])
+def test_all_types_and_shapes(device, dtype, shape):
+    given = values(shape, dtype)
+    buffer = dr.ArrayBuffer(given, copy=True)
+    assert buffer.shape == shape and buffer.dtype == given.dtype and buffer.nbytes == given.nbytes
+    with buffer.read(device) as x:
+        assert x.read_only and np.array_equal(x.get(), given)
+        with pytest.raises(dr.InvalidArgumentError, match="read"):
+            x.fill(0)
+    with buffer.write(device) as x:
+        x.fill(1)
+    assert np.array_equal(buffer.get(), np.ones(shape, dtype))
+
+
+def test_what_is_valid_does_not_move(device):
+    buffer = dr.ArrayBuffer(values(100))
+    with buffer.read(device):
+        pass
+    moved = buffer.transfers.count
+    assert moved == (0 if device.id.startswith("host") else 1)
+    with buffer.read(device), buffer.read("host"):
+        pass
+    assert buffer.transfers.count == moved
+    assert buffer.is_valid_on(device) and buffer.is_valid_on("host")
+    with buffer.write(device) as x:
+        x.fill(0)
+    assert buffer.transfers.count == moved
+
+
+def test_a_source_is_taken_up_or_copied():
+    given = values((3, 4))
+    with dr.ArrayBuffer(given).read_write("host") as x:
+        x[:] = 9
+    assert (given == 9).all()
+    with dr.ArrayBuffer(given, copy=True).read_write("host") as x:
+        x[:] = 8
+    assert (given == 9).all()
+    locked = values(3)
+    locked.flags.writeable = False
+    for other in [locked, values((4, 4)).T, values(8)[::2], [1.0, 2.0]]:
+        assert np.array_equal(dr.ArrayBuffer(other).get(), np.asarray(other))
+    with pytest.raises(dr.InvalidArgumentError, match="only to be read"):
+        dr.ArrayBuffer(locked, copy=False)
+    with pytest.raises(dr.InvalidArgumentError, match="row-major"):
+        dr.ArrayBuffer(values((4, 4)).T, copy=False)
+
+
+def test_accesses_end_with_their_block(device):
+    buffer = dr.ArrayBuffer(values(5))
+    with buffer.read_write(device) as x:
+        part = x[1:]
+        part.fill(0)
+    for late in [x.get, part.get, lambda: x.fill(1)]:
+        with pytest.raises(dr.ConflictError, match="ended"):
+            late()
+    with buffer.read_write("host") as seen:
+        seen += 1
+    assert not seen.flags.writeable
+    assert buffer.get().tolist() == [2, 1, 1, 1, 1]
+    access = buffer.read()
+    with access, pytest.raises(dr.ConflictError, match="already"):
+        access.__enter__()
+    with pytest.raises(dr.ConflictError):
+        access.__exit__(None, None, None)
+
+
+def test_a_block_that_raises_poisons_until_it_is_overwritten(device):
+    buffer = dr.ArrayBuffer(values(5))
+    with pytest.raises(ZeroDivisionError), buffer.read_write(device) as x:
+        x.fill(1 / 0)
+    assert buffer.status == "poisoned"
+    with pytest.raises(dr.PoisonedError):
+        buffer.get()
+    with buffer.write("host") as x:
+        x[:] = 2
+    assert buffer.get().tolist() == [2] * 5
+    with pytest.raises(dr.PoisonedError, match="nothing was written"), buffer.write(device):
+        pass
+
+
+def test_empty_buffers_are_written_first():
+    buffer = dr.ArrayBuffer.empty((2, 3), "int32")
+    assert buffer.status == "uninitialized"
+    with pytest.raises(dr.UninitializedError):
+        buffer.get()
+    with buffer.write("host") as x:
+        x[:] = 4
+    assert buffer.get().tolist() == [[4] * 3] * 2
+
+
+def test_two_writers_do_not_meet():
+    buffer = dr.ArrayBuffer(values(5))
+    with buffer.read_write("host"):
+        with pytest.raises(dr.ConflictError, match="held for writing"), buffer.read("host"):
+            pass
+        failures = []
+
+        def other():
+            try:
+                with buffer.read_write("host", timeout=0.05):
+                    failures.append("it was given")
+            except dr.TimeoutError as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert isinstance(failures[0], dr.TimeoutError) and "held for writing" in str(failures[0])
+
+
+def test_views_of_an_access_are_of_its_stream(device):
+    buffer, stream = dr.ArrayBuffer(values(5)), device.stream()
+    with buffer.read_write(stream) as x:
+        with pytest.raises(dr.WrongStreamError):
+            x.fill(1, device.stream())
+        x.fill(1, stream)
+    assert buffer.get().tolist() == [1] * 5
+
+
+def test_offload_nests_and_is_of_its_thread(host, device):
+    one, two = host.stream(), device.stream()
+    assert dr.here() is None
+    with dr.offload(one) as current:
+        assert current == one == dr.here()
+        with dr.offload(two):
+            assert dr.here() == two
+            seen = []
+            thread = threading.Thread(target=lambda: seen.append(dr.here()))
+            thread.start()
+            thread.join()
+            assert seen == [None]
+        assert dr.here() == one
+        array = device.zeros(3)
+    assert dr.here() is None and array.get().tolist() == [0, 0, 0]
+    scope, failures = dr.offload(one), []
+
+    def leave():
+        try:
+            scope.__exit__(None, None, None)
+        except dr.ConflictError as error:
+            failures.append(error)
+
+    with scope:
+        thread = threading.Thread(target=leave)
+        thread.start()
+        thread.join()
+        with pytest.raises(dr.ConflictError, match="already"):
+            scope.__enter__()
+    assert len(failures) == 1 and dr.here() is None
+
+
+def test_a_budget_refuses_transfers():
+    device = opened("sim:0")
+    buffer = dr.ArrayBuffer(values(10))
+    with dr.transfer_budget(), pytest.raises(dr.LimitExceededError), buffer.read(device):
+        pass
+    with dr.transfer_budget(80, "to_device") as budget, buffer.read(device):
+        pass
+    assert budget.used == 80
+    with pytest.raises(dr.InvalidArgumentError, match="sideways"):
+        dr.transfer_budget(0, "sideways")
+
+
+def test_moving_by_name():
+    device = opened("sim:0")
+    buffer = dr.ArrayBuffer(values(10))
+    buffer.prefetch(device)
+    assert buffer.is_valid_on(device)
+    copy = buffer.duplicate()
+    with buffer.write(device) as x:
+        x.fill(1)
+    assert not buffer.is_valid_on("host")
+    buffer.evict(device)
+    assert buffer.is_valid_on("host") and not buffer.is_valid_on(device)
+    assert np.array_equal(copy.get(), values(10))
+
+
+def test_the_source_lives_as_long_as_its_buffer():
+    class Owner(np.ndarray):
+        pass
+
+    import weakref
+
+    given = values(1000).view(Owner)
+    alive = weakref.ref(given)
+    buffer = dr.ArrayBuffer(given)
+    del given
+    gc.collect()
+    assert alive() is not None
+    with buffer.read("host") as seen:
+        pass
+    del buffer
+    gc.collect()
+    assert np.array_equal(seen, values(1000))
+    del seen
+    gc.collect()
+    assert alive() is None

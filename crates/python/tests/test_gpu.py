@@ -1,0 +1,155 @@
+"""What is there on CUDA and HIP devices alone: numbers for streams, and addresses. Also runs on the stand-ins, which have no GPU."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from conftest import DTYPES, values
+
+import device_runtime as dr
+
+CUDA, HIP = 2, 10
+
+
+@pytest.fixture(scope="module", params=["cuda:0", "hip:0"])
+def gpu(request):
+    try:
+        return dr.Device(request.param)
+    except dr.UnavailableError as error:
+        pytest.skip(str(error))
+
+
+def kind(gpu):
+    return CUDA if gpu.id.startswith("cuda") else HIP
+
+
+class ByCudaInterface:
+    """A producer that speaks the CUDA array interface alone."""
+
+    def __init__(self, array, **changes):
+        self.array = array
+        self.__cuda_array_interface__ = {**array.__cuda_array_interface__, **changes}
+
+
+class Recorder:
+    """A producer by DLPack, which notes the stream that it is given."""
+
+    def __init__(self, array):
+        self.array, self.streams = array, []
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, *, stream=None, **keywords):
+        self.streams.append(stream)
+        return self.array.__dlpack__(stream=stream, **keywords)
+
+
+def test_the_device_has_numbers(gpu):
+    array = gpu.zeros(3)
+    assert array.__dlpack_device__() == (kind(gpu), 0)
+    assert not hasattr(array, "__array_interface__")
+    with pytest.raises(Exception, match="(?i)device"):
+        np.from_dlpack(array)
+    assert np.array_equal(np.from_dlpack(array, device="cpu"), np.zeros(3))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type_goes_from_device_to_array(gpu, dtype):
+    given = values((3, 4), dtype)
+    array = gpu.array(given)
+    for source in [array, ByCudaInterface(array)]:
+        other = gpu.adopt(source)
+        assert other.ptr == array.ptr and np.array_equal(other.get(), given)
+    part = array[::-1, 1::2]
+    said = part.__cuda_array_interface__
+    assert said["shape"] == (3, 2) and said["strides"] == part.strides and said["version"] == 3
+    assert said["data"] == (part.ptr, False) and said["typestr"] == given.dtype.str
+    assert np.array_equal(gpu.adopt(ByCudaInterface(part)).get(), given[::-1, 1::2])
+
+
+def test_the_interface_names_a_stream_while_work_is_pending(gpu):
+    array, stream = gpu.zeros(1 << 20, "uint8"), gpu.stream()
+    gpu.synchronize()
+    assert array.__cuda_array_interface__["stream"] is None
+    for value in range(1, 8):
+        array.fill(value, stream)
+    named = array.__cuda_array_interface__["stream"]
+    if kind(gpu) == CUDA:
+        assert named in (None, gpu.default_stream.handle)
+    else:
+        assert named is None
+    assert (gpu.adopt(ByCudaInterface(array)).get() == 7).all()
+    assert gpu.empty(0).__cuda_array_interface__["data"][0] == 0
+
+
+def test_the_consumers_stream_waits(gpu):
+    """An array is adopted on a stream that the producer is asked to order, and may be used there at once."""
+    array, work, consumer = gpu.zeros(1 << 20, "uint8"), gpu.stream(), gpu.stream()
+    gpu.synchronize()
+    for value in range(1, 8):
+        array.fill(value, work)
+    recorder = Recorder(array)
+    other = gpu.adopt(recorder, consumer)
+    assert recorder.streams == [consumer.handle]
+    assert (other.get(stream=consumer) == 7).all()
+
+
+def test_stream_minus_one_does_not_wait(gpu):
+    """Whoever says -1 orders the work by itself: nothing is recorded, and nothing waited for."""
+    array, stream = gpu.zeros(1 << 20, "uint8"), gpu.stream()
+    gpu.synchronize()
+    for value in range(1, 30):
+        array.fill(value, stream)
+    capsule = array.__dlpack__(stream=-1, max_version=(1, 0))
+    stream.synchronize()
+    assert (gpu.adopt(capsule).get() == 29).all()
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2])
+def test_numbers_of_default_streams(gpu, stream):
+    """CUDA has 1 and 2, and its 0 could be either; HIP has 0 alone."""
+    array = gpu.zeros(3)
+    if (kind(gpu) == CUDA) == (stream == 0):
+        with pytest.raises(BufferError, match=f"stream {stream}"):
+            array.__dlpack__(stream=stream)
+    else:
+        assert gpu.adopt(array.__dlpack__(stream=stream)).get().tolist() == [0, 0, 0]
+
+
+def test_pinned_none_waits_on_host(gpu):
+    """Pinned memory is read by the host without a stream, so that copies into it are waited for."""
+    array, stream, pinned = gpu.zeros(1 << 20, "uint8"), gpu.stream(), gpu.pinned(1 << 20, "uint8")
+    gpu.synchronize()
+    for value in range(1, 8):
+        array.fill(value, stream)
+    array.get(pinned, stream)
+    assert (np.from_dlpack(pinned) == 7).all()
+    assert pinned.__dlpack_device__() == ((3 if kind(gpu) == CUDA else 11), 0)
+    assert np.asarray(pinned).ctypes.data == np.from_dlpack(pinned).ctypes.data == pinned.ptr
+    copied = np.from_dlpack(pinned, copy=True)
+    assert copied.ctypes.data != pinned.ptr and (copied == 7).all()
+
+
+def test_kernels_take_arrays_of_others(gpu):
+    source = 'extern "C" __global__ void twice(float *x, unsigned n) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] *= 2; }'
+    try:
+        twice = gpu.module(source)["twice"]
+    except dr.InvalidArgumentError as error:
+        pytest.skip(str(error))
+    array = gpu.array(values(1000, "float32"))
+    gpu.synchronize()
+    other = gpu.adopt(ByCudaInterface(array))
+    with gpu.stream() as stream:
+        twice(stream, 4, 256, [other, 1000])
+    assert np.array_equal(array.get(), values(1000, "float32") * 2)
+
+
+def test_device_memory_is_given_back_after_strangers(gpu):
+    """A block whose address went outside is freed when the device has done all its work."""
+    array = gpu.zeros(1 << 16, "uint8")
+    address = array.__cuda_array_interface__["data"][0]
+    again = array.__cuda_array_interface__["data"][0]
+    assert address == again and ctypes.c_void_p(address).value
+    del array
+    gpu.synchronize()

@@ -1,0 +1,140 @@
+"""Halo exchange over threads and over mpi4py."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import halo_cases
+import numpy as np
+import pytest
+from conftest import opened
+
+import device_runtime as dr
+from device_runtime.halo import Communicator, Dim, FieldSpec, HaloExchange, Quantity, Topology
+
+
+def on_ranks(size, work):
+    """What `work` gives on each rank, which are threads."""
+    with ThreadPoolExecutor(size) as threads:
+        futures = [threads.submit(work, ranks) for ranks in Communicator.threads(size)]
+        return [future.result(timeout=120) for future in futures]
+
+
+@pytest.mark.parametrize("split", [(1, 1), (3, 1), (1, 2), (2, 2)], ids=str)
+@pytest.mark.parametrize("order", [None, (1, 0)], ids=["rows", "columns"])
+def test_every_element_arrives(device, split, order):
+    on_ranks(split[0] * split[1], lambda ranks: halo_cases.exchange(ranks, device, split, order))
+
+
+def test_ranks_with_devices_of_their_own_send_messages():
+    def work(ranks):
+        return halo_cases.exchange(ranks, opened("sim:0"), (2, 1))
+
+    for rank, statistics in enumerate(on_ranks(2, work)):
+        assert statistics[1 - rank]["sent"][0] == statistics[1 - rank]["received"][0] >= 4
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_every_element_arrives_over_mpi(size):
+    if shutil.which("mpiexec") is None:
+        pytest.skip("no mpiexec")
+    pytest.importorskip("mpi4py")
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    script = pathlib.Path(halo_cases.__file__)
+    job = subprocess.run(
+        ["mpiexec", "-n", str(size), sys.executable, str(script), "host", "sim:0", "opencl:0"],
+        env={**os.environ, **allowed},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert job.returncode == 0, job.stdout + job.stderr
+    assert job.stdout.count("is done") == size
+
+
+def test_a_rank_that_leaves_is_missed():
+    def work(ranks):
+        if ranks.rank == 1:
+            return None
+        del_after = ranks
+        with pytest.raises(dr.PeerLostError):
+            del_after.barrier(timeout=30)
+
+    first, second = Communicator.threads(2)
+    del second
+    work(first)
+
+
+def test_what_does_not_fit_is_refused_on_every_rank():
+    def work(ranks):
+        device = opened("host")
+        topology = Topology.cartesian((8,), (2,), (True,))
+        name = f"field {ranks.rank}"
+        field = FieldSpec(name, "float64", [Dim.axis(0, 4, (1 + ranks.rank, 1))])
+        with pytest.raises(dr.InvalidArgumentError):
+            HaloExchange(ranks, topology, [Quantity.scalar(field)], device, timeout=30)
+
+    on_ranks(2, work)
+
+
+def test_other_fields_than_planned_are_refused(host):
+    [ranks] = Communicator.threads(1)
+    topology = Topology.cartesian((4,), (1,), (True,))
+    field = FieldSpec("t", "float64", [Dim.axis(0, 4, (1, 1))])
+    halo = HaloExchange(ranks, topology, [Quantity.scalar(field)], host)
+    for wrong in [[], [host.zeros(5)], [host.zeros(6, "float32")], [opened("sim:0").zeros(6)]]:
+        with pytest.raises(dr.Error):
+            halo.exchange(wrong)
+    with pytest.raises(dr.InvalidArgumentError, match="median"):
+        halo.reduce([host.zeros(6)], "median")
+    array = host.array(np.arange(6.0))
+    halo.exchange([array])
+    assert array.get().tolist() == [4, 1, 2, 3, 4, 1]
+
+
+def test_progress_is_lent_for_the_work_alone(host):
+    [ranks] = Communicator.threads(1)
+    topology = Topology.cartesian((4,), (1,), (True,))
+    halo = HaloExchange(ranks, topology, [Quantity.scalar(FieldSpec("t", "float64", [Dim.axis(0, 4, (1, 1))]))], host)
+    kept = []
+    halo.overlap([host.zeros(6)], kept.append)
+    with pytest.raises(dr.ConflictError):
+        kept[0].poll()
+    array = host.array(np.arange(6.0))
+    with pytest.raises(ZeroDivisionError):
+        halo.overlap([array], lambda progress: 1 / 0)
+    assert array.get()[0] == 4
+    halo.exchange([array])
+
+
+def test_a_buffer_is_exchanged(host):
+    [ranks] = Communicator.threads(1)
+    topology = Topology.cartesian((4,), (1,), (True,))
+    halo = HaloExchange(ranks, topology, [Quantity.scalar(FieldSpec("t", "float64", [Dim.axis(0, 4, (1, 1))]))], host)
+    buffer = dr.ArrayBuffer(np.arange(6.0))
+    stream = host.stream()
+    with buffer.read_write(stream) as x:
+        halo.exchange([x], stream)
+    assert buffer.get().tolist() == [4, 1, 2, 3, 4, 1]
+
+
+def test_decompositions():
+    sphere = Topology.cubed_sphere(48, (1, 2))
+    assert sphere.ranks == 12 and sphere.axes == 2 and sphere.block(3)[2] == [24, 48, 1]
+    assert ([-1, 0, 0], 9, "quarter") in sphere.neighbours(0)
+    fold = Topology.of_blocks(2, [(8, 4, 1)], [(0, (0, 1, 0), 0, "half")])
+    assert fold.neighbours(0) == [([0, 1, 0], 0, "half")]
+    for wrong in [(4, [(1, 1, 1)], []), (2, [(8, 4, 1)], [(0, (0, 2, 0), 0, "half")]), (2, [(8, 4, 1)], [(0, (0, 1, 0), 0, "twist")])]:
+        with pytest.raises(dr.InvalidArgumentError):
+            Topology.of_blocks(*wrong)
+    staggered = Dim.axis(0, 4, (2, 1), allocated=(3, 1), staggered=True)
+    assert staggered.owned == slice(3, 8, 1)
+    field = FieldSpec("u", "float32", [Dim.free(3), staggered])
+    assert field.shape == (3, 9) and field.owned == (slice(0, 3, 1), slice(3, 8, 1)) and field.dtype == np.float32
+    with pytest.raises(dr.InvalidArgumentError, match="order and strides"):
+        FieldSpec("u", "float32", [Dim.free(3)], order=[0], strides=[4])
+    with pytest.raises(dr.InvalidArgumentError, match="spinor"):
+        Quantity("spinor", [field])

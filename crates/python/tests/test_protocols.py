@@ -1,0 +1,300 @@
+"""Exchange with other libraries: what is handed over, when it is ready, and that it is given back once."""
+
+import ctypes
+import gc
+import sys
+import weakref
+
+import numpy as np
+import pyarrow
+import pytest
+from conftest import DTYPES, opened, values
+
+import device_runtime as dr
+
+
+@pytest.fixture(params=["host", "sim:0"])
+def addressed(request):
+    """A device that works in memory which the host addresses."""
+    return opened(request.param)
+
+
+def capsule_name(capsule):
+    get = ctypes.pythonapi.PyCapsule_GetName
+    get.restype, get.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    return get(capsule).decode()
+
+
+class Producer:
+    """An array of NumPy by one protocol alone."""
+
+    def __init__(self, array, *protocols):
+        self.array = array
+        for name in protocols:
+            setattr(self, name, getattr(array, name))
+
+
+class Legacy:
+    """A producer of before 1.0, which knows no keywords."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+
+LAYOUTS = {
+    "row": values(7),
+    "matrix": values((3, 4)),
+    "columns": np.asfortranarray(values((3, 4))),
+    "gaps": values((6, 8))[::2, 1::3],
+    "backwards": values((3, 4))[::-1, ::-1],
+    "repeated": np.broadcast_to(values(4), (3, 4)),
+    "scalar": values(()),
+    "empty": values((3, 0, 2)),
+    "offset": values(10)[3:],
+    "six dimensions": values((1, 2, 1, 3, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("protocol", ["__array_interface__", "__dlpack__"])
+def test_numpy_and_back(host, layout, protocol):
+    """Whatever NumPy lays out is taken up without a copy, and shown to it again."""
+    given = LAYOUTS[layout]
+    protocols = [protocol] if protocol == "__array_interface__" else [protocol, "__dlpack_device__"]
+    array = host.adopt(Producer(given, *protocols))
+    assert array.shape == given.shape
+    assert np.array_equal(array.get(), given)
+    assert array.read_only == (not given.flags.writeable)
+    for back in [np.from_dlpack(array), np.asarray(array)]:
+        assert np.array_equal(back, given) and back.flags.writeable == given.flags.writeable
+        if given.size:
+            assert back.ctypes.data == given.ctypes.data and back.strides == given.strides
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_all_types_by_every_protocol(addressed, dtype):
+    given = values((2, 3), dtype)
+    array = addressed.array(given)
+    for back in [np.from_dlpack(array), np.asarray(array)]:
+        assert back.dtype == given.dtype and np.array_equal(back, given)
+    assert np.array_equal(addressed.array(Legacy(given)).get(), given)
+    row = addressed.array(given.ravel())
+    if given.dtype.kind in "iuf":
+        assert np.array_equal(pyarrow.array(row).to_numpy(zero_copy_only=True), given.ravel())
+        assert np.array_equal(addressed.array(pyarrow.array(given.ravel())).get(), given.ravel())
+    else:
+        with pytest.raises(dr.InvalidArgumentError):
+            row.__arrow_c_device_array__()
+
+
+def test_arrow_sees_an_array_without_a_copy(host):
+    array = host.array(values(10, "float32"))
+    seen = pyarrow.array(array)
+    assert seen.type == pyarrow.float32() and seen.buffers()[1].address == array.ptr
+    assert pyarrow.array(array[2:5]).to_pylist() == [3, 4, 5]
+    back = host.adopt(seen)
+    assert back.read_only and back.ptr == array.ptr
+    for wrong in [array[::2], array.reshape((2, 5))]:
+        with pytest.raises(dr.InvalidArgumentError, match="a row"):
+            wrong.__arrow_c_device_array__()
+    with pytest.raises(Exception, match="nulls"):
+        host.adopt(pyarrow.array([1, None, 3]))
+
+
+def test_arrow_sees_what_an_opencl_device_changed(opencl):
+    """The same as with NumPy: an array buffer, changed on a device, and read by Arrow on the host."""
+    buffer = dr.ArrayBuffer(values(100, "float32"))
+    scale = opencl.module("kernel void scale(global float *x) { x[get_global_id(0)] *= 2; }")["scale"]
+    with dr.offload(opencl), buffer.read_write() as x:
+        scale(dr.here(), 100, 1, [x])
+    with buffer.read("host") as seen:
+        assert pyarrow.array(seen).to_pylist() == list(range(2, 202, 2))
+    assert buffer.transfers.count == 2
+
+
+def test_absent_protocols_are_no_attributes(opencl, host):
+    for device, absent in [
+        (opencl, ["__array_interface__", "__cuda_array_interface__", "__sycl_usm_array_interface__"]),
+        (host, ["__cuda_array_interface__", "__sycl_usm_array_interface__"]),
+    ]:
+        array = device.zeros(3)
+        for name in absent:
+            assert not hasattr(array, name), name
+    with pytest.raises(TypeError, match="get"):
+        np.asarray(opencl.zeros(3))
+
+
+def test_memory_objects_are_copied_to_the_host_when_asked(opencl):
+    array = opencl.array(values((3, 4)))[::2]
+    assert array.__dlpack_device__() == (4, 0)
+    with pytest.raises(Exception, match="(?i)device"):
+        np.from_dlpack(array)
+    copied = np.from_dlpack(array, device="cpu")
+    assert np.array_equal(copied, values((3, 4))[::2]) and copied.flags.writeable
+    with pytest.raises(BufferError, match="copied"):
+        np.from_dlpack(array, device="cpu", copy=False)
+
+
+def test_memory_objects_go_from_device_to_array(opencl):
+    array = opencl.array(values(10))
+    other = opencl.adopt(array)
+    other[2:4].fill(0)
+    opencl.synchronize()
+    assert other.handle == array.handle and array.get().tolist() == [1, 2, 0, 0, 5, 6, 7, 8, 9, 10]
+
+
+def test_legacy_when_max_version_absent(addressed):
+    array = addressed.zeros(3)
+    assert capsule_name(array.__dlpack__()) == "dltensor"
+    assert capsule_name(array.__dlpack__(max_version=(0, 8))) == "dltensor"
+    assert capsule_name(array.__dlpack__(max_version=(1, 0))) == "dltensor_versioned"
+    assert capsule_name(array.__dlpack__(max_version=(7, 0))) == "dltensor_versioned"
+
+
+def test_readonly_refused_as_legacy(host):
+    locked = values(3)
+    locked.flags.writeable = False
+    array = host.adopt(locked)
+    with pytest.raises(BufferError, match="only to be read"):
+        array.__dlpack__()
+    assert not np.from_dlpack(array).flags.writeable
+
+
+def test_type_error_retry_is_harmless(addressed):
+    """NumPy calls again without keywords after a TypeError: unknown arguments change nothing, wrong ones are no TypeError."""
+    array = addressed.zeros(3)
+    with pytest.raises(TypeError):
+        array.__dlpack__(unheard_of=1)
+    for wrong in [{"stream": "one"}, {"max_version": 1}, {"dl_device": (1,)}, {"copy": "maybe"}, {"stream": 7}, {"dl_device": (2, 0)}]:
+        with pytest.raises(BufferError):
+            array.__dlpack__(**wrong)
+    assert np.array_equal(np.from_dlpack(array), np.zeros(3))
+
+
+class Watched(np.ndarray):
+    """An array that is counted while it lives."""
+
+
+def watched():
+    array = values(4).view(Watched)
+    return array, weakref.ref(array)
+
+
+def test_released_once(host):
+    """By dropping, by a capsule that nobody used, by a consumer that failed, and by a consumer that is done."""
+    given, alive = watched()
+    array = host.adopt(given)
+    before = sys.getrefcount(array)
+    del given
+    capsule = array.__dlpack__(max_version=(1, 0))
+    del capsule
+    with pytest.raises(dr.WrongDeviceError):
+        opened("opencl:0").adopt(array)
+    consumer = np.from_dlpack(array)
+    other = host.adopt(array.__dlpack__(max_version=(1, 0)))
+    assert sys.getrefcount(array) == before
+    del array
+    gc.collect()
+    assert alive() is not None and consumer.tolist() == [1, 2, 3, 4]
+    del consumer
+    gc.collect()
+    assert alive() is not None and other.get().tolist() == [1, 2, 3, 4]
+    del other
+    host.synchronize()
+    # A reference that is dropped where Python does not run is given up by the next call.
+    host.zeros(1)
+    gc.collect()
+    assert alive() is None
+
+
+def test_second_use_refused(addressed):
+    capsule = addressed.array(values(3)).__dlpack__(max_version=(1, 0))
+    assert addressed.adopt(capsule).get().tolist() == [1, 2, 3]
+    with pytest.raises(ValueError, match="used before"):
+        addressed.adopt(capsule)
+    assert capsule_name(capsule) == "used_dltensor_versioned"
+    arrow = addressed.array(values(3)).__arrow_c_device_array__()
+
+    class Again:
+        def __arrow_c_device_array__(self, requested_schema=None):
+            return arrow
+
+    assert addressed.adopt(Again()).size == 3
+    with pytest.raises(dr.InvalidArgumentError, match="given back"):
+        addressed.adopt(Again())
+
+
+def test_a_pending_array_is_waited_for():
+    """Slow work of a simulated device is over when a consumer without streams gets the array."""
+    device = opened("sim:0?seed=3")
+    stream = device.stream()
+    for protocol in [np.from_dlpack, np.asarray, pyarrow.array]:
+        array = device.zeros(1 << 20, "uint8")
+        device.synchronize()
+        for value in range(1, 20):
+            array.fill(value, stream)
+        assert set(np.asarray(protocol(array))) == {19}
+
+
+def test_pinned_none_waits_on_host(device):
+    """Pinned memory is read by the host, so that its attribute waits for copies."""
+    stream = device.stream()
+    array = device.full(1 << 18, 7, "uint8", stream=stream)
+    pinned = device.pinned(1 << 18, "uint8")
+    array.get(pinned, stream)
+    assert (np.asarray(pinned) == 7).all()
+
+
+def test_foreign_arrays_are_checked(host):
+    def said(**changes):
+        given = values(4)
+        said = {**given.__array_interface__, **changes}
+        return type("Said", (), {"__array_interface__": said, "given": given})()
+
+    for changes, error in [
+        ({"version": 2}, "version"),
+        ({"typestr": ">f8"}, "byte order"),
+        ({"typestr": "<M8[s]"}, "typestr"),
+        ({"shape": (-1,)}, "-1"),
+        ({"strides": (4,)}, "multiple"),
+        ({"strides": (8, 8)}, "2 strides"),
+        ({"data": (0, False)}, "null"),
+        ({"mask": np.zeros(4, bool)}, "mask"),
+        ({"shape": (1 << 62, 1 << 62)}, "."),
+        ({"strides": (1 << 62,)}, "."),
+        ({"shape": (1,) * 7}, "7 dimensions"),
+    ]:
+        with pytest.raises(dr.Error, match=error):
+            host.adopt(said(**changes))
+    with pytest.raises(KeyError):
+        host.adopt(type("Said", (), {"__array_interface__": {}})())
+    with pytest.raises(TypeError, match="speaks no protocol"):
+        host.adopt(object())
+    with pytest.raises(dr.WrongDeviceError):
+        opened("opencl:0").adopt(values(4))
+
+
+def test_unaligned_memory_is_refused(host):
+    raw = np.zeros(33, "uint8")
+    unaligned = raw[1:33].view("float64")
+    with pytest.raises(dr.InvalidArgumentError, match="aligned"):
+        host.adopt(unaligned)
+    assert np.array_equal(host.array(unaligned.copy()).get(), np.zeros(4))
+
+
+def test_an_array_lent_by_a_buffer_holds_its_access(host):
+    """A consumer that takes an array up during an access holds it until it is done, and what it wrote is the buffer's."""
+    buffer = dr.ArrayBuffer(values(4))
+    with buffer.read_write(host) as x:
+        seen = np.from_dlpack(x)
+        seen[:] = 5
+    with pytest.raises(dr.ConflictError, match="held for writing"):
+        buffer.get()
+    del seen
+    assert buffer.get().tolist() == [5, 5, 5, 5] and buffer.version == 1
