@@ -28,8 +28,9 @@ fn messages(faults: &Faults, count: u8, timeout: Duration) -> Vec<Result<u8>> {
         if ranks.rank() == 0 {
             let send = |i| ranks.send(1, 1, Buffer::host(vec![i; 8])).unwrap();
             let sent: Vec<_> = (0..count).map(send).collect();
-            // As long as this rank is needed to send what is late.
+            // As long as this rank is needed: it sends what is late, and to leave is another fault.
             std::thread::sleep(2 * SHORT);
+            ranks.barrier(LONG).unwrap();
             drop(sent);
         } else {
             for _ in 0..count {
@@ -40,6 +41,7 @@ fn messages(faults: &Faults, count: u8, timeout: Duration) -> Vec<Result<u8>> {
                     bytes[0]
                 }));
             }
+            ranks.barrier(LONG).unwrap();
         }
         outcomes
     });

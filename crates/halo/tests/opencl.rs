@@ -40,8 +40,9 @@ fn one_launch_per_direction_for_32_memories() {
 
     let topology = Topology::cartesian(&[3 * RANKS], &[RANKS], &[true]).unwrap();
     let dims = [Dim::axis(0, 3).halo(1, 1)];
-    let field = Quantity::scalar(FieldSpec::new("f", DType::F64, &dims).unwrap());
-    let quantities = vec![field; MEMORIES - 1];
+    let field =
+        |number| Quantity::scalar(FieldSpec::new(format!("f{number}"), DType::F64, &dims).unwrap());
+    let quantities: Vec<Quantity> = (1..MEMORIES).map(field).collect();
     let options = HaloOptions { staging: Staging::Pinned, direct: false, ..Default::default() };
     let executions = ThreadCommunicator::run(RANKS, |ranks| {
         let rank = ranks.rank();
