@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     tasks: Condvar,
     /// Where threads wait for their turn.
     turns: Condvar,
+    /// Where threads wait for what others do.
+    ends: Condvar,
     failures: Failures,
     /// Where a failure goes that nobody asked this queue for.
     device_failures: Arc<Failures>,
@@ -38,14 +40,17 @@ struct State {
     entries: VecDeque<Entry>,
     /// Whether some thread runs a task or has its turn.
     running: bool,
+    /// Tasks and turns that are over.
+    ended: u64,
+    /// How many have to be over before somebody who waits at `ends` goes on.
+    awaited: Option<u64>,
     worker: Worker,
     closed: bool,
-    next_ticket: u64,
 }
 
 enum Entry {
     Task(Task),
-    Turn(u64),
+    Turn,
 }
 
 #[derive(PartialEq)]
@@ -95,7 +100,7 @@ impl Queue {
     /// The queue for the caller alone, if it is idle. Never blocks.
     pub fn try_turn(&self) -> Option<Turn<'_>> {
         let mut state = self.shared.lock();
-        if state.running || !state.entries.is_empty() {
+        if !state.is_idle() {
             return None;
         }
         state.running = true;
@@ -175,7 +180,7 @@ impl Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        state.running = false;
+        self.shared.end(&mut state);
         self.shared.unlock(state);
     }
 }
@@ -191,8 +196,9 @@ impl State {
         !self.running && self.entries.is_empty()
     }
 
-    fn is_turn_of(&self, ticket: u64) -> bool {
-        matches!(self.entries.front(), Some(Entry::Turn(front)) if *front == ticket)
+    /// Tasks and turns up to now.
+    fn submitted(&self) -> u64 {
+        self.ended + u64::from(self.running) + self.entries.len() as u64
     }
 
     /// Takes the next task if it can begin.
@@ -226,7 +232,7 @@ impl Shared {
     fn unlock(&self, mut state: MutexGuard<'_, State>) {
         let wake = match state.entries.front() {
             _ if state.running => None,
-            Some(Entry::Turn(_)) => Some(&self.turns),
+            Some(Entry::Turn) => Some(&self.turns),
             // Waking a thread that is awake would be a system call for nothing.
             Some(Entry::Task(_)) if state.worker != Worker::Parked => None,
             None if !state.closed || state.worker != Worker::Parked => None,
@@ -247,7 +253,7 @@ impl Shared {
         condition: &Condvar,
         state: MutexGuard<'a, State>,
     ) -> MutexGuard<'a, State> {
-        if !state.running && matches!(state.entries.front(), Some(Entry::Turn(_))) {
+        if !state.running && matches!(state.entries.front(), Some(Entry::Turn)) {
             self.turns.notify_all();
         }
         condition.wait(state).unwrap_or_else(PoisonError::into_inner)
@@ -257,7 +263,7 @@ impl Shared {
     fn work(&self) {
         let mut state = self.lock();
         loop {
-            state = self.run_tasks(state, || true);
+            state = self.run_tasks(state, |_| true);
             if state.closed && state.is_idle() {
                 return;
             }
@@ -272,32 +278,41 @@ impl Shared {
     fn run_tasks<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        go_on: impl Fn() -> bool,
+        go_on: impl Fn(&State) -> bool,
     ) -> MutexGuard<'a, State> {
-        while go_on() {
+        while go_on(&state) {
             let Some(task) = state.begin() else { break };
             drop(state);
             self.run(task);
             state = self.lock();
-            state.running = false;
+            self.end(&mut state);
         }
         state
     }
 
+    /// Notes that the task or the turn is over that somebody had.
+    fn end(&self, state: &mut State) {
+        state.running = false;
+        state.ended += 1;
+        if state.awaited.is_some_and(|awaited| awaited <= state.ended) {
+            state.awaited = None;
+            self.ends.notify_all();
+        }
+    }
+
     /// Runs tasks that nobody has begun until `done` says that it is enough, or somebody else has the queue.
     pub(crate) fn assist_until(&self, done: impl Fn() -> bool) {
-        self.unlock(self.run_tasks(self.lock(), || !done()));
+        self.unlock(self.run_tasks(self.lock(), |_| !done()));
     }
 
     fn turn(&self) -> Turn<'_> {
         let mut state = self.lock();
         if !state.is_idle() {
-            let ticket = state.next_ticket;
-            state.next_ticket += 1;
-            state.entries.push_back(Entry::Turn(ticket));
+            let before = state.submitted();
+            state.entries.push_back(Entry::Turn);
             loop {
-                state = self.run_tasks(state, || true);
-                if !state.running && state.is_turn_of(ticket) {
+                state = self.run_tasks(state, |_| true);
+                if state.ended == before {
                     state.entries.pop_front();
                     break;
                 }
@@ -309,10 +324,22 @@ impl Shared {
     }
 
     fn synchronize(&self) -> Result<()> {
-        if !self.lock().is_idle() {
-            drop(self.turn());
-        }
+        self.wait();
         self.failures.report()
+    }
+
+    /// Blocks until everything submitted so far is done. Is nothing that others would wait for, unlike a turn.
+    fn wait(&self) {
+        let mut state = self.lock();
+        let all = state.submitted();
+        loop {
+            state = self.run_tasks(state, |state| state.ended < all);
+            if state.ended >= all {
+                return self.unlock(state);
+            }
+            state.awaited = Some(state.awaited.map_or(all, |awaited| awaited.min(all)));
+            state = self.sleep(&self.ends, state);
+        }
     }
 }
 
@@ -343,15 +370,17 @@ impl Queues {
         let state = State {
             entries: VecDeque::new(),
             running: false,
+            ended: 0,
+            awaited: None,
             worker: Worker::Absent,
             closed: false,
-            next_ticket: 0,
         };
         let shared = Arc::new(Shared {
             identity: self.identity.clone(),
             state: Mutex::new(state),
             tasks: Condvar::new(),
             turns: Condvar::new(),
+            ends: Condvar::new(),
             failures: Failures::default(),
             device_failures: Arc::clone(&self.failures),
         });
@@ -371,7 +400,7 @@ impl Queues {
         let queues: Vec<Arc<Shared>> =
             lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
         for queue in &queues {
-            drop(queue.turn());
+            queue.wait();
         }
         self.failures.report()?;
         queues.iter().try_for_each(|queue| queue.failures.report())
@@ -454,6 +483,29 @@ mod tests {
         drop(open);
         queue.synchronize().unwrap();
         assert!(queue.is_idle());
+    }
+
+    #[test]
+    fn who_waits_for_a_queue_does_not_keep_it_busy() {
+        let queue = queues().create();
+        for _ in 0..200 {
+            let (open, gate) = mpsc::channel::<()>();
+            let task = move || {
+                drop(gate.recv());
+                Ok(())
+            };
+            queue.submit(task).unwrap();
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        queue.synchronize().unwrap();
+                        assert!(queue.is_idle(), "others wait for it too");
+                    });
+                }
+                thread::yield_now();
+                drop(open);
+            });
+        }
     }
 
     #[test]
