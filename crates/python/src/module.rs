@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 use runtime::contract::{ParamAccess, ParamInfo, ParamKind};
 use runtime::{Arg, DType, ImageFormat, Launch, ModuleBundle, ModuleImage};
 
-use crate::array::{DeviceArray, Held, Part};
+use crate::array::{DeviceArray, Enqueuing, Held, Part};
 use crate::device::Device;
 use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
@@ -222,10 +222,11 @@ impl Kernel {
         let given = given.collect::<Result<Vec<_>>>()?;
         py.detach(|| {
             let held = given.iter().map(Given::hold).collect::<Result<Vec<_>>>()?;
+            let _noted: Vec<_> = given.iter().filter_map(|given| given.noted(&stream.0)).collect();
             let known = parameters.iter().map(Some).chain(std::iter::repeat(None));
             let arguments = given.iter().zip(&held).zip(known);
             let arguments = arguments.map(|((given, held), parameter)| {
-                given.argument(held.as_ref(), &stream.0, parameter)
+                given.argument(held.as_ref(), parameter)
             });
             let arguments = arguments.collect::<Result<Vec<_>>>()?;
             // SAFETY: the caller's duty, as the documentation says; Python has no way to mark such calls.
@@ -293,10 +294,17 @@ impl Given {
         }
     }
 
+    /// Notes that it is used on the stream, if it is memory.
+    fn noted<'a>(&'a self, stream: &'a runtime::Stream) -> Option<Enqueuing<'a>> {
+        match self {
+            Self::Memory(part) => Some(part.block.enqueuing(stream)),
+            Self::Value(_) | Self::Bytes(_) => None,
+        }
+    }
+
     fn argument<'a>(
         &'a self,
         held: Option<&'a Held<'_>>,
-        stream: &runtime::Stream,
         parameter: Option<&ParamInfo>,
     ) -> Result<Arg<'a>> {
         Ok(match (self, held) {
@@ -305,7 +313,6 @@ impl Given {
                 dtype::with_element!(value.dtype, T => value.element::<T>()?.into())
             }
             (Self::Memory(part), Some(held)) => {
-                part.block.used_on(stream);
                 let reads = parameter.is_some_and(|info| info.access == Some(ParamAccess::Read));
                 match reads || part.read_only {
                     true => part.view(held)?.into(),

@@ -47,6 +47,19 @@ pub(crate) trait Lent: Send + Sync {
     fn finish(self: Arc<Self>, failed: bool) -> Result<()>;
 }
 
+/// While this is there, work on a block is being enqueued on a stream.
+#[must_use = "the work is noted once more when this is dropped"]
+pub(crate) struct Enqueuing<'a> {
+    block: &'a Block,
+    stream: &'a Stream,
+}
+
+impl Drop for Enqueuing<'_> {
+    fn drop(&mut self) {
+        self.block.used_on(self.stream);
+    }
+}
+
 /// Memory that is there as long as this is.
 pub(crate) enum Held<'a> {
     Own(&'a Memory<u8>),
@@ -109,6 +122,12 @@ impl Block {
         let lent = unsafe { ArrayExchange::from_view_after(&whole, Access::ReadOnly, after, ()) };
         self.strangers.get_or_init(|| lent.ok().map(ArrayExchange::into_keeper));
         Ok(())
+    }
+
+    /// Notes work on the memory before it is enqueued, and after: whoever looks meanwhile forgets a stream with nothing to do.
+    pub(crate) fn enqueuing<'a>(&'a self, stream: &'a Stream) -> Enqueuing<'a> {
+        self.used_on(stream);
+        Enqueuing { block: self, stream }
     }
 
     /// Notes that work on the memory was enqueued.

@@ -40,8 +40,7 @@ pub(super) fn on_device(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
         on_device(stream, &aside, from)?;
         return on_device(stream, to, &aside);
     }
-    to.block.used_on(stream);
-    from.block.used_on(stream);
+    let _noted = (to.block.enqueuing(stream), from.block.enqueuing(stream));
     let (source, target) = (from.hold()?, to.hold()?);
     if are_dense_alike(&to.layout, &from.layout) {
         return Ok(to.bytes_mut(&target)?.copy_from(stream, &from.bytes(&source)?)?);
@@ -70,7 +69,7 @@ pub(super) fn fill(stream: &Stream, part: &Part, value: &dtype::Value) -> Result
     if part.layout.is_empty() {
         return Ok(());
     }
-    part.block.used_on(stream);
+    let _noted = part.block.enqueuing(stream);
     if dense_order(&part.layout).is_some() {
         let row = Layout::row(part.layout.dtype(), part.layout.len())?;
         let held = part.hold()?;
@@ -101,6 +100,11 @@ pub(crate) fn packed(stream: &Stream, part: &Part, order: Order) -> Result<Part>
     if are_dense_alike(&part.layout, &packed) {
         return Ok(part.clone());
     }
+    anew(stream, part, order)
+}
+
+/// A copy of the elements in this order, without gaps, in memory of its own.
+pub(crate) fn anew(stream: &Stream, part: &Part, order: Order) -> Result<Part> {
     let copy = Part::allocate(stream.device(), part.layout.shape(), part.layout.dtype(), order)?;
     on_device(stream, &copy, part)?;
     Ok(copy)
@@ -138,7 +142,7 @@ fn to_host(
     host: &HostArray<'_>,
 ) -> Result<()> {
     let source = packed(stream, part, order)?;
-    source.block.used_on(stream);
+    let _noted = source.block.enqueuing(stream);
     let len = part.layout.len() * part.layout.dtype().size();
     if len == 0 {
         return Ok(());
@@ -164,7 +168,7 @@ fn from_host(py: Python<'_>, stream: &Stream, part: &Part, host: HostArray<'_>) 
     py.detach(|| {
         let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
         if are_dense_alike(&part.layout, &packed) {
-            part.block.used_on(stream);
+            let _noted = part.block.enqueuing(stream);
             part.bytes_mut(&part.hold()?)?.copy_from_slice(stream, bytes)?;
             return Ok(());
         }
@@ -186,7 +190,7 @@ pub(super) fn get_into(
         let pinned = pinned.get();
         check_alike("get", &pinned.layout, &part.layout)?;
         let source = packed(stream, part, own_order(&pinned.layout)?)?;
-        source.block.used_on(stream);
+        let _noted = source.block.enqueuing(stream);
         return py.detach(|| Ok(pinned.copy_in(stream, &source.bytes(&source.hold()?)?)?));
     }
     let host = HostArray::of(out, None)?;
@@ -220,7 +224,7 @@ pub(super) fn set_from(part: &Part, source: &Bound<'_, PyAny>, stream: &Stream) 
         let pinned = pinned.get();
         check_alike("set", &part.layout, &pinned.layout)?;
         if are_dense_alike(&part.layout, &pinned.layout) {
-            part.block.used_on(stream);
+            let _noted = part.block.enqueuing(stream);
             return py.detach(|| Ok(pinned.copy_out(stream, &mut part.bytes_mut(&part.hold()?)?)?));
         }
         let order = own_order(&pinned.layout)?;
@@ -249,8 +253,7 @@ pub(super) fn between(
         true => to.clone(),
         false => Part::allocate(stream.device(), to.layout.shape(), to.layout.dtype(), order)?,
     };
-    source.block.used_on(from_stream);
-    target.block.used_on(stream);
+    let _noted = (source.block.enqueuing(from_stream), target.block.enqueuing(stream));
     py.detach(|| -> Result<()> {
         let (to, from) = (target.hold()?, source.hold()?);
         Ok(target.bytes_mut(&to)?.copy_from_device(stream, &source.bytes(&from)?, from_stream)?)

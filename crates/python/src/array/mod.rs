@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use runtime::{DType, Layout, MemoryView, MemoryViewMut, NativeKind};
 
-pub(crate) use self::block::{Block, Held, Lent};
+pub(crate) use self::block::{Block, Enqueuing, Held, Lent};
 pub(crate) use self::host::HostArray;
 pub(crate) use self::index::{Order, Shape, permuted};
 use crate::device::{Device, no_attribute};
@@ -311,12 +311,7 @@ impl DeviceArray {
     #[pyo3(signature = (order = Order::C, stream = None))]
     fn copy(&self, py: Python<'_>, order: Order, stream: Option<&Stream>) -> Result<Self> {
         let stream = self.stream(stream);
-        py.detach(|| {
-            let Part { block, layout, .. } = &self.part;
-            let made = Part::allocate(block.device(), layout.shape(), layout.dtype(), order)?;
-            copy::on_device(&stream, &made, &self.part)?;
-            Ok(Self { part: made })
-        })
+        Ok(Self { part: py.detach(|| copy::anew(&stream, &self.part, order))? })
     }
 
     /// The array on another device: itself if it is there. ``stream`` is one of that device; the copy comes after what is
@@ -359,14 +354,14 @@ impl DeviceArray {
         export::dlpack_device(py, &self.part)
     }
 
-    /// NumPy's array interface, of arrays that the host can address. Blocks until the work enqueued so far is done; what is
+    /// NumPy's array interface, of arrays that the host can address and no ArrayBuffer lends. Blocks until the work enqueued so far is done; what is
     /// enqueued later must be waited for before the values are looked at again.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         export::array_interface(py, &self.part)
     }
 
-    /// The CUDA array interface, of arrays of CUDA and HIP.
+    /// The CUDA array interface, of arrays of CUDA and HIP that no ArrayBuffer lends.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         export::cuda_array_interface(py, &self.part)
@@ -407,13 +402,24 @@ impl DeviceArray {
         Err(PyValueError::new_err("values are on the device: compare those that get() gives"))
     }
 
-    #[pyo3(signature = (*_arguments, **_keywords))]
-    fn __array__(
-        &self,
-        _arguments: &Bound<'_, PyTuple>,
-        _keywords: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<()> {
-        Err(PyTypeError::new_err("values are on the device: get() copies them to the host"))
+    /// For NumPy, where it cannot go by the array interface: of an array that an ArrayBuffer lends on the host.
+    #[pyo3(signature = (dtype = None, copy = None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyAny>> {
+        if !export::is_host_readable(&slf.get().part)? {
+            let message = "values are on the device: get() copies them to the host";
+            return Err(PyTypeError::new_err(message).into());
+        }
+        // Holds the access for as long as NumPy shows the values.
+        let (py, numpy) = (slf.py(), dtype::numpy(slf.py())?);
+        let shown = numpy.call_method1("from_dlpack", (slf,))?;
+        let keywords = PyDict::new(py);
+        // NumPy before 2 has no None for it.
+        keywords.set_item("copy", copy)?;
+        Ok(numpy.call_method("array", (shown, dtype), Some(&keywords))?)
     }
 
     fn __repr__(&self) -> String {

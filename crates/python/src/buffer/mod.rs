@@ -62,8 +62,8 @@ impl Place {
 /// One n-d array with replicas on any number of devices and the host: exactly what is out of date where it is accessed moves, when
 /// it is accessed.
 ///
-/// ``ArrayBuffer(source)`` takes up an array of the host without a copy where it can be written and lies in row-major order without
-/// gaps, and copies it otherwise; ``copy`` says that it must, or must not. A source that is taken up is the host's replica: it
+/// ``ArrayBuffer(source)`` takes up an array of the host without a copy where it can be written and lies aligned, in row-major order
+/// without gaps, and copies it otherwise; ``copy`` says that it must, or must not. A source that is taken up is the host's replica: it
 /// shows what was written on a device after the next access on the host, and is not to be written but through accesses.
 ///
 /// ``read``, ``read_write`` and ``write`` are accesses, for ``with`` blocks. ``on`` says where: a stream, a device, or ``"host"``;
@@ -99,6 +99,8 @@ fn of_host(py: Python<'_>, host: HostArray<'_>, copy: Option<bool>) -> Result<Ar
         Some("it is only to be read")
     } else if !layout.is_contiguous() || layout.is_empty() {
         Some("it is not in row-major order without gaps, or has no element")
+    } else if !host.is_aligned() {
+        Some("it is not aligned for its elements")
     } else if layout.dtype() == DType::BF16 {
         Some("no protocol of the host has bfloat16")
     } else {
@@ -274,9 +276,10 @@ impl ArrayBuffer {
 
 /// An access to an ArrayBuffer, for a ``with`` block, which gets the values.
 ///
-/// What was made of them, by slicing or by another library, is of no use after the block: arrays of devices say so, and arrays of
-/// NumPy show numbers that may be old, and cannot be written. An array of a device that another library has taken up holds the
-/// access until it is gone.
+/// What was made of them, by slicing or by another library, is of no use after the block. Arrays of devices say so; one that
+/// another library has taken up holds the access until it is gone. On the host the block's own array shows numbers that may be
+/// old, and cannot be written; views of it, which NumPy does not tell of, stay writable, and what is written through them after
+/// the block is seen by nobody for sure, and races with copies.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct ArrayAccess {
     buffer: Arc<dyn Buffer>,

@@ -71,10 +71,11 @@ impl HaloExchange {
         let parts: Vec<Part> = fields.iter().map(|field| field.get().part.clone()).collect();
         py.detach(|| {
             let held = parts.iter().map(Part::hold).collect::<Result<Vec<Held<'_>>>>()?;
-            let bound = parts.iter().zip(&held).map(|(part, held)| {
-                part.block.used_on(&stream);
-                Ok(Field::from(part.view_mut(held)?))
-            });
+            let _noted: Vec<_> = parts.iter().map(|part| part.block.enqueuing(&stream)).collect();
+            let bound = parts
+                .iter()
+                .zip(&held)
+                .map(|(part, held)| Ok(Field::from(part.view_mut(held)?)));
             let mut bound = bound.collect::<Result<Vec<_>>>()?;
             Ok(f(&mut *self.alone()?, &stream, &mut bound)?)
         })
