@@ -110,11 +110,11 @@ impl Seam {
         }
         let topology = Topology::of_blocks(&vec![BLOCK; blocks], &links)?;
         let dims = [0, 1, 2].map(|axis| Dim::axis(axis, BLOCK[axis]).halo(HALO, HALO));
-        let spec = FieldSpec::new("field", DType::F64, &dims)?.ordered(&values.order)?;
-        let layout = *spec.layout();
+        let spec = |name| FieldSpec::new(name, DType::F64, &dims)?.ordered(&values.order);
+        let layout = *spec("u")?.layout();
         let quantity = match values.components {
-            1 => Quantity::scalar(spec),
-            _ => Quantity::vector(spec.clone(), spec)?,
+            1 => Quantity::scalar(spec("u")?),
+            _ => Quantity::vector(spec("u")?, spec("v")?)?,
         };
         let device = device()?;
         let stream = device.default_stream();

@@ -20,10 +20,10 @@ const TILES: usize = 6;
 const PLAN_SECONDS: f64 = 1e-3;
 const PLAN_KIB: f64 = 64.0;
 
-/// A tile's field, levels in planes: the order of models of the cubed sphere.
-fn spec(cells: usize) -> Result<FieldSpec> {
+/// A tile's field of this number, levels in planes: the order of models of the cubed sphere.
+fn spec(cells: usize, field: usize) -> Result<FieldSpec> {
     let dim = |axis| Dim::axis(axis, cells).halo(HALO, HALO);
-    FieldSpec::new("field", DType::F64, &[Dim::free(LEVELS), dim(1), dim(0)])
+    FieldSpec::new(format!("field {field}"), DType::F64, &[Dim::free(LEVELS), dim(1), dim(0)])
 }
 
 /// Whole exchanges, one rank for each tile.
@@ -57,9 +57,10 @@ fn tile(
     fields: usize,
 ) -> Result<impl FnMut() + use<>> {
     let stream = device.stream_create(&Default::default())?;
-    let (topology, spec) = (Topology::cubed_sphere(cells, [1, 1])?, spec(cells)?);
-    let layout = *spec.layout();
-    let quantities = vec![Quantity::scalar(spec); fields];
+    let topology = Topology::cubed_sphere(cells, [1, 1])?;
+    let layout = *spec(cells, 0)?.layout();
+    let quantities: Vec<Quantity> =
+        (0..fields).map(|field| spec(cells, field).map(Quantity::scalar)).collect::<Result<_>>()?;
     let options = Default::default();
     let mut halo = HaloExchange::new(Arc::new(ranks), &topology, &quantities, device, &options)?;
     let zeros = vec![0.0; layout.len()];
@@ -80,7 +81,7 @@ pub(crate) fn plans(bench: &mut Bench) -> Result<()> {
         return Ok(());
     }
     let device = device()?;
-    let quantities = [Quantity::scalar(spec(192)?)];
+    let quantities = [Quantity::scalar(spec(192, 0)?)];
     let plan = || {
         let topology = Topology::cubed_sphere(192, [1, 1])?;
         HaloTransformer::new(&topology, 0, &quantities, &device, &Default::default())

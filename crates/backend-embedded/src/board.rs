@@ -7,6 +7,7 @@ use runtime_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use crate::Processor;
+use crate::mailbox::GUARD_BYTES;
 
 /// What must be known of a board to run programs on it; `docs/embedded.md` describes the file.
 ///
@@ -34,8 +35,11 @@ pub struct Board {
     pub processor: Processor,
     /// Address of the routine that calls functions, in [`STUB_BYTES`](Self::STUB_BYTES) of RAM that nothing else uses.
     pub stub: u64,
-    /// Where the stack of called functions begins. It grows down, and nothing but the end of RAM stops it.
+    /// Where the stack of called functions begins. It grows down.
     pub stack: u64,
+    /// Where it ends: a function that writes the [`GUARD_BYTES`](Self::GUARD_BYTES) below faults, on processors with memory
+    /// protection, which a RISC-V must have for it. Without it, nothing but the end of RAM stops a stack.
+    pub stack_limit: Option<u64>,
     /// A command of the debugger's server that resets the processor and leaves it halted, such as OpenOCD's `reset halt`.
     pub reset: Option<String>,
     /// Numbers of registers.
@@ -78,6 +82,8 @@ fn areas<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Memory
 }
 
 impl Board {
+    /// What is guarded below [`stack_limit`](Self::stack_limit), which is a multiple of it.
+    pub const GUARD_BYTES: u64 = GUARD_BYTES;
     /// RAM that the routine at [`stub`](Self::stub) takes.
     pub const STUB_BYTES: u64 = 4096;
 
@@ -157,7 +163,45 @@ impl Board {
                 self.stub, self.stack
             ));
         }
-        Ok(())
+        self.check_guard()
+    }
+
+    fn check_guard(&self) -> Result<(), String> {
+        let Some(limit) = self.stack_limit else { return Ok(()) };
+        if limit == 0 || !limit.is_multiple_of(Self::GUARD_BYTES) || limit >= self.stack {
+            return Err(format!(
+                "stack_limit = {limit:#x} must be a multiple of {}, above 0 and below stack = {:#x}",
+                Self::GUARD_BYTES,
+                self.stack
+            ));
+        }
+        let guard = limit - Self::GUARD_BYTES;
+        let meets =
+            |address: u64, bytes: u64| address < limit && guard < address.saturating_add(bytes);
+        if meets(self.stub, Self::STUB_BYTES) {
+            return Err(format!(
+                "the stub at {:#x} lies below stack_limit = {limit:#x}",
+                self.stub
+            ));
+        }
+        match self.memory.iter().find(|area| meets(area.address, area.bytes)) {
+            Some(area) => {
+                Err(format!("memory {:?} lies below stack_limit = {limit:#x}", area.name))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The page below the stack that is guarded.
+    pub(crate) fn guard(&self) -> Option<u64> {
+        self.stack_limit.map(|limit| limit - Self::GUARD_BYTES)
+    }
+
+    /// Whether the page that null pointers lead to is nothing that functions may write, and the processor can see to that.
+    pub(crate) fn guards_null(&self) -> bool {
+        let used = |address: u64| address < Self::GUARD_BYTES;
+        let areas = self.memory.iter().any(|area| used(area.address));
+        !(self.processor.is_64_bit() || areas || used(self.stub) || used(self.stack - 1))
     }
 }
 
@@ -196,6 +240,9 @@ mod tests {
             ("stack = 0x20010000", "stack = 0x20000800", "no room"),
             ("stack = 0x20010000", "stack = 0x20011000", "grows down into"),
             ("bytes = 4096", "bytes = 4096, writable = false", "written"),
+            ("stack =", "stack_limit = 0x20001800\nstack =", "multiple of 4096"),
+            ("stack =", "stack_limit = 0x20010000\nstack =", "below stack"),
+            ("stack =", "stack_limit = 0x20001000\nstack =", "the stub"),
             (" }]", " }, { name = \"again\", address = 0x20010FFF, bytes = 1 }]", "overlaps"),
         ] {
             let error = Board::parse(&GOOD.replacen(from, to, 1)).unwrap_err();

@@ -4,9 +4,13 @@ use crate::processor::{Arguments, Fault};
 
 const INTEGERS: usize = 64;
 const FLOATS: usize = 128;
-const STACK: usize = 192;
+const GUARDS: usize = 192;
+const STACK: usize = 208;
 const CALL: u64 = 2;
 const COPY: u64 = 5;
+
+/// The size of a page that is guarded against being written, and what its address is a multiple of.
+pub(crate) const GUARD_BYTES: u64 = 4096;
 
 /// The byte by which each side tells the other to look into the mailbox.
 pub(crate) const RING: u8 = 1;
@@ -25,7 +29,11 @@ pub(crate) enum Answer {
         instructions: u64,
     },
     /// The function was stopped.
-    Fault(Fault),
+    Fault {
+        fault: Fault,
+        /// Likewise.
+        instructions: u64,
+    },
 }
 
 /// An empty mailbox.
@@ -41,6 +49,11 @@ pub(crate) fn call(entry: u64, stack: u64, arguments: &Arguments) -> Vec<u8> {
     put(&mut bytes, FLOATS, &arguments.floats);
     bytes.extend_from_slice(&arguments.stack);
     bytes
+}
+
+/// Has a call guard pages against being written: that at `below_stack`, and that of null pointers if `null` says so.
+pub(crate) fn guard(request: &mut [u8], below_stack: Option<u64>, null: bool) {
+    put(request, GUARDS, &[below_stack.map_or(0, |page| page | 1), null.into()]);
 }
 
 /// A mailbox that asks for bytes to be copied from one address to another.
@@ -63,7 +76,7 @@ pub(crate) fn answer(bytes: &[u8; ANSWER_BYTES]) -> Option<Answer> {
             let [float] = words(bytes, FLOATS);
             Some(Answer::Done { integers: words(bytes, INTEGERS), float, instructions })
         }
-        4 => Some(Answer::Fault(Fault { cause, pc, address })),
+        4 => Some(Answer::Fault { fault: Fault { cause, pc, address }, instructions }),
         _ => None,
     }
 }
@@ -111,7 +124,9 @@ mod tests {
         let expected = [
             ("INTEGERS", INTEGERS),
             ("FLOATS", FLOATS),
+            ("GUARDS", GUARDS),
             ("STACK", STACK),
+            ("GUARD_BYTES", GUARD_BYTES.try_into().unwrap()),
             ("MAILBOX_BYTES", STACK + STACK_BYTES),
             ("READY", 1),
             ("CALL", 2),
@@ -132,6 +147,7 @@ mod tests {
         bytes[0] = 4;
         bytes[32] = 5;
         let fault = Fault { cause: 5, pc: 0, address: 0 };
-        assert_eq!(answer(bytes[..].try_into().unwrap()), Some(Answer::Fault(fault)));
+        let told = Some(Answer::Fault { fault, instructions: 0 });
+        assert_eq!(answer(bytes[..].try_into().unwrap()), told);
     }
 }

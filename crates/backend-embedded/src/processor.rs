@@ -36,7 +36,8 @@ pub(crate) struct Arguments {
     pub(crate) stack: Vec<u8>,
 }
 
-/// How a processor ended a call.
+/// How a processor ended a call. The cause of a Cortex-M is its configurable fault status, and above it, from bit 32 on, that of
+/// hard faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) cause: u64,
@@ -174,7 +175,12 @@ impl Processor {
             Some(what) => format!("{words} at pc {pc:#x}, {what} {address:#x}"),
             None => format!("{words} at pc {pc:#x}"),
         };
-        Error::new(ErrorKind::DeviceFault, "call", message).with_driver(name, cause.cast_signed())
+        let code = match self {
+            Self::Riscv64 => cause,
+            Self::CortexM3 | Self::CortexM7 if cause & 0xFFFF_FFFF == 0 => cause >> 32,
+            Self::CortexM3 | Self::CortexM7 => cause & 0xFFFF_FFFF,
+        };
+        Error::new(ErrorKind::DeviceFault, "call", message).with_driver(name, code.cast_signed())
     }
 }
 
@@ -271,12 +277,21 @@ const STACKING_ERROR: &str = "STACKING_ERROR";
 /// Its bits in the configurable fault status register.
 const STACKING: u64 = 1 << 4 | 1 << 12;
 
-/// The first bit that is set in the configurable fault status register; it tells whether there is an address.
+/// The first bit that is set in the configurable fault status register; it tells whether there is an address. Without any, the
+/// register of hard faults says what became one.
 fn cortex_m_cause(status: u64) -> (&'static str, Option<&'static str>) {
+    const VECTOR_TABLE: u64 = 1 << 1;
+    const FORCED: u64 = 1 << 30;
+    const DEBUG_EVENT: u64 = 1 << 31;
     if status & STACKING != 0 {
         return (STACKING_ERROR, None);
     }
+    let (hard, status) = (status >> 32, status & 0xFFFF_FFFF);
     let name = match status.trailing_zeros() {
+        _ if status == 0 && hard & DEBUG_EVENT != 0 => "BREAKPOINT",
+        _ if status == 0 && hard & VECTOR_TABLE != 0 => "VECTOR_TABLE_ERROR",
+        // No fault became a hard one, so it is one of these, which nothing answers. QEMU does not tell them apart.
+        _ if status == 0 && hard & FORCED != 0 => "BREAKPOINT_OR_SUPERVISOR_CALL",
         0 => "INSTRUCTION_ACCESS_VIOLATION",
         1 => "DATA_ACCESS_VIOLATION",
         8 => "INSTRUCTION_BUS_ERROR",
@@ -369,6 +384,17 @@ mod tests {
         let fault = Fault { cause: 0x9200, pc: 0, address: 0x5FFF_FFE0 };
         let error = Processor::CortexM7.error(fault);
         assert_eq!(error.driver().unwrap().name, "STACKING_ERROR");
+        for (cause, name) in [
+            (1_u64 << 63, "BREAKPOINT"),
+            (1 << 62, "BREAKPOINT_OR_SUPERVISOR_CALL"),
+            (1 << 33, "VECTOR_TABLE_ERROR"),
+            (1 << 62 | 1 << 16, "UNDEFINED_INSTRUCTION"),
+            (0, "HARD_FAULT"),
+        ] {
+            let error = Processor::CortexM3.error(Fault { cause, pc: 2, address: 0 });
+            assert_eq!(error.driver().unwrap().name, name);
+        }
+        let error = Processor::CortexM7.error(fault);
         assert!(error.message().ends_with("stack pointer 0x5fffffe0"), "{error}");
     }
 }

@@ -226,7 +226,9 @@ fn symbols(file: &File<'_>, processor: Processor) -> BTreeMap<String, Symbol> {
             _ => return None,
         };
         let name = symbol.name().ok().filter(|name| !name.is_empty())?;
-        Some((name.to_owned(), Symbol { address, bytes: symbol.size() }))
+        // What assembler names may be code and need not say so.
+        let data = symbol.kind() == SymbolKind::Data;
+        Some((name.to_owned(), Symbol { address, bytes: symbol.size(), data }))
     });
     named.collect()
 }

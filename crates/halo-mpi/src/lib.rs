@@ -19,6 +19,36 @@
 //! }
 //! ```
 //!
+//! An exchange of halos takes the communicator:
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use backend_host::HostDevice;
+//! use halo::communicator::Communicator;
+//! use halo::{Dim, FieldSpec, HaloExchange, HaloOptions, Quantity, Topology};
+//! use runtime_core::{DType, Device};
+//!
+//! fn main() -> halo::Result<()> {
+//!     halo_mpi::run(|ranks| -> halo::Result<()> {
+//!         // A ring with three cells on each rank, and a ghost at either end.
+//!         let (rank, size) = (ranks.rank(), ranks.size());
+//!         let topology = Topology::cartesian(&[3 * size], &[size], &[true])?;
+//!         let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)])?;
+//!         let device = Device::new(HostDevice::new(0))?;
+//!         let stream = device.default_stream();
+//!         let (quantities, options) = ([Quantity::scalar(field)], HaloOptions::default());
+//!         let mut halo = HaloExchange::new(Arc::new(ranks), &topology, &quantities, &device, &options)?;
+//!
+//!         let mut values = device.memory_from_slice(&stream, &[rank as f64; 5])?;
+//!         halo.exchange(&stream, &mut [values.view_mut().into()])?;
+//!         let values = values.to_vec(&stream)?;
+//!         assert_eq!(values[0], ((rank + size - 1) % size) as f64);
+//!         assert_eq!(values[4], ((rank + 1) % size) as f64);
+//!         Ok(())
+//!     })
+//! }
+//! ```
+//!
 //! # What ends a job
 //!
 //! | event | end |

@@ -95,7 +95,7 @@ impl<'a> Field<'a> {
                 .all(|dim| layout.strides()[dim] == planned.strides()[dim]);
         if !alike {
             let message = format!(
-                "shape {:?} with strides {:?}, planned {:?} with {:?}",
+                "shape {:?} with strides {:?}, planned {:?} with {:?}: see MemoryViewMut::with_layout and FieldSpec::layout",
                 layout.shape(),
                 layout.strides(),
                 planned.shape(),

@@ -235,6 +235,9 @@ impl HaloExchange {
     /// Blocks until all ranks are there, for at most twice the timeout: others may have to wait for the exchange to fail
     /// before they come. Ghosts of the exchange that was given up are unspecified.
     ///
+    /// Messages of that exchange that met no receive, and receives that met no message, keep their tag, which comes again after
+    /// 16 resets. The later exchange that meets one is an error then, and to be reset in turn.
+    ///
     /// # Errors
     ///
     /// `Timeout`: call it again, which goes on where this one ended, also if others got through meanwhile. `PeerLost`.

@@ -183,6 +183,30 @@ impl FieldSpec {
 
     /// The same field with dimensions in this order in memory, the slowest first, without gaps.
     ///
+    /// Fortran's order is that of all dimensions backwards. Views of such a field have its [layout](Self::layout):
+    ///
+    /// ```
+    /// # use backend_host::HostDevice;
+    /// # use halo::{Dim, FieldSpec, HaloTransformer, Quantity, Topology};
+    /// # use runtime_core::{DType, Device};
+    /// # let device = Device::new(HostDevice::new(0))?;
+    /// # let stream = device.default_stream();
+    /// // real(8) :: f(0:3, 0:4), of which f(1:2, 1:3) are owned.
+    /// let dims = [Dim::axis(0, 2).halo(1, 1), Dim::axis(1, 3).halo(1, 1)];
+    /// let spec = FieldSpec::new("f", DType::F64, &dims)?.ordered(&[1, 0])?;
+    /// assert_eq!((spec.layout().shape(), spec.layout().strides()), (&[4, 5][..], &[1, 4][..]));
+    ///
+    /// let topology = Topology::cartesian(&[2, 3], &[1, 1], &[true, true])?;
+    /// let quantities = [Quantity::scalar(spec.clone())];
+    /// let mut halo = HaloTransformer::new(&topology, 0, &quantities, &device, &Default::default())?;
+    /// let values: Vec<f64> = (0..20).map(f64::from).collect();
+    /// let mut memory = device.memory_from_slice(&stream, &values)?;
+    /// halo.pack(&stream, &mut [memory.view_mut().with_layout(0, spec.layout())?.into()])?;
+    /// // f(0:3, 1)
+    /// assert_eq!(memory.to_vec(&stream)?[4..8], [6.0, 5.0, 6.0, 5.0]);
+    /// # Ok::<(), halo::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// `InvalidArgument` unless each dimension comes once.
@@ -267,6 +291,9 @@ impl FieldSpec {
     }
 
     /// What a view of the field must be like: everything that is allocated.
+    ///
+    /// `memory.view_mut().with_layout(start, spec.layout())` is such a view, whose first element is the one at byte `start`: 0
+    /// unless strides are negative. In row-major order without gaps `memory.view_mut().reshape(spec.layout().shape())` is, too.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }

@@ -11,7 +11,8 @@ pub enum Kind {
     Scalar,
     /// One component that changes its sign under reflections: a vorticity.
     PseudoScalar,
-    /// Two components along x and y, which change places and signs with the axes: a wind.
+    /// Two components along x and y, which change places and signs with the axes: a wind. The third component of a vector in
+    /// three dimensions is a [`Scalar`](Self::Scalar) beside it: its axis, z, is the same on all blocks.
     Vector,
     /// Two components that change places with the axes and keep their signs: lengths of cell edges along x and y.
     UnsignedPair,
@@ -49,7 +50,8 @@ impl Kind {
 /// A physical quantity: one field for each component, and what they are together.
 ///
 /// A field that is staggered along x or y alone has no place in itself across an edge that exchanges x and y. Its values
-/// there belong to a partner staggered along the other axis: give both as an [unsigned pair](Self::unsigned_pair).
+/// there belong to a partner staggered along the other axis: give both as a [vector](Self::vector), or as an
+/// [unsigned pair](Self::unsigned_pair) if they keep their signs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quantity {
     kind: Kind,

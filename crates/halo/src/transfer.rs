@@ -90,6 +90,14 @@ impl Fields {
             specs.extend_from_slice(quantity.components());
             roles.resize(specs.len(), (quantity.kind(), first));
         }
+        for (index, spec) in specs.iter().enumerate() {
+            let name = spec.name();
+            if let Some(first) = specs[..index].iter().position(|other| other.name() == name) {
+                let message =
+                    format!("fields {first} and {index} of rank {rank} are both named {name}");
+                return Err(refuse(message));
+            }
+        }
         let block = topology.block(rank)?;
         for spec in &specs {
             for axis in 0..AXES {
@@ -221,17 +229,27 @@ impl Fields {
             return Err(refuse(message));
         }
         let staggered = |spec: &FieldSpec, axis| spec.along(axis).is_some_and(Dim::is_staggered);
+        let not = |is: bool| if is { "" } else { " not" };
         for axis in 0..AXES {
             let (on, _) = symmetry.axis(axis);
             let other = &self.specs[source];
             if staggered(spec, axis) != staggered(other, on) {
+                let hint = match kind {
+                    Kind::Scalar | Kind::PseudoScalar => {
+                        "a field that is staggered along one axis needs a partner along the other, in a vector or an \
+                         unsigned pair"
+                            .to_owned()
+                    }
+                    _ => format!("as components of one {kind:?} they change places, and staggering with them"),
+                };
                 let message = format!(
-                    "{}: its axis {axis} lies along axis {on} of rank {}, where field {} is{} staggered; \
-                     a field that is staggered along one axis needs a partner along the other, in an unsigned pair",
+                    "{}: its axis {axis}, along which it is{} staggered, lies along axis {on} of rank {}, along which \
+                     field {} is{} staggered; {hint}",
                     place(),
+                    not(staggered(spec, axis)),
                     piece.rank,
                     other.name(),
-                    if staggered(other, on) { "" } else { " not" }
+                    not(staggered(other, on))
                 );
                 return Err(refuse(message));
             }

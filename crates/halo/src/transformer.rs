@@ -102,10 +102,10 @@ impl HaloTransformer {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`, with the field, side and rank that it is about: a rank that the topology does not have; a field
-    /// whose cells are not those of the rank's block; a halo wider than the neighbour's block; a field staggered along
-    /// one axis without a partner where axes change places; elements without sign that would change it. `OutOfMemory`;
-    /// what the device reports.
+    /// `InvalidArgument`, with the field, side and rank that it is about: a rank that the topology does not have; two
+    /// fields of one name; a field whose cells are not those of the rank's block; a halo wider than the neighbour's block; a
+    /// field staggered along one axis without a partner where axes change places; elements without sign that would change
+    /// it. `OutOfMemory`; what the device reports.
     pub fn new(
         topology: &Topology,
         rank: usize,

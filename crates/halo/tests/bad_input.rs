@@ -48,6 +48,15 @@ fn a_halo_wider_than_the_neighbour() {
     );
 }
 
+/// Refusals and ranks that disagree name fields.
+#[test]
+fn two_fields_of_one_name() {
+    refused(
+        plan(&ring(), 1, &[named("depth", 1), field(1), named("depth", 2)]),
+        "fields 0 and 2 of rank 1 are both named depth",
+    );
+}
+
 /// Elements that lie at one place would be written twice.
 #[test]
 fn overlapping_regions() {
@@ -239,7 +248,7 @@ fn field_must_match_spec() {
         let mut wide = stream.device().memory_allocate::<f64>(12)?;
         halo.exchange(stream, &mut [wide.view_mut().reshape(&[6, 2])?.into(), view(depth)])
     });
-    let words = ["field height of rank 1", "shape [6, 2]", "planned [5, 2]"];
+    let words = ["field height of rank 1", "shape [6, 2]", "planned [5, 2]", "FieldSpec::layout"];
     telling(ErrorKind::InvalidArgument, &words, &error);
 }
 

@@ -684,7 +684,13 @@ fn staggered_scalar_across_rotation() {
     let field = FieldSpec::new("flux", DType::F64, &dims).unwrap();
     let error = plan_error(&sphere, Ok(Quantity::scalar(field)));
     assert!(error.message().contains("field flux, side west of rank 0"), "{error}");
-    assert!(error.message().contains("needs a partner"), "{error}");
+    assert!(error.message().contains("needs a partner along the other, in a vector or"), "{error}");
+    // Partners along the same axis.
+    let field = |name| FieldSpec::new(name, DType::F64, &dims).unwrap();
+    let error = plan_error(&sphere, Quantity::vector(field("u"), field("v")));
+    assert!(error.message().contains("field u, side west of rank 0"), "{error}");
+    assert!(error.message().contains("as components of one Vector they change places"), "{error}");
+    assert!(!error.message().contains("unsigned pair"), "{error}");
 }
 
 #[test]

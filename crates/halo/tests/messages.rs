@@ -71,11 +71,11 @@ fn a_field_goes_with_others_or_by_itself() {
 #[test]
 fn the_bound_of_a_message_can_be_set() {
     let topology = Topology::cartesian(&[9], &[3], &[true]).unwrap();
-    let field = |dtype, free| {
+    let field = |name, dtype, free| {
         let dims = [Dim::axis(0, 3).halo(1, 1), Dim::free(free)];
-        Quantity::scalar(FieldSpec::new("f", dtype, &dims).unwrap())
+        Quantity::scalar(FieldSpec::new(name, dtype, &dims).unwrap())
     };
-    let quantities = [field(DType::F64, 2), field(DType::U8, 5)];
+    let quantities = [field("f", DType::F64, 2), field("g", DType::U8, 5)];
     let same = |one, other| {
         let sends = |messages| -> Vec<(usize, usize)> {
             let options = HaloOptions { messages, ..Default::default() };

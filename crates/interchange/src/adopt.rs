@@ -75,8 +75,8 @@ impl<T: Element> Adopted<T> {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the array is only to be read, or is not in row-major order without gaps: [`to_memory`](Self::to_memory)
-    /// copies those.
+    /// `InvalidArgument` if the array is only to be read, or is not in row-major order without gaps:
+    /// [`to_memory`](Self::to_memory) copies those.
     pub fn into_memory(self) -> Result<Memory<T>, Refused<Self>> {
         let checked = self.check_writable("into_memory").and_then(|()| self.check_compact());
         match checked {
@@ -160,8 +160,8 @@ impl ArrayExchange<Ready> {
 }
 
 impl ArrayExchange<Ordered> {
-    /// As [`into_adopted`](ArrayExchange::into_adopted) of what is ready, on the device of [`stream`](Self::stream), with views that are
-    /// bound to that stream.
+    /// As [`into_adopted`](ArrayExchange::into_adopted) of what is ready, on the device of [`stream`](Self::stream), with
+    /// views that are bound to that stream.
     ///
     /// # Errors
     ///

@@ -334,7 +334,8 @@ mod tests {
     fn a_write_is_committed_when_the_strangers_work_is_over() {
         let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
         let (shared, lender) = lent(&device);
-        let (_memory, stream) = strange_work(&device);
+        let (_memory, stream, gate) = strange_work(&device);
+        gate.open_later();
         drop(lender);
         assert!(stream.is_done().unwrap());
         let array = shared.read(Duration::ZERO).unwrap();
@@ -346,7 +347,8 @@ mod tests {
         let config = SimConfig::new().fault(Fault::fail_late(Operation::Launch, 1));
         let device = Device::new(SimDevice::new(0, config)).unwrap();
         let (shared, lender) = lent(&device);
-        let _work = strange_work(&device);
+        let (_memory, _stream, gate) = strange_work(&device);
+        gate.open();
         drop(lender);
         let array = shared.read(Duration::ZERO).unwrap();
         assert_eq!((array.version(), array.status(0)), (0, PartStatus::Poisoned));

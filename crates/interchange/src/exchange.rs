@@ -17,8 +17,8 @@ use crate::{Access, ContextBinding, DeviceToken, MemoryKind, Refused};
 /// owns the memory is dropped once, after all else, on whichever thread the last consumer ends. Make one capsule for each
 /// consumer, over an owner that is shared.
 ///
-/// The state `S` says whether the values are there: [`Ready`], [`Pending`](crate::Pending) or [`Ordered`](crate::Ordered) for one stream.
-/// Protocols without synchronisation are methods of `ArrayExchange<Ready>` alone.
+/// The state `S` says whether the values are there: [`Ready`], [`Pending`](crate::Pending), or
+/// [`Ordered`](crate::Ordered) for one stream. Protocols without synchronisation are methods of `ArrayExchange<Ready>` alone.
 ///
 /// ```
 /// use interchange::{ArrayExchange, ByteStrides};

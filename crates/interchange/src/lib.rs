@@ -30,11 +30,11 @@
 //!
 //! | protocol | hands over | takes | strides | synchronisation | owner |
 //! |---|---|---|---|---|---|
-//! | DLPack ([`dlpack`]) | what is ready, or ordered on the consumer's stream | any | elements | the producer orders the consumer's stream | its deleter |
-//! | CUDA array interface 3 ([`CudaArrayInterface`]) | what is ready, or ordered on one stream | 2 and 3 | bytes | a stream of the producer's | [`Keeper`] |
-//! | SYCL USM array interface 1 ([`SyclUsmArrayInterface`]) | what is ready | 1 | elements | none | [`Keeper`] |
-//! | NumPy array interface 3 ([`ArrayInterface`]) | what is ready | 3 | bytes | none | [`Keeper`] |
-//! | Arrow C device ([`arrow`]) | rows that are ready, or ordered on one stream | rows | none | an event of the producer's | its `release` |
+//! | [`dlpack`] | ready, or ordered | any | elements | the producer orders a stream | deleter |
+//! | [`CudaArrayInterface`] | ready, or ordered | 2, 3 | bytes | a stream of the producer's | [`Keeper`] |
+//! | [`SyclUsmArrayInterface`] | ready | 1 | elements | none | [`Keeper`] |
+//! | [`ArrayInterface`] (NumPy) | ready | 3 | bytes | none | [`Keeper`] |
+//! | [`arrow`] (C device) | ready, or ordered | rows | none | an event of the producer's | `release` |
 //!
 //! The attributes that are dictionaries in Python are structures with a field for each key. The crate knows neither Python
 //! nor a vendor's interface: addresses and handles are numbers that carry the name of their interface.

@@ -114,47 +114,41 @@ pub struct Exported<I> {
 }
 
 #[cfg(test)]
+#[path = "../tests/common/gate.rs"]
 #[expect(unsafe_code, reason = "launches a kernel")]
+pub(crate) mod gate;
+
+#[cfg(test)]
 pub(crate) mod tests {
-    use std::time::{Duration, Instant};
-
     use backend_sim::{SimConfig, SimDevice};
-    use runtime_core::{Grid, HostModule, Launch, Memory, Stream, args};
+    use runtime_core::{Memory, Stream};
 
+    use super::gate::{Gate, start};
     use super::*;
 
-    const WORK: Duration = Duration::from_millis(60);
-
-    fn work(_: &Grid<'_>, x: &mut [f64]) {
-        std::thread::sleep(WORK);
-        x.fill(7.0);
-    }
-
     /// A consumer's work, which nobody but the device knows of.
-    pub(crate) fn strange_work(device: &Device) -> (Memory<f64>, Stream) {
+    pub(crate) fn strange_work(device: &Device) -> (Memory<f64>, Stream, Gate) {
         let stream = device.stream_create(&Default::default()).unwrap();
         let mut memory = device.memory_from_slice(&stream, &[0.0; 4]).unwrap();
-        let module = device.module_load(&HostModule::new().with("work", work)).unwrap();
-        let kernel = module.kernel("work").unwrap();
-        let args = args![memory.view_mut()];
-        // SAFETY: the kernel is safe Rust, which touches nothing but its argument.
-        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args) }.unwrap();
-        (memory, stream)
+        let gate = start(&mut memory, &stream);
+        (memory, stream, gate)
     }
 
     #[test]
     fn memory_that_was_with_strangers_waits_for_the_device() {
         let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
         for (to, waits) in [(Some(To::Stranger), true), (Some(To::Device), false), (None, false)] {
-            let (_memory, stream) = strange_work(&device);
+            let (_memory, stream, gate) = strange_work(&device);
             let owner = Fenced::new((), &device);
             if let Some(to) = to {
                 owner.lend(to);
             }
-            let start = Instant::now();
+            if waits {
+                gate.open_later();
+            }
             drop(owner);
             assert_eq!(stream.is_done().unwrap(), waits, "{to:?}");
-            assert_eq!(start.elapsed() >= WORK / 2, waits, "{to:?}");
+            gate.open();
             stream.synchronize().unwrap();
         }
     }

@@ -105,7 +105,7 @@ impl ArrayExchange<Pending> {
     }
 
     /// The same, with streams and events of this runtime in the place of somebody else's, which `take` makes of their
-    /// handles: by a device's ability to take up native handles, for instance.
+    /// handles: by [`Device::interop`], for instance.
     ///
     /// # Errors
     ///

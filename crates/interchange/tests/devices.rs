@@ -79,6 +79,11 @@ fn memory_goes_by_dlpack_and_comes_back(device: &Device) {
     // SAFETY: the producer was given the stream.
     let theirs = unsafe { ArrayExchange::from_dlpack(tensor, Ordered::on(&consumer)) }.unwrap();
     assert!(theirs.device().is(device), "{}", theirs.device());
+    // What the driver knows of the address.
+    let memory = theirs.memory().unwrap();
+    // SAFETY: an address.
+    let origin = unsafe { device.interop().unwrap().origin(memory) }.unwrap().unwrap();
+    let theirs = theirs.within(origin.base, origin.bytes).unwrap();
     let adopted = theirs.into_adopted::<f32>().unwrap();
     assert_eq!(adopted.view().unwrap().to_vec::<f32>(&consumer).unwrap(), VALUES);
     drop(adopted);
@@ -108,7 +113,8 @@ fn an_order_names_its_stream_or_is_refused(device: &Device) {
     };
     let known = theirs.unwrap().taking_up(|handle| {
         assert_eq!(handle, producer.native());
-        Ok(After::Stream(producer.clone()))
+        // SAFETY: a stream of the device, which lives on.
+        unsafe { device.interop().unwrap().stream_from_native(handle) }.map(After::Stream)
     });
     let adopted = known.unwrap().host_wait().unwrap().into_adopted::<f32>(device).unwrap();
     let stream = device.default_stream();
@@ -123,7 +129,12 @@ fn rows_come_with_an_event(device: &Device) {
         panic!("{:?}", theirs.state());
     };
     assert_eq!((event.api, event.kind), (device.native().api, NativeKind::Event));
-    let ready = theirs.host_wait_on(device).unwrap();
+    let consumer = device.stream_create(&Default::default()).unwrap();
+    let known = theirs.taking_up(|handle| {
+        // SAFETY: an event of the device, which the array keeps.
+        unsafe { device.interop().unwrap().event_from_native(handle) }.map(After::Event)
+    });
+    let ready = known.unwrap().order_after(&consumer).unwrap().host_wait().unwrap();
     let mut adopted = ready.into_adopted::<f32>(device).unwrap();
     assert!(adopted.view_mut().is_err(), "nobody writes what Arrow hands over");
     let stream = device.default_stream();

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod common;
+#[path = "common/gate.rs"]
+mod gate;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,39 +12,21 @@ use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice};
 use interchange::dlpack::{DlpackFence, DlpackOptions, DlpackRequest};
 use interchange::{After, ArrayExchange, Ordered, Pending};
-use runtime_core::{
-    DType, Device, ErrorKind, Grid, HostModule, Launch, Layout, Memory, NativeHandle, NativeKind,
-    Stream, args,
-};
+use runtime_core::{DType, Device, ErrorKind, Layout, NativeHandle, NativeKind, Stream};
 
 use common::{Case, Count, Lie, elements};
-
-/// How long a producer takes. Whoever waits for it takes as long.
-const WORK: Duration = Duration::from_millis(60);
-
-fn fill_late(_: &Grid<'_>, x: &mut [f64]) {
-    std::thread::sleep(WORK);
-    x.fill(7.0);
-}
+use gate::{Gate, start};
 
 fn device() -> Device {
     Device::new(SimDevice::new(0, SimConfig::new())).unwrap()
 }
 
-/// Starts work on the memory that takes its time.
-fn start(memory: &mut Memory<f64>, stream: &Stream) {
-    let module = HostModule::new().with("fill_late", fill_late);
-    let kernel = stream.device().module_load(&module).unwrap().kernel("fill_late").unwrap();
-    // SAFETY: the kernel is safe Rust, which touches nothing but its argument.
-    unsafe { kernel.launch(stream, &Launch::cover(1, 1), args![memory.view_mut()]) }.unwrap();
-}
-
-fn produced(device: &Device) -> (ArrayExchange<Pending>, Stream, Instant) {
+/// What a producer gives away before its work is done.
+fn produced(device: &Device) -> (ArrayExchange<Pending>, Stream, Gate) {
     let stream = device.stream_create(&Default::default()).unwrap();
     let mut memory = device.memory_from_slice(&stream, &[0.0; 4]).unwrap();
-    let started = Instant::now();
-    start(&mut memory, &stream);
-    (ArrayExchange::from_memory(memory, &[4], &stream).unwrap(), stream, started)
+    let gate = start(&mut memory, &stream);
+    (ArrayExchange::from_memory(memory, &[4], &stream).unwrap(), stream, gate)
 }
 
 fn values<S: interchange::State>(capsule: &ArrayExchange<S>) -> Vec<u8> {
@@ -55,20 +39,22 @@ fn sevens() -> Vec<u8> {
 
 #[test]
 fn a_pending_producer_is_waited_for() {
-    let (pending, _, started) = produced(&device());
+    let (pending, stream, gate) = produced(&device());
+    gate.open_later();
     let ready = pending.host_wait().unwrap();
-    assert!(started.elapsed() >= WORK);
+    assert!(stream.is_done().unwrap());
     assert_eq!(values(&ready), sevens());
 }
 
 #[test]
 fn all_events_are_waited_for() {
     let device = device();
-    let (first, one, started) = produced(&device);
-    let (second, two, _) = produced(&device);
+    let (first, one, gate) = produced(&device);
+    let (second, two, other) = produced(&device);
     let events = [one.record_event().unwrap(), two.record_event().unwrap()];
-    let exported = first.host_wait().unwrap().into_array_interface().unwrap();
-    // SAFETY: the test's own memory, of which nothing is read before the wait.
+    gate.open_later();
+    other.open_later();
+    // SAFETY: nothing is read.
     let both = unsafe {
         ArrayExchange::from_dlpack(
             Case::new(DType::F64, 1, Lie::Compact, 0, false).foreign().on(2, 0).versioned(),
@@ -76,15 +62,16 @@ fn all_events_are_waited_for() {
         )
     };
     both.unwrap().host_wait().unwrap();
-    assert!(started.elapsed() >= WORK && two.is_done().unwrap());
-    drop((exported, second));
+    assert!(one.is_done().unwrap() && two.is_done().unwrap());
+    drop((first, second));
 }
 
 #[test]
 fn a_wait_ends_in_time_and_gives_the_capsule_back() {
-    let (pending, _, _) = produced(&device());
+    let (pending, _, gate) = produced(&device());
     let refused = pending.host_wait_for(Duration::from_millis(1)).unwrap_err();
     assert_eq!(refused.error().kind(), ErrorKind::Timeout);
+    gate.open();
     let ready = refused.into_inner().host_wait_for(Duration::from_secs(60)).unwrap();
     assert_eq!(values(&ready), sevens());
 }
@@ -93,14 +80,14 @@ fn a_wait_ends_in_time_and_gives_the_capsule_back() {
 fn ordering_after_a_stream_does_not_block() {
     let device = device();
     let consumer = device.stream_create(&Default::default()).unwrap();
-    let (pending, _, started) = produced(&device);
+    let (pending, producer, gate) = produced(&device);
     let ordered = pending.order_after(&consumer).unwrap();
-    assert!(started.elapsed() < WORK, "the host has not waited");
+    assert!(!producer.is_done().unwrap(), "the host has not waited");
+    gate.open_later();
     let adopted = ordered.into_adopted::<f64>().unwrap();
     let mut out = [0.0; 4];
     adopted.view().unwrap().copy_to_slice(&consumer, &mut out).unwrap();
     assert_eq!(out, [7.0; 4]);
-    assert!(started.elapsed() >= WORK);
 }
 
 #[test]
@@ -109,20 +96,22 @@ fn ordered_is_not_ready() {
     let device = device();
     let (consumer, other) =
         (device.default_stream(), device.stream_create(&Default::default()).unwrap());
-    let (pending, _, started) = produced(&device);
+    let (pending, _, gate) = produced(&device);
     let adopted = pending.order_after(&consumer).unwrap().into_adopted::<f64>().unwrap();
     let error = adopted.view().unwrap().to_vec::<f64>(&other).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongStream);
-    let (pending, _, _) = produced(&device);
+    gate.open();
+    let (pending, _, gate) = produced(&device);
+    gate.open_later();
     let ready = pending.order_after(&consumer).unwrap().host_wait().unwrap();
-    assert!(started.elapsed() >= WORK);
     assert_eq!(values(&ready), sevens());
 }
 
 #[test]
 fn streams_of_other_devices_cannot_be_ordered() {
     let host = Device::new(HostDevice::new(0)).unwrap();
-    let (pending, _, _) = produced(&device());
+    let (pending, _, gate) = produced(&device());
+    gate.open();
     let refused = pending.order_after(&host.default_stream()).unwrap_err();
     assert_eq!(refused.error().kind(), ErrorKind::WrongDevice);
     assert_eq!(values(&refused.into_inner().host_wait().unwrap()), sevens());
@@ -146,14 +135,15 @@ fn pinned_none_waits_on_host() {
 #[test]
 fn stream_minus_one_does_not_wait() {
     let case = Case::new(DType::F64, 1, Lie::Compact, 0, false);
-    let (_capsule, busy, started) = produced(&device());
+    let (_capsule, busy, gate) = produced(&device());
     let tensor = case.foreign().on(2, 0).versioned();
     // SAFETY: nothing is read.
     let array = unsafe { ArrayExchange::from_dlpack(tensor, Pending::on(&busy)) }.unwrap();
     let request = DlpackRequest { stream: Some(-1), ..DlpackRequest::default() };
     assert_eq!(request.fence(&array).unwrap(), DlpackFence::Nothing);
     let tensor = array.into_dlpack_unsynchronised(DlpackOptions::versioned()).unwrap();
-    assert!(started.elapsed() < WORK && !busy.is_done().unwrap());
+    assert!(!busy.is_done().unwrap());
+    gate.open();
     drop(tensor);
 }
 
@@ -161,7 +151,8 @@ fn stream_minus_one_does_not_wait() {
 fn strangers_streams_are_taken_up_or_waited_for_with_their_device() {
     let device = device();
     let case = Case::new(DType::F64, 1, Lie::Compact, 0, false);
-    let (_capsule, busy, _) = produced(&device);
+    let (_capsule, busy, gate) = produced(&device);
+    gate.open_later();
     let handle = NativeHandle { api: "sim", kind: NativeKind::Stream, raw: 42 };
     let array = || {
         let tensor = case.foreign().on(2, 0).versioned();
@@ -210,9 +201,10 @@ fn an_adopted_array_goes_back_when_the_work_on_it_is_done() {
     // SAFETY: the vector is not touched until the tensor was given back.
     let capsule = unsafe { ArrayExchange::from_dlpack(foreign.versioned(), Ordered::on(&stream)) };
     let mut memory = capsule.unwrap().into_adopted::<f64>().unwrap().into_memory().unwrap();
-    start(&mut memory, &stream);
+    let gate = start(&mut memory, &stream);
     drop(memory);
     assert_eq!(count.dropped(), 0, "the work goes on");
+    gate.open();
     stream.synchronize().unwrap();
     let patience = Instant::now();
     while count.dropped() == 0 && patience.elapsed() < Duration::from_secs(10) {

@@ -117,8 +117,8 @@ impl Embedded {
     ///
     /// # Errors
     ///
-    /// `KernelNotFound`, and `OutOfBounds` for a function outside of the memory map; `InvalidArgument` for a timeout of
-    /// zero, more arguments than the device passes, or an address that it does not have; `DeviceFault` with cause,
+    /// `KernelNotFound`, and `OutOfBounds` for a function outside of the memory map; `InvalidArgument` for the
+    /// name of data, a timeout of zero, more arguments than the device passes, or an address that it does not have; `DeviceFault` with cause,
     /// program counter and address; `Timeout`, and `Conflict` for calls after it, until the call ends after all or
     /// [`reset`](Self::reset) ends it; `DeviceLost` until [`reset`](Self::reset).
     pub fn call(
@@ -127,11 +127,16 @@ impl Embedded {
         args: &[CallValue],
         timeout: Duration,
     ) -> Result<CallOutcome> {
-        let address = self.symbol(function)?.address;
+        let Symbol { address, bytes, data } = self.symbol(function)?;
+        if data {
+            let message =
+                format!("{function:?}, {bytes} bytes at {address:#x}, is data and no function");
+            return Err(self.error(ErrorKind::InvalidArgument, "call", message));
+        }
         self.call_checked(&format_args!("{function:?} at {address:#x}"), address, args, timeout)
     }
 
-    /// Calls the function at an address, as [`call`](Self::call) does one that has a name.
+    /// Calls the function at an address, as [`call`](Self::call) does one that has a name. Whatever lies there is run.
     ///
     /// # Errors
     ///
@@ -332,8 +337,9 @@ mod tests {
 
         fn symbol(&self, name: &str) -> Result<Symbol> {
             match name {
-                "add" => Ok(Symbol { address: RAM, bytes: 8 }),
-                "far" => Ok(Symbol { address: RAM + 64, bytes: 8 }),
+                "add" => Ok(Symbol { address: RAM, bytes: 8, data: false }),
+                "far" => Ok(Symbol { address: RAM + 64, bytes: 8, data: false }),
+                "counter" => Ok(Symbol { address: RAM + 8, bytes: 4, data: true }),
                 _ => Err(Error::new(ErrorKind::KernelNotFound, "symbol", format!("{name:?}"))),
             }
         }
@@ -352,6 +358,13 @@ mod tests {
         fn counters(&self) -> Option<&dyn Counters> {
             None
         }
+    }
+
+    #[test]
+    fn data_is_not_called_by_its_name() {
+        let error = board().call("counter", &[], Duration::from_secs(1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message().contains("\"counter\", 4 bytes"), "{error}");
     }
 
     #[test]

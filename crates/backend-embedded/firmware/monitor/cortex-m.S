@@ -9,9 +9,17 @@
 #define VTOR 0x08
 #define CFSR 0x28
 #define CFSR_STACKING 0x1010    /* of memory protection or the bus */
+#define HFSR 0x2c
 #define MMFAR 0x34
 #define BFAR 0x38
 #define CPACR 0x88
+#define MPU_TYPE 0x90
+#define MPU_CTRL 0x94
+#define MPU_RBAR 0x9c
+#define MPU_RASR 0xa0
+#define MPU_ON 5                /* with the usual memory outside of its regions */
+#define MPU_VALID 0x10          /* of a base address: its low bits are the number of the region */
+#define MPU_READ_EXECUTE 0x06020016 /* 4 KiB that are not written; bit 0: the region is on */
 #define FPCCR 0xe000ef34
 #define ICIALLU 0xe000ef50      /* whatever is written empties the instruction cache */
 
@@ -54,6 +62,8 @@ start:
     /* Whatever ran before may have left causes of faults, which stay until ones are written. */
     ldr     r1, [r0, #CFSR]
     str     r1, [r0, #CFSR]
+    ldr     r1, [r0, #HFSR]
+    str     r1, [r0, #HFSR]
 #ifdef __ARM_FP
     ldr     r1, =0xf << 20
     str     r1, [r0, #CPACR]
@@ -68,8 +78,35 @@ start:
     ldr     r1, =vectors
     str     r1, [r0, #VTOR]
     ldr     r5, =mailbox
-    b       call
+    ldr     r1, [r0, #MPU_TYPE]
+    cbz     r1, 1f              /* without memory protection */
+    ldr     r4, =MPU_READ_EXECUTE
+    .irp    n, 0, 1
+    ldr     r1, [r5, #GUARDS + 8 * \n]
+    /* The last regions of a small unit: those before them may be the program's. */
+    bic     r2, r1, #1
+    orr     r2, r2, #MPU_VALID + 7 - \n
+    str     r2, [r0, #MPU_RBAR]
+    and     r2, r1, #1
+    orr     r2, r2, r4
+    str     r2, [r0, #MPU_RASR]
+    .endr
+    ldr     r1, [r0, #MPU_CTRL]
+    orr     r1, r1, #MPU_ON
+    str     r1, [r0, #MPU_CTRL]
+    dsb
+    isb
+1:  b       call
 #else
+    /* The monitor lies where null pointers lead: it can be read and run, but not written. */
+    movs    r1, #MPU_VALID
+    str     r1, [r0, #MPU_RBAR]
+    ldr     r1, =MPU_READ_EXECUTE | 1
+    str     r1, [r0, #MPU_RASR]
+    movs    r1, #MPU_ON
+    str     r1, [r0, #MPU_CTRL]
+    dsb
+    isb
     ldr     r4, =UART
     movs    r0, #16
     str     r0, [r4, #DIVIDER]
@@ -189,6 +226,9 @@ trap:
     ldr     r0, [r4, #CFSR]
     str     r0, [r5, #CAUSE]
     str     r0, [r4, #CFSR]
+    ldr     r1, [r4, #HFSR]
+    str     r1, [r5, #CAUSE + 4]
+    str     r1, [r4, #HFSR]
     movs    r1, #0
     lsls    r3, r0, #31 - 7     /* bit 7: MMFAR is valid; bit 15: BFAR is */
     it      mi

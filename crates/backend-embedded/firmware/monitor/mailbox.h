@@ -11,8 +11,13 @@
 #define STACK_POINTER 56
 #define INTEGERS 64  /* eight registers: arguments, then results */
 #define FLOATS 128   /* likewise */
-#define STACK 192    /* arguments that have no register */
-#define MAILBOX_BYTES 1216
+#define GUARDS 192   /* pages that the function must not write, below the stack and that of null pointers, which a debugger
+                      * asks for: their addresses with bit 0 set, or 0 */
+#define STACK 208    /* arguments that have no register */
+#define MAILBOX_BYTES 1232
+
+/* The size of a page that is guarded, and what its address is a multiple of. */
+#define GUARD_BYTES 4096
 
 /* States. The host writes CALL and COPY, the monitor the others. COPY copies as many bytes as the third integer register
  * says to where the first points from where the second does: code that the host wrote there itself would run as the

@@ -10,7 +10,10 @@
 
 #define MSTATUS_FLOAT 0x6000
 
-#ifndef DEBUGGER
+#ifdef DEBUGGER
+/* Memory protection of a page: its address by its size, locked, so that it holds in machine mode, too. */
+#define GUARD_READ_EXECUTE 0x9d
+#else
 #define UART 0x10000000
 #define RECEIVED 0        /* offsets in the UART, a 16550 */
 #define TRANSMIT 0
@@ -40,6 +43,14 @@ start:
     csrs    mstatus, t0
 #ifdef DEBUGGER
     lla     s1, mailbox
+    /* Without a page below the stack, nothing is touched that a processor need not have. */
+    ld      t0, GUARDS(s1)
+    beqz    t0, call
+    srli    t0, t0, 2
+    ori     t0, t0, GUARD_BYTES / 8 - 1
+    csrw    pmpaddr0, t0
+    li      t0, GUARD_READ_EXECUTE
+    csrs    pmpcfg0, t0
     j       call
 #else
     /* Nothing below the stack can be written: a stack that overflows is a fault. */
@@ -155,7 +166,12 @@ call:
 
     .balign 4
 trap:
+    csrr    t0, minstret
     lla     s1, mailbox
+    ld      t1, INSTRUCTIONS(s1)
+    sub     t0, t0, t1
+    addi    t0, t0, -COUNTED_HERE
+    sd      t0, INSTRUCTIONS(s1)
     csrr    t0, mcause
     sd      t0, CAUSE(s1)
     csrr    t0, mepc

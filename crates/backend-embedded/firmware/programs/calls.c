@@ -53,6 +53,26 @@ uint32_t recurse(uint32_t depth)
 
 uint32_t load(const volatile uint32_t *place) { return *place; }
 
+void store(volatile uint32_t *place, uint32_t value) { *place = value; }
+
+void breakpoint(void)
+{
+#if defined(__riscv)
+    __asm__ volatile("ebreak");
+#else
+    __asm__ volatile("bkpt #0");
+#endif
+}
+
+void environment_call(void)
+{
+#if defined(__riscv)
+    __asm__ volatile("ecall");
+#else
+    __asm__ volatile("svc #0");
+#endif
+}
+
 void illegal(void)
 {
 #if defined(__riscv)

@@ -10,6 +10,9 @@ use super::packet::Packets;
 
 /// How long the server may take to answer what does not run the processor.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the server may take to answer the first packet: one that serves another debugger accepts a connection and says
+/// nothing.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of a packet if the server does not say what it takes.
 const PACKET_BYTES: usize = 1024;
 /// What a debugger tells of system calls that fail: `EFAULT` and `ENOSYS`, as the protocol counts them.
@@ -55,10 +58,11 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if nobody serves there; `Driver` if it is no server of the protocol.
+    /// `Unavailable` if nobody serves there, or says nothing, as while another debugger is served; `Driver` if it is no server
+    /// of the protocol.
     pub(crate) fn connect(address: &str, timeout: Duration) -> Result<Self> {
         let unavailable = |error: io::Error| {
-            let message = format!("no debugger's server at {address}");
+            let message = format!("no debugger's server at {address}: {error}");
             Error::new(ErrorKind::Unavailable, "open", message).with_source(error)
         };
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -67,7 +71,7 @@ impl Client {
                 Ok(stream) => {
                     let packets = Packets::new(stream).map_err(unavailable)?;
                     let mut client = Self { packets, memory_bytes: PACKET_BYTES / 2 };
-                    client.greet()?;
+                    client.greet(address)?;
                     return Ok(client);
                 }
                 Err(error) => last = error,
@@ -76,9 +80,15 @@ impl Client {
         Err(unavailable(last))
     }
 
-    fn greet(&mut self) -> Result<()> {
+    fn greet(&mut self, address: &str) -> Result<()> {
         const OPERATION: &str = "open";
-        let features = self.ask(OPERATION, "qSupported:swbreak+;hwbreak+;qXfer:features:read+")?;
+        let asked = "qSupported:swbreak+;hwbreak+;qXfer:features:read+";
+        let Some(features) = self.ask_within(OPERATION, asked, GREETING_TIMEOUT)? else {
+            let message = format!(
+                "the server at {address} says nothing within {GREETING_TIMEOUT:?}: most serve one debugger at a time, and it may have another"
+            );
+            return Err(Error::new(ErrorKind::Unavailable, OPERATION, message));
+        };
         let features = String::from_utf8_lossy(&features).into_owned();
         let size = features.split(';').find_map(|feature| feature.strip_prefix("PacketSize="));
         let size =
@@ -296,26 +306,36 @@ impl Client {
         if answer == b"OK" { Ok(()) } else { Err(refused(operation, &answer, &what())) }
     }
 
-    /// Sends a packet and gives the answer. What servers tell on their own is passed over: text that is printed, and that the
-    /// processor stopped, when nobody waits for that any more.
     fn ask(&mut self, operation: &'static str, packet: &str) -> Result<Vec<u8>> {
+        self.ask_within(operation, packet, ANSWER_TIMEOUT)?.ok_or_else(|| {
+            let error = format!("no answer to {packet:.40} in {ANSWER_TIMEOUT:?}");
+            lost(operation, io::Error::other(error))
+        })
+    }
+
+    /// Sends a packet and gives the answer, `None` if there is none within `timeout`. What servers tell on their own is passed
+    /// over: text that is printed, and that the processor stopped, when nobody waits for that any more.
+    fn ask_within(
+        &mut self,
+        operation: &'static str,
+        packet: &str,
+        timeout: Duration,
+    ) -> Result<Option<Vec<u8>>> {
         self.packets.send(packet).map_err(|error| lost(operation, error))?;
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let deadline = Instant::now() + timeout;
         loop {
             let answer =
                 self.packets.receive(Some(deadline)).map_err(|error| lost(operation, error))?;
             match answer {
                 Some(text) if text.first() == Some(&b'O') && text != b"OK" => {}
                 Some(stop) if packet != "?" && Stop::read(&stop).is_some() => {}
-                Some(answer) => return Ok(answer),
-                None => break,
+                Some(answer) => return Ok(Some(answer)),
+                None => return Ok(None),
             }
             if Instant::now() >= deadline {
-                break;
+                return Ok(None);
             }
         }
-        let error = io::Error::other(format!("no answer to {packet:.40} in {ANSWER_TIMEOUT:?}"));
-        Err(lost(operation, error))
     }
 }
 

@@ -85,8 +85,8 @@ impl GdbDevice {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if nobody serves there; `Driver` if the server refuses what is needed; `DeviceLost` if it does
-    /// not go on.
+    /// `Unavailable` if nobody serves there, or says nothing, as while another debugger is served; `Driver` if the server
+    /// refuses what is needed; `DeviceLost` if it does not go on.
     pub fn connect(address: &str, board: Board) -> Result<Self> {
         let info = info(&board);
         let id = info.id.clone();
@@ -163,6 +163,7 @@ impl GdbDevice {
         let done = act(client);
         if done.as_ref().is_err_and(|error| error.kind() == ErrorKind::DeviceLost) {
             *connection = Connection::default();
+            lock(&self.console).flush();
         }
         done
     }
@@ -304,7 +305,8 @@ impl EmbeddedDevice for GdbDevice {
         const OPERATION: &str = "call";
         let processor = self.board.processor;
         let arguments = processor.arguments(args)?;
-        let request = mailbox::call(processor.entry(function), self.board.stack, &arguments);
+        let mut request = mailbox::call(processor.entry(function), self.board.stack, &arguments);
+        mailbox::guard(&mut request, self.board.guard(), self.board.guards_null());
         let mut connection = self.idle(OPERATION)?;
         let began = Instant::now();
         let stopped = self.on(&mut connection, OPERATION, |client| {
@@ -331,12 +333,16 @@ impl EmbeddedDevice for GdbDevice {
         self.on(&mut connection, OPERATION, |client| {
             client.read(OPERATION, self.stub.mailbox, &mut bytes)
         })?;
-        match mailbox::answer(&bytes) {
+        let answer = mailbox::answer(&bytes);
+        if !matches!(answer, Some(Answer::Done { .. })) {
+            lock(&self.console).flush();
+        }
+        match answer {
             Some(Answer::Done { integers, float, .. }) => {
                 let (value, float_bits) = processor.result(integers, float);
                 Ok(CallOutcome { value, float_bits, elapsed })
             }
-            Some(Answer::Fault(fault)) => Err(processor.error(fault)),
+            Some(Answer::Fault { fault, .. }) => Err(processor.error(fault)),
             Some(Answer::Ready) | None => {
                 let pc = self.on(&mut connection, OPERATION, |client| {
                     client.read_register(OPERATION, self.pc_register())

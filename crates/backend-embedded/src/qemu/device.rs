@@ -239,7 +239,10 @@ impl QemuDevice {
         if line.busy {
             // It may have ended meanwhile.
             match self.wait(&mut line, Duration::ZERO) {
-                Ok(Some(_)) => line.busy = false,
+                Ok(Some(answer)) => {
+                    self.finish(&answer);
+                    line.busy = false;
+                }
                 Ok(None) => {
                     let message = "a call that timed out still runs; reset ends it";
                     return Err(Error::new(ErrorKind::Conflict, operation, message));
@@ -250,9 +253,25 @@ impl QemuDevice {
         Ok(line)
     }
 
+    /// Takes up that a call has ended, in time or late: what it retired counts, and one that did not return will not go on
+    /// with the line that it began.
+    fn finish(&self, answer: &Answer) {
+        match *answer {
+            Answer::Done { instructions, .. } => {
+                self.instructions.fetch_add(instructions, Ordering::Relaxed);
+            }
+            Answer::Fault { instructions, .. } => {
+                self.instructions.fetch_add(instructions, Ordering::Relaxed);
+                lock(&self.console).flush();
+            }
+            Answer::Ready => lock(&self.console).flush(),
+        }
+    }
+
     #[cold]
     fn ended(&self, line: &mut Line, operation: &'static str, error: io::Error) -> Error {
         *line = Line::default();
+        lock(&self.console).flush();
         // Whoever resets the machine has the process, and has ended it.
         let process = self.process.try_lock().ok().and_then(|mut process| process.take());
         let lost = match process {
@@ -370,14 +389,17 @@ impl EmbeddedDevice for QemuDevice {
         let mut line = self.idle_line(OPERATION)?;
         self.post(&request).map_err(|error| refused(OPERATION, error))?;
         let began = Instant::now();
-        match self.exchange(&mut line, OPERATION, timeout)? {
-            Some(Answer::Done { integers, float, instructions }) => {
+        let answer = self.exchange(&mut line, OPERATION, timeout)?;
+        if let Some(answer) = &answer {
+            self.finish(answer);
+        }
+        match answer {
+            Some(Answer::Done { integers, float, .. }) => {
                 let elapsed = began.elapsed();
-                self.instructions.fetch_add(instructions, Ordering::Relaxed);
                 let (value, float_bits) = processor.result(integers, float);
                 Ok(CallOutcome { value, float_bits, elapsed })
             }
-            Some(Answer::Fault(fault)) => Err(processor.error(fault)),
+            Some(Answer::Fault { fault, .. }) => Err(processor.error(fault)),
             Some(Answer::Ready) => {
                 let message = format!("the function at {function:#x} restarted the monitor");
                 let fault = Error::new(ErrorKind::DeviceFault, OPERATION, message);
@@ -396,8 +418,9 @@ impl EmbeddedDevice for QemuDevice {
         // A call that times out may go on printing.
         if let Ok(mut line) = self.line.try_lock()
             && line.busy
-            && let Ok(Some(_)) = self.wait(&mut line, Duration::ZERO)
+            && let Ok(Some(answer)) = self.wait(&mut line, Duration::ZERO)
         {
+            self.finish(&answer);
             line.busy = false;
         }
         Ok(lock(&self.console).take())

@@ -19,6 +19,9 @@ struct Served {
     command: &'static [&'static str],
     calls: &'static [u8],
     nowhere: u64,
+    /// Where the stack ends, and what writing below it is called.
+    stack_limit: u64,
+    overflow: &'static str,
 }
 
 const BOARDS: [Served; 3] = [
@@ -27,18 +30,24 @@ const BOARDS: [Served; 3] = [
         command: &["qemu-system-riscv64", "-M", "virt", "-m", "256M", "-bios", "none"],
         calls: include_bytes!("../../firmware/built/calls-riscv64.elf"),
         nowhere: 0x9000_0000,
+        stack_limit: 0x8000_1000,
+        overflow: "STORE_ACCESS_FAULT",
     },
     Served {
         board: "qemu-mps2-an500",
         command: &["qemu-system-arm", "-M", "mps2-an500"],
         calls: include_bytes!("../../firmware/built/calls-cortex-m7.elf"),
         nowhere: 0x9000_0000,
+        stack_limit: 0x6000_0000,
+        overflow: "STACKING_ERROR",
     },
     Served {
         board: "qemu-mps2-an385",
         command: &["qemu-system-arm", "-M", "mps2-an385"],
         calls: include_bytes!("../../firmware/built/calls-cortex-m3.elf"),
         nowhere: 0x9000_0000,
+        stack_limit: 0x2100_1000,
+        overflow: "STACKING_ERROR",
     },
 ];
 
@@ -142,11 +151,17 @@ fn faults_and_loops_are_errors_and_the_next_call_is_right() {
         let error = device.call("illegal", &[], LONG).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}");
         must_work(&device);
-        if served.board != "qemu-virt" {
-            let error = device.call("recurse", &[I32(i32::MAX)], LONG).unwrap_err();
-            assert_eq!(error.driver().unwrap().name, "STACKING_ERROR", "{error}");
-            must_work(&device);
-        }
+        let error = device.call("recurse", &[I32(i32::MAX)], LONG).unwrap_err();
+        assert_eq!(error.driver().unwrap().name, served.overflow, "{error}");
+        let (_, place) = error.message().rsplit_once(" 0x").unwrap();
+        let place = u64::from_str_radix(place, 16).unwrap();
+        let below = served.stack_limit - 256..served.stack_limit;
+        assert!(below.contains(&place), "{}: {error}", served.board);
+        must_work(&device);
+        let error = device.call("store", &[Address(8), I32(-1)], LONG).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}");
+        assert!(error.message().ends_with("address 0x8"), "{error}");
+        must_work(&device);
         let error = device.call("hang", &[], Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
         assert_eq!(device.call("add", &[], LONG).unwrap_err().kind(), ErrorKind::Conflict);
@@ -203,6 +218,23 @@ fn a_board_is_an_accelerator() {
     // SAFETY: it writes three elements.
     unsafe { add_one.launch(&stream, &Launch::cover(3, 1), args![&mut data, 3_u32]) }.unwrap();
     assert_eq!(data.view().to_vec::<u32>(&stream).unwrap(), [2, 3, 4]);
+}
+
+#[test]
+fn a_server_that_nobody_answers_at_is_unavailable() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let board = || Board::read(Path::new(&BOARDS[0].board())).unwrap();
+    // It accepts in its own time, as a server does that has a debugger.
+    let began = Instant::now();
+    let error = GdbDevice::connect(&address, board()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.message().contains("one debugger at a time"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(8));
+    drop(listener);
+    let error = GdbDevice::connect(&address, board()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.message().contains("refused"), "{error}");
 }
 
 #[test]

@@ -165,6 +165,7 @@ fn damaged_programs_are_flashed_or_refused() {
                 wrong += 1;
                 let kinds = [
                     ErrorKind::KernelNotFound,
+                    ErrorKind::InvalidArgument,
                     ErrorKind::OutOfBounds,
                     ErrorKind::DeviceFault,
                     ErrorKind::Timeout,
@@ -182,6 +183,7 @@ fn damaged_programs_are_flashed_or_refused() {
 fn bad_calls_are_refused() {
     for (machine, device) in machines() {
         refused(device.call("subtract", &[], LONG), ErrorKind::KernelNotFound, "subtract");
+        refused(device.call("counter", &[], LONG), ErrorKind::InvalidArgument, "data");
         let limit = device.info().limits.arguments;
         let many = vec![I32(1); limit + 1];
         refused(device.call("add", &many, LONG), ErrorKind::InvalidArgument, &limit.to_string());

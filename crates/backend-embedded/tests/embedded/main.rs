@@ -25,6 +25,8 @@ struct Machine {
     calls: &'static [u8],
     /// An address that nothing answers at.
     nowhere: u64,
+    /// What writing through a null pointer is called.
+    null: &'static str,
     /// `return 1` and `return 2` as instructions.
     code: [&'static [u8]; 2],
     /// A jump to where the processor starts.
@@ -36,6 +38,7 @@ const MACHINES: [Machine; 2] = [
         name: "qemu-riscv64",
         calls: include_bytes!("../../firmware/built/calls-riscv64.elf"),
         nowhere: 0x9000_0000,
+        null: "STORE_ACCESS_FAULT",
         code: [&[0x05, 0x45, 0x82, 0x80], &[0x09, 0x45, 0x82, 0x80]],
         restart: &[0x9B, 0x02, 0x10, 0x00, 0xFE, 0x02, 0x82, 0x82],
     },
@@ -43,6 +46,7 @@ const MACHINES: [Machine; 2] = [
         name: "qemu-cortex-m7",
         calls: include_bytes!("../../firmware/built/calls-cortex-m7.elf"),
         nowhere: 0x9000_0000,
+        null: "DATA_ACCESS_VIOLATION",
         code: [&[0x01, 0x20, 0x70, 0x47], &[0x02, 0x20, 0x70, 0x47]],
         restart: &[0x04, 0x20, 0x00, 0x68, 0x00, 0x47],
     },

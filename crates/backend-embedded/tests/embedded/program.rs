@@ -190,6 +190,91 @@ fn faults_name_cause_place_and_address_and_the_next_call_is_right() {
 }
 
 #[test]
+fn a_null_pointer_is_not_written_through() {
+    for (machine, device) in machines() {
+        for address in [0, 4, 0xFFC] {
+            let error = device.call("store", &[Address(address), I32(-1)], LONG).unwrap_err();
+            assert_eq!(error.driver().unwrap().name, machine.null, "{error}");
+            assert!(error.message().ends_with(&format!("address {address:#x}")), "{error}");
+            must_work(&device);
+        }
+    }
+}
+
+#[test]
+fn breakpoints_and_calls_of_a_supervisor_are_named() {
+    for (machine, device) in machines() {
+        let name = |function| {
+            let error = device.call(function, &[], LONG).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}");
+            must_work(&device);
+            error.driver().unwrap().name.to_string()
+        };
+        let expected = match machine.name {
+            "qemu-riscv64" => ["BREAKPOINT", "ENVIRONMENT_CALL"],
+            _ => ["BREAKPOINT_OR_SUPERVISOR_CALL"; 2],
+        };
+        assert_eq!([name("breakpoint"), name("environment_call")], expected);
+    }
+}
+
+#[test]
+fn a_fault_ends_the_line_that_was_begun() {
+    for (_, device) in machines() {
+        let numbers = device.symbol("numbers").unwrap().address;
+        for (text, end) in [("last words", "illegal"), ("more", "nothing"), (" words\n", "nothing")]
+        {
+            device.memory_write(numbers, format!("{text}\0").as_bytes()).unwrap();
+            device.call("say", &[Address(numbers)], LONG).unwrap();
+            drop(device.call(end, &[], LONG));
+        }
+        assert_eq!(device.console().unwrap(), ["last words", "more words"]);
+    }
+}
+
+/// Those of a call that faults, and of one that returns late.
+#[test]
+fn instructions_of_calls_that_return_no_result_count() {
+    let machine = &MACHINES[0];
+    let config = QemuConfig::new().set("icount", "on").unwrap();
+    let Some(device) = machine.open_with(config) else { return };
+    let device = Embedded::new(device);
+    device.flash(machine.calls).unwrap();
+    let mut open = device.counters().unwrap().open(&["instructions"]).unwrap();
+    let mut counted = || {
+        let mut count = [0];
+        open.read(&mut count).unwrap();
+        count[0]
+    };
+    let area = &device.memory_map()[0];
+    let long = |values: i32| [Address(area.address), I32(values)];
+    device.call("sum", &long(1000), LONG).unwrap();
+    let thousand = counted();
+    device.call("sum", &long(2000), LONG).unwrap();
+    let each = (counted() - 2 * thousand) / 1000;
+    let before = counted();
+    // It leaves RAM after so many steps.
+    let steps = 1000;
+    let end = area.address + area.bytes + (4 << 20);
+    let beyond = [Address(end - 4 * steps), I32(i32::MAX)];
+    device.call("sum", &beyond, LONG).unwrap_err();
+    let faulted = counted() - before;
+    assert!((steps * each..=(steps + 4) * each).contains(&faulted), "{faulted} of {each} each");
+    let before = counted();
+    let error = device.call("sum", &long(30_000_000), Duration::from_millis(1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    assert_eq!(counted(), before);
+    let ended = (0..4000).any(|_| {
+        thread::sleep(Duration::from_millis(5));
+        device.call("nothing", &[], LONG).is_ok()
+    });
+    assert!(ended, "the call never ended");
+    // `nothing` is one.
+    let late = counted() - before - 1;
+    assert_eq!(late, thousand + (30_000_000 - 1000) * each);
+}
+
+#[test]
 fn a_stack_that_overflows_is_a_fault_and_the_next_call_is_right() {
     for (machine, device) in machines() {
         let recurse = |depth| device.call("recurse", &[I32(depth)], LONG);

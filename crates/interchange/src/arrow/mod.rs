@@ -96,7 +96,8 @@ impl ArrayExchange<Ready> {
 }
 
 impl ArrayExchange<Ordered> {
-    /// As [`into_arrow`](ArrayExchange::into_arrow) of what is ready, with an event that marks what is enqueued on the stream by now.
+    /// As [`into_arrow`](ArrayExchange::into_arrow) of what is ready, with an event that marks what is enqueued on the
+    /// stream by now.
     ///
     /// # Errors
     ///

@@ -258,11 +258,6 @@ impl Case {
         !self.read_only && !self.repeats()
     }
 
-    /// Whether its elements lie as their type wants.
-    pub(crate) fn is_aligned(&self) -> bool {
-        self.first.is_multiple_of(self.dtype.align())
-    }
-
     /// As somebody else's tensor.
     pub(crate) fn foreign(&self) -> Foreign {
         Foreign::new(self.dtype, self.first, &self.shape, Some(&self.strides))

@@ -98,6 +98,8 @@ pub struct Symbol {
     pub address: u64,
     /// Its size in bytes, 0 where the program does not say.
     pub bytes: u64,
+    /// Whether the program says that it is data, which is not called by its name.
+    pub data: bool,
 }
 
 /// A value passed to a function on the device, of the C type that the function declares.

@@ -1,0 +1,51 @@
+//! Work of a device that ends when a test lets it.
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use runtime_core::{Grid, HostModule, Launch, Memory, Stream, args};
+
+/// What work waits for.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    /// Opens it in a while, from a thread of its own.
+    pub(crate) fn open_later(&self) {
+        let gate = self.clone();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(30));
+            gate.open();
+        });
+    }
+
+    /// Blocks until it is open, but not for ever.
+    fn pass(&self) {
+        let closed = self.0.0.lock().unwrap();
+        let patience = Duration::from_secs(60);
+        let (_open, waited) = self.0.1.wait_timeout_while(closed, patience, |open| !*open).unwrap();
+        assert!(!waited.timed_out(), "nobody opened the gate");
+    }
+}
+
+/// Starts work that fills the memory with sevens once the gate is open.
+pub(crate) fn start(memory: &mut Memory<f64>, stream: &Stream) -> Gate {
+    let gate = Gate::default();
+    let passed = gate.clone();
+    let work = move |_: &Grid<'_>, x: &mut [f64]| {
+        passed.pass();
+        x.fill(7.0);
+    };
+    let module = stream.device().module_load(&HostModule::new().with("work", work)).unwrap();
+    let kernel = module.kernel("work").unwrap();
+    // SAFETY: the kernel is safe Rust, which touches nothing but its argument.
+    unsafe { kernel.launch(stream, &Launch::cover(1, 1), args![memory.view_mut()]) }.unwrap();
+    gate
+}
