@@ -137,6 +137,24 @@ fn devices_and_copies_are_as_asked_or_refused() {
     assert!(request.required_copy(&on(2, 0), None).is_err(), "the host has no streams");
 }
 
+/// Memory of a context that SYCL knows nothing of: the host gets a copy, and nobody else gets anything.
+#[test]
+fn memory_without_a_number_is_copied_to_the_host() {
+    let token = DeviceToken::new("opencl", Some(DeviceKind::Cpu), 0);
+    let context = NativeHandle { api: "opencl", kind: NativeKind::Context, raw: 7 };
+    // SAFETY: nothing is read.
+    let array = unsafe { on(14, 0).assume_bound(token, ContextBinding::Explicit(context)) };
+    assert!(array.dlpack_device(None).is_err());
+    let asked =
+        |dl_device, copy| DlpackRequest { dl_device, copy, ..ANY }.required_copy(&array, None).ok();
+    for copy in [None, Some(true)] {
+        assert_eq!(asked(Some((1, 0)), copy), Some(Some(DlpackCopy::Host)));
+    }
+    for (dl_device, copy) in [(Some((1, 0)), Some(false)), (None, None), (Some((14, 0)), None)] {
+        assert_eq!(asked(dl_device, copy), None, "{dl_device:?} {copy:?}");
+    }
+}
+
 #[test]
 fn offsets_are_of_memory_objects_alone() {
     let raw = |tensor: DlpackTensor| {
