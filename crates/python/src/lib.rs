@@ -55,6 +55,10 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // Lines of this crate say nothing to who uses Python.
+        runtime::array::hide_sites();
+        // Not by `add`, which would export it.
+        module.setattr("__version__", env!("CARGO_PKG_VERSION"))?;
         crate::error::add_to(module)
     }
 }

@@ -141,6 +141,18 @@ def test_memory_objects_are_copied_to_the_host_when_asked(opencl):
         np.from_dlpack(array, device="cpu", copy=False)
 
 
+@pytest.mark.parametrize("given", [values((3, 4)), values((3, 0, 2))], ids=["values", "empty"])
+@pytest.mark.parametrize("selector", ["opencl:0", "opencl:0?memory=svm"])
+def test_what_dlpack_has_no_number_for_is_copied_to_the_host(selector, given):
+    """Memory of a context that SYCL does not know, and of no element."""
+    array = opened(selector).array(given)
+    copied = np.from_dlpack(array, device="cpu")
+    assert np.array_equal(copied, given) and copied.shape == given.shape
+    if "svm" in selector:
+        with pytest.raises(BufferError, match="SYCL"):
+            array.__dlpack_device__()
+
+
 def test_memory_objects_go_from_device_to_array(opencl):
     array = opencl.array(values(10))
     other = opencl.adopt(array)

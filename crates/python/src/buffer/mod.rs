@@ -6,10 +6,11 @@ mod scope;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use runtime::array::ndarray::{Array, IxDyn};
-use runtime::array::{self as buffers, PartStatus, SharedArrayBuffer};
+use runtime::array::{self as buffers, PartStatus};
 use runtime::{DType, Error, ErrorKind, Layout};
 
 use self::erased::{Buffer, How};
@@ -72,7 +73,7 @@ impl Place {
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct ArrayBuffer(Arc<dyn Buffer>);
 
-/// How long metadata may wait for a writer.
+/// How long calls without a time limit of their own may wait for a writer.
 const BRIEFLY: Duration = Duration::from_secs(60);
 
 impl ArrayBuffer {
@@ -121,7 +122,7 @@ fn of_host(py: Python<'_>, host: HostArray<'_>, copy: Option<bool>) -> Result<Ar
     dtype::with_element!(layout.dtype(), T => {
         let array = Array::<T, _>::from_shape_vec(shape, host.to_vec())
             .map_err(|why| Failure::invalid("ArrayBuffer", why.to_string()))?;
-        Ok(Arc::new(SharedArrayBuffer::new(buffers::ArrayBuffer::from_array(array)?)))
+        Ok(erased::shared(buffers::ArrayBuffer::from_array(array)?))
     })
 }
 
@@ -130,7 +131,7 @@ fn taken_up(py: Python<'_>, host: HostArray<'_>) -> Result<Arc<dyn Buffer>> {
     py.detach(|| {
         dtype::with_element!(of, T => {
             let array = taken.into_host_array_buffer::<T, IxDyn>().map_err(Error::from)?;
-            Ok(Arc::new(SharedArrayBuffer::new(array)) as Arc<dyn Buffer>)
+            Ok(erased::shared(array))
         })
     })
 }
@@ -157,14 +158,14 @@ impl ArrayBuffer {
         let shape = IxDyn(&shape.0);
         dtype::with_element!(array::dtype_or_f64(dtype)?, T => {
             let array = buffers::ArrayBuffer::<T, IxDyn>::uninit(shape)?;
-            Ok(Self(Arc::new(SharedArrayBuffer::new(array))))
+            Ok(Self(erased::shared(array)))
         })
     }
 
     /// Elements along each dimension.
     #[getter]
-    fn shape<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyTuple>> {
-        Ok(PyTuple::new(py, self.describe(py)?.shape)?)
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.shape())
     }
 
     /// The type of the elements, a ``numpy.dtype``.
@@ -175,17 +176,17 @@ impl ArrayBuffer {
 
     /// Number of elements.
     #[getter]
-    fn size(&self, py: Python<'_>) -> Result<usize> {
-        Ok(self.describe(py)?.shape.iter().product())
+    fn size(&self) -> usize {
+        self.0.shape().iter().product()
     }
 
     /// Bytes of all elements.
     #[getter]
-    fn nbytes(&self, py: Python<'_>) -> Result<usize> {
-        Ok(self.size(py)? * self.0.dtype().size())
+    fn nbytes(&self) -> usize {
+        self.size() * self.0.dtype().size()
     }
 
-    /// Rises with every committed write, and with nothing else.
+    /// Rises with every committed write, and with nothing else. Blocks are committed when they end.
     #[getter]
     fn version(&self, py: Python<'_>) -> Result<u64> {
         Ok(self.describe(py)?.version)
@@ -263,14 +264,24 @@ impl ArrayBuffer {
         Ok(Self(py.detach(|| self.0.duplicate(BRIEFLY))?))
     }
 
-    fn __repr__(&self, py: Python<'_>) -> Result<String> {
-        let name = dtype::name(self.0.dtype());
-        Ok(match py.detach(|| self.0.describe(Duration::ZERO)) {
-            Ok(known) => {
-                format!("<ArrayBuffer {name} {:?}, version {}>", known.shape, known.version)
-            }
-            Err(_) => format!("<ArrayBuffer {name}, in use>"),
-        })
+    /// Of NumPy, which would make an object of what is no array.
+    #[pyo3(signature = (*arguments, **keywords))]
+    fn __array__(
+        &self,
+        arguments: &Bound<'_, PyTuple>,
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        let _what_numpy_asks = (arguments, keywords);
+        let message = "an ArrayBuffer is read in an access: with buffer.read('host') as values, or by buffer.get()";
+        Err(PyTypeError::new_err(message))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let (name, shape) = (dtype::name(self.0.dtype()), self.0.shape());
+        match py.detach(|| self.0.describe(Duration::ZERO)) {
+            Ok(known) => format!("<ArrayBuffer {name} {shape:?}, version {}>", known.version),
+            Err(_) => format!("<ArrayBuffer {name} {shape:?}, in use>"),
+        }
     }
 }
 
@@ -301,8 +312,7 @@ impl ArrayAccess {
         let read_only = how == How::Read;
         let layout = Layout::contiguous(self.buffer.dtype(), lent.shape())?;
         let (entered, values) = if let Some(stream) = place {
-            let block = Arc::new(Block::lent(lent, stream.device()));
-            block.used_on(stream);
+            let block = Arc::new(Block::lent(lent, stream));
             let part = Part { block: Arc::clone(&block), origin: 0, layout, read_only };
             (Entered::Device(block), Py::new(py, DeviceArray { part })?.into_any())
         } else {

@@ -25,7 +25,7 @@ use crate::error::{Failure, Result};
 fn exchange(part: &Part, held: &Held<'_>) -> Result<ArrayExchange<Pending>> {
     let view = part.view(held)?;
     let access = if part.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let after = Pending::events(part.block.unfinished()?);
+    let after = Pending::events(part.block.work.unfinished()?);
     let owner = (Arc::clone(&part.block), held.lent());
     // SAFETY: the owner keeps the memory, and the access to it if it is lent. Work of this package is ordered before the
     // consumer's here; whoever enqueues more orders it after the consumer's, as the documentation says.
@@ -144,8 +144,7 @@ fn tensor<'py>(
             fenced(py, &copied, pending, fence, options)?
         }
         Some(DlpackCopy::Host) => {
-            let stream = copy::stream_after(part)?;
-            let copied = py.detach(|| host_copy(&stream, part))?;
+            let copied = py.detach(|| host_copy(&copy::stream_after(part)?, part))?;
             // SAFETY: of a vector that was made just now.
             let copied = unsafe { copied.assume_copied() };
             copied.into_dlpack(options).map_err(Error::from)?

@@ -95,6 +95,11 @@ pub(crate) fn array_at(
     layout: runtime::Layout,
     owner: Py<PyAny>,
 ) -> Result<DeviceArray> {
+    if pointer == 0 && !layout.is_empty() {
+        let message = format!("a null pointer for {} elements", layout.len());
+        let error = Error::new(ErrorKind::InvalidArgument, "from_pointer", message);
+        return Err(error.on(device.id()).into());
+    }
     let span = layout.span_bytes();
     let native = device.native();
     let raw = pointer.wrapping_add_signed(span.start);
@@ -178,7 +183,7 @@ fn made<S: State>(
     let AdoptedBytes { memory, offset, layout, access } = bytes;
     let block = Block::new(memory);
     if let Some(stream) = stream {
-        block.used_on(stream);
+        block.work.used_on(stream);
     }
     let part = Part {
         block: std::sync::Arc::new(block),
