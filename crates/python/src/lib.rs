@@ -55,6 +55,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        runtime::interchange::wait_within(|wait| crate::detached(wait));
         crate::error::add_to(module)
     }
 }

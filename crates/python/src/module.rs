@@ -225,9 +225,8 @@ impl Kernel {
             let _noted: Vec<_> = given.iter().filter_map(|given| given.noted(&stream.0)).collect();
             let known = parameters.iter().map(Some).chain(std::iter::repeat(None));
             let arguments = given.iter().zip(&held).zip(known);
-            let arguments = arguments.map(|((given, held), parameter)| {
-                given.argument(held.as_ref(), parameter)
-            });
+            let arguments = arguments
+                .map(|((given, held), parameter)| given.argument(held.as_ref(), parameter));
             let arguments = arguments.collect::<Result<Vec<_>>>()?;
             // SAFETY: the caller's duty, as the documentation says; Python has no way to mark such calls.
             unsafe { self.0.launch(&stream.0, &launch, &arguments) }?;

@@ -21,8 +21,8 @@ pub(crate) struct Block {
 
 enum Place {
     Own(Memory<u8>),
-    /// Lent by an array buffer until its access ends.
-    Lent(Mutex<Option<Arc<dyn Lent>>>),
+    /// Lent by an array buffer until its access ends, for work on one stream.
+    Lent(Mutex<Option<Arc<dyn Lent>>>, Stream),
 }
 
 /// Memory that an array buffer lends.
@@ -75,8 +75,11 @@ impl Block {
         Self::of(Place::Own(memory), device)
     }
 
-    pub(crate) fn lent(lent: Arc<dyn Lent>, device: &Device) -> Self {
-        Self::of(Place::Lent(Mutex::new(Some(lent))), device.clone())
+    pub(crate) fn lent(lent: Arc<dyn Lent>, stream: &Stream) -> Self {
+        let block =
+            Self::of(Place::Lent(Mutex::new(Some(lent)), stream.clone()), stream.device().clone());
+        block.used_on(stream);
+        block
     }
 
     fn of(memory: Place, device: Device) -> Self {
@@ -87,6 +90,14 @@ impl Block {
         &self.device
     }
 
+    /// The stream that it is lent on, and used on alone.
+    pub(crate) fn own_stream(&self) -> Option<&Stream> {
+        match &self.memory {
+            Place::Own(_) => None,
+            Place::Lent(_, stream) => Some(stream),
+        }
+    }
+
     /// Its memory.
     ///
     /// # Errors
@@ -95,7 +106,7 @@ impl Block {
     pub(crate) fn hold(&self) -> Result<Held<'_>> {
         match &self.memory {
             Place::Own(memory) => Ok(Held::Own(memory)),
-            Place::Lent(lent) => crate::lock(lent).clone().map(Held::Lent).ok_or_else(|| {
+            Place::Lent(lent, _) => crate::lock(lent).clone().map(Held::Lent).ok_or_else(|| {
                 let message = "the access to the array buffer that lent it has ended";
                 Error::new(ErrorKind::Conflict, "array", message).on(self.device.id())
             }),
@@ -106,7 +117,7 @@ impl Block {
     pub(crate) fn end(&self) -> Option<Arc<dyn Lent>> {
         match &self.memory {
             Place::Own(_) => None,
-            Place::Lent(lent) => crate::lock(lent).take(),
+            Place::Lent(lent, _) => crate::lock(lent).take(),
         }
     }
 
@@ -147,15 +158,6 @@ impl Block {
         let mut streams = crate::lock(&self.streams);
         streams.retain(|stream| !matches!(stream.is_done(), Ok(true)));
         streams.iter().map(Stream::record_event).collect()
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // Waits for the device, while other Python threads run.
-        if let Some(strangers) = self.strangers.take() {
-            crate::detached(|| drop(strangers));
-        }
     }
 }
 

@@ -87,7 +87,8 @@ pub(super) fn fill(stream: &Stream, part: &Part, value: &dtype::Value) -> Result
 
 /// A stream of the array's device on which all work on the array comes first.
 pub(crate) fn stream_after(part: &Part) -> Result<Stream> {
-    let stream = stream::Stream::choose(None, part.block.device());
+    let own = part.block.own_stream().cloned();
+    let stream = own.unwrap_or_else(|| stream::Stream::choose(None, part.block.device()));
     for event in part.block.unfinished()? {
         stream.wait(&event)?;
     }

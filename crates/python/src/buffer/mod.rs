@@ -301,8 +301,7 @@ impl ArrayAccess {
         let read_only = how == How::Read;
         let layout = Layout::contiguous(self.buffer.dtype(), lent.shape())?;
         let (entered, values) = if let Some(stream) = place {
-            let block = Arc::new(Block::lent(lent, stream.device()));
-            block.used_on(stream);
+            let block = Arc::new(Block::lent(lent, stream));
             let part = Part { block: Arc::clone(&block), origin: 0, layout, read_only };
             (Entered::Device(block), Py::new(py, DeviceArray { part })?.into_any())
         } else {

@@ -72,10 +72,8 @@ impl HaloExchange {
         py.detach(|| {
             let held = parts.iter().map(Part::hold).collect::<Result<Vec<Held<'_>>>>()?;
             let _noted: Vec<_> = parts.iter().map(|part| part.block.enqueuing(&stream)).collect();
-            let bound = parts
-                .iter()
-                .zip(&held)
-                .map(|(part, held)| Ok(Field::from(part.view_mut(held)?)));
+            let bound =
+                parts.iter().zip(&held).map(|(part, held)| Ok(Field::from(part.view_mut(held)?)));
             let mut bound = bound.collect::<Result<Vec<_>>>()?;
             Ok(f(&mut *self.alone()?, &stream, &mut bound)?)
         })
