@@ -114,15 +114,17 @@ def test_stream_minus_one_does_not_wait(gpu):
 
 @pytest.mark.parametrize("order", [{}, {"stream": -1}])
 def test_a_copy_is_made_on_the_device(gpu, order):
-    """A copy is of the device, and comes after the work enqueued so far; nobody orders its own work but the package."""
+    """A copy comes after the work enqueued so far. Who orders the array's work by itself knows nothing of the copy's, which is done."""
     array, stream = gpu.zeros((1 << 10, 1 << 10), "uint8"), gpu.stream()
+    reader = gpu.stream() if order else gpu.default_stream
     gpu.synchronize()
-    for value in range(1, 8):
-        array.fill(value, stream)
     for given in [array, array[::3, 1:]]:
+        for value in range(1, 8):
+            array.fill(value, stream)
         copied = gpu.adopt(given.__dlpack__(max_version=(1, 0), copy=True, **order))
-        assert copied.ptr != given.ptr and (copied.get() == 7).all()
-        copied.fill(0)
+        assert copied.ptr != given.ptr and (copied.get(stream=reader) == 7).all()
+        copied.fill(0, reader)
+        gpu.synchronize()
     assert (array.get() == 7).all()
 
 
