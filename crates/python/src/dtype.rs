@@ -137,6 +137,29 @@ macro_rules! with_element {
 }
 pub(crate) use with_element;
 
+/// Calls a generic function with the type that elements are stored as by who only moves them: one for each size and alignment,
+/// since what is generic is compiled for each.
+macro_rules! with_storage {
+    ($dtype:expr, $T:ident => $body:expr) => {{
+        use runtime::{Complex, DType};
+        macro_rules! arm {
+            ($type:ty) => {{
+                type $T = $type;
+                $body
+            }};
+        }
+        match $dtype {
+            DType::Bool | DType::I8 | DType::U8 => arm!(u8),
+            DType::I16 | DType::U16 | DType::F16 | DType::BF16 => arm!(u16),
+            DType::I32 | DType::U32 | DType::F32 => arm!(u32),
+            DType::I64 | DType::U64 | DType::F64 => arm!(u64),
+            DType::C64 => arm!(Complex<f32>),
+            DType::C128 => arm!(Complex<f64>),
+        }
+    }};
+}
+pub(crate) use with_storage;
+
 /// The number of Python for one of NumPy, or for an array of NumPy without dimensions; other things as they are.
 pub(crate) fn number<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = given.py();

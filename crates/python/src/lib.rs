@@ -59,6 +59,7 @@ mod _native {
         runtime::array::hide_sites();
         // Not by `add`, which would export it.
         module.setattr("__version__", env!("CARGO_PKG_VERSION"))?;
+        runtime::interchange::wait_within(|wait| crate::detached(wait));
         crate::error::add_to(module)
     }
 }

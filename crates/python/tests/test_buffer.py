@@ -72,12 +72,15 @@ def test_a_source_is_taken_up_or_copied():
     assert (given == 9).all()
     locked = values(3)
     locked.flags.writeable = False
-    for other in [locked, values((4, 4)).T, values(8)[::2], [1.0, 2.0]]:
+    unaligned = np.zeros(33, "uint8")[1:].view("float64")
+    for other in [locked, values((4, 4)).T, values(8)[::2], unaligned, [1.0, 2.0]]:
         assert np.array_equal(dr.ArrayBuffer(other).get(), np.asarray(other))
     with pytest.raises(dr.InvalidArgumentError, match="only to be read"):
         dr.ArrayBuffer(locked, copy=False)
     with pytest.raises(dr.InvalidArgumentError, match="row-major"):
         dr.ArrayBuffer(values((4, 4)).T, copy=False)
+    with pytest.raises(dr.InvalidArgumentError, match="not aligned"):
+        dr.ArrayBuffer(unaligned, copy=False)
 
 
 def test_accesses_end_with_their_block(device):

@@ -111,15 +111,6 @@ impl Block {
     }
 }
 
-impl Drop for Block {
-    fn drop(&mut self) {
-        // Waits for the device, while other Python threads run.
-        if let Some(strangers) = self.strangers.take() {
-            crate::detached(|| drop(strangers));
-        }
-    }
-}
-
 impl Held<'_> {
     /// What keeps the memory beside its block, if it is lent.
     pub(crate) fn lent(&self) -> Option<Arc<dyn Lent>> {

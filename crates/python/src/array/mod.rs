@@ -377,8 +377,8 @@ impl DeviceArray {
         export::dlpack_device(py, &self.part)
     }
 
-    /// NumPy's array interface, of arrays that the host can address and no ArrayBuffer lends. Blocks until the work enqueued so far is done; what is
-    /// enqueued later must be waited for before the values are looked at again.
+    /// NumPy's array interface, of arrays that the host can address and no ArrayBuffer lends. Blocks until the work enqueued so
+    /// far is done; what is enqueued later must be waited for before the values are looked at again.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         export::array_interface(py, &self.part)
@@ -442,13 +442,19 @@ impl DeviceArray {
             let message = "values are on the device: get() copies them to the host";
             return Err(PyTypeError::new_err(message).into());
         }
-        // Holds the access for as long as NumPy shows the values.
         let (py, numpy) = (slf.py(), dtype::numpy(slf.py())?);
-        let shown = numpy.call_method1("from_dlpack", (slf,))?;
+        let part = &slf.get().part;
+        let own = dtype::to_python(py, part.layout.dtype())?;
+        let converts = dtype.as_ref().map_or(Ok(false), |asked| own.ne(asked))?;
+        // A copy holds no access, and writes nothing.
+        let (values, copy) = if copy.unwrap_or(converts) {
+            (copy::to_new_host(py, &copy::stream_after(part)?, part, None)?, None)
+        } else {
+            (numpy.call_method1("from_dlpack", (slf,))?, copy)
+        };
         let keywords = PyDict::new(py);
-        // NumPy before 2 has no None for it.
         keywords.set_item("copy", copy)?;
-        Ok(numpy.call_method("array", (shown, dtype), Some(&keywords))?)
+        Ok(numpy.call_method("array", (values, dtype), Some(&keywords))?)
     }
 
     fn __repr__(&self) -> String {

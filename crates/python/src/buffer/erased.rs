@@ -4,15 +4,19 @@
     reason = "leases are written by kernels of Python, and lent to other libraries"
 )]
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use runtime::array::ndarray::IxDyn;
 use runtime::array::{ArrayBuffer, Lease, Leased, PartStatus, SharedArrayBuffer, TransferReport};
-use runtime::{DType, Device, Element, MemoryView, MemoryViewMut, Result, Stream};
+use runtime::{
+    DType, Device, Element, Error, ErrorKind, MemoryView, MemoryViewMut, Result, Stream,
+};
 
-use crate::array::Lent;
+use crate::array::{HostArray, Lent};
+use crate::dtype;
 
 /// How values are taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub(super) struct Description {
 /// An array, and who holds it for writing.
 struct Shared<T: Element> {
     array: SharedArrayBuffer<T, IxDyn>,
+    /// What its elements are, which are stored as `T`.
+    dtype: DType,
     shape: Vec<usize>,
     writer: Writer<T>,
 }
@@ -60,10 +66,29 @@ struct Shared<T: Element> {
 /// The access that holds an array for writing. Locked for as long as somebody looks at it.
 type Writer<T> = Arc<Mutex<Weak<Access<T>>>>;
 
-/// An array for several owners.
-pub(super) fn shared<T: Element>(array: ArrayBuffer<T, IxDyn>) -> Arc<dyn Buffer> {
-    let shape = array.shape().to_vec();
-    Arc::new(Shared { array: SharedArrayBuffer::new(array), shape, writer: Writer::default() })
+/// An array of `dtype`, stored as `T`, for several owners.
+pub(super) fn shared<T: Element>(array: ArrayBuffer<T, IxDyn>, dtype: DType) -> Arc<dyn Buffer> {
+    let (shape, array) = (array.shape().to_vec(), SharedArrayBuffer::new(array));
+    Arc::new(Shared { array, dtype, shape, writer: Writer::default() })
+}
+
+/// Takes up a host array that may be written and lies aligned, in row-major order without gaps, and has an element.
+pub(super) fn taken_up(host: HostArray<'_>) -> Result<Arc<dyn Buffer>> {
+    dtype::with_storage!(host.layout().dtype(), T => stored_as::<T>(host))
+}
+
+/// The same, whose elements are stored as `T`.
+fn stored_as<T: Element>(host: HostArray<'_>) -> Result<Arc<dyn Buffer>> {
+    let (first, layout) = (host.data().cast::<T>(), *host.layout());
+    let Some(first) = NonNull::new(first) else {
+        let message = "an array at a null pointer";
+        return Err(Error::new(ErrorKind::InvalidArgument, "ArrayBuffer", message));
+    };
+    let (shape, owner) = (IxDyn(layout.shape()), host.into_exchange().into_keeper());
+    // SAFETY: the elements are there and may be written, by the protocol that they were handed over by, until the owner is
+    // dropped; whoever else uses them orders that with the accesses, as the documentation of the class says.
+    let array = unsafe { ArrayBuffer::from_host_memory(first, shape, owner) }?;
+    Ok(shared(array, layout.dtype()))
 }
 
 impl<T: Element> Shared<T> {
@@ -77,7 +102,7 @@ impl<T: Element> Shared<T> {
 
 impl<T: Element> Buffer for Shared<T> {
     fn dtype(&self) -> DType {
-        T::DTYPE
+        self.dtype
     }
 
     fn shape(&self) -> &[usize] {
@@ -129,7 +154,7 @@ impl<T: Element> Buffer for Shared<T> {
     }
 
     fn duplicate(&self, timeout: Duration) -> Result<Arc<dyn Buffer>> {
-        Ok(shared(self.array.read(timeout)?.duplicate()?))
+        Ok(shared(self.array.read(timeout)?.duplicate()?, self.dtype))
     }
 
     fn is_valid_on(&self, device: Option<&Device>, timeout: Duration) -> Result<bool> {

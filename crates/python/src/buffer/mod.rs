@@ -9,9 +9,9 @@ use std::time::Duration;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use runtime::array::ndarray::{Array, IxDyn};
+use runtime::array::ndarray::IxDyn;
 use runtime::array::{self as buffers, PartStatus};
-use runtime::{DType, Error, ErrorKind, Layout};
+use runtime::{Error, ErrorKind, Layout};
 
 use self::erased::{Buffer, How};
 pub(crate) use self::scope::{Offload, TransferBudget, here};
@@ -94,7 +94,7 @@ impl ArrayBuffer {
 }
 
 /// Takes up a host array, or copies it.
-fn of_host(py: Python<'_>, host: HostArray<'_>, copy: Option<bool>) -> Result<Arc<dyn Buffer>> {
+fn of_host(host: HostArray<'_>, copy: Option<bool>) -> Result<Arc<dyn Buffer>> {
     let layout = *host.layout();
     let obstacle = if !host.is_writable() {
         Some("it is only to be read")
@@ -102,8 +102,6 @@ fn of_host(py: Python<'_>, host: HostArray<'_>, copy: Option<bool>) -> Result<Ar
         Some("it is not in row-major order without gaps, or has no element")
     } else if !host.is_aligned() {
         Some("it is not aligned for its elements")
-    } else if layout.dtype() == DType::BF16 {
-        Some("no protocol of the host has bfloat16")
     } else {
         None
     };
@@ -114,25 +112,14 @@ fn of_host(py: Python<'_>, host: HostArray<'_>, copy: Option<bool>) -> Result<Ar
                 format!("the array must be copied: {why}"),
             ));
         }
-        (None | Some(false), None) => return taken_up(py, host),
+        (None | Some(false), None) => return Ok(erased::taken_up(host)?),
         _ => {}
     }
     let host = host.ordered(Order::C)?;
     let shape = IxDyn(layout.shape());
-    dtype::with_element!(layout.dtype(), T => {
-        let array = Array::<T, _>::from_shape_vec(shape, host.to_vec())
-            .map_err(|why| Failure::invalid("ArrayBuffer", why.to_string()))?;
-        Ok(erased::shared(buffers::ArrayBuffer::from_array(array)?))
-    })
-}
-
-fn taken_up(py: Python<'_>, host: HostArray<'_>) -> Result<Arc<dyn Buffer>> {
-    let (of, taken) = (host.layout().dtype(), host.into_exchange());
-    py.detach(|| {
-        dtype::with_element!(of, T => {
-            let array = taken.into_host_array_buffer::<T, IxDyn>().map_err(Error::from)?;
-            Ok(erased::shared(array))
-        })
+    dtype::with_storage!(layout.dtype(), T => {
+        let array = buffers::ArrayBuffer::from_vec(host.to_vec::<T>(), shape)?;
+        Ok(erased::shared(array, layout.dtype()))
     })
 }
 
@@ -148,17 +135,17 @@ impl ArrayBuffer {
         let of = dtype.map(dtype::from_python).transpose()?;
         let host = HostArray::of(source, of)?;
         array::copy::check_dtype(of, host.layout().dtype())?;
-        of_host(source.py(), host, copy).map(Self)
+        of_host(host, copy).map(Self)
     }
 
     /// An array without values, to be written before it is read.
     #[staticmethod]
     #[pyo3(signature = (shape, dtype = None))]
     fn empty(shape: Shape, dtype: Option<&Bound<'_, PyAny>>) -> Result<Self> {
-        let shape = IxDyn(&shape.0);
-        dtype::with_element!(array::dtype_or_f64(dtype)?, T => {
+        let (shape, of) = (IxDyn(&shape.0), array::dtype_or_f64(dtype)?);
+        dtype::with_storage!(of, T => {
             let array = buffers::ArrayBuffer::<T, IxDyn>::uninit(shape)?;
-            Ok(Self(erased::shared(array)))
+            Ok(Self(erased::shared(array, of)))
         })
     }
 

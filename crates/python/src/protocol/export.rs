@@ -141,6 +141,11 @@ fn tensor<'py>(
             let pending = exchange(&copied, &copied.hold()?)?;
             // SAFETY: of memory that was made just now.
             let pending = unsafe { pending.assume_copied() };
+            let fence = match fence {
+                // The consumer orders the array's work, and knows nothing of the copy's.
+                DlpackFence::Nothing => DlpackFence::HostWait,
+                known => known,
+            };
             fenced(py, &copied, pending, fence, options)?
         }
         Some(DlpackCopy::Host) => {
