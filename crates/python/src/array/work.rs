@@ -1,5 +1,6 @@
 //! The streams that work on a memory.
 
+use std::mem;
 use std::sync::Mutex;
 
 use runtime::{Event, Result, Stream};
@@ -47,30 +48,42 @@ impl Work {
 
     /// Notes that work was enqueued.
     pub(crate) fn used_on(&self, stream: &Stream) {
-        let mut streams = crate::lock(&self.streams);
-        if streams.contains(stream) {
-            return;
+        let len = {
+            let mut streams = crate::lock(&self.streams);
+            if streams.contains(stream) {
+                return;
+            }
+            streams.push(stream.clone());
+            streams.len()
+        };
+        if len > PRUNE_AT {
+            self.busy();
         }
-        if streams.len() >= PRUNE_AT {
-            streams.retain(|stream| !matches!(stream.is_done(), Ok(true)));
-        }
-        streams.push(stream.clone());
     }
 
     /// Marks of the work that is enqueued by now and not done.
     pub(crate) fn unfinished(&self) -> Result<Vec<Event>> {
-        let mut streams = crate::lock(&self.streams);
-        streams.retain(|stream| !matches!(stream.is_done(), Ok(true)));
-        streams.iter().map(Stream::record_event).collect()
+        self.busy().iter().map(Stream::record_event).collect()
     }
 
     /// Lets what is enqueued on `stream` from here on come after the work that is enqueued by now.
     pub(crate) fn come_before(&self, stream: &Stream) -> Result<()> {
-        let mut streams = crate::lock(&self.streams);
-        streams.retain(|other| other == stream || !matches!(other.is_done(), Ok(true)));
-        for other in streams.iter().filter(|other| *other != stream) {
+        for other in self.busy().iter().filter(|other| *other != stream) {
             stream.wait(&other.record_event()?)?;
         }
         Ok(())
+    }
+
+    /// The streams that have something to do; others are forgotten.
+    fn busy(&self) -> Vec<Stream> {
+        let mut streams = crate::lock(&self.streams);
+        let is_busy = |stream: &Stream| !matches!(stream.is_done(), Ok(true));
+        let (busy, done): (Vec<_>, Vec<_>) =
+            mem::take(&mut *streams).into_iter().partition(is_busy);
+        streams.clone_from(&busy);
+        // Before those that are done: the last of a stream may give back what others keep.
+        drop(streams);
+        drop(done);
+        busy
     }
 }
