@@ -28,7 +28,7 @@ def capsule_name(capsule):
 
 
 def deleter_of(capsule):
-    """What a consumer calls when it is done with the tensor of a capsule, which is used up; Python's other threads wait meanwhile."""
+    """What a consumer calls when it is done with the tensor of a capsule, which is used up, and the tensor."""
     name = capsule_name(capsule).encode()
     assert name == b"dltensor_versioned"
     get, rename = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_SetName
@@ -37,8 +37,7 @@ def deleter_of(capsule):
     tensor = get(capsule, name)
     rename(capsule, USED)
     # After the version and the producer's own pointer.
-    deleter = ctypes.c_void_p.from_address(tensor + 16).value
-    return lambda: ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(deleter)(tensor)
+    return ctypes.c_void_p.from_address(tensor + 16).value, tensor
 
 
 # A capsule keeps the pointer to its name.
@@ -290,7 +289,9 @@ def test_other_threads_run_while_a_consumer_gives_back(opencl):
         }
     """
     slow, stream = opencl.module(source)["slow"], opencl.stream()
-    give_back = deleter_of(opencl.zeros(3).__dlpack__(max_version=(1, 0)))
+    deleter, tensor = deleter_of(opencl.zeros(3).__dlpack__(max_version=(1, 0)))
+    # As consumers do that are not told to let go of the interpreter.
+    give_back = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(deleter)
     busy = opencl.zeros(1, "float32")
     opencl.synchronize()
     ticks, over = [0], threading.Event()
@@ -303,12 +304,24 @@ def test_other_threads_run_while_a_consumer_gives_back(opencl):
     thread.start()
     slow(stream, 1, 1, [busy, np.int64(100_000_000)])
     before, start = ticks[0], time.monotonic()
-    give_back()
+    give_back(tensor)
     waited, ticked = time.monotonic() - start, ticks[0] - before
     done = stream.is_done
     over.set()
     thread.join()
     assert done and waited > 0.05 and ticked > 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads of Linux")
+def test_threads_unknown_to_python_give_back_without_it(opencl):
+    """Whoever waits for such a thread may have the interpreter."""
+    deleter, tensor = deleter_of(opencl.zeros(3).__dlpack__(max_version=(1, 0)))
+    # Calls that keep the interpreter.
+    system, thread = ctypes.PyDLL(None), ctypes.c_ulong()
+    start, argument = ctypes.c_void_p(deleter), ctypes.c_void_p(tensor)
+    assert system.pthread_create(ctypes.byref(thread), None, start, argument) == 0
+    until = (ctypes.c_long * 2)(int(time.time()) + 20, 0)
+    assert system.pthread_timedjoin_np(thread, None, until) == 0
 
 
 def test_second_use_refused(addressed):

@@ -448,7 +448,8 @@ impl DeviceArray {
         let converts = dtype.as_ref().map_or(Ok(false), |asked| own.ne(asked))?;
         // A copy holds no access, and writes nothing.
         let (values, copy) = if copy.unwrap_or(converts) {
-            (copy::to_new_host(py, &copy::stream_after(part)?, part, None)?, None)
+            let stream = py.detach(|| copy::stream_after(part))?;
+            (copy::to_new_host(py, &stream, part, None)?, None)
         } else {
             (numpy.call_method1("from_dlpack", (slf,))?, copy)
         };
