@@ -49,6 +49,7 @@ const PYTHON_TESTS: &[(&str, &str)] = &[
     ("pytest", "runs the tests of the Python package"),
     ("pyarrow", "a second consumer of its arrays, besides NumPy"),
     ("mpi4py", "carries messages of halo exchange in them"),
+    ("mypy", "checks the package's stubs, and a program by them"),
 ];
 
 /// Intel's CPU runtime for OpenCL, and a library that it needs and does not ask for.

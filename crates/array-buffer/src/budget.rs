@@ -8,6 +8,8 @@ use std::rc::Rc;
 
 use runtime_core::{Error, ErrorKind, Result};
 
+use crate::site::At;
+
 /// Which transfers a [`TransferBudget`] limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
@@ -111,7 +113,8 @@ pub(crate) fn charge(
             let (used, bytes) = (limit.used.get(), wanted(limit));
             if bytes > 0 && used.saturating_add(bytes) > limit.bytes {
                 let message = format!(
-                    "{bytes} bytes for the {access} at {site}; {used} of {} are used",
+                    "{bytes} bytes for the {access}{}; {used} of {} are used",
+                    At(site),
                     limit.bytes
                 );
                 return Err(Error::new(ErrorKind::LimitExceeded, access, message));

@@ -1,7 +1,6 @@
 //! One array's storage and state, and carrying out what the transition function decides.
 #![expect(unsafe_code, reason = "reads the host's replica, which the state guards")]
 
-use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -16,10 +15,9 @@ use crate::coherence::{
 };
 use crate::mirror::Mirror;
 use crate::partition::Partition;
+use crate::site::{At, Site};
 use crate::storage::Storage;
 use crate::transfer::{End, Piece, Transfers};
-
-type Site = &'static Location<'static>;
 
 /// What an array's handles and guards share.
 pub(crate) struct Core<T: Element, D> {
@@ -657,7 +655,8 @@ fn place(devices: &[Option<Device>], at: ReplicaId) -> String {
 
 /// The error of a refusal.
 fn refused(why: Refusal, operation: &'static str, site: Option<Site>) -> Error {
-    let at = site.map_or(String::new(), |site| format!(" (access at {site})"));
+    let at = site.map(|site| At(site).to_string()).filter(|at| !at.is_empty());
+    let access = at.map_or(String::new(), |at| format!(" (access{at})"));
     let (kind, message) = match why {
         Refusal::Uninit(part) => {
             (ErrorKind::Uninitialized, format!("part {part} was never written"))
@@ -690,7 +689,7 @@ fn refused(why: Refusal, operation: &'static str, site: Option<Site>) -> Error {
             (ErrorKind::Poisoned, format!("part {part} was lost while it was written"))
         }
     };
-    Error::new(kind, operation, message + &at)
+    Error::new(kind, operation, message + &access)
 }
 
 /// Refuses reductions that elements of this type do not admit.

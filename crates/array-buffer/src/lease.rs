@@ -13,7 +13,7 @@ use runtime_core::{
 
 use crate::coherence::{Access, Action, ReplicaId};
 use crate::core::Request;
-use crate::{ArrayBuffer, SharedArrayBuffer, SharedRead, SharedWrite};
+use crate::{ArrayBuffer, PartStatus, SharedArrayBuffer, SharedRead, SharedWrite, TransferReport};
 
 /// The values of a whole array, held to be read, or to be read and written, on a device or on the host, until this is
 /// dropped, on any thread.
@@ -160,6 +160,26 @@ impl<T: Element, D: Dimension> Lease<T, D> {
     /// Elements along each dimension.
     pub fn shape(&self) -> &[usize] {
         self.lock.array().shape()
+    }
+
+    /// As [`ArrayBuffer::version`]: without what is written under the lease.
+    pub fn version(&self) -> u64 {
+        self.lock.array().version()
+    }
+
+    /// As [`ArrayBuffer::status`]; `InUse` while the values are held to be written.
+    pub fn status(&self) -> PartStatus {
+        if self.is_writable() { PartStatus::InUse } else { self.lock.array().status(0) }
+    }
+
+    /// As [`ArrayBuffer::transfers`].
+    pub fn transfers(&self) -> TransferReport {
+        self.lock.array().transfers()
+    }
+
+    /// As [`ArrayBuffer::is_valid_on`]; `None` is the host.
+    pub fn is_valid_on(&self, device: Option<&Device>) -> bool {
+        self.lock.array().core.is_valid_on(device)
     }
 
     /// Where the values are.

@@ -106,6 +106,7 @@ mod part;
 mod partition;
 mod scope;
 mod shared;
+mod site;
 mod storage;
 mod transfer;
 
@@ -125,3 +126,4 @@ pub use part::{PartMut, PartRef};
 pub use partition::{Partition, Parts};
 pub use scope::{Offload, here, offload, on_host};
 pub use shared::{SharedArrayBuffer, SharedRead, SharedWrite};
+pub use site::hide_sites;

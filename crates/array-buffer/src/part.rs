@@ -10,8 +10,7 @@ use crate::Parts;
 use crate::coherence::{Access, Reduce, Set};
 use crate::core::{Core, Request, check_reduce};
 use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGuard};
-
-type Site = &'static Location<'static>;
+use crate::site::Site;
 
 /// Some parts of an array, to read and write apart from the others: made by [`ArrayBuffer::split`](crate::ArrayBuffer::split).
 pub struct PartMut<'b, T: Element, D> {

@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RawRwLock, RwLock};
 use runtime_core::{Element, Error, ErrorKind, Result};
 
 use crate::ArrayBuffer;
+use crate::site::{At, Site};
 
 /// An array with a lock and any number of owners: for threads, and for languages without borrows.
 ///
@@ -47,10 +48,11 @@ struct Holders {
 struct Holder {
     id: u64,
     thread: ThreadId,
-    name: String,
+    /// Of what holds it frozen, or of the thread, if it has one.
+    name: Option<String>,
     writes: bool,
     frozen: bool,
-    site: &'static Location<'static>,
+    site: Site,
 }
 
 impl fmt::Display for Holder {
@@ -60,7 +62,13 @@ impl fmt::Display for Holder {
             (false, true) => "held for writing",
             (false, false) => "held for reading",
         };
-        write!(f, "{how} by {} at {}", self.name, self.site)
+        let at = At(self.site);
+        match &self.name {
+            Some(name) if self.frozen => write!(f, "{how} by {name}{at}"),
+            _ if self.thread == thread::current().id() => write!(f, "{how} by this thread{at}"),
+            Some(name) => write!(f, "{how} by thread {name:?}{at}"),
+            None => write!(f, "{how} by another thread{at}"),
+        }
     }
 }
 
@@ -132,7 +140,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         &self,
         timeout: Duration,
         frozen: Option<String>,
-        site: &'static Location<'static>,
+        site: Site,
     ) -> Result<SharedRead<T, D>> {
         self.refuse_if(|holder| holder.writes && holder.thread == thread::current().id())?;
         // Recursive, since a thread that reads already must not wait behind a writer who waits for it.
@@ -141,21 +149,13 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         Ok(SharedRead { _entry: self.enter(frozen, false, site), guard })
     }
 
-    fn enter(
-        &self,
-        frozen: Option<String>,
-        writes: bool,
-        site: &'static Location<'static>,
-    ) -> Entry {
+    fn enter(&self, frozen: Option<String>, writes: bool, site: Site) -> Entry {
         let current = thread::current();
         let mut holders = self.holders.lock();
         holders.next += 1;
         let id = holders.next;
         let is_frozen = frozen.is_some();
-        let name = frozen.unwrap_or_else(|| match current.name() {
-            Some(name) => format!("thread {name:?}"),
-            None => format!("{:?}", current.id()),
-        });
+        let name = frozen.or_else(|| current.name().map(str::to_owned));
         let thread = current.id();
         holders.list.push(Holder { id, thread, name, writes, frozen: is_frozen, site });
         Entry { id, holders: Arc::clone(&self.holders) }

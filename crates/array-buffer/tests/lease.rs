@@ -68,6 +68,23 @@ fn what_was_written_is_committed_and_nothing_else_changes_anything() {
 }
 
 #[test]
+fn a_lease_tells_of_its_array() {
+    let (device, shared) = (device(), shared());
+    let stream = device.default_stream();
+    for version in 0..3 {
+        let mut lease = shared.lease_read_write(Some(&stream), PATIENCE).unwrap();
+        assert_eq!((lease.status(), lease.version()), (PartStatus::InUse, version));
+        assert_eq!(lease.transfers().total().count, 1);
+        assert!(lease.is_valid_on(Some(&device)));
+        lease.mark_written();
+        lease.commit().unwrap();
+    }
+    let lease = shared.lease_read(Some(&stream), PATIENCE).unwrap();
+    assert_eq!((lease.status(), lease.version()), (PartStatus::Valid, 3));
+    assert!(!lease.is_valid_on(None));
+}
+
+#[test]
 fn a_panic_under_a_lease_poisons_the_array() {
     let shared = shared();
     let held = shared.clone();

@@ -14,7 +14,7 @@ use runtime_core::{Device, Element, Error, ErrorKind, Layout, Result, Stream};
 
 use crate::description::{Description, host};
 use crate::lend::describe;
-use crate::owner::{Hold, Owner, To};
+use crate::owner::{Hold, Owner, To, finish};
 use crate::state::{Ordered, Pending, Ready, State};
 use crate::{Access, ArrayExchange, MemoryKind, Refused};
 
@@ -286,7 +286,7 @@ impl<T: Element, D: Dimension> Drop for Lender<T, D> {
         let Some(mut lease) = self.lease.take() else { return };
         let done = match (self.with.load(Ordering::Acquire), &self.fence) {
             (KEPT, _) => return,
-            (WITH_STRANGER, Some(device)) => device.synchronize(),
+            (WITH_STRANGER, Some(device)) => finish(device),
             _ => Ok(()),
         };
         match done {

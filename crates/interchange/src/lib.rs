@@ -48,7 +48,8 @@
 //! # When a consumer is done
 //!
 //! No protocol says when a consumer's queued work is over: a deleter may run while kernels still do. So memory of a
-//! device that was handed over blocks, when it comes back, until all work of that device is done.
+//! device that was handed over blocks, when it comes back, until all work of that device is done. [`wait_within`] lets an
+//! interpreter's other threads run meanwhile.
 #![deny(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 
@@ -78,7 +79,7 @@ pub use array_interface::ArrayInterface;
 pub use cuda_array_interface::CudaArrayInterface;
 pub use description::{Access, MemoryKind};
 pub use exchange::ArrayExchange;
-pub use owner::{Exported, Keeper};
+pub use owner::{Exported, Keeper, wait_within};
 pub use refused::Refused;
 pub use state::{After, Ordered, Pending, Ready, State};
 pub use strides::{ByteStrides, ElemStrides, Shape};

@@ -514,6 +514,14 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
     ARROWS.fetch_add(1, Ordering::Relaxed);
 }
 
+static SCHEMAS: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
+    // SAFETY: as above.
+    unsafe { (*schema).release = None };
+    SCHEMAS.fetch_add(1, Ordering::Relaxed);
+}
+
 #[test]
 fn arrow() {
     const FORMATS: [(&CStr, usize); 14] = [
@@ -533,7 +541,7 @@ fn arrow() {
         (c"+l", 0),
     ];
     let mut rng = Rng::with_seed(6);
-    let (mut taken, mut released) = (0, 0);
+    let (mut taken, mut released, mut schemas) = (0, 0, 0);
     let bits = 0_u8;
     let mut event = 77_usize;
     for _ in 0..CASES {
@@ -544,11 +552,15 @@ fn arrow() {
         let mut buffers: [*const c_void; 2] = [validity, ptr::without_provenance(data)];
         let rarely =
             |rng: &mut Rng, usual: i64| if rng.u8(..32) == 0 { number(rng) } else { usual };
-        let schema = ArrowSchema {
-            format: if rng.u8(..32) == 0 { ptr::null() } else { format.as_ptr() },
-            n_children: rarely(&mut rng, 0),
-            ..ArrowSchema::released()
+        // Of a schema that was given back, nothing is as it says.
+        let wild = ptr::without_provenance(address(&mut rng));
+        let (format, release): (_, Option<unsafe extern "C" fn(_)>) = match rng.u8(..32) {
+            0 => (wild, None),
+            1 => (ptr::null(), Some(release_schema)),
+            _ => (format.as_ptr(), Some(release_schema)),
         };
+        let n_children = rarely(&mut rng, 0);
+        let schema = ArrowSchema { format, n_children, release, ..ArrowSchema::released() };
         let array = ArrowArray {
             length: number(&mut rng),
             null_count: rng.i64(-1..3),
@@ -578,6 +590,7 @@ fn arrow() {
         let ArrowArray { length, offset, null_count, n_buffers, n_children, .. } = array.array;
         let shaped = device
             && array.array.release.is_some()
+            && schema.release.is_some()
             && !schema.format.is_null()
             && (n_children, schema.n_children, n_buffers) == (0, 0, 2)
             && !array.array.buffers.is_null()
@@ -592,6 +605,7 @@ fn arrow() {
         };
         let expected = if shaped { expected() } else { None };
         released += usize::from(array.array.release.is_some());
+        schemas += usize::from(schema.release.is_some());
         let shown = format!("{array:?}");
         // SAFETY: as it says of itself; nobody follows the address, nor uses the event.
         let arrow = unsafe { ArrowDevice::from_raw(schema, array) };
@@ -609,6 +623,7 @@ fn arrow() {
             Err(refused) => assert!(expected.is_none(), "{refused} {shown}"),
         }
         assert_eq!(ARROWS.load(Ordering::Relaxed), released);
+        assert_eq!(SCHEMAS.load(Ordering::Relaxed), schemas);
     }
     assert!(taken > CASES / 20, "{taken}");
 }

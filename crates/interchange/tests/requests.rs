@@ -4,7 +4,7 @@
 mod common;
 
 use interchange::dlpack::abi::{DLManagedTensorVersioned, DLPackVersion};
-use interchange::dlpack::{DlpackFence, DlpackOptions, DlpackRequest, DlpackTensor};
+use interchange::dlpack::{DlpackCopy, DlpackFence, DlpackOptions, DlpackRequest, DlpackTensor};
 use interchange::{
     Access, ArrayExchange, ContextBinding, DeviceToken, Ready, SyclObject, SyclUsmArrayInterface,
 };
@@ -67,7 +67,7 @@ fn type_error_retry_is_harmless() {
     let array = on(2, 0);
     let wrong = DlpackRequest { stream: Some(0), max_version: Some((1, 0)), ..ANY };
     assert!(wrong.fence(&array).is_err());
-    assert!(!wrong.needs_host_copy(&array, None).unwrap());
+    assert_eq!(wrong.required_copy(&array, None).unwrap(), None);
     let array = array.into_dlpack(ANY.options()).unwrap();
     assert!(array.is_legacy());
 }
@@ -113,24 +113,46 @@ fn streams_are_numbers_of_their_interface() {
 
 #[test]
 fn devices_and_copies_are_as_asked_or_refused() {
+    use DlpackCopy::{Here, Host};
     for (device, dl_device, copy, copied) in [
-        ((2, 1), None, None, Some(false)),
-        ((2, 1), Some((2, 1)), Some(false), Some(false)),
+        ((2, 1), None, None, Some(None)),
+        ((2, 1), Some((2, 1)), Some(false), Some(None)),
         ((2, 1), Some((2, 0)), None, None),
-        ((2, 1), Some((1, 0)), None, Some(true)),
+        ((2, 1), Some((1, 0)), None, Some(Some(Host))),
         ((2, 1), Some((1, 0)), Some(false), None),
-        ((2, 1), None, Some(true), Some(true)),
-        ((13, 0), Some((1, 0)), None, Some(false)),
-        ((3, 0), Some((1, 0)), Some(false), Some(false)),
-        ((1, 0), Some((1, 0)), None, Some(false)),
+        ((2, 1), None, Some(true), Some(Some(Here))),
+        ((4, 0), None, Some(true), Some(Some(Here))),
+        ((3, 0), None, Some(true), Some(Some(Host))),
+        ((2, 1), Some((1, 0)), Some(true), Some(Some(Host))),
+        ((13, 0), Some((1, 0)), None, Some(None)),
+        ((3, 0), Some((1, 0)), Some(false), Some(None)),
+        ((1, 0), Some((1, 0)), None, Some(None)),
         ((1, 0), Some((2, 0)), None, None),
     ] {
         let request = DlpackRequest { dl_device, copy, ..ANY };
-        let needs = request.needs_host_copy(&on(device.0, device.1), None);
-        assert_eq!(needs.ok(), copied, "{device:?} {request:?}");
+        let made = request.required_copy(&on(device.0, device.1), None);
+        assert_eq!(made.ok(), copied, "{device:?} {request:?}");
     }
     let request = DlpackRequest { dl_device: Some((1, 0)), stream: Some(1), ..ANY };
-    assert!(request.needs_host_copy(&on(2, 0), None).is_err(), "the host has no streams");
+    assert!(request.required_copy(&on(2, 0), None).is_err(), "the host has no streams");
+}
+
+/// Memory of a context that SYCL knows nothing of: the host gets a copy, and nobody else gets anything.
+#[test]
+fn memory_without_a_number_is_copied_to_the_host() {
+    let token = DeviceToken::new("opencl", Some(DeviceKind::Cpu), 0);
+    let context = NativeHandle { api: "opencl", kind: NativeKind::Context, raw: 7 };
+    // SAFETY: nothing is read.
+    let array = unsafe { on(14, 0).assume_bound(token, ContextBinding::Explicit(context)) };
+    assert!(array.dlpack_device(None).is_err());
+    let asked =
+        |dl_device, copy| DlpackRequest { dl_device, copy, ..ANY }.required_copy(&array, None).ok();
+    for copy in [None, Some(true)] {
+        assert_eq!(asked(Some((1, 0)), copy), Some(Some(DlpackCopy::Host)));
+    }
+    for (dl_device, copy) in [(Some((1, 0)), Some(false)), (None, None), (Some((14, 0)), None)] {
+        assert_eq!(asked(dl_device, copy), None, "{dl_device:?} {copy:?}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Element types, which are NumPy's dtypes in Python.
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -136,6 +137,42 @@ macro_rules! with_element {
 }
 pub(crate) use with_element;
 
+/// Calls a generic function with the type that elements are stored as by who only moves them: one for each size and alignment,
+/// since what is generic is compiled for each.
+macro_rules! with_storage {
+    ($dtype:expr, $T:ident => $body:expr) => {{
+        use runtime::{Complex, DType};
+        macro_rules! arm {
+            ($type:ty) => {{
+                type $T = $type;
+                $body
+            }};
+        }
+        match $dtype {
+            DType::Bool | DType::I8 | DType::U8 => arm!(u8),
+            DType::I16 | DType::U16 | DType::F16 | DType::BF16 => arm!(u16),
+            DType::I32 | DType::U32 | DType::F32 => arm!(u32),
+            DType::I64 | DType::U64 | DType::F64 => arm!(u64),
+            DType::C64 => arm!(Complex<f32>),
+            DType::C128 => arm!(Complex<f64>),
+        }
+    }};
+}
+pub(crate) use with_storage;
+
+/// The number of Python for one of NumPy, or for an array of NumPy without dimensions; other things as they are.
+pub(crate) fn number<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = given.py();
+    let has_one = match given.getattr_opt(intern!(py, "shape"))? {
+        Some(shape) => shape.eq(PyTuple::empty(py))?,
+        None => false,
+    };
+    match given.getattr_opt(intern!(py, "item"))? {
+        Some(item) if has_one => item.call0(),
+        _ => Ok(given.clone()),
+    }
+}
+
 /// One element as bytes, of which the first [`DType::size`] count.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
@@ -161,6 +198,7 @@ impl Value {
             let number = given.py().get_type::<pyo3::types::PyComplex>().call1((given,))?;
             Ok(Complex::new(number.getattr("real")?.extract()?, number.getattr("imag")?.extract()?))
         };
+        let given = &number(given)?;
         #[expect(clippy::cast_possible_truncation, reason = "rounded, as NumPy does")]
         let bytes = match dtype {
             DType::Bool => bytes(Bool::from(given.is_truthy()?)),

@@ -24,10 +24,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Runs what may block in a destructor, which may have been called from Python or not, while other Python threads run.
+#[expect(unsafe_code, reason = "asks whether Python knows the thread")]
 fn detached(f: impl FnOnce() + Send) {
     let mut work = Some(f);
-    pyo3::Python::try_attach(|py| work.take().map(|work| py.detach(work)));
-    // There is no interpreter any more.
+    // SAFETY: may be called on any thread at any time, and looks at the thread's own state alone.
+    let thread = unsafe { pyo3::ffi::PyGILState_GetThisThreadState() };
+    // One that Python does not know keeps nobody from running, and need not wait for who does.
+    if !thread.is_null() {
+        pyo3::Python::try_attach(|py| work.take().map(|work| py.detach(work)));
+    }
+    // Or there is no interpreter any more.
     if let Some(work) = work {
         work();
     }
@@ -55,6 +61,11 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // Lines of this crate say nothing to who uses Python.
+        runtime::array::hide_sites();
+        // Not by `add`, which would export it.
+        module.setattr("__version__", env!("CARGO_PKG_VERSION"))?;
+        runtime::interchange::wait_within(|wait| crate::detached(wait));
         crate::error::add_to(module)
     }
 }

@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 use runtime::contract::{ParamAccess, ParamInfo, ParamKind};
 use runtime::{Arg, DType, ImageFormat, Launch, ModuleBundle, ModuleImage};
 
-use crate::array::{DeviceArray, Held, Part};
+use crate::array::{self, DeviceArray, Enqueuing, Held, Part};
 use crate::device::Device;
 use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
@@ -142,17 +142,17 @@ impl<'py> FromPyObject<'_, 'py> for Extent {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok(x) = given.extract::<u32>() {
-            return Ok(Self([x, 1, 1]));
+        let extents = array::integers(&given)?;
+        if extents.len() > 3 {
+            let message = format!("{} extents; there are x, y and z", extents.len());
+            return Err(Failure::invalid("launch", message).into());
         }
-        let extents: Vec<u32> = given.extract()?;
         let mut all = [1; 3];
-        match all.get_mut(..extents.len()) {
-            Some(first) => first.copy_from_slice(&extents),
-            None => {
-                let message = format!("{} extents; there are x, y and z", extents.len());
-                return Err(pyo3::exceptions::PyValueError::new_err(message));
-            }
+        for (extent, given) in all.iter_mut().zip(&extents) {
+            *extent = u32::try_from(*given).map_err(|_| {
+                let message = format!("{given} blocks or work-items in {extents:?}");
+                Failure::invalid("launch", message)
+            })?;
         }
         Ok(Self(all))
     }
@@ -214,6 +214,14 @@ impl Kernel {
         cooperative: bool,
     ) -> Result<()> {
         let launch = Launch { grid: grid.0, block: block.0, shared_bytes, cooperative };
+        if let Some(parameters) = self.0.parameters()
+            && parameters.len() != arguments.len()
+        {
+            // Before the arguments are looked at, which may be of no type without a parameter.
+            let (given, taken, name) = (arguments.len(), parameters.len(), self.0.name());
+            let message = format!("kernel {name:?}: {given} arguments for {taken} parameters");
+            return Err(Failure::invalid("launch", message));
+        }
         let parameters = self.0.parameters().unwrap_or_default();
         let given = arguments.iter().enumerate().map(|(index, given)| {
             Given::new(given, parameters.get(index))
@@ -222,11 +230,11 @@ impl Kernel {
         let given = given.collect::<Result<Vec<_>>>()?;
         py.detach(|| {
             let held = given.iter().map(Given::hold).collect::<Result<Vec<_>>>()?;
+            let _noted: Vec<_> = given.iter().filter_map(|given| given.noted(&stream.0)).collect();
             let known = parameters.iter().map(Some).chain(std::iter::repeat(None));
             let arguments = given.iter().zip(&held).zip(known);
-            let arguments = arguments.map(|((given, held), parameter)| {
-                given.argument(held.as_ref(), &stream.0, parameter)
-            });
+            let arguments = arguments
+                .map(|((given, held), parameter)| given.argument(held.as_ref(), parameter));
             let arguments = arguments.collect::<Result<Vec<_>>>()?;
             // SAFETY: the caller's duty, as the documentation says; Python has no way to mark such calls.
             unsafe { self.0.launch(&stream.0, &launch, &arguments) }?;
@@ -268,9 +276,8 @@ impl Given {
         }
         // Numbers of NumPy have a type.
         if given.hasattr("dtype")? && given.hasattr("item")? {
-            let number = given.call_method0("item")?;
             let of = dtype::from_python(&given.getattr("dtype")?)?;
-            return Value::new(&number, of).map(Self::Value);
+            return Value::new(given, of).map(Self::Value);
         }
         let of = parameter.and_then(|parameter| number_type(given, parameter));
         let Some(of) = of else {
@@ -293,10 +300,17 @@ impl Given {
         }
     }
 
+    /// Notes that it is used on the stream, if it is memory.
+    fn noted<'a>(&'a self, stream: &'a runtime::Stream) -> Option<Enqueuing<'a>> {
+        match self {
+            Self::Memory(part) => Some(part.block.work.enqueuing(stream)),
+            Self::Value(_) | Self::Bytes(_) => None,
+        }
+    }
+
     fn argument<'a>(
         &'a self,
         held: Option<&'a Held<'_>>,
-        stream: &runtime::Stream,
         parameter: Option<&ParamInfo>,
     ) -> Result<Arg<'a>> {
         Ok(match (self, held) {
@@ -305,7 +319,6 @@ impl Given {
                 dtype::with_element!(value.dtype, T => value.element::<T>()?.into())
             }
             (Self::Memory(part), Some(held)) => {
-                part.block.used_on(stream);
                 let reads = parameter.is_some_and(|info| info.access == Some(ParamAccess::Read));
                 match reads || part.read_only {
                     true => part.view(held)?.into(),

@@ -3,12 +3,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyIterator, PyTuple};
 use runtime::interchange::ArrayExchange;
 use runtime::{DType, Error, Layout, MemoryView, MemoryViewMut, Pinned, PinnedOptions, Stream};
 
-use crate::array::Order;
+use crate::array::{Order, Work};
 use crate::device::Device;
 use crate::dtype;
 use crate::error::Result;
@@ -17,13 +18,14 @@ use crate::protocol::export::{self, DlpackArguments};
 /// An n-d array in page-locked host memory, made by ``Device.pinned``: the host side of asynchronous copies.
 ///
 /// ``array.set(pinned, stream)`` and ``array.get(pinned, stream)`` are enqueued and do not block. NumPy sees it without a copy:
-/// ``numpy.asarray(pinned)`` waits for the copies enqueued so far, and what is enqueued later must be waited for before the
-/// array is looked at again.
+/// ``numpy.asarray(pinned)``, and indexing as with NumPy, wait for the copies enqueued so far, and what is enqueued later must be
+/// waited for before the array is looked at again.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct PinnedArray {
     memory: Arc<Mutex<Pinned<u8>>>,
     device: runtime::Device,
     pub(crate) layout: Layout,
+    pub(crate) work: Work,
 }
 
 impl PinnedArray {
@@ -38,11 +40,13 @@ impl PinnedArray {
         let layout = order.layout(dtype, shape)?;
         let (bytes, options) = (layout.len() * dtype.size(), PinnedOptions { write_combined });
         let memory = py.detach(|| device.pinned_allocate_with(bytes, &options))?;
-        Ok(Self { memory: Arc::new(Mutex::new(memory)), device: device.clone(), layout })
+        let (memory, device) = (Arc::new(Mutex::new(memory)), device.clone());
+        Ok(Self { memory, device, layout, work: Work::default() })
     }
 
     /// Enqueues a copy of all bytes from a device.
     pub(crate) fn copy_in(&self, stream: &Stream, from: &MemoryView<'_>) -> runtime::Result<()> {
+        let _noted = self.work.enqueuing(stream);
         from.copy_to_pinned(stream, &mut crate::lock(&self.memory))
     }
 
@@ -52,6 +56,7 @@ impl PinnedArray {
         stream: &Stream,
         to: &mut MemoryViewMut<'_>,
     ) -> runtime::Result<()> {
+        let _noted = self.work.enqueuing(stream);
         to.copy_from_pinned(stream, &crate::lock(&self.memory))
     }
 
@@ -65,6 +70,11 @@ impl PinnedArray {
 }
 
 impl PinnedArray {
+    /// The array of NumPy over it.
+    fn shown<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        dtype::to_numpy(slf.as_any(), slf.get().layout.dtype())
+    }
+
     fn exchange(&self, py: Python<'_>) -> Result<ArrayExchange> {
         let (address, owner) = (self.address(py)?, Arc::clone(&self.memory));
         // SAFETY: the owner keeps the memory, and what is enqueued by now is done. Whoever enqueues more orders it after the
@@ -95,6 +105,25 @@ impl PinnedArray {
         dtype::to_python(py, self.layout.dtype())
     }
 
+    /// Bytes from one element to the next along each dimension.
+    #[getter]
+    fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let size = self.layout.dtype().size().cast_signed();
+        PyTuple::new(py, self.layout.strides().iter().map(|stride| stride.wrapping_mul(size)))
+    }
+
+    /// Number of dimensions.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.layout.rank()
+    }
+
+    /// Bytes of one element.
+    #[getter]
+    fn itemsize(&self) -> usize {
+        self.layout.dtype().size()
+    }
+
     /// Number of elements.
     #[getter]
     fn size(&self) -> usize {
@@ -111,6 +140,32 @@ impl PinnedArray {
     #[getter]
     fn ptr(&self, py: Python<'_>) -> Result<usize> {
         self.address(py)
+    }
+
+    /// What NumPy's index gives: a number, or an array of NumPy that shows the same memory. Blocks until the copies enqueued so far
+    /// are done.
+    fn __getitem__<'py>(
+        slf: &Bound<'py, Self>,
+        key: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::shown(slf)?.get_item(key)
+    }
+
+    fn __setitem__(
+        slf: &Bound<'_, Self>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        Self::shown(slf)?.set_item(key, value)
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        let first = self.layout.shape().first().copied();
+        first.ok_or_else(|| PyTypeError::new_err("an array without dimensions has no length"))
+    }
+
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyIterator>> {
+        Self::shown(slf)?.try_iter()
     }
 
     /// NumPy's array interface. Blocks until the copies enqueued so far are done.

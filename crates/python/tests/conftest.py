@@ -1,5 +1,9 @@
 """Devices that the tests run on."""
 
+import subprocess
+import sys
+import time
+
 import numpy as np
 import pytest
 
@@ -17,6 +21,25 @@ def opened(selector):
         return dr.Device(selector)
     except dr.UnavailableError as error:
         pytest.skip(str(error))
+
+
+def given_back(buffer):
+    """The values of an array buffer, once whoever holds them has given them back: some memory comes back from another thread."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return buffer.get()
+        except dr.ConflictError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.001)
+
+
+def ends_well(program, *arguments):
+    """Runs a program, which may say nothing: neither it nor the interpreter's end."""
+    words = [sys.executable, "-c", program, *arguments]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 @pytest.fixture(scope="session", params=["host", "sim:0", "opencl:0"])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import DTYPES, values
+from conftest import DTYPES, opened, values
 
 import device_runtime as dr
 
@@ -100,6 +100,67 @@ def test_orders(device):
         device.empty(3, order="K")
 
 
+def test_shapes_and_axes_are_those_of_numpy(device):
+    given = values((2, 3, 4))
+    array = device.array(given)
+    for shape in [(-1,), (2, -1), (4, -1, 3), (-1, 24), (1, 24), (24,)]:
+        assert np.array_equal(array.reshape(shape).get(), given.reshape(shape))
+        assert np.array_equal(array.reshape(*shape).get(), given.reshape(shape))
+    assert device.array([5]).reshape(()).shape == device.array([5]).reshape().shape == ()
+    assert device.zeros((0, 3)).reshape(3, -1).shape == (3, 0)
+    for wrong in [(-1, -1), (5, -1), (-2, 12), (0, -1), (23,), (1 << 62, 1 << 62)]:
+        with pytest.raises(dr.InvalidArgumentError, match="reshape"):
+            array.reshape(wrong)
+    for axes in [(1, 0, 2), (2, 1, 0), (-1, 0, 1)]:
+        assert np.array_equal(array.transpose(axes).get(), given.transpose(axes))
+        assert np.array_equal(array.transpose(*axes).get(), given.transpose(axes))
+    assert array.transpose(None).shape == array.transpose().shape == (4, 3, 2)
+    for wrong in [(0, 1), (0, 1, 3), (0, 1, -4), (0, 0, 1), (0, 1, 2, 3)]:
+        with pytest.raises(dr.InvalidArgumentError, match="transpose"):
+            array.transpose(wrong)
+    assert [part.shape for part in array] == [(3, 4)] * 2
+    assert all(np.array_equal(part.get(), row) for part, row in zip(array, given, strict=True))
+    with pytest.raises(TypeError):
+        iter(device.zeros(()))
+
+
+@pytest.mark.parametrize("shape", [-1, (-1,), (2, -3)], ids=str)
+def test_negative_extents_are_refused(device, shape):
+    for make in [device.empty, device.zeros, device.pinned, dr.ArrayBuffer.empty]:
+        with pytest.raises(dr.InvalidArgumentError, match=r"-\d.*negative"):
+            make(shape)
+    with pytest.raises(OverflowError):
+        device.empty(1 << 70)
+    with pytest.raises(TypeError):
+        device.empty(2.5)
+    assert device.empty(np.int32(2)).shape == device.empty(np.array([2])).shape == (2,)
+
+
+SCALARS = [np.float64(2), np.float32(2), np.array(2.0), np.array(2, "float32"), np.int8(2), 2, 2.0]
+
+
+@pytest.mark.parametrize("scalar", SCALARS, ids=repr)
+def test_numbers_of_numpy_are_numbers(device, scalar):
+    array = device.zeros(4)
+    array[...] = scalar
+    array[1:2] = np.int64(3)
+    assert array.get().tolist() == [2, 3, 2, 2]
+    array.fill(scalar)
+    assert device.full(2, scalar).get().tolist() == array[:2].get().tolist() == [2, 2]
+    flags = device.zeros(2, "bool")
+    flags[0] = np.bool_(True)
+    assert flags.get().tolist() == [True, False]
+    numbers = device.zeros(2, "complex64")
+    numbers[...] = np.complex64(1 + 2j)
+    assert numbers.get().tolist() == [1 + 2j] * 2
+    integers = device.full(2, np.uint8(7), "int32")
+    assert integers.get().tolist() == [7, 7]
+    with pytest.raises(TypeError):
+        integers.fill(np.float64(2.5))
+    with pytest.raises(OverflowError):
+        device.zeros(2, "int8").fill(np.int64(300))
+
+
 def test_get_fills_what_it_is_given(device):
     given = values((4, 6), "float32")
     array = device.array(given)
@@ -171,6 +232,25 @@ def test_pinned_copies_are_asynchronous(device):
     assert device.pinned(3, write_combined=True).size == 3
 
 
+@pytest.mark.parametrize("order", "CF")
+def test_pinned_arrays_are_indexed_as_those_of_numpy(device, order):
+    given = values((2, 3), "float32")
+    array, like = device.pinned((2, 3), "float32", order), np.asarray(given, order=order)
+    assert (array.ndim, array.strides, array.itemsize, len(array)) == (2, like.strides, 4, 2)
+    array[...] = given
+    assert array[1, 2] == 6 and array[1].tolist() == [4, 5, 6] and [row[0] for row in array] == [1, 4]
+    array[:, ::2] = 0
+    assert array[1:].tolist() == [[0, 5, 0]]
+    assert device.array(array).get().tolist() == [[0, 2, 0], [0, 5, 0]]
+    with pytest.raises(IndexError):
+        array[2]
+    with pytest.raises(TypeError):
+        len(device.pinned(()))
+    stream = device.stream()
+    device.full((2, 3), 9, "float32", stream=stream).get(array, stream)
+    assert array[0, 0] == 9
+
+
 def test_the_pointer_is_that_of_the_first_element(host):
     array = host.array(values((3, 4)))
     assert array[1:, 2:].ptr == array.ptr + 6 * 8
@@ -193,8 +273,15 @@ def test_memory_by_its_address(host):
     assert (owner == 5).all()
     columns = host.from_pointer(owner.ctypes.data, (4, 3), owner.dtype, strides=(8, 32), owner=owner)
     assert np.array_equal(columns.get(), owner.T)
+    assert host.from_pointer(0, (0, 3)).size == 0
     with pytest.raises(dr.InvalidArgumentError, match="multiple"):
         host.from_pointer(owner.ctypes.data, 3, "float64", strides=(4,))
+
+
+@pytest.mark.parametrize("selector", ["host", "sim:0", "opencl:0", "opencl:0?memory=svm"])
+def test_null_pointers_are_refused(selector):
+    with pytest.raises(dr.InvalidArgumentError, match="null pointer for 3 elements"):
+        opened(selector).from_pointer(0, 3)
 
 
 def test_too_much_memory_is_an_error(device):
@@ -204,3 +291,73 @@ def test_too_much_memory_is_an_error(device):
         device.empty((1 << 40, 1 << 40))
     with pytest.raises(dr.InvalidArgumentError, match="at most 6"):
         device.empty((1,) * 7)
+
+
+@pytest.fixture
+def late():
+    """An array whose values are on their way, on a stream that nobody names; all of them will be 19."""
+    device = opened("sim:0?seed=3")
+    array, stream = device.zeros(1 << 20, "uint8"), device.stream()
+    device.synchronize()
+    for value in range(1, 20):
+        array.fill(value, stream)
+    return array
+
+
+READS = {
+    "get": lambda x: x.get(),
+    "get into an array": lambda x: x.get(np.empty(x.shape, "uint8")),
+    "get into gaps": lambda x: x.get(np.empty((*x.shape, 2), "uint8")[:, 0]),
+    "get into a pinned array": lambda x: np.asarray(x.get(x.device.pinned(x.shape, "uint8"))),
+    "copy": lambda x: x.copy().get(),
+    "array": lambda x: x.device.array(x).get(),
+    "to_device": lambda x: x.to_device(opened("sim:1")).get(),
+    "from_dlpack": lambda x: np.from_dlpack(x, copy=True),
+    "by another current stream": lambda x: in_offload(x),
+}
+
+
+def in_offload(array):
+    with dr.offload(array.device.stream()):
+        return array.get()
+
+
+@pytest.mark.parametrize("read", READS)
+def test_reading_without_a_stream_comes_after_all_work(late, read):
+    assert set(READS[read](late)) == {19}
+
+
+def pinned(device, value):
+    made = device.pinned(1 << 20, "uint8")
+    np.asarray(made)[:] = value
+    return made
+
+
+WRITES = {
+    "fill": lambda x: x.fill(7),
+    "set from the host": lambda x: x.set(np.full(x.shape, 7, "uint8")),
+    "set from a pinned array": lambda x: x.set(pinned(x.device, 7)),
+    "set from the device": lambda x: x.set(x.device.full(x.shape, 7, "uint8")),
+    "set from another device": lambda x: x.set(opened("sim:1").full(x.shape, 7, "uint8")),
+    "an item": lambda x: x.__setitem__(..., 7),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_writing_without_a_stream_comes_after_all_work(late, write):
+    WRITES[write](late)
+    late.device.synchronize()
+    assert set(late.get()) == {7}
+
+
+def test_copies_of_pinned_memory_without_a_stream_come_after_all_work(late):
+    device, stream = late.device, late.device.stream()
+    device.synchronize()
+    page, other = pinned(device, 1), device.zeros(late.shape, "uint8")
+    late.get(page, stream)
+    other.set(page)
+    assert set(other.get()) == {19}
+    late.fill(5)
+    other.set(page, stream)
+    late.get(page)
+    assert set(np.asarray(page)) == {5} and set(other.get()) == {19}

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -71,12 +72,15 @@ def test_a_source_is_taken_up_or_copied():
     assert (given == 9).all()
     locked = values(3)
     locked.flags.writeable = False
-    for other in [locked, values((4, 4)).T, values(8)[::2], [1.0, 2.0]]:
+    unaligned = np.zeros(33, "uint8")[1:].view("float64")
+    for other in [locked, values((4, 4)).T, values(8)[::2], unaligned, [1.0, 2.0]]:
         assert np.array_equal(dr.ArrayBuffer(other).get(), np.asarray(other))
     with pytest.raises(dr.InvalidArgumentError, match="only to be read"):
         dr.ArrayBuffer(locked, copy=False)
     with pytest.raises(dr.InvalidArgumentError, match="row-major"):
         dr.ArrayBuffer(values((4, 4)).T, copy=False)
+    with pytest.raises(dr.InvalidArgumentError, match="not aligned"):
+        dr.ArrayBuffer(unaligned, copy=False)
 
 
 def test_accesses_end_with_their_block(device):
@@ -122,10 +126,62 @@ def test_empty_buffers_are_written_first():
     assert buffer.get().tolist() == [[4] * 3] * 2
 
 
+@pytest.mark.parametrize("how", ["read", "read_write", "write"])
+@pytest.mark.parametrize("place", ["device", "host"])
+def test_metadata_is_there_inside_of_accesses(device, how, place):
+    """In the block's own thread and in others, which do not wait for its end."""
+    buffer = dr.ArrayBuffer(values((2, 3), "float32"))
+    place = device if place == "device" else place
+
+    def look():
+        assert buffer.shape == (2, 3) and buffer.dtype == np.float32
+        assert (buffer.size, buffer.nbytes, buffer.version) == (6, 24, 0)
+        assert buffer.status == ("valid" if how == "read" else "in use")
+        assert buffer.transfers.count <= 1 and buffer.is_valid_on(place) in (True, how != "write")
+        assert repr(buffer) == "<ArrayBuffer float32 [2, 3], version 0>"
+        return True
+
+    with getattr(buffer, how)(place) as x:
+        assert look()
+        with ThreadPoolExecutor(1) as thread:
+            assert thread.submit(look).result(timeout=30)
+        if how != "read":
+            x[...] = 1
+    assert buffer.status == "valid" and buffer.version == (how != "read")
+
+
+def test_metadata_of_other_threads_does_not_end_an_access(host):
+    """A block's failure is its own, whoever looks at the array when it ends."""
+    buffer, done = dr.ArrayBuffer(values(5)), threading.Event()
+
+    def look():
+        while not done.is_set():
+            buffer.version, buffer.status
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        for _ in range(300):
+            with pytest.raises(dr.PoisonedError, match="nothing was written"), buffer.write(host):
+                pass
+            with buffer.write("host") as x:
+                x[:] = 1
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_numpy_is_told_how_a_buffer_is_read(device):
+    buffer = dr.ArrayBuffer(values(5))
+    for wrong in [lambda: np.asarray(buffer), lambda: np.array(buffer), lambda: device.array(buffer)]:
+        with pytest.raises(TypeError, match="buffer.read"):
+            wrong()
+
+
 def test_two_writers_do_not_meet():
     buffer = dr.ArrayBuffer(values(5))
     with buffer.read_write("host"):
-        with pytest.raises(dr.ConflictError, match="held for writing"), buffer.read("host"):
+        with pytest.raises(dr.ConflictError, match="held for writing by this thread$"), buffer.read("host"):
             pass
         failures = []
 
@@ -139,7 +195,7 @@ def test_two_writers_do_not_meet():
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
-    assert isinstance(failures[0], dr.TimeoutError) and "held for writing" in str(failures[0])
+    assert isinstance(failures[0], dr.TimeoutError) and "held for writing by another thread" in str(failures[0])
 
 
 def test_views_of_an_access_are_of_its_stream(device):
@@ -148,7 +204,10 @@ def test_views_of_an_access_are_of_its_stream(device):
         with pytest.raises(dr.WrongStreamError):
             x.fill(1, device.stream())
         x.fill(1, stream)
-    assert buffer.get().tolist() == [1] * 5
+        x[1:].fill(2)
+        assert np.array_equal(x.get(), [1, 2, 2, 2, 2])
+        assert np.array_equal(np.from_dlpack(x, device="cpu", copy=True), [1, 2, 2, 2, 2])
+    assert buffer.get().tolist() == [1, 2, 2, 2, 2]
 
 
 def test_offload_nests_and_is_of_its_thread(host, device):
@@ -193,6 +252,25 @@ def test_a_budget_refuses_transfers():
     assert budget.used == 80
     with pytest.raises(dr.InvalidArgumentError, match="sideways"):
         dr.transfer_budget(0, "sideways")
+
+
+def test_messages_name_no_lines_of_rust():
+    device, messages = opened("sim:0"), []
+    buffer, empty = dr.ArrayBuffer(values(10)), dr.ArrayBuffer.empty(3)
+    for fail in [
+        lambda: within(buffer.read_write("host"), buffer.read("host")),
+        lambda: empty.get(),
+        lambda: within(dr.transfer_budget(), dr.ArrayBuffer(values(10)).read(device)),
+    ]:
+        with pytest.raises(dr.Error) as raised:
+            fail()
+        messages.append(str(raised.value))
+    assert not any(word in message for message in messages for word in [".rs", "ThreadId"]), messages
+
+
+def within(*scopes):
+    with scopes[0], scopes[1]:
+        pass
 
 
 def test_moving_by_name():

@@ -135,6 +135,8 @@ def test_kernels_are_launched_with_numbers_of_python(opencl):
     ("arguments", "error", "text"),
     [
         ([], dr.InvalidArgumentError, "0 arguments for 3 parameters"),
+        ([1.0, 2.0], dr.InvalidArgumentError, "'twice'|\"twice\".*: 2 arguments for 3 parameters"),
+        (["array", 2.0, 3, object(), 5], dr.InvalidArgumentError, "5 arguments for 3 parameters"),
         ([1.0, 2.0, 3], TypeError, "argument 0: 1.0 for a memory parameter"),
         (["array", "array", 3], dr.InvalidArgumentError, "argument 1"),
         (["array", np.float64(2), 3], dr.InvalidArgumentError, "argument 1: f64 for a parameter of f32"),
@@ -155,6 +157,14 @@ def test_launches_beyond_a_limit_are_refused(opencl):
     limit = opencl.info.limits["block_size"]
     with pytest.raises(dr.InvalidArgumentError, match=f"{limit + 1}"):
         kernel(opencl.default_stream, 1, limit + 1, [opencl.zeros(3, "float32"), 1, 3])
+
+
+@pytest.mark.parametrize("extent", [-1, (1, -1), (1, 1, 1, 1), 1 << 40, (1 << 40,)], ids=str)
+def test_extents_of_launches_are_checked(opencl, extent):
+    kernel, array = opencl.module(TWICE)["twice"], opencl.zeros(3, "float32")
+    with pytest.raises(dr.InvalidArgumentError, match="extents|blocks"):
+        kernel(opencl.default_stream, extent, 1, [array, 1, 3])
+    kernel(opencl.default_stream, np.int64(3), np.array([1, 1]), [array, 1, 3])
 
 
 def test_modules_say_what_they_lack(opencl, host):

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import DTYPES, values
+from conftest import DTYPES, ends_well, given_back, values
 
 import device_runtime as dr
 
@@ -101,13 +101,54 @@ def test_the_consumers_stream_waits(gpu):
 
 def test_stream_minus_one_does_not_wait(gpu):
     """Whoever says -1 orders the work by itself: nothing is recorded, and nothing waited for."""
-    array, stream = gpu.zeros(1 << 20, "uint8"), gpu.stream()
+    # Long enough to be busy for a while, on a GPU too.
+    array, stream = gpu.zeros(1 << 26, "uint8"), gpu.stream()
     gpu.synchronize()
     for value in range(1, 30):
         array.fill(value, stream)
     capsule = array.__dlpack__(stream=-1, max_version=(1, 0))
+    assert not stream.is_done
     stream.synchronize()
     assert (gpu.adopt(capsule).get() == 29).all()
+
+
+@pytest.mark.parametrize("order", [{}, {"stream": -1}])
+def test_a_copy_is_made_on_the_device(gpu, order):
+    """A copy comes after the work enqueued so far. Who orders the array's work by itself knows nothing of the copy's, which is done."""
+    array, stream = gpu.zeros((1 << 10, 1 << 10), "uint8"), gpu.stream()
+    reader = gpu.stream() if order else gpu.default_stream
+    gpu.synchronize()
+    for given in [array, array[::3, 1:]]:
+        for value in range(1, 8):
+            array.fill(value, stream)
+        copied = gpu.adopt(given.__dlpack__(max_version=(1, 0), copy=True, **order))
+        assert copied.ptr != given.ptr and (copied.get(stream=reader) == 7).all()
+        copied.fill(0, reader)
+        gpu.synchronize()
+    assert (array.get() == 7).all()
+
+
+def test_lent_memory_tells_no_address(gpu):
+    buffer = dr.ArrayBuffer(values(4))
+    with buffer.read_write(gpu) as x:
+        with pytest.raises(AttributeError, match="lent by an array buffer"):
+            x.__cuda_array_interface__
+        taken = gpu.adopt(x)
+    with pytest.raises(dr.ConflictError, match="held for writing"):
+        buffer.get()
+    taken.fill(7)
+    del taken
+    assert given_back(buffer).tolist() == [7] * 4
+
+
+def test_unused_capsules_may_outlive_the_interpreter(gpu):
+    program = """
+import builtins, sys
+import device_runtime as dr
+array = dr.Device(sys.argv[1]).zeros(10)
+builtins.kept = array.__dlpack__(), array.__dlpack__(max_version=(1, 0)), array.__arrow_c_device_array__()
+"""
+    ends_well(program, gpu.id)
 
 
 @pytest.mark.parametrize("stream", [0, 1, 2])

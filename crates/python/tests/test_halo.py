@@ -117,9 +117,8 @@ def test_a_buffer_is_exchanged(host):
     topology = Topology.cartesian((4,), (1,), (True,))
     halo = HaloExchange(ranks, topology, [Quantity.scalar(FieldSpec("t", "float64", [Dim.axis(0, 4, (1, 1))]))], host)
     buffer = dr.ArrayBuffer(np.arange(6.0))
-    stream = host.stream()
-    with buffer.read_write(stream) as x:
-        halo.exchange([x], stream)
+    with buffer.read_write(host.stream()) as x:
+        halo.exchange([x])
     assert buffer.get().tolist() == [4, 1, 2, 3, 4, 1]
 
 
@@ -140,3 +139,17 @@ def test_decompositions():
         FieldSpec("u", "float32", [Dim.free(3)], order=[0], strides=[4])
     with pytest.raises(dr.InvalidArgumentError, match="spinor"):
         Quantity("spinor", [field])
+
+
+def test_an_exchange_without_a_stream_comes_after_all_work():
+    device = opened("sim:0?seed=3")
+    [ranks] = Communicator.threads(1)
+    topology = Topology.cartesian((1 << 20,), (1,), (True,))
+    field = FieldSpec("t", "uint8", [Dim.axis(0, 1 << 20, (1, 1))])
+    halo = HaloExchange(ranks, topology, [Quantity.scalar(field)], device)
+    array, stream = device.zeros(field.shape, "uint8"), device.stream()
+    device.synchronize()
+    for value in range(1, 20):
+        array[field.owned].fill(value, stream)
+    halo.exchange([array])
+    assert array[0].get() == array[-1].get() == 19

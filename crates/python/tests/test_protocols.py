@@ -3,12 +3,14 @@
 import ctypes
 import gc
 import sys
+import threading
+import time
 import weakref
 
 import numpy as np
 import pyarrow
 import pytest
-from conftest import DTYPES, opened, values
+from conftest import DTYPES, ends_well, given_back, opened, values
 
 import device_runtime as dr
 
@@ -23,6 +25,23 @@ def capsule_name(capsule):
     get = ctypes.pythonapi.PyCapsule_GetName
     get.restype, get.argtypes = ctypes.c_char_p, [ctypes.py_object]
     return get(capsule).decode()
+
+
+def deleter_of(capsule):
+    """What a consumer calls when it is done with the tensor of a capsule, which is used up, and the tensor."""
+    name = capsule_name(capsule).encode()
+    assert name == b"dltensor_versioned"
+    get, rename = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_SetName
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    tensor = get(capsule, name)
+    rename(capsule, USED)
+    # After the version and the producer's own pointer.
+    return ctypes.c_void_p.from_address(tensor + 16).value, tensor
+
+
+# A capsule keeps the pointer to its name.
+USED = ctypes.c_char_p(b"used_dltensor_versioned")
 
 
 class Producer:
@@ -141,6 +160,40 @@ def test_memory_objects_are_copied_to_the_host_when_asked(opencl):
         np.from_dlpack(array, device="cpu", copy=False)
 
 
+@pytest.mark.parametrize("given", [values((3, 4)), values((3, 0, 2))], ids=["values", "empty"])
+@pytest.mark.parametrize("selector", ["opencl:0", "opencl:0?memory=svm"])
+def test_what_dlpack_has_no_number_for_is_copied_to_the_host(selector, given):
+    """Memory of a context that SYCL does not know, and of no element."""
+    array = opened(selector).array(given)
+    copied = np.from_dlpack(array, device="cpu")
+    assert np.array_equal(copied, given) and copied.shape == given.shape
+    if "svm" in selector:
+        with pytest.raises(BufferError, match="SYCL"):
+            array.__dlpack_device__()
+
+
+def test_a_copy_is_made_where_the_array_is(opencl):
+    """A copy is one of the device, whole and of its own, also of a part and of what is lent on a stream of its own."""
+    array, stream = opencl.array(values((3, 4))), opencl.stream()
+    buffer = dr.ArrayBuffer(values((3, 4)))
+    with buffer.read(stream) as lent:
+        for given in [array, array[::2, 1:], lent, lent[1:]]:
+            expected = np.from_dlpack(given, device="cpu")
+            copied = opencl.adopt(given.__dlpack__(max_version=(1, 0), copy=True))
+            assert copied.handle != given.handle and np.array_equal(copied.get(), expected)
+            copied.fill(0)
+            opencl.synchronize()
+            assert np.array_equal(np.from_dlpack(given, device="cpu"), expected)
+    assert buffer.version == 0
+
+
+def test_copies_of_host_memory(addressed):
+    array = addressed.array(values(4))
+    for copied in [np.from_dlpack(array, copy=True), np.array(array, copy=True)]:
+        copied[:] = 0
+    assert array.get().tolist() == [1, 2, 3, 4]
+
+
 def test_memory_objects_go_from_device_to_array(opencl):
     array = opencl.array(values(10))
     other = opencl.adopt(array)
@@ -211,6 +264,64 @@ def test_released_once(host):
     host.zeros(1)
     gc.collect()
     assert alive() is None
+
+
+@pytest.mark.parametrize("selector", ["host", "sim:0", "opencl:0"])
+def test_unused_capsules_may_outlive_the_interpreter(selector):
+    opened(selector)
+    program = """
+import builtins, sys
+import device_runtime as dr
+array = dr.Device(sys.argv[1]).zeros(10)
+builtins.legacy = array.__dlpack__()
+builtins.versioned = array.__dlpack__(max_version=(1, 0))
+if sys.argv[1] != "opencl:0":
+    builtins.arrow = array.__arrow_c_device_array__()
+"""
+    ends_well(program, selector)
+
+
+def test_other_threads_run_while_a_consumer_gives_back(opencl):
+    """Memory of a device that comes back waits for the device, whoever has the interpreter."""
+    source = """
+        kernel void slow(global volatile float *x, long turns) {
+            for (long i = 0; i < turns; i++) x[0] = x[0] + 1;
+        }
+    """
+    slow, stream = opencl.module(source)["slow"], opencl.stream()
+    deleter, tensor = deleter_of(opencl.zeros(3).__dlpack__(max_version=(1, 0)))
+    # As consumers do that are not told to let go of the interpreter.
+    give_back = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(deleter)
+    busy = opencl.zeros(1, "float32")
+    opencl.synchronize()
+    ticks, over = [0], threading.Event()
+
+    def tick():
+        while not over.wait(0.001):
+            ticks[0] += 1
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    slow(stream, 1, 1, [busy, np.int64(100_000_000)])
+    before, start = ticks[0], time.monotonic()
+    give_back(tensor)
+    waited, ticked = time.monotonic() - start, ticks[0] - before
+    done = stream.is_done
+    over.set()
+    thread.join()
+    assert done and waited > 0.05 and ticked > 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads of Linux")
+def test_threads_unknown_to_python_give_back_without_it(opencl):
+    """Whoever waits for such a thread may have the interpreter."""
+    deleter, tensor = deleter_of(opencl.zeros(3).__dlpack__(max_version=(1, 0)))
+    # Calls that keep the interpreter.
+    system, thread = ctypes.PyDLL(None), ctypes.c_ulong()
+    start, argument = ctypes.c_void_p(deleter), ctypes.c_void_p(tensor)
+    assert system.pthread_create(ctypes.byref(thread), None, start, argument) == 0
+    until = (ctypes.c_long * 2)(int(time.time()) + 20, 0)
+    assert system.pthread_timedjoin_np(thread, None, until) == 0
 
 
 def test_second_use_refused(addressed):
@@ -286,6 +397,46 @@ def test_unaligned_memory_is_refused(host):
     with pytest.raises(dr.InvalidArgumentError, match="aligned"):
         host.adopt(unaligned)
     assert np.array_equal(host.array(unaligned.copy()).get(), np.zeros(4))
+
+
+@pytest.mark.parametrize("take", [np.from_dlpack, np.asarray, pyarrow.array, "adopt", dr.ArrayBuffer])
+def test_lent_memory_is_held_by_whatever_takes_it(addressed, take):
+    """An address would outlive the access: lent arrays tell none, and go by protocols that have an owner."""
+    buffer = dr.ArrayBuffer(values(4))
+    with buffer.read_write(addressed) as x:
+        with pytest.raises(AttributeError, match="lent by an array buffer"):
+            x.__array_interface__
+        taken = addressed.adopt(x[:]) if take == "adopt" else take(x)
+    with pytest.raises(dr.ConflictError, match="held for writing"):
+        buffer.get()
+    del taken
+    assert given_back(buffer).tolist() == [1, 2, 3, 4]
+
+
+def test_numpy_makes_arrays_of_lent_ones(addressed):
+    buffer = dr.ArrayBuffer(values(4))
+    with buffer.read(addressed) as x:
+        seen = np.asarray(x)
+        assert seen.tolist() == [1, 2, 3, 4] and not seen.flags.writeable
+        assert np.asarray(x, "float32").dtype == "float32" and np.array(x).flags.writeable
+        with pytest.raises(ValueError):
+            np.array(x, "float32", copy=False)
+        assert np.asarray(x[::2], copy=False).tolist() == [1, 3]
+
+
+def test_who_only_asks_writes_nothing(addressed):
+    """Questions, refusals and copies leave values that nobody wrote as they are; a tensor counts as writing them."""
+    buffer = dr.ArrayBuffer.empty(4)
+    with pytest.raises(dr.PoisonedError, match="nothing was written"), buffer.write(addressed) as x:
+        x.__dlpack_device__()
+        x.__dlpack__(max_version=(1, 0), copy=True)
+        np.array(x), np.asarray(x, "float32")
+        for refused in [{"stream": 7}, {"dl_device": (2, 0)}]:
+            with pytest.raises(BufferError):
+                x.__dlpack__(**refused)
+    with buffer.write(addressed) as x:
+        np.from_dlpack(x)[:] = 3
+    assert buffer.get().tolist() == [3] * 4
 
 
 def test_an_array_lent_by_a_buffer_holds_its_access(host):

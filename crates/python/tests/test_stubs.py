@@ -1,7 +1,12 @@
-"""The type stubs name what there is."""
+"""The type stubs name what there is, and type checkers take them."""
 
 import ast
+import importlib.metadata
 import pathlib
+import subprocess
+import sys
+
+import pytest
 
 import device_runtime as dr
 from device_runtime import _native, halo
@@ -43,3 +48,25 @@ def test_everything_is_documented_and_exported():
                 if not member.startswith("_"):
                     assert value.__doc__, f"{name}.{member}"
     assert dr.Device.__module__ == "device_runtime"
+
+
+def test_the_version_is_that_of_the_package():
+    assert dr.__version__ == importlib.metadata.version("device-runtime")
+
+
+def test_the_stubs_are_what_stubtest_finds():
+    pytest.importorskip("mypy")
+    words = ["-m", "mypy.stubtest", "--concise", "--ignore-disjoint-bases", "device_runtime"]
+    checked = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300)
+    # Of defaults that are no literals the extension module says `...`.
+    found = [line for line in checked.stdout.splitlines() if "default value of Ellipsis" not in line]
+    assert not found and not checked.stderr, checked.stdout + checked.stderr
+
+
+def test_a_typed_program_is_checked(tmp_path):
+    """One that uses the package rightly has no error, and one that does not has one in each line that says so."""
+    pytest.importorskip("mypy")
+    program = pathlib.Path(__file__).with_name("typed_program.py")
+    words = ["-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(program)]
+    checked = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300)
+    assert checked.returncode == 0, checked.stdout + checked.stderr

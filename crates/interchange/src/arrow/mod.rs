@@ -224,7 +224,8 @@ impl ArrayExchange<Pending> {
 fn described(arrow: &ArrowDevice) -> Result<(Description, Pending)> {
     let ArrowDevice { schema, array: on } = arrow;
     let array = &on.array;
-    if array.release.is_none() || schema.format.is_null() {
+    // Nothing else of what was given back may be looked at.
+    if array.release.is_none() || schema.release.is_none() || schema.format.is_null() {
         return Err(invalid("an array or a schema that was given back".into()));
     }
     // SAFETY: a string, by the promise of whoever made the `ArrowDevice`.

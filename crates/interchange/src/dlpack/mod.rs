@@ -10,7 +10,7 @@ mod import;
 mod request;
 
 pub use export::DlpackOptions;
-pub use request::{DlpackFence, DlpackRequest};
+pub use request::{DlpackCopy, DlpackFence, DlpackRequest};
 
 use std::ffi::c_void;
 use std::fmt;

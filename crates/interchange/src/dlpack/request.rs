@@ -33,6 +33,15 @@ pub enum DlpackFence {
     Nothing,
 }
 
+/// A copy that the producer makes and hands over in place of the array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DlpackCopy {
+    /// On the array's device.
+    Here,
+    /// In memory of the host.
+    Host,
+}
+
 impl<S: State> ArrayExchange<S> {
     /// What `__dlpack_device__` says: the numbers of the device's type and of the device. `sycl` is what the SYCL runtime
     /// counts the device as, for memory of its default context.
@@ -52,30 +61,32 @@ impl DlpackRequest {
         DlpackOptions { max_version: self.max_version, sycl_index: None }
     }
 
-    /// Whether the array has to be copied to the host first, where nobody has it but the consumer. Nothing is changed by
-    /// asking.
+    /// The copy that has to be made, if one has. A copy of memory that the host reads is one in memory of the host, and so is
+    /// what the host is to get of memory that the protocol has no number for. Nothing is changed by asking.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` for a device that the array is not on and that is not the host, for a copy that would be needed
-    /// and is forbidden, and for a stream beside the host.
-    pub fn needs_host_copy<S: State>(
+    /// and is forbidden, for a stream beside the host, and for memory that the protocol has no number for.
+    pub fn required_copy<S: State>(
         &self,
         array: &ArrayExchange<S>,
         sycl: Option<i32>,
-    ) -> Result<bool> {
-        let here = dl_device::numbers(&array.array, sycl, PROTOCOL)?;
-        let moves = match self.dl_device {
-            None => false,
-            Some(asked) if asked == (here.device_type, here.device_id) => false,
-            Some((device::CPU, 0)) => {
+    ) -> Result<Option<DlpackCopy>> {
+        let here = dl_device::numbers(&array.array, sycl, PROTOCOL);
+        let readable = array.array.kind.is_host_readable();
+        let moves = match (self.dl_device, here) {
+            (Some((device::CPU, 0)), here) => {
                 if let Some(stream) = self.stream {
                     return Err(invalid(format!("stream {stream} for an array on the host")));
                 }
                 // The host reads these where they are.
-                !array.array.kind.is_host_readable()
+                !(readable && here.is_ok())
             }
-            Some((kind, id)) => {
+            (_, Err(unnumbered)) => return Err(unnumbered),
+            (None, Ok(_)) => false,
+            (Some(asked), Ok(here)) if asked == (here.device_type, here.device_id) => false,
+            (Some((kind, id)), Ok(here)) => {
                 let message = format!(
                     "device type {kind}, number {id}; the array is on {}, {}",
                     here.device_type, here.device_id
@@ -85,7 +96,10 @@ impl DlpackRequest {
         };
         match (moves, self.copy) {
             (true, Some(false)) => Err(invalid("the array would have to be copied".into())),
-            (moves, copy) => Ok(moves || copy == Some(true)),
+            (true, _) => Ok(Some(DlpackCopy::Host)),
+            (false, Some(true)) if readable => Ok(Some(DlpackCopy::Host)),
+            (false, Some(true)) => Ok(Some(DlpackCopy::Here)),
+            (false, _) => Ok(None),
         }
     }
 

@@ -1,6 +1,7 @@
 """Devices, coherent arrays and halo exchange: the host, CUDA, HIP, OpenCL and embedded processors behind one interface."""
 
 from ._native import (
+    __version__ as __version__,
     ArrayAccess,
     ArrayBuffer,
     ConflictError,

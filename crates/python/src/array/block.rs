@@ -1,13 +1,14 @@
-//! Memory that several arrays show, and the streams that work on it.
+//! Memory that several arrays show.
 #![expect(unsafe_code, reason = "arrays of one memory are written although they share it")]
 
 use std::sync::{Arc, Mutex, OnceLock};
 
 use runtime::interchange::{Access, ArrayExchange, Keeper, Pending};
 use runtime::{
-    DType, Device, Error, ErrorKind, Event, Layout, Memory, MemoryView, MemoryViewMut, Result,
-    Stream,
+    DType, Device, Error, ErrorKind, Layout, Memory, MemoryView, MemoryViewMut, Result, Stream,
 };
+
+use super::work::Work;
 
 /// Memory of a device, shared by the arrays that show parts of it.
 pub(crate) struct Block {
@@ -15,8 +16,7 @@ pub(crate) struct Block {
     strangers: OnceLock<Option<Keeper>>,
     memory: Place,
     device: Device,
-    /// Those that may have unfinished work on it.
-    streams: Mutex<Vec<Stream>>,
+    pub(crate) work: Work,
 }
 
 enum Place {
@@ -53,21 +53,20 @@ pub(crate) enum Held<'a> {
     Lent(Arc<dyn Lent>),
 }
 
-/// Beyond this many streams, those that are done are forgotten.
-const PRUNE_AT: usize = 4;
-
 impl Block {
     pub(crate) fn new(memory: Memory<u8>) -> Self {
         let device = memory.device().clone();
-        Self::of(Place::Own(memory), device)
+        Self::of(Place::Own(memory), device, Work::default())
     }
 
-    pub(crate) fn lent(lent: Arc<dyn Lent>, device: &Device) -> Self {
-        Self::of(Place::Lent(Mutex::new(Some(lent))), device.clone())
+    /// Memory that is lent for work on a stream.
+    pub(crate) fn lent(lent: Arc<dyn Lent>, stream: &Stream) -> Self {
+        let memory = Place::Lent(Mutex::new(Some(lent)));
+        Self::of(memory, stream.device().clone(), Work::bound_to(stream))
     }
 
-    fn of(memory: Place, device: Device) -> Self {
-        Self { strangers: OnceLock::new(), memory, device, streams: Mutex::default() }
+    fn of(memory: Place, device: Device, work: Work) -> Self {
+        Self { strangers: OnceLock::new(), memory, device, work }
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -109,34 +108,6 @@ impl Block {
         let lent = unsafe { ArrayExchange::from_view_after(&whole, Access::ReadOnly, after, ()) };
         self.strangers.get_or_init(|| lent.ok().map(ArrayExchange::into_keeper));
         Ok(())
-    }
-
-    /// Notes that work on the memory was enqueued.
-    pub(crate) fn used_on(&self, stream: &Stream) {
-        let mut streams = crate::lock(&self.streams);
-        if streams.contains(stream) {
-            return;
-        }
-        if streams.len() >= PRUNE_AT {
-            streams.retain(|stream| !matches!(stream.is_done(), Ok(true)));
-        }
-        streams.push(stream.clone());
-    }
-
-    /// Marks of the work that is enqueued on the memory by now and not done.
-    pub(crate) fn unfinished(&self) -> Result<Vec<Event>> {
-        let mut streams = crate::lock(&self.streams);
-        streams.retain(|stream| !matches!(stream.is_done(), Ok(true)));
-        streams.iter().map(Stream::record_event).collect()
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // Waits for the device, while other Python threads run.
-        if let Some(strangers) = self.strangers.take() {
-            crate::detached(|| drop(strangers));
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use runtime::{Combine, Device, Layout, MemoryView, RegionCopy, Slot, Stream};
 
 use super::host::HostArray;
 use super::index::{Order, dense_order};
-use super::{DeviceArray, Part};
+use super::{DeviceArray, Part, Work};
 use crate::dtype;
 use crate::error::{Failure, Result};
 use crate::pinned::PinnedArray;
@@ -40,8 +40,7 @@ pub(super) fn on_device(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
         on_device(stream, &aside, from)?;
         return on_device(stream, to, &aside);
     }
-    to.block.used_on(stream);
-    from.block.used_on(stream);
+    let _noted = (to.block.work.enqueuing(stream), from.block.work.enqueuing(stream));
     let (source, target) = (from.hold()?, to.hold()?);
     if are_dense_alike(&to.layout, &from.layout) {
         return Ok(to.bytes_mut(&target)?.copy_from(stream, &from.bytes(&source)?)?);
@@ -70,7 +69,7 @@ pub(super) fn fill(stream: &Stream, part: &Part, value: &dtype::Value) -> Result
     if part.layout.is_empty() {
         return Ok(());
     }
-    part.block.used_on(stream);
+    let _noted = part.block.work.enqueuing(stream);
     if dense_order(&part.layout).is_some() {
         let row = Layout::row(part.layout.dtype(), part.layout.len())?;
         let held = part.hold()?;
@@ -86,13 +85,29 @@ pub(super) fn fill(stream: &Stream, part: &Part, value: &dtype::Value) -> Result
     spread(stream, part, &one.hold()?.view(0, &repeated)?)
 }
 
-/// A stream of the array's device on which all work on the array comes first.
-pub(crate) fn stream_after(part: &Part) -> Result<Stream> {
-    let stream = stream::Stream::choose(None, part.block.device());
-    for event in part.block.unfinished()? {
-        stream.wait(&event)?;
+/// The stream for an operation on memories of a device. A given one orders it alone. Without one it is the stream that one of the
+/// memories is lent for, this thread's current one, or the device's default stream, and all work on the memories comes first.
+///
+/// May block: not for threads that keep others from running Python.
+pub(crate) fn stream_for(
+    given: Option<&stream::Stream>,
+    device: &Device,
+    memories: &[&Work],
+) -> Result<Stream> {
+    if let Some(given) = given {
+        return Ok(given.0.clone());
+    }
+    let bound = memories.iter().find_map(|work| work.bound()).cloned();
+    let stream = bound.unwrap_or_else(|| stream::Stream::choose(None, device));
+    for work in memories {
+        work.come_before(&stream)?;
     }
     Ok(stream)
+}
+
+/// A stream of the array's device on which all work on the array comes first.
+pub(crate) fn stream_after(part: &Part) -> Result<Stream> {
+    stream_for(None, part.block.device(), &[&part.block.work])
 }
 
 /// The same elements without gaps, in some order: the array's own, or a copy, in this one.
@@ -101,6 +116,11 @@ pub(crate) fn packed(stream: &Stream, part: &Part, order: Order) -> Result<Part>
     if are_dense_alike(&part.layout, &packed) {
         return Ok(part.clone());
     }
+    anew(stream, part, order)
+}
+
+/// A copy of the elements in this order, without gaps, in memory of its own.
+pub(crate) fn anew(stream: &Stream, part: &Part, order: Order) -> Result<Part> {
     let copy = Part::allocate(stream.device(), part.layout.shape(), part.layout.dtype(), order)?;
     on_device(stream, &copy, part)?;
     Ok(copy)
@@ -138,7 +158,7 @@ fn to_host(
     host: &HostArray<'_>,
 ) -> Result<()> {
     let source = packed(stream, part, order)?;
-    source.block.used_on(stream);
+    let _noted = source.block.work.enqueuing(stream);
     let len = part.layout.len() * part.layout.dtype().size();
     if len == 0 {
         return Ok(());
@@ -164,7 +184,7 @@ fn from_host(py: Python<'_>, stream: &Stream, part: &Part, host: HostArray<'_>) 
     py.detach(|| {
         let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
         if are_dense_alike(&part.layout, &packed) {
-            part.block.used_on(stream);
+            let _noted = part.block.work.enqueuing(stream);
             part.bytes_mut(&part.hold()?)?.copy_from_slice(stream, bytes)?;
             return Ok(());
         }
@@ -178,83 +198,89 @@ fn from_host(py: Python<'_>, stream: &Stream, part: &Part, host: HostArray<'_>) 
 /// Copies into `out`, an array of the host: without blocking if it is page-locked.
 pub(super) fn get_into(
     py: Python<'_>,
-    stream: &Stream,
+    given: Option<&stream::Stream>,
     part: &Part,
     out: &Bound<'_, PyAny>,
 ) -> Result<()> {
+    let (device, work) = (part.block.device(), &part.block.work);
     if let Ok(pinned) = out.cast::<PinnedArray>() {
         let pinned = pinned.get();
         check_alike("get", &pinned.layout, &part.layout)?;
-        let source = packed(stream, part, own_order(&pinned.layout)?)?;
-        source.block.used_on(stream);
-        return py.detach(|| Ok(pinned.copy_in(stream, &source.bytes(&source.hold()?)?)?));
+        return py.detach(|| {
+            let stream = stream_for(given, device, &[work, &pinned.work])?;
+            let source = packed(&stream, part, own_order(&pinned.layout)?)?;
+            let _noted = source.block.work.enqueuing(&stream);
+            Ok(pinned.copy_in(&stream, &source.bytes(&source.hold()?)?)?)
+        });
     }
     let host = HostArray::of(out, None)?;
     check_alike("get", host.layout(), &part.layout)?;
     if !host.is_writable() {
         return Err(Failure::invalid("get", "an array that is only to be read"));
     }
+    let stream = py.detach(|| stream_for(given, device, &[work]))?;
     let order = own_order(host.layout())?;
     if are_dense_alike(host.layout(), &order.layout(host.layout().dtype(), host.layout().shape())?)
     {
-        return to_host(py, stream, part, order, &host);
+        return to_host(py, &stream, part, order, &host);
     }
-    let values = to_new_host(py, stream, part, None)?;
+    let values = to_new_host(py, &stream, part, None)?;
     dtype::numpy(py)?.call_method1("copyto", (out, values))?;
     Ok(())
 }
 
-/// Copies from whatever `source` is; another device's array is ordered after that device's stream `from`.
-pub(super) fn set_from(part: &Part, source: &Bound<'_, PyAny>, stream: &Stream) -> Result<()> {
+/// Copies from whatever `source` is, on the given stream of the array's device.
+pub(super) fn set_from(
+    part: &Part,
+    source: &Bound<'_, PyAny>,
+    given: Option<&stream::Stream>,
+) -> Result<()> {
     let py = source.py();
+    let (device, work) = (part.block.device(), &part.block.work);
     if let Ok(array) = source.cast::<DeviceArray>() {
         let source = &array.get().part;
         check_alike("set", &part.layout, &source.layout)?;
-        if source.block.device().is_same(part.block.device()) {
-            return on_device(stream, part, source);
-        }
-        let from = stream::Stream::choose(None, source.block.device());
-        return between(py, stream, part, &from, source);
+        return py.detach(|| match source.block.device().is_same(device) {
+            true => {
+                on_device(&stream_for(given, device, &[work, &source.block.work])?, part, source)
+            }
+            false => between(&stream_for(given, device, &[work])?, part, source),
+        });
     }
     if let Ok(pinned) = source.cast::<PinnedArray>() {
         let pinned = pinned.get();
         check_alike("set", &part.layout, &pinned.layout)?;
-        if are_dense_alike(&part.layout, &pinned.layout) {
-            part.block.used_on(stream);
-            return py.detach(|| Ok(pinned.copy_out(stream, &mut part.bytes_mut(&part.hold()?)?)?));
-        }
-        let order = own_order(&pinned.layout)?;
-        let aside =
-            Part::allocate(stream.device(), part.layout.shape(), part.layout.dtype(), order)?;
-        pinned.copy_out(stream, &mut aside.bytes_mut(&aside.hold()?)?)?;
-        return on_device(stream, part, &aside);
+        return py.detach(|| {
+            let stream = stream_for(given, device, &[work, &pinned.work])?;
+            if are_dense_alike(&part.layout, &pinned.layout) {
+                let _noted = work.enqueuing(&stream);
+                return Ok(pinned.copy_out(&stream, &mut part.bytes_mut(&part.hold()?)?)?);
+            }
+            let order = own_order(&pinned.layout)?;
+            let aside = Part::allocate(device, part.layout.shape(), part.layout.dtype(), order)?;
+            pinned.copy_out(&stream, &mut aside.bytes_mut(&aside.hold()?)?)?;
+            on_device(&stream, part, &aside)
+        });
     }
-    from_host(py, stream, part, HostArray::of(source, Some(part.layout.dtype()))?)
+    let host = HostArray::of(source, Some(part.layout.dtype()))?;
+    from_host(py, &py.detach(|| stream_for(given, device, &[work]))?, part, host)
 }
 
-/// Copies between devices.
-pub(super) fn between(
-    py: Python<'_>,
-    stream: &Stream,
-    to: &Part,
-    from_stream: &Stream,
-    from: &Part,
-) -> Result<()> {
+/// Copies between devices, on a stream of the one that is copied to. All work on the source comes first.
+pub(super) fn between(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
     if to.layout.is_empty() {
         return Ok(());
     }
+    let from_stream = &stream_after(from)?;
     let order = own_order(&to.layout)?;
     let source = packed(from_stream, from, order)?;
     let target = match are_dense_alike(&to.layout, &source.layout) {
         true => to.clone(),
         false => Part::allocate(stream.device(), to.layout.shape(), to.layout.dtype(), order)?,
     };
-    source.block.used_on(from_stream);
-    target.block.used_on(stream);
-    py.detach(|| -> Result<()> {
-        let (to, from) = (target.hold()?, source.hold()?);
-        Ok(target.bytes_mut(&to)?.copy_from_device(stream, &source.bytes(&from)?, from_stream)?)
-    })?;
+    let _noted = (source.block.work.enqueuing(from_stream), target.block.work.enqueuing(stream));
+    let (held, lent) = (target.hold()?, source.hold()?);
+    target.bytes_mut(&held)?.copy_from_device(stream, &source.bytes(&lent)?, from_stream)?;
     if !Arc::ptr_eq(&target.block, &to.block) {
         on_device(stream, to, &target)?;
     }
@@ -270,7 +296,6 @@ pub(crate) fn array_of(
     stream: Option<&stream::Stream>,
 ) -> Result<DeviceArray> {
     let of = of.map(dtype::from_python).transpose()?;
-    let stream = stream::Stream::choose(stream, device);
     let layout = if let Ok(array) = source.cast::<DeviceArray>() {
         array.get().part.layout
     } else if let Ok(pinned) = source.cast::<PinnedArray>() {
@@ -280,13 +305,13 @@ pub(crate) fn array_of(
         let order = order.map_or_else(|| own_order(host.layout()), Ok)?;
         let part = Part::allocate(device, host.layout().shape(), host.layout().dtype(), order)?;
         check_dtype(of, host.layout().dtype())?;
-        from_host(source.py(), &stream, &part, host)?;
+        from_host(source.py(), &stream::Stream::choose(stream, device), &part, host)?;
         return Ok(DeviceArray { part });
     };
     check_dtype(of, layout.dtype())?;
     let order = order.map_or_else(|| own_order(&layout), Ok)?;
     let part = Part::allocate(device, layout.shape(), layout.dtype(), order)?;
-    set_from(&part, source, &stream)?;
+    set_from(&part, source, stream)?;
     Ok(DeviceArray { part })
 }
 

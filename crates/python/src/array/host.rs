@@ -86,6 +86,12 @@ impl<'py> HostArray<'py> {
         self.taken.access().is_writable()
     }
 
+    /// Whether elements lie at multiples of their alignment.
+    pub(crate) fn is_aligned(&self) -> bool {
+        let align = dtype::with_element!(self.layout.dtype(), T => align_of::<T>());
+        self.data().addr().is_multiple_of(align)
+    }
+
     /// The array itself, in which `BF16` are `U16`.
     pub(crate) fn into_exchange(self) -> ArrayExchange {
         self.taken

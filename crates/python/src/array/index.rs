@@ -1,11 +1,11 @@
 //! Shapes, orders and indices as Python gives them.
 
-use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyEllipsis, PySlice, PyTuple};
 use runtime::{DType, Layout, MAX_RANK};
 
-use crate::error::Result;
+use crate::error::{Failure, Result};
 
 /// Extents: an int, or a sequence of them.
 pub(crate) struct Shape(pub(crate) Vec<usize>);
@@ -14,11 +14,47 @@ impl<'py> FromPyObject<'_, 'py> for Shape {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        match given.extract::<usize>() {
-            Ok(extent) => Ok(Self(vec![extent])),
-            Err(_) => given.extract().map(Self),
-        }
+        let extents = integers(&given)?;
+        let shape = extents.iter().map(|extent| usize::try_from(*extent));
+        let shape = shape.collect::<std::result::Result<_, _>>().map_err(|_| {
+            Failure::invalid("shape", format!("{extents:?}; no extent can be negative"))
+        })?;
+        Ok(Self(shape))
     }
+}
+
+/// One integer, or as many as there are to go through.
+pub(crate) fn integers(given: &Bound<'_, PyAny>) -> PyResult<Vec<isize>> {
+    match given.extract() {
+        Ok(one) => Ok(vec![one]),
+        Err(error) if error.is_instance_of::<PyOverflowError>(given.py()) => Err(error),
+        Err(_) => given.try_iter()?.map(|each| each?.extract()).collect(),
+    }
+}
+
+/// Integers that are given one by one, or all together.
+pub(crate) fn integers_of(given: &Bound<'_, PyTuple>) -> PyResult<Vec<isize>> {
+    match given.len() {
+        1 => integers(&given.get_item(0)?),
+        _ => integers(given),
+    }
+}
+
+/// A shape of so many elements, in which one extent may be -1. `None` if there is none.
+pub(crate) fn completed(shape: &[isize], elements: usize) -> Option<Vec<usize>> {
+    let others: Vec<usize> = shape
+        .iter()
+        .filter(|extent| **extent != -1)
+        .map(|n| usize::try_from(*n).ok())
+        .collect::<Option<_>>()?;
+    let open = shape.len() - others.len();
+    let known = others.iter().try_fold(1_usize, |product, extent| product.checked_mul(*extent))?;
+    let left = match open {
+        0 => 1,
+        1 => elements.checked_div(known).filter(|left| left * known == elements)?,
+        _ => return None,
+    };
+    Some(shape.iter().map(|extent| usize::try_from(*extent).unwrap_or(left)).collect())
 }
 
 /// In which order elements lie.

@@ -4,17 +4,19 @@ mod block;
 pub(crate) mod copy;
 mod host;
 mod index;
+mod work;
 
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyList, PyTuple};
 use runtime::{DType, Layout, MemoryView, MemoryViewMut, NativeKind};
 
 pub(crate) use self::block::{Block, Held, Lent};
 pub(crate) use self::host::HostArray;
-pub(crate) use self::index::{Order, Shape, permuted};
+pub(crate) use self::index::{Order, Shape, integers, integers_of, permuted};
+pub(crate) use self::work::{Enqueuing, Work};
 use crate::device::{Device, no_attribute};
 use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
@@ -111,8 +113,12 @@ pub(crate) fn dtype_or_f64(given: Option<&Bound<'_, PyAny>>) -> Result<DType> {
 /// An n-d array in memory of a device, made by ``Device.array``, ``Device.empty``, ``Device.zeros``, ``Device.full`` or
 /// ``Device.adopt``.
 ///
-/// Indexing by integers, slices of any step, ``...`` and ``None`` gives arrays that share its memory. Operations are enqueued on
-/// ``stream``, by default this thread's current stream if it is of the array's device, else the device's default stream.
+/// Indexing by integers, slices of any step, ``...`` and ``None`` gives arrays that share its memory.
+///
+/// An operation that names a ``stream`` is ordered by it and by nothing else. One that names none comes after all unfinished
+/// work on the arrays that it uses, whatever stream that is on, and is enqueued on this thread's current stream if it is of the
+/// array's device, else on the device's default stream; of an array lent by an ArrayBuffer, on the stream of the access. Work
+/// that other libraries, or other arrays over adopted memory, have enqueued is not known here.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct DeviceArray {
     pub(crate) part: Part,
@@ -129,8 +135,9 @@ impl DeviceArray {
         Ok(Self { part: py.detach(|| Part::allocate(device, shape, dtype, order))? })
     }
 
-    fn stream(&self, given: Option<&Stream>) -> runtime::Stream {
-        Stream::choose(given, self.part.block.device())
+    /// The stream for an operation on it.
+    fn stream(&self, given: Option<&Stream>) -> Result<runtime::Stream> {
+        copy::stream_for(given, self.part.block.device(), &[&self.part.block.work])
     }
 
     fn with_layout(&self, layout: Layout) -> Self {
@@ -243,32 +250,46 @@ impl DeviceArray {
         Ok(self.with_layout(self.reversed()?))
     }
 
-    /// The same elements with the dimensions in this order; reversed without one.
+    /// The same elements with the dimensions in this order, given one by one or as a tuple; reversed without one.
     #[pyo3(signature = (*axes))]
-    fn transpose(&self, axes: Vec<usize>) -> Result<Self> {
+    fn transpose(&self, axes: &Bound<'_, PyTuple>) -> Result<Self> {
         let rank = self.part.layout.rank();
-        if axes.is_empty() {
+        if axes.is_empty() || axes.len() == 1 && axes.get_item(0)?.is_none() {
             return self.reversed_dims();
         }
-        let mut sorted = axes.clone();
+        let axes = integers_of(axes)?;
+        // Negative ones count from the end.
+        let last = rank.cast_signed();
+        let dims =
+            axes.iter().map(|axis| if *axis < 0 { axis.saturating_add(last) } else { *axis });
+        let dims: Vec<usize> = dims.filter_map(|dim| usize::try_from(dim).ok()).collect();
+        let mut sorted = dims.clone();
         sorted.sort_unstable();
-        if !sorted.iter().copied().eq(0..rank) {
+        if axes.len() != rank || !sorted.iter().copied().eq(0..rank) {
             let message = format!("axes {axes:?} of an array with {rank} dimensions");
             return Err(Failure::invalid("transpose", message));
         }
-        Ok(self.with_layout(permuted(&self.part.layout, &axes)?))
+        Ok(self.with_layout(permuted(&self.part.layout, &dims)?))
     }
 
-    /// The same elements in another shape, in row-major order. The array must be C-contiguous: copy it otherwise.
-    fn reshape(&self, shape: Shape) -> Result<Self> {
-        let layout = Layout::contiguous(self.part.layout.dtype(), &shape.0)?;
-        if layout.len() != self.part.layout.len() || !self.part.layout.is_contiguous() {
-            let (own, strides) = (self.part.layout.shape(), self.part.layout.strides());
-            let message =
-                format!("{:?} of shape {own:?} with element strides {strides:?}", shape.0);
-            return Err(Failure::invalid("reshape", message));
+    /// The same elements in another shape, in row-major order; its extents are given one by one or as a tuple, and one of them may
+    /// be -1, which is what the others leave. The array must be C-contiguous: copy it otherwise.
+    #[pyo3(signature = (*shape))]
+    fn reshape(&self, shape: &Bound<'_, PyTuple>) -> Result<Self> {
+        let (own, asked) = (&self.part.layout, integers_of(shape)?);
+        let shape = index::completed(&asked, own.len());
+        let layout = shape.map(|shape| Layout::contiguous(own.dtype(), &shape)).transpose()?;
+        match layout {
+            Some(layout) if layout.len() == own.len() && own.is_contiguous() => {
+                Ok(self.with_layout(layout))
+            }
+            _ => {
+                let (shape, strides) = (own.shape(), own.strides());
+                let message =
+                    format!("{asked:?} of shape {shape:?} with element strides {strides:?}");
+                Err(Failure::invalid("reshape", message))
+            }
         }
-        Ok(self.with_layout(layout))
     }
 
     /// The values as a NumPy array, or in ``out``. Blocks until they are there, unless ``out`` is a PinnedArray.
@@ -280,10 +301,12 @@ impl DeviceArray {
         stream: Option<&Stream>,
         order: Option<Order>,
     ) -> Result<Bound<'py, PyAny>> {
-        let stream = self.stream(stream);
         match out {
-            None => copy::to_new_host(py, &stream, &self.part, order),
-            Some(out) => copy::get_into(py, &stream, &self.part, &out).map(|()| out),
+            None => {
+                let stream = py.detach(|| self.stream(stream))?;
+                copy::to_new_host(py, &stream, &self.part, order)
+            }
+            Some(out) => copy::get_into(py, stream, &self.part, &out).map(|()| out),
         }
     }
 
@@ -291,7 +314,7 @@ impl DeviceArray {
     /// PinnedArray or on a device.
     #[pyo3(signature = (source, stream = None))]
     fn set(&self, source: &Bound<'_, PyAny>, stream: Option<&Stream>) -> Result<()> {
-        copy::set_from(&self.part, source, &self.stream(stream))
+        copy::set_from(&self.part, source, stream)
     }
 
     /// Enqueues setting every element to ``value``.
@@ -304,23 +327,18 @@ impl DeviceArray {
     ) -> Result<()> {
         self.part.check_writable()?;
         let value = Value::new(value, self.part.layout.dtype())?;
-        py.detach(|| copy::fill(&self.stream(stream), &self.part, &value))
+        py.detach(|| copy::fill(&self.stream(stream)?, &self.part, &value))
     }
 
     /// A new array on the same device with these values, without gaps.
     #[pyo3(signature = (order = Order::C, stream = None))]
     fn copy(&self, py: Python<'_>, order: Order, stream: Option<&Stream>) -> Result<Self> {
-        let stream = self.stream(stream);
-        py.detach(|| {
-            let Part { block, layout, .. } = &self.part;
-            let made = Part::allocate(block.device(), layout.shape(), layout.dtype(), order)?;
-            copy::on_device(&stream, &made, &self.part)?;
-            Ok(Self { part: made })
-        })
+        let part = py.detach(|| copy::anew(&self.stream(stream)?, &self.part, order))?;
+        Ok(Self { part })
     }
 
-    /// The array on another device: itself if it is there. ``stream`` is one of that device; the copy comes after what is
-    /// enqueued on this thread's current stream of the array's own device, or that device's default stream.
+    /// The array on another device: itself if it is there. ``stream`` is one of that device; the copy comes after the array's
+    /// unfinished work.
     #[pyo3(signature = (device, *, stream = None))]
     fn to_device(
         slf: &Bound<'_, Self>,
@@ -333,7 +351,7 @@ impl DeviceArray {
         }
         let Part { layout, .. } = &own.part;
         let made = Self::allocate(py, &device.0, layout.shape(), layout.dtype(), Order::C)?;
-        copy::between(py, &made.stream(stream), &made.part, &own.stream(None), &own.part)?;
+        py.detach(|| copy::between(&made.stream(stream)?, &made.part, &own.part))?;
         Ok(Py::new(py, made)?)
     }
 
@@ -359,14 +377,14 @@ impl DeviceArray {
         export::dlpack_device(py, &self.part)
     }
 
-    /// NumPy's array interface, of arrays that the host can address. Blocks until the work enqueued so far is done; what is
-    /// enqueued later must be waited for before the values are looked at again.
+    /// NumPy's array interface, of arrays that the host can address and no ArrayBuffer lends. Blocks until the work enqueued so
+    /// far is done; what is enqueued later must be waited for before the values are looked at again.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         export::array_interface(py, &self.part)
     }
 
-    /// The CUDA array interface, of arrays of CUDA and HIP.
+    /// The CUDA array interface, of arrays of CUDA and HIP that no ArrayBuffer lends.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         export::cuda_array_interface(py, &self.part)
@@ -391,11 +409,17 @@ impl DeviceArray {
     }
 
     fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<()> {
-        let part = self.__getitem__(key)?;
+        let (part, value) = (self.__getitem__(key)?, dtype::number(value)?);
         match value.hasattr("__len__")? || value.hasattr("shape")? {
-            true => part.set(value, None),
-            false => part.fill(value.py(), value, None),
+            true => part.set(&value, None),
+            false => part.fill(value.py(), &value, None),
         }
+    }
+
+    /// Goes through the first dimension.
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        let parts = (0..self.__len__()?).map(|index| self.__getitem__(&PyInt::new(py, index)));
+        PyList::new(py, parts.collect::<Result<Vec<_>>>()?)?.try_iter()
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -407,13 +431,31 @@ impl DeviceArray {
         Err(PyValueError::new_err("values are on the device: compare those that get() gives"))
     }
 
-    #[pyo3(signature = (*_arguments, **_keywords))]
-    fn __array__(
-        &self,
-        _arguments: &Bound<'_, PyTuple>,
-        _keywords: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<()> {
-        Err(PyTypeError::new_err("values are on the device: get() copies them to the host"))
+    /// For NumPy, where it cannot go by the array interface: of an array that an ArrayBuffer lends on the host.
+    #[pyo3(signature = (dtype = None, copy = None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyAny>> {
+        if !export::is_host_readable(&slf.get().part)? {
+            let message = "values are on the device: get() copies them to the host";
+            return Err(PyTypeError::new_err(message).into());
+        }
+        let (py, numpy) = (slf.py(), dtype::numpy(slf.py())?);
+        let part = &slf.get().part;
+        let own = dtype::to_python(py, part.layout.dtype())?;
+        let converts = dtype.as_ref().map_or(Ok(false), |asked| own.ne(asked))?;
+        // A copy holds no access, and writes nothing.
+        let (values, copy) = if copy.unwrap_or(converts) {
+            let stream = py.detach(|| copy::stream_after(part))?;
+            (copy::to_new_host(py, &stream, part, None)?, None)
+        } else {
+            (numpy.call_method1("from_dlpack", (slf,))?, copy)
+        };
+        let keywords = PyDict::new(py);
+        keywords.set_item("copy", copy)?;
+        Ok(numpy.call_method("array", (values, dtype), Some(&keywords))?)
     }
 
     fn __repr__(&self) -> String {

@@ -4,15 +4,19 @@
     reason = "leases are written by kernels of Python, and lent to other libraries"
 )]
 
-use std::sync::Arc;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use runtime::array::ndarray::IxDyn;
-use runtime::array::{Lease, Leased, PartStatus, SharedArrayBuffer, TransferReport};
-use runtime::{DType, Device, Element, MemoryView, MemoryViewMut, Result, Stream};
+use runtime::array::{ArrayBuffer, Lease, Leased, PartStatus, SharedArrayBuffer, TransferReport};
+use runtime::{
+    DType, Device, Element, Error, ErrorKind, MemoryView, MemoryViewMut, Result, Stream,
+};
 
-use crate::array::Lent;
+use crate::array::{HostArray, Lent};
+use crate::dtype;
 
 /// How values are taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,10 +26,13 @@ pub(super) enum How {
     Write,
 }
 
-/// A [`SharedArrayBuffer`] of some element type and any number of dimensions.
+/// An array of some element type and any number of dimensions that several owners use.
 pub(super) trait Buffer: Send + Sync {
     fn dtype(&self) -> DType;
 
+    fn shape(&self) -> &[usize];
+
+    /// What is known of it, also while it is held for writing.
     fn describe(&self, timeout: Duration) -> Result<Description>;
 
     /// Takes the values, on the stream or on the host.
@@ -42,38 +49,100 @@ pub(super) trait Buffer: Send + Sync {
 
 /// What is known of an array without its values.
 pub(super) struct Description {
-    pub(super) shape: Vec<usize>,
     pub(super) version: u64,
     pub(super) status: PartStatus,
     pub(super) transfers: TransferReport,
 }
 
-impl<T: Element> Buffer for SharedArrayBuffer<T, IxDyn> {
+/// An array, and who holds it for writing.
+struct Shared<T: Element> {
+    array: SharedArrayBuffer<T, IxDyn>,
+    /// What its elements are, which are stored as `T`.
+    dtype: DType,
+    shape: Vec<usize>,
+    writer: Writer<T>,
+}
+
+/// The access that holds an array for writing. Locked for as long as somebody looks at it.
+type Writer<T> = Arc<Mutex<Weak<Access<T>>>>;
+
+/// An array of `dtype`, stored as `T`, for several owners.
+pub(super) fn shared<T: Element>(array: ArrayBuffer<T, IxDyn>, dtype: DType) -> Arc<dyn Buffer> {
+    let (shape, array) = (array.shape().to_vec(), SharedArrayBuffer::new(array));
+    Arc::new(Shared { array, dtype, shape, writer: Writer::default() })
+}
+
+/// Takes up a host array that may be written and lies aligned, in row-major order without gaps, and has an element.
+pub(super) fn taken_up(host: HostArray<'_>) -> Result<Arc<dyn Buffer>> {
+    dtype::with_storage!(host.layout().dtype(), T => stored_as::<T>(host))
+}
+
+/// The same, whose elements are stored as `T`.
+fn stored_as<T: Element>(host: HostArray<'_>) -> Result<Arc<dyn Buffer>> {
+    let (first, layout) = (host.data().cast::<T>(), *host.layout());
+    let Some(first) = NonNull::new(first) else {
+        let message = "an array at a null pointer";
+        return Err(Error::new(ErrorKind::InvalidArgument, "ArrayBuffer", message));
+    };
+    let (shape, owner) = (IxDyn(layout.shape()), host.into_exchange().into_keeper());
+    // SAFETY: the elements are there and may be written, by the protocol that they were handed over by, until the owner is
+    // dropped; whoever else uses them orders that with the accesses, as the documentation of the class says.
+    let array = unsafe { ArrayBuffer::from_host_memory(first, shape, owner) }?;
+    Ok(shared(array, layout.dtype()))
+}
+
+impl<T: Element> Shared<T> {
+    /// What `look` finds in the lease of who holds the array for writing, if somebody does.
+    fn in_lease<R>(&self, look: impl FnOnce(&Lease<T, IxDyn>) -> R) -> Option<R> {
+        let writer = crate::lock(&self.writer);
+        let access = writer.upgrade()?;
+        access.lease.as_ref().map(look)
+    }
+}
+
+impl<T: Element> Buffer for Shared<T> {
     fn dtype(&self) -> DType {
-        T::DTYPE
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
     }
 
     fn describe(&self, timeout: Duration) -> Result<Description> {
-        let array = self.read(timeout)?;
-        Ok(Description {
-            shape: array.shape().to_vec(),
-            version: array.version(),
-            status: array.status(0),
-            transfers: array.transfers(),
-        })
+        let held = self.in_lease(|lease| Description {
+            version: lease.version(),
+            status: lease.status(),
+            transfers: lease.transfers(),
+        });
+        if let Some(held) = held {
+            return Ok(held);
+        }
+        let array = self.array.read(timeout)?;
+        let (version, status) = (array.version(), array.status(0));
+        Ok(Description { version, status, transfers: array.transfers() })
     }
 
     fn take(&self, how: How, on: Option<&Stream>, timeout: Duration) -> Result<Arc<dyn Lent>> {
         let lease = match how {
-            How::Read => self.lease_read(on, timeout),
-            How::ReadWrite => self.lease_read_write(on, timeout),
-            How::Write => self.lease_write(on, timeout),
+            How::Read => self.array.lease_read(on, timeout),
+            How::ReadWrite => self.array.lease_read_write(on, timeout),
+            How::Write => self.array.lease_write(on, timeout),
         }?;
-        Ok(Arc::new(Access { lease: Some(lease), strange: false.into(), failed: false.into() }))
+        let access = Arc::new(Access {
+            lease: Some(lease),
+            strange: false.into(),
+            failed: false.into(),
+            writer: Arc::clone(&self.writer),
+        });
+        if how != How::Read {
+            *crate::lock(&self.writer) = Arc::downgrade(&access);
+        }
+        Ok(access)
     }
 
     fn prefetch(&self, on: Option<&Stream>, timeout: Duration) -> Result<()> {
-        let array = self.read(timeout)?;
+        let array = self.array.read(timeout)?;
         match on {
             Some(stream) => array.prefetch(stream),
             None => array.prefetch_host(),
@@ -81,15 +150,18 @@ impl<T: Element> Buffer for SharedArrayBuffer<T, IxDyn> {
     }
 
     fn evict(&self, device: &Device, timeout: Duration) -> Result<()> {
-        self.write(timeout)?.evict(device)
+        self.array.write(timeout)?.evict(device)
     }
 
     fn duplicate(&self, timeout: Duration) -> Result<Arc<dyn Buffer>> {
-        Ok(Arc::new(Self::new(self.read(timeout)?.duplicate()?)))
+        Ok(shared(self.array.read(timeout)?.duplicate()?, self.dtype))
     }
 
     fn is_valid_on(&self, device: Option<&Device>, timeout: Duration) -> Result<bool> {
-        let array = self.read(timeout)?;
+        if let Some(valid) = self.in_lease(|lease| lease.is_valid_on(device)) {
+            return Ok(valid);
+        }
+        let array = self.array.read(timeout)?;
         Ok(match device {
             Some(device) => array.is_valid_on(device),
             None => array.is_valid_on_host(),
@@ -105,6 +177,7 @@ struct Access<T: Element> {
     strange: AtomicBool,
     /// The code that held them failed.
     failed: AtomicBool,
+    writer: Writer<T>,
 }
 
 impl<T: Element> Access<T> {
@@ -156,8 +229,13 @@ impl<T: Element> Lent for Access<T> {
 
     fn finish(self: Arc<Self>, failed: bool) -> Result<()> {
         self.failed.fetch_or(failed, Ordering::AcqRel);
+        let writer = Arc::clone(&self.writer);
+        // Not while somebody looks at it, who would have to end it then.
+        let looked_at = crate::lock(&writer);
+        let last = Arc::into_inner(self);
+        drop(looked_at);
         // Whoever else holds it ends the access.
-        Arc::into_inner(self).map_or(Ok(()), |mut access| access.end())
+        last.map_or(Ok(()), |mut access| access.end())
     }
 }
 

@@ -6,11 +6,12 @@ mod scope;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use runtime::array::ndarray::{Array, IxDyn};
-use runtime::array::{self as buffers, PartStatus, SharedArrayBuffer};
-use runtime::{DType, Error, ErrorKind, Layout};
+use runtime::array::ndarray::IxDyn;
+use runtime::array::{self as buffers, PartStatus};
+use runtime::{Error, ErrorKind, Layout};
 
 use self::erased::{Buffer, How};
 pub(crate) use self::scope::{Offload, TransferBudget, here};
@@ -62,8 +63,8 @@ impl Place {
 /// One n-d array with replicas on any number of devices and the host: exactly what is out of date where it is accessed moves, when
 /// it is accessed.
 ///
-/// ``ArrayBuffer(source)`` takes up an array of the host without a copy where it can be written and lies in row-major order without
-/// gaps, and copies it otherwise; ``copy`` says that it must, or must not. A source that is taken up is the host's replica: it
+/// ``ArrayBuffer(source)`` takes up an array of the host without a copy where it can be written and lies aligned, in row-major order
+/// without gaps, and copies it otherwise; ``copy`` says that it must, or must not. A source that is taken up is the host's replica: it
 /// shows what was written on a device after the next access on the host, and is not to be written but through accesses.
 ///
 /// ``read``, ``read_write`` and ``write`` are accesses, for ``with`` blocks. ``on`` says where: a stream, a device, or ``"host"``;
@@ -72,7 +73,7 @@ impl Place {
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct ArrayBuffer(Arc<dyn Buffer>);
 
-/// How long metadata may wait for a writer.
+/// How long calls without a time limit of their own may wait for a writer.
 const BRIEFLY: Duration = Duration::from_secs(60);
 
 impl ArrayBuffer {
@@ -93,14 +94,14 @@ impl ArrayBuffer {
 }
 
 /// Takes up a host array, or copies it.
-fn of_host(py: Python<'_>, host: HostArray<'_>, copy: Option<bool>) -> Result<Arc<dyn Buffer>> {
+fn of_host(host: HostArray<'_>, copy: Option<bool>) -> Result<Arc<dyn Buffer>> {
     let layout = *host.layout();
     let obstacle = if !host.is_writable() {
         Some("it is only to be read")
     } else if !layout.is_contiguous() || layout.is_empty() {
         Some("it is not in row-major order without gaps, or has no element")
-    } else if layout.dtype() == DType::BF16 {
-        Some("no protocol of the host has bfloat16")
+    } else if !host.is_aligned() {
+        Some("it is not aligned for its elements")
     } else {
         None
     };
@@ -111,25 +112,14 @@ fn of_host(py: Python<'_>, host: HostArray<'_>, copy: Option<bool>) -> Result<Ar
                 format!("the array must be copied: {why}"),
             ));
         }
-        (None | Some(false), None) => return taken_up(py, host),
+        (None | Some(false), None) => return Ok(erased::taken_up(host)?),
         _ => {}
     }
     let host = host.ordered(Order::C)?;
     let shape = IxDyn(layout.shape());
-    dtype::with_element!(layout.dtype(), T => {
-        let array = Array::<T, _>::from_shape_vec(shape, host.to_vec())
-            .map_err(|why| Failure::invalid("ArrayBuffer", why.to_string()))?;
-        Ok(Arc::new(SharedArrayBuffer::new(buffers::ArrayBuffer::from_array(array)?)))
-    })
-}
-
-fn taken_up(py: Python<'_>, host: HostArray<'_>) -> Result<Arc<dyn Buffer>> {
-    let (of, taken) = (host.layout().dtype(), host.into_exchange());
-    py.detach(|| {
-        dtype::with_element!(of, T => {
-            let array = taken.into_host_array_buffer::<T, IxDyn>().map_err(Error::from)?;
-            Ok(Arc::new(SharedArrayBuffer::new(array)) as Arc<dyn Buffer>)
-        })
+    dtype::with_storage!(layout.dtype(), T => {
+        let array = buffers::ArrayBuffer::from_vec(host.to_vec::<T>(), shape)?;
+        Ok(erased::shared(array, layout.dtype()))
     })
 }
 
@@ -145,24 +135,24 @@ impl ArrayBuffer {
         let of = dtype.map(dtype::from_python).transpose()?;
         let host = HostArray::of(source, of)?;
         array::copy::check_dtype(of, host.layout().dtype())?;
-        of_host(source.py(), host, copy).map(Self)
+        of_host(host, copy).map(Self)
     }
 
     /// An array without values, to be written before it is read.
     #[staticmethod]
     #[pyo3(signature = (shape, dtype = None))]
     fn empty(shape: Shape, dtype: Option<&Bound<'_, PyAny>>) -> Result<Self> {
-        let shape = IxDyn(&shape.0);
-        dtype::with_element!(array::dtype_or_f64(dtype)?, T => {
+        let (shape, of) = (IxDyn(&shape.0), array::dtype_or_f64(dtype)?);
+        dtype::with_storage!(of, T => {
             let array = buffers::ArrayBuffer::<T, IxDyn>::uninit(shape)?;
-            Ok(Self(Arc::new(SharedArrayBuffer::new(array))))
+            Ok(Self(erased::shared(array, of)))
         })
     }
 
     /// Elements along each dimension.
     #[getter]
-    fn shape<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyTuple>> {
-        Ok(PyTuple::new(py, self.describe(py)?.shape)?)
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.shape())
     }
 
     /// The type of the elements, a ``numpy.dtype``.
@@ -173,17 +163,17 @@ impl ArrayBuffer {
 
     /// Number of elements.
     #[getter]
-    fn size(&self, py: Python<'_>) -> Result<usize> {
-        Ok(self.describe(py)?.shape.iter().product())
+    fn size(&self) -> usize {
+        self.0.shape().iter().product()
     }
 
     /// Bytes of all elements.
     #[getter]
-    fn nbytes(&self, py: Python<'_>) -> Result<usize> {
-        Ok(self.size(py)? * self.0.dtype().size())
+    fn nbytes(&self) -> usize {
+        self.size() * self.0.dtype().size()
     }
 
-    /// Rises with every committed write, and with nothing else.
+    /// Rises with every committed write, and with nothing else. Blocks are committed when they end.
     #[getter]
     fn version(&self, py: Python<'_>) -> Result<u64> {
         Ok(self.describe(py)?.version)
@@ -261,22 +251,33 @@ impl ArrayBuffer {
         Ok(Self(py.detach(|| self.0.duplicate(BRIEFLY))?))
     }
 
-    fn __repr__(&self, py: Python<'_>) -> Result<String> {
-        let name = dtype::name(self.0.dtype());
-        Ok(match py.detach(|| self.0.describe(Duration::ZERO)) {
-            Ok(known) => {
-                format!("<ArrayBuffer {name} {:?}, version {}>", known.shape, known.version)
-            }
-            Err(_) => format!("<ArrayBuffer {name}, in use>"),
-        })
+    /// Of NumPy, which would make an object of what is no array.
+    #[pyo3(signature = (*arguments, **keywords))]
+    fn __array__(
+        &self,
+        arguments: &Bound<'_, PyTuple>,
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        let _what_numpy_asks = (arguments, keywords);
+        let message = "an ArrayBuffer is read in an access: with buffer.read('host') as values, or by buffer.get()";
+        Err(PyTypeError::new_err(message))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let (name, shape) = (dtype::name(self.0.dtype()), self.0.shape());
+        match py.detach(|| self.0.describe(Duration::ZERO)) {
+            Ok(known) => format!("<ArrayBuffer {name} {shape:?}, version {}>", known.version),
+            Err(_) => format!("<ArrayBuffer {name} {shape:?}, in use>"),
+        }
     }
 }
 
 /// An access to an ArrayBuffer, for a ``with`` block, which gets the values.
 ///
-/// What was made of them, by slicing or by another library, is of no use after the block: arrays of devices say so, and arrays of
-/// NumPy show numbers that may be old, and cannot be written. An array of a device that another library has taken up holds the
-/// access until it is gone.
+/// What was made of them, by slicing or by another library, is of no use after the block. Arrays of devices say so; one that
+/// another library has taken up holds the access until it is gone. On the host the block's own array shows numbers that may be
+/// old, and cannot be written; views of it, which NumPy does not tell of, stay writable, and what is written through them after
+/// the block is seen by nobody for sure, and races with copies.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct ArrayAccess {
     buffer: Arc<dyn Buffer>,
@@ -298,8 +299,7 @@ impl ArrayAccess {
         let read_only = how == How::Read;
         let layout = Layout::contiguous(self.buffer.dtype(), lent.shape())?;
         let (entered, values) = if let Some(stream) = place {
-            let block = Arc::new(Block::lent(lent, stream.device()));
-            block.used_on(stream);
+            let block = Arc::new(Block::lent(lent, stream));
             let part = Part { block: Arc::clone(&block), origin: 0, layout, read_only };
             (Entered::Device(block), Py::new(py, DeviceArray { part })?.into_any())
         } else {

@@ -13,7 +13,7 @@ use runtime::halo::{self, Combine, Field, HaloOptions, MissingCorners, Reach};
 use runtime::{Error, ErrorKind};
 
 use super::{Communicator, Quantity, Topology};
-use crate::array::{DeviceArray, Held, Part};
+use crate::array::{DeviceArray, Held, Part, Work, copy};
 use crate::device::Device;
 use crate::error::{Failure, Result};
 use crate::stream::{Stream, seconds};
@@ -22,7 +22,8 @@ use crate::stream::{Stream, seconds};
 ///
 /// Every rank makes it at once, with the same topology, quantities and options, and calls the same methods in the same order.
 /// ``fields`` are DeviceArrays, one for each component of each quantity, in order, each in its own memory. Work is enqueued on
-/// ``stream``: packing comes after what was enqueued there before, and what is enqueued later sees the halos.
+/// ``stream``: packing comes after what was enqueued there before, and what is enqueued later sees the halos. Where no stream is
+/// named, it comes after all unfinished work on the fields.
 ///
 /// ``reach`` is full, or faces for stencils without diagonals; ``missing_corners``, where tiles meet without a cell, are left alone
 /// (None), set to a number, or ``"average"``; exchanges that use one communicator at the same time have a ``channel`` each.
@@ -67,14 +68,15 @@ impl HaloExchange {
         ) -> runtime::Result<R>
         + Send,
     ) -> Result<R> {
-        let stream = Stream::choose(stream, &self.device);
         let parts: Vec<Part> = fields.iter().map(|field| field.get().part.clone()).collect();
         py.detach(|| {
+            let works: Vec<&Work> = parts.iter().map(|part| &part.block.work).collect();
+            let stream = copy::stream_for(stream, &self.device, &works)?;
             let held = parts.iter().map(Part::hold).collect::<Result<Vec<Held<'_>>>>()?;
-            let bound = parts.iter().zip(&held).map(|(part, held)| {
-                part.block.used_on(&stream);
-                Ok(Field::from(part.view_mut(held)?))
-            });
+            let _noted: Vec<_> =
+                parts.iter().map(|part| part.block.work.enqueuing(&stream)).collect();
+            let bound =
+                parts.iter().zip(&held).map(|(part, held)| Ok(Field::from(part.view_mut(held)?)));
             let mut bound = bound.collect::<Result<Vec<_>>>()?;
             Ok(f(&mut *self.alone()?, &stream, &mut bound)?)
         })

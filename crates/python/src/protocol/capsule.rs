@@ -37,8 +37,7 @@ unsafe extern "C" fn drop_tensor(capsule: *mut ffi::PyObject) {
     // SAFETY: called as the destructor of a capsule.
     if let Some(raw) = unsafe { unused(capsule, TENSOR) } {
         // SAFETY: a capsule of this name that nobody has used has a tensor of the present structure.
-        let tensor = unsafe { DlpackTensor::from_versioned(raw.cast()) };
-        crate::detached(|| drop(tensor));
+        drop(unsafe { DlpackTensor::from_versioned(raw.cast()) });
     }
 }
 
@@ -46,8 +45,7 @@ unsafe extern "C" fn drop_legacy_tensor(capsule: *mut ffi::PyObject) {
     // SAFETY: called as the destructor of a capsule.
     if let Some(raw) = unsafe { unused(capsule, LEGACY_TENSOR) } {
         // SAFETY: a capsule of this name that nobody has used has a tensor of the old structure.
-        let tensor = unsafe { DlpackTensor::from_legacy(raw.cast()) };
-        crate::detached(|| drop(tensor));
+        drop(unsafe { DlpackTensor::from_legacy(raw.cast()) });
     }
 }
 
@@ -97,36 +95,13 @@ pub(super) fn into_tensor(capsule: &Bound<'_, PyAny>) -> Result<DlpackTensor> {
     Err(refuse(format!("{capsule:?} has no tensor, or was used before")).into())
 }
 
-/// A structure of Arrow that its consumer moves out of a capsule, or that is given back with it.
-trait Released: Sized {
-    /// Gives it back, unless that was done or the consumer has moved it out.
-    fn release(&mut self);
-}
-
-impl Released for ArrowSchema {
-    fn release(&mut self) {
-        if let Some(release) = self.release {
-            // SAFETY: not released, and not used again.
-            unsafe { release(self) };
-        }
-    }
-}
-
-impl Released for ArrowDeviceArray {
-    fn release(&mut self) {
-        if let Some(release) = self.array.release {
-            // SAFETY: as above.
-            unsafe { release(&raw mut self.array) };
-        }
-    }
-}
-
 unsafe extern "C" fn drop_schema(capsule: *mut ffi::PyObject) {
     // SAFETY: called as the destructor of a capsule.
     if let Some(raw) = unsafe { unused(capsule, SCHEMA) } {
         // SAFETY: a capsule of this name has such a structure in a box.
-        let schema = Boxed(unsafe { Box::from_raw(raw.as_ptr().cast::<ArrowSchema>()) });
-        crate::detached(|| drop(schema));
+        let schema = *unsafe { Box::from_raw(raw.as_ptr().cast::<ArrowSchema>()) };
+        // SAFETY: made here, or empty since the consumer has moved it out.
+        drop(unsafe { ArrowDevice::from_raw(schema, ArrowDeviceArray::released()) });
     }
 }
 
@@ -134,20 +109,9 @@ unsafe extern "C" fn drop_device_array(capsule: *mut ffi::PyObject) {
     // SAFETY: called as the destructor of a capsule.
     if let Some(raw) = unsafe { unused(capsule, DEVICE_ARRAY) } {
         // SAFETY: as above.
-        let array = Boxed(unsafe { Box::from_raw(raw.as_ptr().cast::<ArrowDeviceArray>()) });
-        crate::detached(|| drop(array));
-    }
-}
-
-/// A structure that is released when it is dropped.
-struct Boxed<T: Released>(Box<T>);
-
-// SAFETY: whoever made the structure promised that it may be given back on any thread.
-unsafe impl<T: Released> Send for Boxed<T> {}
-
-impl<T: Released> Drop for Boxed<T> {
-    fn drop(&mut self) {
-        self.0.release();
+        let array = *unsafe { Box::from_raw(raw.as_ptr().cast::<ArrowDeviceArray>()) };
+        // SAFETY: as above.
+        drop(unsafe { ArrowDevice::from_raw(ArrowSchema::released(), array) });
     }
 }
 

@@ -9,25 +9,23 @@ use std::sync::Arc;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
-use runtime::interchange::dlpack::{DlpackFence, DlpackRequest};
+use runtime::interchange::dlpack::{
+    DlpackCopy, DlpackFence, DlpackOptions, DlpackRequest, DlpackTensor,
+};
 use runtime::interchange::{Access, ArrayExchange, Pending, Refused};
 use runtime::{Error, NativeHandle, Stream};
 
 use super::{capsule, dictionary};
-use crate::array::{Part, copy};
+use crate::array::{Held, Order, Part, copy};
 use crate::device::no_attribute;
 use crate::dtype;
 use crate::error::{Failure, Result};
 
 /// A part on its way, with what it waits for.
-fn exchange(part: &Part) -> Result<ArrayExchange<Pending>> {
-    let held = part.hold()?;
-    let view = part.view(&held)?;
+fn exchange(part: &Part, held: &Held<'_>) -> Result<ArrayExchange<Pending>> {
+    let view = part.view(held)?;
     let access = if part.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    if access == Access::ReadWrite {
-        held.lend_to_strangers();
-    }
-    let after = Pending::events(part.block.unfinished()?);
+    let after = Pending::events(part.block.work.unfinished()?);
     let owner = (Arc::clone(&part.block), held.lent());
     // SAFETY: the owner keeps the memory, and the access to it if it is lent. Work of this package is ordered before the
     // consumer's here; whoever enqueues more orders it after the consumer's, as the documentation says.
@@ -48,7 +46,7 @@ fn buffer_error(py: Python<'_>, failure: Failure) -> PyErr {
 
 /// `__dlpack_device__`.
 pub(crate) fn dlpack_device(py: Python<'_>, part: &Part) -> PyResult<(i32, i32)> {
-    let numbers = || Ok(exchange(part)?.dlpack_device(None)?);
+    let numbers = || Ok(exchange(part, &part.hold()?)?.dlpack_device(None)?);
     numbers().map_err(|failure| buffer_error(py, failure))
 }
 
@@ -100,7 +98,7 @@ pub(crate) fn dlpack_ready<'py>(
     let (py, request) = (array.py(), arguments.request()?);
     let tensor = || -> Result<_> {
         let ready = exchange()?;
-        let copies = request.needs_host_copy(&ready, None)?;
+        let copies = request.required_copy(&ready, None)?.is_some();
         // Whatever stream it is, there is nothing to wait for.
         request.fence(&ready)?;
         if !copies {
@@ -124,25 +122,51 @@ fn tensor<'py>(
     part: &Part,
     request: &DlpackRequest,
 ) -> Result<Bound<'py, PyCapsule>> {
-    let pending = exchange(part)?;
-    if request.needs_host_copy(&pending, None)? {
-        let (stream, options) = (copy::stream_after(part)?, request.options());
-        let copied = py.detach(|| -> Result<_> {
-            let values = copy::packed(&stream, part, crate::array::Order::C)?;
-            let held = values.hold()?;
-            let row = runtime::Layout::row(part.layout.dtype(), part.layout.len())?;
-            let view = held.view(values.first_byte(), &row)?;
-            let shape = part.layout.shape();
-            Ok(dtype::with_element!(part.layout.dtype(), T => {
-                ArrayExchange::from_vec(view.to_vec::<T>(&stream)?, shape).map_err(Error::from)?
-            }))
-        })?;
-        // SAFETY: of a vector that was made just now.
-        let copied = unsafe { copied.assume_copied() };
-        return capsule::of_tensor(py, copied.into_dlpack(options).map_err(Error::from)?);
-    }
+    let held = part.hold()?;
+    let pending = exchange(part, &held)?;
+    let (copy, fence) = (request.required_copy(&pending, None)?, request.fence(&pending)?);
     let options = request.options();
-    let tensor = match request.fence(&pending)? {
+    let tensor = match copy {
+        None => {
+            let tensor = fenced(py, part, pending, fence, options)?;
+            let capsule = capsule::of_tensor(py, tensor)?;
+            // Not before: whoever only asks, or is refused, writes nothing.
+            if !part.read_only {
+                held.lend_to_strangers();
+            }
+            return Ok(capsule);
+        }
+        Some(DlpackCopy::Here) => {
+            let copied = py.detach(|| copy::anew(&copy::stream_after(part)?, part, Order::C))?;
+            let pending = exchange(&copied, &copied.hold()?)?;
+            // SAFETY: of memory that was made just now.
+            let pending = unsafe { pending.assume_copied() };
+            let fence = match fence {
+                // The consumer orders the array's work, and knows nothing of the copy's.
+                DlpackFence::Nothing => DlpackFence::HostWait,
+                known => known,
+            };
+            fenced(py, &copied, pending, fence, options)?
+        }
+        Some(DlpackCopy::Host) => {
+            let copied = py.detach(|| host_copy(&copy::stream_after(part)?, part))?;
+            // SAFETY: of a vector that was made just now.
+            let copied = unsafe { copied.assume_copied() };
+            copied.into_dlpack(options).map_err(Error::from)?
+        }
+    };
+    capsule::of_tensor(py, tensor)
+}
+
+/// The tensor of a part, handed over as the consumer wants it ordered.
+fn fenced(
+    py: Python<'_>,
+    part: &Part,
+    pending: ArrayExchange<Pending>,
+    fence: DlpackFence,
+    options: DlpackOptions,
+) -> Result<DlpackTensor> {
+    Ok(match fence {
         DlpackFence::HostWait => {
             py.detach(|| ready(pending))?.into_dlpack(options).map_err(Error::from)?
         }
@@ -152,8 +176,19 @@ fn tensor<'py>(
             ordered.into_dlpack(options).map_err(Error::from)?
         }
         DlpackFence::Nothing => pending.into_dlpack_unsynchronised(options).map_err(Error::from)?,
-    };
-    capsule::of_tensor(py, tensor)
+    })
+}
+
+/// The values in a vector. Blocks until they are there.
+fn host_copy(stream: &Stream, part: &Part) -> Result<ArrayExchange> {
+    let values = copy::packed(stream, part, Order::C)?;
+    let held = values.hold()?;
+    let row = runtime::Layout::row(part.layout.dtype(), part.layout.len())?;
+    let view = held.view(values.first_byte(), &row)?;
+    Ok(dtype::with_element!(part.layout.dtype(), T => {
+        let values = view.to_vec::<T>(stream)?;
+        ArrayExchange::from_vec(values, part.layout.shape()).map_err(Error::from)?
+    }))
 }
 
 fn ready(pending: ArrayExchange<Pending>) -> runtime::Result<ArrayExchange> {
@@ -171,9 +206,30 @@ fn consumer_stream(part: &Part, handle: NativeHandle) -> Result<Stream> {
     Ok(unsafe { interop.stream_from_native(handle) }?)
 }
 
+/// The memory of a part, for a protocol that says where it is and has no place for who keeps it.
+///
+/// # Errors
+///
+/// `AttributeError` if it is lent: an address would outlive the access.
+fn hold_own(part: &Part) -> Result<Held<'_>> {
+    let held = part.hold()?;
+    match held {
+        Held::Own(_) => Ok(held),
+        Held::Lent(_) => {
+            let message = "memory lent by an array buffer, which __dlpack__ alone holds";
+            Err(no_attribute(message).into())
+        }
+    }
+}
+
+/// Whether the host addresses the memory.
+pub(crate) fn is_host_readable(part: &Part) -> Result<bool> {
+    Ok(exchange(part, &part.hold()?)?.kind().is_host_readable())
+}
+
 /// `__array_interface__`, of memory that the host addresses.
 pub(crate) fn array_interface<'py>(py: Python<'py>, part: &Part) -> Result<Bound<'py, PyDict>> {
-    let pending = exchange(part)?;
+    let pending = exchange(part, &hold_own(part)?)?;
     if !pending.kind().is_host_readable() {
         let message = format!("memory of {}, which the host does not address", pending.device());
         return Err(no_attribute(message).into());
@@ -193,7 +249,7 @@ pub(crate) fn cuda_array_interface<'py>(
         let message = format!("memory of {}, which CUDA does not address", device.id());
         return Err(no_attribute(message).into());
     }
-    let pending = exchange(part)?;
+    let pending = exchange(part, &hold_own(part)?)?;
     let said = match api {
         // The default stream lives as long as the device, which the memory keeps.
         "cuda" if !pending.is_ready() => {
@@ -211,7 +267,7 @@ pub(crate) fn arrow_device_array<'py>(
     py: Python<'py>,
     part: &Part,
 ) -> Result<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
-    let pending = exchange(part)?.read_only();
+    let pending = exchange(part, &part.hold()?)?.read_only();
     let device = part.block.device();
     let arrow = if !pending.kind().is_host_readable() && !pending.is_ready() {
         let ordered = pending.order_after(&device.default_stream()).map_err(Error::from)?;

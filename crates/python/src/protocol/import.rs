@@ -1,7 +1,8 @@
 //! Arrays of other libraries for this one.
 #![expect(unsafe_code, reason = "takes the word of whoever speaks a protocol")]
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 use runtime::interchange::dlpack::DlpackTensor;
@@ -18,17 +19,21 @@ pub(crate) fn from_host(object: &Bound<'_, PyAny>) -> Result<Option<ArrayExchang
     if object.cast::<PyCapsule>().is_ok() {
         return Ok(Some(ready_tensor(capsule::into_tensor(object)?)?));
     }
+    if let Some((kind, _)) = dlpack_device(object)?
+        && matches!(kind, dl::CPU | dl::CUDA_HOST | dl::ROCM_HOST | dl::CUDA_MANAGED)
+    {
+        match ask_tensor(object, None) {
+            // The array interface says more of what an array has that a tensor cannot.
+            Err(Failure::Python(error)) if error.is_instance_of::<PyBufferError>(object.py()) => {}
+            asked => return Ok(Some(ready_tensor(asked?)?)),
+        }
+    }
     if let Some(said) = attribute(object, "__array_interface__")? {
         let interface = dictionary::array_interface(&said)?;
         let owner = object.clone().unbind();
         // SAFETY: by the protocol the object keeps memory that is as it says, with values that are there.
         let taken = unsafe { ArrayExchange::from_array_interface(&interface, owner) };
         return Ok(Some(taken.map_err(Error::from)?));
-    }
-    if let Some((kind, _)) = dlpack_device(object)?
-        && matches!(kind, dl::CPU | dl::CUDA_HOST | dl::ROCM_HOST | dl::CUDA_MANAGED)
-    {
-        return Ok(Some(ready_tensor(ask_tensor(object, None)?)?));
     }
     if object.hasattr("__arrow_c_device_array__")? {
         let arrow = capsule::into_arrow(&object.call_method0("__arrow_c_device_array__")?)?;
@@ -90,6 +95,11 @@ pub(crate) fn array_at(
     layout: runtime::Layout,
     owner: Py<PyAny>,
 ) -> Result<DeviceArray> {
+    if pointer == 0 && !layout.is_empty() {
+        let message = format!("a null pointer for {} elements", layout.len());
+        let error = Error::new(ErrorKind::InvalidArgument, "from_pointer", message);
+        return Err(error.on(device.id()).into());
+    }
     let span = layout.span_bytes();
     let native = device.native();
     let raw = pointer.wrapping_add_signed(span.start);
@@ -173,7 +183,7 @@ fn made<S: State>(
     let AdoptedBytes { memory, offset, layout, access } = bytes;
     let block = Block::new(memory);
     if let Some(stream) = stream {
-        block.used_on(stream);
+        block.work.used_on(stream);
     }
     let part = Part {
         block: std::sync::Arc::new(block),
@@ -189,7 +199,7 @@ fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> Result<Option<Bound
 }
 
 fn dlpack_device(object: &Bound<'_, PyAny>) -> Result<Option<(i32, i32)>> {
-    match object.getattr_opt("__dlpack_device__")? {
+    match object.getattr_opt(intern!(object.py(), "__dlpack_device__"))? {
         Some(method) => Ok(Some(method.call0()?.extract()?)),
         None => Ok(None),
     }
@@ -198,15 +208,18 @@ fn dlpack_device(object: &Bound<'_, PyAny>) -> Result<Option<(i32, i32)>> {
 /// The tensor of an object, ordered on a stream where one is given; in the old structure if the object knows no other.
 fn ask_tensor(object: &Bound<'_, PyAny>, stream: Option<usize>) -> Result<DlpackTensor> {
     let py = object.py();
-    let arguments = PyDict::new(py);
-    if let Some(stream) = stream {
-        arguments.set_item("stream", stream)?;
-    }
-    let old = arguments.copy()?;
-    arguments.set_item("max_version", (VERSION.major, VERSION.minor))?;
-    let method = object.getattr("__dlpack__")?;
-    let capsule = match method.call((), Some(&arguments)) {
-        Err(error) if error.is_instance_of::<PyTypeError>(py) => method.call((), Some(&old))?,
+    let ask = |max_version: Option<(u32, u32)>| {
+        let arguments = PyDict::new(py);
+        if let Some(stream) = stream {
+            arguments.set_item(intern!(py, "stream"), stream)?;
+        }
+        if let Some(version) = max_version {
+            arguments.set_item(intern!(py, "max_version"), version)?;
+        }
+        object.call_method(intern!(py, "__dlpack__"), (), Some(&arguments))
+    };
+    let capsule = match ask(Some((VERSION.major, VERSION.minor))) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => ask(None)?,
         outcome => outcome?,
     };
     capsule::into_tensor(&capsule)
