@@ -1,5 +1,7 @@
 //! The exchange of ranks that read each other's fields.
 
+use std::ops::Range;
+
 use runtime_core::{
     AroundMut, Device, Error, ErrorKind, Event, Memory, MemoryView, RegionCopy, RegionPlan, Result,
     Slot, Stream, bytemuck,
@@ -130,6 +132,28 @@ pub(crate) fn shared_memory(
         );
         Some(Error::new(ErrorKind::InvalidArgument, "exchange", message))
     })
+}
+
+/// Whether a processor's cores would hand most of what a rank reads to and fro between their caches.
+///
+/// Cells that neighbours read lie in the cache lines of ghosts beside them if they are few in a row, and the ghosts are
+/// written each time. That costs more than to gather the cells in a message, as long as that stays in a cache, and is
+/// large enough to be worth the hand-over.
+pub(crate) fn share_lines(specs: &[FieldSpec], plan: &Plan) -> bool {
+    const LINE: usize = 64;
+    const MESSAGES: Range<usize> = 32 << 10..(1 << 20) + 1;
+    let (mut all, mut narrow) = (0, 0);
+    for (transfer, _) in plan.receives.iter().flat_map(|message| &message.blocks) {
+        let copy = Sides::new(specs, transfer).copy();
+        let size = copy.dtype.size();
+        let bytes = copy.extents.iter().product::<usize>() * size;
+        let rows = copy.extents.iter().zip(&copy.destination.strides);
+        let row =
+            rows.filter(|(_, stride)| stride.unsigned_abs() == size).map(|(row, _)| row * size);
+        all += bytes;
+        narrow += if row.max().unwrap_or(size) < LINE { bytes } else { 0 };
+    }
+    2 * narrow > all && MESSAGES.contains(&all)
 }
 
 /// The neighbours of a rank with their fields. `gather` brings the bytes of all ranks together: each says how its fields lie

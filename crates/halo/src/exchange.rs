@@ -99,8 +99,9 @@ impl HaloExchange {
         device: &Device,
         options: &HaloOptions,
     ) -> Result<Self> {
-        let is_direct = options.direct && communicator.direct().is_some();
         let own = Self::plan(&*communicator, topology, quantities, device, options);
+        let may_read = options.direct && communicator.direct().is_some();
+        let is_direct = may_read && !own.as_ref().is_ok_and(HaloTransformer::prefers_messages);
         let own = own.and_then(|mut own| match is_direct {
             true => Ok(own),
             false => own.route(Direction::Fill).map(|_| own),

@@ -102,7 +102,8 @@ pub struct HaloOptions {
     /// [`exchange`](crate::HaloExchange::exchange) and [`overlap`](crate::HaloExchange::overlap), and send no messages.
     ///
     /// One opened device are clones of one [`Device`](runtime_core::Device): open it before the ranks begin. Ranks that
-    /// open one each send messages.
+    /// open one each send messages. So do ranks on a host of whose fields neighbours would read little but rows shorter
+    /// than a cache line, 32 KiB to 1 MiB: such lines have ghosts in them that are written meanwhile.
     pub direct: bool,
     /// Whether launches are timed by events: see [`HaloStatistics`](crate::HaloStatistics). Bytes are counted in any case.
     pub timing: bool,

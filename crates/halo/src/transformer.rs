@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use runtime_core::{Combine, Device, Error, ErrorKind, Event, Memory, Result, Stream};
+use runtime_core::{Combine, Device, DeviceKind, Error, ErrorKind, Event, Memory, Result, Stream};
 
 use crate::agreement::{PlanFingerprint, gather};
 use crate::binding::stranger;
 use crate::communicator::{Buffer, Communicator, Storage, deadline};
 use crate::corner::Corners;
-use crate::direct::{DirectRoute, neighbours};
+use crate::direct::{DirectRoute, neighbours, share_lines};
 use crate::fingerprint::Fingerprint;
 use crate::options::{HaloOptions, MissingCorners, Staging, element};
 use crate::packed::{Incoming, Packed};
@@ -164,6 +164,11 @@ impl HaloTransformer {
             pool: Arc::new(Mutex::new(Pool::new(device, staged, limit))),
             last: None,
         })
+    }
+
+    /// Whether messages cost less than reading the fields of ranks that are threads.
+    pub(crate) fn prefers_messages(&self) -> bool {
+        self.device.info().kind == DeviceKind::Host && share_lines(self.fields.specs(), &self.plan)
     }
 
     /// The exchange of ranks that read each other's fields, if all of them can. Blocks until all ranks are there.

@@ -624,6 +624,56 @@ fn stamps_wait_for_no_later_work() {
     .unwrap();
 }
 
+/// Narrow rows go by messages on a host, so that no cache line goes to and fro; long ones, few and many are copied.
+#[test]
+fn narrow_rows_are_sent_on_a_host_and_others_are_read() {
+    // The extent of the dimension that is divided, that of the other one, and whether the divided one is the faster.
+    let cases = [
+        ((host(), 8, 4000, true), true),
+        ((host(), 8, 4000, false), false),
+        ((host(), 8, 400, true), false),
+        ((host(), 8, 60_000, true), false),
+        ((sim(1), 8, 4000, true), false),
+    ];
+    for ((device, cells, rows, is_faster), sends) in cases {
+        let topology = Topology::cartesian(&[2 * cells, rows], &[2, 1], &[true, false]).unwrap();
+        let dims = [Dim::axis(0, cells).halo(2, 2), Dim::axis(1, rows)];
+        let spec = FieldSpec::new("f", DType::F64, &dims).unwrap();
+        let spec = if is_faster { spec.ordered(&[1, 0]).unwrap() } else { spec };
+        let width = cells + 4;
+        let place = |cell: usize, row: usize| match is_faster {
+            true => row * width + cell,
+            false => cell * rows + row,
+        };
+        let value = |cell: usize, row: usize| (cell % (2 * cells) * 100_000 + row) as f64;
+        ThreadCommunicator::run(2, |ranks| {
+            let rank = ranks.rank();
+            let stream = device.stream_create(&Default::default()).unwrap();
+            let mut start = vec![f64::NAN; width * rows];
+            let mut expected = start.clone();
+            for (cell, row) in (0..width).flat_map(|cell| (0..rows).map(move |row| (cell, row))) {
+                expected[place(cell, row)] = value(rank * cells + 2 * cells + cell - 2, row);
+                if (2..cells + 2).contains(&cell) {
+                    start[place(cell, row)] = expected[place(cell, row)];
+                }
+            }
+            let quantities = [Quantity::scalar(spec.clone())];
+            let options = HaloOptions::default();
+            let mut halo =
+                HaloExchange::new(Arc::new(ranks), &topology, &quantities, &device, &options)
+                    .unwrap();
+            let mut values = device.memory_from_slice(&stream, &start).unwrap();
+            let view = values.view_mut().with_layout(0, spec.layout()).unwrap();
+            halo.exchange(&stream, &mut [view.into()]).unwrap();
+            assert_eq!(values.to_vec(&stream).unwrap(), expected);
+            let neighbours = halo.statistics().unwrap().neighbours;
+            let (sent, copied) = (neighbours[0].sent.count, neighbours[0].copied.count);
+            assert_eq!((sent, copied), if sends { (1, 0) } else { (0, 1) }, "{rows} rows");
+        })
+        .unwrap();
+    }
+}
+
 /// Exchanges two fields on a ring of three ranks a few times, each time other values, and compares what is there then.
 fn steps_of_two_fields(
     ranks: Arc<dyn Communicator>,

@@ -160,6 +160,28 @@ pub(super) unsafe fn line<O: Operation>(to: *mut u8, from: *const u8, dim: Dim) 
     }
 }
 
+/// Asks for the cache lines of a row some steps further along, if there is one or not.
+///
+/// Rows far apart are no stream that the processor sees through, above all where another core has them.
+#[inline(always)]
+fn fetch_ahead(to: *const u8, from: *const u8, dim: Dim) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        /// Rows whose lines are on their way at a time.
+        const AHEAD: isize = 16;
+        let ahead = |at: *const u8, stride: isize| {
+            at.wrapping_offset(stride.wrapping_mul(AHEAD)).cast::<i8>()
+        };
+        // SAFETY: a hint, of any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead(from, dim.from)) };
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead(to, dim.to)) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (to, from, dim);
+}
+
 /// Rows of `BYTES` bytes, which are contiguous on both sides.
 pub(super) struct ShortRuns<const BYTES: usize>;
 
@@ -167,6 +189,7 @@ impl<const BYTES: usize> Loops for ShortRuns<BYTES> {
     #[inline(always)]
     unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, _]: &Plane) {
         places(to, from, rows, |to, from| {
+            fetch_ahead(to, from, rows);
             // SAFETY: a run of the plane, as the caller promises.
             unsafe { from.copy_to_nonoverlapping(to, BYTES) };
         });
