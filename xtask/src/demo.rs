@@ -4,7 +4,7 @@ use std::process::{Command, exit};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::mpi;
+use crate::{mpi, python};
 use crate::run::{cargo, cargo_here, must, programs};
 
 /// `cargo xtask demo`: the main job, in an MPI job of so many ranks if that is said; or the sphere.
@@ -42,8 +42,15 @@ pub(crate) fn halo_map(options: &[String]) -> Result<()> {
 /// `cargo xtask bench`.
 pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
     let mut command = benches()?;
-    command.arg("--").args(check.then_some("--check")).args(quick.then_some("--quick"));
-    must(&mut command)
+    let flags = || check.then_some("--check").into_iter().chain(quick.then_some("--quick"));
+    command.arg("--").args(flags());
+    must(&mut command)?;
+    if let Some(why) = python::absence() {
+        println!("handing arrays over from Python: {why}");
+        return Ok(());
+    }
+    python::install_package()?;
+    must(python::speed().args(flags()))
 }
 
 /// Runs the benchmarks, with every feature that can be built here.

@@ -43,7 +43,7 @@ pub(crate) fn tests(file: Option<&str>) -> Command {
     command
 }
 
-/// What handing arrays over costs, compared with its target.
+/// What handing arrays over costs, compared with what it costs between arrays of NumPy.
 pub(crate) fn speed() -> Command {
     let mut command = Command::new(install::python());
     command.arg(folder().join("tests/speed.py"));

@@ -326,7 +326,7 @@ fn python_package(totals: &mut Totals) {
             add(&name, ran.and_then(|counts| stand_in::check_report(&complaints).map(|()| counts)));
         }
     }
-    totals.step("python: speed", || must(&mut python::speed()));
+    totals.step("python: speed, briefly", || must(python::speed().arg("--quick")));
 }
 
 /// Arrays on the host, and capsules that are given back, under Miri.
