@@ -14,7 +14,7 @@ use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyList, PyTuple};
 use runtime::{DType, Layout, MemoryView, MemoryViewMut, NativeKind};
 
 pub(crate) use self::block::{Block, Held, Lent};
-pub(crate) use self::host::HostArray;
+pub(crate) use self::host::{HostArray, HostValues};
 pub(crate) use self::index::{Order, Shape, integers, integers_of, permuted};
 pub(crate) use self::work::{Enqueuing, Work};
 use crate::device::{Device, no_attribute};
