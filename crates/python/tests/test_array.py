@@ -192,6 +192,18 @@ def test_get_refuses_what_would_not_show_the_values(device, out):
         given.get(out)
 
 
+def test_arrays_are_not_compared(device):
+    """The answer is in the values, on the device; arrays are themselves, in dictionaries too."""
+    one, other = device.zeros(3), device.zeros(3)
+    for ask in [
+        lambda: one == other, lambda: one != other, lambda: one == 0, lambda: 0 == one, lambda: one < other,
+        lambda: 0 in one, lambda: one in [other],
+    ]:  # fmt: skip
+        with pytest.raises(TypeError, match="get"):
+            ask()
+    assert one in [one] and {one: 1, other: 2}[one] == 1
+
+
 def test_set_refuses_other_shapes_and_types(device):
     array = device.zeros((2, 3), "float32")
     for wrong in [np.zeros((3, 2), "float32"), np.zeros((2, 3)), device.zeros((2, 3), "int32")]:
