@@ -464,6 +464,40 @@ def test_who_wants_host_memory_is_told_where_the_values_are(selector):
             take(array)
 
 
+class Usm:
+    """An array of SYCL whose context is named in this way, and which speaks other protocols too."""
+
+    def __init__(self, syclobj, array, *protocols):
+        data = (array.ctypes.data, False)
+        said = {"shape": array.shape, "typestr": array.dtype.str, "data": data, "syclobj": syclobj, "version": 1}
+        self.__sycl_usm_array_interface__, self.array = said, array
+        for name in protocols:
+            setattr(self, name, getattr(array, name))
+
+
+def test_arrays_of_unknown_contexts_go_by_other_protocols(addressed, opencl):
+    """A queue of SYCL is an object of its own package."""
+    queue, given = object(), values(4)
+    for protocols in [["__dlpack__", "__dlpack_device__"], ["__array_interface__"]]:
+        assert addressed.adopt(Usm(queue, given, *protocols)).ptr == given.ctypes.data
+    for device in [addressed, opencl]:
+        with pytest.raises(TypeError, match="'object'.*filter selector"):
+            device.adopt(Usm(queue, given))
+
+
+@pytest.mark.parametrize("speaks", ["selector", "DLPack"])
+def test_memory_of_other_contexts_is_refused(device, host, speaks):
+    """The device says whether an address is of its context, whatever selector or number comes with it."""
+    given = values(4)
+    source = Usm("opencl:cpu:0", given)
+    if speaks == "DLPack":
+        source = Usm(object(), given)
+        tensor = said_to_be(14, host.adopt(given).__dlpack__(max_version=(1, 0)))
+        source.__dlpack_device__, source.__dlpack__ = lambda: (14, 0), lambda **asked: tensor
+    with pytest.raises(dr.WrongDeviceError, match="does not share"):
+        device.adopt(source)
+
+
 def test_masks_are_refused(host):
     masked = np.ma.array(values(4), mask=[True, False, False, False])
     array = host.zeros(4)

@@ -98,23 +98,36 @@ pub(crate) fn adopt(
     {
         return from_cuda(device, object, &said, stream);
     }
-    if let Some(said) = attribute(object, "__sycl_usm_array_interface__")? {
-        return from_sycl(device, object, &said);
+    let usm = attribute(object, "__sycl_usm_array_interface__")?;
+    if let Some(said) = &usm
+        && let Some(interface) = dictionary::sycl_usm(said)?
+    {
+        let owner = object.clone().unbind();
+        // SAFETY: by the protocol the object keeps memory that is as it says, with values that are there.
+        let taken = unsafe { ArrayExchange::from_sycl_usm(&interface, owner) };
+        return from_sycl(device, taken.map_err(Error::from)?);
     }
-    if let Some((dl::OPENCL, _)) = dlpack_device(object)? {
-        return made(ready_tensor(ask_tensor(object, None)?)?, device, None);
-    }
-    match from_host(object)? {
-        Some(taken) => made(taken, device, None),
-        None => {
-            let message = format!(
-                "{} speaks no protocol of memory that {} uses",
-                object.get_type(),
-                device.id()
-            );
-            Err(PyTypeError::new_err(message).into())
+    match dlpack_device(object)? {
+        Some((dl::OPENCL, _)) => {
+            return made(ready_tensor(ask_tensor(object, None)?)?, device, None);
         }
+        Some((dl::ONE_API, _)) => {
+            return from_sycl(device, ready_tensor(ask_tensor(object, None)?)?);
+        }
+        _ => {}
     }
+    if let Some(taken) = from_host(object)? {
+        return made(taken, device, None);
+    }
+    let (kind, id) = (object.get_type(), device.id());
+    let message = match usm {
+        Some(said) => format!(
+            "the context of {kind} is {}: a filter selector such as 'opencl:gpu:0' is understood, or DLPack",
+            said.get_item("syclobj")?.get_type()
+        ),
+        None => format!("{kind} speaks no protocol of memory that {id} uses"),
+    };
+    Err(PyTypeError::new_err(message).into())
 }
 
 /// Takes up memory by its address, which the caller vouches for.
@@ -177,27 +190,16 @@ fn from_cuda(
 }
 
 /// Memory of the SYCL runtime, if this device's context has its address.
-fn from_sycl(
-    device: &Device,
-    object: &Bound<'_, PyAny>,
-    said: &Bound<'_, PyAny>,
-) -> Result<DeviceArray> {
-    let interface = dictionary::sycl_usm(said)?;
-    let handle =
-        NativeHandle { api: device.native().api, kind: NativeKind::Pointer, raw: interface.data.0 };
+fn from_sycl(device: &Device, taken: ArrayExchange) -> Result<DeviceArray> {
+    let raw = taken.pointer().unwrap_or(0);
+    let handle = NativeHandle { api: device.native().api, kind: NativeKind::Pointer, raw };
     // SAFETY: an address may be any number.
     let origin = device.interop().map(|interop| unsafe { interop.origin(handle) }).transpose()?;
     if origin.flatten().is_none() {
-        let message = format!(
-            "memory of {:?}, whose context {} does not share",
-            interface.syclobj,
-            device.id()
-        );
+        let message =
+            format!("memory of {}, whose context {} does not share", taken.device(), device.id());
         return Err(Error::new(ErrorKind::WrongDevice, "adopt", message).on(device.id()).into());
     }
-    let owner = object.clone().unbind();
-    // SAFETY: by the protocol the object keeps memory that is as it says, with values that are there.
-    let taken = unsafe { ArrayExchange::from_sycl_usm(&interface, owner) }.map_err(Error::from)?;
     // SAFETY: the device's driver knows the address.
     made(unsafe { taken.assume_of(device) }, device, None)
 }
