@@ -56,6 +56,20 @@ fn small_operations_do_not_wait_for_memory_that_another_stream_has() {
 }
 
 #[test]
+#[expect(unsafe_code, reason = "takes up memory that is not there, and is not looked at")]
+fn a_vector_that_the_host_has_no_room_for_is_an_error() {
+    const LEN: usize = 1 << 44;
+    let device = device();
+    let native = device.native();
+    let anywhere = NativeHandle { api: native.api, kind: NativeKind::Pointer, raw: 1 << 12 };
+    // SAFETY: nothing reads the memory, since no address space has room for the vector.
+    let memory = unsafe { device.memory_adopt::<u64>(anywhere, LEN, ()) }.unwrap().unwrap();
+    let error = memory.to_vec(&device.default_stream()).unwrap_err();
+    assert_eq!((error.kind(), error.operation()), (ErrorKind::OutOfMemory, "to_vec"));
+    assert!(error.to_string().contains(&format!("{} bytes", LEN * size_of::<u64>())), "{error}");
+}
+
+#[test]
 fn a_device_waits_for_streams_that_were_dropped() {
     let device = device();
     let stream = device.stream_create(&StreamOptions::default()).unwrap();

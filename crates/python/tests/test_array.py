@@ -1,5 +1,8 @@
 """Arrays of devices: what they are made of, indexing and copies."""
 
+import array as python_array
+import ctypes
+
 import numpy as np
 import pytest
 from conftest import DTYPES, opened, values
@@ -172,6 +175,33 @@ def test_get_fills_what_it_is_given(device):
     locked.flags.writeable = False
     with pytest.raises(dr.InvalidArgumentError, match="read"):
         array.get(locked)
+
+
+def test_get_fills_buffers_of_python(device):
+    given = device.array(values(4))
+    for out in [python_array.array("d", bytes(32)), memoryview(bytearray(32)).cast("d"), (ctypes.c_double * 4)()]:
+        assert given.get(out) is out and list(out) == [1, 2, 3, 4]
+    with pytest.raises(dr.InvalidArgumentError, match="only to be read"):
+        given.get(memoryview(bytes(32)).cast("d"))
+
+
+@pytest.mark.parametrize("out", [[0.0] * 4, (0.0,) * 4, 0.0, np.float64(0), "four"], ids=repr)
+def test_get_refuses_what_would_not_show_the_values(device, out):
+    given = device.array(values(np.shape(out)))
+    with pytest.raises(TypeError, match="no array that can be written"):
+        given.get(out)
+
+
+def test_arrays_are_not_compared(device):
+    """The answer is in the values, on the device; arrays are themselves, in dictionaries too."""
+    one, other = device.zeros(3), device.zeros(3)
+    for ask in [
+        lambda: one == other, lambda: one != other, lambda: one == 0, lambda: 0 == one, lambda: one < other,
+        lambda: 0 in one, lambda: one in [other],
+    ]:  # fmt: skip
+        with pytest.raises(TypeError, match="get"):
+            ask()
+    assert one in [one] and {one: 1, other: 2}[one] == 1
 
 
 def test_set_refuses_other_shapes_and_types(device):

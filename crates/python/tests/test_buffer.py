@@ -83,6 +83,14 @@ def test_a_source_is_taken_up_or_copied():
         dr.ArrayBuffer(unaligned, copy=False)
 
 
+def test_more_than_the_host_has_is_an_error():
+    """The copy of an array that says to be larger than any address space."""
+    given = values(4)
+    source = type("Said", (), {"__array_interface__": {**given.__array_interface__, "shape": (1 << 44,)}})()
+    with pytest.raises(dr.OutOfMemoryError, match=f"{1 << 47} bytes"):
+        dr.ArrayBuffer(source, copy=True)
+
+
 def test_accesses_end_with_their_block(device):
     buffer = dr.ArrayBuffer(values(5))
     with buffer.read_write(device) as x:

@@ -391,6 +391,129 @@ def test_foreign_arrays_are_checked(host):
         opened("opencl:0").adopt(values(4))
 
 
+def said_to_be(kind, tensor):
+    """The tensor of a capsule, said to lie on device 0 of a kind."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    # After the version, the producer's pointer, the deleter, the flags, and the address of the elements.
+    place = get(tensor, b"dltensor_versioned") + 40
+    ctypes.c_int32.from_address(place).value = kind
+    return tensor
+
+
+class Says:
+    """A producer that answers each question by what it was made with."""
+
+    def __init__(self, tensor, array=None):
+        self.tensor, self.array = tensor, array
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **asked):
+        return self.tensor(**asked)
+
+    def __array__(self, *asked, **keywords):
+        return self.array
+
+
+@pytest.mark.parametrize("given", ["opencl", "cuda", "said to be the host's"])
+def test_the_host_does_not_follow_addresses_of_devices(host, given):
+    """Not of a capsule, and not of one whose producer says that it is memory of the host."""
+
+    def source():
+        if given == "cuda":
+            return said_to_be(2, host.zeros(4).__dlpack__(max_version=(1, 0)))
+        tensor = opened("opencl:0").zeros(4).__dlpack__
+        return tensor(max_version=(1, 0)) if given == "opencl" else Says(tensor)
+
+    array = host.zeros(4)
+    for take in [host.array, host.adopt, dr.ArrayBuffer, array.set, array.get]:
+        with pytest.raises(dr.WrongDeviceError):
+            take(source())
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_an_array_is_asked_once(host, order):
+    """What a producer says of itself later is not taken for the shape of what it handed over."""
+    given = np.arange(1_000_000.0).reshape(1000, 1000)[::2, ::2]
+    source = Says(given.__dlpack__, np.zeros((1, 1)))
+    assert np.array_equal(host.array(source, order=order).get(), given)
+    assert np.array_equal(dr.ArrayBuffer(source).get(), given)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64", "bool"])
+def test_tensors_may_have_gaps(device, dtype):
+    """What speaks DLPack alone is read and written in any layout."""
+    given = values((6, 8), dtype)[::2, 1::3]
+    for order in ["C", "F"]:
+        array = device.array(given.__dlpack__(max_version=(1, 0)), order=order)
+        assert np.array_equal(array.get(), given)
+        whole = np.zeros((6, 8), dtype)
+        array.get(Producer(whole[::2, 1::3], "__dlpack__", "__dlpack_device__"))
+        assert np.array_equal(whole[::2, 1::3], given)
+        assert np.count_nonzero(whole) == np.count_nonzero(given)
+    assert np.array_equal(dr.ArrayBuffer(given.__dlpack__(max_version=(1, 0))).get(), given)
+
+
+@pytest.mark.parametrize("selector", ["opencl:0", "opencl:0?memory=svm"])
+def test_who_wants_host_memory_is_told_where_the_values_are(selector):
+    array = opened(selector).zeros(3)
+    for take in [dr.ArrayBuffer, array.get]:
+        with pytest.raises(dr.WrongDeviceError, match="opencl:0.*on the device"):
+            take(array)
+
+
+class Usm:
+    """An array of SYCL whose context is named in this way, and which speaks other protocols too."""
+
+    def __init__(self, syclobj, array, *protocols):
+        data = (array.ctypes.data, False)
+        said = {"shape": array.shape, "typestr": array.dtype.str, "data": data, "syclobj": syclobj, "version": 1}
+        self.__sycl_usm_array_interface__, self.array = said, array
+        for name in protocols:
+            setattr(self, name, getattr(array, name))
+
+
+def test_arrays_of_unknown_contexts_go_by_other_protocols(addressed, opencl):
+    """A queue of SYCL is an object of its own package."""
+    queue, given = object(), values(4)
+    for protocols in [["__dlpack__", "__dlpack_device__"], ["__array_interface__"]]:
+        assert addressed.adopt(Usm(queue, given, *protocols)).ptr == given.ctypes.data
+    for device in [addressed, opencl]:
+        with pytest.raises(TypeError, match="'object'.*filter selector"):
+            device.adopt(Usm(queue, given))
+
+
+@pytest.mark.parametrize("speaks", ["selector", "DLPack"])
+def test_memory_of_other_contexts_is_refused(device, host, speaks):
+    """The device says whether an address is of its context, whatever selector or number comes with it."""
+    given = values(4)
+    source = Usm("opencl:cpu:0", given)
+    if speaks == "DLPack":
+        source = Usm(object(), given)
+        tensor = said_to_be(14, host.adopt(given).__dlpack__(max_version=(1, 0)))
+        source.__dlpack_device__, source.__dlpack__ = lambda: (14, 0), lambda **asked: tensor
+    with pytest.raises(dr.WrongDeviceError, match="does not share"):
+        device.adopt(source)
+
+
+def test_masks_are_refused(host):
+    masked = np.ma.array(values(4), mask=[True, False, False, False])
+    array = host.zeros(4)
+    for take in [host.array, host.adopt, dr.ArrayBuffer, array.set, array.get]:
+        with pytest.raises(dr.InvalidArgumentError, match="mask"):
+            take(masked)
+    assert np.array_equal(host.array(np.ma.array(values(4))).get(), values(4))
+
+
+def test_scalars_of_numpy_are_kept(host):
+    """Their memory is that of what their interface says."""
+    array = host.adopt(np.float64(3.5))
+    others = [np.full((), 7.0) for _ in range(100)]
+    assert array.get() == 3.5 and len(others) == 100
+
+
 def test_unaligned_memory_is_refused(host):
     raw = np.zeros(33, "uint8")
     unaligned = raw[1:33].view("float64")

@@ -168,7 +168,7 @@ impl<T: Element> Memory<T> {
     ///
     /// # Errors
     ///
-    /// As [`MemoryView::copy_to_slice`].
+    /// As [`MemoryView::to_vec`].
     pub fn to_vec(&self, stream: &Stream) -> Result<Vec<T>> {
         self.view().to_vec(stream)
     }

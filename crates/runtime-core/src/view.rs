@@ -282,12 +282,15 @@ impl<'a> MemoryView<'a> {
     ///
     /// # Errors
     ///
-    /// As [`copy_to_slice`](Self::copy_to_slice).
+    /// As [`copy_to_slice`](Self::copy_to_slice); `OutOfMemory` if the host has not as many bytes left.
     pub fn to_vec<T: Element>(&self, stream: &Stream) -> Result<Vec<T>> {
         // Checked before a vector is made, which a repeating layout could make far larger than the memory.
         self.check_dtype::<T>("to_vec")?;
         self.contiguous_range("to_vec")?;
-        let mut out = vec![T::zeroed(); self.len()];
+        let mut out = bytemuck::try_zeroed_vec(self.len()).map_err(|()| {
+            let message = format!("{} bytes on the host", self.len() * size_of::<T>());
+            Error::new(ErrorKind::OutOfMemory, "to_vec", message).on(self.device().id())
+        })?;
         self.copy_to_slice(stream, &mut out)?;
         Ok(out)
     }

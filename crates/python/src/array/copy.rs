@@ -163,10 +163,11 @@ fn to_host(
     if len == 0 {
         return Ok(());
     }
+    let first = host.data()?;
     // SAFETY: the array has elements of that many bytes without gaps, may be written, and is kept by its object, which outlives
     // the call. Python code that uses it from another thread meanwhile races as it does with any function that lets other
     // threads run.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(host.data(), len) };
+    let bytes = unsafe { std::slice::from_raw_parts_mut(first, len) };
     py.detach(|| Ok(source.bytes(&source.hold()?)?.copy_to_slice(stream, bytes)?))
 }
 
@@ -179,8 +180,9 @@ fn from_host(py: Python<'_>, stream: &Stream, part: &Part, host: HostArray<'_>) 
     }
     let order = own_order(&part.layout)?;
     let host = host.ordered(order)?;
+    let first = host.data()?.cast_const();
     // SAFETY: as in `to_host`, of an array that is read.
-    let bytes = unsafe { std::slice::from_raw_parts(host.data().cast_const(), len) };
+    let bytes = unsafe { std::slice::from_raw_parts(first, len) };
     py.detach(|| {
         let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
         if are_dense_alike(&part.layout, &packed) {
@@ -213,20 +215,17 @@ pub(super) fn get_into(
             Ok(pinned.copy_in(&stream, &source.bytes(&source.hold()?)?)?)
         });
     }
-    let host = HostArray::of(out, None)?;
+    let host = HostArray::to_write(out)?;
     check_alike("get", host.layout(), &part.layout)?;
-    if !host.is_writable() {
-        return Err(Failure::invalid("get", "an array that is only to be read"));
-    }
     let stream = py.detach(|| stream_for(given, device, &[work]))?;
     let order = own_order(host.layout())?;
     if are_dense_alike(host.layout(), &order.layout(host.layout().dtype(), host.layout().shape())?)
     {
         return to_host(py, &stream, part, order, &host);
     }
-    let values = to_new_host(py, &stream, part, None)?;
-    dtype::numpy(py)?.call_method1("copyto", (out, values))?;
-    Ok(())
+    let values = HostArray::empty(py, part.layout.shape(), part.layout.dtype(), order)?;
+    to_host(py, &stream, part, order, &values)?;
+    values.copy_to(&host)
 }
 
 /// Copies from whatever `source` is, on the given stream of the array's device.

@@ -1,15 +1,18 @@
 //! Arrays in host memory.
 #![expect(unsafe_code, reason = "reads memory that a capsule keeps")]
 
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyMemoryView, PyTuple};
 use runtime::interchange::ArrayExchange;
-use runtime::{DType, Element, Layout, bytemuck};
+use runtime::{DType, Element, Error, ErrorKind, Layout};
 
+use super::DeviceArray;
 use super::index::Order;
 use crate::dtype;
 use crate::error::{Failure, Result};
-use crate::protocol::import;
+use crate::protocol::{export, import};
 
 /// An array in host memory.
 pub(crate) struct HostArray<'py> {
@@ -46,9 +49,47 @@ impl<'py> HostArray<'py> {
 
     /// An array that speaks a protocol of host memory, or what NumPy makes of another thing, with elements of this type then.
     pub(crate) fn of(object: &Bound<'py, PyAny>, of: Option<DType>) -> Result<Self> {
+        if let Some(array) = Self::by_protocol(object)? {
+            return Ok(array);
+        }
+        let py = object.py();
+        let of = of.map(|of| dtype::to_python(py, of)).transpose()?;
+        Self::by_numpy(object, dtype::numpy(py)?.call_method1("asarray", (object, of))?)
+    }
+
+    /// An array to be written: what speaks a protocol of host memory, or Python's own for buffers. Of other things NumPy would make
+    /// an array that nobody sees.
+    pub(crate) fn to_write(object: &Bound<'py, PyAny>) -> Result<Self> {
+        let numpy = dtype::numpy(object.py())?;
+        let is_scalar = object.is_instance(&numpy.getattr(intern!(object.py(), "generic"))?)?;
+        let array = match Self::by_protocol(object)? {
+            Some(array) if !is_scalar => array,
+            None if !is_scalar && let Ok(buffer) = PyMemoryView::from(object) => {
+                Self::by_numpy(object, numpy.call_method1("asarray", (buffer,))?)?
+            }
+            _ => {
+                let message = format!("{} is no array that can be written", object.get_type());
+                return Err(PyTypeError::new_err(message).into());
+            }
+        };
+        if !array.is_writable() {
+            return Err(Failure::invalid("get", "an array that is only to be read"));
+        }
+        Ok(array)
+    }
+
+    /// An array that speaks a protocol of host memory.
+    fn by_protocol(object: &Bound<'py, PyAny>) -> Result<Option<Self>> {
+        if let Ok(array) = object.cast::<DeviceArray>()
+            && let part = &array.get().part
+            && !export::is_host_readable(part)?
+        {
+            let message = "values are on the device: get() copies them to the host";
+            let error = Error::new(ErrorKind::WrongDevice, "array", message);
+            return Err(error.on(part.block.device().id()).into());
+        }
         match import::from_host(object) {
-            Ok(Some(taken)) => return Ok(Self::new(taken, object)),
-            Ok(None) => {}
+            Ok(taken) => Ok(taken.map(|taken| Self::new(taken, object))),
             Err(failure) => {
                 let name = object.getattr_opt("dtype")?.map(|dtype| dtype.getattr("name"));
                 let name = name.transpose()?;
@@ -56,12 +97,13 @@ impl<'py> HostArray<'py> {
                     return Err(failure);
                 }
                 let bits = object.call_method1("view", ("uint16",))?;
-                return Self::of_bfloat16(&bits)?.ok_or_else(|| Self::none(object));
+                Self::of_bfloat16(&bits)
             }
         }
-        let py = object.py();
-        let of = of.map(|of| dtype::to_python(py, of)).transpose()?;
-        let array = dtype::numpy(py)?.call_method1("asarray", (object, of))?;
+    }
+
+    /// The array that NumPy made of an object.
+    fn by_numpy(object: &Bound<'py, PyAny>, array: Bound<'py, PyAny>) -> Result<Self> {
         match import::from_host(&array)? {
             Some(taken) => Ok(Self::new(taken, &array)),
             None => Err(Self::none(object)),
@@ -73,9 +115,20 @@ impl<'py> HostArray<'py> {
         Failure::invalid("array", format!("{object:?} is no array of the host"))
     }
 
-    /// Where element `[0, …, 0]` lies.
-    pub(crate) fn data(&self) -> *mut u8 {
-        std::ptr::with_exposed_provenance_mut(self.taken.pointer().unwrap_or(0))
+    /// Where element `[0, …, 0]` lies; null if there is no element.
+    ///
+    /// # Errors
+    ///
+    /// `WrongDevice` for memory without an address.
+    pub(crate) fn data(&self) -> runtime::Result<*mut u8> {
+        match self.taken.pointer() {
+            Some(first) => Ok(std::ptr::with_exposed_provenance_mut(first)),
+            None if self.layout.is_empty() => Ok(std::ptr::null_mut()),
+            None => {
+                let message = format!("memory of {} without an address", self.taken.device());
+                Err(Error::new(ErrorKind::WrongDevice, "array", message))
+            }
+        }
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -87,9 +140,9 @@ impl<'py> HostArray<'py> {
     }
 
     /// Whether elements lie at multiples of their alignment.
-    pub(crate) fn is_aligned(&self) -> bool {
+    pub(crate) fn is_aligned(&self) -> Result<bool> {
         let align = dtype::with_element!(self.layout.dtype(), T => align_of::<T>());
-        self.data().addr().is_multiple_of(align)
+        Ok(self.data()?.addr().is_multiple_of(align))
     }
 
     /// The array itself, in which `BF16` are `U16`.
@@ -98,26 +151,68 @@ impl<'py> HostArray<'py> {
     }
 
     /// The elements of an array in row-major order without gaps.
-    pub(crate) fn to_vec<T: Element>(&self) -> Vec<T> {
-        let len = self.layout.len();
-        if len == 0 {
-            return Vec::new();
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` if the host has not as much left.
+    pub(crate) fn to_vec<T: Element>(&self) -> runtime::Result<Vec<T>> {
+        let (len, first) = (self.layout.len(), self.data()?);
+        let mut elements: Vec<T> = Vec::new();
+        elements.try_reserve_exact(len).map_err(|_| {
+            let message = format!("{} bytes on the host", len.saturating_mul(size_of::<T>()));
+            Error::new(ErrorKind::OutOfMemory, "array", message)
+        })?;
+        if len > 0 {
+            let bytes = elements.as_mut_ptr().cast::<u8>();
+            // SAFETY: the array has that many bytes without gaps, kept by its capsule, and the vector, which is new, has room for
+            // them.
+            unsafe { std::ptr::copy_nonoverlapping(first, bytes, len * size_of::<T>()) };
+            // SAFETY: so many were just written, and any bytes are an element.
+            unsafe { elements.set_len(len) };
         }
-        let mut elements = vec![T::zeroed(); len];
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut elements);
-        // SAFETY: the array has that many bytes without gaps, kept by its capsule.
-        unsafe { std::ptr::copy_nonoverlapping(self.data(), bytes.as_mut_ptr(), bytes.len()) };
-        elements
+        Ok(elements)
     }
 
-    /// The same values without gaps, in this order: the array itself, or a copy by NumPy.
+    /// The same values without gaps, in this order: the array itself, or a copy.
     pub(crate) fn ordered(self, order: Order) -> Result<Self> {
         let layout = self.layout;
         if layout.is_empty() || layout == order.layout(layout.dtype(), layout.shape())? {
             return Ok(self);
         }
-        let numpy = dtype::numpy(self.object.py())?;
-        let array = numpy.call_method1("asarray", (&self.object,))?;
-        Self::of(&array.call_method1("copy", (order.name(),))?, None)
+        let copy = Self::empty(self.object.py(), layout.shape(), layout.dtype(), order)?;
+        self.copy_to(&copy)?;
+        Ok(copy)
+    }
+
+    /// Copies the elements to those of an array of the same shape and type, which may be written: by NumPy, from the memory that is
+    /// held to the memory that is held, whatever the objects would say if they were asked again.
+    pub(crate) fn copy_to(&self, to: &Self) -> Result<()> {
+        let (to, from) = (to.shown(false)?, self.shown(true)?);
+        dtype::numpy(self.object.py())?.call_method1("copyto", (to, from))?;
+        Ok(())
+    }
+
+    /// The memory as an array of NumPy, in which `BF16` are `U16`; not to be used after this one.
+    fn shown(&self, read_only: bool) -> Result<Bound<'py, PyAny>> {
+        let (py, address) = (self.object.py(), self.data()?.addr());
+        let values = HostValues { _owner: Box::new(()), address, layout: self.layout, read_only };
+        Ok(dtype::numpy(py)?.call_method1("asarray", (Bound::new(py, values)?,))?)
+    }
+}
+
+/// Values on the host, for NumPy to show, and what keeps their memory.
+#[pyclass(frozen, module = "device_runtime")]
+pub(crate) struct HostValues {
+    pub(crate) _owner: Box<dyn Send + Sync>,
+    pub(crate) address: usize,
+    pub(crate) layout: Layout,
+    pub(crate) read_only: bool,
+}
+
+#[pymethods]
+impl HostValues {
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        dtype::array_interface(py, &self.layout, self.address, self.read_only)
     }
 }

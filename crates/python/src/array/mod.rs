@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyList, PyTuple};
 use runtime::{DType, Layout, MemoryView, MemoryViewMut, NativeKind};
 
 pub(crate) use self::block::{Block, Held, Lent};
-pub(crate) use self::host::HostArray;
+pub(crate) use self::host::{HostArray, HostValues};
 pub(crate) use self::index::{Order, Shape, integers, integers_of, permuted};
 pub(crate) use self::work::{Enqueuing, Work};
 use crate::device::{Device, no_attribute};
@@ -431,6 +432,21 @@ impl DeviceArray {
         Err(PyValueError::new_err("values are on the device: compare those that get() gives"))
     }
 
+    fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<bool> {
+        let _what_is_asked = (other, op);
+        Err(not_compared())
+    }
+
+    fn __contains__(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let _what_is_asked = value;
+        Err(not_compared())
+    }
+
+    /// Of the object, whatever its values are.
+    fn __hash__(slf: &Bound<'_, Self>) -> usize {
+        slf.as_ptr().addr()
+    }
+
     /// For NumPy, where it cannot go by the array interface: of an array that an ArrayBuffer lends on the host.
     #[pyo3(signature = (dtype = None, copy = None))]
     fn __array__<'py>(
@@ -462,6 +478,13 @@ impl DeviceArray {
         let (name, shape) = (dtype::name(self.part.layout.dtype()), self.part.layout.shape());
         format!("<DeviceArray {name} {shape:?} on {}>", self.part.block.device().id())
     }
+}
+
+#[cold]
+fn not_compared() -> PyErr {
+    PyTypeError::new_err(
+        "values are on the device: compare those that get() gives, or arrays by 'is'",
+    )
 }
 
 impl DeviceArray {

@@ -79,7 +79,7 @@ pub(super) fn taken_up(host: HostArray<'_>) -> Result<Arc<dyn Buffer>> {
 
 /// The same, whose elements are stored as `T`.
 fn stored_as<T: Element>(host: HostArray<'_>) -> Result<Arc<dyn Buffer>> {
-    let (first, layout) = (host.data().cast::<T>(), *host.layout());
+    let (first, layout) = (host.data()?.cast::<T>(), *host.layout());
     let Some(first) = NonNull::new(first) else {
         let message = "an array at a null pointer";
         return Err(Error::new(ErrorKind::InvalidArgument, "ArrayBuffer", message));

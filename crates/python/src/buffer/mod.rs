@@ -15,7 +15,7 @@ use runtime::{Error, ErrorKind, Layout};
 
 use self::erased::{Buffer, How};
 pub(crate) use self::scope::{Offload, TransferBudget, here};
-use crate::array::{self, Block, DeviceArray, HostArray, Lent, Order, Part, Shape};
+use crate::array::{self, Block, DeviceArray, HostArray, HostValues, Lent, Order, Part, Shape};
 use crate::device::Device;
 use crate::dtype;
 use crate::error::{Failure, Result};
@@ -100,7 +100,7 @@ fn of_host(host: HostArray<'_>, copy: Option<bool>) -> Result<Arc<dyn Buffer>> {
         Some("it is only to be read")
     } else if !layout.is_contiguous() || layout.is_empty() {
         Some("it is not in row-major order without gaps, or has no element")
-    } else if !host.is_aligned() {
+    } else if !host.is_aligned()? {
         Some("it is not aligned for its elements")
     } else {
         None
@@ -118,7 +118,7 @@ fn of_host(host: HostArray<'_>, copy: Option<bool>) -> Result<Arc<dyn Buffer>> {
     let host = host.ordered(Order::C)?;
     let shape = IxDyn(layout.shape());
     dtype::with_storage!(layout.dtype(), T => {
-        let array = buffers::ArrayBuffer::from_vec(host.to_vec::<T>(), shape)?;
+        let array = buffers::ArrayBuffer::from_vec(host.to_vec::<T>()?, shape)?;
         Ok(erased::shared(array, layout.dtype()))
     })
 }
@@ -303,8 +303,10 @@ impl ArrayAccess {
             let part = Part { block: Arc::clone(&block), origin: 0, layout, read_only };
             (Entered::Device(block), Py::new(py, DeviceArray { part })?.into_any())
         } else {
-            let (buffer, address) = (Arc::clone(&self.buffer), lent.host_address()?);
-            let values = HostValues { _buffer: buffer, address, layout, read_only };
+            let address = lent.host_address()?;
+            // Their memory, and not the access to them.
+            let owner = Box::new(Arc::clone(&self.buffer));
+            let values = HostValues { _owner: owner, address, layout, read_only };
             let array = dtype::to_numpy(Bound::new(py, values)?.as_any(), layout.dtype())?;
             if !read_only {
                 lent.lend_to_strangers();
@@ -352,23 +354,6 @@ impl ArrayAccess {
         _traceback: &Bound<'_, PyAny>,
     ) -> Result<()> {
         self.leave(py, !kind.is_none())
-    }
-}
-
-/// Values on the host, for NumPy to show. Keeps their memory, and not the access to them.
-#[pyclass(frozen, module = "device_runtime")]
-struct HostValues {
-    _buffer: Arc<dyn Buffer>,
-    address: usize,
-    layout: Layout,
-    read_only: bool,
-}
-
-#[pymethods]
-impl HostValues {
-    #[getter]
-    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        dtype::array_interface(py, &self.layout, self.address, self.read_only)
     }
 }
 

@@ -95,16 +95,18 @@ pub(super) fn of_cuda_array_interface<'py>(
     Ok(dict)
 }
 
-/// What `__sycl_usm_array_interface__` says, where its context is a filter selector.
-pub(super) fn sycl_usm(dict: &Bound<'_, PyAny>) -> Result<SyclUsmArrayInterface> {
+/// What `__sycl_usm_array_interface__` says, if it names its context by a filter selector: objects of SYCL's own packages, such as a
+/// queue, are known to them alone.
+pub(super) fn sycl_usm(dict: &Bound<'_, PyAny>) -> Result<Option<SyclUsmArrayInterface>> {
+    let Ok(filter) = required(dict, "syclobj") else { return Ok(None) };
     let strides: Option<Vec<i64>> = optional(dict, "strides")?;
-    Ok(SyclUsmArrayInterface {
+    Ok(Some(SyclUsmArrayInterface {
         shape: shape(dict)?,
         typestr: required::<String>(dict, "typestr")?.into(),
         data: required(dict, "data")?,
         strides: strides.map(ElemStrides::from_iter),
         offset: optional(dict, "offset")?.unwrap_or(0),
-        syclobj: SyclObject::Filter(required(dict, "syclobj")?),
+        syclobj: SyclObject::Filter(filter),
         version: required(dict, "version")?,
-    })
+    }))
 }

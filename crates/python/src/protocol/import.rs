@@ -4,7 +4,8 @@
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyDict, PyType};
 use runtime::interchange::dlpack::DlpackTensor;
 use runtime::interchange::dlpack::abi::{VERSION, device as dl};
 use runtime::interchange::{AdoptedBytes, ArrayExchange, DeviceToken, Ordered, Ready, State};
@@ -16,21 +17,23 @@ use crate::error::{Failure, Result};
 
 /// An array in host memory whose values are there. `None` if the object speaks no protocol of host memory.
 pub(crate) fn from_host(object: &Bound<'_, PyAny>) -> Result<Option<ArrayExchange>> {
-    if object.cast::<PyCapsule>().is_ok() {
-        return Ok(Some(ready_tensor(capsule::into_tensor(object)?)?));
+    if object.is_instance_of::<PyCapsule>() {
+        return readable(ready_tensor(capsule::into_tensor(object)?)?).map(Some);
     }
+    check_unmasked(object)?;
     if let Some((kind, _)) = dlpack_device(object)?
         && matches!(kind, dl::CPU | dl::CUDA_HOST | dl::ROCM_HOST | dl::CUDA_MANAGED)
     {
         match ask_tensor(object, None) {
             // The array interface says more of what an array has that a tensor cannot.
             Err(Failure::Python(error)) if error.is_instance_of::<PyBufferError>(object.py()) => {}
-            asked => return Ok(Some(ready_tensor(asked?)?)),
+            asked => return readable(ready_tensor(asked?)?).map(Some),
         }
     }
     if let Some(said) = attribute(object, "__array_interface__")? {
         let interface = dictionary::array_interface(&said)?;
-        let owner = object.clone().unbind();
+        // NumPy's scalars keep their memory in what they say.
+        let owner = (object.clone().unbind(), said.unbind());
         // SAFETY: by the protocol the object keeps memory that is as it says, with values that are there.
         let taken = unsafe { ArrayExchange::from_array_interface(&interface, owner) };
         return Ok(Some(taken.map_err(Error::from)?));
@@ -45,12 +48,38 @@ pub(crate) fn from_host(object: &Bound<'_, PyAny>) -> Result<Option<ArrayExchang
     Ok(None)
 }
 
+/// Refuses memory of a device: an address that the host must not follow, or none at all.
+fn readable(taken: ArrayExchange) -> Result<ArrayExchange> {
+    if taken.kind().is_host_readable() {
+        return Ok(taken);
+    }
+    let message = format!("memory of {}, which the host does not address", taken.device());
+    Err(Error::new(ErrorKind::WrongDevice, "array", message).into())
+}
+
+/// Refuses an array of `numpy.ma` with a mask, of which its protocols say nothing.
+fn check_unmasked(object: &Bound<'_, PyAny>) -> Result<()> {
+    static MASKED_ARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static NO_MASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = object.py();
+    if !object.is_instance(MASKED_ARRAY.import(py, "numpy.ma", "MaskedArray")?)?
+        || object.getattr("mask")?.is(NO_MASK.import(py, "numpy.ma", "nomask")?)
+    {
+        return Ok(());
+    }
+    let message = "an array with a mask: filled() gives one without";
+    Err(Failure::invalid("array", message))
+}
+
 /// Takes an array up as memory of `device`, without a copy. Work on `stream` comes after what writes its values.
 pub(crate) fn adopt(
     device: &Device,
     object: &Bound<'_, PyAny>,
     stream: &Stream,
 ) -> Result<DeviceArray> {
+    if object.is_instance_of::<PyCapsule>() {
+        return made(ready_tensor(capsule::into_tensor(object)?)?, device, None);
+    }
     let api = device.native().api;
     let ours = match api {
         "cuda" => Some(dl::CUDA),
@@ -69,23 +98,36 @@ pub(crate) fn adopt(
     {
         return from_cuda(device, object, &said, stream);
     }
-    if let Some(said) = attribute(object, "__sycl_usm_array_interface__")? {
-        return from_sycl(device, object, &said);
+    let usm = attribute(object, "__sycl_usm_array_interface__")?;
+    if let Some(said) = &usm
+        && let Some(interface) = dictionary::sycl_usm(said)?
+    {
+        let owner = object.clone().unbind();
+        // SAFETY: by the protocol the object keeps memory that is as it says, with values that are there.
+        let taken = unsafe { ArrayExchange::from_sycl_usm(&interface, owner) };
+        return from_sycl(device, taken.map_err(Error::from)?);
     }
-    if let Some((dl::OPENCL, _)) = dlpack_device(object)? {
-        return made(ready_tensor(ask_tensor(object, None)?)?, device, None);
-    }
-    match from_host(object)? {
-        Some(taken) => made(taken, device, None),
-        None => {
-            let message = format!(
-                "{} speaks no protocol of memory that {} uses",
-                object.get_type(),
-                device.id()
-            );
-            Err(PyTypeError::new_err(message).into())
+    match dlpack_device(object)? {
+        Some((dl::OPENCL, _)) => {
+            return made(ready_tensor(ask_tensor(object, None)?)?, device, None);
         }
+        Some((dl::ONE_API, _)) => {
+            return from_sycl(device, ready_tensor(ask_tensor(object, None)?)?);
+        }
+        _ => {}
     }
+    if let Some(taken) = from_host(object)? {
+        return made(taken, device, None);
+    }
+    let (kind, id) = (object.get_type(), device.id());
+    let message = match usm {
+        Some(said) => format!(
+            "the context of {kind} is {}: a filter selector such as 'opencl:gpu:0' is understood, or DLPack",
+            said.get_item("syclobj")?.get_type()
+        ),
+        None => format!("{kind} speaks no protocol of memory that {id} uses"),
+    };
+    Err(PyTypeError::new_err(message).into())
 }
 
 /// Takes up memory by its address, which the caller vouches for.
@@ -148,27 +190,16 @@ fn from_cuda(
 }
 
 /// Memory of the SYCL runtime, if this device's context has its address.
-fn from_sycl(
-    device: &Device,
-    object: &Bound<'_, PyAny>,
-    said: &Bound<'_, PyAny>,
-) -> Result<DeviceArray> {
-    let interface = dictionary::sycl_usm(said)?;
-    let handle =
-        NativeHandle { api: device.native().api, kind: NativeKind::Pointer, raw: interface.data.0 };
+fn from_sycl(device: &Device, taken: ArrayExchange) -> Result<DeviceArray> {
+    let raw = taken.pointer().unwrap_or(0);
+    let handle = NativeHandle { api: device.native().api, kind: NativeKind::Pointer, raw };
     // SAFETY: an address may be any number.
     let origin = device.interop().map(|interop| unsafe { interop.origin(handle) }).transpose()?;
     if origin.flatten().is_none() {
-        let message = format!(
-            "memory of {:?}, whose context {} does not share",
-            interface.syclobj,
-            device.id()
-        );
+        let message =
+            format!("memory of {}, whose context {} does not share", taken.device(), device.id());
         return Err(Error::new(ErrorKind::WrongDevice, "adopt", message).on(device.id()).into());
     }
-    let owner = object.clone().unbind();
-    // SAFETY: by the protocol the object keeps memory that is as it says, with values that are there.
-    let taken = unsafe { ArrayExchange::from_sycl_usm(&interface, owner) }.map_err(Error::from)?;
     // SAFETY: the device's driver knows the address.
     made(unsafe { taken.assume_of(device) }, device, None)
 }
