@@ -4,8 +4,8 @@ use std::process::{Command, exit};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{mpi, python};
 use crate::run::{cargo, cargo_here, must, programs};
+use crate::{mpi, python};
 
 /// `cargo xtask demo`: the main job, in an MPI job of so many ranks if that is said; or the sphere.
 pub(crate) fn demo(mpi_ranks: Option<u32>, options: &[String]) -> Result<()> {

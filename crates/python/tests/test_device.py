@@ -102,7 +102,7 @@ def test_waiting_ends_at_its_timeout_and_lets_other_threads_run(opencl):
 
     thread = threading.Thread(target=tick)
     thread.start()
-    spin(stream, 1, 1, [counter, steps])
+    spin(stream, 1, 1, [counter, min(16 * steps, (1 << 32) - 1)])
     start = time.perf_counter()
     stream.synchronize(timeout=120)
     end = time.perf_counter()

@@ -20,10 +20,13 @@ pub(crate) fn from_host(object: &Bound<'_, PyAny>) -> Result<Option<ArrayExchang
     if object.is_instance_of::<PyCapsule>() {
         return readable(ready_tensor(capsule::into_tensor(object)?)?).map(Some);
     }
+    on_host(object, dlpack_device(object)?)
+}
+
+/// The same of an object that is no capsule, whose tensor is on this kind of device.
+fn on_host(object: &Bound<'_, PyAny>, kind: Option<i32>) -> Result<Option<ArrayExchange>> {
     check_unmasked(object)?;
-    if let Some((kind, _)) = dlpack_device(object)?
-        && matches!(kind, dl::CPU | dl::CUDA_HOST | dl::ROCM_HOST | dl::CUDA_MANAGED)
-    {
+    if let Some(dl::CPU | dl::CUDA_HOST | dl::ROCM_HOST | dl::CUDA_MANAGED) = kind {
         match ask_tensor(object, None) {
             // The array interface says more of what an array has that a tensor cannot.
             Err(Failure::Python(error)) if error.is_instance_of::<PyBufferError>(object.py()) => {}
@@ -86,7 +89,8 @@ pub(crate) fn adopt(
         "hip" => Some(dl::ROCM),
         _ => None,
     };
-    if dlpack_device(object)?.is_some_and(|(kind, _)| Some(kind) == ours) {
+    let kind = dlpack_device(object)?;
+    if ours.is_some() && kind == ours {
         let tensor = ask_tensor(object, Some(stream.native().raw))?;
         let state = Ordered::on(stream);
         // SAFETY: the producer was asked to order this very stream.
@@ -98,7 +102,11 @@ pub(crate) fn adopt(
     {
         return from_cuda(device, object, &said, stream);
     }
-    let usm = attribute(object, "__sycl_usm_array_interface__")?;
+    // To look for what is not there costs as much as a tensor.
+    let usm = match kind {
+        Some(dl::CPU) => None,
+        _ => attribute(object, "__sycl_usm_array_interface__")?,
+    };
     if let Some(said) = &usm
         && let Some(interface) = dictionary::sycl_usm(said)?
     {
@@ -107,16 +115,16 @@ pub(crate) fn adopt(
         let taken = unsafe { ArrayExchange::from_sycl_usm(&interface, owner) };
         return from_sycl(device, taken.map_err(Error::from)?);
     }
-    match dlpack_device(object)? {
-        Some((dl::OPENCL, _)) => {
+    match kind {
+        Some(dl::OPENCL) => {
             return made(ready_tensor(ask_tensor(object, None)?)?, device, None);
         }
-        Some((dl::ONE_API, _)) => {
+        Some(dl::ONE_API) => {
             return from_sycl(device, ready_tensor(ask_tensor(object, None)?)?);
         }
         _ => {}
     }
-    if let Some(taken) = from_host(object)? {
+    if let Some(taken) = on_host(object, kind)? {
         return made(taken, device, None);
     }
     let (kind, id) = (object.get_type(), device.id());
@@ -229,11 +237,13 @@ fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> Result<Option<Bound
     Ok(object.getattr_opt(name)?)
 }
 
-fn dlpack_device(object: &Bound<'_, PyAny>) -> Result<Option<(i32, i32)>> {
-    match object.getattr_opt(intern!(object.py(), "__dlpack_device__"))? {
-        Some(method) => Ok(Some(method.call0()?.extract()?)),
-        None => Ok(None),
-    }
+/// The kind of device that the tensor of an object is on, if it has one.
+fn dlpack_device(object: &Bound<'_, PyAny>) -> Result<Option<i32>> {
+    let Some(method) = object.getattr_opt(intern!(object.py(), "__dlpack_device__"))? else {
+        return Ok(None);
+    };
+    let (kind, _): (i32, i32) = method.call0()?.extract()?;
+    Ok(Some(kind))
 }
 
 /// The tensor of an object, ordered on a stream where one is given; in the old structure if the object knows no other.
