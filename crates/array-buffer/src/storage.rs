@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use ndarray::{ArrayView, ArrayViewMut, Dimension, ShapeBuilder};
 use runtime_core::{
     Device, Element, Error, ErrorKind, Layout, Memory, MemoryView, MemoryViewMut, NativeHandle,
-    NativeKind, Result,
+    NativeKind, Result, bytemuck,
 };
 
 use crate::coherence::{HOST, REPLICAS, ReplicaId};
@@ -336,24 +336,11 @@ fn share<T: Element>(bytes: &Arc<HostBytes<T>>, device: &Device) -> Result<Memor
 }
 
 /// Zeroed elements; a request that is too large is an error.
-fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
-    let bytes = len.checked_mul(size_of::<T>());
-    let layout = bytes.and_then(|_| std::alloc::Layout::array::<T>(len).ok());
-    let refused = || {
+pub(crate) fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
+    bytemuck::try_zeroed_vec(len).map_err(|()| {
         let message = format!("{len} elements of {} in host memory", T::DTYPE);
         Error::new(ErrorKind::OutOfMemory, "allocate", message)
-    };
-    let layout = layout.ok_or_else(refused)?;
-    if layout.size() == 0 {
-        return Ok(vec![T::zeroed(); len]);
-    }
-    // SAFETY: the layout is not empty.
-    let first = unsafe { std::alloc::alloc_zeroed(layout) }.cast::<T>();
-    if first.is_null() {
-        return Err(refused());
-    }
-    // SAFETY: just allocated by the global allocator for `len` elements, all bits of which may be zero.
-    Ok(unsafe { Vec::from_raw_parts(first, len, len) })
+    })
 }
 
 fn lost(at: ReplicaId) -> Error {

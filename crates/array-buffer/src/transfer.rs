@@ -10,7 +10,7 @@ use runtime_core::{
 
 use crate::coherence::{PartId, Reduce, ReplicaId};
 use crate::partition::Partition;
-use crate::storage::Storage;
+use crate::storage::{Storage, zeroed};
 
 /// Bytes that go through pinned memory at a time.
 const PIECE_BYTES: usize = 2 << 20;
@@ -262,7 +262,7 @@ impl<T: Element> Transfers<T> {
             }
             None => {
                 return piece.partition.runs(piece.part).try_for_each(|run| {
-                    let mut values = vec![T::zeroed(); run.len()];
+                    let mut values = zeroed::<T>(run.len())?;
                     give(&mut values)?;
                     piece.view_mut(to.at, run)?.copy_from_slice(to.stream, &values)
                 });
