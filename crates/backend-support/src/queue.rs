@@ -491,7 +491,7 @@ mod tests {
         for _ in 0..200 {
             let (open, gate) = mpsc::channel::<()>();
             let task = move || {
-                drop(gate.recv());
+                let _ = gate.recv();
                 Ok(())
             };
             queue.submit(task).unwrap();
