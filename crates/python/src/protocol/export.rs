@@ -23,9 +23,17 @@ use crate::error::{Failure, Result};
 
 /// A part on its way, with what it waits for.
 fn exchange(part: &Part, held: &Held<'_>) -> Result<ArrayExchange<Pending>> {
+    exchange_after(part, held, Pending::events(part.block.work.unfinished()?))
+}
+
+/// A part that goes nowhere: for questions, which mark no streams.
+fn asked(part: &Part) -> Result<ArrayExchange<Pending>> {
+    exchange_after(part, &part.hold()?, Pending::events([]))
+}
+
+fn exchange_after(part: &Part, held: &Held<'_>, after: Pending) -> Result<ArrayExchange<Pending>> {
     let view = part.view(held)?;
     let access = if part.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let after = Pending::events(part.block.work.unfinished()?);
     let owner = (Arc::clone(&part.block), held.lent());
     // SAFETY: the owner keeps the memory, and the access to it if it is lent. Work of this package is ordered before the
     // consumer's here; whoever enqueues more orders it after the consumer's, as the documentation says.
@@ -46,7 +54,7 @@ fn buffer_error(py: Python<'_>, failure: Failure) -> PyErr {
 
 /// `__dlpack_device__`.
 pub(crate) fn dlpack_device(py: Python<'_>, part: &Part) -> PyResult<(i32, i32)> {
-    let numbers = || Ok(exchange(part, &part.hold()?)?.dlpack_device(None)?);
+    let numbers = || Ok(asked(part)?.dlpack_device(None)?);
     numbers().map_err(|failure| buffer_error(py, failure))
 }
 
@@ -224,7 +232,7 @@ fn hold_own(part: &Part) -> Result<Held<'_>> {
 
 /// Whether the host addresses the memory.
 pub(crate) fn is_host_readable(part: &Part) -> Result<bool> {
-    Ok(exchange(part, &part.hold()?)?.kind().is_host_readable())
+    Ok(asked(part)?.kind().is_host_readable())
 }
 
 /// `__array_interface__`, of memory that the host addresses.
