@@ -67,6 +67,12 @@ pub(crate) fn from_python(given: &Bound<'_, PyAny>) -> Result<DType> {
     })
 }
 
+/// Bytes from one element to the next along each dimension.
+pub(crate) fn byte_strides<'py>(py: Python<'py>, layout: &Layout) -> PyResult<Bound<'py, PyTuple>> {
+    let size = layout.dtype().size().cast_signed();
+    PyTuple::new(py, layout.strides().iter().map(|stride| stride.wrapping_mul(size)))
+}
+
 /// NumPy's array interface for elements at an address of the host. `BF16`, of which it knows nothing, are shown as `U16`.
 pub(crate) fn array_interface<'py>(
     py: Python<'py>,
@@ -75,13 +81,11 @@ pub(crate) fn array_interface<'py>(
     read_only: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let shown = if layout.dtype() == DType::BF16 { DType::U16 } else { layout.dtype() };
-    let size = shown.size().cast_signed();
     let dict = PyDict::new(py);
     dict.set_item("shape", PyTuple::new(py, layout.shape())?)?;
     dict.set_item("typestr", to_python(py, shown)?.getattr("str")?)?;
     dict.set_item("data", (address, read_only))?;
-    let strides = layout.strides().iter().map(|stride| stride.wrapping_mul(size));
-    dict.set_item("strides", PyTuple::new(py, strides)?)?;
+    dict.set_item("strides", byte_strides(py, layout)?)?;
     dict.set_item("version", 3)?;
     Ok(dict)
 }

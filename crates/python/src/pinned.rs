@@ -108,8 +108,7 @@ impl PinnedArray {
     /// Bytes from one element to the next along each dimension.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let size = self.layout.dtype().size().cast_signed();
-        PyTuple::new(py, self.layout.strides().iter().map(|stride| stride.wrapping_mul(size)))
+        dtype::byte_strides(py, &self.layout)
     }
 
     /// Number of dimensions.

@@ -163,8 +163,7 @@ impl DeviceArray {
     /// Bytes from one element to the next along each dimension.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let size = self.part.layout.dtype().size().cast_signed();
-        PyTuple::new(py, self.part.layout.strides().iter().map(|stride| stride.wrapping_mul(size)))
+        dtype::byte_strides(py, &self.part.layout)
     }
 
     /// The type of the elements, a ``numpy.dtype``.

@@ -58,12 +58,23 @@ pub(super) fn of_array_interface<'py>(
     py: Python<'py>,
     said: &ArrayInterface,
 ) -> Result<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("shape", PyTuple::new(py, &*said.shape)?)?;
-    dict.set_item("typestr", &*said.typestr)?;
+    let dict = described(py, &said.shape, &said.typestr, said.strides.as_ref())?;
     dict.set_item("data", said.data)?;
-    dict.set_item("strides", said.strides.as_ref().map(|s| PyTuple::new(py, &**s)).transpose()?)?;
     dict.set_item("version", said.version)?;
+    Ok(dict)
+}
+
+/// A dictionary that says what an array is, and not yet where.
+fn described<'py>(
+    py: Python<'py>,
+    shape: &Shape,
+    typestr: &str,
+    strides: Option<&ByteStrides>,
+) -> Result<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("shape", PyTuple::new(py, &**shape)?)?;
+    dict.set_item("typestr", typestr)?;
+    dict.set_item("strides", strides.map(|strides| PyTuple::new(py, &**strides)).transpose()?)?;
     Ok(dict)
 }
 
@@ -85,11 +96,8 @@ pub(super) fn of_cuda_array_interface<'py>(
     py: Python<'py>,
     said: &CudaArrayInterface,
 ) -> Result<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("shape", PyTuple::new(py, &*said.shape)?)?;
-    dict.set_item("typestr", &*said.typestr)?;
+    let dict = described(py, &said.shape, &said.typestr, said.strides.as_ref())?;
     dict.set_item("data", said.data)?;
-    dict.set_item("strides", said.strides.as_ref().map(|s| PyTuple::new(py, &**s)).transpose()?)?;
     dict.set_item("stream", said.stream)?;
     dict.set_item("version", said.version)?;
     Ok(dict)
