@@ -40,6 +40,31 @@ extern "C" fn cuDevicePrimaryCtxGetState(
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn cuCtxCreate_v2(context: Out<Handle>, flags: c_uint, device: c_int) -> u32 {
+    /// Every flag that there is.
+    const FLAGS: c_uint = 0xff;
+    answer(|| {
+        if flags > FLAGS {
+            return Err(Code::INVALID_VALUE);
+        }
+        let made = engine()?.context_create(ordinal(device)?)?;
+        contexts(|contexts| contexts.push(made));
+        context.put(made)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxDestroy_v2(context: Handle) -> u32 {
+    answer(|| {
+        engine()?.context_destroy(context)?;
+        contexts(|contexts| {
+            contexts.pop_if(|current| *current == context);
+        });
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn cuCtxGetCurrent(context: Out<Handle>) -> u32 {
     answer(|| {
         engine()?;

@@ -115,17 +115,14 @@ extern "C" fn cuPointerGetAttribute(data: Buffer, attribute: c_uint, address: u6
     const RANGE_START: u32 = Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR as u32;
     const RANGE_SIZE: u32 = Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE as u32;
     const CONTEXT: u32 = Attribute::CU_POINTER_ATTRIBUTE_CONTEXT as u32;
+    const POOL: u32 = Attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE as u32;
     answer(|| {
         let engine = engine()?;
         let found = engine.memory_at(address).ok_or(Code::INVALID_VALUE)?;
         let is_managed = found.is_hosted && !found.is_pinned;
         match attribute {
-            CONTEXT => {
-                // Primary contexts are all that there are, and this one lives as long as its memory.
-                let context: Handle = engine.retain(found.device)?;
-                engine.release(found.device)?;
-                data.of::<Handle>().put(context)
-            }
+            CONTEXT => data.of::<Handle>().put(found.context),
+            POOL => data.of::<Handle>().put(found.pool.unwrap_or_default()),
             MEMORY_TYPE if found.is_pinned => {
                 data.of::<c_uint>().put(CUmemorytype::CU_MEMORYTYPE_HOST as c_uint)
             }

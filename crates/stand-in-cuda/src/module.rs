@@ -89,7 +89,8 @@ extern "C" fn cuModuleUnload(module: Handle) -> u32 {
 extern "C" fn cuModuleGetFunction(function: Out<Handle>, module: Handle, name: Text) -> u32 {
     answer(|| {
         let name = str::from_utf8(name.bytes()?).map_err(|_| Code::NOT_FOUND)?;
-        function.put(engine()?.function(module, name)?)
+        // Code may be loaded when it is asked for first.
+        function.put(current_to_wait()?.0.function(module, name)?)
     })
 }
 

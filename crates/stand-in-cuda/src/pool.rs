@@ -6,13 +6,15 @@ use std::ffi::{c_int, c_uint};
 use stand_in::abi::{Access, Buffer, Handle, In, Out, Properties, answer};
 
 use crate::device::ordinal;
-use crate::process::{current, engine};
+use crate::process::{current, engine, mode};
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolCreate(pool: Out<Handle>, properties: In<Properties>) -> u32 {
     answer(|| {
         let device = ordinal(properties.get()?.place()?.device()?)?;
-        pool.put(engine()?.pool_create(device)?)
+        let engine = engine()?;
+        engine.may_wait(mode())?;
+        pool.put(engine.pool_create(device)?)
     })
 }
 
@@ -56,7 +58,9 @@ extern "C" fn cuMemPoolSetAccess(pool: Handle, accesses: In<Access>, count: usiz
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolTrimTo(pool: Handle, keep: usize) -> u32 {
     answer(|| {
-        engine()?.pool(pool)?.trim(keep);
+        let engine = engine()?;
+        engine.may_wait(mode())?;
+        engine.pool(pool)?.trim(keep);
         Ok(())
     })
 }

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use stand_in::{Callback, Code, Result};
 
 use crate::context::PRIORITIES;
-use crate::process::{current, engine, mode};
+use crate::process::{current, current_to_wait, engine, mode};
 use stand_in::abi::{Handle, Out, answer};
 
 #[unsafe(no_mangle)]
@@ -21,7 +21,7 @@ extern "C" fn cuStreamCreateWithPriority(
     priority: c_int,
 ) -> u32 {
     answer(|| {
-        let (engine, context) = current()?;
+        let (engine, context) = current_to_wait()?;
         if flags > 1 {
             return Err(Code::INVALID_VALUE);
         }
@@ -49,10 +49,7 @@ extern "C" fn cuStreamGetFlags(stream: Handle, flags: Out<c_uint>) -> u32 {
 extern "C" fn cuStreamGetCtx(stream: Handle, context: Out<Handle>) -> u32 {
     answer(|| {
         let engine = engine()?;
-        let device = engine.stream(named(engine, stream)?)?.context().device();
-        let handle = engine.retain(device)?;
-        engine.release(device)?;
-        context.put(handle)
+        context.put(engine.stream(named(engine, stream)?)?.context().handle())
     })
 }
 

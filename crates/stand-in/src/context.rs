@@ -7,10 +7,11 @@ use parking_lot::Mutex;
 
 use crate::code::{Code, Result};
 
-/// The primary context of a device, from the first retain to the last release.
+/// A context of a device: the primary one, from the first retain to the last release, or one that a program made.
 #[derive(Debug)]
 pub struct Context {
     device: usize,
+    handle: u64,
     /// The code that every call returns once work has failed; 0 until then.
     failed: AtomicU32,
     /// Tells kernels to end.
@@ -20,10 +21,14 @@ pub struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(device: usize) -> Self {
-        let (failed, stopped, peers) =
-            (AtomicU32::new(0), AtomicBool::new(false), Mutex::default());
-        Self { device, failed, stopped, peers }
+    pub(crate) fn new(device: usize, handle: u64) -> Self {
+        let (failed, stopped, peers) = Default::default();
+        Self { device, handle, failed, stopped, peers }
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> u64 {
+        self.handle
     }
 
     /// Number of its device.

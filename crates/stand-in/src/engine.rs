@@ -17,7 +17,7 @@ use crate::kernel::{Function, Module};
 use crate::pool::{Budget, Pool};
 use crate::report::{Entry, Report};
 use crate::shared::Shared;
-use crate::space::Space;
+use crate::space::{Allocation, Space};
 use crate::stream::Stream;
 use crate::table::Table;
 
@@ -38,12 +38,15 @@ pub struct Engine {
     pub(crate) executables: Table<Executable>,
     pub(crate) pools: Table<Pool>,
     pub(crate) captures: Mutex<Vec<Arc<Capture>>>,
-    /// Handles of default streams, by device, and by thread where each has its own.
-    pub(crate) defaults: Mutex<HashMap<(usize, Option<ThreadId>), u64>>,
+    /// Handles of default streams, by context, and by thread where each has its own.
+    pub(crate) defaults: Mutex<HashMap<(u64, Option<ThreadId>), u64>>,
     /// Streams that were destroyed, perhaps before their work was over.
     pub(crate) closing: Mutex<Vec<Arc<Stream>>>,
     numbers: Mutex<u64>,
 }
+
+/// The part of a device's memory that its driver keeps.
+const KEPT_SHARE: usize = 64;
 
 /// One device.
 #[derive(Debug)]
@@ -57,7 +60,6 @@ struct Device {
 /// The context of a device, and how often it was retained.
 #[derive(Debug)]
 struct Primary {
-    handle: u64,
     context: Arc<Context>,
     retains: usize,
 }
@@ -75,7 +77,9 @@ impl Engine {
         let pools = Table::new("memory pool", 7);
         let device = |ordinal| {
             let budget = Arc::new(Budget::new(config.memory));
-            let pool = pools.insert(Pool::new(ordinal, &budget, true));
+            // As on a real device, some of it is never to be had.
+            let _kept = budget.take(config.memory / KEPT_SHARE);
+            let (pool, _) = pools.insert_with(|handle| Pool::new(ordinal, handle, &budget, true));
             Device { budget, pool, primary: Mutex::default() }
         };
         let devices = (0..config.devices).map(device).collect();
@@ -138,7 +142,7 @@ impl Engine {
         let slot = &mut *self.device(device)?.primary.lock();
         let primary = slot.get_or_insert_with(|| self.new_primary(device));
         primary.retains += 1;
-        Ok(primary.handle)
+        Ok(primary.context.handle())
     }
 
     /// The context of a device, retained once and for all by the first call: for drivers whose programs know of none.
@@ -154,11 +158,46 @@ impl Engine {
     }
 
     fn new_primary(&self, device: usize) -> Primary {
-        let context = Arc::new(Context::new(device));
-        Primary { handle: self.contexts.insert(Arc::clone(&context)), context, retains: 0 }
+        Primary { context: self.new_context(device), retains: 0 }
     }
 
-    /// Releases the context of a device. The last release ends all that lives in it.
+    fn new_context(&self, device: usize) -> Arc<Context> {
+        self.contexts.insert_with(|handle| Context::new(device, handle)).1
+    }
+
+    /// Makes a context beside the primary one, and returns its handle.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::INVALID_DEVICE`].
+    pub fn context_create(&self, device: usize) -> Result<u64> {
+        self.device(device)?;
+        Ok(self.new_context(device).handle())
+    }
+
+    /// Ends a context that a program made, and all that lives in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::INVALID_CONTEXT`] for what is none, or a primary one.
+    pub fn context_destroy(&self, handle: u64) -> Result<()> {
+        let context = self.context(handle)?;
+        let slot = self.device(context.device())?.primary.lock();
+        if slot.as_ref().is_some_and(|primary| Arc::ptr_eq(&primary.context, &context)) {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        drop(slot);
+        self.end(&context);
+        Ok(())
+    }
+
+    /// Ends a context. Memory of pools is no part of it.
+    fn end(&self, context: &Arc<Context>) {
+        self.empty(context, |memory| memory.pool().is_none());
+        let _gone = self.contexts.remove(context.handle());
+    }
+
+    /// Releases the context of a device. The last release ends all that lives in it, except for memory of pools.
     ///
     /// # Errors
     ///
@@ -168,14 +207,13 @@ impl Engine {
         let primary = slot.as_mut().ok_or(Code::INVALID_CONTEXT)?;
         primary.retains -= 1;
         if primary.retains == 0 {
-            self.empty(&primary.context);
-            let _gone = self.contexts.remove(primary.handle);
+            self.end(&primary.context);
             *slot = None;
         }
         Ok(())
     }
 
-    /// Ends all that lives in the context of a device, failures included. Whoever retained it still has it.
+    /// Ends all that lives in the context of a device, and its pools, failures included. Whoever retained it still has it.
     ///
     /// # Errors
     ///
@@ -183,7 +221,10 @@ impl Engine {
     pub fn reset(&self, device: usize) -> Result<()> {
         if let Some(primary) = &*self.device(device)?.primary.lock() {
             primary.context.stop().store(true, std::sync::atomic::Ordering::Release);
-            self.empty(&primary.context);
+            self.empty(&primary.context, |_| true);
+            let here = |pool: &Pool| pool.device == device;
+            self.pools.all().iter().filter(|pool| here(pool)).for_each(|pool| pool.trim(0));
+            self.pools.take(|pool| here(pool) && !pool.is_default);
             primary.context.renew();
         }
         Ok(())
@@ -288,7 +329,10 @@ impl Engine {
         };
         let own = |pool: &&Arc<Pool>| pool.device == context.device() && !pool.is_default;
         let made = |stream: &&Arc<Stream>| here(&stream.context) && !stream.is_default;
-        let pools = self.pools.all().iter().filter(own).count();
+        // Pools are their device's: the last context that it has tells of them.
+        let is_last =
+            self.contexts.all().iter().filter(|c| c.device() == context.device()).count() < 2;
+        let pools = if is_last { self.pools.all().iter().filter(own).count() } else { 0 };
         let counts = [
             (self.pools.kind(), pools),
             ("memory", count(false)),
@@ -305,8 +349,8 @@ impl Engine {
         counts.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Ends all that lives in a context.
-    fn empty(&self, context: &Arc<Context>) {
+    /// Ends all that lives in a context, of its memory that which goes with it.
+    fn empty(&self, context: &Arc<Context>, goes: impl Fn(&Allocation) -> bool) {
         // After a failure nothing can be given back by itself.
         if context.check().is_ok() {
             for (object, count) in self.census(context) {
@@ -332,21 +376,21 @@ impl Engine {
         self.graphs.take(|graph| here(&graph.context));
         self.executables.take(|graph| here(&graph.context));
         let memory = self.shared.space.snapshot();
-        memory.iter().filter(|m| here(&m.context)).for_each(|m| self.shared.space.remove(m));
-        let own = |pool: &Pool| pool.device == context.device();
-        self.pools.all().iter().filter(|pool| own(pool)).for_each(|pool| pool.trim(0));
-        self.pools.take(|pool| own(pool) && !pool.is_default);
+        for memory in memory.iter().filter(|m| here(&m.context)) {
+            if goes(memory) {
+                self.shared.space.remove(memory);
+            } else {
+                memory.settle();
+            }
+        }
     }
 
     /// What was done wrong and left behind so far, and how often calls were made.
     pub fn report(&self) -> Vec<Entry> {
         let mut entries = self.shared.report.entries();
-        for device in &self.devices {
-            if let Some(primary) = &*device.primary.lock() {
-                let device = primary.context.device();
-                let alive = self.census(&primary.context).into_iter();
-                entries.extend(alive.map(|(object, count)| Entry::Alive { device, object, count }));
-            }
+        for context in self.contexts.all() {
+            let (device, alive) = (context.device(), self.census(&context).into_iter());
+            entries.extend(alive.map(|(object, count)| Entry::Alive { device, object, count }));
         }
         let calls = self.shared.faults.counts();
         entries.extend(calls.map(|(class, count)| Entry::Calls { class, count }));
@@ -388,11 +432,9 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        for device in &self.devices {
-            if let Some(primary) = &*device.primary.lock() {
-                primary.context.stop().store(true, std::sync::atomic::Ordering::Release);
-                self.all_streams(&primary.context).iter().for_each(|stream| stream.close());
-            }
+        for context in self.contexts.all() {
+            context.stop().store(true, std::sync::atomic::Ordering::Release);
+            self.all_streams(&context).iter().for_each(|stream| stream.close());
         }
     }
 }

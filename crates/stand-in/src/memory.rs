@@ -22,6 +22,10 @@ pub struct Found {
     pub len: usize,
     /// Number of the device of the context that it was made in.
     pub device: usize,
+    /// Handle of that context.
+    pub context: u64,
+    /// Handle of its pool, if it is of one.
+    pub pool: Option<u64>,
     /// Whether it counts as host memory.
     pub is_pinned: bool,
     /// Whether the host addresses it.
@@ -146,6 +150,10 @@ impl Engine {
         otherwise: Code,
     ) -> Result<()> {
         let memory = self.beginning(address).filter(|memory| is_meant(memory)).ok_or(otherwise)?;
+        if memory.pool().is_some() {
+            // Unlike memory of a context, it does not go with one that has failed.
+            context.check()?;
+        }
         if context.check().is_ok() {
             memory.freed(None, &self.known(), &self.shared.report)?;
         }
@@ -197,6 +205,7 @@ impl Engine {
     ///
     /// [`Code::INVALID_VALUE`] unless an allocation begins there.
     pub fn free_in(&self, context: &Arc<Context>, address: u64, stream: u64) -> Result<()> {
+        context.check()?;
         let stream = self.stream_in(context, stream)?;
         let memory = self.beginning(address).ok_or(Code::INVALID_VALUE)?;
         if memory.is_hosted() {
@@ -213,6 +222,8 @@ impl Engine {
             base: memory.range.start,
             len: memory.len(),
             device: memory.context.device(),
+            context: memory.context.handle(),
+            pool: memory.pool(),
             is_pinned: memory.is_pinned(),
             is_hosted: memory.is_hosted(),
         })
@@ -237,7 +248,8 @@ impl Engine {
     ///
     /// [`Code::INVALID_DEVICE`].
     pub fn pool_create(&self, device: usize) -> Result<u64> {
-        Ok(self.pools.insert(Pool::new(device, &self.budget(device)?, false)))
+        let budget = self.budget(device)?;
+        Ok(self.pools.insert_with(|handle| Pool::new(device, handle, &budget, false)).0)
     }
 
     /// A pool.

@@ -41,14 +41,14 @@ impl Engine {
         }
         let thread = (handle == PER_THREAD).then(|| thread::current().id());
         let mut defaults = self.defaults.lock();
-        let known = defaults.get(&(context.device(), thread)).copied();
+        let known = defaults.get(&(context.handle(), thread)).copied();
         if let Some(known) = known.filter(|known| self.streams.get(*known).is_ok()) {
             return Ok(known);
         }
         let mut stream = Stream::new(self.number(), context, 0, 0, &self.shared);
         stream.is_default = true;
         let made = self.streams.insert(stream);
-        defaults.insert((context.device(), thread), made);
+        defaults.insert((context.handle(), thread), made);
         Ok(made)
     }
 

@@ -45,6 +45,7 @@ impl Budget {
 #[derive(Debug)]
 pub struct Pool {
     pub(crate) device: usize,
+    pub(crate) handle: u64,
     /// Whether the device has it from the first.
     pub(crate) is_default: bool,
     budget: Arc<Budget>,
@@ -71,9 +72,9 @@ pub struct PoolState {
 }
 
 impl Pool {
-    pub(crate) fn new(device: usize, budget: &Arc<Budget>, is_default: bool) -> Self {
+    pub(crate) fn new(device: usize, handle: u64, budget: &Arc<Budget>, is_default: bool) -> Self {
         let (state, destroyed, open_to) = Default::default();
-        Self { device, is_default, budget: Arc::clone(budget), state, destroyed, open_to }
+        Self { device, handle, is_default, budget: Arc::clone(budget), state, destroyed, open_to }
     }
 
     pub(crate) fn take(&self, bytes: usize) -> Result<()> {
@@ -164,7 +165,7 @@ mod tests {
     #[test]
     fn a_pool_keeps_memory_until_it_is_trimmed() {
         let budget = Arc::new(Budget::new(8 << 20));
-        let pool = Pool::new(0, &budget, false);
+        let pool = Pool::new(0, 0, &budget, false);
         pool.take(100).unwrap();
         assert_eq!((pool.state().reserved, budget.free()), (2 << 20, 6 << 20));
         pool.take((8 << 20) - 100).unwrap();
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn what_a_trim_keeps_is_counted_with_or_without_what_is_used() {
         let budget = Arc::new(Budget::new(16 << 20));
-        let pool = Pool::new(0, &budget, false);
+        let pool = Pool::new(0, 0, &budget, false);
         pool.take(8 << 20).unwrap();
         pool.take(6 << 20).unwrap();
         pool.give(6 << 20);
@@ -198,7 +199,7 @@ mod tests {
     #[test]
     fn a_pool_that_is_destroyed_gives_back_what_is_freed_later() {
         let budget = Arc::new(Budget::new(8 << 20));
-        let pool = Pool::new(0, &budget, false);
+        let pool = Pool::new(0, 0, &budget, false);
         pool.set_threshold(usize::MAX);
         pool.take(4 << 20).unwrap();
         pool.take(2 << 20).unwrap();

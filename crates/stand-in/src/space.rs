@@ -122,6 +122,19 @@ impl Allocation {
         Ok(())
     }
 
+    /// Handle of its pool, if it is of one.
+    pub(crate) fn pool(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Pool(pool) => Some(pool.handle),
+            _ => None,
+        }
+    }
+
+    /// All work on it is over, whoever knows of it.
+    pub(crate) fn settle(&self) {
+        self.order.lock().used = Clock::default();
+    }
+
     pub(crate) fn was_freed(&self) -> bool {
         self.order.lock().freed
     }

@@ -26,11 +26,20 @@ impl<T> Table<T> {
     }
 
     pub(crate) fn insert(&self, object: impl Into<Arc<T>>) -> u64 {
+        self.insert_with(|_| object).0
+    }
+
+    /// An object that knows its handle.
+    pub(crate) fn insert_with<O: Into<Arc<T>>>(
+        &self,
+        make: impl FnOnce(u64) -> O,
+    ) -> (u64, Arc<T>) {
         let mut state = self.state.lock();
         let handle = state.next;
         state.next += 1;
-        state.alive.insert(handle, object.into());
-        handle
+        let object: Arc<T> = make(handle).into();
+        state.alive.insert(handle, Arc::clone(&object));
+        (handle, object)
     }
 
     /// The object, or why there is none.

@@ -281,17 +281,54 @@ fn a_lost_device_is_had_again_by_a_new_context() {
 #[test]
 fn a_new_context_has_all_the_memory_again() {
     let rig = Rig::failing("fill:1=700");
+    let free = rig.engine.free_memory(0).unwrap();
     let stream = rig.stream();
     let pool = rig.engine.pool_create(0).unwrap();
     rig.engine.pool(pool).unwrap().set_threshold(usize::MAX);
     let memory = rig.engine.allocate_in(&rig.context, pool, LEN, stream).unwrap();
     rig.memory();
-    assert!(rig.engine.free_memory(0).unwrap() < 1 << 30);
+    assert!(rig.engine.free_memory(0).unwrap() < free);
     rig.fill(memory, 1, stream).unwrap();
     rig.engine.reset(0).unwrap();
-    assert_eq!(rig.engine.free_memory(0), Ok(1 << 30));
+    assert_eq!(rig.engine.free_memory(0), Ok(free));
     assert_eq!(rig.engine.pool(pool).err(), Some(Code::INVALID_HANDLE));
     rig.engine.pool(rig.engine.default_pool(0).unwrap()).unwrap();
+}
+
+#[test]
+fn memory_of_a_pool_outlives_the_context_that_failed() {
+    let rig = Rig::failing("fill:1=700");
+    let free = rig.engine.free_memory(0).unwrap();
+    let stream = rig.stream();
+    let pool = rig.engine.pool_create(0).unwrap();
+    let memory = rig.engine.allocate_in(&rig.context, pool, LEN, stream).unwrap();
+    rig.fill(memory, 1, stream).unwrap();
+    assert_eq!(rig.engine.stream_synchronize(stream), Err(Code::ILLEGAL_ADDRESS));
+    assert_eq!(rig.engine.free_in(&rig.context, memory, stream), Err(Code::ILLEGAL_ADDRESS));
+    assert_eq!(rig.engine.free(&rig.context, memory), Err(Code::ILLEGAL_ADDRESS));
+    rig.engine.pool_destroy(pool).unwrap();
+    rig.engine.release(0).unwrap();
+    assert!(rig.engine.free_memory(0).unwrap() < free);
+    let context = rig.engine.context(rig.engine.retain(0).unwrap()).unwrap();
+    rig.engine.free(&context, memory).unwrap();
+    assert_eq!(rig.engine.free_memory(0), Ok(free));
+    assert!(rig.rules().is_empty());
+}
+
+#[test]
+fn a_context_that_was_made_ends_alone() {
+    let rig = Rig::seeded(0);
+    let made = rig.engine.context_create(0).unwrap();
+    let context = rig.engine.context(made).unwrap();
+    let memory = rig.engine.allocate(&context, 8).unwrap();
+    assert_eq!(rig.engine.memory_at(memory).unwrap().context, made);
+    let primary = rig.memory();
+    assert_eq!(rig.engine.context_destroy(rig.context.handle()), Err(Code::INVALID_CONTEXT));
+    rig.engine.free(&context, memory).unwrap();
+    rig.engine.context_destroy(made).unwrap();
+    assert!(rig.engine.memory_at(primary).is_some());
+    assert!(rig.rules().is_empty());
+    assert_eq!(rig.engine.context(made).err(), Some(Code::INVALID_CONTEXT));
 }
 
 #[test]
