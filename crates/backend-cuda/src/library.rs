@@ -216,6 +216,7 @@ pub(crate) fn library() -> Result<&'static Library> {
 }
 
 fn probe(names: &[&str]) -> Result<Library, Refusal> {
+    const NO_DEVICE: u32 = CUresult::CUDA_ERROR_NO_DEVICE as u32;
     let unavailable = |message| Refusal::new(ErrorKind::Unavailable, message);
     let library = load(names).map_err(|why| unavailable(format!("no CUDA driver: {why}")))?;
     let version = driver_version(&library)?;
@@ -231,6 +232,10 @@ fn probe(names: &[&str]) -> Result<Library, Refusal> {
     std::mem::forget(library);
     // SAFETY: the first call, with the flags that there are.
     let code = unsafe { (functions.cuInit)(0) };
+    let no_device = || unavailable(format!("a driver for CUDA {version}, but no device"));
+    if code == NO_DEVICE {
+        return Err(Refusal { code: Some(("CUDA_ERROR_NO_DEVICE", code)), ..no_device() });
+    }
     refuse(code, || functions.name(code), "the driver cannot be initialised")?;
     let mut devices = 0;
     // SAFETY: the number is written to where it may be.
@@ -238,7 +243,7 @@ fn probe(names: &[&str]) -> Result<Library, Refusal> {
     refuse(code, || functions.name(code), "the driver does not tell its devices")?;
     match usize::try_from(devices) {
         Ok(devices) if devices > 0 => Ok(Library { functions, version, devices }),
-        _ => Err(unavailable(format!("a driver for CUDA {version}, but no device"))),
+        _ => Err(no_device()),
     }
 }
 
@@ -260,15 +265,11 @@ fn driver_version(library: &libloading::Library) -> Result<Version, Refusal> {
     Ok(Version(version))
 }
 
-/// Codes of a driver that cannot be used; some mean that there is nothing to use.
+/// Codes of a driver that cannot be used; one means that it is none.
 fn refuse(code: u32, name: impl Fn() -> &'static str, what: &str) -> Result<(), Refusal> {
-    const NO_DEVICE: u32 = CUresult::CUDA_ERROR_NO_DEVICE as u32;
     const STUB: u32 = CUresult::CUDA_ERROR_STUB_LIBRARY as u32;
     let (kind, message, name) = match code {
         0 => return Ok(()),
-        NO_DEVICE => {
-            (ErrorKind::Unavailable, "a CUDA driver, but no device", "CUDA_ERROR_NO_DEVICE")
-        }
         STUB => (
             ErrorKind::Unavailable,
             "the library is the stub that programs are linked with, not a driver",
@@ -323,7 +324,6 @@ mod tests {
     fn what_is_absent_is_told_from_what_is_broken() {
         let refusal = |code| refuse(code, || "CUDA_ERROR_UNKNOWN", "broken").unwrap_err().error();
         for (code, kind, name) in [
-            (100, ErrorKind::Unavailable, "CUDA_ERROR_NO_DEVICE (100)"),
             (34, ErrorKind::Unavailable, "CUDA_ERROR_STUB_LIBRARY (34)"),
             (999, ErrorKind::Driver, "CUDA_ERROR_UNKNOWN (999)"),
         ] {

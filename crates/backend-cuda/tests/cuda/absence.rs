@@ -54,6 +54,20 @@ fn a_library_that_is_no_driver() {
 }
 
 #[test]
+fn a_driver_without_a_device() {
+    if is_child() {
+        return tell();
+    }
+    let none = [("CUDA_VISIBLE_DEVICES", ""), ("STAND_IN_DEVICES", "0")];
+    let text = in_child("absence::a_driver_without_a_device", &none);
+    if text.contains("no CUDA driver") {
+        return crate::skip("no driver");
+    }
+    assert!(text.contains("Unavailable: devices: unavailable: a driver for CUDA 1"), "{text}");
+    assert!(text.contains(", but no device [CUDA_ERROR_NO_DEVICE (100)]"), "{text}");
+}
+
+#[test]
 fn no_compiler() {
     if is_child() {
         let Some(device) = crate::open("") else { return };
