@@ -38,8 +38,10 @@ pub(crate) struct Context {
     lent: bool,
     /// The code of the fault after which it is of no use; 0 while it works.
     broken: AtomicU32,
-    /// Devices, by number, whose memory copies reach directly or never will.
-    peers: AtomicU64,
+    /// Different from that of any other, also of a later one of the device.
+    number: u64,
+    /// Contexts, by number, whose memory copies reach directly or never will.
+    peers: Mutex<Vec<u64>>,
     spare: Mutex<Vec<Spare>>,
 }
 
@@ -95,10 +97,13 @@ impl Context {
         in_use.push((ordinal, Arc::downgrade(&context)));
         drop(in_use);
         match context.probe() {
-            Ok(()) => Ok(context),
+            Ok(()) => {
+                context.free_left();
+                Ok(context)
+            }
             Err(code) if codes::is_sticky(code) => {
-                Err(lost("others in this process keep a context in which a program was stopped")
-                    .with_driver(driver.name(code), code.into()))
+                let message = "a program was stopped in the context, which others in this process keep, or the driver wants a new process";
+                Err(lost(message).with_driver(driver.name(code), code.into()))
             }
             Err(code) => Err(failed(code)),
         }
@@ -112,8 +117,20 @@ impl Context {
         let mut raw = ptr::null_mut();
         // SAFETY: as above.
         ok(unsafe { (driver.cuDevicePrimaryCtxRetain)(&mut raw, device) })?;
+        Ok(Self::of(driver, device, ordinal, raw, false))
+    }
+
+    fn of(
+        driver: &'static Functions,
+        device: CUdevice,
+        ordinal: usize,
+        raw: CUcontext,
+        lent: bool,
+    ) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (broken, peers, spare) = Default::default();
-        Ok(Self { driver, device, ordinal, raw, lent: false, broken, peers, spare })
+        Self { driver, device, ordinal, raw, lent, broken, number, peers, spare }
     }
 
     /// A context that others own.
@@ -135,18 +152,23 @@ impl Context {
             code == 0 && other == device
         };
         let ordinal = (0..library.devices).find(is_here).ok_or(codes::INVALID_VALUE)?;
-        let (broken, peers, spare) = Default::default();
-        let context = Self { driver, device, ordinal, raw, lent: true, broken, peers, spare };
+        let context = Self::of(driver, device, ordinal, raw, true);
         context.probe()?;
+        context.free_left();
         Ok(Arc::new(context))
     }
 
     /// Whether the context works.
     pub(crate) fn probe(&self) -> Result<(), u32> {
-        self.bind()?;
+        self.memory().map(drop)
+    }
+
+    /// How many bytes of memory are free, and how many there are.
+    pub(crate) fn memory(&self) -> Result<(usize, usize), u32> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: the numbers are written to where they may be.
-        ok(unsafe { (self.driver.cuMemGetInfo_v2)(&mut free, &mut total) })
+        ok(self.apart(|driver| unsafe { (driver.cuMemGetInfo_v2)(&mut free, &mut total) }))?;
+        Ok((free, total))
     }
 
     pub(crate) fn raw(&self) -> CUcontext {
@@ -167,7 +189,7 @@ impl Context {
         ok(unsafe { (self.driver.cuCtxSetCurrent)(self.raw) })
     }
 
-    /// Makes a call that waits, asks, allocates or frees, with the context current. A capture that others in this process
+    /// Makes a call that waits, asks, allocates, loads or frees, with the context current. A capture that others in this process
     /// make does not concern it: so it is neither forbidden, nor does it end that capture.
     pub(crate) fn apart(&self, call: impl FnOnce(&Functions) -> u32) -> u32 {
         if let Err(code) = self.bind() {
@@ -235,11 +257,12 @@ impl Context {
 
     /// A new stream that is ordered with no other; a smaller number is more urgent.
     pub(crate) fn new_stream(self: &Arc<Self>, priority: i32) -> Result<RawStream, u32> {
-        self.bind()?;
         let mut raw = ptr::null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: the handle is written to where it may be.
-        ok(unsafe { (self.driver.cuStreamCreateWithPriority)(&mut raw, flags, priority) })?;
+        ok(self.apart(|driver| {
+            // SAFETY: the handle is written to where it may be.
+            unsafe { (driver.cuStreamCreateWithPriority)(&mut raw, flags, priority) }
+        }))?;
         Ok(RawStream::own(raw, self))
     }
 
@@ -279,24 +302,24 @@ impl Context {
     /// Lets copies between the memory of this device and `peer`'s go directly where the hardware can; elsewhere the
     /// driver stages them.
     pub(crate) fn enable_peer(&self, peer: &Self) {
-        let bit = 1_u64.checked_shl(u32::try_from(peer.ordinal).unwrap_or(u32::MAX)).unwrap_or(0);
-        if self.peers.load(Ordering::Relaxed) & bit != 0 {
+        let mut peers = lock(&self.peers);
+        if peers.contains(&peer.number) {
             return;
         }
         let mut can = 0;
         // SAFETY: the number is written to where it may be.
         let asked =
             unsafe { (self.driver.cuDeviceCanAccessPeer)(&mut can, self.device, peer.device) };
-        if asked == 0 && can != 0 && self.bind().is_ok() {
+        if asked == 0 && can != 0 {
             // SAFETY: both contexts are retained, or their owners keep them.
-            let code = unsafe { (self.driver.cuCtxEnablePeerAccess)(peer.raw, 0) };
+            let code = self.apart(|driver| unsafe { (driver.cuCtxEnablePeerAccess)(peer.raw, 0) });
             if code != 0 && code != codes::PEER_ACCESS_ALREADY_ENABLED {
                 // Copies work all the same.
                 let error = self.driver.name(code);
                 tracing::debug!(from = peer.ordinal, to = self.ordinal, error, "no direct access");
             }
         }
-        self.peers.fetch_or(bit, Ordering::Relaxed);
+        peers.push(peer.number);
     }
 
     /// Destroys an event; the driver lets what waits for it come to its end.

@@ -68,6 +68,7 @@ mod graph;
 mod info;
 mod interop;
 mod launch;
+mod left;
 mod library;
 mod memory;
 mod module;

@@ -68,11 +68,13 @@ impl CudaMemory {
     /// Gives the memory back once everything enqueued on the streams is done.
     pub(crate) fn free(self, shared: &Shared, after: &[&dyn DeviceStream]) {
         match self.origin {
-            Origin::Pool if shared.context.fault().is_some() => {}
+            Origin::Pool if shared.context.fault().is_some() => {
+                shared.context.abandon(&shared.pool.object(self.address));
+            }
             Origin::Pool => {
                 let used: Streams<'_> = streams(after).collect();
                 if !shared.pool.free(self.address, self.bytes, &used) {
-                    shared.retire(Object::Memory(self.address), after);
+                    shared.retire(shared.pool.object(self.address), after);
                 }
             }
             Origin::Managed => shared.retire(Object::Memory(self.address), after),

@@ -79,12 +79,9 @@ impl Monitor for CudaDevice {
     fn load(&self) -> Result<DeviceLoad> {
         let shared = &self.shared;
         shared.check("load")?;
-        let (mut free, mut total) = (0_usize, 0_usize);
-        let asked = shared.context.bind().and_then(|()| {
-            // SAFETY: the numbers are written to where they may be.
-            ok(unsafe { (shared.context.driver.cuMemGetInfo_v2)(&mut free, &mut total) })
-        });
-        asked.map_err(|code| shared.error("load", code, "how much memory is free"))?;
+        let asked = shared.context.memory();
+        let (free, total) =
+            asked.map_err(|code| shared.error("load", code, "how much memory is free"))?;
         let rates = self.pci().and_then(rates);
         // A percentage has an exact value.
         #[expect(clippy::cast_precision_loss, reason = "at most 100")]

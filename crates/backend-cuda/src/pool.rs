@@ -12,8 +12,10 @@ use cudarc::driver::sys::{
 };
 
 use crate::context::{Context, ok};
+use crate::left::Pooled;
 use crate::lock;
 use crate::raw_stream::{Mark, RawStream};
+use crate::reaper::Object;
 
 /// Where device memory comes from.
 #[derive(Debug)]
@@ -43,15 +45,15 @@ impl DriverPool {
     /// A pool of its own, which keeps what is freed until it is trimmed.
     pub(crate) fn new(service: &Arc<RawStream>, freeing: Arc<RawStream>) -> Result<Self, u32> {
         let context = service.context();
-        let driver = context.driver;
-        context.bind()?;
         // SAFETY: every field may be 0: none, invalid, null.
         let mut properties: CUmemPoolProps = unsafe { mem::zeroed() };
         properties.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.location = location(context);
         let mut raw = ptr::null_mut();
-        // SAFETY: the properties are read by the call, and the handle is written to where it may be.
-        ok(unsafe { (driver.cuMemPoolCreate)(&mut raw, &properties) })?;
+        ok(context.apart(|driver| {
+            // SAFETY: the properties are read by the call, and the handle is written to where it may be.
+            unsafe { (driver.cuMemPoolCreate)(&mut raw, &properties) }
+        }))?;
         let pool =
             Self { raw, allocating: Arc::clone(service), freeing, reached: Mutex::default() };
         pool.set(CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX)?;
@@ -90,7 +92,9 @@ impl DriverPool {
             Ok(()) => Ok(address),
             Err(code) => {
                 // On the same stream, and so once it is allocated.
-                let _ = self.free(address, &[]);
+                if self.free(address, &[]).is_err() {
+                    self.context().abandon(&self.object(address));
+                }
                 Err(code)
             }
         }
@@ -118,10 +122,14 @@ impl DriverPool {
 
     fn trim(&self, keep: usize) -> Result<(), u32> {
         let used = self.get(CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-        self.context().bind()?;
         let least = used.saturating_add(keep);
         // SAFETY: the pool is alive.
-        ok(unsafe { (self.context().driver.cuMemPoolTrimTo)(self.raw, least) })
+        ok(self.context().apart(|driver| unsafe { (driver.cuMemPoolTrimTo)(self.raw, least) }))
+    }
+
+    /// How memory is given back without a stream.
+    fn object(&self, address: CUdeviceptr) -> Object {
+        Object::Pooled(Pooled { address, pool: self.raw.addr() })
     }
 
     /// Lets another device's copies reach the pool's memory directly, where the hardware can.
@@ -134,8 +142,10 @@ impl DriverPool {
             location: location(peer),
             flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
-        // SAFETY: the pool is alive, and the one description is read by the call.
-        let code = unsafe { (self.context().driver.cuMemPoolSetAccess)(self.raw, &access, 1) };
+        let code = self.context().apart(|driver| {
+            // SAFETY: the pool is alive, and the one description is read by the call.
+            unsafe { (driver.cuMemPoolSetAccess)(self.raw, &access, 1) }
+        });
         if code != 0 {
             // The driver stages copies then.
             let error = self.context().driver.name(code);
@@ -148,11 +158,9 @@ impl DriverPool {
 impl Drop for DriverPool {
     fn drop(&mut self) {
         // Even after a fault: a pool is the device's, and does not go with the context.
-        if self.context().bind().is_ok() {
-            // SAFETY: nobody allocates any more; the driver keeps what is not free yet for as long.
-            let code = unsafe { (self.context().driver.cuMemPoolDestroy)(self.raw) };
-            self.context().note(code);
-        }
+        // SAFETY: nobody allocates any more; the driver keeps what is not free yet for as long.
+        let code = self.context().apart(|driver| unsafe { (driver.cuMemPoolDestroy)(self.raw) });
+        self.context().note(code);
     }
 }
 
@@ -207,6 +215,14 @@ impl Pool {
                 let _ = cache.free(address, bytes, after);
                 true
             }
+        }
+    }
+
+    /// How memory is given back where it cannot be freed in the order of streams.
+    pub(crate) fn object(&self, address: CUdeviceptr) -> Object {
+        match self {
+            Self::Driver(pool) => pool.object(address),
+            Self::Cache(_) => Object::Memory(address),
         }
     }
 

@@ -11,12 +11,15 @@ use runtime_core::Result;
 
 use crate::codes;
 use crate::context::{Context, ok};
+use crate::left::Pooled;
 use crate::raw_stream::Mark;
 
 /// What is given back.
 pub(crate) enum Object {
-    /// Device memory: plain, managed, or of a pool where it cannot be freed in the order of streams.
+    /// Device memory, plain or managed.
     Memory(CUdeviceptr),
+    /// Device memory of a pool, where it cannot be freed in the order of streams.
+    Pooled(Pooled),
     /// The address of page-locked host memory.
     Pinned(usize),
     /// The handle of a module.
@@ -26,7 +29,9 @@ pub(crate) enum Object {
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory(address) => write!(f, "memory at {address:#x}"),
+            Self::Memory(address) | Self::Pooled(Pooled { address, .. }) => {
+                write!(f, "memory at {address:#x}")
+            }
             Self::Pinned(address) => write!(f, "pinned memory at {address:#x}"),
             Self::Module(handle) => write!(f, "module {handle:#x}"),
         }
@@ -39,11 +44,12 @@ impl Reclaim for Context {
 
     fn reclaim(&self, object: Object) -> Result<()> {
         if self.fault().is_some() {
-            // It goes with the context.
+            self.abandon(&object);
             return Ok(());
         }
         self.give_back(&object).map_err(|code| {
             self.note(code);
+            self.abandon(&object);
             let what = format_args!("{object:?} could not be given back");
             codes::error(self.driver, "free", code, what)
         })
@@ -51,10 +57,19 @@ impl Reclaim for Context {
 }
 
 impl Context {
+    /// Gives up what the driver does not take back: all but memory of pools goes with the context.
+    pub(crate) fn abandon(&self, object: &Object) {
+        if let Object::Pooled(memory) = object {
+            self.leave(*memory);
+        }
+    }
+
     fn give_back(&self, object: &Object) -> Result<(), u32> {
         ok(self.apart(|driver| match *object {
             // SAFETY: the memory is of this context, and the work that used it is over.
-            Object::Memory(address) => unsafe { (driver.cuMemFree_v2)(address) },
+            Object::Memory(address) | Object::Pooled(Pooled { address, .. }) => unsafe {
+                (driver.cuMemFree_v2)(address)
+            },
             Object::Pinned(address) => {
                 let pointer = ptr::with_exposed_provenance_mut::<c_void>(address);
                 // SAFETY: as above.
