@@ -13,6 +13,8 @@ pub(crate) const NOT_READY: u32 = Cu::CUDA_ERROR_NOT_READY as u32;
 pub(crate) const INVALID_VALUE: u32 = Cu::CUDA_ERROR_INVALID_VALUE as u32;
 /// No room for an allocation.
 pub(crate) const OUT_OF_MEMORY: u32 = Cu::CUDA_ERROR_OUT_OF_MEMORY as u32;
+/// No kernel of that name.
+pub(crate) const NOT_FOUND: u32 = Cu::CUDA_ERROR_NOT_FOUND as u32;
 /// One device reaches the other already.
 pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 =
     Cu::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32;
@@ -74,6 +76,7 @@ fn kind(code: u32) -> ErrorKind {
                 Cu::CUDA_ERROR_INVALID_VALUE,
                 Cu::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
                 Cu::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+                Cu::CUDA_ERROR_INVALID_CLUSTER_SIZE,
             ],
         ),
         (
@@ -110,6 +113,7 @@ mod tests {
         for (code, expected) in [
             (2, ErrorKind::OutOfMemory),
             (701, ErrorKind::InvalidArgument),
+            (912, ErrorKind::InvalidArgument),
             (218, ErrorKind::InvalidModule),
             (500, ErrorKind::KernelNotFound),
             (700, ErrorKind::DeviceLost),

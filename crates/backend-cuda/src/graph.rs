@@ -51,9 +51,10 @@ struct Captured {
 impl Captured {
     fn instantiate(&self) -> Result<CudaGraph, u32> {
         let mut exec = ptr::null_mut();
-        self.context.bind()?;
-        // SAFETY: the graph is alive; the handle is written to where it may be.
-        ok(unsafe { (self.context.driver.cuGraphInstantiateWithFlags)(&mut exec, self.raw, 0) })?;
+        ok(self.context.apart(|driver| {
+            // SAFETY: the graph is alive; the handle is written to where it may be.
+            unsafe { (driver.cuGraphInstantiateWithFlags)(&mut exec, self.raw, 0) }
+        }))?;
         Ok(CudaGraph { exec, context: Arc::clone(&self.context) })
     }
 }

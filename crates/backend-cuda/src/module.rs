@@ -46,18 +46,13 @@ impl CudaModule {
         let mut values =
             [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(log.len())];
         let mut raw: CUmodule = ptr::null_mut();
-        let loaded = shared.context.bind().and_then(|()| {
+        let loaded = ok(shared.context.apart(|driver| {
+            let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
             // SAFETY: text ends with a NUL, and binaries are whole; the log has as many bytes as the options say.
-            ok(unsafe {
-                (shared.context.driver.cuModuleLoadDataEx)(
-                    &mut raw,
-                    image.as_ptr().cast(),
-                    2,
-                    options.as_mut_ptr(),
-                    values.as_mut_ptr(),
-                )
-            })
-        });
+            unsafe {
+                (driver.cuModuleLoadDataEx)(&mut raw, image.as_ptr().cast(), 2, options, values)
+            }
+        }));
         if let Err(code) = loaded {
             let log = log.split(|byte| *byte == 0).next().unwrap_or_default();
             let log = String::from_utf8_lossy(log);
@@ -82,15 +77,17 @@ impl CudaModule {
         let text = CString::new(name)
             .map_err(|_| Error::new(ErrorKind::KernelNotFound, OPERATION, missing()))?;
         let mut function = ptr::null_mut();
-        let found = shared.context.bind().and_then(|()| {
+        let code = shared.context.apart(|driver| {
             let module: CUmodule = ptr::with_exposed_provenance_mut(self.raw);
             // SAFETY: the module is loaded; the name ends with a NUL.
-            ok(unsafe {
-                (shared.context.driver.cuModuleGetFunction)(&mut function, module, text.as_ptr())
-            })
+            unsafe { (driver.cuModuleGetFunction)(&mut function, module, text.as_ptr()) }
         });
-        found.map_err(|code| shared.error(OPERATION, code, missing()))?;
-        Ok(function)
+        match code {
+            0 => Ok(function),
+            codes::NOT_FOUND => Err(shared.error(OPERATION, code, missing())),
+            // Drivers load code when it is asked for first.
+            _ => Err(shared.error(OPERATION, code, format_args!("kernel {name:?} does not load"))),
+        }
     }
 
     /// What is to unload, and the folder that goes with it.
@@ -126,11 +123,12 @@ impl DeviceModule for CudaModule {
         let shared = &self.shared;
         let ask = |attribute| -> Result<u32> {
             let mut value: c_int = 0;
-            // SAFETY: the function is of a loaded module; the number is written to where it may be.
-            ok(unsafe {
-                (shared.context.driver.cuFuncGetAttribute)(&mut value, attribute, function)
-            })
-            .map_err(|code| shared.error("kernel", code, format_args!("kernel {name:?}")))?;
+            let code = shared.context.apart(|driver| {
+                // SAFETY: the function is of a loaded module; the number is written to where it may be.
+                unsafe { (driver.cuFuncGetAttribute)(&mut value, attribute, function) }
+            });
+            ok(code)
+                .map_err(|code| shared.error("kernel", code, format_args!("kernel {name:?}")))?;
             Ok(u32::try_from(value).unwrap_or(0))
         };
         let most_threads = ask(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
@@ -227,13 +225,11 @@ impl CudaKernel {
         let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // To the most at once: several kernels may share one function, and none may lower what another one has.
         let most = c_int::try_from(self.most_shared).unwrap_or(c_int::MAX);
-        let raised = self.shared.context.bind().and_then(|()| {
+        let code = self.shared.context.apart(|driver| {
             // SAFETY: the function is of a loaded module.
-            ok(unsafe {
-                (self.shared.context.driver.cuFuncSetAttribute)(self.function, attribute, most)
-            })
+            unsafe { (driver.cuFuncSetAttribute)(self.function, attribute, most) }
         });
-        raised.map_err(|code| {
+        ok(code).map_err(|code| {
             let what =
                 format_args!("kernel {:?}: {} bytes of shared memory", self.name, self.most_shared);
             self.shared.error(operation, code, what)
@@ -246,7 +242,7 @@ impl CudaKernel {
     fn ask(&self, call: impl FnOnce() -> u32) -> Result<()> {
         const OPERATION: &str = "occupancy";
         self.shared.check(OPERATION)?;
-        self.shared.context.bind().and_then(|()| ok(call())).map_err(|code| {
+        ok(self.shared.context.apart(|_| call())).map_err(|code| {
             self.shared.error(OPERATION, code, format_args!("blocks of kernel {:?}", self.name))
         })
     }

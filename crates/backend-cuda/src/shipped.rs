@@ -83,26 +83,29 @@ impl ShippedKernels {
     }
 
     fn load(&self, kernel: Shipped) -> Result<Loaded, u32> {
-        let driver = self.context.driver;
-        self.context.bind()?;
         let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
         let (image, none) = (kernel.ptx().as_ptr().cast(), ptr::null_mut());
-        // SAFETY: the text ends with a NUL; there are no options.
-        ok(unsafe { (driver.cuModuleLoadDataEx)(&mut module, image, 0, none, ptr::null_mut()) })?;
-        // SAFETY: the module was just loaded; the name ends with a NUL.
-        ok(unsafe { (driver.cuModuleGetFunction)(&mut function, module, kernel.name().as_ptr()) })?;
+        ok(self.context.apart(|driver| {
+            // SAFETY: the text ends with a NUL; there are no options.
+            unsafe { (driver.cuModuleLoadDataEx)(&mut module, image, 0, none, ptr::null_mut()) }
+        }))?;
+        ok(self.context.apart(|driver| {
+            // SAFETY: the module was just loaded; the name ends with a NUL.
+            unsafe { (driver.cuModuleGetFunction)(&mut function, module, kernel.name().as_ptr()) }
+        }))?;
         Ok(Loaded { module, function })
     }
 }
 
 impl Drop for ShippedKernels {
     fn drop(&mut self) {
-        if self.context.fault().is_some() || self.context.bind().is_err() {
+        if self.context.fault().is_some() {
             return;
         }
         for loaded in self.loaded.iter().filter_map(OnceLock::get) {
             // SAFETY: every stream of the device is done, and nobody launches the kernel any more.
-            let code = unsafe { (self.context.driver.cuModuleUnload)(loaded.module) };
+            let code =
+                self.context.apart(|driver| unsafe { (driver.cuModuleUnload)(loaded.module) });
             self.context.note(code);
         }
     }

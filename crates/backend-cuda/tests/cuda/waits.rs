@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use backend_support::libloading;
+use num_complex::Complex;
 use runtime_core::{
-    Device, ErrorKind, Event, Memory, NativeHandle, NativeKind, Stream, StreamOptions,
+    Device, ErrorKind, Event, ImageFormat, Memory, ModuleImage, NativeHandle, NativeKind, Stream,
+    StreamOptions,
 };
 
 use crate::faults::stop_on;
-use crate::{in_child, is_child, limit_time, open, open_device, skip};
+use crate::{in_child, is_child, limit_time, open, open_device, run, skip};
 
 /// Runs this test in a process of its own, with these faults; whether this is that process.
 fn with_faults(test: &str, faults: &str) -> bool {
@@ -224,6 +226,9 @@ impl ForeignCapture {
     }
 }
 
+const NOTHING: &str =
+    ".version 8.0\n.target sm_60\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+
 /// Notes when it is dropped whether the work that uses it was done.
 struct Owner {
     used: Event,
@@ -265,6 +270,13 @@ fn a_capture_of_others_neither_hastens_nor_suffers() {
         stream.record(&used).unwrap();
 
         let capture = ForeignCapture::begin(&device);
+        // Code that is loaded, by the program and by a fill that needs a kernel, and another instance with a stream and a pool.
+        let module = device.module_load(ModuleImage::source(ImageFormat::Ptx, NOTHING)).unwrap();
+        let kernel = module.kernel("nothing").unwrap();
+        run(&kernel, &kernel.cover(1).unwrap(), &[]).unwrap();
+        let mut wide = device.memory_allocate::<Complex<f64>>(10).unwrap();
+        wide.fill(&device.default_stream(), Complex::new(1.5, 0.1)).unwrap();
+        drop((open(pool), wide, kernel, module));
         let address = small.native().unwrap().raw;
         drop((small, adopted, pinned));
         let again = device.memory_allocate::<u32>(1 << 10).unwrap();
