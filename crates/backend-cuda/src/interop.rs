@@ -25,7 +25,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Asks for an address, which may be any number; `None` if the driver does not know it.
+    /// Asks for an address, which may be any number; `None` if the driver does not know it, or not as memory of a device.
     pub(crate) fn at(context: &Context, address: CUdeviceptr) -> Option<Self> {
         const HOST: u64 = CUmemorytype::CU_MEMORYTYPE_HOST as u64;
         context.bind().ok()?;
@@ -36,7 +36,10 @@ impl Known {
             // SAFETY: the attributes asked for have 64 bits or less, and are written to where they may be.
             ok(unsafe { function(place, attribute, address) }).ok().map(|()| value)
         };
-        let ordinal = ask(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?;
+        // A number of 32 bits, which is negative for what is of no device.
+        let ordinal = ask(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?.cast_signed();
+        let ordinal =
+            i32::try_from(ordinal).ok().and_then(|ordinal| usize::try_from(ordinal).ok())?;
         let managed = ask(Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED);
         let kind = match ask(Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
             _ if managed.is_some_and(|managed| managed & 1 == 1) => OriginKind::Managed,
@@ -45,7 +48,7 @@ impl Known {
         };
         let start = ask(Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);
         let range = start.zip(ask(Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE));
-        Some(Self { ordinal: usize::try_from(ordinal).ok()?, kind, range })
+        Some(Self { ordinal, kind, range })
     }
 
     fn origin(&self, address: CUdeviceptr) -> Option<Origin> {

@@ -45,7 +45,7 @@ unsafe impl PeerAccess for CudaDevice {
         let to = own::<CudaMemory>(dst, OPERATION)?;
         peer.check(OPERATION)?;
         let (here, there) = (self.shared.context.raw(), peer.context.raw());
-        if here != there {
+        if self.shared.context.device != peer.context.device {
             self.shared.context.enable_peer(&peer.context);
             let_reach(peer, from, &self.shared);
             let_reach(&self.shared, to, peer);

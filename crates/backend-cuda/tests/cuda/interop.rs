@@ -7,9 +7,11 @@ use std::thread;
 use backend_cuda::{CudaConfig, CudaDevice};
 use backend_support::{function_table, libloading};
 use runtime_core::{
-    Device, ErrorKind, Interop, NativeHandle, NativeKind, OriginKind, Result, Stream,
+    Device, ErrorKind, ImageFormat, Interop, ModuleImage, NativeHandle, NativeKind, OriginKind,
+    Result, Stream,
 };
 
+use crate::faults::stop_on;
 use crate::{in_child, is_child, limit_time, open, skip};
 
 function_table! {
@@ -20,6 +22,8 @@ function_table! {
         cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int);
         cuDevicePrimaryCtxRelease_v2(device: c_int);
         cuDevicePrimaryCtxGetState(device: c_int, flags: *mut c_uint, active: *mut c_int);
+        cuCtxCreate_v2(context: *mut usize, flags: c_uint, device: c_int);
+        cuCtxDestroy_v2(context: usize);
         cuCtxSetCurrent(context: usize);
         cuStreamCreate(stream: *mut usize, flags: c_uint);
         cuStreamDestroy_v2(stream: usize);
@@ -35,17 +39,32 @@ function_table! {
     newer versions {}
 }
 
+/// A kernel that does nothing.
+const PTX: &str = ".version 8.0\n.target sm_60\n.address_size 64\n.visible .entry k() { ret; }\n";
+
 /// How many numbers the other library's memory has.
 const LEN: usize = 1 << 12;
 
-/// Another library: the primary context of the first device, retained, with a stream and memory.
+/// Another library: a context of the first device, with a stream and memory.
 struct Others {
     driver: Driver,
+    kind: ContextKind,
     device: c_int,
     context: usize,
     stream: usize,
     memory: usize,
 }
+
+/// Which context it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ContextKind {
+    /// The primary one, retained.
+    Primary,
+    /// One of their own.
+    Created,
+}
+
+const KINDS: [ContextKind; 2] = [ContextKind::Primary, ContextKind::Created];
 
 /// Calls a function of the driver that must not fail.
 macro_rules! call {
@@ -56,8 +75,12 @@ macro_rules! call {
 }
 
 impl Others {
-    /// `None`, said aloud, where there is no device.
+    /// In the primary context; `None`, said aloud, where there is no device.
     fn new() -> Option<Self> {
+        Self::within(ContextKind::Primary)
+    }
+
+    fn within(kind: ContextKind) -> Option<Self> {
         // Whoever has a device has the driver.
         drop(open("")?);
         let path = std::env::var("BACKEND_CUDA_DRIVER").unwrap_or("libcuda.so.1".to_owned());
@@ -65,9 +88,16 @@ impl Others {
         let library = unsafe { libloading::Library::new(path) }.unwrap();
         let driver = Driver::bind(&library).unwrap();
         std::mem::forget(library);
-        let mut others = Self { driver, device: 0, context: 0, stream: 0, memory: 0 };
+        let mut others = Self { driver, kind, device: 0, context: 0, stream: 0, memory: 0 };
         call!(others, cuDeviceGet(&mut others.device, 0));
-        call!(others, cuDevicePrimaryCtxRetain(&mut others.context, others.device));
+        match kind {
+            ContextKind::Primary => {
+                call!(others, cuDevicePrimaryCtxRetain(&mut others.context, others.device));
+            }
+            ContextKind::Created => {
+                call!(others, cuCtxCreate_v2(&mut others.context, 0, others.device));
+            }
+        }
         call!(others, cuCtxSetCurrent(others.context));
         call!(others, cuStreamCreate(&mut others.stream, 1));
         call!(others, cuMemAlloc_v2(&mut others.memory, 4 * LEN));
@@ -75,8 +105,15 @@ impl Others {
     }
 
     fn open(&self) -> Result<CudaDevice> {
-        // SAFETY: the context is retained.
+        // SAFETY: the context is retained, or not destroyed yet.
         unsafe { CudaDevice::from_native(handle(NativeKind::Context, self.context), &config()) }
+    }
+
+    fn give_context_up(&self) {
+        match self.kind {
+            ContextKind::Primary => call!(self, cuDevicePrimaryCtxRelease_v2(self.device)),
+            ContextKind::Created => call!(self, cuCtxDestroy_v2(self.context)),
+        }
     }
 
     fn device(&self) -> Device {
@@ -107,7 +144,7 @@ impl Drop for Others {
         call!(self, cuCtxSetCurrent(self.context));
         call!(self, cuMemFree_v2(self.memory));
         call!(self, cuStreamDestroy_v2(self.stream));
-        call!(self, cuDevicePrimaryCtxRelease_v2(self.device));
+        self.give_context_up();
     }
 }
 
@@ -126,7 +163,10 @@ fn take(interop: &Interop<'_>, raw: usize) -> Stream {
 
 #[test]
 fn a_device_in_a_context_of_others_shares_memory_and_stream() {
-    let Some(others) = Others::new() else { return };
+    KINDS.into_iter().filter_map(Others::within).for_each(share);
+}
+
+fn share(others: Others) {
     others.fill(40);
     {
         let device = others.device();
@@ -149,11 +189,85 @@ fn a_device_in_a_context_of_others_shares_memory_and_stream() {
         assert_eq!(others.read(), [43; LEN]);
     }
     // What was lent is still there, and works.
-    let (mut flags, mut active) = (0, 0);
-    call!(others, cuDevicePrimaryCtxGetState(others.device, &mut flags, &mut active));
-    assert_eq!(active, 1);
+    if others.kind == ContextKind::Primary {
+        let (mut flags, mut active) = (0, 0);
+        call!(others, cuDevicePrimaryCtxGetState(others.device, &mut flags, &mut active));
+        assert_eq!(active, 1);
+    }
     others.fill(44);
     assert_eq!(others.read(), [44; LEN]);
+}
+
+#[test]
+fn a_device_in_a_context_of_others_is_as_good_as_any() {
+    let Some(others) = Others::within(ContextKind::Created) else { return };
+    let device = others.device();
+    let stream = device.default_stream();
+    let wide = num_complex::Complex::new(1.5_f64, 0.1);
+    let mut memory = device.memory_allocate::<num_complex::Complex<f64>>(LEN).unwrap();
+    memory.fill(&stream, wide).unwrap();
+    let mut pinned = device.pinned_allocate::<num_complex::Complex<f64>>(LEN).unwrap();
+    memory.view().copy_to_pinned(&stream, &mut pinned).unwrap();
+    assert_eq!(pinned.as_slice().unwrap(), [wide; LEN]);
+    let kernel = device.module_load(ModuleImage::source(ImageFormat::Ptx, PTX)).unwrap();
+    let kernel = kernel.kernel("k").unwrap();
+    crate::run(&kernel, &kernel.cover(1).unwrap(), &[]).unwrap();
+    if let Some(graphs) = device.graphs() {
+        let graph = graphs.capture(|capture| memory.fill(capture, wide * 2.0));
+        // SAFETY: nothing else uses the memory meanwhile.
+        unsafe { graph.unwrap().launch(&stream) }.unwrap();
+    }
+    assert_eq!(memory.to_vec(&stream).unwrap()[LEN - 1], wide * 2.0);
+    device.synchronize().unwrap();
+}
+
+#[test]
+fn contexts_of_one_device_wait_for_each_other_and_copy() {
+    let Some(others) = Others::within(ContextKind::Created) else { return };
+    let (device, primary) = (others.device(), open("").unwrap());
+    assert_ne!(device.native(), primary.native());
+    let (stream, foreign) = (device.default_stream(), primary.default_stream());
+    let mut memory = device.memory_allocate::<u32>(LEN).unwrap();
+    let mut copy = primary.memory_allocate::<u32>(LEN).unwrap();
+    for value in 0..20 {
+        memory.fill(&stream, value).unwrap();
+        foreign.wait(&stream.record_event().unwrap()).unwrap();
+        copy.view_mut().copy_from_device(&foreign, &memory.view(), &stream).unwrap();
+        stream.wait(&foreign.record_event().unwrap()).unwrap();
+        assert_eq!(copy.to_vec(&foreign).unwrap(), [value; LEN]);
+    }
+    let interop = device.interop().unwrap();
+    // SAFETY: a stream of another context is refused.
+    let error = unsafe { interop.stream_from_native(foreign.native()) }.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.message().contains("another context"), "{error}");
+}
+
+#[test]
+fn a_context_of_others_is_lost_alone_and_leaves_no_memory() {
+    if !is_child() {
+        let test = "interop::a_context_of_others_is_lost_alone_and_leaves_no_memory";
+        let output = in_child(test, &[("STAND_IN_MEMORY", "64")]);
+        assert!(!output.contains("violation"), "{output}");
+        return;
+    }
+    for _ in 0..3 {
+        let Some(others) = Others::within(ContextKind::Created) else { return };
+        let device = others.device();
+        let memory = device.memory_allocate::<u8>(40 << 20).unwrap();
+        stop_on(&device);
+        let fault = device.synchronize().unwrap_err();
+        assert_eq!(fault.kind(), ErrorKind::DeviceFault, "{fault}");
+        let lost = others.open().unwrap_err();
+        assert_eq!(lost.kind(), ErrorKind::DeviceLost, "{lost}");
+        drop((memory, device));
+        others.give_context_up();
+        // What it has went with the context.
+        std::mem::forget(others);
+    }
+    let device = open("").unwrap();
+    let memory = device.memory_from_slice(&device.default_stream(), &[1_u32, 2]).unwrap();
+    assert_eq!(memory.to_vec(&device.default_stream()).unwrap(), [1, 2]);
 }
 
 #[test]
