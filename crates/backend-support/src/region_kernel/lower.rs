@@ -6,10 +6,13 @@ use super::piece::Piece;
 use super::words::{self, Code};
 use super::{Mapping, RegionKernel};
 
-/// Chunks per compute unit that a large launch has at least, so that all units have work until the end. A group of lanes
-/// takes longer to find out what a chunk is, and has several elements of it at once.
+/// Chunks per compute unit that a large launch has at least, so that all units have work until the end.
 const CHUNKS_PER_UNIT: u64 = 64;
+
+/// Likewise for lanes, of which a group takes longer to find out what a chunk is; and as many as a unit runs at once,
+/// from which on each lane has several elements.
 const LANE_CHUNKS_PER_UNIT: u64 = 16;
+const LANE_CHUNKS_AT_ONCE: u64 = 4;
 
 /// What a run should cost, in bytes that pass through memory: enough to be worth an item, little enough to stay in a
 /// core's first caches.
@@ -234,11 +237,12 @@ impl Share {
             }
             Mapping::Lanes => {
                 let group = limits.group_size as u64;
-                let wanted = wanted(LANE_CHUNKS_PER_UNIT);
-                let per_lane = sum(Piece::elements) / group.saturating_mul(wanted);
-                let per_lane = match per_lane.clamp(1, MOST_PER_LANE) {
-                    few @ ..words::AT_ONCE => few,
-                    many => many / words::AT_ONCE * words::AT_ONCE,
+                let of_group = sum(Piece::elements) / group;
+                let many = of_group / wanted(LANE_CHUNKS_PER_UNIT);
+                let per_lane = if many < words::AT_ONCE {
+                    (of_group / wanted(LANE_CHUNKS_AT_ONCE)).clamp(1, words::AT_ONCE)
+                } else {
+                    many.min(MOST_PER_LANE) / words::AT_ONCE * words::AT_ONCE
                 };
                 Self::Elements(group.saturating_mul(per_lane))
             }
