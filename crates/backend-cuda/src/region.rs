@@ -123,6 +123,7 @@ unsafe impl RegionCopyAbility for CudaDevice {
             compute_units: shared.compute_units as usize,
             group_size: BLOCK as usize,
             most_groups: shared.most_blocks.into(),
+            slab: RegionLimits::MAX_SLAB,
         };
         let lowered = kernel.lower(program, limits)?;
         let function = shared.shipped.function(shipped);

@@ -124,6 +124,7 @@ unsafe impl RegionCopyAbility for HipDevice {
             group_size: BLOCK as usize,
             // The work-items of a launch are counted with 32 bits.
             most_groups: u64::from(shared.most_blocks.min(u32::MAX / BLOCK)),
+            slab: RegionLimits::MAX_SLAB,
         };
         let lowered = kernel.lower(program, limits)?;
         let function = self.region_function(slots)?;

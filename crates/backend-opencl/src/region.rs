@@ -66,6 +66,7 @@ impl RegionKernels {
                 compute_units: info.compute_units as usize,
                 group_size: group as usize,
                 most_groups: (info.limits.grid[0] / group.max(1)).into(),
+                slab: RegionLimits::MAX_SLAB,
             },
             building: Mutex::default(),
         }

@@ -50,6 +50,7 @@ fn more_than_there_is_is_refused_and_leaves_the_device_usable() {
     for pool in POOLS {
         let Some(device) = open(pool) else { return };
         let most = device.info().limits.allocation_bytes;
+        let _held = device.memory_allocate::<u8>(1000).unwrap();
         let error = device.memory_allocate::<u8>(most).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
         assert_eq!(error.driver().unwrap().name, "CUDA_ERROR_OUT_OF_MEMORY");

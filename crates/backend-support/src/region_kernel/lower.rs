@@ -6,10 +6,13 @@ use super::piece::Piece;
 use super::words::{self, Code};
 use super::{Mapping, RegionKernel};
 
-/// Chunks per compute unit that a large launch has at least, so that all units have work until the end. A group of lanes
-/// takes longer to find out what a chunk is, and has several elements of it at once.
+/// Chunks per compute unit that a large launch has at least, so that all units have work until the end.
 const CHUNKS_PER_UNIT: u64 = 64;
+
+/// Likewise for lanes, of which a group takes longer to find out what a chunk is; and as many as a unit runs at once,
+/// from which on each lane has several elements.
 const LANE_CHUNKS_PER_UNIT: u64 = 16;
+const LANE_CHUNKS_AT_ONCE: u64 = 4;
 
 /// What a run should cost, in bytes that pass through memory: enough to be worth an item, little enough to stay in a
 /// core's first caches.
@@ -27,6 +30,14 @@ pub struct RegionLimits {
     pub group_size: usize,
     /// Groups that a launch can have at most; with more work than that, work-items loop.
     pub most_groups: u64,
+    /// Bytes from the first element of a copy to the last up to which [`Mapping::Lanes`] runs it as a whole; those that
+    /// reach further, on either side, are run in slabs. At most [`Self::MAX_SLAB`].
+    pub slab: u64,
+}
+
+impl RegionLimits {
+    /// The largest slab, right for every device: 32 bits with a sign do for its offsets.
+    pub const MAX_SLAB: u64 = words::MAX_SLAB;
 }
 
 /// A program lowered to launches of a [`RegionKernel`].
@@ -71,9 +82,17 @@ pub(super) fn lower(
     if limits.compute_units == 0 || limits.group_size == 0 || limits.most_groups == 0 {
         return Err(refuse(format!("a limit of 0: {limits:?}")));
     }
+    if !(1..=RegionLimits::MAX_SLAB).contains(&limits.slab) {
+        let most = RegionLimits::MAX_SLAB;
+        return Err(refuse(format!("slabs of {} bytes, allowed are 1 to {most}", limits.slab)));
+    }
     let mut lowered = RegionLaunches { words: Vec::new(), launches: Vec::new() };
     for phase in program.phases() {
-        let mut pieces: Vec<Piece> = phase.copies().iter().flat_map(Piece::of).collect();
+        let copies = phase.copies().iter();
+        let mut pieces: Vec<Piece> = match kernel.mapping {
+            Mapping::Runs => copies.flat_map(Piece::of).collect(),
+            Mapping::Lanes => copies.flat_map(|copy| Piece::of_lanes(copy, limits.slab)).collect(),
+        };
         if !kernel.has_f64 && pieces.iter().any(|piece| piece.rule.code == Code::AddF64) {
             let message = "a sum of f64 or c128 on a device without double precision";
             return Err(refuse(message.to_owned()));
@@ -124,12 +143,14 @@ impl RegionLaunches {
         self.words.extend([pieces.len() as u64, 0, record as u64]);
         for piece in pieces {
             self.words.push(chunks);
+            let cut = Cut::new(mapping, limits, &share, piece);
             // Elements are at most 2^60 bytes of a slot each, and a phase at most 2^64 bytes.
-            chunks = chunks.saturating_add(piece.elements().div_ceil(share.chunk(piece)));
+            let slabs = piece.elements() / cut.elements;
+            chunks = chunks.saturating_add(cut.chunks.saturating_mul(slabs));
         }
         self.words[start + words::CHUNKS] = chunks;
         for piece in pieces {
-            self.record(piece, share.chunk(piece), &slots, rank);
+            self.record(piece, &Cut::new(mapping, limits, &share, piece), &slots, rank);
         }
         let workers = match mapping {
             Mapping::Runs => chunks.div_ceil(limits.group_size as u64),
@@ -144,7 +165,7 @@ impl RegionLaunches {
         Ok(())
     }
 
-    fn record(&mut self, piece: &Piece, chunk: u64, slots: &[usize], rank: usize) {
+    fn record(&mut self, piece: &Piece, cut: &Cut, slots: &[usize], rank: usize) {
         let place = |slot| slots.iter().position(|bound| *bound == slot).unwrap_or(0) as u64;
         let mut record = [0; words::DIMS];
         record[words::TO_SLOT] = place(piece.to_slot);
@@ -158,14 +179,40 @@ impl RegionLaunches {
         record[words::CARRY] = piece.rule.carry;
         record[words::BIAS] = piece.rule.bias;
         record[words::INFINITY] = piece.rule.infinity;
-        record[words::ELEMENTS] = piece.elements();
-        record[words::CHUNK] = chunk;
+        record[words::ELEMENTS] = cut.elements;
+        record[words::CHUNK] = cut.chunk;
         record[words::RANK] = piece.dims().len() as u64;
+        record[words::SLAB_RANK] = cut.rank as u64;
+        record[words::SLAB_CHUNKS] = cut.chunks;
         self.words.extend(record);
         for dim in piece.dims() {
-            self.words.extend([dim.extent, dim.to.cast_unsigned(), dim.from.cast_unsigned()]);
+            let (to, from) = (dim.to.cast_unsigned(), dim.from.cast_unsigned());
+            self.words.extend([dim.extent, to, from, words::reciprocal(dim.extent)]);
         }
         self.words.extend(std::iter::repeat_n(0, (rank - piece.dims().len()) * words::PER_DIM));
+    }
+}
+
+/// How a piece is cut: chunks are parts of its inner dimensions, all of them but for lanes.
+struct Cut {
+    rank: usize,
+    elements: u64,
+    /// Elements of a chunk, and chunks.
+    chunk: u64,
+    chunks: u64,
+}
+
+impl Cut {
+    fn new(mapping: Mapping, limits: RegionLimits, share: &Share, piece: &Piece) -> Self {
+        let (rank, elements) = match mapping {
+            Mapping::Runs => (piece.dims().len(), piece.elements()),
+            Mapping::Lanes => {
+                let slab = piece.slab(limits.slab);
+                (slab.rank, slab.elements)
+            }
+        };
+        let chunk = share.chunk(piece);
+        Self { rank, elements, chunk, chunks: elements.div_ceil(chunk) }
     }
 }
 
@@ -190,9 +237,14 @@ impl Share {
             }
             Mapping::Lanes => {
                 let group = limits.group_size as u64;
-                let wanted = wanted(LANE_CHUNKS_PER_UNIT);
-                let per_lane = sum(Piece::elements) / group.saturating_mul(wanted);
-                Self::Elements(group.saturating_mul(per_lane.clamp(1, MOST_PER_LANE)))
+                let of_group = sum(Piece::elements) / group;
+                let many = of_group / wanted(LANE_CHUNKS_PER_UNIT);
+                let per_lane = if many < words::AT_ONCE {
+                    (of_group / wanted(LANE_CHUNKS_AT_ONCE)).clamp(1, words::AT_ONCE)
+                } else {
+                    many.min(MOST_PER_LANE) / words::AT_ONCE * words::AT_ONCE
+                };
+                Self::Elements(group.saturating_mul(per_lane))
             }
         }
     }

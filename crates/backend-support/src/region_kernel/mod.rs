@@ -61,7 +61,12 @@ pub enum Mapping {
 ///     combine: Combine::Replace,
 /// };
 /// let program = RegionProgram::new(&[face])?;
-/// let limits = RegionLimits { compute_units: 132, group_size: 256, most_groups: (1 << 31) - 1 };
+/// let limits = RegionLimits {
+///     compute_units: 132,
+///     group_size: 256,
+///     most_groups: (1 << 31) - 1,
+///     slab: RegionLimits::MAX_SLAB,
+/// };
 /// let lowered = kernel.lower(&program, limits)?;
 /// assert!(lowered.words().len() < 100);
 ///

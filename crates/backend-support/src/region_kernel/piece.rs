@@ -1,6 +1,8 @@
 //! From a copy to the pieces that the kernel runs: simple operations on elements of 1 to 16 bytes, in boxes whose
 //! dimensions come in the order that suits memory.
 
+use std::iter;
+
 use runtime_core::{Combine, DType, LoweredCopy};
 
 use super::words::{Code, MAX_RANK};
@@ -53,7 +55,7 @@ pub(super) struct Piece {
     /// Bytes that an element is a multiple of and that every address is, wherever the slots begin. If they are fewer
     /// than the unit, dimension 0 is contiguous on both sides.
     pub(super) word: u64,
-    /// Innermost first; at least two.
+    /// Innermost first; at least two, or at least one for lanes.
     dims: [Dim; MAX_RANK],
     rank: usize,
 }
@@ -101,19 +103,55 @@ impl Rule {
     }
 }
 
+/// The inner dimensions of a piece, which lanes count with 32 bits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slab {
+    pub(super) rank: usize,
+    pub(super) elements: u64,
+    /// How much of the next dimension has room in it.
+    room: u64,
+}
+
 impl Piece {
     /// The pieces of a copy, one to three.
     pub(super) fn of(copy: &LoweredCopy) -> impl Iterator<Item = Self> {
         Self::components(copy).widened().ordered().into_iter().flatten()
     }
 
-    /// Dimensions, innermost first; at least two.
+    /// The pieces of a copy for lanes: what is larger than a slab has whole slabs as its outer dimensions.
+    pub(super) fn of_lanes(copy: &LoweredCopy, slab: u64) -> impl Iterator<Item = Self> {
+        Self::of(copy).flat_map(move |piece| piece.in_slabs(slab))
+    }
+
+    /// Dimensions, innermost first.
     pub(super) fn dims(&self) -> &[Dim] {
         &self.dims[..self.rank]
     }
 
     pub(super) fn elements(&self) -> u64 {
         self.dims().iter().map(|dim| dim.extent).product()
+    }
+
+    /// The inner dimensions of which a slab that reaches `most` bytes consists.
+    pub(super) fn slab(&self, most: u64) -> Slab {
+        let mut slab = Slab { rank: 0, elements: 1, room: 1 };
+        let mut left = [most.saturating_sub(self.unit); 2];
+        for dim in self.dims() {
+            let strides = [dim.to, dim.from].map(i64::unsigned_abs);
+            let steps =
+                left.iter().zip(strides).filter_map(|(left, stride)| left.checked_div(stride));
+            slab.room =
+                steps.map(|steps| steps + 1).fold(most / self.unit / slab.elements, u64::min);
+            if slab.room < dim.extent {
+                break;
+            }
+            slab.rank += 1;
+            slab.elements *= dim.extent;
+            for (left, stride) in left.iter_mut().zip(strides) {
+                *left -= (dim.extent - 1) * stride;
+            }
+        }
+        slab
     }
 
     /// Bytes of memory traffic per element: whole lines where neighbours in a line are not touched together.
@@ -183,6 +221,39 @@ impl Piece {
         self.unit = 1 << bits.trailing_zeros();
         let unit = self.unit.cast_signed();
         self.dims[0] = Dim { extent: inner.extent * self.word / self.unit, to: unit, from: unit };
+        self
+    }
+
+    /// Splits the dimension that makes a slab too large. What is left beside whole slabs is other pieces.
+    fn in_slabs(self, most: u64) -> impl Iterator<Item = Self> {
+        let mut next = Some(self);
+        iter::from_fn(move || {
+            let mut piece = next.take()?.near_first(most);
+            let Slab { rank, room, .. } = piece.slab(most);
+            if rank < piece.rank && room > 1 {
+                let extent = piece.dims[rank].extent;
+                let block = extent / extent.div_ceil(room);
+                // Slabs begin alike within a line.
+                let block = if block > LINE { block / LINE * LINE } else { block };
+                next = piece.split(rank, block, rank + 1).flatten();
+            }
+            Some(piece)
+        })
+    }
+
+    /// Leaves dimensions of one element out, of which nothing depends, and puts those last whose steps no slab reaches.
+    fn near_first(mut self, most: u64) -> Self {
+        let dims = self.dims;
+        self.dims = [Dim::ONE; MAX_RANK];
+        let kept = dims[..self.rank].iter().filter(|dim| dim.extent != 1);
+        self.rank = 0;
+        for (place, dim) in self.dims.iter_mut().zip(kept) {
+            *place = *dim;
+            self.rank += 1;
+        }
+        let is_far = |dim: &Dim| dim.to.unsigned_abs().max(dim.from.unsigned_abs()) > most / 2;
+        self.dims[..self.rank].sort_by_key(is_far);
+        self.rank = self.rank.max(1);
         self
     }
 

@@ -81,9 +81,53 @@ DEVICE u32 add_f32(u32 there, u32 x, Rule rule) { return AS_U32(AS_FLOAT(there) 
 DEVICE u64 add_f64(u64 there, u64 x, Rule rule) { return AS_U64(AS_DOUBLE(there) + AS_DOUBLE(NEGATED(u64, x))); }
 #endif
 
-#define EXTENT(dim) copy[DIMS + 3 * (dim)]
-#define TO_STRIDE(dim) ((i64)copy[DIMS + 3 * (dim) + 1])
-#define FROM_STRIDE(dim) ((i64)copy[DIMS + 3 * (dim) + 2])
+DEVICE Rule rule_of(GLOBAL const u64 *copy) {
+    Rule rule;
+    rule.flip = copy[FLIP];
+    rule.carry = copy[CARRY];
+    rule.bias = copy[BIAS];
+    rule.infinity = copy[INFINITY_BITS];
+    return rule;
+}
+
+#define EXTENT(dim) copy[DIMS + PER_DIM * (dim)]
+#define TO_STRIDE(dim) ((i64)copy[DIMS + PER_DIM * (dim) + 1])
+#define FROM_STRIDE(dim) ((i64)copy[DIMS + PER_DIM * (dim) + 2])
+#define RECIPROCAL(dim) copy[DIMS + PER_DIM * (dim) + 3]
+
+#if LANES
+
+// ---- Elements of a work-item: several, which are all read before one is written, since it takes many reads under way
+// ---- to keep memory busy ------------------------------------------------------------------------------------------
+
+// Bytes from the first element of a slab to those of this work-item, and how many elements its chunk has from the
+// first of them on. Those beyond the end are the first once more: they are read, and not written.
+typedef struct {
+    i32 to[AT_ONCE], from[AT_ONCE];
+    u32 left;
+} Work;
+
+#define TO(T, i) (*(GLOBAL T *)(to + work.to[i]))
+#define FROM(T, i) (*(GLOBAL const T *)(from + work.from[i]))
+#define EACH                                                                                                        \
+    UNROLL                                                                                                          \
+    for (u32 i = 0; i < AT_ONCE; ++i)
+#define EACH_THERE EACH if (i * LANE_COUNT < work.left)
+
+#define MOVES(T)                                                                                                    \
+    DEVICE void run_move_##T(GLOBAL u8 *to, GLOBAL const u8 *from, Work work) {                                     \
+        T x[AT_ONCE];                                                                                               \
+        EACH x[i] = FROM(T, i);                                                                                     \
+        EACH_THERE TO(T, i) = x[i];                                                                                 \
+    }
+#define APPLIES(T, apply)                                                                                           \
+    DEVICE void run_##apply(GLOBAL u8 *to, GLOBAL const u8 *from, Work work, Rule rule) {                           \
+        T there[AT_ONCE], x[AT_ONCE];                                                                               \
+        EACH there[i] = TO(T, i), x[i] = FROM(T, i);                                                                \
+        EACH_THERE TO(T, i) = apply(there[i], x[i], rule);                                                          \
+    }
+
+#else
 
 // ---- Boxes of rows and columns -----------------------------------------------------------------------------------
 
@@ -91,103 +135,56 @@ DEVICE u64 add_f64(u64 there, u64 x, Rule rule) { return AS_U64(AS_DOUBLE(there)
 typedef struct {
     u64 rows, columns;
     i64 to_row, from_row, to_column, from_column;
-} Box;
+} Work;
 
-#define TO(T, row, column) (*(GLOBAL T *)(to + (i64)(row) * box.to_row + (i64)(column) * box.to_column))
-#define FROM(T, row, column) (*(GLOBAL const T *)(from + (i64)(row) * box.from_row + (i64)(column) * box.from_column))
-
-#if LANES
-
-typedef struct {
-    i64 to, from;
-} Place;
-
-// Where an element of a copy is, whose rows have so many columns.
-DEVICE Place place_of(GLOBAL const u64 *copy, Box box, u64 element) {
-    const u64 rank = copy[RANK];
-    u64 rest = element / box.columns;
-    const i64 column = (i64)(element - rest * box.columns);
-    Place place;
-    place.to = column * box.to_column;
-    place.from = column * box.from_column;
-    ROLLED
-    for (u64 dim = 1; dim < rank; ++dim) {
-        // The last dimension is what is left.
-        const u64 extent = EXTENT(dim), outer = dim + 1 < rank ? rest / extent : 0;
-        const i64 index = (i64)(rest - outer * extent);
-        place.to += index * TO_STRIDE(dim);
-        place.from += index * FROM_STRIDE(dim);
-        rest = outer;
-    }
-    return place;
-}
-
-// Neighbouring work-items have neighbouring elements. Each reads several before it writes them, since it takes many
-// reads under way to keep memory busy.
-#define AT_ONCE 4
-
-#define MOVES(T)                                                                                                    \
-    DEVICE void move_lanes_##T(GLOBAL u8 *to, GLOBAL const u8 *from, const Place *places, u32 count) {              \
-        T values[AT_ONCE];                                                                                          \
-        UNROLL                                                                                                      \
-        for (u32 i = 0; i < AT_ONCE; ++i)                                                                           \
-            if (i < count) values[i] = *(GLOBAL const T *)(from + places[i].from);                                  \
-        UNROLL                                                                                                      \
-        for (u32 i = 0; i < AT_ONCE; ++i)                                                                           \
-            if (i < count) *(GLOBAL T *)(to + places[i].to) = values[i];                                            \
-    }
-#define APPLIES(T, apply)                                                                                           \
-    DEVICE void box_##apply(GLOBAL u8 *RESTRICT to, GLOBAL const u8 *RESTRICT from, Box box, Rule rule) {           \
-        TO(T, 0, 0) = apply(TO(T, 0, 0), FROM(T, 0, 0), rule);                                                      \
-    }
-
-#else
+#define TO(T, row, column) (*(GLOBAL T *)(to + (i64)(row) * work.to_row + (i64)(column) * work.to_column))
+#define FROM(T, row, column) (*(GLOBAL const T *)(from + (i64)(row) * work.from_row + (i64)(column) * work.from_column))
 
 #define THIN(T, count, body)                                                                                        \
     case count:                                                                                                     \
-        for (u64 row = 0; row < box.rows; ++row) { body }                                                           \
+        for (u64 row = 0; row < work.rows; ++row) { body }                                                          \
         return;
 #define MOVE(T, column) TO(T, row, column) = FROM(T, row, column);
 
 // Rows of a few elements are unrolled; long contiguous ones are plain copies in words that a compiler can vectorise.
 #define MOVES(T)                                                                                                    \
-    DEVICE void move_box_##T(GLOBAL u8 *RESTRICT to, GLOBAL const u8 *RESTRICT from, Box box) {                     \
-        switch (box.columns) {                                                                                      \
+    DEVICE void run_move_##T(GLOBAL u8 *RESTRICT to, GLOBAL const u8 *RESTRICT from, Work work) {                   \
+        switch (work.columns) {                                                                                     \
             THIN(T, 1, MOVE(T, 0))                                                                                  \
             THIN(T, 2, MOVE(T, 0) MOVE(T, 1))                                                                       \
             THIN(T, 3, MOVE(T, 0) MOVE(T, 1) MOVE(T, 2))                                                            \
             THIN(T, 4, MOVE(T, 0) MOVE(T, 1) MOVE(T, 2) MOVE(T, 3))                                                 \
         }                                                                                                           \
-        if (box.to_column == (i64)sizeof(T) && box.from_column == (i64)sizeof(T)) {                                           \
-            for (u64 row = 0; row < box.rows; ++row) {                                                              \
+        if (work.to_column == (i64)sizeof(T) && work.from_column == (i64)sizeof(T)) {                               \
+            for (u64 row = 0; row < work.rows; ++row) {                                                             \
                 if (sizeof(T) < sizeof(u64)) {                                                                      \
                     GLOBAL T *out = &TO(T, row, 0);                                                                 \
                     GLOBAL const T *in = &FROM(T, row, 0);                                                          \
-                    for (u64 i = 0; i < box.columns; ++i) out[i] = in[i];                                           \
+                    for (u64 i = 0; i < work.columns; ++i) out[i] = in[i];                                          \
                 } else {                                                                                            \
                     GLOBAL u64 *out = &TO(u64, row, 0);                                                             \
                     GLOBAL const u64 *in = &FROM(u64, row, 0);                                                      \
-                    for (u64 i = 0; i < box.columns * (sizeof(T) / sizeof(u64)); ++i) out[i] = in[i];               \
+                    for (u64 i = 0; i < work.columns * (sizeof(T) / sizeof(u64)); ++i) out[i] = in[i];              \
                 }                                                                                                   \
             }                                                                                                       \
             return;                                                                                                 \
         }                                                                                                           \
-        for (u64 row = 0; row < box.rows; ++row)                                                                    \
-            for (u64 column = 0; column < box.columns; ++column) MOVE(T, column)                                    \
+        for (u64 row = 0; row < work.rows; ++row)                                                                   \
+            for (u64 column = 0; column < work.columns; ++column) MOVE(T, column)                                   \
     }
 
 #define APPLIES(T, apply)                                                                                           \
-    DEVICE void box_##apply(GLOBAL u8 *RESTRICT to, GLOBAL const u8 *RESTRICT from, Box box, Rule rule) {           \
-        if (box.to_column == (i64)sizeof(T) && box.from_column == (i64)sizeof(T)) {                                           \
-            for (u64 row = 0; row < box.rows; ++row) {                                                              \
+    DEVICE void run_##apply(GLOBAL u8 *RESTRICT to, GLOBAL const u8 *RESTRICT from, Work work, Rule rule) {         \
+        if (work.to_column == (i64)sizeof(T) && work.from_column == (i64)sizeof(T)) {                               \
+            for (u64 row = 0; row < work.rows; ++row) {                                                             \
                 GLOBAL T *out = &TO(T, row, 0);                                                                     \
                 GLOBAL const T *in = &FROM(T, row, 0);                                                              \
-                for (u64 i = 0; i < box.columns; ++i) out[i] = apply(out[i], in[i], rule);                          \
+                for (u64 i = 0; i < work.columns; ++i) out[i] = apply(out[i], in[i], rule);                         \
             }                                                                                                       \
             return;                                                                                                 \
         }                                                                                                           \
-        for (u64 row = 0; row < box.rows; ++row)                                                                    \
-            for (u64 column = 0; column < box.columns; ++column)                                                    \
+        for (u64 row = 0; row < work.rows; ++row)                                                                   \
+            for (u64 column = 0; column < work.columns; ++column)                                                   \
                 TO(T, row, column) = apply(TO(T, row, column), FROM(T, row, column), rule);                         \
     }
 
@@ -221,111 +218,122 @@ APPLIES(u64, add_f64)
 #endif
 
 // Carries out the operation `code` on elements of 2^unit bytes.
-DEVICE void run_box(u64 code, u64 unit, GLOBAL u8 *to, GLOBAL const u8 *from, Box box, Rule rule) {
-    switch (code * 8 + unit) {
-#if !LANES
-    case MOVE_CODE * 8 + 0: move_box_u8(to, from, box); break;
-    case MOVE_CODE * 8 + 1: move_box_u16(to, from, box); break;
-    case MOVE_CODE * 8 + 2: move_box_u32(to, from, box); break;
-    case MOVE_CODE * 8 + 3: move_box_u64(to, from, box); break;
-    case MOVE_CODE * 8 + 4: move_box_u128(to, from, box); break;
-#endif
-    case NEGATE_CODE * 8 + 0: box_negate_u8(to, from, box, rule); break;
-    case NEGATE_CODE * 8 + 1: box_negate_u16(to, from, box, rule); break;
-    case NEGATE_CODE * 8 + 2: box_negate_u32(to, from, box, rule); break;
-    case NEGATE_CODE * 8 + 3: box_negate_u64(to, from, box, rule); break;
-    case ADD_CODE * 8 + 0: box_add_u8(to, from, box, rule); break;
-    case ADD_CODE * 8 + 1: box_add_u16(to, from, box, rule); break;
-    case ADD_CODE * 8 + 2: box_add_u32(to, from, box, rule); break;
-    case ADD_CODE * 8 + 3: box_add_u64(to, from, box, rule); break;
-    case ADD_F16_CODE * 8 + 1: box_add_f16(to, from, box, rule); break;
-    case ADD_BF16_CODE * 8 + 1: box_add_bf16(to, from, box, rule); break;
-    case ADD_F32_CODE * 8 + 2: box_add_f32(to, from, box, rule); break;
+DEVICE void run(GLOBAL const u64 *copy, u32 unit, GLOBAL u8 *to, GLOBAL const u8 *from, Work work) {
+    switch ((u32)copy[CODE] * 8 + unit) {
+    case MOVE_CODE * 8 + 0: run_move_u8(to, from, work); break;
+    case MOVE_CODE * 8 + 1: run_move_u16(to, from, work); break;
+    case MOVE_CODE * 8 + 2: run_move_u32(to, from, work); break;
+    case MOVE_CODE * 8 + 3: run_move_u64(to, from, work); break;
+    case MOVE_CODE * 8 + 4: run_move_u128(to, from, work); break;
+    case NEGATE_CODE * 8 + 0: run_negate_u8(to, from, work, rule_of(copy)); break;
+    case NEGATE_CODE * 8 + 1: run_negate_u16(to, from, work, rule_of(copy)); break;
+    case NEGATE_CODE * 8 + 2: run_negate_u32(to, from, work, rule_of(copy)); break;
+    case NEGATE_CODE * 8 + 3: run_negate_u64(to, from, work, rule_of(copy)); break;
+    case ADD_CODE * 8 + 0: run_add_u8(to, from, work, rule_of(copy)); break;
+    case ADD_CODE * 8 + 1: run_add_u16(to, from, work, rule_of(copy)); break;
+    case ADD_CODE * 8 + 2: run_add_u32(to, from, work, rule_of(copy)); break;
+    case ADD_CODE * 8 + 3: run_add_u64(to, from, work, rule_of(copy)); break;
+    case ADD_F16_CODE * 8 + 1: run_add_f16(to, from, work, rule_of(copy)); break;
+    case ADD_BF16_CODE * 8 + 1: run_add_bf16(to, from, work, rule_of(copy)); break;
+    case ADD_F32_CODE * 8 + 2: run_add_f32(to, from, work, rule_of(copy)); break;
 #if HAS_F64
-    case ADD_F64_CODE * 8 + 3: box_add_f64(to, from, box, rule); break;
+    case ADD_F64_CODE * 8 + 3: run_add_f64(to, from, work, rule_of(copy)); break;
 #endif
-    case ORDER_CODE * 8 + 0: box_order_u8(to, from, box, rule); break;
-    case ORDER_CODE * 8 + 1: box_order_u16(to, from, box, rule); break;
-    case ORDER_CODE * 8 + 2: box_order_u32(to, from, box, rule); break;
-    case ORDER_CODE * 8 + 3: box_order_u64(to, from, box, rule); break;
-    case ORDER_FLOAT_CODE * 8 + 1: box_order_float_u16(to, from, box, rule); break;
-    case ORDER_FLOAT_CODE * 8 + 2: box_order_float_u32(to, from, box, rule); break;
-    case ORDER_FLOAT_CODE * 8 + 3: box_order_float_u64(to, from, box, rule); break;
+    case ORDER_CODE * 8 + 0: run_order_u8(to, from, work, rule_of(copy)); break;
+    case ORDER_CODE * 8 + 1: run_order_u16(to, from, work, rule_of(copy)); break;
+    case ORDER_CODE * 8 + 2: run_order_u32(to, from, work, rule_of(copy)); break;
+    case ORDER_CODE * 8 + 3: run_order_u64(to, from, work, rule_of(copy)); break;
+    case ORDER_FLOAT_CODE * 8 + 1: run_order_float_u16(to, from, work, rule_of(copy)); break;
+    case ORDER_FLOAT_CODE * 8 + 2: run_order_float_u32(to, from, work, rule_of(copy)); break;
+    case ORDER_FLOAT_CODE * 8 + 3: run_order_float_u64(to, from, work, rule_of(copy)); break;
     }
 }
 
 // ---- Copies ------------------------------------------------------------------------------------------------------
 
-// The elements [first, end) of a copy, counted along dimension 0 first. `narrow` tells how many times its innermost
+// The elements of one chunk of a copy, counted along dimension 0 first. `narrow` tells how many times its innermost
 // elements are halved, which lie side by side then.
-DEVICE void run_elements(
-    GLOBAL const u64 *copy, GLOBAL u8 *to, GLOBAL const u8 *from, u64 first, u64 end, u32 narrow
-) {
-    Rule rule;
-    rule.flip = copy[FLIP];
-    rule.carry = copy[CARRY];
-    rule.bias = copy[BIAS];
-    rule.infinity = copy[INFINITY_BITS];
-    const u64 code = copy[CODE], unit = copy[UNIT] - narrow;
-    const u64 columns = EXTENT(0) << narrow;
-    Box box;
-    box.to_column = narrow ? (i64)1 << unit : TO_STRIDE(0);
-    box.from_column = narrow ? (i64)1 << unit : FROM_STRIDE(0);
-    box.to_row = TO_STRIDE(1);
-    box.from_row = FROM_STRIDE(1);
+DEVICE void run_chunk(GLOBAL const u64 *copy, GLOBAL u8 *to, GLOBAL const u8 *from, u64 chunk, u32 narrow) {
+    const u32 unit = (u32)copy[UNIT] - narrow;
+    const u64 rank = copy[RANK];
+    Work work;
 #if LANES
-    box.rows = 1;
-    box.columns = columns;
-    if (code == MOVE_CODE) {
-        for (u64 element = first + LANE; element < end; element += AT_ONCE * LANE_COUNT) {
-            const u64 left = (end - element - 1) / LANE_COUNT + 1;
-            const u32 count = left < AT_ONCE ? (u32)left : AT_ONCE;
-            Place places[AT_ONCE];
+    // A slab, the inner dimensions, is so small that 32 bits do for whatever is in it; the outer ones are found once.
+    const u32 slab_rank = (u32)copy[SLAB_RANK];
+    if (slab_rank < rank) {
+        u64 slab = chunk / copy[SLAB_CHUNKS];
+        chunk -= slab * copy[SLAB_CHUNKS];
+        ROLLED
+        for (u64 dim = slab_rank; dim < rank; ++dim) {
+            const u64 outer = slab / EXTENT(dim);
+            const i64 index = (i64)(slab - outer * EXTENT(dim));
+            to += index * TO_STRIDE(dim);
+            from += index * FROM_STRIDE(dim);
+            slab = outer;
+        }
+    }
+    const u32 first = (u32)chunk * (u32)copy[CHUNK], rest = (u32)copy[ELEMENTS] - first;
+    const u32 end = (first + (rest < (u32)copy[CHUNK] ? rest : (u32)copy[CHUNK])) << narrow;
+    // Neighbouring work-items have neighbouring elements.
+    for (u32 element = (first << narrow) + LANE; element < end; element += AT_ONCE * LANE_COUNT) {
+        u32 left[AT_ONCE];
+        work.left = end - element;
+        UNROLL
+        for (u32 i = 0; i < AT_ONCE; ++i) {
+            const u32 at = i * LANE_COUNT < work.left ? element + i * LANE_COUNT : element;
+            left[i] = at >> narrow;
+            work.to[i] = work.from[i] = (i32)((at - (left[i] << narrow)) << unit);
+        }
+        ROLLED
+        for (u32 dim = 0; dim < slab_rank; ++dim) {
+            // The last dimension is what is left.
+            const u32 extent = (u32)EXTENT(dim), factor = dim + 1 < slab_rank ? (u32)RECIPROCAL(dim) : 0;
+            const u32 shift = (u32)(RECIPROCAL(dim) >> 32);
+            const i32 to_stride = (i32)TO_STRIDE(dim), from_stride = (i32)FROM_STRIDE(dim);
             UNROLL
-            for (u32 i = 0; i < AT_ONCE; ++i)
-                if (i < count) places[i] = place_of(copy, box, element + i * LANE_COUNT);
-            switch (unit) {
-            case 0: move_lanes_u8(to, from, places, count); break;
-            case 1: move_lanes_u16(to, from, places, count); break;
-            case 2: move_lanes_u32(to, from, places, count); break;
-            case 3: move_lanes_u64(to, from, places, count); break;
-            case 4: move_lanes_u128(to, from, places, count); break;
+            for (u32 i = 0; i < AT_ONCE; ++i) {
+                const u32 outer = HIGH_PRODUCT(left[i], factor) >> shift;
+                const i32 index = (i32)(left[i] - outer * extent);
+                work.to[i] += index * to_stride;
+                work.from[i] += index * from_stride;
+                left[i] = outer;
             }
         }
-        return;
-    }
-    for (u64 element = first + LANE; element < end; element += LANE_COUNT) {
-        const Place place = place_of(copy, box, element);
-        run_box(code, unit, to + place.to, from + place.from, box, rule);
+        run(copy, unit, to, from, work);
     }
 #else
-    const u64 rank = copy[RANK];
+    const u64 columns = EXTENT(0) << narrow, first = chunk * copy[CHUNK], rest = copy[ELEMENTS] - first;
+    work.to_column = narrow ? (i64)1 << unit : TO_STRIDE(0);
+    work.from_column = narrow ? (i64)1 << unit : FROM_STRIDE(0);
+    work.to_row = TO_STRIDE(1);
+    work.from_row = FROM_STRIDE(1);
     u64 index[MAX_RANK];
-    u64 rest = first / columns, column = first - rest * columns, left = end - first;
+    u64 left = (rest < copy[CHUNK] ? rest : copy[CHUNK]) << narrow;
+    u64 row = (first << narrow) / columns, column = (first << narrow) - row * columns;
     for (u64 dim = 1; dim < rank; ++dim) {
-        const u64 extent = EXTENT(dim), outer = rest / extent;
-        index[dim] = rest - outer * extent;
+        const u64 extent = EXTENT(dim), outer = row / extent;
+        index[dim] = row - outer * extent;
         to += (i64)index[dim] * TO_STRIDE(dim);
         from += (i64)index[dim] * FROM_STRIDE(dim);
-        rest = outer;
+        row = outer;
     }
     while (left > 0) {
         // As many whole rows as there are side by side, or a piece of one.
         const u64 room = columns - column;
         if (column == 0 && left >= columns) {
             const u64 enough = left / columns, rows = EXTENT(1) - index[1];
-            box.rows = enough < rows ? enough : rows;
-            box.columns = columns;
+            work.rows = enough < rows ? enough : rows;
+            work.columns = columns;
         } else {
-            box.rows = 1;
-            box.columns = left < room ? left : room;
+            work.rows = 1;
+            work.columns = left < room ? left : room;
         }
-        run_box(code, unit, to + (i64)column * box.to_column, from + (i64)column * box.from_column, box, rule);
-        left -= box.rows * box.columns;
+        run(copy, unit, to + (i64)column * work.to_column, from + (i64)column * work.from_column, work);
+        left -= work.rows * work.columns;
         column = 0;
-        index[1] += box.rows;
-        to += (i64)box.rows * box.to_row;
-        from += (i64)box.rows * box.from_row;
+        index[1] += work.rows;
+        to += (i64)work.rows * work.to_row;
+        from += (i64)work.rows * work.from_row;
         for (u64 dim = 1; dim + 1 < rank && index[dim] == EXTENT(dim); ++dim) {
             to += TO_STRIDE(dim + 1) - (i64)index[dim] * TO_STRIDE(dim);
             from += FROM_STRIDE(dim + 1) - (i64)index[dim] * FROM_STRIDE(dim);
@@ -343,15 +351,15 @@ KERNEL void region_copy(GLOBAL const u64 *words, u64 start, SLOT_PARAMETERS) {
     const u64 copies = header[COPIES], chunks = header[CHUNKS], record = header[RECORD];
     GLOBAL const u64 *first_chunks = header + HEADER;
     for (u64 chunk = WORKER; chunk < chunks; chunk += WORKER_COUNT) {
-        u64 low = 0, high = copies; // the copy is in [low, high)
+        u32 low = 0, high = (u32)copies; // the copy is in [low, high)
         while (high - low > 1) {
-            const u64 middle = low + (high - low) / 2;
+            const u32 middle = low + (high - low) / 2;
             if (first_chunks[middle] <= chunk)
                 low = middle;
             else
                 high = middle;
         }
-        GLOBAL const u64 *copy = first_chunks + copies + low * record;
+        GLOBAL const u64 *copy = first_chunks + copies + (u64)low * record;
         GLOBAL u8 *to = SLOT_NONE, *from = SLOT_NONE;
         switch (copy[TO_SLOT]) { SLOT_CASES(to) }
         switch (copy[FROM_SLOT]) { SLOT_CASES(from) }
@@ -361,8 +369,6 @@ KERNEL void region_copy(GLOBAL const u64 *words, u64 start, SLOT_PARAMETERS) {
         // Elements were joined as if slots began at multiples of 16 bytes.
         const u64 misaligned = (((u64)(SIZE)to) | ((u64)(SIZE)from)) & (((u64)1 << copy[UNIT]) - 1);
         const u32 narrow = misaligned ? (u32)(copy[UNIT] - copy[WORD]) : 0;
-        const u64 first = (chunk - first_chunks[low]) * copy[CHUNK], elements = copy[ELEMENTS];
-        const u64 end = elements - first < copy[CHUNK] ? elements : first + copy[CHUNK];
-        run_elements(copy, to, from, first << narrow, end << narrow, narrow);
+        run_chunk(copy, to, from, chunk - first_chunks[low], narrow);
     }
 }

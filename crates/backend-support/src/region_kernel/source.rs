@@ -41,11 +41,12 @@ typedef long i64;
 #define AS_U32(value) as_uint(value)
 #define AS_DOUBLE(bits) as_double(bits)
 #define AS_U64(value) as_ulong(value)
+#define HIGH_PRODUCT(a, b) mul_hi((u32)(a), (u32)(b))
 #if LANES
 #define WORKER get_group_id(0)
 #define WORKER_COUNT get_num_groups(0)
-#define LANE get_local_id(0)
-#define LANE_COUNT get_local_size(0)
+#define LANE ((u32)get_local_id(0))
+#define LANE_COUNT ((u32)get_local_size(0))
 #else
 #define WORKER get_global_id(0)
 #define WORKER_COUNT get_global_size(0)
@@ -73,11 +74,12 @@ typedef long long i64;
 #define AS_U32(value) __float_as_uint(value)
 #define AS_DOUBLE(bits) __longlong_as_double((i64)(bits))
 #define AS_U64(value) ((u64)__double_as_longlong(value))
+#define HIGH_PRODUCT(a, b) __umulhi(a, b)
 #if LANES
 #define WORKER ((u64)blockIdx.x)
 #define WORKER_COUNT ((u64)gridDim.x)
-#define LANE ((u64)threadIdx.x)
-#define LANE_COUNT ((u64)blockDim.x)
+#define LANE threadIdx.x
+#define LANE_COUNT blockDim.x
 #else
 #define WORKER ((u64)blockIdx.x * blockDim.x + threadIdx.x)
 #define WORKER_COUNT ((u64)gridDim.x * blockDim.x)

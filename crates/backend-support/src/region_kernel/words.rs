@@ -1,11 +1,33 @@
 //! The words that the kernel reads: one header, the first chunk of every copy, and one record for each.
 
 /// Most dimensions of a record: those of a copy, the two parts of a complex number, the blocks of a
-/// transposition.
-pub(super) const MAX_RANK: usize = runtime_core::MAX_REGION_RANK + 3;
+/// transposition, and the slabs.
+pub(super) const MAX_RANK: usize = runtime_core::MAX_REGION_RANK + 4;
 
-/// Words per dimension: extent, stride of the destination, stride of the source.
-pub(super) const PER_DIM: usize = 3;
+/// Words per dimension: extent, stride of the destination, stride of the source, [`reciprocal`].
+pub(super) const PER_DIM: usize = 4;
+
+/// Bytes that a slab reaches at most.
+pub(super) const MAX_SLAB: u64 = i32::MAX as u64;
+
+/// Elements that a lane reads before it writes them.
+pub(super) const AT_ONCE: u64 = 4;
+
+/// What the kernel divides by an extent with, from 2 to [`MAX_SLAB`]: `n / extent` is the upper half of `n * factor`,
+/// shifted right, for every `n` below 2^31. The factor is in the lower half of the word, the shift in the upper. 0 for
+/// other extents, which lanes do not divide by.
+///
+/// With `2^shift < extent <= 2^(shift + 1)`, `factor * extent` exceeds `2^(32 + shift)` by at most `extent`, and so
+/// `n * factor / 2^(32 + shift)` the quotient by less than `1 / extent`: it has the same integer part. (T. Granlund,
+/// P. L. Montgomery: Division by Invariant Integers using Multiplication, 1994.)
+pub(super) fn reciprocal(extent: u64) -> u64 {
+    if !(2..=MAX_SLAB).contains(&extent) {
+        return 0;
+    }
+    let shift = u64::from((extent - 1).ilog2());
+    let factor = (1 << (32 + shift)) / extent + 1;
+    (shift << 32) | factor
+}
 
 /// What a record does; numbers that the kernel knows by the names in [`DEFINES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +56,8 @@ macro_rules! fields {
         pub(super) const DEFINES: &[(&str, usize)] = &[
             $(($define, $name),)*
             ("MAX_RANK", MAX_RANK),
+            ("PER_DIM", PER_DIM),
+            ("AT_ONCE", AT_ONCE as usize),
             ("MOVE_CODE", Code::Move as usize),
             ("NEGATE_CODE", Code::Negate as usize),
             ("ADD_CODE", Code::Add as usize),
@@ -66,8 +90,41 @@ fields! {
     CARRY = 8, "CARRY";
     BIAS = 9, "BIAS";
     INFINITY = 10, "INFINITY_BITS";
+    // Of the copy, or of each slab for lanes.
     ELEMENTS = 11, "ELEMENTS";
     CHUNK = 12, "CHUNK";
     RANK = 13, "RANK";
-    DIMS = 14, "DIMS";
+    // Dimensions of a slab, innermost first, and chunks that it has.
+    SLAB_RANK = 14, "SLAB_RANK";
+    SLAB_CHUNKS = 15, "SLAB_CHUNKS";
+    DIMS = 16, "DIMS";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reciprocals_divide_exactly() {
+        const END: u64 = 1 << 31;
+        let powers = (1..=31).flat_map(|shift| [(1 << shift) - 1, 1 << shift, (1 << shift) + 1]);
+        for extent in (2..1000).chain(powers).filter(|extent| (2..=MAX_SLAB).contains(extent)) {
+            let word = reciprocal(extent);
+            let (factor, shift) = (word & u64::from(u32::MAX), word >> 32);
+            let last = (END - 1) / extent * extent;
+            let numbers = [0, 1, extent - 1, extent, extent + 1, last - 1, last, END - 1];
+            for number in numbers {
+                assert_eq!(
+                    ((number * factor) >> 32) >> shift,
+                    number / extent,
+                    "{number} / {extent}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn other_extents_have_no_reciprocal() {
+        assert_eq!([0, 1, MAX_SLAB + 1].map(reciprocal), [0; 3]);
+    }
 }

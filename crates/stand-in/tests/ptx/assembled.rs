@@ -29,10 +29,11 @@ const SHIPPED: [&str; 5] = [
     "backend-cuda/src/ptx/region_copy_32.ptx",
 ];
 
-/// Assembles PTX; panics with what the assembler says if it refuses.
-fn assemble(assembler: &Path, name: &str, ptx: &str, architecture: u32) {
+/// Assembles PTX, and tells what the assembler says of it; panics with that if it refuses.
+fn assemble(assembler: &Path, name: &str, ptx: &str, architecture: u32) -> String {
+    let architecture_option = format!("--gpu-name=sm_{architecture}");
     let mut child = Command::new(assembler)
-        .args([&format!("--gpu-name=sm_{architecture}"), "--output-file=/dev/null", "/dev/stdin"])
+        .args([&architecture_option, "--verbose", "--output-file=/dev/null", "/dev/stdin"])
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -41,6 +42,7 @@ fn assemble(assembler: &Path, name: &str, ptx: &str, architecture: u32) {
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name} for sm_{architecture}: {told}");
+    told.into_owned()
 }
 
 fn assembler() -> Option<std::path::PathBuf> {
@@ -82,6 +84,24 @@ fn shipped_ptx_assembles() {
         for file in SHIPPED {
             let ptx = fs::read_to_string(crates().join(file)).unwrap();
             assemble(&assembler, file, &ptx, architecture);
+        }
+    }
+}
+
+/// A multiprocessor has 65536 registers: with 64 for each thread it holds four blocks of 256, with 80 three, whose reads
+/// are under way together.
+#[test]
+fn region_copies_leave_registers_for_more_blocks() {
+    let Some(assembler) = assembler() else { return };
+    for (slots, most) in [(8, 64), (32, 80)] {
+        let file = format!("backend-cuda/src/ptx/region_copy_{slots}.ptx");
+        let ptx = fs::read_to_string(crates().join(&file)).unwrap();
+        for architecture in ARCHITECTURES {
+            let told = assemble(&assembler, &file, &ptx, architecture);
+            let (before, _) = told.split_once(" registers").unwrap();
+            let used: u32 = before.rsplit(' ').next().unwrap().parse().unwrap();
+            assert!(used <= most, "{file} for sm_{architecture}: {told}");
+            assert!(told.contains(" 0 bytes spill stores"), "{file} for sm_{architecture}: {told}");
         }
     }
 }

@@ -41,6 +41,7 @@ fn by_kernel(
         compute_units: 1 + random.below(8),
         group_size: 1 + random.below(64),
         most_groups: 1 + random.below(9) as u64,
+        slab: random.slab(),
     };
     let lowered = kernel.lower(program, limits).unwrap();
     let memory = Memory::default();

@@ -1,6 +1,8 @@
 //! What the kernel does, one element at a time.
 #![expect(clippy::cast_possible_truncation, reason = "takes the low bits of words")]
 
+use std::ops::Range;
+
 use runtime_core::{bf16, f16};
 
 use super::super::words::{self, Code};
@@ -31,10 +33,11 @@ pub(super) fn run(
             for chunk in (worker..chunks).step_by(index(workers)) {
                 let copy = firsts.partition_point(|first| *first <= chunk) - 1;
                 let record = records[copy];
-                let first = (chunk - firsts[copy]) * record[words::CHUNK];
+                let (chunks, chunk) = (record[words::SLAB_CHUNKS], chunk - firsts[copy]);
+                let first = chunk % chunks * record[words::CHUNK];
                 let end = record[words::ELEMENTS].min(first + record[words::CHUNK]);
                 assert!(first < end, "an empty chunk");
-                Copy { record, launch, bases }.run(first, end, slots);
+                Copy { record, launch, bases }.run(chunk / chunks, first..end, slots);
             }
         }
     }
@@ -47,7 +50,8 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    fn run(&self, first: u64, end: u64, slots: &mut [Vec<u8>]) {
+    /// Runs some elements of a slab.
+    fn run(&self, slab: u64, elements: Range<u64>, slots: &mut [Vec<u8>]) {
         let record = self.record;
         let [to_slot, from_slot] =
             [words::TO_SLOT, words::FROM_SLOT].map(|field| self.launch.slots[index(record[field])]);
@@ -60,22 +64,22 @@ impl Copy<'_> {
         let aligned = is_aligned(to_base + to) && is_aligned(from_base + from);
         let narrow = if aligned { 0 } else { unit - record[words::WORD] };
         let size = 1 << (unit - narrow);
-        for element in first << narrow..end << narrow {
-            let (mut rest, mut to, mut from) = (element, to, from);
+        for part in elements.start << narrow..elements.end << narrow {
+            let (element, part) = (part >> narrow, index(part % (1 << narrow)) * size);
+            let (mut rest, mut to, mut from) = (element, to + part, from + part);
             for dim in 0..index(record[words::RANK]) {
-                let [extent, to_stride, from_stride] =
+                if dim == index(record[words::SLAB_RANK]) {
+                    assert_eq!(rest, 0, "an element beyond the slab");
+                    rest = slab;
+                }
+                let [extent, to_stride, from_stride, _] =
                     record[words::DIMS + dim * words::PER_DIM..][..words::PER_DIM]
                 else {
                     unreachable!("{} words per dimension", words::PER_DIM)
                 };
-                let (mut extent, mut strides) = (extent, [to_stride, from_stride]);
-                if dim == 0 && narrow > 0 {
-                    assert_eq!(strides, [1 << unit; 2], "only contiguous elements are joined");
-                    (extent, strides) = (extent << narrow, [size as u64; 2]);
-                }
                 let step = |stride: u64| index(rest % extent).cast_signed() * stride as isize;
-                to = to.wrapping_add_signed(step(strides[0]));
-                from = from.wrapping_add_signed(step(strides[1]));
+                to = to.wrapping_add_signed(step(to_stride));
+                from = from.wrapping_add_signed(step(from_stride));
                 rest /= extent;
             }
             assert_eq!(rest, 0, "an element beyond the last");

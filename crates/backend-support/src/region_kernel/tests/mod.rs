@@ -12,8 +12,12 @@ use runtime_core::{
 use super::{Dialect, Mapping, RegionKernel, RegionLaunches, RegionLimits};
 use random::Random;
 
-const LIMITS: RegionLimits =
-    RegionLimits { compute_units: 4, group_size: 8, most_groups: (1 << 31) - 1 };
+const LIMITS: RegionLimits = RegionLimits {
+    compute_units: 4,
+    group_size: 8,
+    most_groups: (1 << 31) - 1,
+    slab: RegionLimits::MAX_SLAB,
+};
 
 fn lower(slots: usize, mapping: Mapping, entries: &[RegionCopy]) -> Result<RegionLaunches> {
     let program = RegionProgram::new(entries).unwrap();
@@ -65,6 +69,7 @@ fn lowered_programs_do_what_the_host_does() {
                 compute_units: 1 + random.below(8),
                 group_size: 1 + random.below(16),
                 most_groups: 1 + random.below(9) as u64,
+                slab: random.slab(),
             };
             let lowered = kernel.lower(&program, limits).unwrap();
             // Slots begin at multiples of 8 bytes, as the program demands, or of more.
@@ -158,13 +163,15 @@ fn only_sums_of_doubles_need_doubles() {
 }
 
 #[test]
-fn limits_of_zero_are_refused() {
+fn limits_out_of_range_are_refused() {
     let program = RegionProgram::new(&[row(DType::U8, 0, 1, 4)]).unwrap();
     let kernel = RegionKernel::new(Mapping::Runs, 2, true).unwrap();
     for limits in [
         RegionLimits { compute_units: 0, ..LIMITS },
         RegionLimits { group_size: 0, ..LIMITS },
         RegionLimits { most_groups: 0, ..LIMITS },
+        RegionLimits { slab: 0, ..LIMITS },
+        RegionLimits { slab: RegionLimits::MAX_SLAB + 1, ..LIMITS },
     ] {
         let error = kernel.lower(&program, limits).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);

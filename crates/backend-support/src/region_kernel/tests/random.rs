@@ -22,6 +22,14 @@ impl Random {
         usize::try_from(self.next() >> 33).unwrap_or(0) % limit
     }
 
+    /// Bytes of a slab: often few, so that copies have several.
+    pub(super) fn slab(&mut self) -> u64 {
+        match self.below(2) {
+            0 => 1 + self.below(600) as u64,
+            _ => (1 << 31) - 1,
+        }
+    }
+
     fn bytes(&mut self, len: usize) -> Vec<u8> {
         // Bytes of zeros, infinities and NaNs are frequent.
         const SPECIAL: [u8; 6] = [0, 0x80, 0x7f, 0xff, 0x7c, 0xfc];
