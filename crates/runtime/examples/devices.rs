@@ -20,6 +20,10 @@ struct Args {
     /// Prints JSON
     #[arg(long)]
     json: bool,
+
+    /// Ends with an error if this backend has no device
+    #[arg(long, value_name = "BACKEND")]
+    require: Option<String>,
 }
 
 /// What is printed. As JSON, the names here are the names there.
@@ -181,8 +185,19 @@ fn main() -> io::Result<()> {
     let report = Report::gather();
     let mut out = io::stdout().lock();
     if args.json {
-        return writeln!(out, "{}", serde_json::to_string_pretty(&report)?);
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        print(&report, &mut out)?;
     }
+    match args.require {
+        Some(backend) if report.devices.iter().all(|device| device.backend != backend) => {
+            Err(io::Error::other(format!("{backend} has no device")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     for devices in report.devices.chunk_by(|a, b| a.backend == b.backend) {
         writeln!(out, "{}\n", table(devices))?;
     }
