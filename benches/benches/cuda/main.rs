@@ -42,7 +42,9 @@ const TOLD: f64 = 0.0;
 const SECTOR: usize = 32;
 
 /// Copies within the device between two waits.
-const COPIES: usize = 32;
+fn copies_at_once(bench: &Bench) -> usize {
+    if bench.is_quick() { 2 } else { 32 }
+}
 
 /// The demo's kernel, and one that does nothing.
 const DIFFUSION: &str = include_str!("../../../crates/runtime/examples/terrain/diffusion.ptx");
@@ -87,7 +89,7 @@ fn wake(raw: &Raw) {
     let addresses = [raw.memory(BYTES).expect("memory"), raw.memory(BYTES).expect("memory")];
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(1) {
-        (0..COPIES).for_each(|_| raw.copy(addresses[1], addresses[0], BYTES).expect("a copy"));
+        (0..32).for_each(|_| raw.copy(addresses[1], addresses[0], BYTES).expect("a copy"));
         raw.finish().expect("copies");
     }
 }
@@ -266,10 +268,11 @@ fn turns(places: usize) -> impl FnMut() -> usize {
 /// The rival of region copies: the driver's, from a memory to another that have room for so many places.
 fn dense_copies<'a>(
     raw: &'a Raw,
+    copies: usize,
     bytes: usize,
     places: usize,
     source: &'a Memory<f64>,
-) -> Result<impl FnMut() + 'a> {
+) -> impl FnMut() + 'a {
     let whole = bytes * places;
     let [from, to] = [(); 2].map(|()| raw.memory(whole).expect("memory"));
     // Not zeros, which are cheaper to move.
@@ -278,13 +281,13 @@ fn dense_copies<'a>(
     raw.copy(from, known, filled).expect("a copy");
     raw.finish().expect("a copy");
     let mut turn = turns(places);
-    Ok(move || {
-        for _ in 0..COPIES {
+    move || {
+        for _ in 0..copies {
             let place = (turn() * bytes) as Address;
             raw.copy(to + place, from + place, bytes).expect("a copy");
         }
         raw.finish().expect("copies");
-    })
+    }
 }
 
 /// Numbers that tell cells apart.
@@ -298,6 +301,7 @@ fn contiguous(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         return Ok(());
     }
     let stream = device.default_stream();
+    let copies = copies_at_once(bench);
     let (sizes, all) = if bench.is_quick() {
         (&[1 << 10][..], 4 << 10)
     } else {
@@ -318,16 +322,16 @@ fn contiguous(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         };
         let mut turn = turns(places);
         bench.compare(
-            format!("{COPIES} of {} KiB", bytes >> 10),
-            (COPIES * bytes) as u64,
+            format!("{copies} of {} KiB", bytes >> 10),
+            (copies * bytes) as u64,
             &mut || {
-                (0..COPIES).for_each(|_| copy(&mut to, turn()).expect("a copy"));
+                (0..copies).for_each(|_| copy(&mut to, turn()).expect("a copy"));
                 stream.synchronize().expect("copies");
             },
             &mut [Rival {
                 name: "driver",
                 target: CONTIGUOUS,
-                run: &mut dense_copies(raw, bytes, places, &from)?,
+                run: &mut dense_copies(raw, copies, bytes, places, &from),
             }],
         );
         to.fill(&stream, 0.0)?;
@@ -346,6 +350,7 @@ fn faces(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         return Ok(());
     }
     let stream = device.default_stream();
+    let copies = copies_at_once(bench);
     let edge = if bench.is_quick() { 32 } else { 512 };
     let numbers = numbered(edge * edge * edge);
     let field = device.memory_from_slice(&stream, &numbers)?;
@@ -380,16 +385,16 @@ fn faces(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         let bytes = usize::midpoint(read, cells * size_of::<f64>());
         let mut turn = turns(places);
         bench.compare(
-            format!("{COPIES} {HALO} wide of {edge}³ f64, {name}"),
-            COPIES as u64 * plan.bytes(),
+            format!("{copies} {HALO} wide of {edge}³ f64, {name}"),
+            copies as u64 * plan.bytes(),
             &mut || {
-                (0..COPIES).for_each(|_| pack(&mut packed, turn()).expect("a face"));
+                (0..copies).for_each(|_| pack(&mut packed, turn()).expect("a face"));
                 stream.synchronize().expect("faces");
             },
             &mut [Rival {
                 name: "sectors",
                 target: SECTORS,
-                run: &mut dense_copies(raw, bytes, places, &field)?,
+                run: &mut dense_copies(raw, copies, bytes, places, &field),
             }],
         );
         packed.fill(&stream, 0.0)?;
@@ -414,6 +419,7 @@ fn boxes(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     }
     const FIELDS: usize = 8;
     let stream = device.default_stream();
+    let copies = copies_at_once(bench);
     let edge = if bench.is_quick() { 16 } else { 128 };
     let numbers = numbered(edge * edge * edge);
     let fields: Vec<Memory<f64>> =
@@ -448,16 +454,16 @@ fn boxes(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         plan.execute(&stream, &mut slots).expect("a halo");
     };
     bench.compare(
-        format!("{COPIES} of {FIELDS} fields of {edge}³ f64, {HALO} wide, 26 regions each"),
-        COPIES as u64 * plan.bytes(),
+        format!("{copies} of {FIELDS} fields of {edge}³ f64, {HALO} wide, 26 regions each"),
+        copies as u64 * plan.bytes(),
         &mut || {
-            (0..COPIES).for_each(|_| pack());
+            (0..copies).for_each(|_| pack());
             stream.synchronize().expect("halos");
         },
         &mut [Rival {
             name: "dense copies",
             target: TOLD,
-            run: &mut dense_copies(raw, expected.len() * size_of::<f64>(), 1, &fields[0])?,
+            run: &mut dense_copies(raw, copies, expected.len() * size_of::<f64>(), 1, &fields[0]),
         }],
     );
     let found = packed.to_vec(&stream)?;
