@@ -75,7 +75,7 @@ const BENCHMARK: Item = Item {
     args: "--check --verbose",
     quick: "--quick --verbose",
     parts: &[
-        "copies",
+        "pinned",
         "allocations",
         "launches",
         "contiguous",
@@ -113,7 +113,7 @@ const TESTS: &[Item] = &[
         args: "NAME::",
         quick: "NAME::",
         parts: &[],
-        limit: 60,
+        limit: 120,
     },
     Item {
         title: "demo",
