@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::iter;
+use std::process::ExitCode;
 
 use clap::Parser;
 use comfy_table::{Table, presets};
@@ -180,7 +181,7 @@ impl Found {
     }
 }
 
-fn main() -> io::Result<()> {
+fn main() -> io::Result<ExitCode> {
     let args = Args::parse();
     let report = Report::gather();
     let mut out = io::stdout().lock();
@@ -191,9 +192,10 @@ fn main() -> io::Result<()> {
     }
     match args.require {
         Some(backend) if report.devices.iter().all(|device| device.backend != backend) => {
-            Err(io::Error::other(format!("{backend} has no device")))
+            eprintln!("error: {backend} has no device");
+            Ok(ExitCode::FAILURE)
         }
-        _ => Ok(()),
+        _ => Ok(ExitCode::SUCCESS),
     }
 }
 
