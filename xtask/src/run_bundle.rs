@@ -190,7 +190,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         has_device &= part.kind != "devices" || part.passed();
         println!("{:32} {:>6.1} s  ended {}", part.title, part.seconds, part.ended);
-        if part.kind == "benchmark" {
+        if part.kind == "benchmark" && !part.output.is_empty() {
             println!("{}", part.output.trim_end());
         }
     }
