@@ -15,7 +15,7 @@ pub mod turns;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use turns::{Contestant, median, medians, time};
+use turns::{Contestant, median, medians, middle, samples, spread, time};
 
 /// Somebody else's way of doing what ours does.
 pub struct Rival<'a> {
@@ -40,6 +40,8 @@ struct Row {
     rival: String,
     ours: f64,
     theirs: f64,
+    /// Of ours and of theirs, where samples were taken here.
+    spreads: Option<[f64; 2]>,
     ratio: f64,
     target: f64,
     bytes: u64,
@@ -55,13 +57,19 @@ impl Row {
             0 => String::new(),
             bytes => format!(" {:6.1} GB/s", bytes as f64 / seconds / 1e9),
         };
+        let spread = |side: usize| match self.spreads {
+            Some(spreads) => format!(" ±{:.1} %", spreads[side] * 100.0),
+            None => String::new(),
+        };
         println!(
-            "  {:<44} {:>10.2} us{}  {:<10} {:>10.2} us{}  ratio {:5.2}  target {:4.2}  {}",
+            "  {:<44} {:>10.3} us{}{}  {:<10} {:>10.3} us{}{}  ratio {:5.2}  target {:4.2}  {}",
             self.case,
             self.ours * 1e6,
+            spread(0),
             rate(self.ours),
             self.rival,
             self.theirs * 1e6,
+            spread(1),
             rate(self.theirs),
             self.ratio,
             self.target,
@@ -137,9 +145,20 @@ impl Bench {
         rivals: &mut [Rival<'_>],
     ) {
         let case = case.into();
-        for rival in rivals {
-            self.judge(&case, bytes, 0.0, ours, rival);
+        for Rival { name, target, run } in rivals {
+            let (ours, theirs) = (&mut |calls| time(calls, ours), &mut |calls| time(calls, run));
+            self.judge(&case, bytes, 0.0, ours, (name, *target, theirs));
         }
+    }
+
+    /// As [`compare`](Self::compare), where both sides time themselves: a part of what they do is not to count.
+    pub fn compare_timed(
+        &mut self,
+        case: impl Into<String>,
+        ours: &mut Contestant<'_>,
+        (rival, target, theirs): (&str, f64, &mut Contestant<'_>),
+    ) {
+        self.judge(&case.into(), 0, 0.0, ours, (rival, target, theirs));
     }
 
     /// As [`compare`](Self::compare), where ours may take so many seconds more than the rival.
@@ -148,9 +167,10 @@ impl Bench {
         case: impl Into<String>,
         seconds: f64,
         ours: &mut dyn FnMut(),
-        mut rival: Rival<'_>,
+        Rival { name, target, run }: Rival<'_>,
     ) {
-        self.judge(&case.into(), 0, seconds, ours, &mut rival);
+        let (ours, theirs) = (&mut |calls| time(calls, ours), &mut |calls| time(calls, run));
+        self.judge(&case.into(), 0, seconds, ours, (name, target, theirs));
     }
 
     fn judge(
@@ -158,28 +178,25 @@ impl Bench {
         case: &str,
         bytes: u64,
         allowed: f64,
-        ours: &mut dyn FnMut(),
-        rival: &mut Rival<'_>,
+        ours: &mut Contestant<'_>,
+        (rival, target, theirs): (&str, f64, &mut Contestant<'_>),
     ) {
-        let mut samples = if self.quick { 3 } else { 15 };
+        let mut count = if self.quick { 3 } else { 15 };
         loop {
-            let times = medians(
-                samples,
-                self.sample_time(),
-                &mut [&mut |calls| time(calls, ours), &mut |calls| time(calls, rival.run)],
-            );
-            let (ours, theirs) = (times[0], times[1]);
+            let times = samples(count, self.sample_time(), &mut [ours, theirs]);
+            let (our_time, their_time) = (middle(&times[0]), middle(&times[1]));
             let row = Row {
                 case: case.to_owned(),
-                rival: rival.name.to_owned(),
-                ours,
-                theirs,
-                ratio: (theirs + allowed) / ours,
-                target: rival.target,
+                rival: rival.to_owned(),
+                ours: our_time,
+                theirs: their_time,
+                spreads: Some([spread(&times[0]), spread(&times[1])]),
+                ratio: (their_time + allowed) / our_time,
+                target,
                 bytes,
             };
-            if row.missed() && !self.quick && samples < 60 {
-                samples = 61;
+            if row.missed() && !self.quick && count < 60 {
+                count = 61;
                 continue;
             }
             return self.note(row);
@@ -212,7 +229,7 @@ impl Bench {
         target: f64,
     ) {
         let (case, rival, ratio) = (case.into(), rival.to_owned(), theirs / ours);
-        self.note(Row { case, rival, ours, theirs, ratio, target, bytes });
+        self.note(Row { case, rival, ours, theirs, spreads: None, ratio, target, bytes });
     }
 
     /// Notes a quantity that may not be larger than a limit.

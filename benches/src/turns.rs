@@ -5,23 +5,39 @@ use std::time::{Duration, Instant};
 /// A contestant: does its work so many times and gives the seconds that one time took.
 pub type Contestant<'a> = dyn FnMut(u32) -> f64 + 'a;
 
-/// Median seconds of each contestant over so many samples, each of as many calls as take the contestant `at_least` so
-/// long. Samples of all contestants are taken in turns.
+/// Median seconds of each contestant over [`samples`].
 pub fn medians(
-    samples: usize,
+    count: usize,
     at_least: Duration,
     contestants: &mut [&mut Contestant<'_>],
 ) -> Vec<f64> {
+    samples(count, at_least, contestants).iter().map(|sorted| middle(sorted)).collect()
+}
+
+/// So many samples of each contestant in seconds, ascending, each of as many calls as take the contestant `at_least` so
+/// long. Samples of all contestants are taken in turns.
+pub fn samples(
+    count: usize,
+    at_least: Duration,
+    contestants: &mut [&mut Contestant<'_>],
+) -> Vec<Vec<f64>> {
     // Also warms what they touch.
     let calls: Vec<u32> = contestants.iter_mut().map(|run| calls(at_least, run)).collect();
-    let mut times = vec![Vec::with_capacity(samples); calls.len()];
-    for sample in 0..samples {
+    let mut times = vec![Vec::with_capacity(count); calls.len()];
+    for sample in 0..count {
         for place in 0..calls.len() {
             let turn = if sample % 2 == 0 { place } else { calls.len() - 1 - place };
             times[turn].push(contestants[turn](calls[turn]));
         }
     }
-    times.iter_mut().map(|times| median(times)).collect()
+    times.iter_mut().for_each(|times| times.sort_by(f64::total_cmp));
+    times
+}
+
+/// The share of the median that half of the samples, which are ascending, keep within, to either side.
+pub(crate) fn spread(sorted: &[f64]) -> f64 {
+    let (low, high) = (sorted[sorted.len() / 4], sorted[sorted.len() * 3 / 4]);
+    (high - low) / 2.0 / middle(sorted)
 }
 
 /// Seconds of one of so many calls.
@@ -61,5 +77,9 @@ fn scaled(calls: u32, factor: f64) -> u32 {
 
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    middle(values)
+}
+
+pub(crate) fn middle(sorted: &[f64]) -> f64 {
+    sorted[sorted.len() / 2]
 }

@@ -174,19 +174,24 @@ pub(crate) fn read(file: &Path) -> Result<BTreeMap<String, Tally>> {
         fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut tallies = BTreeMap::<String, Tally>::new();
     for line in text.lines() {
-        let entry: Value =
-            serde_json::from_str(line).with_context(|| format!("{line:?} in the report"))?;
-        let word = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
-        let tally = tallies.entry(word("device")).or_default();
-        let told = format!("{}: {}", word("rule"), word("reason"));
-        match entry["outcome"].as_str() {
-            Some("passed") => tally.passed += 1,
-            Some("failed") => tally.failed.push(told),
-            Some("skipped") => tally.skipped.push(told),
-            other => bail!("outcome {other:?} in the report"),
-        }
+        let entry = serde_json::from_str(line);
+        count(&mut tallies, &entry.with_context(|| format!("{line:?} in the report"))?)?;
     }
     Ok(tallies)
+}
+
+/// Counts one line of a report.
+pub(crate) fn count(tallies: &mut BTreeMap<String, Tally>, entry: &Value) -> Result<()> {
+    let word = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+    let tally = tallies.entry(word("device")).or_default();
+    let told = format!("{}: {}", word("rule"), word("reason"));
+    match entry["outcome"].as_str() {
+        Some("passed") => tally.passed += 1,
+        Some("failed") => tally.failed.push(told),
+        Some("skipped") => tally.skipped.push(told),
+        other => bail!("outcome {other:?} in the report"),
+    }
+    Ok(())
 }
 
 #[cfg(test)]

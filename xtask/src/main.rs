@@ -14,10 +14,10 @@ mod mutants;
 mod opencl;
 mod python;
 mod run;
+mod run_bundle;
 mod stand_in;
 mod test;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -88,14 +88,8 @@ enum Command {
         name: String,
     },
     /// Runs a bundle, as its script `run` does.
-    #[command(hide = true)]
-    RunBundle {
-        /// The folder.
-        folder: PathBuf,
-        /// Only to see that it runs.
-        #[arg(long)]
-        quick: bool,
-    },
+    #[command(hide = true, override_usage = "run [OPTIONS] [WORD]...")]
+    RunBundle(run_bundle::Options),
     /// Compiles what runs on embedded processors and is kept in the repository.
     Firmware {
         /// Only sees that what is kept is what its source gives.
@@ -136,7 +130,7 @@ fn run() -> anyhow::Result<()> {
             conformance::test_backend(&name, on, install)
         }
         Command::Bundle { name } => bundle::bundle(&name),
-        Command::RunBundle { folder, quick } => bundle::run(&folder, quick),
+        Command::RunBundle(options) => run_bundle::run(&options),
         Command::Firmware { check } => firmware::firmware(check),
         Command::Mutants => mutants::mutants(),
         Command::Bench { check, quick } => demo::bench(check, quick),

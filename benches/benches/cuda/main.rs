@@ -2,7 +2,8 @@
 //! region copies, array accesses and a whole loop of diffusion.
 //!
 //! Both sides run in turns, and every timed call ends when the device is done, but for those that show what enqueueing
-//! costs the host. The rival checks and remembers nothing.
+//! costs the host. The rival checks and remembers nothing. Copies within the device come in rows, each at a place that the
+//! device's cache no longer has, so that neither launches nor the cache stand in for the bandwidth of its memory.
 
 mod raw;
 
@@ -12,6 +13,7 @@ use std::mem::swap;
 use std::process::ExitCode;
 use std::ptr::from_mut;
 use std::sync::RwLock;
+use std::time::{Duration, Instant};
 
 use array_buffer::ArrayBuffer;
 use backend_cuda::CudaDriver;
@@ -39,6 +41,11 @@ const TOLD: f64 = 0.0;
 /// Bytes that memory moves at once.
 const SECTOR: usize = 32;
 
+/// Copies within the device between two waits.
+fn copies_at_once(bench: &Bench) -> usize {
+    if bench.is_quick() { 2 } else { 32 }
+}
+
 /// The demo's kernel, and one that does nothing.
 const DIFFUSION: &str = include_str!("../../../crates/runtime/examples/terrain/diffusion.ptx");
 const NOTHING: &str = "
@@ -61,6 +68,10 @@ fn main() -> Result<ExitCode> {
     };
     println!("cuda: {}, {}", device.info().name, device.info().driver_version);
     let raw = Raw::new().expect("a stream in the device's context");
+    if !bench.is_quick() {
+        bench.set_sample_time(Duration::from_millis(2));
+        wake(&raw);
+    }
     copies(&mut bench, &device, &raw)?;
     allocations(&mut bench, &device, &raw)?;
     launches(&mut bench, &device, &raw)?;
@@ -70,6 +81,17 @@ fn main() -> Result<ExitCode> {
     arrays(&mut bench, &device)?;
     diffusion(&mut bench, &device, &raw)?;
     Ok(bench.finish())
+}
+
+/// Keeps the device busy until its clocks are up.
+fn wake(raw: &Raw) {
+    const BYTES: usize = 256 << 20;
+    let addresses = [raw.memory(BYTES).expect("memory"), raw.memory(BYTES).expect("memory")];
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(1) {
+        (0..32).for_each(|_| raw.copy(addresses[1], addresses[0], BYTES).expect("a copy"));
+        raw.finish().expect("copies");
+    }
 }
 
 /// Page-locked memory to the device and back.
@@ -166,39 +188,59 @@ fn launches(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         (raw.memory(256).expect("memory"), raw.memory(256).expect("memory"));
     let ours = module.kernel("nothing")?;
     let theirs = raw.kernel(NOTHING, "nothing").expect("a kernel");
+    let mut launch_ours = || {
+        let args = args![&mut a, &b, 64_u64, 0.5_f32];
+        // SAFETY: the kernel does nothing.
+        unsafe { ours.launch(&stream, &launch, args) }.expect("a launch");
+    };
+    let mut launch_theirs = || {
+        let (mut n, mut x) = (64_u64, 0.5_f32);
+        let mut arguments =
+            [pointer(&mut raw_a), pointer(&mut raw_b), pointer(&mut n), pointer(&mut x)];
+        // SAFETY: the kernel does nothing.
+        unsafe { raw.launch(theirs, &launch, &mut arguments) }.expect("a launch");
+    };
+    let wait_ours = || stream.synchronize().expect("launches");
+    let wait_theirs = || raw.finish().expect("launches");
     for count in [1, 100] {
         bench.compare(
             format!("{count} with four arguments"),
             0,
             &mut || {
-                for _ in 0..count {
-                    let args = args![&mut a, &b, 64_u64, 0.5_f32];
-                    // SAFETY: the kernel does nothing.
-                    unsafe { ours.launch(&stream, &launch, args) }.expect("a launch");
-                }
-                stream.synchronize().expect("launches");
+                (0..count).for_each(|_| launch_ours());
+                wait_ours();
             },
             &mut [Rival {
                 name: "driver",
                 target: LATENCY,
                 run: &mut || {
-                    let (mut n, mut x) = (64_u64, 0.5_f32);
-                    for _ in 0..count {
-                        let mut arguments = [
-                            pointer(&mut raw_a),
-                            pointer(&mut raw_b),
-                            pointer(&mut n),
-                            pointer(&mut x),
-                        ];
-                        // SAFETY: the kernel does nothing.
-                        unsafe { raw.launch(theirs, &launch, &mut arguments) }.expect("a launch");
-                    }
-                    raw.finish().expect("launches");
+                    (0..count).for_each(|_| launch_theirs());
+                    wait_theirs();
                 },
             }],
         );
     }
+    bench.compare_timed(
+        "enqueueing one with four arguments",
+        &mut |calls| enqueueing(calls, &mut launch_ours, &wait_ours),
+        ("driver", LATENCY, &mut |calls| enqueueing(calls, &mut launch_theirs, &wait_theirs)),
+    );
     Ok(())
+}
+
+/// Seconds that one of so many calls takes the host. Waits are not counted, and come before the device's queue is full.
+fn enqueueing(calls: u32, call: &mut dyn FnMut(), wait: &dyn Fn()) -> f64 {
+    const MOST: u32 = 100;
+    let (mut left, mut spent) = (calls, Duration::ZERO);
+    while left > 0 {
+        let batch = left.min(MOST);
+        let begun = Instant::now();
+        (0..batch).for_each(|_| call());
+        spent += begun.elapsed();
+        wait();
+        left -= batch;
+    }
+    spent.as_secs_f64() / f64::from(calls)
 }
 
 fn pointer<T>(value: &mut T) -> *mut c_void {
@@ -217,35 +259,84 @@ fn region(extents: Vec<usize>, source: RegionSide, destination: RegionSide) -> R
     RegionCopy { dtype: DType::F64, extents, source, destination, negate, combine }
 }
 
+/// Places that take turns, without end.
+fn turns(places: usize) -> impl FnMut() -> usize {
+    let mut turns = (0..places).cycle();
+    move || turns.next().unwrap_or(0)
+}
+
+/// The rival of region copies: the driver's, from a memory to another that have room for so many places.
+fn dense_copies<'a>(
+    raw: &'a Raw,
+    copies: usize,
+    bytes: usize,
+    places: usize,
+    source: &'a Memory<f64>,
+) -> impl FnMut() + 'a {
+    let whole = bytes * places;
+    let [from, to] = [(); 2].map(|()| raw.memory(whole).expect("memory"));
+    // Not zeros, which are cheaper to move.
+    let known = source.native().map_or(0, |native| native.raw) as Address;
+    let filled = whole.min(source.len() * size_of::<f64>());
+    raw.copy(from, known, filled).expect("a copy");
+    raw.finish().expect("a copy");
+    let mut turn = turns(places);
+    move || {
+        for _ in 0..copies {
+            let place = (turn() * bytes) as Address;
+            raw.copy(to + place, from + place, bytes).expect("a copy");
+        }
+        raw.finish().expect("copies");
+    }
+}
+
+/// Numbers that tell cells apart.
+fn numbered(cells: usize) -> Vec<f64> {
+    (0..cells).map(|cell| cell as f64).collect()
+}
+
 /// Region copies of what lies in one piece.
 fn contiguous(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     if !bench.group("contiguous region copies") {
         return Ok(());
     }
     let stream = device.default_stream();
-    let sizes = if bench.is_quick() { &[1 << 10][..] } else { &[128 << 10, 1 << 20, 8 << 20] };
+    let copies = copies_at_once(bench);
+    let (sizes, all) = if bench.is_quick() {
+        (&[1 << 10][..], 4 << 10)
+    } else {
+        (&[128 << 10, 1 << 20, 8 << 20][..], 32 << 20)
+    };
+    let numbers = numbered(all);
+    let from = device.memory_from_slice(&stream, &numbers)?;
+    let mut to = device.memory_allocate(all)?;
     for &elements in sizes {
-        let bytes = elements * size_of::<f64>();
-        let from = device.memory_from_slice(&stream, &vec![1.0_f64; elements])?;
-        let mut to = device.memory_from_slice(&stream, &vec![0.0_f64; elements])?;
-        let addresses = [raw.memory(bytes).expect("memory"), raw.memory(bytes).expect("memory")];
+        let (bytes, places) = (elements * size_of::<f64>(), all / elements);
         let plan =
             device.plan_regions(&[region(vec![elements], side(0, 0, &[1]), side(1, 0, &[1]))])?;
+        let copy = |to: &mut Memory<f64>, place: usize| -> Result<()> {
+            let range = place * elements..(place + 1) * elements;
+            let from = from.view().slice(range.clone())?;
+            let to = to.view_mut().slice(range)?;
+            plan.execute(&stream, &mut [Slot::Read(from), Slot::Write(to)])
+        };
+        let mut turn = turns(places);
         bench.compare(
-            format!("{} KiB", bytes >> 10),
-            bytes as u64,
+            format!("{copies} of {} KiB", bytes >> 10),
+            (copies * bytes) as u64,
             &mut || {
-                let mut slots = [Slot::Read(from.view()), Slot::Write(to.view_mut())];
-                plan.execute(&stream, &mut slots).expect("a copy");
-                stream.synchronize().expect("a copy");
+                (0..copies).for_each(|_| copy(&mut to, turn()).expect("a copy"));
+                stream.synchronize().expect("copies");
             },
             &mut [Rival {
                 name: "driver",
                 target: CONTIGUOUS,
-                run: &mut || raw.copy(addresses[1], addresses[0], bytes).expect("a copy"),
+                run: &mut dense_copies(raw, copies, bytes, places, &from),
             }],
         );
-        assert!(to.to_vec(&stream)?.iter().all(|value| *value == 1.0), "all of it is copied");
+        to.fill(&stream, 0.0)?;
+        (0..places).try_for_each(|place| copy(&mut to, place))?;
+        assert!(to.to_vec(&stream)? == numbers, "all of it is copied");
     }
     Ok(())
 }
@@ -259,45 +350,64 @@ fn faces(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         return Ok(());
     }
     let stream = device.default_stream();
+    let copies = copies_at_once(bench);
     let edge = if bench.is_quick() { 32 } else { 512 };
-    let cells = edge * edge * edge;
-    let field = device.memory_from_slice(&stream, &vec![2.0_f64; cells])?;
-    let packed_cells = edge * edge * HALO;
-    let mut packed = device.memory_from_slice(&stream, &vec![0.0_f64; packed_cells])?;
+    let numbers = numbered(edge * edge * edge);
+    let field = device.memory_from_slice(&stream, &numbers)?;
+    // Faces at the two nearest places share no line of the cache.
+    const APART: usize = 16;
+    let places = edge / APART;
+    let cells = edge * edge * HALO;
+    let mut packed = device.memory_allocate::<f64>(places * cells)?;
     let strides = [edge * edge, edge, 1];
-    for (name, fast) in
+    for (name, thin) in
         [("slowest dimension", 0), ("middle dimension", 1), ("fastest dimension", 2)]
     {
-        let mut extents = vec![edge; 3];
-        extents[fast] = HALO;
+        let mut extents = [edge; 3];
+        extents[thin] = HALO;
         let dense = [extents[1] * extents[2], extents[2], 1];
-        let plan =
-            device.plan_regions(&[region(extents, side(0, 0, &strides), side(1, 0, &dense))])?;
-        // Rows begin at multiples of a sector. Of those that are read, a row has a part; all that is written is dense.
-        let rows = packed_cells / HALO;
-        let read = match fast {
-            2 => rows * (HALO * size_of::<f64>()).next_multiple_of(SECTOR),
-            _ => packed_cells * size_of::<f64>(),
+        let plan = device.plan_regions(&[region(
+            extents.to_vec(),
+            side(0, 0, &strides),
+            side(1, 0, &dense),
+        )])?;
+        let start = |place: usize| place * APART * strides[thin];
+        let pack = |packed: &mut Memory<f64>, place: usize| -> Result<()> {
+            let from = field.view().slice(start(place)..numbers.len())?;
+            let to = packed.view_mut().slice(place * cells..(place + 1) * cells)?;
+            plan.execute(&stream, &mut [Slot::Read(from), Slot::Write(to)])
         };
-        let written = (packed_cells * size_of::<f64>()).next_multiple_of(SECTOR);
-        let bytes = usize::midpoint(read, written);
-        let addresses = [raw.memory(bytes).expect("memory"), raw.memory(bytes).expect("memory")];
+        // Faces begin at sectors. Of the sectors of a thin row a part is read; all else is dense.
+        let read = match thin {
+            2 => edge * edge * (HALO * size_of::<f64>()).next_multiple_of(SECTOR),
+            _ => cells * size_of::<f64>(),
+        };
+        let bytes = usize::midpoint(read, cells * size_of::<f64>());
+        let mut turn = turns(places);
         bench.compare(
-            format!("{HALO} wide of {edge}³ f64, {name}"),
-            plan.bytes(),
+            format!("{copies} {HALO} wide of {edge}³ f64, {name}"),
+            copies as u64 * plan.bytes(),
             &mut || {
-                let mut slots = [Slot::Read(field.view()), Slot::Write(packed.view_mut())];
-                plan.execute(&stream, &mut slots).expect("a face");
-                stream.synchronize().expect("a face");
+                (0..copies).for_each(|_| pack(&mut packed, turn()).expect("a face"));
+                stream.synchronize().expect("faces");
             },
             &mut [Rival {
                 name: "sectors",
                 target: SECTORS,
-                run: &mut || raw.copy(addresses[1], addresses[0], bytes).expect("a copy"),
+                run: &mut dense_copies(raw, copies, bytes, places, &field),
             }],
         );
-        assert!(packed.to_vec(&stream)?.iter().all(|value| *value == 2.0), "all of it is packed");
-        packed.fill(&stream, 0.0_f64)?;
+        packed.fill(&stream, 0.0)?;
+        (0..places).try_for_each(|place| pack(&mut packed, place))?;
+        let found = packed.to_vec(&stream)?;
+        for (place, face) in found.chunks_exact(cells).enumerate() {
+            let is_packed = face.iter().enumerate().all(|(cell, value)| {
+                let at = [cell / dense[0], cell % dense[0] / dense[1], cell % dense[1]];
+                let offset: usize = at.iter().zip(strides).map(|(at, stride)| at * stride).sum();
+                *value == numbers[start(place) + offset]
+            });
+            assert!(is_packed, "face {place} is packed");
+        }
     }
     Ok(())
 }
@@ -309,50 +419,55 @@ fn boxes(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     }
     const FIELDS: usize = 8;
     let stream = device.default_stream();
+    let copies = copies_at_once(bench);
     let edge = if bench.is_quick() { 16 } else { 128 };
-    let fields: Vec<Memory<f64>> = (0..FIELDS)
-        .map(|_| device.memory_from_slice(&stream, &vec![3.0_f64; edge * edge * edge]))
-        .collect::<Result<_>>()?;
+    let numbers = numbered(edge * edge * edge);
+    let fields: Vec<Memory<f64>> =
+        (0..FIELDS).map(|_| device.memory_from_slice(&stream, &numbers)).collect::<Result<_>>()?;
     let strides = [edge * edge, edge, 1];
-    let (mut entries, mut filled) = (Vec::new(), 0);
+    // What is packed, cell after cell.
+    let (mut entries, mut expected) = (Vec::new(), Vec::new());
     for slot in 0..FIELDS {
         for neighbour in (0..27).filter(|neighbour| *neighbour != 13) {
             let at = [neighbour / 9, neighbour / 3 % 3, neighbour % 3];
             let extents: Vec<usize> =
                 at.iter().map(|a| if *a == 1 { edge } else { HALO }).collect();
             let starts = at.map(|a| if a == 2 { edge - HALO } else { 0 });
-            let offset = starts.iter().zip(strides).map(|(start, stride)| start * stride).sum();
+            let at = |cell: [usize; 3]| -> usize {
+                cell.iter().zip(strides).map(|(cell, stride)| cell * stride).sum()
+            };
             let dense = [extents[1] * extents[2], extents[2], 1];
-            let cells: usize = extents.iter().product();
-            entries.push(region(
-                extents,
-                side(slot, offset, &strides),
-                side(FIELDS, filled, &dense),
-            ));
-            filled += cells;
+            let (from, to) =
+                (side(slot, at(starts), &strides), side(FIELDS, expected.len(), &dense));
+            expected.extend((0..extents.iter().product()).map(|cell: usize| {
+                at(starts) + at([cell / dense[0], cell % dense[0] / dense[1], cell % dense[1]])
+            }));
+            entries.push(region(extents, from, to));
         }
     }
-    let mut packed = device.memory_from_slice(&stream, &vec![0.0_f64; filled])?;
+    let mut packed = device.memory_allocate::<f64>(expected.len())?;
     let plan = device.plan_regions(&entries)?;
     assert_eq!(plan.launches(), 1, "all regions of all fields go in one launch");
-    let bytes = filled * size_of::<f64>();
-    let addresses = [raw.memory(bytes).expect("memory"), raw.memory(bytes).expect("memory")];
+    let mut pack = || {
+        let mut slots: Vec<Slot<'_>> = fields.iter().map(|f| Slot::Read(f.view())).collect();
+        slots.push(Slot::Write(packed.view_mut()));
+        plan.execute(&stream, &mut slots).expect("a halo");
+    };
     bench.compare(
-        format!("{FIELDS} fields of {edge}³ f64, {HALO} wide, 26 regions each"),
-        plan.bytes(),
+        format!("{copies} of {FIELDS} fields of {edge}³ f64, {HALO} wide, 26 regions each"),
+        copies as u64 * plan.bytes(),
         &mut || {
-            let mut slots: Vec<Slot<'_>> = fields.iter().map(|f| Slot::Read(f.view())).collect();
-            slots.push(Slot::Write(packed.view_mut()));
-            plan.execute(&stream, &mut slots).expect("a halo");
-            stream.synchronize().expect("a halo");
+            (0..copies).for_each(|_| pack());
+            stream.synchronize().expect("halos");
         },
         &mut [Rival {
-            name: "dense copy",
+            name: "dense copies",
             target: TOLD,
-            run: &mut || raw.copy(addresses[1], addresses[0], bytes).expect("a copy"),
+            run: &mut dense_copies(raw, copies, expected.len() * size_of::<f64>(), 1, &fields[0]),
         }],
     );
-    assert!(packed.to_vec(&stream)?.iter().all(|value| *value == 3.0), "all of it is packed");
+    let found = packed.to_vec(&stream)?;
+    assert!(found.iter().eq(expected.iter().map(|cell| &numbers[*cell])), "all of it is packed");
     Ok(())
 }
 

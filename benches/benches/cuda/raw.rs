@@ -2,7 +2,7 @@
 
 use std::env;
 use std::error::Error;
-use std::ffi::{CString, c_char, c_uint, c_void};
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 
 use libloading::Library;
@@ -34,6 +34,9 @@ macro_rules! functions {
 }
 
 functions! {
+    cuCtxGetDevice(*mut c_int);
+    cuDeviceGetDefaultMemPool(*mut Handle, c_int);
+    cuMemPoolSetAttribute(Handle, c_uint, *mut c_void);
     cuStreamCreate(*mut Handle, c_uint);
     cuStreamSynchronize(Handle);
     cuMemAlloc_v2(*mut Address, usize);
@@ -65,6 +68,8 @@ fn check(code: u32) -> Result<()> {
 
 /// The driver's flag for a stream that does not wait for the default one.
 const NON_BLOCKING: c_uint = 1;
+/// The driver's attribute of a pool: how many unused bytes it keeps when somebody waits.
+const RELEASE_THRESHOLD: c_uint = 4;
 
 impl Raw {
     /// Beside a device of the backend, whose context is current in this thread.
@@ -76,6 +81,14 @@ impl Raw {
         let mut stream = null_mut();
         // SAFETY: `stream` is written.
         check(unsafe { (driver.cuStreamCreate)(&mut stream, NON_BLOCKING) })?;
+        let (mut device, mut pool, mut all) = (0, null_mut(), u64::MAX);
+        // SAFETY: `device` is written.
+        check(unsafe { (driver.cuCtxGetDevice)(&mut device) })?;
+        // SAFETY: `pool` is written.
+        check(unsafe { (driver.cuDeviceGetDefaultMemPool)(&mut pool, device) })?;
+        let value = (&raw mut all).cast();
+        // SAFETY: the attribute is a number of 64 bits, which is read.
+        check(unsafe { (driver.cuMemPoolSetAttribute)(pool, RELEASE_THRESHOLD, value) })?;
         Ok(Self { driver, stream, _library: library })
     }
 
@@ -115,11 +128,10 @@ impl Raw {
         self.finish()
     }
 
-    /// Copies within the device, to the end.
+    /// Enqueues a copy within the device.
     pub(crate) fn copy(&self, to: Address, from: Address, bytes: usize) -> Result<()> {
         // SAFETY: the driver checks the ranges.
-        check(unsafe { (self.driver.cuMemcpyDtoDAsync_v2)(to, from, bytes, self.stream) })?;
-        self.finish()
+        check(unsafe { (self.driver.cuMemcpyDtoDAsync_v2)(to, from, bytes, self.stream) })
     }
 
     /// Takes memory from the pool and gives it back, in stream order.

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::iter;
+use std::process::ExitCode;
 
 use clap::Parser;
 use comfy_table::{Table, presets};
@@ -20,6 +21,10 @@ struct Args {
     /// Prints JSON
     #[arg(long)]
     json: bool,
+
+    /// Ends with an error if this backend has no device
+    #[arg(long, value_name = "BACKEND")]
+    require: Option<String>,
 }
 
 /// What is printed. As JSON, the names here are the names there.
@@ -176,13 +181,25 @@ impl Found {
     }
 }
 
-fn main() -> io::Result<()> {
+fn main() -> io::Result<ExitCode> {
     let args = Args::parse();
     let report = Report::gather();
     let mut out = io::stdout().lock();
     if args.json {
-        return writeln!(out, "{}", serde_json::to_string_pretty(&report)?);
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        print(&report, &mut out)?;
     }
+    match args.require {
+        Some(backend) if report.devices.iter().all(|device| device.backend != backend) => {
+            eprintln!("error: {backend} has no device");
+            Ok(ExitCode::FAILURE)
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     for devices in report.devices.chunk_by(|a, b| a.backend == b.backend) {
         writeln!(out, "{}\n", table(devices))?;
     }

@@ -86,3 +86,15 @@ fn the_names_in_the_json_are_stable() {
         assert_eq!(keys(absent), ["broken", "name", "reason"]);
     }
 }
+
+#[test]
+fn a_backend_that_is_required_has_a_device() {
+    let outcome = |backend| {
+        let mut devices = Command::new(common::example("devices"));
+        devices.args(["--require", backend]).output().unwrap()
+    };
+    assert!(outcome("host").status.success());
+    let refused = outcome("nowhere");
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && told.contains("nowhere has no device"), "{told}");
+}
