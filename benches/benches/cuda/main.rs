@@ -104,7 +104,7 @@ fn copies(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     let sizes = if bench.is_quick() { &sizes[..1] } else { &sizes[..] };
     for &kib in sizes {
         let bytes = kib << 10;
-        let target = if kib == 4 { LATENCY } else { BANDWIDTH };
+        let target = if kib < 64 << 10 { LATENCY } else { BANDWIDTH };
         let data: Vec<u8> = (0..=250).cycle().take(bytes).collect();
         let mut memory = device.memory_allocate::<u8>(bytes)?;
         let address = raw.memory(bytes).expect("memory");
