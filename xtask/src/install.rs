@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::drivers;
 use crate::run::{must, root};
 
 /// Debian and Ubuntu packages, and what each is for.
@@ -64,7 +65,8 @@ pub(crate) fn install() -> Result<()> {
     rustup(&["component", "add", "rustfmt", "clippy"]);
     rustup(&["toolchain", "install", MIRI, "--profile=minimal", "--component=miri,rust-src"]);
     let packages: Vec<&str> = PACKAGES.iter().map(|package| package.0).collect();
-    for (package, why) in PACKAGES.iter().chain(PYTHON).chain(PYTHON_TESTS) {
+    let all = PACKAGES.iter().chain(drivers::PACKAGES).chain(PYTHON).chain(PYTHON_TESTS);
+    for (package, why) in all {
         println!("the tests use {package}: {why}");
     }
     if !Path::new("/usr/bin/apt-get").exists() || !is_root() {
@@ -81,6 +83,9 @@ pub(crate) fn install() -> Result<()> {
                 .args(["install", "--yes", "--quiet=2", "--no-install-recommends"])
                 .args(&packages),
         )?;
+    }
+    if let Err(error) = drivers::fetch() {
+        println!("no driver of CUDA to load without a GPU: {error:#}");
     }
     install_python()
 }

@@ -5,6 +5,7 @@ mod bundle;
 mod conformance;
 mod cuda;
 mod demo;
+mod drivers;
 mod firmware;
 mod hip;
 mod install;

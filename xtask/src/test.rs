@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use crate::conformance::{On, read, report_file, suite, watch};
 use crate::run::{cargo, must, root};
 use crate::stand_in;
-use crate::{above, cuda, demo, firmware, hip, install, mpi, mutants, opencl, python};
+use crate::{above, cuda, demo, drivers, firmware, hip, install, mpi, mutants, opencl, python};
 
 /// What became of the steps.
 #[derive(Default)]
@@ -200,6 +200,7 @@ pub(crate) fn test(with_install: bool, exhaustive: bool) -> Result<()> {
         }
     }
     without_gpu(&mut totals);
+    cuda_drivers(&mut totals);
     hip_without_gpu(&mut totals);
     let foreign = ["test", "--no-fail-fast"];
     totals.tests("foreign device", cargo(&foreign).args(FOREIGN), &["foreign"], "");
@@ -265,6 +266,26 @@ fn without_gpu(totals: &mut Totals) {
                 totals.add(&format!("{title}: what was given back"), 0, 1, 0, &first_line(&error));
             }
         }
+    }
+}
+
+/// What can be seen of NVIDIA's drivers without a GPU: that they have every function, and are told from broken ones.
+fn cuda_drivers(totals: &mut Totals) {
+    let libraries = drivers::libraries();
+    if libraries.is_empty() {
+        return totals.add(
+            "CUDA drivers",
+            0,
+            0,
+            1,
+            "none in target/drivers; --install brings them",
+        );
+    }
+    for (package, library) in libraries {
+        let mut absence = cargo(&["test", "--package", "backend-cuda", "--all-features"]);
+        absence.args(["--test", "cuda", "--", "absence::a_driver_without_a_device"]);
+        absence.env("BACKEND_CUDA_DRIVER", library);
+        totals.tests(&format!("CUDA driver of {package}"), &mut absence, &[], "");
     }
 }
 
