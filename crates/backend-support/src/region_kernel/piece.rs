@@ -20,6 +20,9 @@ const BLOCK: (u64, u64) = (8, 32);
 /// What one touched cache line has.
 const LINE: u64 = 64;
 
+/// Steps of a dimension that are worth making room for in a slab that cannot have all.
+const MANY: u64 = 64;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dim {
     pub(super) extent: u64,
@@ -108,8 +111,34 @@ impl Rule {
 pub(super) struct Slab {
     pub(super) rank: usize,
     pub(super) elements: u64,
-    /// How much of the next dimension has room in it.
-    room: u64,
+    /// What is left of it for further dimensions.
+    reach: Reach,
+}
+
+/// Bytes that a slab can reach on the side of the destination and of the source.
+#[derive(Clone, Copy, Debug)]
+struct Reach([u64; 2]);
+
+impl Reach {
+    /// From the first element of `unit` bytes to the last one of `most` bytes.
+    fn new(most: u64, unit: u64) -> Self {
+        Self([most.saturating_sub(unit); 2])
+    }
+
+    /// What is left beside a whole dimension, if that fits.
+    fn beside(self, dim: &Dim) -> Option<Self> {
+        let steps = dim.extent - 1;
+        let [to, from] = self.0;
+        let to = to.checked_sub(steps * dim.to.unsigned_abs())?;
+        Some(Self([to, from.checked_sub(steps * dim.from.unsigned_abs())?]))
+    }
+
+    /// How much of a dimension fits.
+    fn room(self, dim: &Dim) -> u64 {
+        let sides = self.0.into_iter().zip([dim.to, dim.from].map(i64::unsigned_abs));
+        let steps = sides.filter_map(|(reach, stride)| reach.checked_div(stride));
+        steps.map(|steps| steps + 1).fold(dim.extent, u64::min)
+    }
 }
 
 impl Piece {
@@ -134,22 +163,11 @@ impl Piece {
 
     /// The inner dimensions of which a slab that reaches `most` bytes consists.
     pub(super) fn slab(&self, most: u64) -> Slab {
-        let mut slab = Slab { rank: 0, elements: 1, room: 1 };
-        let mut left = [most.saturating_sub(self.unit); 2];
+        let mut slab = Slab { rank: 0, elements: 1, reach: Reach::new(most, self.unit) };
         for dim in self.dims() {
-            let strides = [dim.to, dim.from].map(i64::unsigned_abs);
-            let steps =
-                left.iter().zip(strides).filter_map(|(left, stride)| left.checked_div(stride));
-            slab.room =
-                steps.map(|steps| steps + 1).fold(most / self.unit / slab.elements, u64::min);
-            if slab.room < dim.extent {
-                break;
-            }
-            slab.rank += 1;
-            slab.elements *= dim.extent;
-            for (left, stride) in left.iter_mut().zip(strides) {
-                *left -= (dim.extent - 1) * stride;
-            }
+            let Some(reach) = slab.reach.beside(dim) else { break };
+            let elements = slab.elements * dim.extent;
+            slab = Slab { rank: slab.rank + 1, elements, reach };
         }
         slab
     }
@@ -229,31 +247,43 @@ impl Piece {
         let mut next = Some(self);
         iter::from_fn(move || {
             let mut piece = next.take()?.near_first(most);
-            let Slab { rank, room, .. } = piece.slab(most);
-            if rank < piece.rank && room > 1 {
-                let extent = piece.dims[rank].extent;
-                let block = extent / extent.div_ceil(room);
+            let Slab { rank, reach, .. } = piece.slab(most);
+            if let Some(dim) = piece.dims().get(rank) {
+                let block = dim.extent / dim.extent.div_ceil(reach.room(dim));
                 // Slabs begin alike within a line.
                 let block = if block > LINE { block / LINE * LINE } else { block };
-                next = piece.split(rank, block, rank + 1).flatten();
+                if block > 1 {
+                    next = piece.split(rank, block, rank + 1).flatten();
+                }
             }
             Some(piece)
         })
     }
 
-    /// Leaves dimensions of one element out, of which nothing depends, and puts those last whose steps no slab reaches.
+    /// Leaves dimensions of one element out, of which nothing depends, and puts those last of which a slab would have
+    /// few steps and, for these, little of the others.
     fn near_first(mut self, most: u64) -> Self {
-        let dims = self.dims;
-        self.dims = [Dim::ONE; MAX_RANK];
-        let kept = dims[..self.rank].iter().filter(|dim| dim.extent != 1);
-        self.rank = 0;
-        for (place, dim) in self.dims.iter_mut().zip(kept) {
-            *place = *dim;
-            self.rank += 1;
+        let mut kept = 0;
+        for dim in 0..self.rank {
+            if self.dims[dim].extent != 1 {
+                self.dims[kept] = self.dims[dim];
+                kept += 1;
+            }
         }
-        let is_far = |dim: &Dim| dim.to.unsigned_abs().max(dim.from.unsigned_abs()) > most / 2;
-        self.dims[..self.rank].sort_by_key(is_far);
-        self.rank = self.rank.max(1);
+        self.rank = kept.max(1);
+        // The others get an eighth at least.
+        let mut reach = Reach::new(most - most / 8, self.unit);
+        let mut near = 0;
+        for _ in 0..kept {
+            let dim = &self.dims[near];
+            let left = reach.beside(dim);
+            if left.is_none() && reach.room(dim) < MANY {
+                self.dims[near..kept].rotate_left(1);
+            } else {
+                reach = left.unwrap_or(reach);
+                near += 1;
+            }
+        }
         self
     }
 

@@ -9,7 +9,7 @@ use runtime_core::{
     Combine, DType, ErrorKind, HostSlot, RegionCopy, RegionProgram, RegionSide, Result,
 };
 
-use super::{Dialect, Mapping, RegionKernel, RegionLaunches, RegionLimits};
+use super::{Dialect, Mapping, RegionKernel, RegionLaunches, RegionLimits, words};
 use random::Random;
 
 const LIMITS: RegionLimits = RegionLimits {
@@ -88,7 +88,7 @@ fn contiguous_moves_are_of_16_bytes() {
     for mapping in [Mapping::Runs, Mapping::Lanes] {
         let lowered = lower(2, mapping, &[row(DType::U8, 0, 1, 4096)]).unwrap();
         let record = interpreter::records(&lowered, &lowered.launches()[0]).remove(0);
-        assert_eq!((record[super::words::UNIT], record[super::words::ELEMENTS]), (4, 256));
+        assert_eq!((record[words::UNIT], record[words::ELEMENTS]), (4, 256));
     }
 }
 
@@ -143,6 +143,34 @@ fn copies_beyond_32_bits_stay_small_and_within_the_grid() {
         let lowered = kernel.lower(&program, LIMITS).unwrap();
         assert!(lowered.words().len() < 64);
         assert_eq!(lowered.launches()[0].groups, LIMITS.most_groups);
+    }
+}
+
+/// Between fields that lie far apart and records with one number of each.
+#[test]
+fn slabs_of_far_fields_are_few() {
+    for fields in 2..40_usize {
+        for field in [100_usize << 20, 500 << 20, (1 << 30) - 8, 1 << 30, 3 << 30] {
+            let side = |slot, strides: [usize; 2]| RegionSide {
+                slot,
+                offset: 0,
+                strides: strides.map(usize::cast_signed).to_vec(),
+            };
+            let (apart, together) = (side(0, [4, field]), side(1, [4 * fields, 4]));
+            for (source, destination) in [(apart.clone(), together.clone()), (together, apart)] {
+                let extents = vec![field / 4, fields];
+                let copy = RegionCopy { extents, source, destination, ..row(DType::F32, 0, 1, 0) };
+                let lowered = lower(2, Mapping::Lanes, &[copy]).unwrap();
+                let slabs = |record: &&[u64]| {
+                    let dims = record[words::DIMS..].chunks(words::PER_DIM);
+                    let outer = dims.skip(interpreter::index(record[words::SLAB_RANK]));
+                    outer.map(|dim| dim[0].max(1)).product::<u64>()
+                };
+                let records = interpreter::records(&lowered, &lowered.launches()[0]);
+                let count: u64 = records.iter().map(slabs).sum();
+                assert!(count < 5000, "{count} slabs of {fields} times {field} bytes");
+            }
+        }
     }
 }
 
