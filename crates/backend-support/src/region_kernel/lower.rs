@@ -88,20 +88,30 @@ pub(super) fn lower(
     }
     let mut lowered = RegionLaunches { words: Vec::new(), launches: Vec::new() };
     for phase in program.phases() {
-        let copies = phase.copies().iter();
-        let mut pieces: Vec<Piece> = match kernel.mapping {
-            Mapping::Runs => copies.flat_map(Piece::of).collect(),
-            Mapping::Lanes => copies.flat_map(|copy| Piece::of_lanes(copy, limits.slab)).collect(),
-        };
+        let mut pieces = Vec::with_capacity(phase.copies().len());
+        for copy in phase.copies() {
+            match kernel.mapping {
+                Mapping::Runs => Piece::add(copy, &mut pieces),
+                Mapping::Lanes => Piece::add_slabs(copy, limits.slab, &mut pieces),
+            }
+        }
         if !kernel.has_f64 && pieces.iter().any(|piece| piece.rule.code == Code::AddF64) {
             let message = "a sum of f64 or c128 on a device without double precision";
             return Err(refuse(message.to_owned()));
         }
-        while !pieces.is_empty() {
+        let mut left = &mut *pieces;
+        while !left.is_empty() {
             let mut slots = Vec::with_capacity(kernel.slots);
-            let bound: Vec<Piece> =
-                pieces.extract_if(.., |piece| bind(&mut slots, piece, kernel.slots)).collect();
-            lowered.push(kernel.mapping, limits, &bound, slots)?;
+            let mut bound = 0;
+            for piece in 0..left.len() {
+                if bind(&mut slots, &left[piece], kernel.slots) {
+                    left.swap(bound, piece);
+                    bound += 1;
+                }
+            }
+            let (now, later) = left.split_at_mut(bound);
+            lowered.push(kernel.mapping, limits, now, slots)?;
+            left = later;
         }
     }
     Ok(lowered)

@@ -1,8 +1,6 @@
 //! From a copy to the pieces that the kernel runs: simple operations on elements of 1 to 16 bytes, in boxes whose
 //! dimensions come in the order that suits memory.
 
-use std::iter;
-
 use runtime_core::{Combine, DType, LoweredCopy};
 
 use super::words::{Code, MAX_RANK};
@@ -142,14 +140,24 @@ impl Reach {
 }
 
 impl Piece {
-    /// The pieces of a copy, one to three.
-    pub(super) fn of(copy: &LoweredCopy) -> impl Iterator<Item = Self> {
-        Self::components(copy).widened().ordered().into_iter().flatten()
+    /// Adds the pieces of a copy, one to three.
+    pub(super) fn add(copy: &LoweredCopy, pieces: &mut Vec<Self>) {
+        let mut piece = Self::components(copy);
+        piece.widen();
+        let rests = piece.order();
+        pieces.push(piece);
+        pieces.extend(rests.into_iter().flatten());
     }
 
-    /// The pieces of a copy for lanes: what is larger than a slab has whole slabs as its outer dimensions.
-    pub(super) fn of_lanes(copy: &LoweredCopy, slab: u64) -> impl Iterator<Item = Self> {
-        Self::of(copy).flat_map(move |piece| piece.in_slabs(slab))
+    /// Adds the pieces of a copy for lanes: what is larger than a slab has whole slabs as its outer dimensions.
+    pub(super) fn add_slabs(copy: &LoweredCopy, slab: u64, pieces: &mut Vec<Self>) {
+        let mut next = pieces.len();
+        Self::add(copy, pieces);
+        while let Some(piece) = pieces.get_mut(next) {
+            let rest = piece.cut_to_slabs(slab);
+            pieces.extend(rest);
+            next += 1;
+        }
     }
 
     /// Dimensions, innermost first.
@@ -225,11 +233,11 @@ impl Piece {
     }
 
     /// Joins elements that lie side by side on both sides, as many as every address admits.
-    fn widened(mut self) -> Self {
+    fn widen(&mut self) {
         let [inner, outer @ ..] = self.dims;
         let word = self.word.cast_signed();
         if self.rule.code != Code::Move || (inner.to, inner.from) != (word, word) {
-            return self;
+            return;
         }
         let strides = outer.iter().flat_map(|dim| [dim.to.unsigned_abs(), dim.from.unsigned_abs()]);
         let bits = strides.fold(inner.extent * self.word, |bits, stride| bits | stride)
@@ -239,30 +247,25 @@ impl Piece {
         self.unit = 1 << bits.trailing_zeros();
         let unit = self.unit.cast_signed();
         self.dims[0] = Dim { extent: inner.extent * self.word / self.unit, to: unit, from: unit };
-        self
     }
 
-    /// Splits the dimension that makes a slab too large. What is left beside whole slabs is other pieces.
-    fn in_slabs(self, most: u64) -> impl Iterator<Item = Self> {
-        let mut next = Some(self);
-        iter::from_fn(move || {
-            let mut piece = next.take()?.near_first(most);
-            let Slab { rank, reach, .. } = piece.slab(most);
-            if let Some(dim) = piece.dims().get(rank) {
-                let block = dim.extent / dim.extent.div_ceil(reach.room(dim));
-                // Slabs begin alike within a line.
-                let block = if block > LINE { block / LINE * LINE } else { block };
-                if block > 1 {
-                    next = piece.split(rank, block, rank + 1).flatten();
-                }
-            }
-            Some(piece)
-        })
+    /// Splits the dimension that makes a slab too large. What is left beside whole slabs is another piece, to be cut, too.
+    fn cut_to_slabs(&mut self, most: u64) -> Option<Self> {
+        self.put_near_first(most);
+        let Slab { rank, reach, .. } = self.slab(most);
+        let dim = self.dims().get(rank)?;
+        let block = dim.extent / dim.extent.div_ceil(reach.room(dim));
+        // Slabs begin alike within a line.
+        let block = if block > LINE { block / LINE * LINE } else { block };
+        if block == 1 {
+            return None;
+        }
+        self.split(rank, block, rank + 1)?
     }
 
     /// Leaves dimensions of one element out, of which nothing depends, and puts those last of which a slab would have
     /// few steps and, for these, little of the others.
-    fn near_first(mut self, most: u64) -> Self {
+    fn put_near_first(&mut self, most: u64) {
         let mut kept = 0;
         for dim in 0..self.rank {
             if self.dims[dim].extent != 1 {
@@ -284,13 +287,12 @@ impl Piece {
                 near += 1;
             }
         }
-        self
     }
 
     /// Brings together the dimensions along which either side is dense, if these are two: a thin one goes innermost;
     /// two long ones are run in blocks, so that cache lines and pages of both sides are used up while they are at hand.
     /// What is left beside whole blocks is other pieces.
-    fn ordered(mut self) -> [Option<Self>; 3] {
+    fn order(&mut self) -> [Option<Self>; 2] {
         let unit = self.unit.cast_signed();
         // Rows that are contiguous on both sides stay whole, and are the elements of what is decided here.
         let is_row = (self.dims[0].to, self.dims[0].from) == (unit, unit);
@@ -300,17 +302,17 @@ impl Piece {
         let others = (first + 1..self.rank).filter(|dim| self.dims[*dim].extent > 1);
         let partner = others.min_by_key(|dim| near(*dim));
         let partner = partner.filter(|dim| row < LINE && near(*dim) < near(first).min(LINE));
-        let Some(partner) = partner else { return [Some(self), None, None] };
+        let Some(partner) = partner else { return [None, None] };
         if self.dims[partner].extent <= THIN {
             self.dims[first..=partner].rotate_right(1);
-            return [Some(self), None, None];
+            return [None, None];
         }
         self.dims[first + 1..=partner].rotate_right(1);
         let line = LINE / row;
         let narrow = self.split(first, line.max(BLOCK.0), first + 2);
         let low =
             self.split(first + 1, line.max(BLOCK.1), first + 2 + usize::from(narrow.is_some()));
-        [Some(self), narrow.flatten(), low.flatten()]
+        [narrow.flatten(), low.flatten()]
     }
 
     /// Runs a dimension in blocks, which become the dimension `blocks`. The inner value is what is left beside whole
@@ -321,16 +323,19 @@ impl Piece {
         if count < 2 {
             return None;
         }
-        let mut rest = *self;
-        let skipped = (extent - left).cast_signed();
-        rest.dims[dim].extent = left;
-        rest.to_offset = rest.to_offset.wrapping_add_signed(skipped * to);
-        rest.from_offset = rest.from_offset.wrapping_add_signed(skipped * from);
+        let rest = (left > 0).then(|| {
+            let mut rest = *self;
+            let skipped = (extent - left).cast_signed();
+            rest.dims[dim].extent = left;
+            rest.to_offset = rest.to_offset.wrapping_add_signed(skipped * to);
+            rest.from_offset = rest.from_offset.wrapping_add_signed(skipped * from);
+            rest
+        });
         self.dims[dim].extent = block;
         self.dims[blocks..=self.rank].rotate_right(1);
         let step = block.cast_signed();
         self.dims[blocks] = Dim { extent: count, to: to * step, from: from * step };
         self.rank += 1;
-        Some((left > 0).then_some(rest))
+        Some(rest)
     }
 }
