@@ -247,12 +247,13 @@ impl Share {
             }
             Mapping::Lanes => {
                 let group = limits.group_size as u64;
+                let at_once = words::AT_ONCE as u64;
                 let of_group = sum(Piece::elements) / group;
                 let many = of_group / wanted(LANE_CHUNKS_PER_UNIT);
-                let per_lane = if many < words::AT_ONCE {
-                    (of_group / wanted(LANE_CHUNKS_AT_ONCE)).clamp(1, words::AT_ONCE)
+                let per_lane = if many < at_once {
+                    (of_group / wanted(LANE_CHUNKS_AT_ONCE)).clamp(1, at_once)
                 } else {
-                    many.min(MOST_PER_LANE) / words::AT_ONCE * words::AT_ONCE
+                    many.min(MOST_PER_LANE) / at_once * at_once
                 };
                 Self::Elements(group.saturating_mul(per_lane))
             }
