@@ -146,29 +146,55 @@ fn copies_beyond_32_bits_stay_small_and_within_the_grid() {
     }
 }
 
-/// Between fields that lie far apart and records with one number of each.
+/// Copies between fields that lie far apart, some backwards, and records with one number of each.
+fn far_fields() -> impl Iterator<Item = RegionCopy> {
+    let sizes = [100_usize << 20, 500 << 20, (1 << 30) - 8, 1 << 30, 3 << 30];
+    let layouts = sizes.into_iter().flat_map(|field| (2..40).map(move |fields| (field, fields)));
+    layouts.flat_map(|(field, fields)| {
+        let [size, record] = [field, 4 * fields].map(usize::cast_signed);
+        let apart = RegionSide { slot: 0, offset: 0, strides: vec![4, size] };
+        let back = RegionSide { slot: 0, offset: field * fields, strides: vec![4, -size] };
+        let together = RegionSide { slot: 1, offset: 0, strides: vec![record, 4] };
+        [(apart.clone(), together.clone()), (back, together.clone()), (together, apart)].map(
+            |(source, destination)| {
+                let extents = vec![field / 4, fields];
+                RegionCopy { extents, source, destination, ..row(DType::F32, 0, 1, 0) }
+            },
+        )
+    })
+}
+
+/// The dimensions of a record: those of a slab, and the others.
+fn dims(record: &[u64]) -> (Vec<&[u64]>, Vec<&[u64]>) {
+    let [rank, inner] =
+        [words::RANK, words::SLAB_RANK].map(|field| interpreter::index(record[field]));
+    let dims = record[words::DIMS..].chunks(words::PER_DIM).take(rank);
+    let mut slab: Vec<&[u64]> = dims.collect();
+    let outer = slab.split_off(inner);
+    (slab, outer)
+}
+
 #[test]
 fn slabs_of_far_fields_are_few() {
-    for fields in 2..40_usize {
-        for field in [100_usize << 20, 500 << 20, (1 << 30) - 8, 1 << 30, 3 << 30] {
-            let side = |slot, strides: [usize; 2]| RegionSide {
-                slot,
-                offset: 0,
-                strides: strides.map(usize::cast_signed).to_vec(),
-            };
-            let (apart, together) = (side(0, [4, field]), side(1, [4 * fields, 4]));
-            for (source, destination) in [(apart.clone(), together.clone()), (together, apart)] {
-                let extents = vec![field / 4, fields];
-                let copy = RegionCopy { extents, source, destination, ..row(DType::F32, 0, 1, 0) };
-                let lowered = lower(2, Mapping::Lanes, &[copy]).unwrap();
-                let slabs = |record: &&[u64]| {
-                    let dims = record[words::DIMS..].chunks(words::PER_DIM);
-                    let outer = dims.skip(interpreter::index(record[words::SLAB_RANK]));
-                    outer.map(|dim| dim[0].max(1)).product::<u64>()
-                };
-                let records = interpreter::records(&lowered, &lowered.launches()[0]);
-                let count: u64 = records.iter().map(slabs).sum();
-                assert!(count < 5000, "{count} slabs of {fields} times {field} bytes");
+    for copy in far_fields() {
+        let lowered = lower(2, Mapping::Lanes, std::slice::from_ref(&copy)).unwrap();
+        let records = interpreter::records(&lowered, &lowered.launches()[0]);
+        let slabs = |record: &&[u64]| dims(record).1.iter().map(|dim| dim[0]).product::<u64>();
+        let count: u64 = records.iter().map(slabs).sum();
+        assert!(count < 5000, "{count} slabs of {copy:?}");
+    }
+}
+
+#[test]
+fn slabs_reach_no_further_than_32_bits_with_a_sign() {
+    for copy in far_fields() {
+        let lowered = lower(2, Mapping::Lanes, std::slice::from_ref(&copy)).unwrap();
+        for record in interpreter::records(&lowered, &lowered.launches()[0]) {
+            let (slab, _) = dims(record);
+            for stride in [1, 2] {
+                let reach = |dim: &&[u64]| (dim[0] - 1) * dim[stride].cast_signed().unsigned_abs();
+                let reach = slab.iter().map(reach).sum::<u64>() + (1 << record[words::UNIT]);
+                assert!(reach <= RegionLimits::MAX_SLAB, "{reach} bytes of {copy:?}");
             }
         }
     }
