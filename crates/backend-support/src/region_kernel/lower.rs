@@ -88,20 +88,30 @@ pub(super) fn lower(
     }
     let mut lowered = RegionLaunches { words: Vec::new(), launches: Vec::new() };
     for phase in program.phases() {
-        let copies = phase.copies().iter();
-        let mut pieces: Vec<Piece> = match kernel.mapping {
-            Mapping::Runs => copies.flat_map(Piece::of).collect(),
-            Mapping::Lanes => copies.flat_map(|copy| Piece::of_lanes(copy, limits.slab)).collect(),
-        };
+        let mut pieces = Vec::with_capacity(phase.copies().len());
+        for copy in phase.copies() {
+            match kernel.mapping {
+                Mapping::Runs => Piece::add(copy, &mut pieces),
+                Mapping::Lanes => Piece::add_slabs(copy, limits.slab, &mut pieces),
+            }
+        }
         if !kernel.has_f64 && pieces.iter().any(|piece| piece.rule.code == Code::AddF64) {
             let message = "a sum of f64 or c128 on a device without double precision";
             return Err(refuse(message.to_owned()));
         }
-        while !pieces.is_empty() {
+        let mut left = &mut *pieces;
+        while !left.is_empty() {
             let mut slots = Vec::with_capacity(kernel.slots);
-            let bound: Vec<Piece> =
-                pieces.extract_if(.., |piece| bind(&mut slots, piece, kernel.slots)).collect();
-            lowered.push(kernel.mapping, limits, &bound, slots)?;
+            let mut bound = 0;
+            for piece in 0..left.len() {
+                if bind(&mut slots, &left[piece], kernel.slots) {
+                    left.swap(bound, piece);
+                    bound += 1;
+                }
+            }
+            let (now, later) = left.split_at_mut(bound);
+            lowered.push(kernel.mapping, limits, now, slots)?;
+            left = later;
         }
     }
     Ok(lowered)
@@ -237,12 +247,13 @@ impl Share {
             }
             Mapping::Lanes => {
                 let group = limits.group_size as u64;
+                let at_once = words::AT_ONCE as u64;
                 let of_group = sum(Piece::elements) / group;
                 let many = of_group / wanted(LANE_CHUNKS_PER_UNIT);
-                let per_lane = if many < words::AT_ONCE {
-                    (of_group / wanted(LANE_CHUNKS_AT_ONCE)).clamp(1, words::AT_ONCE)
+                let per_lane = if many < at_once {
+                    (of_group / wanted(LANE_CHUNKS_AT_ONCE)).clamp(1, at_once)
                 } else {
-                    many.min(MOST_PER_LANE) / words::AT_ONCE * words::AT_ONCE
+                    many.min(MOST_PER_LANE) / at_once * at_once
                 };
                 Self::Elements(group.saturating_mul(per_lane))
             }

@@ -128,8 +128,9 @@ impl RegionKernel {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if a limit is 0, or if the program sums elements of `f64` or `c128` and the kernel has no
-    /// double precision; nothing else needs it. `OutOfMemory` if the host has no room for the words.
+    /// `InvalidArgument` if a limit is 0, if a slab is larger than [`RegionLimits::MAX_SLAB`], or if the program sums
+    /// elements of `f64` or `c128` and the kernel has no double precision; nothing else needs it. `OutOfMemory` if the
+    /// host has no room for the words.
     pub fn lower(&self, program: &RegionProgram, limits: RegionLimits) -> Result<RegionLaunches> {
         lower::lower(self, program, limits)
     }

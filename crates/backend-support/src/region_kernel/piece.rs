@@ -1,8 +1,6 @@
 //! From a copy to the pieces that the kernel runs: simple operations on elements of 1 to 16 bytes, in boxes whose
 //! dimensions come in the order that suits memory.
 
-use std::iter;
-
 use runtime_core::{Combine, DType, LoweredCopy};
 
 use super::words::{Code, MAX_RANK};
@@ -19,6 +17,9 @@ const BLOCK: (u64, u64) = (8, 32);
 
 /// What one touched cache line has.
 const LINE: u64 = 64;
+
+/// Steps of a dimension that are worth making room for in a slab that cannot have all.
+const MANY: u64 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dim {
@@ -108,19 +109,55 @@ impl Rule {
 pub(super) struct Slab {
     pub(super) rank: usize,
     pub(super) elements: u64,
-    /// How much of the next dimension has room in it.
-    room: u64,
+    /// What is left of it for further dimensions.
+    reach: Reach,
+}
+
+/// Bytes that a slab can reach on the side of the destination and of the source.
+#[derive(Clone, Copy, Debug)]
+struct Reach([u64; 2]);
+
+impl Reach {
+    /// From the first element of `unit` bytes to the last one of `most` bytes.
+    fn new(most: u64, unit: u64) -> Self {
+        Self([most.saturating_sub(unit); 2])
+    }
+
+    /// What is left beside a whole dimension, if that fits.
+    fn beside(self, dim: &Dim) -> Option<Self> {
+        let steps = dim.extent - 1;
+        let [to, from] = self.0;
+        let to = to.checked_sub(steps * dim.to.unsigned_abs())?;
+        Some(Self([to, from.checked_sub(steps * dim.from.unsigned_abs())?]))
+    }
+
+    /// How much of a dimension fits.
+    fn room(self, dim: &Dim) -> u64 {
+        let sides = self.0.into_iter().zip([dim.to, dim.from].map(i64::unsigned_abs));
+        let steps = sides.filter_map(|(reach, stride)| reach.checked_div(stride));
+        steps.map(|steps| steps + 1).fold(dim.extent, u64::min)
+    }
 }
 
 impl Piece {
-    /// The pieces of a copy, one to three.
-    pub(super) fn of(copy: &LoweredCopy) -> impl Iterator<Item = Self> {
-        Self::components(copy).widened().ordered().into_iter().flatten()
+    /// Adds the pieces of a copy, one to three.
+    pub(super) fn add(copy: &LoweredCopy, pieces: &mut Vec<Self>) {
+        let mut piece = Self::components(copy);
+        piece.widen();
+        let rests = piece.order();
+        pieces.push(piece);
+        pieces.extend(rests.into_iter().flatten());
     }
 
-    /// The pieces of a copy for lanes: what is larger than a slab has whole slabs as its outer dimensions.
-    pub(super) fn of_lanes(copy: &LoweredCopy, slab: u64) -> impl Iterator<Item = Self> {
-        Self::of(copy).flat_map(move |piece| piece.in_slabs(slab))
+    /// Adds the pieces of a copy for lanes: what is larger than a slab has whole slabs as its outer dimensions.
+    pub(super) fn add_slabs(copy: &LoweredCopy, slab: u64, pieces: &mut Vec<Self>) {
+        let mut next = pieces.len();
+        Self::add(copy, pieces);
+        while let Some(piece) = pieces.get_mut(next) {
+            let rest = piece.cut_to_slabs(slab);
+            pieces.extend(rest);
+            next += 1;
+        }
     }
 
     /// Dimensions, innermost first.
@@ -134,22 +171,11 @@ impl Piece {
 
     /// The inner dimensions of which a slab that reaches `most` bytes consists.
     pub(super) fn slab(&self, most: u64) -> Slab {
-        let mut slab = Slab { rank: 0, elements: 1, room: 1 };
-        let mut left = [most.saturating_sub(self.unit); 2];
+        let mut slab = Slab { rank: 0, elements: 1, reach: Reach::new(most, self.unit) };
         for dim in self.dims() {
-            let strides = [dim.to, dim.from].map(i64::unsigned_abs);
-            let steps =
-                left.iter().zip(strides).filter_map(|(left, stride)| left.checked_div(stride));
-            slab.room =
-                steps.map(|steps| steps + 1).fold(most / self.unit / slab.elements, u64::min);
-            if slab.room < dim.extent {
-                break;
-            }
-            slab.rank += 1;
-            slab.elements *= dim.extent;
-            for (left, stride) in left.iter_mut().zip(strides) {
-                *left -= (dim.extent - 1) * stride;
-            }
+            let Some(reach) = slab.reach.beside(dim) else { break };
+            let elements = slab.elements * dim.extent;
+            slab = Slab { rank: slab.rank + 1, elements, reach };
         }
         slab
     }
@@ -207,11 +233,11 @@ impl Piece {
     }
 
     /// Joins elements that lie side by side on both sides, as many as every address admits.
-    fn widened(mut self) -> Self {
+    fn widen(&mut self) {
         let [inner, outer @ ..] = self.dims;
         let word = self.word.cast_signed();
         if self.rule.code != Code::Move || (inner.to, inner.from) != (word, word) {
-            return self;
+            return;
         }
         let strides = outer.iter().flat_map(|dim| [dim.to.unsigned_abs(), dim.from.unsigned_abs()]);
         let bits = strides.fold(inner.extent * self.word, |bits, stride| bits | stride)
@@ -221,46 +247,52 @@ impl Piece {
         self.unit = 1 << bits.trailing_zeros();
         let unit = self.unit.cast_signed();
         self.dims[0] = Dim { extent: inner.extent * self.word / self.unit, to: unit, from: unit };
-        self
     }
 
-    /// Splits the dimension that makes a slab too large. What is left beside whole slabs is other pieces.
-    fn in_slabs(self, most: u64) -> impl Iterator<Item = Self> {
-        let mut next = Some(self);
-        iter::from_fn(move || {
-            let mut piece = next.take()?.near_first(most);
-            let Slab { rank, room, .. } = piece.slab(most);
-            if rank < piece.rank && room > 1 {
-                let extent = piece.dims[rank].extent;
-                let block = extent / extent.div_ceil(room);
-                // Slabs begin alike within a line.
-                let block = if block > LINE { block / LINE * LINE } else { block };
-                next = piece.split(rank, block, rank + 1).flatten();
-            }
-            Some(piece)
-        })
-    }
-
-    /// Leaves dimensions of one element out, of which nothing depends, and puts those last whose steps no slab reaches.
-    fn near_first(mut self, most: u64) -> Self {
-        let dims = self.dims;
-        self.dims = [Dim::ONE; MAX_RANK];
-        let kept = dims[..self.rank].iter().filter(|dim| dim.extent != 1);
-        self.rank = 0;
-        for (place, dim) in self.dims.iter_mut().zip(kept) {
-            *place = *dim;
-            self.rank += 1;
+    /// Splits the dimension that makes a slab too large. What is left beside whole slabs is another piece, to be cut, too.
+    fn cut_to_slabs(&mut self, most: u64) -> Option<Self> {
+        self.put_near_first(most);
+        let Slab { rank, reach, .. } = self.slab(most);
+        let dim = self.dims().get(rank)?;
+        let block = dim.extent / dim.extent.div_ceil(reach.room(dim));
+        // Slabs begin alike within a line.
+        let block = if block > LINE { block / LINE * LINE } else { block };
+        if block == 1 {
+            return None;
         }
-        let is_far = |dim: &Dim| dim.to.unsigned_abs().max(dim.from.unsigned_abs()) > most / 2;
-        self.dims[..self.rank].sort_by_key(is_far);
-        self.rank = self.rank.max(1);
-        self
+        self.split(rank, block, rank + 1)?
+    }
+
+    /// Leaves dimensions of one element out, of which nothing depends, and puts those last of which a slab would have
+    /// few steps and, for these, little of the others.
+    fn put_near_first(&mut self, most: u64) {
+        let mut kept = 0;
+        for dim in 0..self.rank {
+            if self.dims[dim].extent != 1 {
+                self.dims[kept] = self.dims[dim];
+                kept += 1;
+            }
+        }
+        self.rank = kept.max(1);
+        // The others get an eighth at least.
+        let mut reach = Reach::new(most - most / 8, self.unit);
+        let mut near = 0;
+        for _ in 0..kept {
+            let dim = &self.dims[near];
+            let left = reach.beside(dim);
+            if left.is_none() && reach.room(dim) < MANY {
+                self.dims[near..kept].rotate_left(1);
+            } else {
+                reach = left.unwrap_or(reach);
+                near += 1;
+            }
+        }
     }
 
     /// Brings together the dimensions along which either side is dense, if these are two: a thin one goes innermost;
     /// two long ones are run in blocks, so that cache lines and pages of both sides are used up while they are at hand.
     /// What is left beside whole blocks is other pieces.
-    fn ordered(mut self) -> [Option<Self>; 3] {
+    fn order(&mut self) -> [Option<Self>; 2] {
         let unit = self.unit.cast_signed();
         // Rows that are contiguous on both sides stay whole, and are the elements of what is decided here.
         let is_row = (self.dims[0].to, self.dims[0].from) == (unit, unit);
@@ -270,17 +302,17 @@ impl Piece {
         let others = (first + 1..self.rank).filter(|dim| self.dims[*dim].extent > 1);
         let partner = others.min_by_key(|dim| near(*dim));
         let partner = partner.filter(|dim| row < LINE && near(*dim) < near(first).min(LINE));
-        let Some(partner) = partner else { return [Some(self), None, None] };
+        let Some(partner) = partner else { return [None, None] };
         if self.dims[partner].extent <= THIN {
             self.dims[first..=partner].rotate_right(1);
-            return [Some(self), None, None];
+            return [None, None];
         }
         self.dims[first + 1..=partner].rotate_right(1);
         let line = LINE / row;
         let narrow = self.split(first, line.max(BLOCK.0), first + 2);
         let low =
             self.split(first + 1, line.max(BLOCK.1), first + 2 + usize::from(narrow.is_some()));
-        [Some(self), narrow.flatten(), low.flatten()]
+        [narrow.flatten(), low.flatten()]
     }
 
     /// Runs a dimension in blocks, which become the dimension `blocks`. The inner value is what is left beside whole
@@ -291,16 +323,19 @@ impl Piece {
         if count < 2 {
             return None;
         }
-        let mut rest = *self;
-        let skipped = (extent - left).cast_signed();
-        rest.dims[dim].extent = left;
-        rest.to_offset = rest.to_offset.wrapping_add_signed(skipped * to);
-        rest.from_offset = rest.from_offset.wrapping_add_signed(skipped * from);
+        let rest = (left > 0).then(|| {
+            let mut rest = *self;
+            let skipped = (extent - left).cast_signed();
+            rest.dims[dim].extent = left;
+            rest.to_offset = rest.to_offset.wrapping_add_signed(skipped * to);
+            rest.from_offset = rest.from_offset.wrapping_add_signed(skipped * from);
+            rest
+        });
         self.dims[dim].extent = block;
         self.dims[blocks..=self.rank].rotate_right(1);
         let step = block.cast_signed();
         self.dims[blocks] = Dim { extent: count, to: to * step, from: from * step };
         self.rank += 1;
-        Some((left > 0).then_some(rest))
+        Some(rest)
     }
 }

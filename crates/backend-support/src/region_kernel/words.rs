@@ -11,7 +11,7 @@ pub(super) const PER_DIM: usize = 4;
 pub(super) const MAX_SLAB: u64 = i32::MAX as u64;
 
 /// Elements that a lane reads before it writes them.
-pub(super) const AT_ONCE: u64 = 4;
+pub(super) const AT_ONCE: usize = 4;
 
 /// What the kernel divides by an extent with, from 2 to [`MAX_SLAB`]: `n / extent` is the upper half of `n * factor`,
 /// shifted right, for every `n` below 2^31. The factor is in the lower half of the word, the shift in the upper. 0 for
@@ -57,7 +57,7 @@ macro_rules! fields {
             $(($define, $name),)*
             ("MAX_RANK", MAX_RANK),
             ("PER_DIM", PER_DIM),
-            ("AT_ONCE", AT_ONCE as usize),
+            ("AT_ONCE", AT_ONCE),
             ("MOVE_CODE", Code::Move as usize),
             ("NEGATE_CODE", Code::Negate as usize),
             ("ADD_CODE", Code::Add as usize),

@@ -141,6 +141,6 @@ impl Copy<'_> {
     }
 }
 
-fn index(word: u64) -> usize {
+pub(super) fn index(word: u64) -> usize {
     usize::try_from(word).unwrap()
 }

@@ -9,7 +9,7 @@ use runtime_core::{
     Combine, DType, ErrorKind, HostSlot, RegionCopy, RegionProgram, RegionSide, Result,
 };
 
-use super::{Dialect, Mapping, RegionKernel, RegionLaunches, RegionLimits};
+use super::{Dialect, Mapping, RegionKernel, RegionLaunches, RegionLimits, words};
 use random::Random;
 
 const LIMITS: RegionLimits = RegionLimits {
@@ -88,7 +88,7 @@ fn contiguous_moves_are_of_16_bytes() {
     for mapping in [Mapping::Runs, Mapping::Lanes] {
         let lowered = lower(2, mapping, &[row(DType::U8, 0, 1, 4096)]).unwrap();
         let record = interpreter::records(&lowered, &lowered.launches()[0]).remove(0);
-        assert_eq!((record[super::words::UNIT], record[super::words::ELEMENTS]), (4, 256));
+        assert_eq!((record[words::UNIT], record[words::ELEMENTS]), (4, 256));
     }
 }
 
@@ -143,6 +143,60 @@ fn copies_beyond_32_bits_stay_small_and_within_the_grid() {
         let lowered = kernel.lower(&program, LIMITS).unwrap();
         assert!(lowered.words().len() < 64);
         assert_eq!(lowered.launches()[0].groups, LIMITS.most_groups);
+    }
+}
+
+/// Copies between fields that lie far apart, some backwards, and records with one number of each.
+fn far_fields() -> impl Iterator<Item = RegionCopy> {
+    let sizes = [100_usize << 20, 500 << 20, (1 << 30) - 8, 1 << 30, 3 << 30];
+    let layouts = sizes.into_iter().flat_map(|field| (2..40).map(move |fields| (field, fields)));
+    layouts.flat_map(|(field, fields)| {
+        let [size, record] = [field, 4 * fields].map(usize::cast_signed);
+        let apart = RegionSide { slot: 0, offset: 0, strides: vec![4, size] };
+        let back = RegionSide { slot: 0, offset: field * fields, strides: vec![4, -size] };
+        let together = RegionSide { slot: 1, offset: 0, strides: vec![record, 4] };
+        [(apart.clone(), together.clone()), (back, together.clone()), (together, apart)].map(
+            |(source, destination)| {
+                let extents = vec![field / 4, fields];
+                RegionCopy { extents, source, destination, ..row(DType::F32, 0, 1, 0) }
+            },
+        )
+    })
+}
+
+/// The dimensions of a record: those of a slab, and the others.
+fn dims(record: &[u64]) -> (Vec<&[u64]>, Vec<&[u64]>) {
+    let [rank, inner] =
+        [words::RANK, words::SLAB_RANK].map(|field| interpreter::index(record[field]));
+    let dims = record[words::DIMS..].chunks(words::PER_DIM).take(rank);
+    let mut slab: Vec<&[u64]> = dims.collect();
+    let outer = slab.split_off(inner);
+    (slab, outer)
+}
+
+#[test]
+fn slabs_of_far_fields_are_few() {
+    for copy in far_fields() {
+        let lowered = lower(2, Mapping::Lanes, std::slice::from_ref(&copy)).unwrap();
+        let records = interpreter::records(&lowered, &lowered.launches()[0]);
+        let slabs = |record: &&[u64]| dims(record).1.iter().map(|dim| dim[0]).product::<u64>();
+        let count: u64 = records.iter().map(slabs).sum();
+        assert!(count < 5000, "{count} slabs of {copy:?}");
+    }
+}
+
+#[test]
+fn slabs_reach_no_further_than_32_bits_with_a_sign() {
+    for copy in far_fields() {
+        let lowered = lower(2, Mapping::Lanes, std::slice::from_ref(&copy)).unwrap();
+        for record in interpreter::records(&lowered, &lowered.launches()[0]) {
+            let (slab, _) = dims(record);
+            for stride in [1, 2] {
+                let reach = |dim: &&[u64]| (dim[0] - 1) * dim[stride].cast_signed().unsigned_abs();
+                let reach = slab.iter().map(reach).sum::<u64>() + (1 << record[words::UNIT]);
+                assert!(reach <= RegionLimits::MAX_SLAB, "{reach} bytes of {copy:?}");
+            }
+        }
     }
 }
 
