@@ -216,7 +216,6 @@ pub(crate) fn library() -> Result<&'static Library> {
 }
 
 fn probe(names: &[&str]) -> Result<Library, Refusal> {
-    const NO_DEVICE: u32 = CUresult::CUDA_ERROR_NO_DEVICE as u32;
     let unavailable = |message| Refusal::new(ErrorKind::Unavailable, message);
     let library = load(names).map_err(|why| unavailable(format!("no CUDA driver: {why}")))?;
     let version = driver_version(&library)?;
@@ -232,18 +231,15 @@ fn probe(names: &[&str]) -> Result<Library, Refusal> {
     std::mem::forget(library);
     // SAFETY: the first call, with the flags that there are.
     let code = unsafe { (functions.cuInit)(0) };
-    let no_device = || unavailable(format!("a driver for CUDA {version}, but no device"));
-    if code == NO_DEVICE {
-        return Err(Refusal { code: Some(("CUDA_ERROR_NO_DEVICE", code)), ..no_device() });
-    }
-    refuse(code, || functions.name(code), "the driver cannot be initialised")?;
+    let driver = format!("a driver for CUDA {version}");
+    refuse(code, || functions.name(code), &driver, "the driver cannot be initialised")?;
     let mut devices = 0;
     // SAFETY: the number is written to where it may be.
     let code = unsafe { (functions.cuDeviceGetCount)(&mut devices) };
-    refuse(code, || functions.name(code), "the driver does not tell its devices")?;
+    refuse(code, || functions.name(code), &driver, "the driver does not tell its devices")?;
     match usize::try_from(devices) {
         Ok(devices) if devices > 0 => Ok(Library { functions, version, devices }),
-        _ => Err(no_device()),
+        _ => Err(unavailable(no_device(&driver))),
     }
 }
 
@@ -261,23 +257,35 @@ fn driver_version(library: &libloading::Library) -> Result<Version, Refusal> {
     let mut version = 0;
     // SAFETY: the number is written to where it may be.
     let code = unsafe { function(&mut version) };
-    refuse(code, || "unknown CUDA error", "the driver does not tell its version")?;
+    let what = "the driver does not tell its version";
+    refuse(code, || "unknown CUDA error", "a CUDA driver", what)?;
     Ok(Version(version))
 }
 
-/// Codes of a driver that cannot be used; one means that it is none.
-fn refuse(code: u32, name: impl Fn() -> &'static str, what: &str) -> Result<(), Refusal> {
+fn no_device(driver: &str) -> String {
+    format!("{driver}, but no device")
+}
+
+/// Codes of a driver that cannot be used; some mean that there is nothing to use.
+fn refuse(
+    code: u32,
+    name: impl Fn() -> &'static str,
+    driver: &str,
+    what: &str,
+) -> Result<(), Refusal> {
+    const NO_DEVICE: u32 = CUresult::CUDA_ERROR_NO_DEVICE as u32;
     const STUB: u32 = CUresult::CUDA_ERROR_STUB_LIBRARY as u32;
     let (kind, message, name) = match code {
         0 => return Ok(()),
+        NO_DEVICE => (ErrorKind::Unavailable, no_device(driver), "CUDA_ERROR_NO_DEVICE"),
         STUB => (
             ErrorKind::Unavailable,
-            "the library is the stub that programs are linked with, not a driver",
+            "the library is the stub that programs are linked with, not a driver".to_owned(),
             "CUDA_ERROR_STUB_LIBRARY",
         ),
-        _ => (ErrorKind::Driver, what, name()),
+        _ => (ErrorKind::Driver, what.to_owned(), name()),
     };
-    Err(Refusal { kind, message: message.to_owned(), code: Some((name, code)) })
+    Err(Refusal { kind, message, code: Some((name, code)) })
 }
 
 impl fmt::Debug for Functions {
@@ -322,8 +330,10 @@ mod tests {
 
     #[test]
     fn what_is_absent_is_told_from_what_is_broken() {
-        let refusal = |code| refuse(code, || "CUDA_ERROR_UNKNOWN", "broken").unwrap_err().error();
+        let refused = |code| refuse(code, || "CUDA_ERROR_UNKNOWN", "a driver", "broken");
+        let refusal = |code| refused(code).unwrap_err().error();
         for (code, kind, name) in [
+            (100, ErrorKind::Unavailable, "CUDA_ERROR_NO_DEVICE (100)"),
             (34, ErrorKind::Unavailable, "CUDA_ERROR_STUB_LIBRARY (34)"),
             (999, ErrorKind::Driver, "CUDA_ERROR_UNKNOWN (999)"),
         ] {
@@ -331,7 +341,7 @@ mod tests {
             assert_eq!(error.kind(), kind);
             assert!(error.to_string().contains(name), "{error}");
         }
-        assert!(refuse(0, || "", "").is_ok());
+        assert!(refused(0).is_ok());
     }
 
     #[test]
