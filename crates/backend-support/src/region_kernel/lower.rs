@@ -151,17 +151,18 @@ impl RegionLaunches {
         let share = Share::new(mapping, limits, pieces);
         let mut chunks = 0_u64;
         self.words.extend([pieces.len() as u64, 0, record as u64]);
-        for piece in pieces {
-            self.words.push(chunks);
+        // The first chunks come before all records.
+        let firsts = self.words.len();
+        self.words.resize(firsts + pieces.len(), 0);
+        for (index, piece) in pieces.iter().enumerate() {
+            self.words[firsts + index] = chunks;
             let cut = Cut::new(mapping, limits, &share, piece);
+            self.record(piece, &cut, &slots, rank);
             // Elements are at most 2^60 bytes of a slot each, and a phase at most 2^64 bytes.
             let slabs = piece.elements() / cut.elements;
             chunks = chunks.saturating_add(cut.chunks.saturating_mul(slabs));
         }
         self.words[start + words::CHUNKS] = chunks;
-        for piece in pieces {
-            self.record(piece, &Cut::new(mapping, limits, &share, piece), &slots, rank);
-        }
         let workers = match mapping {
             Mapping::Runs => chunks.div_ceil(limits.group_size as u64),
             Mapping::Lanes => chunks,
