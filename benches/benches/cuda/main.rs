@@ -290,6 +290,15 @@ fn dense_copies<'a>(
     }
 }
 
+/// Where a cell of a box, numbered in row-major order, is in a field with these strides; `dense` has the box's own.
+fn offset(cell: usize, dense: [usize; 3], strides: [usize; 3]) -> usize {
+    dot([cell / dense[0], cell % dense[0] / dense[1], cell % dense[1]], strides)
+}
+
+fn dot(at: [usize; 3], strides: [usize; 3]) -> usize {
+    at.iter().zip(strides).map(|(at, stride)| at * stride).sum()
+}
+
 /// Numbers that tell cells apart.
 fn numbered(cells: usize) -> Vec<f64> {
     (0..cells).map(|cell| cell as f64).collect()
@@ -402,9 +411,7 @@ fn faces(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         let found = packed.to_vec(&stream)?;
         for (place, face) in found.chunks_exact(cells).enumerate() {
             let is_packed = face.iter().enumerate().all(|(cell, value)| {
-                let at = [cell / dense[0], cell % dense[0] / dense[1], cell % dense[1]];
-                let offset: usize = at.iter().zip(strides).map(|(at, stride)| at * stride).sum();
-                *value == numbers[start(place) + offset]
+                *value == numbers[start(place) + offset(cell, dense, strides)]
             });
             assert!(is_packed, "face {place} is packed");
         }
@@ -433,15 +440,11 @@ fn boxes(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
             let extents: Vec<usize> =
                 at.iter().map(|a| if *a == 1 { edge } else { HALO }).collect();
             let starts = at.map(|a| if a == 2 { edge - HALO } else { 0 });
-            let at = |cell: [usize; 3]| -> usize {
-                cell.iter().zip(strides).map(|(cell, stride)| cell * stride).sum()
-            };
+            let start = dot(starts, strides);
             let dense = [extents[1] * extents[2], extents[2], 1];
-            let (from, to) =
-                (side(slot, at(starts), &strides), side(FIELDS, expected.len(), &dense));
-            expected.extend((0..extents.iter().product()).map(|cell: usize| {
-                at(starts) + at([cell / dense[0], cell % dense[0] / dense[1], cell % dense[1]])
-            }));
+            let (from, to) = (side(slot, start, &strides), side(FIELDS, expected.len(), &dense));
+            let cells = extents.iter().product();
+            expected.extend((0..cells).map(|cell| start + offset(cell, dense, strides)));
             entries.push(region(extents, from, to));
         }
     }
