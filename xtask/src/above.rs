@@ -8,7 +8,7 @@ use crate::run::cargo;
 pub(crate) struct Above {
     pub(crate) package: &'static str,
     /// Its test programs that have a module named after each backend.
-    programs: &'static [&'static str],
+    pub(crate) programs: &'static [&'static str],
 }
 
 pub(crate) const ALL: [Above; 3] = [

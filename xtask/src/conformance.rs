@@ -8,9 +8,12 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::run::{cargo, must, root};
+use crate::run::{cargo, foreign, must, root};
 use crate::stand_in::{self, StandIn};
 use crate::{above, cuda, install, opencl};
+
+/// What became of the rules, by device.
+pub(crate) type Tallies = BTreeMap<String, Tally>;
 
 /// What became of the rules on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,7 +120,7 @@ pub(crate) fn suite(name: &str, on: On<'_>, complaints: &Path) -> Result<Command
             command.arg(format!("backend-{name}"));
             command
         }
-        "foreign" => cargo(&["test", "--manifest-path", "docs/foreign-device/Cargo.toml"]),
+        "foreign" => foreign(&["test"]),
         _ => bail!("no backend {name:?}; there is cuda, embedded, hip, host, opencl, sim, foreign"),
     };
     command.args(["--all-features", "--test", "conformance"]);
@@ -151,7 +154,9 @@ fn choose(name: &str, on: On<'_>, command: &mut Command, complaints: &Path) -> R
 fn on_stand_in(stand_in: &StandIn, command: &mut Command, complaints: &Path) -> Result<()> {
     let tools = cuda::tools()?;
     cuda::compile_with(command, &tools, &tools.nvrtc[0]);
-    stand_in.enable(command, complaints).map(drop)
+    stand_in::clear_report(complaints)?;
+    stand_in.enable(command, &stand_in.build()?, complaints);
+    Ok(())
 }
 
 /// A fresh file for the suite to report to.
@@ -169,10 +174,10 @@ pub(crate) fn watch<'a>(command: &'a mut Command, file: &Path) -> &'a mut Comman
 }
 
 /// Counts a report by device.
-pub(crate) fn read(file: &Path) -> Result<BTreeMap<String, Tally>> {
+pub(crate) fn read(file: &Path) -> Result<Tallies> {
     let text =
         fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let mut tallies = BTreeMap::<String, Tally>::new();
+    let mut tallies = Tallies::new();
     for line in text.lines() {
         let entry = serde_json::from_str(line);
         count(&mut tallies, &entry.with_context(|| format!("{line:?} in the report"))?)?;
@@ -181,7 +186,7 @@ pub(crate) fn read(file: &Path) -> Result<BTreeMap<String, Tally>> {
 }
 
 /// Counts one line of a report.
-pub(crate) fn count(tallies: &mut BTreeMap<String, Tally>, entry: &Value) -> Result<()> {
+pub(crate) fn count(tallies: &mut Tallies, entry: &Value) -> Result<()> {
     let word = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
     let tally = tallies.entry(word("device")).or_default();
     let told = format!("{}: {}", word("rule"), word("reason"));

@@ -35,7 +35,7 @@ pub(crate) fn devices(json: bool) -> Result<()> {
 
 /// `cargo xtask halo-map`.
 pub(crate) fn halo_map(options: &[String]) -> Result<()> {
-    let map = ["run", "--quiet", "--package", "halo", "--example", "map"];
+    let map = ["run", "--package", "halo", "--example", "map"];
     pass(cargo_here(&map).arg("--").args(options))
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn benches() -> Result<Command> {
 
 /// Cargo, to run or build an example of the facade with every feature, or every one that needs nothing installed.
 fn example(verb: &str, name: &str, with_mpi: bool) -> Result<Command> {
-    let mut command = cargo_here(&[verb, "--quiet", "--release", "--example", name]);
+    let mut command = cargo_here(&[verb, "--release", "--example", name]);
     command.args(mpi::features_of("runtime", with_mpi)?);
     Ok(command)
 }

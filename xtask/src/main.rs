@@ -13,12 +13,16 @@ mod layers;
 mod mpi;
 mod mutants;
 mod opencl;
+mod programs;
 mod python;
+mod quick;
 mod run;
 mod run_bundle;
 mod stand_in;
 mod test;
+mod totals;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -65,6 +69,15 @@ enum Command {
         /// Also exchanges fields of every description on every decomposition, which takes long.
         #[arg(long)]
         exhaustive: bool,
+        /// Within minutes: format, lints, units, documentation and conformance of the packages that a change touches.
+        #[arg(long, conflicts_with_all = ["install", "exhaustive"])]
+        quick: bool,
+        /// With --quick: this package, instead of those that differ from the last commit. May be given several times.
+        #[arg(long = "package", short, value_name = "CRATE", requires = "quick")]
+        packages: Vec<String>,
+        /// Runs the second lane, as `cargo xtask test` does.
+        #[arg(long, hide = true, value_name = "FOLDER")]
+        apart: Option<PathBuf>,
     },
     /// Runs every conformance rule on one backend, where a skipped rule is a failure; on GPUs, then, the tests of arrays and
     /// halos.
@@ -125,7 +138,9 @@ fn run() -> anyhow::Result<()> {
         Command::Demo { mpi, options } => demo::demo(mpi, &options),
         Command::Devices { json } => demo::devices(json),
         Command::HaloMap { options } => demo::halo_map(&options),
-        Command::Test { install, exhaustive } => test::test(install, exhaustive),
+        Command::Test { apart: Some(folder), .. } => test::test_apart(&folder),
+        Command::Test { quick: true, packages, .. } => quick::quick(packages),
+        Command::Test { install, exhaustive, .. } => test::test(install, exhaustive),
         Command::TestBackend { name, stand_in, platform, install } => {
             let on = conformance::On { platform: platform.as_deref(), stand_in };
             conformance::test_backend(&name, on, install)

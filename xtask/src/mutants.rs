@@ -197,7 +197,7 @@ fn write_changed(file: &Path, bytes: Vec<u8>) -> Result<()> {
 
 fn at(copy: &Path, args: &[&str]) -> Command {
     let mut command = cargo(args);
-    command.current_dir(copy).env("CARGO_TARGET_DIR", root().join("target/mutants/target"));
+    command.current_dir(copy).env("CARGO_TARGET_DIR", root().join("target/foreign"));
     command
 }
 

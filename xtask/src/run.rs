@@ -22,6 +22,15 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
+/// Cargo, for the device outside the workspace. It has the build folder that mutants of it have, too.
+pub(crate) fn foreign(args: &[&str]) -> Command {
+    let (verb, others) = args.split_at(1);
+    let mut command = cargo(verb);
+    command.args(["--manifest-path", "docs/foreign-device/Cargo.toml"]).args(others);
+    command.env("CARGO_TARGET_DIR", root().join("target/foreign"));
+    command
+}
+
 /// Cargo, started where the user is, for programs that take paths.
 pub(crate) fn cargo_here(args: &[&str]) -> Command {
     let mut command = started_here(args);
@@ -44,20 +53,23 @@ pub(crate) fn must(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The programs that cargo builds, told as messages in JSON: the name of each target, and its file.
-pub(crate) fn programs(command: &mut Command) -> Result<Vec<(String, PathBuf)>> {
+/// What cargo reports in JSON, when `command` asks for it.
+pub(crate) fn messages(command: &mut Command) -> Result<Vec<Value>> {
     let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
     ensure!(output.status.success(), "{} ended with {}", shown(command), output.status);
     let text = String::from_utf8(output.stdout).context("cargo's messages")?;
-    let mut programs = Vec::new();
-    for line in text.lines().filter(|line| line.starts_with('{')) {
-        let message: Value = serde_json::from_str(line)?;
-        if let (Some(file), Some(name)) =
-            (message["executable"].as_str(), message["target"]["name"].as_str())
-        {
-            programs.push((name.to_owned(), PathBuf::from(file)));
-        }
-    }
+    let lines = text.lines().filter(|line| line.starts_with('{'));
+    lines.map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+/// The programs that cargo builds: the name of each target, and its file.
+pub(crate) fn programs(command: &mut Command) -> Result<Vec<(String, PathBuf)>> {
+    let messages = messages(command)?;
+    let program = |message: &Value| {
+        let name = message["target"]["name"].as_str()?.to_owned();
+        Some((name, PathBuf::from(message["executable"].as_str()?)))
+    };
+    let programs: Vec<_> = messages.iter().filter_map(program).collect();
     ensure!(!programs.is_empty(), "{} built no program", shown(command));
     Ok(programs)
 }

@@ -15,7 +15,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::conformance::count;
-use crate::test::Counts;
+use crate::programs::Counts;
 
 /// What is to be run, in order.
 pub(crate) const MANIFEST: &str = "bundle.json";

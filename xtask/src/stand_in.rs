@@ -14,8 +14,8 @@ use crate::run::{cargo, must, root};
 #[derive(Debug)]
 pub(crate) struct StandIn {
     package: &'static str,
-    library: &'static str,
-    variable: &'static str,
+    pub(crate) library: &'static str,
+    pub(crate) variable: &'static str,
 }
 
 pub(crate) const CUDA: StandIn = StandIn {
@@ -33,20 +33,25 @@ pub(crate) const HIP: StandIn = StandIn {
 const REPORT: &str = "STAND_IN_REPORT";
 
 impl StandIn {
-    /// Lets tests run on the stand-in, built for that, which reports to `report` at its end.
-    pub(crate) fn enable<'a>(
-        &self,
-        command: &'a mut Command,
-        report: &Path,
-    ) -> Result<&'a mut Command> {
-        must(&mut cargo(&["build", "--quiet", "--package", self.package]))?;
+    /// Builds its library.
+    pub(crate) fn build(&self) -> Result<PathBuf> {
+        must(&mut cargo(&["build", "--package", self.package]))?;
         let target =
             env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
         let library = target.join("debug").join(self.library);
         ensure!(library.exists(), "{} was not built", library.display());
-        fs::write(report, "").with_context(|| format!("cannot write {}", report.display()))?;
-        Ok(command.env(self.variable, library).env(REPORT, report))
+        Ok(library)
     }
+
+    /// Lets tests run on the stand-in, whose library this is, and which reports to `report` at its end.
+    pub(crate) fn enable(&self, command: &mut Command, library: &Path, report: &Path) {
+        command.env(self.variable, library).env(REPORT, report);
+    }
+}
+
+/// Makes the file that stand-ins report to, or empties it.
+pub(crate) fn clear_report(report: &Path) -> Result<()> {
+    fs::write(report, "").with_context(|| format!("cannot write {}", report.display()))
 }
 
 /// An error that shows what was not given back to the stand-in, and what the real runtime would not have admitted.

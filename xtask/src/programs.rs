@@ -1,0 +1,269 @@
+//! Test programs: built once for the whole workspace, run side by side, and counted.
+
+use std::env;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::conformance::watch;
+use crate::run::{cargo, messages};
+
+/// How many test programs run at once: most of them wait for something for a part of their time.
+const AT_ONCE: usize = 2;
+
+/// A program of cargo's test runner.
+#[derive(Debug)]
+struct Program {
+    /// The package, by the name of its folder.
+    package: String,
+    /// The package's folder, in which cargo runs the program.
+    folder: PathBuf,
+    /// The name of the test, example or library.
+    name: String,
+    file: PathBuf,
+}
+
+/// Every test program of the workspace.
+///
+/// One build has all of them, with the same features. Cargo would choose other features for the dependencies of a
+/// package that is tested alone, and build them again.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    programs: Vec<Program>,
+    /// Files of the workspace's libraries.
+    libraries: Vec<PathBuf>,
+}
+
+impl Programs {
+    /// Builds them.
+    pub(crate) fn build(features: &[String]) -> Result<Self> {
+        let mut build = cargo(&["test", "--no-run", "--workspace"]);
+        build.args(features).args(["--message-format", "json-render-diagnostics"]);
+        let mut built = Self { programs: Vec::new(), libraries: Vec::new() };
+        for message in messages(&mut build)? {
+            let word = |value: &Value| value.as_str().map(str::to_owned);
+            let files = message["filenames"].as_array().into_iter().flatten();
+            built.libraries.extend(files.filter_map(word).map(PathBuf::from));
+            let (Some(file), Some(manifest), Some(name)) = (
+                word(&message["executable"]),
+                word(&message["manifest_path"]),
+                word(&message["target"]["name"]),
+            ) else {
+                continue;
+            };
+            if message["profile"]["test"] == true {
+                let folder =
+                    Path::new(&manifest).parent().context("a manifest without a folder")?;
+                let package = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let folder = folder.to_owned();
+                built.programs.push(Program { package, folder, name, file: PathBuf::from(file) });
+            }
+        }
+        ensure!(!built.programs.is_empty(), "cargo built no test program");
+        Ok(built)
+    }
+
+    /// The file of a library with this name that was built with them.
+    pub(crate) fn library(&self, name: &str) -> Result<&Path> {
+        let found = self.libraries.iter().find(|file| file.file_name() == Some(name.as_ref()));
+        found.map(PathBuf::as_path).with_context(|| format!("cargo built no {name}"))
+    }
+
+    /// A run of all of them.
+    pub(crate) fn all(&self) -> TestRun {
+        TestRun::of(self.programs.iter().map(Program::command))
+    }
+
+    /// A run of a package's programs with these names, or of all of the package if there is no name. What is not there
+    /// is an error.
+    pub(crate) fn of(&self, package: &str, names: &[&str]) -> Result<TestRun> {
+        let find = |name: Option<&str>| {
+            let found = self.programs.iter().filter(move |program| {
+                program.package == package && name.is_none_or(|name| program.name == name)
+            });
+            let commands: Vec<_> = found.map(Program::command).collect();
+            ensure!(!commands.is_empty(), "{package} has no test program {}", name.unwrap_or(""));
+            Ok(commands)
+        };
+        if names.is_empty() {
+            return Ok(TestRun::of(find(None)?));
+        }
+        let commands: Result<Vec<_>> = names.iter().map(|name| find(Some(name))).collect();
+        Ok(TestRun::of(commands?.into_iter().flatten()))
+    }
+}
+
+impl Program {
+    /// Its start, as cargo starts it.
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.file);
+        command
+            .current_dir(&self.folder)
+            .env("CARGO_MANIFEST_DIR", &self.folder)
+            .env("CARGO_PKG_NAME", &self.package);
+        if env::var_os("CARGO").is_none() {
+            command.env("CARGO", "cargo");
+        }
+        command
+    }
+}
+
+/// Programs that print what cargo's test runner prints, to be run and counted together.
+#[derive(Debug)]
+pub(crate) struct TestRun(Vec<Command>);
+
+impl TestRun {
+    pub(crate) fn of(commands: impl IntoIterator<Item = Command>) -> Self {
+        Self(commands.into_iter().collect())
+    }
+
+    /// Changes how each program is started.
+    pub(crate) fn each(mut self, change: impl Fn(&mut Command) -> &mut Command) -> Self {
+        for command in &mut self.0 {
+            change(command);
+        }
+        self
+    }
+
+    /// Lets rules of the conformance suite report to `file`.
+    pub(crate) fn report_to(self, file: &Path) -> Self {
+        self.each(|command| watch(command, file))
+    }
+
+    /// Runs the programs and counts their tests. One alone shows its output as it comes; of several, each shows its
+    /// output when it has ended.
+    pub(crate) fn run(self) -> Result<Counts> {
+        let mut commands = self.0;
+        if let [command] = &mut commands[..] {
+            return run_and_count(command, true);
+        }
+        let counts = Mutex::new(Counts { clean: true, ..Counts::default() });
+        commands.reverse();
+        let waiting = Mutex::new(commands);
+        let work = || -> Result<()> {
+            loop {
+                let next = waiting.lock().expect("no panic under it").pop();
+                let Some(mut command) = next else { return Ok(()) };
+                let counted = run_and_count(&mut command, false)?;
+                counts.lock().expect("no panic under it").join(&counted);
+            }
+        };
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|worker| worker.join().expect("no panic in it"))
+        })?;
+        Ok(counts.into_inner().expect("no panic under it"))
+    }
+}
+
+fn run_and_count(command: &mut Command, live: bool) -> Result<Counts> {
+    let start = Instant::now();
+    let (output, writer) = io::pipe()?;
+    if !live {
+        command.stderr(writer.try_clone()?);
+    }
+    let program = command.get_program().to_owned();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(writer)
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    // Closes this side's ends of the pipe: reading ends when all are closed.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut counts = Counts::default();
+    let mut text = String::new();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = String::from_utf8_lossy(&line?).into_owned();
+        counts.add(&line);
+        if live {
+            println!("{line}");
+        } else {
+            text += &line;
+            text.push('\n');
+        }
+    }
+    counts.clean = child.wait()?.success();
+    if !live {
+        let name = Path::new(&program).file_name().unwrap_or_default().display();
+        println!(
+            "\n-- {name}: {:.1} s\n{}",
+            start.elapsed().as_secs_f64(),
+            text.trim_matches('\n')
+        );
+    }
+    Ok(counts)
+}
+
+/// Counts of cargo's test runner.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) ignored: usize,
+    /// Whether every program ended with success.
+    pub(crate) clean: bool,
+}
+
+impl Counts {
+    /// Adds what a line like `test result: ok. 3 passed; 0 failed; 1 ignored; …` says.
+    pub(crate) fn add(&mut self, line: &str) {
+        let Some(result) = line.strip_prefix("test result: ") else { return };
+        for part in result.split(['.', ';']) {
+            if let Some((number, word)) = part.trim().split_once(' ') {
+                let number = number.parse().unwrap_or(0);
+                match word {
+                    "passed" => self.passed += number,
+                    "failed" => self.failed += number,
+                    "ignored" => self.ignored += number,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn join(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+        self.clean &= other.clean;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_are_counted() {
+        let mut counts = Counts::default();
+        counts.add("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.1s");
+        counts
+            .add("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+        counts.add("test a ... ok");
+        assert_eq!(counts, Counts { passed: 4, failed: 2, ignored: 1, clean: false });
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn programs_side_by_side_are_counted_together() {
+        let ok = "echo 'test result: ok. 2 passed; 0 failed; 1 ignored'";
+        let broken = "echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored' >&2; exit 101";
+        let run = |scripts: &[&str]| TestRun::of(scripts.iter().map(|text| shell(text))).run();
+        let counts = run(&[ok, ok, broken]).unwrap();
+        assert_eq!(counts, Counts { passed: 5, failed: 1, ignored: 2, clean: false });
+        assert!(run(&[ok, ok]).unwrap().clean);
+        assert!(run(&[ok]).unwrap().clean);
+        assert!(TestRun::of([Command::new("/nowhere/program")]).run().is_err());
+    }
+}
