@@ -17,6 +17,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("backend-embedded", &["runtime-core", "backend-support"]),
     ("interchange", &["runtime-core", "array-buffer"]),
     ("conformance", &["runtime-core"]),
+    ("compile-fail", &[]),
     ("stand-in", &[]),
     ("stand-in-cuda", &["stand-in"]),
     ("stand-in-hip", &["stand-in"]),

@@ -237,7 +237,7 @@ fn duplicate_on_unvisited_device(rig: &Rig) {
 }
 
 fn constant_on_device(rig: &Rig) {
-    // That writing does not compile is in `compile_fail`.
+    // That writing does not compile is in `crates/compile-fail`.
     let array = counting(4).freeze();
     assert_eq!(values_on(&array, &rig.s), values_on(&array, &rig.t));
     assert_eq!(array.version(), 0);

@@ -92,7 +92,7 @@ fn ordering_after_a_stream_does_not_block() {
 
 #[test]
 fn ordered_is_not_ready() {
-    // That protocols without synchronisation refuse it does not compile: tests/compile_fail.
+    // That protocols without synchronisation refuse it does not compile: `crates/compile-fail`.
     let device = device();
     let (consumer, other) =
         (device.default_stream(), device.stream_create(&Default::default()).unwrap());
