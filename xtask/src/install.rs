@@ -42,8 +42,8 @@ const PYTHON: &[(&str, &str)] = &[
     ("nvidia-cuda-nvcc==13.0.88", "an assembler of its output"),
 ];
 
-/// The nightly compiler whose Miri the tests use: one that is known to have it.
-pub(crate) const MIRI: &str = "nightly-2026-10-30";
+/// The nightly compiler whose Miri and sanitizers the tests use: one that is known to have them.
+pub(crate) const NIGHTLY: &str = "nightly-2026-10-30";
 
 /// What tests the Python package: these bring what they ask for.
 const PYTHON_TESTS: &[(&str, &str)] = &[
@@ -63,7 +63,7 @@ pub(crate) fn install() -> Result<()> {
         drop(Command::new("rustup").args(words).status());
     };
     rustup(&["component", "add", "rustfmt", "clippy"]);
-    rustup(&["toolchain", "install", MIRI, "--profile=minimal", "--component=miri,rust-src"]);
+    rustup(&["toolchain", "install", NIGHTLY, "--profile=minimal", "--component=miri,rust-src"]);
     let packages: Vec<&str> = PACKAGES.iter().map(|package| package.0).collect();
     let all = PACKAGES.iter().chain(drivers::PACKAGES).chain(PYTHON).chain(PYTHON_TESTS);
     for (package, why) in all {

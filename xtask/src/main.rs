@@ -18,6 +18,7 @@ mod python;
 mod quick;
 mod run;
 mod run_bundle;
+mod sanitize;
 mod stand_in;
 mod test;
 mod totals;
@@ -110,6 +111,11 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Runs tests under Miri, ThreadSanitizer and AddressSanitizer, which `cargo xtask test` does briefly.
+    Sanitize {
+        /// Which of them; all if none is named.
+        watchers: Vec<sanitize::Watcher>,
+    },
     /// Breaks the foreign device in every way that compiles, and checks that a rule notices.
     Mutants,
     /// Runs the benchmarks, which compare with their rivals in the same run.
@@ -148,6 +154,7 @@ fn run() -> anyhow::Result<()> {
         Command::Bundle { name } => bundle::bundle(&name),
         Command::RunBundle(options) => run_bundle::run(&options),
         Command::Firmware { check } => firmware::firmware(check),
+        Command::Sanitize { watchers } => sanitize::sanitize(&watchers),
         Command::Mutants => mutants::mutants(),
         Command::Bench { check, quick } => demo::bench(check, quick),
     }

@@ -12,6 +12,7 @@ const FEATURE: &str = "mpi";
 
 /// Whether the binding of MPI can be built: whether its build script finds an MPI and a libclang.
 pub(crate) fn is_there() -> Result<bool> {
+    eprintln!("checks whether halo-mpi can be built with its feature {FEATURE}");
     let check = ["check", "--quiet", "--package", "halo-mpi", "--features", FEATURE];
     let output = cargo(&check)
         .args(["--message-format", "json"])

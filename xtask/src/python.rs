@@ -23,15 +23,8 @@ pub(crate) fn absence() -> Option<String> {
 
 /// Builds the package and installs it into the virtual environment.
 pub(crate) fn install_package() -> Result<()> {
-    let words = [
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--force-reinstall",
-        "--no-deps",
-    ];
+    let words =
+        ["-m", "pip", "install", "--disable-pip-version-check", "--force-reinstall", "--no-deps"];
     must(Command::new(install::python()).args(words).arg(folder()))
 }
 

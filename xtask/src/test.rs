@@ -15,7 +15,7 @@ use crate::programs::{Programs, TestRun};
 use crate::run::{cargo, foreign, must, root};
 use crate::totals::Totals;
 use crate::{
-    above, cuda, demo, drivers, firmware, hip, install, mpi, mutants, opencl, python, stand_in,
+    above, cuda, demo, drivers, firmware, hip, install, mpi, mutants, opencl, python, sanitize, stand_in,
 };
 
 /// What clippy is called with.
@@ -45,18 +45,18 @@ fn workspace(totals: &mut Totals, exhaustive: bool) {
         Err(error) => return totals.fail("features", &error),
     };
     totals.step("lints", || {
-        let clippy = ["clippy", "--quiet", "--workspace", "--all-targets"];
+        let clippy = ["clippy", "--workspace", "--all-targets"];
         must(cargo(&clippy).args(&features).args(STRICT))
     });
     totals.step("no default features", || {
         for feature in ["", "opencl", "cuda", "hip", "embedded"] {
-            let bare = ["check", "--quiet", "--package", "runtime", "--no-default-features"];
+            let bare = ["check", "--package", "runtime", "--no-default-features"];
             must(cargo(&bare).args(["--features", feature]))?;
         }
         Ok(())
     });
     totals.step("documentation", || {
-        let mut doc = cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
+        let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
         must(doc.args(&features).env("RUSTDOCFLAGS", "--deny warnings"))
     });
     let mut built = None;
@@ -69,9 +69,7 @@ fn workspace(totals: &mut Totals, exhaustive: bool) {
     let required = ["embedded", "host", "opencl", "sim"];
     let all = || Ok(programs.all().each(opencl::two_devices));
     totals.tests("workspace", all, &required, "");
-    let mut examples = cargo(&["test", "--no-fail-fast", "--workspace", "--doc"]);
-    examples.args(&features);
-    totals.tests("examples in docs", || Ok(TestRun::of([examples])), &[], "");
+    examples(totals, &features, &programs);
     if exhaustive {
         let combinations = ["test", "--release", "--package", "halo", "--test", "combinations"];
         let mut all = cargo(&combinations);
@@ -90,10 +88,9 @@ fn workspace(totals: &mut Totals, exhaustive: bool) {
 
 /// What has build folders of its own.
 fn apart(totals: &mut Totals) {
-    miri(totals);
-    totals.step("foreign device, lints", || {
-        must(foreign(&["clippy", "--quiet", "--all-targets"]).args(STRICT))
-    });
+    sanitize::briefly(totals);
+    totals
+        .step("foreign device, lints", || must(foreign(&["clippy", "--all-targets"]).args(STRICT)));
     let device = || Ok(TestRun::of([foreign(&["test", "--no-fail-fast"])]));
     totals.tests("foreign device", device, &["foreign"], "");
     totals.step("mutants", mutants::mutants);
@@ -149,7 +146,7 @@ impl Beside {
     }
 }
 
-/// The second lane, in the process that [`test`] starts. What it found goes into a file of `folder`.
+/// The second lane, in the process that [`test()`] starts. What it found goes into a file of `folder`.
 pub(crate) fn test_apart(folder: &Path) -> Result<()> {
     let mut totals = Totals::default();
     apart(&mut totals);
@@ -202,10 +199,35 @@ fn without_gpu(totals: &mut Totals, programs: &Programs) {
                 }))
             };
             totals.tests(&title, run, required, " on the stand-in");
-            if let Err(error) = stand_in::check_report(&complaints) {
-                totals.fail(&format!("{title}: what was given back"), &error);
-            }
+            given_back(totals, &title, &complaints);
         }
+    }
+}
+
+/// Examples in documentation: on the stand-ins for GPUs, where they can compile.
+fn examples(totals: &mut Totals, features: &[String], programs: &Programs) {
+    let mut examples = cargo(&["test", "--no-fail-fast", "--workspace", "--doc"]);
+    examples.args(features);
+    let Ok(tools) = cuda::tools() else {
+        return totals.tests("examples in docs", || Ok(TestRun::of([examples])), &[], "");
+    };
+    let complaints = root().join("target/conformance/stand-in-docs.jsonl");
+    let run = || {
+        cuda::compile_with(&mut examples, &tools, &tools.nvrtc[0]);
+        stand_in::clear_report(&complaints)?;
+        for stand_in in [stand_in::CUDA, stand_in::HIP] {
+            stand_in.enable(&mut examples, programs.library(stand_in.library)?, &complaints);
+        }
+        Ok(TestRun::of([examples]))
+    };
+    totals.tests("examples in docs", run, &[], "");
+    given_back(totals, "examples in docs", &complaints);
+}
+
+/// A failure where the stand-in has complaints.
+fn given_back(totals: &mut Totals, title: &str, complaints: &Path) {
+    if let Err(error) = stand_in::check_report(complaints) {
+        totals.fail(&format!("{title}: what was given back"), &error);
     }
 }
 
@@ -256,8 +278,7 @@ fn numpy(totals: &mut Totals) {
     }
     totals.step("numpy reads the demo", || {
         let folder = root().join("target/numpy-check");
-        let example =
-            ["run", "--quiet", "--release", "--package", "runtime", "--example", "terrain", "--"];
+        let example = ["run", "--release", "--package", "runtime", "--example", "terrain", "--"];
         must(cargo(&example).args(["--steps", "5", "--output"]).arg(&folder))?;
         must(Command::new(python).arg(root().join("xtask/check_demo.py")).arg(&folder))?;
         Ok(fs::remove_dir_all(folder)?)
@@ -290,28 +311,4 @@ fn python_package(totals: &mut Totals) {
         }
     }
     totals.step("python: speed, briefly", || must(python::speed().arg("--quick")));
-}
-
-/// Arrays on the host, and capsules that are given back, under Miri.
-fn miri(totals: &mut Totals) {
-    let nightly = || {
-        let mut command = Command::new("cargo");
-        command.args([&format!("+{}", install::MIRI), "miri"]).current_dir(root());
-        command
-    };
-    let found = nightly().arg("--version").output();
-    if !found.is_ok_and(|output| output.status.success()) {
-        let why = format!("no Miri of {}; --install brings it", install::MIRI);
-        return totals.skip("miri", &why);
-    }
-    let mut arrays = nightly();
-    arrays.args(["test", "--package", "array-buffer", "--test", "regressions", "--", "host::"]);
-    // Tests forget guards on purpose, so that leaks are no failures.
-    arrays.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks");
-    totals.tests("miri", || Ok(TestRun::of([arrays])), &[], "");
-    let mut capsules = nightly();
-    capsules.args(["test", "--package", "interchange", "--test", "release", "--test", "fuzz"]);
-    // Protocols hand addresses over as numbers, and some tests leak what they look at.
-    capsules.env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks");
-    totals.tests("miri, capsules", || Ok(TestRun::of([capsules])), &[], "");
 }

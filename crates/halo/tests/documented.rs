@@ -21,7 +21,7 @@ fn every_test_that_is_named_is_there() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
     let folders = ["src", "tests", "examples"].map(|folder| here.join(folder));
-    let others = ["halo-mpi/tests", "runtime/tests", "runtime/examples"]
+    let others = ["compile-fail/tests", "halo-mpi/tests", "runtime/tests", "runtime/examples"]
         .map(|folder| here.join("..").join(folder));
     folders.iter().chain(&others).for_each(|folder| sources(folder, &mut files));
     let code: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
