@@ -20,18 +20,164 @@ pub(crate) enum Watcher {
     Miri,
     /// Data races.
     Thread,
-    /// Use of memory that is not allocated, or not any more.
+    /// Use of memory that is not allocated, or no longer.
     Address,
 }
 
-/// Tests that run together.
+/// Tests that one call of cargo runs.
 struct Set {
     title: &'static str,
-    watchers: &'static [Watcher],
     /// What `cargo test` is called with.
     words: &'static str,
     /// Flags of Miri.
-    miri: &'static str,
-    /// The watchers with which `cargo xtask test` has them, too.
-    always: &'static [Watcher],
+    flags: &'static str,
+    /// Whether `cargo xtask test` runs it.
+    always: bool,
+}
+
+/// Tests forget guards on purpose: leaks are no failures.
+const LEAKS: &str = "-Zmiri-disable-isolation -Zmiri-ignore-leaks";
+
+const MIRI: &[Set] = &[
+    Set {
+        title: "arrays on the host",
+        words: "--package array-buffer --test regressions -- host::",
+        flags: LEAKS,
+        always: true,
+    },
+    Set {
+        title: "capsules",
+        words: "--package interchange --test release --test fuzz",
+        // Protocols hand addresses over as numbers.
+        flags: "-Zmiri-permissive-provenance -Zmiri-ignore-leaks",
+        always: true,
+    },
+    Set {
+        title: "the foreign device",
+        // Faults are tried in processes of their own, which Miri cannot start.
+        words: "--manifest-path docs/foreign-device/Cargo.toml -- --skip faults::",
+        flags: LEAKS,
+        always: false,
+    },
+];
+
+const COMPILED: &[Set] = &[
+    Set {
+        title: "the host's devices",
+        words: "--package backend-host --lib --tests",
+        flags: "",
+        always: true,
+    },
+    Set {
+        title: "the core and simulated devices",
+        words: "--package runtime-core --package backend-support --package backend-sim --lib --tests",
+        flags: "",
+        always: false,
+    },
+    Set {
+        title: "arrays",
+        words: "--package array-buffer --lib --tests",
+        flags: "",
+        always: false,
+    },
+    Set { title: "halos", words: "--package halo --lib --tests", flags: "", always: false },
+    Set {
+        title: "the foreign device",
+        words: "--manifest-path docs/foreign-device/Cargo.toml",
+        flags: "",
+        always: false,
+    },
+];
+
+impl Watcher {
+    const ALL: [Self; 3] = [Self::Miri, Self::Thread, Self::Address];
+
+    fn sets(self) -> &'static [Set] {
+        match self {
+            Self::Miri => MIRI,
+            Self::Thread | Self::Address => COMPILED,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Miri => "miri",
+            Self::Thread => "thread sanitizer",
+            Self::Address => "address sanitizer",
+        }
+    }
+
+    /// A run of tests that it watches.
+    fn run(self, set: &Set) -> TestRun {
+        let mut command = Command::new("cargo");
+        command.arg(format!("+{NIGHTLY}")).current_dir(root());
+        let sanitizer = match self {
+            Self::Miri => {
+                command.args(["miri", "test"]).env("MIRIFLAGS", set.flags);
+                // Clocks of interpreted programs run on.
+                command.env("CONFORMANCE_TIMEOUT", "600");
+                None
+            }
+            Self::Thread => Some("thread"),
+            Self::Address => Some("address"),
+        };
+        if let Some(sanitizer) = sanitizer {
+            // The standard library is compiled for it, too. Programs of the build itself are not.
+            command
+                .args(["test", "-Zbuild-std", "--target", &format!("{ARCH}-unknown-linux-gnu")])
+                .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
+                .env("CARGO_TARGET_DIR", root().join("target/sanitize").join(sanitizer))
+                // Tests ask for more memory than there is.
+                .env("TSAN_OPTIONS", "allocator_may_return_null=1")
+                .env("ASAN_OPTIONS", "allocator_may_return_null=1:detect_leaks=0")
+                // Platforms of OpenCL are not compiled for it.
+                .env("OCL_ICD_VENDORS", "/nowhere");
+        }
+        command.args(["--no-fail-fast"]).args(set.words.split(' '));
+        TestRun::of([command])
+    }
+
+    fn absence(self) -> Option<String> {
+        let version = |words: &[&str]| Command::new(words[0]).args(&words[1..]).output();
+        let plus = format!("+{NIGHTLY}");
+        let found = match self {
+            Self::Miri => version(&["cargo", &plus, "miri", "--version"]),
+            Self::Thread | Self::Address => version(&["rustc", &plus, "--version"]),
+        };
+        let there = found.is_ok_and(|output| output.status.success());
+        (!there).then(|| format!("no {NIGHTLY} with it; --install brings it"))
+    }
+}
+
+/// `cargo xtask sanitize`.
+pub(crate) fn sanitize(watchers: &[Watcher]) -> Result<()> {
+    let start = Instant::now();
+    let chosen = if watchers.is_empty() { &Watcher::ALL } else { watchers };
+    let mut totals = Totals::default();
+    for watcher in chosen {
+        if let Some(why) = watcher.absence() {
+            ensure!(watchers.is_empty(), "{why}");
+            totals.skip(watcher.name(), &why);
+            continue;
+        }
+        watch(&mut totals, *watcher, watcher.sets());
+    }
+    totals.close(start)
+}
+
+/// What `cargo xtask test` has of it.
+pub(crate) fn briefly(totals: &mut Totals) {
+    for watcher in [Watcher::Miri, Watcher::Thread] {
+        match watcher.absence() {
+            Some(why) => totals.skip(watcher.name(), &why),
+            None => watch(totals, watcher, watcher.sets().iter().filter(|set| set.always)),
+        }
+    }
+}
+
+fn watch<'a>(totals: &mut Totals, watcher: Watcher, sets: impl IntoIterator<Item = &'a Set>) {
+    for set in sets {
+        let name = format!("{}: {}", watcher.name(), set.title);
+        totals.tests(&name, || Ok(watcher.run(set)), &[], &format!(" ({})", watcher.name()));
+    }
 }

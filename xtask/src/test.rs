@@ -15,7 +15,8 @@ use crate::programs::{Programs, TestRun};
 use crate::run::{cargo, foreign, must, root};
 use crate::totals::Totals;
 use crate::{
-    above, cuda, demo, drivers, firmware, hip, install, mpi, mutants, opencl, python, sanitize, stand_in,
+    above, cuda, demo, drivers, firmware, hip, install, mpi, mutants, opencl, python, sanitize,
+    stand_in,
 };
 
 /// What clippy is called with.
