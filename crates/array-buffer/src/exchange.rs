@@ -109,7 +109,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         let shape = partition.shape();
         let view =
             self.core.storage.view(self.at)?.reshape(shape)?.region(partition.ranges(part))?;
-        Ok(view.on_stream(self.stream))
+        view.on_stream(self.stream)
     }
 
     /// A part to write: a ghost of a broadcast, an owned one of a reduction.
@@ -124,7 +124,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         let shape = partition.shape();
         let view =
             self.core.storage.view_mut(self.at)?.reshape(shape)?.region(partition.ranges(part))?;
-        Ok(view.on_stream(self.stream).reporting_to(&self.reports[part]))
+        view.on_stream(self.stream)?.reporting_to(&self.reports[part])
     }
 
     /// The owned parts, to read on any stream while a broadcast is in flight.
@@ -149,7 +149,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     pub fn run(&mut self, forest: &mut StarForest) -> Result<()> {
         let planned = forest.plan::<T>(self.stream.device(), &self.core.partition, self.op)?;
         let view = self.core.storage.view_mut(self.at)?;
-        let view = view.on_stream(self.stream).reporting_to(&self.forest);
+        let view = view.on_stream(self.stream)?.reporting_to(&self.forest)?;
         planned.plan.execute(self.stream, &mut [Slot::Write(view)])?;
         self.covered = self.covered | planned.covered;
         Ok(())

@@ -193,7 +193,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
             return core.storage.host_ptr().map(Leased::Host);
         };
         let view = core.storage.view(self.at)?.reshape(core.partition.shape())?;
-        Ok(Leased::Device(view.on_stream(stream)))
+        Ok(Leased::Device(view.on_stream(stream)?))
     }
 
     /// The values in memory of the device, to read and write; the view is bound to the lease's stream.
@@ -214,7 +214,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         };
         let core = &self.lock.array().core;
         let view = core.storage.view_mut(self.at)?.reshape(core.partition.shape())?;
-        Ok(view.on_stream(stream).reporting_to(&self.report))
+        view.on_stream(stream)?.reporting_to(&self.report)
     }
 
     /// Says that the values are written: they are the array's once the lease ends. Without effect on values that are only

@@ -3,8 +3,8 @@
 
 use backend_sim::{SimConfig, SimDriver, SimHandle};
 use runtime_core::{
-    Combine, DType, Device, Driver, Error, NativeHandle, NativeKind, RegionCopy, RegionSide, Slot,
-    Support,
+    Combine, DType, Device, Driver, Error, ErrorKind, Layout, NativeHandle, NativeKind, RegionCopy,
+    RegionSide, Slot, Support,
 };
 
 fn open(driver: &SimDriver, selector: &str) -> Device {
@@ -47,6 +47,53 @@ fn region_copies_are_native_or_emulated_with_one_result() {
         stream.synchronize().unwrap();
         assert_eq!(seen.counts().to_device.bytes - before.to_device.bytes, host_bytes);
         assert_eq!(y.view().to_vec::<u32>(&stream).unwrap(), [1, 4, 2, 5, 3, 6]);
+    }
+}
+
+/// A copy of two bytes, as far apart as a slot may be long, from one slot to another.
+fn far_apart(slots: [usize; 2], far: usize) -> RegionCopy {
+    let side = |slot: usize| {
+        let stride = if slot == far { 1 << 58 } else { 1 };
+        RegionSide { slot, offset: 0, strides: vec![stride] }
+    };
+    RegionCopy {
+        dtype: DType::U8,
+        extents: vec![2],
+        source: side(slots[0]),
+        destination: side(slots[1]),
+        negate: false,
+        combine: Combine::Replace,
+    }
+}
+
+#[test]
+fn an_emulated_plan_takes_no_memory_for_slots_that_are_absent() {
+    let device = open(&SimDriver::new(), "sim?regions=off");
+    let stream = device.default_stream();
+    let x = device.memory_from_slice(&stream, &[1_u8, 2]).unwrap();
+    let mut y = device.memory_from_slice(&stream, &[0_u8; 2]).unwrap();
+    let plan = device.plan_regions(&[far_apart([0, 1], 9), far_apart([0, 2], 2)]).unwrap();
+    let slots = &mut [x.view().into(), y.view_mut().into(), Slot::Absent];
+    plan.execute(&stream, slots).unwrap();
+    assert_eq!(y.to_vec(&stream).unwrap(), [1, 2]);
+}
+
+#[test]
+fn a_box_that_no_memory_can_have_is_refused() {
+    let device = open(&SimDriver::new(), "sim");
+    let stream = device.default_stream();
+    let one = Layout::row(DType::U8, 1).unwrap();
+    for (start, layout) in [(usize::MAX, one), (usize::MAX, Layout::row(DType::U8, 0).unwrap())] {
+        let plan = device.plan_regions(&[far_apart([0, 1], 9)]).unwrap();
+        let executed = plan.with_box(1, start, &layout).and_then(|plan| {
+            let x = device.memory_from_slice(&stream, &[1_u8, 2]).unwrap();
+            let mut y = device.memory_from_slice(&stream, &[0_u8; 4]).unwrap();
+            let y = y.view_mut().slice(1..4).unwrap();
+            let (_, around) = y.split_box(&[1..1 + layout.len()]).unwrap();
+            plan.execute(&stream, &mut [x.view().into(), around.into()])
+        });
+        let error = executed.unwrap_err();
+        assert_eq!((error.kind(), error.operation()), (ErrorKind::InvalidArgument, "with_box"));
     }
 }
 

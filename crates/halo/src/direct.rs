@@ -91,15 +91,13 @@ impl DirectRoute {
         own: &mut [Divided<'_>],
         lent: &[Lent<'_>],
     ) -> Result<()> {
-        if let Some(other) = lent.iter().find(|lent| lent.views.len() != self.fields) {
-            let (rank, count) = (other.rank, other.views.len());
+        if let Some(other) = lent.iter().find(|lent| lent.views().len() != self.fields) {
+            let (rank, count) = (other.rank, other.views().len());
             return Err(refuse(format!("rank {rank} lends {count} fields for {}", self.fields)));
         }
-        let views = || lent.iter().flat_map(|lent| lent.views);
         let mut slots: SmallVec<[Slot<'_>; FEW]> =
             own.iter_mut().map(|(_, around)| around.reborrow().into()).collect();
-        // Events order this stream with the one that a view may be bound to.
-        slots.extend(views().map(|view| Slot::Read(view.on_stream(stream))));
+        slots.extend(lent.iter().flat_map(Lent::views).map(Slot::Read));
         slots.extend(self.constants.as_ref().map(|constants| constants.view().into()));
         slots.truncate(self.plan.slots().len());
         self.plan.execute(stream, &mut slots)
@@ -115,14 +113,13 @@ pub(crate) fn shared_memory(
     lent: &[Lent<'_>],
 ) -> Option<Error> {
     let views = || {
-        let own = own.iter().map(|(view, _)| view).zip(specs).map(|field| (rank, field));
-        let lent = lent
-            .iter()
-            .flat_map(|lent| lent.views.iter().zip(specs).map(|field| (lent.rank, field)));
+        let own = own.iter().map(|(view, _)| *view).zip(specs).map(|field| (rank, field));
+        let lent =
+            lent.iter().flat_map(|lent| lent.views().zip(specs).map(|field| (lent.rank, field)));
         own.chain(lent)
     };
     views().enumerate().find_map(|(index, (rank, (view, spec)))| {
-        let shares = |(_, (other, _)): &(_, (&MemoryView<'_>, _))| other.shares_memory(view);
+        let shares = |(_, (other, _)): &(_, (MemoryView<'_>, _))| other.shares_memory(&view);
         let (other_rank, (_, other)) = views().take(index).find(shares)?;
         let message = format!(
             "field {} of rank {other_rank} and field {} of rank {rank} in one memory, which takes messages: \

@@ -256,7 +256,7 @@ fn field_must_match_spec() {
 fn a_field_bound_to_another_stream() {
     let error = told(|halo, stream, [height, depth]| {
         let aside = stream.device().stream_create(&Default::default())?;
-        let depth = depth.view_mut().reshape(&[5, 2])?.on_stream(&aside).into();
+        let depth = depth.view_mut().reshape(&[5, 2])?.on_stream(&aside)?.into();
         halo.start(stream, &mut [view(height), depth])?.finish()
     });
     telling(ErrorKind::WrongStream, &["field depth of rank 1"], &error);

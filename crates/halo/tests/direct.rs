@@ -62,7 +62,7 @@ impl Rank {
             for (index, lent) in lent.iter().enumerate() {
                 assert_eq!(lent.rank, peers[index]);
                 let mut place = got.view_mut().slice(index..index + 1)?;
-                place.copy_from(&self.stream, &lent.views[0].slice(3..4)?)?;
+                place.copy_from(&self.stream, &lent.views().next().unwrap().slice(3..4)?)?;
             }
             Ok(())
         })?;
@@ -150,7 +150,7 @@ fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::R
             let lent = ranks.direct().unwrap().lend(&loan, |meeting| {
                 meeting.read(|lent| {
                     (0..20).try_for_each(|_| got.fill(stream, 7))?;
-                    got.view_mut().copy_from(stream, &lent[0].views[0])
+                    got.view_mut().copy_from(stream, &lent[0].views().next().unwrap())
                 })?;
                 copied.wait();
                 Ok(())
@@ -201,7 +201,7 @@ fn a_failed_reading_is_not_tried_again() {
         let loan = Loan { tag: 1, peers: &peers, views: &views, stream, marks, timeout: LONG };
         ranks.direct().unwrap().lend(&loan, |meeting| {
             let start = Instant::now();
-            let failed = meeting.read(|lent| lent[0].views[0].slice(0..99).map(drop));
+            let failed = meeting.read(|lent| lent[0].views().next().unwrap().slice(0..99).map(drop));
             assert_eq!(failed.unwrap_err().kind(), ErrorKind::OutOfBounds);
             assert_eq!(meeting.try_read(|_| Ok(())).unwrap_err().kind(), ErrorKind::Conflict);
             let again = meeting.read(|_| Ok(())).unwrap_err();
@@ -240,7 +240,7 @@ fn a_reader_that_panics_keeps_its_own_memory_for_the_others() {
                 both.wait();
                 assert!(ranks.rank() == 1, "in reading");
                 thread::sleep(SHORT);
-                read.store(lent[0].views[0].len(), Ordering::SeqCst);
+                read.store(lent[0].views().next().unwrap().len(), Ordering::SeqCst);
                 Ok(())
             });
             ended.unwrap();
@@ -281,7 +281,7 @@ fn a_failed_reading_is_its_own_error() {
         let outcome = own.lend(&ranks, &[1 - ranks.rank()], LONG, |lent| {
             both.wait();
             if ranks.rank() == 0 {
-                lent[0].views[0].slice(0..99)?;
+                lent[0].views().next().unwrap().slice(0..99)?;
             }
             Ok(())
         });
@@ -322,7 +322,7 @@ fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
                 assert!(!meeting.has_read());
             }
             meeting.read(|lent| {
-                let copy: Vec<u64> = lent[0].views[0].to_vec(stream)?;
+                let copy: Vec<u64> = lent[0].views().next().unwrap().to_vec(stream)?;
                 assert_eq!(copy, [peers[0] as u64; 16]);
                 Ok(())
             })?;
@@ -356,7 +356,7 @@ fn loans_are_told_apart_by_tags() {
                     let read = ranks.direct().unwrap().lend(&loan, |meeting| {
                         let mut copy = Vec::new();
                         meeting.read(|lent| {
-                            copy = lent[0].views[0].to_vec::<u64>(stream)?;
+                            copy = lent[0].views().next().unwrap().to_vec::<u64>(stream)?;
                             Ok(())
                         })?;
                         Ok(copy)
@@ -387,7 +387,7 @@ fn failures_at_random_leave_nothing_behind() {
             let outcome = lender.lend(&ranks, &peers, SHORT / 5, |lent| {
                 assert_eq!(lent.len(), 2);
                 if fails == Some(rank) {
-                    lent[0].views[0].slice(0..99)?;
+                    lent[0].views().next().unwrap().slice(0..99)?;
                 }
                 Ok(())
             });

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use runtime_core::{
-    Combine, Device, DeviceKind, Element, Error, ErrorKind, Layout, Memory, MemoryView,
-    MemoryViewMut, NativeHandle, NativeKind, RegionCopy, Result, Slot, Stream,
+    Device, DeviceKind, Element, Error, ErrorKind, Layout, Memory, MemoryView, MemoryViewMut,
+    NativeHandle, NativeKind, Result, Stream,
 };
 
 use crate::description::Description;
@@ -50,10 +50,10 @@ impl<T: Element> Adopted<T> {
     /// None that an adopted array can have.
     pub fn view(&self) -> Result<MemoryView<'_>> {
         let view = self.memory.view().with_layout(self.offset, &self.layout)?;
-        Ok(match &self.stream {
+        match &self.stream {
             Some(stream) => view.on_stream(stream),
-            None => view,
-        })
+            None => Ok(view),
+        }
     }
 
     /// The elements, to read and write; on the stream that they were ordered for alone, if they were.
@@ -64,10 +64,10 @@ impl<T: Element> Adopted<T> {
     pub fn view_mut(&mut self) -> Result<MemoryViewMut<'_>> {
         self.check_writable("view_mut")?;
         let view = self.memory.view_mut().with_layout(self.offset, &self.layout)?;
-        Ok(match &self.stream {
+        match &self.stream {
             Some(stream) => view.on_stream(stream),
-            None => view,
-        })
+            None => Ok(view),
+        }
     }
 
     /// The memory itself, of an array that fills it in row-major order. If the values are there for one stream only,
@@ -93,21 +93,7 @@ impl<T: Element> Adopted<T> {
     pub fn to_memory(&self, stream: &Stream) -> Result<Memory<T>> {
         let view = self.view()?;
         let mut memory = self.device().memory_allocate::<T>(self.layout.len())?;
-        let mut whole = memory.view_mut().reshape(self.layout.shape())?;
-        if self.layout.is_contiguous() {
-            whole.copy_from(stream, &view)?;
-        } else {
-            let copy = RegionCopy {
-                dtype: T::DTYPE,
-                extents: self.layout.shape().to_vec(),
-                source: view.region_side(0),
-                destination: whole.as_view().region_side(1),
-                negate: false,
-                combine: Combine::Replace,
-            };
-            let plan = self.device().plan_regions(&[copy])?;
-            plan.execute(stream, &mut [Slot::Read(view), Slot::Write(whole)])?;
-        }
+        memory.view_mut().reshape(self.layout.shape())?.copy_from(stream, &view)?;
         Ok(memory)
     }
 

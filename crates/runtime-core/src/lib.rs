@@ -37,6 +37,7 @@ mod registry;
 mod slot;
 mod statistics;
 mod stream;
+mod strided;
 mod uses;
 mod validate;
 mod view;

@@ -6,13 +6,13 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use smallvec::SmallVec;
 
 use crate::contract::{DeviceRegions, RawSlot};
-use crate::region::emulation;
+use crate::region::Bound;
+use crate::region::emulation::{self, Staging};
 use crate::uses::{Used, Uses};
 use crate::{
     DType, Device, Error, ErrorKind, Layout, MemoryView, RegionCopy, RegionProgram, Result, Slot,
@@ -21,22 +21,25 @@ use crate::{
 
 /// A batch of strided copies made ready for one device, to be executed many times on different memory.
 ///
-/// On a device with native region copies an execution is enqueued and does not block. On others it is *emulated*:
-/// memory is read to the host, copied there, and exactly the bytes that the plan writes are written back, which
+/// On a device with native region copies an execution is enqueued and does not block. On others it is *emulated*: exactly
+/// the bytes that the plan reads are brought to the host, in batches, and those that it writes are brought back, which
 /// blocks and counts as copies from and to the device. [`Capabilities::region_copy`](crate::Capabilities::region_copy) says which.
 pub struct RegionPlan {
     program: RegionProgram,
     // `None` where the device lacks the ability.
     native: Option<Arc<Prepared>>,
-    /// Bytes of each slot between the first and the last that is written.
-    written: Vec<Range<usize>>,
-    /// Stretches of each slot that are read, apart from one another.
-    read: Vec<Vec<Range<usize>>>,
+    /// What each slot was bound to before, and was found to be enough: the first few that have gaps.
+    known: Vec<[OnceLock<Box<Bound>>; KNOWN]>,
+    /// What emulated executions pass through.
+    staging: Staging,
     /// For each slot the box that it was found to [respect](Self::with_box), and how many bytes after the slot's start
     /// its lowest byte lies.
     boxes: Vec<Option<(usize, Layout)>>,
     device: Device,
 }
+
+/// Layouts of one slot that are remembered.
+const KNOWN: usize = 4;
 
 /// What the device made of the program.
 struct Prepared {
@@ -55,9 +58,10 @@ impl RegionPlan {
             }
             None => None,
         };
-        let (written, read) = touched(&program);
-        let boxes = vec![None; program.slots().len()];
-        Ok(Self { program, native, written, read, boxes, device: device.clone() })
+        let slots = program.slots().len();
+        let known = (0..slots).map(|_| Default::default()).collect();
+        let (boxes, staging) = (vec![None; slots], Staging::default());
+        Ok(Self { program, native, known, staging, boxes, device: device.clone() })
     }
 
     /// The same plan, which may be bound around a box: the elements of `layout` whose lowest byte lies `start` bytes after
@@ -110,9 +114,10 @@ impl RegionPlan {
     /// `InvalidArgument` if the number of slots differs, a slot that is written is bound for reading, a view's type
     /// differs from the slot's or its start is not aligned for it, one memory is bound to two slots and
     /// not only to read, the two parts of [`Slot::Both`] are of different memories, or [`Slot::Around`] is bound around
-    /// another box than the plan [respects](Self::with_box); `OutOfBounds` if a view is shorter than the slot needs, or
-    /// the plan leaves the parts of [`Slot::Both`];
-    /// `WrongDevice`, `WrongStream`. Nothing was enqueued then. Otherwise what the driver reports.
+    /// another box than the plan [respects](Self::with_box); `OutOfBounds` if a view is shorter than the slot needs, or the
+    /// plan touches bytes between its elements; `InvalidArgument` if strides are so entangled that four million steps do not
+    /// decide that; `WrongDevice`, `WrongStream`. Nothing was enqueued then. Otherwise what the driver reports; for
+    /// an emulated plan also `OutOfMemory`, and the first failure of earlier work on the stream that was not reported before.
     pub fn execute(&self, stream: &Stream, bind: &mut [Slot<'_>]) -> Result<()> {
         self.device.check_same("execute", stream.device())?;
         self.check(stream, bind)?;
@@ -128,11 +133,7 @@ impl RegionPlan {
                 // SAFETY: everything is of this device and the slots agree with the program, as checked.
                 stream.core.enqueue(|to| unsafe { ability.execute(to, &**native.raw, &raw) })
             }
-            _ => {
-                let counts = self.device.counts();
-                let done = emulation::execute(&self.program, &*stream.core.raw, &raw, counts);
-                stream.core.told(done)
-            }
+            _ => emulation::execute(&self.program, stream, &raw, &self.staging),
         };
         for (slot, used) in bind.iter().zip(self.slots()) {
             if used.written {
@@ -182,24 +183,6 @@ impl RegionPlan {
                 );
                 return Err(self.refuse(message));
             }
-            if let Slot::Both { read, write } = slot {
-                self.check_reads(
-                    index,
-                    range.start,
-                    &[read.byte_range(), write.as_view().byte_range()],
-                )?;
-                let within = write.as_view().byte_range();
-                let written = &self.written[index];
-                let (start, end) = (range.start + written.start, range.start + written.end);
-                if !written.is_empty() && (start < within.start || end > within.end) {
-                    let message = format!(
-                        "slot {index} is written at bytes {start}..{end} of the memory; the part to write has {within:?}"
-                    );
-                    return Err(
-                        Error::new(ErrorKind::OutOfBounds, "execute", message).on(self.device.id())
-                    );
-                }
-            }
             if range.len() < used.bytes {
                 let message = format!(
                     "slot {index} needs {} bytes, the view has {}",
@@ -219,26 +202,37 @@ impl RegionPlan {
                 );
                 return Err(self.refuse(message));
             }
+            if second.is_some() || !first.layout().is_contiguous() {
+                self.check_elements(index, range.start, (&first, second.as_ref()))?;
+            }
         }
         self.check_distinct(bind)
     }
 
-    /// Refuses a plan that reads between the two parts of a slot which starts at byte `start` of the memory.
-    fn check_reads(&self, index: usize, start: usize, parts: &[Range<usize>; 2]) -> Result<()> {
-        let [a, b] = parts;
-        if a.start <= b.end && b.start <= a.end {
+    /// Refuses a plan that touches what lies between the elements of the views bound to a slot, which starts at byte `start`
+    /// of the memory.
+    fn check_elements(
+        &self,
+        index: usize,
+        start: usize,
+        (first, second): (&MemoryView<'_>, Option<&MemoryView<'_>>),
+    ) -> Result<()> {
+        let part = |view: &MemoryView<'_>| {
+            let after = if view.is_empty() { 0 } else { view.byte_range().start - start };
+            (after, *view.layout())
+        };
+        let bound = Bound { first: part(first), written: second.map(part) };
+        let free = self.known[index].iter().find(|known| match known.get() {
+            None => true,
+            Some(known) => **known == bound,
+        });
+        if free.is_some_and(|known| known.get().is_some()) {
             return Ok(());
         }
-        for read in &self.read[index] {
-            let read = start + read.start..start + read.end;
-            if !parts.iter().any(|part| part.start <= read.start && read.end <= part.end) {
-                let message = format!(
-                    "slot {index} is read at bytes {read:?} of the memory; its parts are {parts:?}"
-                );
-                return Err(
-                    Error::new(ErrorKind::OutOfBounds, "execute", message).on(self.device.id())
-                );
-            }
+        self.program.stays_within(index, &bound).map_err(|e| self.device.place(e))?;
+        if let Some(free) = free {
+            // Another thread may have been there first.
+            let _known = free.set(Box::new(bound));
         }
         Ok(())
     }
@@ -279,41 +273,10 @@ impl RegionPlan {
     }
 }
 
-/// For each slot, the bytes between the first and the last that the program writes, and the stretches that it reads.
-fn touched(program: &RegionProgram) -> (Vec<Range<usize>>, Vec<Vec<Range<usize>>>) {
-    let slots = program.slots().len();
-    let (mut written, mut read) = (vec![0..0; slots], vec![Vec::new(); slots]);
-    for copy in program.phases().iter().flat_map(|phase| phase.copies()) {
-        let hull = |offset: usize, strides: &[isize]| {
-            let (mut low, mut high) = (offset, offset);
-            for (extent, stride) in copy.extents().iter().zip(strides) {
-                // The program has checked that the span fits.
-                let reach = (extent - 1).cast_signed() * stride;
-                let end = if reach < 0 { &mut low } else { &mut high };
-                *end = end.wrapping_add_signed(reach);
-            }
-            low..high + copy.dtype().size()
-        };
-        let to = hull(copy.destination_offset(), copy.destination_strides());
-        let all: &mut Range<usize> = &mut written[copy.destination_slot()];
-        *all = if all.start == all.end { to } else { all.start.min(to.start)..all.end.max(to.end) };
-        read[copy.source_slot()].push(hull(copy.source_offset(), copy.source_strides()));
-    }
-    for stretches in &mut read {
-        stretches.sort_unstable_by_key(|range: &Range<usize>| range.start);
-        stretches.dedup_by(|next, kept| {
-            let meets = next.start <= kept.end;
-            kept.end = if meets { kept.end.max(next.end) } else { kept.end };
-            meets
-        });
-    }
-    (written, read)
-}
-
 /// Whether `part` is the box that a plan respects, in a slot that starts at byte `start` of the memory.
 fn is_box(respected: Option<&(usize, Layout)>, part: &MemoryView<'_>, start: usize) -> bool {
     respected.is_some_and(|(offset, layout)| {
-        is_alike(layout, part.layout()) && part.byte_range().start == start + offset
+        is_alike(layout, part.layout()) && part.byte_range().start.wrapping_sub(start) == *offset
     })
 }
 

@@ -199,8 +199,24 @@ impl<'a> MemoryView<'a> {
     }
 
     /// The same view, refused with `WrongStream` by every other stream.
+    ///
+    /// # Errors
+    ///
+    /// `WrongStream` if it is bound to another stream already; `WrongDevice` for a stream of another device.
+    #[inline]
+    pub fn on_stream(self, stream: &Stream) -> Result<Self> {
+        self.check_stream("on_stream", stream)?;
+        Ok(Self { stream: stream.core.id, ..self })
+    }
+
+    /// The same view, for this stream and no longer for the one that it was bound to.
+    ///
+    /// # Safety
+    ///
+    /// What is enqueued through it comes after what the lender of the view ordered its own stream behind, and the lender's
+    /// stream waits for it before the view's lifetime ends.
     #[must_use]
-    pub fn on_stream(self, stream: &Stream) -> Self {
+    pub unsafe fn rebound_to(self, stream: &Stream) -> Self {
         Self { stream: stream.core.id, ..self }
     }
 
@@ -237,16 +253,23 @@ impl<'a> MemoryView<'a> {
         }
     }
 
-    /// Copies the elements to the host in stream order. Blocks until `out` is filled.
+    /// Copies the elements to the host in stream order, in row-major order of their indices. Blocks until `out` is filled.
+    ///
+    /// Elements of a view that is not contiguous are gathered on the device first, by a region copy to memory made for
+    /// that: who does so often makes the memory and the [plan](Device::plan_regions) once.
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` if `out` has not as many elements as the view; `InvalidArgument` if its type differs or the view
-    /// is not contiguous ([`Device::plan_regions`] gathers such views); `WrongDevice`, `WrongStream`. Nothing was
-    /// copied then. Otherwise what the driver reports, and the first failure of earlier work on the stream that was not
-    /// reported before, which [`Stream::synchronize`] does not repeat then.
+    /// `OutOfBounds` if `out` has not as many elements as the view; `InvalidArgument` if its type differs; `WrongDevice`,
+    /// `WrongStream`. Nothing was copied then. Otherwise what the driver reports, `OutOfMemory` for a view that is not
+    /// contiguous, and the first failure of earlier work on the stream that was not reported before, which
+    /// [`Stream::synchronize`] does not repeat then.
     pub fn copy_to_slice<T: Element>(&self, stream: &Stream, out: &mut [T]) -> Result<()> {
-        let range = self.host_copy::<T>("copy_to_slice", stream, out.len())?;
+        self.check_copy::<T>("copy_to_slice", stream, out.len())?;
+        if !self.layout.is_contiguous() {
+            return self.packed::<T>(stream)?.view().copy_to_slice(stream, out);
+        }
+        let range = self.byte_range();
         let Some(raw) = self.begin(stream) else { return Ok(()) };
         // SAFETY: the memory is of the stream's device and the view lies inside it.
         let copied = unsafe {
@@ -262,7 +285,8 @@ impl<'a> MemoryView<'a> {
     ///
     /// # Errors
     ///
-    /// As [`copy_to_slice`](Self::copy_to_slice), but `out` may be longer than the view.
+    /// As [`copy_to_slice`](Self::copy_to_slice), but `out` may be longer than the view; `InvalidArgument` if the view is
+    /// not contiguous ([`Device::plan_regions`] gathers such views).
     pub fn copy_to_pinned<T: Element>(&self, stream: &Stream, out: &mut Pinned<T>) -> Result<()> {
         const OPERATION: &str = "copy_to_pinned";
         stream.device().check_same(OPERATION, out.device())?;
@@ -284,9 +308,8 @@ impl<'a> MemoryView<'a> {
     ///
     /// As [`copy_to_slice`](Self::copy_to_slice); `OutOfMemory` if the host has not as many bytes left.
     pub fn to_vec<T: Element>(&self, stream: &Stream) -> Result<Vec<T>> {
-        // Checked before a vector is made, which a repeating layout could make far larger than the memory.
-        self.check_dtype::<T>("to_vec")?;
-        self.contiguous_range("to_vec")?;
+        // Checked before a vector is made.
+        self.check_copy::<T>("to_vec", stream, self.len())?;
         let mut out = bytemuck::try_zeroed_vec(self.len()).map_err(|()| {
             let message = format!("{} bytes on the host", self.len() * size_of::<T>());
             Error::new(ErrorKind::OutOfMemory, "to_vec", message).on(self.device().id())
@@ -295,20 +318,31 @@ impl<'a> MemoryView<'a> {
         Ok(out)
     }
 
-    /// Checks a copy between this view and `len` elements of host memory; the bytes it covers.
+    /// Checks a copy between this view, which must be contiguous, and `len` elements of host memory; the bytes it covers.
     fn host_copy<T: Element>(
         &self,
         operation: &'static str,
         stream: &Stream,
         len: usize,
     ) -> Result<Range<usize>> {
+        self.check_copy::<T>(operation, stream, len)?;
+        self.contiguous_range(operation)
+    }
+
+    /// Checks a copy between this view and `len` elements of host memory.
+    fn check_copy<T: Element>(
+        &self,
+        operation: &'static str,
+        stream: &Stream,
+        len: usize,
+    ) -> Result<()> {
         self.check_stream(operation, stream)?;
         self.check_dtype::<T>(operation)?;
         if len != self.len() {
             let message = format!("{len} elements for a view of {}", self.len());
             return Err(self.out_of_bounds(operation, message));
         }
-        self.contiguous_range(operation)
+        Ok(())
     }
 
     /// Notes the use and gives the memory a device sees: `None` where there is nothing to do.
@@ -578,25 +612,50 @@ impl<'a> MemoryViewMut<'a> {
         Ok((part, AroundMut::new(self, part)))
     }
 
-    /// The same view, refused with `WrongStream` by every other stream.
-    #[must_use]
-    pub fn on_stream(self, stream: &Stream) -> Self {
-        Self { view: self.view.on_stream(stream), ..self }
+    /// As [`MemoryView::on_stream`].
+    ///
+    /// # Errors
+    ///
+    /// As [`MemoryView::on_stream`].
+    #[inline]
+    pub fn on_stream(self, stream: &Stream) -> Result<Self> {
+        Ok(Self { view: self.view.on_stream(stream)?, ..self })
     }
 
-    /// The same view, reporting to whoever lent it what becomes of writes through it.
-    #[must_use]
-    pub fn reporting_to(self, report: &'a WriteReport) -> Self {
-        Self { report: Some(report), ..self }
+    /// The same view, reporting to its lender what becomes of writes through it.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` if it reports to a lender already.
+    #[inline]
+    pub fn reporting_to(self, report: &'a WriteReport) -> Result<Self> {
+        if self.report.is_some() {
+            return Err(self.reports_already());
+        }
+        Ok(Self { report: Some(report), ..self })
     }
 
-    /// Copies host elements to the device in stream order. Done with `source` on return.
+    #[cold]
+    fn reports_already(&self) -> Error {
+        let message = "the view reports its writes to its lender";
+        Error::new(ErrorKind::Conflict, "reporting_to", message).on(self.device().id())
+    }
+
+    /// Copies host elements to the device in stream order, in row-major order of their indices. Done with `source` on
+    /// return. Elements of a view that is not contiguous are spread by a region copy from memory made for that.
     ///
     /// # Errors
     ///
     /// As [`MemoryView::copy_to_slice`].
     pub fn copy_from_slice<T: Element>(&mut self, stream: &Stream, source: &[T]) -> Result<()> {
-        let range = self.view.host_copy::<T>("copy_from_slice", stream, source.len())?;
+        self.view.check_copy::<T>("copy_from_slice", stream, source.len())?;
+        if !self.layout().is_contiguous() {
+            let packed = self.device().memory_from_slice(stream, source)?;
+            let shape = self.layout().shape();
+            let packed = packed.view().reshape(shape)?;
+            return self.copy_strided(stream, &packed);
+        }
+        let range = self.view.byte_range();
         let Some(raw) = self.view.begin(stream) else { return self.finish(Ok(())) };
         // SAFETY: the memory is of the stream's device and the view lies inside it.
         let done = unsafe {
@@ -612,7 +671,7 @@ impl<'a> MemoryViewMut<'a> {
     ///
     /// # Errors
     ///
-    /// As [`MemoryView::copy_to_slice`], but `source` may be longer than the view.
+    /// As [`MemoryView::copy_to_pinned`], but it is `source` that may be longer than the view.
     pub fn copy_from_pinned<T: Element>(
         &mut self,
         stream: &Stream,
@@ -633,13 +692,14 @@ impl<'a> MemoryViewMut<'a> {
         Ok(())
     }
 
-    /// Enqueues a copy from a view of the same device.
+    /// Enqueues a copy from a view of the same device: of bytes where both are contiguous, else of elements with the same
+    /// indices, by a region copy, which blocks where those are [emulated](crate::RegionPlan).
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` if the numbers of elements differ; `InvalidArgument` if the types differ, a view is not
-    /// contiguous, or the two overlap; `WrongDevice` ([`copy_from_device`](Self::copy_from_device) copies between
-    /// devices), `WrongStream`. Otherwise what the driver reports.
+    /// `OutOfBounds` if the numbers of elements differ; `InvalidArgument` if the types differ, the two overlap, or a view is
+    /// not contiguous and the shapes differ; `WrongDevice` ([`copy_from_device`](Self::copy_from_device) copies
+    /// between devices), `WrongStream`. Otherwise what the driver reports.
     pub fn copy_from(&mut self, stream: &Stream, source: &MemoryView<'_>) -> Result<()> {
         const OPERATION: &str = "copy_from";
         self.view.check_stream(OPERATION, stream)?;
@@ -651,7 +711,11 @@ impl<'a> MemoryViewMut<'a> {
             );
         }
         source.check_stream(OPERATION, stream)?;
-        let (from, to) = self.copy_ranges(OPERATION, source)?;
+        self.check_source(OPERATION, source)?;
+        if !(self.layout().is_contiguous() && source.layout.is_contiguous()) {
+            return self.copy_strided(stream, source);
+        }
+        let (from, to) = (source.byte_range(), self.view.byte_range());
         if self.view.shares_memory(source) && from.start < to.end && to.start < from.end {
             let message = format!("bytes {from:?} and {to:?} of one memory overlap");
             return Err(self.device().invalid(OPERATION, message));
@@ -676,7 +740,8 @@ impl<'a> MemoryViewMut<'a> {
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from), each stream being checked against its own view's device.
+    /// As [`copy_from`](Self::copy_from), each stream being checked against its own view's device; `InvalidArgument` if a
+    /// view is not contiguous.
     pub fn copy_from_device(
         &mut self,
         stream: &Stream,
@@ -686,7 +751,9 @@ impl<'a> MemoryViewMut<'a> {
         const OPERATION: &str = "copy_from_device";
         self.view.check_stream(OPERATION, stream)?;
         source.check_stream(OPERATION, source_stream)?;
-        let (from, to) = self.copy_ranges(OPERATION, source)?;
+        self.check_source(OPERATION, source)?;
+        let from = source.contiguous_range(OPERATION)?;
+        let to = self.view.contiguous_range(OPERATION)?;
         let same = self.device().is_same(source.device());
         let reached =
             self.device().reaches(source.device()) && source.device().reaches(self.device());
@@ -696,35 +763,50 @@ impl<'a> MemoryViewMut<'a> {
         if stream != source_stream {
             stream.wait(&source_stream.record_event()?)?;
         }
-        if same {
-            self.copy_from(stream, &MemoryView { stream: 0, ..*source })?;
+        let copied = if same {
+            // SAFETY: this stream has just been made to wait for the source's, which waits for this one below.
+            self.copy_from(stream, &unsafe { source.rebound_to(stream) })
         } else {
-            let (Some(src), Some(dst)) = (source.begin(stream), self.view.begin(stream)) else {
-                return self.finish(Ok(()));
-            };
-            let peer = source.device().raw();
-            let done = match self.device().raw().peer() {
-                // SAFETY: the peer is reached, the stream is of this device, the ranges lie inside their memories.
-                Some(ability) => unsafe {
-                    ability.memory_copy(
-                        &*stream.core.raw,
-                        peer,
-                        src,
-                        from.start,
-                        dst,
-                        to.start,
-                        to.len(),
-                    )
-                },
-                None => Ok(()),
-            };
-            self.finish(done)?;
-            stream.counts().copied_from_peer(to.len());
-            tracing::trace!(device = %self.device().id(), from = %source.device().id(), bytes = to.len(), "copied between devices");
-        }
+            self.copy_from_peer(stream, source, from, to)
+        };
         if stream != source_stream {
-            source_stream.wait(&stream.record_event()?)?;
+            let ordered = stream.record_event().and_then(|read| source_stream.wait(&read));
+            // A lender of the source relies on it.
+            ordered.or_else(|_| stream.synchronize())?;
         }
+        copied
+    }
+
+    /// Enqueues a copy from another device that is reached. The ranges were checked.
+    fn copy_from_peer(
+        &mut self,
+        stream: &Stream,
+        source: &MemoryView<'_>,
+        from: Range<usize>,
+        to: Range<usize>,
+    ) -> Result<()> {
+        let (Some(src), Some(dst)) = (source.begin(stream), self.view.begin(stream)) else {
+            return self.finish(Ok(()));
+        };
+        let peer = source.device().raw();
+        let done = match self.device().raw().peer() {
+            // SAFETY: the peer is reached, the stream is of this device, the ranges lie inside their memories.
+            Some(ability) => unsafe {
+                ability.memory_copy(
+                    &*stream.core.raw,
+                    peer,
+                    src,
+                    from.start,
+                    dst,
+                    to.start,
+                    to.len(),
+                )
+            },
+            None => Ok(()),
+        };
+        self.finish(done)?;
+        stream.counts().copied_from_peer(to.len());
+        tracing::trace!(device = %self.device().id(), from = %source.device().id(), bytes = to.len(), "copied between devices");
         Ok(())
     }
 
@@ -753,18 +835,19 @@ impl<'a> MemoryViewMut<'a> {
         self.finish(Ok(()))
     }
 
-    /// Enqueues filling every element with `value`.
+    /// Enqueues filling every element with `value`: by a region copy where the view is not contiguous, which blocks where
+    /// those are [emulated](crate::RegionPlan).
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the type differs or the view is not contiguous; `WrongDevice`, `WrongStream`. Otherwise
-    /// what the driver reports.
+    /// `InvalidArgument` if the type differs; `WrongDevice`, `WrongStream`. Otherwise what the driver reports, `OutOfMemory`
+    /// for a view that is not contiguous.
     pub fn fill<T: Element>(&mut self, stream: &Stream, value: T) -> Result<()> {
         self.view.check_dtype::<T>("fill")?;
         self.fill_bytes("fill", stream, bytemuck::bytes_of(&value))
     }
 
-    /// Enqueues filling every byte with zero.
+    /// Enqueues filling every byte of the elements with zero.
     ///
     /// # Errors
     ///
@@ -773,14 +856,17 @@ impl<'a> MemoryViewMut<'a> {
         self.fill_bytes("fill_zero", stream, &[0])
     }
 
-    fn fill_bytes(
+    pub(crate) fn fill_bytes(
         &mut self,
         operation: &'static str,
         stream: &Stream,
         pattern: &[u8],
     ) -> Result<()> {
         self.view.check_stream(operation, stream)?;
-        let range = self.view.contiguous_range(operation)?;
+        if !self.layout().is_contiguous() {
+            return self.fill_strided(stream, pattern);
+        }
+        let range = self.view.byte_range();
         let Some(raw) = self.view.begin(stream) else { return self.finish(Ok(())) };
         // SAFETY: the memory is of the stream's device and the view, whole elements, lies inside it.
         let done = unsafe { stream.core.raw.memory_fill(raw, range.start, range.len(), pattern) };
@@ -790,13 +876,9 @@ impl<'a> MemoryViewMut<'a> {
         Ok(())
     }
 
-    /// Bytes of a contiguous copy from `source`.
+    /// Checks that `source` has as many elements of the same type.
     #[inline]
-    fn copy_ranges(
-        &self,
-        operation: &'static str,
-        source: &MemoryView<'_>,
-    ) -> Result<(Range<usize>, Range<usize>)> {
+    fn check_source(&self, operation: &'static str, source: &MemoryView<'_>) -> Result<()> {
         if source.dtype() != self.dtype() {
             let message = format!("{} elements for a view of {}", source.dtype(), self.dtype());
             return Err(self.device().invalid(operation, message));
@@ -805,7 +887,7 @@ impl<'a> MemoryViewMut<'a> {
             let message = format!("{} elements for a view of {}", source.len(), self.len());
             return Err(self.view.out_of_bounds(operation, message));
         }
-        Ok((source.contiguous_range(operation)?, self.view.contiguous_range(operation)?))
+        Ok(())
     }
 
     #[inline]

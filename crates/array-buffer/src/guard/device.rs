@@ -45,7 +45,7 @@ impl<T: Element, D> ReadGuard<'_, T, D> {
     ///
     /// `InvalidArgument` if the guard's parts tile no box: see [`part`](Self::part) and [`hull`](Self::hull).
     pub fn view(&self) -> Result<MemoryView<'_>> {
-        view(self.core, self.set, self.at, true).map(|view| view.on_stream(self.stream.get()))
+        view(self.core, self.set, self.at, true)?.on_stream(self.stream.get())
     }
 
     /// The values of one part.
@@ -55,7 +55,7 @@ impl<T: Element, D> ReadGuard<'_, T, D> {
     /// `OutOfBounds` if the guard does not have the part.
     pub fn part(&self, part: usize) -> Result<MemoryView<'_>> {
         let set = one(self.set, part)?;
-        view(self.core, set, self.at, true).map(|view| view.on_stream(self.stream.get()))
+        view(self.core, set, self.at, true)?.on_stream(self.stream.get())
     }
 
     /// The smallest box around the guard's parts.
@@ -69,7 +69,7 @@ impl<T: Element, D> ReadGuard<'_, T, D> {
     /// Only elements of the guard's parts are touched through it; others may be in use elsewhere.
     #[expect(unsafe_code, reason = "the box may have elements of others")]
     pub unsafe fn hull(&self) -> Result<MemoryView<'_>> {
-        view(self.core, self.set, self.at, false).map(|view| view.on_stream(self.stream.get()))
+        view(self.core, self.set, self.at, false)?.on_stream(self.stream.get())
     }
 
     /// All elements in memory from the first of the guard's parts to the last, as a row: for kernels that are Rust
@@ -85,7 +85,7 @@ impl<T: Element, D> ReadGuard<'_, T, D> {
     #[expect(unsafe_code, reason = "the row may have elements of others")]
     pub unsafe fn span(&self) -> Result<MemoryView<'_>> {
         let view = self.core.storage.view(self.at)?.slice(self.core.partition.span(self.set))?;
-        Ok(view.on_stream(self.stream.get()))
+        view.on_stream(self.stream.get())
     }
 
     /// The parts it is for.
@@ -132,7 +132,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// As [`ReadGuard::view`].
     pub fn view(&self) -> Result<MemoryView<'_>> {
         let view = view(self.held.core, self.held.set, self.at, true)?;
-        Ok(view.on_stream(self.stream.get()))
+        view.on_stream(self.stream.get())
     }
 
     /// The values, to read and write.
@@ -180,7 +180,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     pub unsafe fn span_mut(&mut self) -> Result<MemoryViewMut<'_>> {
         let core = self.held.core;
         let view = core.storage.view_mut(self.at)?.slice(core.partition.span(self.held.set))?;
-        Ok(view.on_stream(self.stream.get()).reporting_to(&self.held.report))
+        view.on_stream(self.stream.get())?.reporting_to(&self.held.report)
     }
 
     #[inline]
@@ -190,7 +190,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         if !core.partition.is_all(set) {
             view = view.region(&hull(core, set, tiled)?)?;
         }
-        Ok(view.on_stream(self.stream.get()).reporting_to(&self.held.report))
+        view.on_stream(self.stream.get())?.reporting_to(&self.held.report)
     }
 
     /// Fills the memory of the guard's box with a byte, which does not count as writing.

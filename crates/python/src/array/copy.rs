@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use runtime::{Combine, Device, Layout, MemoryView, RegionCopy, Slot, Stream};
+use runtime::{Device, Layout, Stream};
 
 use super::host::HostArray;
 use super::index::{Order, dense_order};
@@ -45,23 +45,7 @@ pub(super) fn on_device(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
     if are_dense_alike(&to.layout, &from.layout) {
         return Ok(to.bytes_mut(&target)?.copy_from(stream, &from.bytes(&source)?)?);
     }
-    spread(stream, to, &from.view(&source)?)
-}
-
-/// Enqueues a strided copy.
-fn spread(stream: &Stream, to: &Part, from: &MemoryView<'_>) -> Result<()> {
-    let target = to.hold()?;
-    let view = to.view_mut(&target)?;
-    let copy = RegionCopy {
-        dtype: to.layout.dtype(),
-        extents: to.layout.shape().to_vec(),
-        source: from.region_side(0),
-        destination: view.as_view().region_side(1),
-        negate: false,
-        combine: Combine::Replace,
-    };
-    let plan = stream.device().plan_regions(&[copy])?;
-    Ok(plan.execute(stream, &mut [Slot::Read(*from), Slot::Write(view)])?)
+    Ok(to.view_mut(&target)?.copy_from(stream, &from.view(&source)?)?)
 }
 
 /// Enqueues filling every element.
@@ -70,19 +54,16 @@ pub(super) fn fill(stream: &Stream, part: &Part, value: &dtype::Value) -> Result
         return Ok(());
     }
     let _noted = part.block.work.enqueuing(stream);
-    if dense_order(&part.layout).is_some() {
-        let row = Layout::row(part.layout.dtype(), part.layout.len())?;
-        let held = part.hold()?;
-        let mut view = held.view_mut(part.first_byte(), &row)?;
-        dtype::with_element!(part.layout.dtype(), T => view.fill(stream, value.element::<T>()?)?);
-        return Ok(());
-    }
-    // One element, read again and again.
-    let one = Part::allocate(stream.device(), &[], part.layout.dtype(), Order::C)?;
-    fill(stream, &one, value)?;
-    let repeated =
-        Layout::new(one.layout.dtype(), part.layout.shape(), &vec![0; part.layout.rank()])?;
-    spread(stream, part, &one.hold()?.view(0, &repeated)?)
+    let held = part.hold()?;
+    let mut view = match dense_order(&part.layout) {
+        Some(_) => {
+            let row = Layout::row(part.layout.dtype(), part.layout.len())?;
+            held.view_mut(part.first_byte(), &row)?
+        }
+        None => part.view_mut(&held)?,
+    };
+    dtype::with_element!(part.layout.dtype(), T => view.fill(stream, value.element::<T>()?)?);
+    Ok(())
 }
 
 /// The stream for an operation on memories of a device. A given one orders it alone. Without one it is the stream that one of the

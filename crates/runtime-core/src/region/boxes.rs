@@ -1,8 +1,24 @@
-//! Programs that respect a box of the memory bound to a slot: they write around it, or read nothing else.
+//! Programs and the elements that are bound to their slots: those that they stay within, and a box that they respect, in
+//! that they write around it or read nothing else.
+
+use smallvec::SmallVec;
 
 use super::overlap::Footprint;
+use super::program::MAX_SPAN;
 use super::{LoweredCopy, RegionProgram};
 use crate::{Error, ErrorKind, Layout, Result};
+
+/// Elements of memory bound to a slot: how many bytes after the slot's start their lowest byte lies, and their layout.
+pub(crate) type Part = (usize, Layout);
+
+/// The parts of memory that are bound to a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    /// What may be read, and written unless there is another part to write.
+    pub(crate) first: Part,
+    /// What may be written, and read.
+    pub(crate) written: Option<Part>,
+}
 
 impl RegionProgram {
     /// Checks that the program writes no element of `layout` in the slot if it writes there, and reads nothing else if it
@@ -12,7 +28,13 @@ impl RegionProgram {
         let Some(used) = self.slots().get(slot) else {
             return Err(refuse(format!("slot {slot} of {}", self.slots().len())));
         };
-        let inside = footprint(start, layout);
+        let span = layout.span_bytes();
+        let fits = |end: usize| i64::try_from(end).is_ok_and(|end| end <= MAX_SPAN);
+        if !start.checked_add_signed(span.end - span.start).is_some_and(fits) {
+            let message = format!("{layout:?} at byte {start} of slot {slot}, limit {MAX_SPAN}");
+            return Err(refuse(message));
+        }
+        let inside = footprint((start, *layout));
         let wrong = |copy: &LoweredCopy| {
             let (source, destination) = copy.footprints();
             if used.written {
@@ -23,7 +45,8 @@ impl RegionProgram {
                 (copy.destination_slot() == slot && apart() != Some(true))
                     .then_some("writes into, or may write into,")
             } else {
-                let within = || inside.as_ref().is_some_and(|inside| source.is_within(inside));
+                let within =
+                    || inside.as_ref().is_some_and(|part| source.is_within(&[part]) == Some(true));
                 (copy.source_slot() == slot && !within()).then_some("reads beyond")
             }
         };
@@ -35,14 +58,51 @@ impl RegionProgram {
             }
         }
     }
+
+    /// Checks that what the program reads and writes in the slot are bytes of elements that are bound to it.
+    pub(crate) fn stays_within(&self, slot: usize, bound: &Bound) -> Result<()> {
+        let (first, written) = (footprint(bound.first), bound.written.and_then(footprint));
+        let to_read: SmallVec<[&Footprint; 2]> = first.iter().chain(&written).collect();
+        let to_write = match bound.written {
+            Some(_) => written.as_slice(),
+            None => first.as_slice(),
+        };
+        let to_write: SmallVec<[&Footprint; 1]> = to_write.iter().collect();
+        let check = |does: &str, touched: &Footprint, parts: &[&Footprint]| {
+            let range = touched.low..touched.end();
+            let (kind, message) = match touched.is_within(parts) {
+                Some(true) => return Ok(()),
+                Some(false) => (
+                    ErrorKind::OutOfBounds,
+                    format!("bytes between the elements of what is bound to slot {slot}"),
+                ),
+                None => (
+                    ErrorKind::InvalidArgument,
+                    format!("elements of which too many may lie beyond what is bound to slot {slot}"),
+                ),
+            };
+            let message = format!("the plan {does} {message}, within its bytes {range:?}");
+            Err(Error::new(kind, "execute", message))
+        };
+        for copy in self.phases().iter().flat_map(|phase| phase.copies()) {
+            let (source, destination) = copy.footprints();
+            if copy.source_slot() == slot {
+                check("reads", &source, &to_read)?;
+            }
+            if copy.destination_slot() == slot {
+                check("writes", &destination, &to_write)?;
+            }
+        }
+        Ok(())
+    }
 }
 
-/// The bytes of the elements of a layout; `None` if there are none, or they lie beyond what a slot can have.
-fn footprint(start: usize, layout: &Layout) -> Option<Footprint> {
+/// The bytes of the elements; `None` if there are none, or they lie beyond what a slot can have.
+fn footprint((start, layout): Part) -> Option<Footprint> {
     let span = layout.span_bytes();
     let low = i64::try_from(start).ok()?;
     let len = i64::try_from(span.end - span.start).ok()?;
-    if layout.is_empty() || low.checked_add(len)? > super::program::MAX_SPAN {
+    if layout.is_empty() || low.checked_add(len)? > MAX_SPAN {
         return None;
     }
     let size = layout.dtype().size();

@@ -1,86 +1,219 @@
 //! Region copies for devices that have none: through the host.
 #![expect(unsafe_code, reason = "calls the stream's unsafe copies on slots that were checked")]
 
-use super::{HostSlot, LoweredCopy, RegionProgram};
-use crate::Result;
-use crate::contract::{DeviceStream, RawSlot};
-use crate::statistics::Counts;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
-/// Reads every slot whose contents matter to the host, runs the program there, and writes back exactly the bytes that it wrote, so that
-/// whatever lies between them may change meanwhile. Blocks.
+use super::overlap::Footprint;
+use super::{Combine, HostSlot, RegionProgram};
+use crate::contract::{DeviceMemory, RawSlot};
+use crate::{Error, ErrorKind, Pinned, Result, Stream};
+
+/// Bytes that pass through page-locked memory at once.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Page-locked memory of a plan, kept for its next execution.
+pub(crate) type Staging = Mutex<Option<Pinned<u8>>>;
+
+/// Bytes of a slot that lie side by side.
+struct Run {
+    slot: usize,
+    bytes: Range<usize>,
+}
+
+/// Brings the bytes that the program reads to the host, runs it there, and brings back exactly those that it wrote, so that
+/// whatever lies between them may be used meanwhile. Runs of few bytes pass together through page-locked memory. Blocks until
+/// the program has run.
 pub(crate) fn execute(
     program: &RegionProgram,
-    stream: &dyn DeviceStream,
+    stream: &Stream,
     slots: &[RawSlot<'_>],
-    counts: &Counts,
+    staging: &Staging,
 ) -> Result<()> {
-    // Words of 16 bytes, since the program demands the alignment of its widest element.
-    let mut copies: Vec<Vec<u128>> = Vec::with_capacity(slots.len());
-    for (slot, used) in slots.iter().zip(program.slots()) {
-        let mut copy = vec![0_u128; used.bytes.div_ceil(16)];
-        if let (Some(memory), true) = (slot.memory, used.read) {
-            let bytes = &mut bytemuck::cast_slice_mut(&mut copy)[..used.bytes];
-            // SAFETY: the slot is at least as long as the program uses.
-            unsafe { stream.memory_copy_from(memory, slot.offset, bytes) }?;
-            counts.copied_from_device(used.bytes);
-        }
-        copies.push(copy);
-    }
     let is_bound = |slot: usize| slots[slot].memory.is_some();
+    let (mut reads, mut writes) = (Vec::new(), Vec::new());
+    let copies = program.phases().iter().flat_map(|phase| phase.copies());
+    for copy in copies.filter(|copy| copy.is_among(is_bound)) {
+        let (source, destination) = copy.footprints();
+        add(&mut reads, copy.source_slot(), &source);
+        add(&mut writes, copy.destination_slot(), &destination);
+        if copy.combine() != Combine::Replace {
+            add(&mut reads, copy.destination_slot(), &destination);
+        }
+    }
+    let (reads, writes) = (joined(reads), joined(writes));
+    // Words of 16 bytes, since the program demands the alignment of its widest element.
+    let mut copies: Vec<Vec<u128>> = vec![Vec::new(); slots.len()];
+    for run in reads.iter().chain(&writes) {
+        if copies[run.slot].is_empty() {
+            copies[run.slot] = zeroed(program.slots()[run.slot].bytes)?;
+        }
+    }
+    let mut through = Through { stream, slots, pinned: None };
+    through.pinned = staging.lock().unwrap_or_else(PoisonError::into_inner).take();
+    through.read(&reads, &mut copies)?;
     let host: Vec<HostSlot> = copies
         .iter_mut()
-        .enumerate()
-        .map(|(slot, copy)| match is_bound(slot) {
-            true => HostSlot { base: copy.as_mut_ptr().cast(), len: copy.len() * 16 },
-            false => HostSlot::ABSENT,
+        .map(|copy| match copy.is_empty() {
+            false => HostSlot { base: copy.as_mut_ptr().cast(), len: copy.len() * 16 },
+            true => HostSlot::ABSENT,
         })
         .collect();
     // SAFETY: each slot that is there is bound to a buffer of its own, long enough and aligned.
     unsafe { program.run(&host) };
-    let copied = program.phases().iter().flat_map(|phase| phase.copies());
-    for copy in copied.filter(|copy| copy.is_among(is_bound)) {
-        let slot = &slots[copy.destination_slot()];
-        let bytes: &[u8] = bytemuck::cast_slice(&copies[copy.destination_slot()]);
-        let Some(memory) = slot.memory else { continue };
-        for_each_run(copy, |start, len| {
-            // SAFETY: the program writes inside the slot only.
-            unsafe {
-                stream.memory_copy_to(memory, slot.offset + start, &bytes[start..start + len])
-            }?;
-            counts.copied_to_device(len);
-            Ok(())
-        })?;
+    through.write(&writes, &copies)?;
+    *staging.lock().unwrap_or_else(PoisonError::into_inner) = through.pinned;
+    Ok(())
+}
+
+fn add(runs: &mut Vec<Run>, slot: usize, footprint: &Footprint) {
+    let Ok(()) = footprint.for_each_run(|start, end| {
+        // Bytes of memory that is bound.
+        runs.push(Run { slot, bytes: start as usize..end as usize });
+        Ok::<_, std::convert::Infallible>(())
+    });
+}
+
+/// The same bytes, each once, in order.
+fn joined(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.sort_unstable_by_key(|run| (run.slot, run.bytes.start));
+    runs.dedup_by(|next, kept| {
+        let meets = next.slot == kept.slot && next.bytes.start <= kept.bytes.end;
+        if meets {
+            kept.bytes.end = kept.bytes.end.max(next.bytes.end);
+        }
+        meets
+    });
+    runs
+}
+
+/// Runs cut into batches, of which each is a single run or fits into page-locked memory.
+fn batches(runs: &[Run]) -> impl Iterator<Item = &[Run]> {
+    let mut left = runs;
+    std::iter::from_fn(move || {
+        let mut bytes = 0_usize;
+        let fits = |run: &&Run| {
+            bytes = bytes.saturating_add(run.bytes.len());
+            bytes <= BATCH_BYTES
+        };
+        let many = left.iter().take_while(fits).count();
+        let (batch, rest) = left.split_at(many.max(1).min(left.len()));
+        left = rest;
+        (!batch.is_empty()).then_some(batch)
+    })
+}
+
+fn zeroed(bytes: usize) -> Result<Vec<u128>> {
+    bytemuck::try_zeroed_vec(bytes.div_ceil(16)).map_err(|()| {
+        Error::new(ErrorKind::OutOfMemory, "execute", format!("{bytes} bytes on the host"))
+    })
+}
+
+/// The way between the memory of slots and copies of it on the host.
+struct Through<'a> {
+    stream: &'a Stream,
+    slots: &'a [RawSlot<'a>],
+    pinned: Option<Pinned<u8>>,
+}
+
+impl Through<'_> {
+    /// Fills runs of the copies. Blocks until they are.
+    fn read(&mut self, runs: &[Run], copies: &mut [Vec<u128>]) -> Result<()> {
+        let Self { stream, slots, pinned } = self;
+        for batch in batches(runs) {
+            let bytes = batch.iter().map(|run| run.bytes.len()).sum();
+            if let [run] = batch {
+                let to = &mut bytemuck::cast_slice_mut(&mut copies[run.slot])[run.bytes.clone()];
+                let copied = each(batch, slots, |memory, offset, _| {
+                    // SAFETY: the slot is at least as long as the program uses.
+                    unsafe { stream.core.raw.memory_copy_from(memory, offset, to) }
+                });
+                stream.core.told(copied)?;
+            } else {
+                let pinned = room(pinned, stream, bytes)?;
+                pinned.enqueue_write(stream, |raw| {
+                    each(batch, slots, |memory, offset, at| {
+                        // SAFETY: as above; the batch fits, and `Pinned` waits for its uses.
+                        unsafe {
+                            stream.core.raw.pinned_copy_from(memory, offset, raw, at.start, at.len())
+                        }
+                    })
+                })?;
+                // Only the stream tells whether a copy has failed.
+                stream.core.synchronize()?;
+                let mut packed = pinned.as_slice()?;
+                for run in batch {
+                    let now = packed.split_off(..run.bytes.len()).unwrap_or_default();
+                    let to: &mut [u8] = bytemuck::cast_slice_mut(&mut copies[run.slot]);
+                    to[run.bytes.clone()].copy_from_slice(now);
+                }
+            }
+            stream.device().counts().copied_from_device(bytes);
+        }
+        Ok(())
+    }
+
+    /// Brings runs of the copies back.
+    fn write(&mut self, runs: &[Run], copies: &[Vec<u128>]) -> Result<()> {
+        let Self { stream, slots, pinned } = self;
+        let of = |run: &Run| &bytemuck::cast_slice(&copies[run.slot])[run.bytes.clone()];
+        for batch in batches(runs) {
+            let bytes = batch.iter().map(|run| run.bytes.len()).sum();
+            if let [run] = batch {
+                let copied = each(batch, slots, |memory, offset, _| {
+                    // SAFETY: the slot is at least as long as the program uses.
+                    unsafe { stream.core.raw.memory_copy_to(memory, offset, of(run)) }
+                });
+                stream.core.told(copied)?;
+            } else {
+                let pinned = room(pinned, stream, bytes)?;
+                let mut packed = pinned.as_mut_slice()?;
+                for run in batch {
+                    let now = packed.split_off_mut(..run.bytes.len()).unwrap_or_default();
+                    now.copy_from_slice(of(run));
+                }
+                pinned.enqueue_read(stream, |raw| {
+                    each(batch, slots, |memory, offset, at| {
+                        // SAFETY: as above; the batch fits, and `Pinned` waits for its uses.
+                        unsafe {
+                            stream.core.raw.pinned_copy_to(raw, at.start, memory, offset, at.len())
+                        }
+                    })
+                })?;
+            }
+            stream.device().counts().copied_to_device(bytes);
+        }
+        Ok(())
+    }
+}
+
+/// Calls `copy` for each run with the memory that it is in, its offset there, and where in the batch it is.
+fn each(
+    batch: &[Run],
+    slots: &[RawSlot<'_>],
+    mut copy: impl FnMut(&dyn DeviceMemory, usize, Range<usize>) -> Result<()>,
+) -> Result<()> {
+    let mut at = 0;
+    for run in batch {
+        let RawSlot { memory, offset, .. } = slots[run.slot];
+        let end = at + run.bytes.len();
+        if let Some(memory) = memory {
+            copy(memory, offset + run.bytes.start, at..end)?;
+        }
+        at = end;
     }
     Ok(())
 }
 
-/// Calls `f` with the start and length in bytes of each contiguous run of the destination.
-fn for_each_run(copy: &LoweredCopy, mut f: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
-    let (extents, strides) = (copy.extents(), copy.destination_strides());
-    let size = copy.dtype().size();
-    let (run, outer) = match (extents.last(), strides.last()) {
-        (Some(&extent), Some(&stride)) if stride == size.cast_signed() => {
-            (extent * size, extents.len() - 1)
-        }
-        _ => (size, extents.len()),
-    };
-    let mut index = [0_usize; super::MAX_REGION_RANK];
-    let mut start = copy.destination_offset();
-    loop {
-        f(start, run)?;
-        let mut dim = outer;
-        loop {
-            if dim == 0 {
-                return Ok(());
-            }
-            dim -= 1;
-            index[dim] += 1;
-            start = start.wrapping_add_signed(strides[dim]);
-            if index[dim] < extents[dim] {
-                break;
-            }
-            start = start.wrapping_add_signed(-strides[dim] * extents[dim].cast_signed());
-            index[dim] = 0;
-        }
-    }
+/// Page-locked memory for so many bytes.
+fn room<'a>(
+    pinned: &'a mut Option<Pinned<u8>>,
+    stream: &Stream,
+    bytes: usize,
+) -> Result<&'a mut Pinned<u8>> {
+    let known = pinned.take().filter(|pinned| pinned.len() >= bytes);
+    Ok(match known {
+        Some(known) => pinned.insert(known),
+        None => pinned.insert(stream.device().pinned_allocate(bytes)?),
+    })
 }

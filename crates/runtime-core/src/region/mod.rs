@@ -16,7 +16,9 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 mod tiles;
+mod within;
 
+pub(crate) use boxes::Bound;
 pub use host::HostSlot;
 pub use program::{LoweredCopy, RegionPhase, RegionProgram, SlotUse};
 

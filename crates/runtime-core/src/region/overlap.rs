@@ -23,9 +23,9 @@ const MAX_LISTED: u64 = 1 << 24;
 /// The bytes that one side of a copy touches: elements of `size` bytes at `low` plus any sum of multiples of strides.
 #[derive(Clone, Debug)]
 pub(super) struct Footprint {
-    low: i64,
+    pub(super) low: i64,
     end: i64,
-    size: i64,
+    pub(super) size: i64,
     rank: usize,
     // Largest stride first; strides positive, counts of steps (one less than of elements) positive.
     terms: [Term; MAX_REGION_RANK],
@@ -33,9 +33,9 @@ pub(super) struct Footprint {
 
 /// Any multiple of `stride` from 0 to `steps`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Term {
-    stride: i64,
-    steps: i64,
+pub(super) struct Term {
+    pub(super) stride: i64,
+    pub(super) steps: i64,
 }
 
 impl Term {
@@ -69,51 +69,13 @@ impl Footprint {
         self.end
     }
 
-    fn terms(&self) -> &[Term] {
+    pub(super) fn terms(&self) -> &[Term] {
         &self.terms[..self.rank]
     }
 
     /// Whether the two share no byte; `None` if that takes more than a million steps.
     pub(super) fn is_apart(&self, other: &Self) -> Option<bool> {
         Search { left: 1 << 20 }.overlap(self, other).map(|overlap| !overlap)
-    }
-
-    /// Whether every element is one of `other`, as far as strides tell that are multiples of the other's.
-    pub(super) fn is_within(&self, other: &Self) -> bool {
-        let mut terms = other.terms;
-        let mut rank = 0;
-        for term in other.terms() {
-            // Dimensions that are one in memory count as one, as in a lowered copy.
-            match terms[..rank].last_mut() {
-                Some(outer) if outer.stride == term.stride * (term.steps + 1) => {
-                    let steps = (outer.steps + 1) * (term.steps + 1) - 1;
-                    *outer = Term { steps, ..*term };
-                }
-                _ => {
-                    terms[rank] = *term;
-                    rank += 1;
-                }
-            }
-        }
-        // The indices of the first element and of the last along each dimension; strides that nest leave one answer.
-        let mut left = self.low - other.low;
-        if left < 0 {
-            return false;
-        }
-        let mut own = self.terms().iter().peekable();
-        for term in &terms[..rank] {
-            let first = left.div_euclid(term.stride);
-            let mut last = first;
-            left = left.rem_euclid(term.stride);
-            let multiple = |own: &&Term| own.stride % term.stride == 0;
-            while let Some(own) = own.next_if(multiple) {
-                last += own.stride / term.stride * own.steps;
-            }
-            if first < 0 || last > term.steps {
-                return false;
-            }
-        }
-        left == 0 && own.next().is_none() && self.size == other.size
     }
 
     /// Elements, those at one place counted as often as they occur; saturating.
@@ -124,7 +86,7 @@ impl Footprint {
 
     /// Calls `f` with start and end of runs of bytes that together are the footprint, and overlap where its elements do;
     /// ends early when `f` fails.
-    fn for_each_run<E>(&self, mut f: impl FnMut(i64, i64) -> Result<(), E>) -> Result<(), E> {
+    pub(super) fn for_each_run<E>(&self, mut f: impl FnMut(i64, i64) -> Result<(), E>) -> Result<(), E> {
         let (outer, run) = match self.terms().split_last() {
             Some((last, outer)) if last.stride == self.size => (outer, self.size + last.reach()),
             _ => (self.terms(), self.size),

@@ -49,8 +49,19 @@ pub struct Loan<'a> {
 pub struct Lent<'a> {
     /// The rank.
     pub rank: usize,
-    /// Its views, in its order.
-    pub views: &'a [MemoryView<'a>],
+    views: &'a [MemoryView<'a>],
+    /// That of the reader's loan.
+    stream: &'a Stream,
+}
+
+impl<'a> Lent<'a> {
+    /// Its views, in its order, for the stream of this rank's own loan.
+    pub fn views(&self) -> impl ExactSizeIterator<Item = MemoryView<'a>> + use<'a> {
+        let Self { views, stream, .. } = *self;
+        // SAFETY: the stream waits for the mark of the lender's, which a view may be bound to, before it reads; and before
+        // the loan ends, the lender's stream waits for the mark behind what this one enqueued.
+        views.iter().map(move |view| unsafe { view.rebound_to(stream) })
+    }
 }
 
 impl<'c> Direct<'c> {
@@ -71,9 +82,16 @@ impl<'c> Direct<'c> {
     /// # Errors
     ///
     /// `InvalidArgument` for a peer that does not exist, is this rank or is named twice; `Conflict` if this rank has a loan
-    /// with this tag already; `Timeout`; `PeerLost`; what `f` and the device report.
+    /// with this tag already; `WrongStream` for a view that cannot be used on the loan's stream; `Timeout`; `PeerLost`; what
+    /// `f` and the device report.
     pub fn lend<R>(&self, loan: &Loan<'_>, f: impl FnOnce(&Meeting<'_>) -> Result<R>) -> Result<R> {
         self.check(loan.peers)?;
+        let is_usable = |view: &MemoryView<'_>| view.is_usable_on(loan.stream);
+        if let Some(index) = loan.views.iter().position(|view| !is_usable(view)) {
+            let stream = loan.stream.id();
+            let message = format!("view {index} cannot be used on the loan's stream {stream}");
+            return Err(Error::new(ErrorKind::WrongStream, "lend", message));
+        }
         loan.stream.record(&loan.marks[0])?;
         let meeting = Meeting::begin(self, loan)?;
         let result = f(&meeting);
@@ -244,7 +262,7 @@ impl<'a> Meeting<'a> {
                     // SAFETY: the peer lends them until this rank says that it does not read any more, which is below or
                     // when this meeting is dropped.
                     let views = unsafe { slice::from_raw_parts(taken.views, taken.count) };
-                    Lent { rank, views }
+                    Lent { rank, views, stream }
                 })
                 .collect();
             f(&lent)?;

@@ -1,0 +1,83 @@
+//! What safe code can do with the views that guards lend.
+#![expect(unsafe_code, reason = "launches a kernel")]
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use array_buffer::{ArrayBuffer, ErrorKind, Parts, Partition};
+use common::Rig;
+use ndarray::Array2;
+use runtime_core::{
+    Combine, DType, Grid, HostModule, Launch, RegionCopy, RegionSide, Slot, WriteReport, args,
+};
+
+/// The binding holds: otherwise work goes on of which the array knows nothing, here behind a kernel that waits.
+#[test]
+fn a_lent_view_keeps_its_stream() {
+    static GO: AtomicBool = AtomicBool::new(false);
+    fn wait(_: &Grid<'_>) {
+        while !GO.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+    }
+    let rig = Rig::host();
+    let (own, other) = (&rig.s, rig.stream());
+    let module = rig.a.module_load(&HostModule::new().with("wait", wait)).unwrap();
+    let kernel = module.kernel("wait").unwrap();
+    // SAFETY: it touches no memory.
+    unsafe { kernel.launch(&other, &Launch::cover(1, 1), args![]) }.unwrap();
+    let mut values = ndarray::array![1.0, 2.0];
+    let filled = array_buffer::lend(values.view_mut(), |mut array| {
+        let mut guard = array.write(own)?;
+        guard.view_mut()?.fill(own, 3.0)?;
+        guard.view_mut()?.on_stream(&other)?.fill(&other, 7.0)
+    });
+    let before = values[0];
+    GO.store(true, Ordering::Release);
+    other.synchronize().unwrap();
+    assert_eq!((before, values[0]), (3.0, 3.0));
+    assert_eq!(filled.unwrap().unwrap_err().kind(), ErrorKind::WrongStream);
+}
+
+/// A plan bound to one part leaves the others alone, also where they lie in its gaps.
+#[test]
+fn a_plan_stays_in_the_elements_of_a_part() {
+    let rig = Rig::host();
+    let partition = Partition::new(&[4, 6], &[&[0..4, 0..3], &[0..4, 3..6]], &[]).unwrap();
+    let mut array =
+        ArrayBuffer::from_array_with(Array2::<i32>::zeros((4, 6)), partition).unwrap();
+    let [mut left, right] = array.split([Parts::one(0), Parts::one(1)]).unwrap();
+    let one = rig.a.memory_from_slice(&rig.s, &[5_i32]).unwrap();
+    let entry = RegionCopy {
+        dtype: DType::I32,
+        extents: vec![],
+        source: RegionSide { slot: 0, offset: 0, strides: vec![] },
+        destination: RegionSide { slot: 1, offset: 12, strides: vec![] },
+        negate: false,
+        combine: Combine::Replace,
+    };
+    let plan = rig.a.plan_regions(&[entry]).unwrap();
+    let mut guard = left.write(&rig.s).unwrap();
+    let held = right.read_host().unwrap();
+    let part = guard.part_mut(0).unwrap();
+    let executed = plan.execute(&rig.s, &mut [one.view().into(), Slot::Write(part)]);
+    rig.s.synchronize().unwrap();
+    assert_eq!(held[[0, 0]], 0, "the element held on the host");
+    assert_eq!(executed.unwrap_err().kind(), ErrorKind::OutOfBounds);
+}
+
+/// A report of one's own does not hide from the array what was written.
+#[test]
+fn a_commit_knows_what_was_written() {
+    let rig = Rig::peers();
+    let mut array = ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap();
+    let mut guard = array.read_write(&rig.s).unwrap();
+    let report = WriteReport::new();
+    let other = guard.view_mut().unwrap().reporting_to(&report);
+    assert_eq!(other.map(drop).unwrap_err().kind(), ErrorKind::Conflict);
+    guard.view_mut().unwrap().fill(&rig.s, 7.0).unwrap();
+    guard.commit().unwrap();
+    assert_eq!(array.read_host().unwrap()[0], 7.0);
+}

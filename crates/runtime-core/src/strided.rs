@@ -1,0 +1,62 @@
+//! Copies and fills through views with gaps, by region copies.
+
+use crate::{
+    Combine, Element, Layout, Memory, MemoryView, MemoryViewMut, RegionCopy, Result,
+    Slot, Stream,
+};
+
+impl MemoryView<'_> {
+    /// Enqueues a copy of the elements to new memory without gaps.
+    pub(crate) fn packed<T: Element>(&self, stream: &Stream) -> Result<Memory<T>> {
+        let mut packed = self.device().memory_allocate::<T>(self.len())?;
+        packed.view_mut().reshape(self.layout().shape())?.copy_strided(stream, self)?;
+        Ok(packed)
+    }
+}
+
+impl MemoryViewMut<'_> {
+    /// Enqueues a copy from a view of the same shape and type on the same device; both were checked for the stream.
+    pub(crate) fn copy_strided(&mut self, stream: &Stream, source: &MemoryView<'_>) -> Result<()> {
+        let target = self.as_view();
+        let shape = target.layout().shape();
+        if source.layout().shape() != shape {
+            let message = format!(
+                "a view with strides {:?} of shape {shape:?} takes no elements of shape {:?}",
+                target.layout().strides(),
+                source.layout().shape()
+            );
+            return Err(self.device().invalid("copy_from", message));
+        }
+        let shared = source.shares_memory(&target) && !source.is_empty();
+        let (mut from, mut to) = (source.region_side(0), target.region_side(usize::from(!shared)));
+        if shared {
+            // Offsets count from the lower start of the two.
+            let (first, second) = (source.byte_range().start, target.byte_range().start);
+            from.offset += first - first.min(second);
+            to.offset += second - first.min(second);
+        }
+        let copy = RegionCopy {
+            dtype: target.dtype(),
+            extents: shape.to_vec(),
+            source: from,
+            destination: to,
+            negate: false,
+            combine: Combine::Replace,
+        };
+        let plan = self.device().plan_regions(&[copy])?;
+        let (read, write) = (*source, self.reborrow());
+        match shared {
+            true => plan.execute(stream, &mut [Slot::Both { read, write }]),
+            false => plan.execute(stream, &mut [Slot::Read(read), Slot::Write(write)]),
+        }
+    }
+
+    /// Enqueues filling every element with a pattern that its size is a multiple of, read from one element again and again.
+    pub(crate) fn fill_strided(&mut self, stream: &Stream, pattern: &[u8]) -> Result<()> {
+        let (dtype, shape) = (self.dtype(), self.layout().shape());
+        let repeated = Layout::new(dtype, shape, &[0; crate::MAX_RANK][..shape.len()])?;
+        let mut one = self.device().memory_allocate::<u8>(dtype.size())?;
+        one.view_mut().fill_bytes("fill", stream, pattern)?;
+        self.copy_strided(stream, &one.view().with_layout(0, &repeated)?)
+    }
+}
