@@ -94,7 +94,8 @@ fn hits(table: &mut Table) -> Result<()> {
     });
     // Views are made by a kernel's caller anyway: the rival makes them of plain memory.
     let memory = device.memory_allocate::<f64>(64)?;
-    let plain = || drop(black_box(memory.view().reshape(&[8, 8]).and_then(|v| v.on_stream(&stream))));
+    let plain =
+        || drop(black_box(memory.view().reshape(&[8, 8]).and_then(|v| v.on_stream(&stream))));
     let view =
         || drop(black_box(ours.read(&stream).and_then(|guard| guard.view().map(|v| v.len()))));
     table.within("read and view | view", VIEW, view, plain);

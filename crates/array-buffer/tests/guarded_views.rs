@@ -6,7 +6,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use array_buffer::{ArrayBuffer, ErrorKind, Parts, Partition};
+use array_buffer::{ArrayBuffer, ErrorKind, Partition, Parts};
 use common::Rig;
 use ndarray::Array2;
 use runtime_core::{
@@ -46,8 +46,7 @@ fn a_lent_view_keeps_its_stream() {
 fn a_plan_stays_in_the_elements_of_a_part() {
     let rig = Rig::host();
     let partition = Partition::new(&[4, 6], &[&[0..4, 0..3], &[0..4, 3..6]], &[]).unwrap();
-    let mut array =
-        ArrayBuffer::from_array_with(Array2::<i32>::zeros((4, 6)), partition).unwrap();
+    let mut array = ArrayBuffer::from_array_with(Array2::<i32>::zeros((4, 6)), partition).unwrap();
     let [mut left, right] = array.split([Parts::one(0), Parts::one(1)]).unwrap();
     let one = rig.a.memory_from_slice(&rig.s, &[5_i32]).unwrap();
     let entry = RegionCopy {

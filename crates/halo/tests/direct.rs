@@ -201,7 +201,8 @@ fn a_failed_reading_is_not_tried_again() {
         let loan = Loan { tag: 1, peers: &peers, views: &views, stream, marks, timeout: LONG };
         ranks.direct().unwrap().lend(&loan, |meeting| {
             let start = Instant::now();
-            let failed = meeting.read(|lent| lent[0].views().next().unwrap().slice(0..99).map(drop));
+            let failed =
+                meeting.read(|lent| lent[0].views().next().unwrap().slice(0..99).map(drop));
             assert_eq!(failed.unwrap_err().kind(), ErrorKind::OutOfBounds);
             assert_eq!(meeting.try_read(|_| Ok(())).unwrap_err().kind(), ErrorKind::Conflict);
             let again = meeting.read(|_| Ok(())).unwrap_err();

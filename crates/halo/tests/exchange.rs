@@ -297,7 +297,11 @@ fn failure_leaves_clean_state() {
                 "elements of i32, planned f64",
             ),
             (vec![abroad.view_mut().into()], ErrorKind::WrongDevice, "field f"),
-            (vec![twin.view_mut().on_stream(&aside).unwrap().into()], ErrorKind::WrongStream, "stream"),
+            (
+                vec![twin.view_mut().on_stream(&aside).unwrap().into()],
+                ErrorKind::WrongStream,
+                "stream",
+            ),
         ] {
             let mut fields: Vec<Field<'_>> = fields;
             let error = halo.exchange(&stream, &mut fields).unwrap_err();

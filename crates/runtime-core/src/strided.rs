@@ -1,8 +1,7 @@
 //! Copies and fills through views with gaps, by region copies.
 
 use crate::{
-    Combine, Element, Layout, Memory, MemoryView, MemoryViewMut, RegionCopy, Result,
-    Slot, Stream,
+    Combine, Element, Layout, Memory, MemoryView, MemoryViewMut, RegionCopy, Result, Slot, Stream,
 };
 
 impl MemoryView<'_> {

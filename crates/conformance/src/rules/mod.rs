@@ -58,8 +58,10 @@ macro_rules! for_each_rule {
             views isolated: false {
                 views_address_the_elements_they_name,
                 views_do_not_leave_their_memory,
-                non_contiguous_copies_are_refused,
+                copies_reach_the_elements_of_views_with_gaps,
+                pinned_copies_of_views_with_gaps_are_refused,
                 views_bound_to_a_stream_are_refused_elsewhere,
+                views_keep_their_stream_and_their_lender,
                 writes_are_reported_to_the_lender,
                 what_does_not_write_reports_nothing,
             }
@@ -162,6 +164,8 @@ macro_rules! for_each_rule {
                 overlap_is_decided_exactly,
                 accumulations_that_meet_happen_in_entry_order,
                 two_parts_of_one_memory_share_a_slot,
+                plans_stay_within_the_elements_of_views,
+                parts_in_the_gaps_of_each_other_share_a_slot,
                 slots_that_are_read_share_a_memory,
                 copies_of_absent_slots_are_left_out,
                 a_box_is_read_while_around_it_is_written,

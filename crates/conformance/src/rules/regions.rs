@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use runtime_core::{
-    Combine, DType, Element, ErrorKind, Memory, RegionCopy, RegionPlan, RegionSide, Result, Slot,
-    Support, bf16, bytemuck, f16,
+    Combine, DType, Element, ErrorKind, Layout, Memory, MemoryViewMut, RegionCopy, RegionPlan,
+    RegionSide, Result, Slot, Support, bf16, bytemuck, f16,
 };
 
 use crate::data::{Random, elements};
@@ -511,6 +511,140 @@ pub fn two_parts_of_one_memory_share_a_slot(fixture: &Fixture) -> Outcome {
     let executed = plan.execute(&rig.stream, &mut slots);
     refused(executed, ErrorKind::InvalidArgument, "two parts of different memories")?;
     same(&rig.download(&two)?, &data, "memory after a refused execution")
+}
+
+/// A plan touches nothing between the elements of the views that it is bound to, which others may use meanwhile: one that does
+/// is refused, and regions of any shape within the elements are not.
+pub fn plans_stay_within_the_elements_of_views(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let mut expected = elements::<u32>(23, 48);
+    let mut memory = rig.upload(&expected)?;
+    let values = elements::<u32>(24, 16);
+    // Regions of rows 1 to 4 of six and columns 2 to 5 of eight, and whether all of a region is in them.
+    let cases: [(&[usize], usize, &[isize], bool); 11] = [
+        (&[4, 4], 0, &[32, 4], true),
+        (&[4, 4], 12, &[32, -4], true),
+        (&[2, 2], 0, &[64, 8], true),
+        (&[2, 2], 4, &[36, 4], true),
+        (&[4], 0, &[36], true),
+        (&[4], 12, &[28], true),
+        (&[], 16, &[], false),
+        (&[5], 0, &[4], false),
+        (&[2, 4], 0, &[16, 4], false),
+        (&[3, 5], 0, &[32, 4], false),
+        (&[2, 2], 8, &[36, 4], false),
+    ];
+    for (extents, offset, strides, inside) in cases {
+        let len = extents.iter().product();
+        let packed = if let [_, columns] = extents {
+            vec![4 * columns.cast_signed(), 4]
+        } else {
+            vec![4; extents.len()]
+        };
+        let (near, wire) = (side(0, offset, strides), side(1, 0, &packed));
+        let entry = |source: &RegionSide, destination: &RegionSide| {
+            copy(DType::U32, extents, source.clone(), destination.clone())
+        };
+        let reads = rig.device.plan_regions(&[entry(&near, &wire)])?;
+        let writes = rig.device.plan_regions(&[entry(&wire, &near)])?;
+        let place = |index: usize| {
+            let inner = extents.last().copied().unwrap_or(1);
+            let steps = [index / inner, index % inner].map(usize::cast_signed);
+            let steps = &steps[2 - extents.len()..];
+            let bytes: isize = steps.iter().zip(strides).map(|(step, stride)| step * stride).sum();
+            10 + (offset.cast_signed() + bytes).cast_unsigned() / 4
+        };
+        // Bytes stand for any type. Each twice, for what a plan remembers.
+        for as_bytes in [false, true, false, true] {
+            let what = format!("{extents:?} at byte {offset} by {strides:?}, bytes: {as_bytes}");
+            let mut row = rig.upload(&[0_u32; 16])?;
+            let from = boxed(memory.view_mut(), as_bytes)?;
+            let read =
+                reads.execute(&rig.stream, &mut [from.as_view().into(), row.view_mut().into()]);
+            let mut to = rig.upload(&values)?;
+            let to = to.view_mut();
+            let from = boxed(memory.view_mut(), as_bytes)?;
+            let written = writes.execute(&rig.stream, &mut [from.into(), to.as_view().into()]);
+            if !inside {
+                refused(read, ErrorKind::OutOfBounds, format_args!("reading {what}"))?;
+                refused(written, ErrorKind::OutOfBounds, format_args!("writing {what}"))?;
+                continue;
+            }
+            read?;
+            written?;
+            let mut picked: Vec<u32> = (0..len).map(|index| expected[place(index)]).collect();
+            picked.resize(16, 0);
+            same(&rig.download(&row)?, &picked, format_args!("what was read of {what}"))?;
+            (0..len).for_each(|index| expected[place(index)] = values[index]);
+            same(&rig.download(&memory)?, &expected, format_args!("what was written of {what}"))?;
+        }
+    }
+    same(&rig.download(&memory)?, &expected, "memory after refused executions")
+}
+
+/// Rows 1 to 4 and columns 2 to 5 of a row of 6 × 8 words.
+fn boxed(view: MemoryViewMut<'_>, as_bytes: bool) -> Result<MemoryViewMut<'_>> {
+    if !as_bytes {
+        return view.reshape(&[6, 8])?.region(&[1..5, 2..6]);
+    }
+    let bytes = Layout::row(DType::U8, 192)?;
+    view.with_layout(0, &bytes)?.reshape(&[6, 32])?.region(&[1..5, 8..24])
+}
+
+/// Two parts of one memory in the gaps of each other share a slot: the plan writes one of them alone, and reads no more than
+/// both.
+pub fn parts_in_the_gaps_of_each_other_share_a_slot(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let mut expected = elements::<u8>(25, 60);
+    let mut memory = rig.upload(&expected)?;
+    // Columns 1 to 4 and 5 to 8 of six rows of ten.
+    let layout = Layout::new(DType::U8, &[10, 6], &[1, 10])?;
+    for (from, to, inside) in [
+        (0, 4, true),
+        (5, 4, true),
+        (3, 7, true),
+        (4, 0, false),
+        (4, 3, false),
+        (8, 5, false),
+        (3, 8, false),
+    ] {
+        let plan = rig.device.plan_regions(&[copy(
+            DType::U8,
+            &[6],
+            side(0, from, &[10]),
+            side(0, to, &[10]),
+        )])?;
+        let columns = memory.view_mut().with_layout(0, &layout)?.region(&[1..9, 0..6])?;
+        let (read, write) = columns.split_at(4)?;
+        let done = plan.execute(&rig.stream, &mut [Slot::Both { read: read.as_view(), write }]);
+        let what = format!("column {from} to {to}");
+        if inside {
+            done?;
+            (0..6).for_each(|row| expected[10 * row + to + 1] = expected[10 * row + from + 1]);
+        } else {
+            refused(done, ErrorKind::OutOfBounds, &what)?;
+        }
+        same(&rig.download(&memory)?, &expected, what)?;
+    }
+    // Around a box of a view, and beyond the view.
+    let plan = |to| {
+        let plan =
+            rig.device.plan_regions(&[copy(DType::U8, &[], side(1, 0, &[]), side(0, to, &[]))])?;
+        plan.with_box(0, 11, &Layout::contiguous(DType::U8, &[1, 1])?)
+    };
+    let one = rig.upload(&[77_u8])?;
+    let (at, beyond) = (plan(13)?, plan(18)?);
+    for (plan, inside) in [(at, true), (beyond, false)] {
+        let part = memory.view_mut().reshape(&[6, 10])?.region(&[1..5, 2..9])?;
+        let (_, around) = part.split_box(&[1..2, 1..2])?;
+        let done = plan.execute(&rig.stream, &mut [around.into(), one.view().into()]);
+        match inside {
+            true => done?,
+            false => drop(refused(done, ErrorKind::OutOfBounds, "around a box, beyond the view")?),
+        }
+    }
+    expected[12 + 13] = 77;
+    same(&rig.download(&memory)?, &expected, "the memory around the box")
 }
 
 /// Several slots are bound to parts of one memory to read.

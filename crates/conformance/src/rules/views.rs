@@ -85,39 +85,106 @@ pub fn views_do_not_leave_their_memory(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Plain copies and fills of elements that do not lie side by side are refused; nothing is changed.
-pub fn non_contiguous_copies_are_refused(fixture: &Fixture) -> Outcome {
+/// Layouts of 8 elements within a row of 24 that do not lie side by side in order, and the byte after the row's start where the
+/// first of them is.
+fn layouts_with_gaps() -> Result<[(usize, Layout); 5]> {
+    let layout = |shape: &[usize], strides: &[isize]| Layout::new(DType::U32, shape, strides);
+    Ok([
+        (0, layout(&[8], &[2])?),
+        (28, layout(&[8], &[-1])?),
+        (0, layout(&[8], &[0])?),
+        (4, layout(&[2, 4], &[1, 2])?),
+        (8, layout(&[2, 4], &[6, 1])?),
+    ])
+}
+
+/// Where the elements of a layout lie, in row-major order of their indices, in elements from the row's start.
+fn places((offset, layout): &(usize, Layout)) -> Vec<usize> {
+    let origin = (*offset / 4).cast_signed();
+    let (shape, strides) = (layout.shape(), layout.strides());
+    let place = |mut index: usize| {
+        let mut at = origin;
+        for (extent, stride) in shape.iter().zip(strides).rev() {
+            at += (index % extent).cast_signed() * stride;
+            index /= extent;
+        }
+        at.cast_unsigned()
+    };
+    (0..layout.len()).map(place).collect()
+}
+
+/// Copies and fills move the elements of views with gaps, in order, and nothing between them.
+pub fn copies_reach_the_elements_of_views_with_gaps(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let stream = &rig.stream;
+    let mut expected = elements::<u32>(1, 24);
+    let mut memory = rig.upload(&expected)?;
+    let other = rig.upload(&elements::<u32>(2, 8))?;
+    for (offset, layout) in layouts_with_gaps()? {
+        let what = format!("{layout:?} from byte {offset}");
+        let at = places(&(offset, layout));
+        let picked = |all: &[u32]| at.iter().map(|place| all[*place]).collect::<Vec<_>>();
+        let view = memory.view().with_layout(offset, &layout)?;
+        same(&view.to_vec::<u32>(stream)?, &picked(&expected), format_args!("to_vec of {what}"))?;
+        let mut out = [0; 8];
+        view.copy_to_slice(stream, &mut out)?;
+        same(&out, &picked(&expected), format_args!("copy_to_slice of {what}"))?;
+        let mut row = rig.device.memory_allocate::<u32>(8)?;
+        row.view_mut().reshape(layout.shape())?.copy_from(stream, &view)?;
+        same(&rig.download(&row)?, &picked(&expected), format_args!("copy_from {what}"))?;
+        if layout.strides() == [0] {
+            continue;
+        }
+        let values = elements::<u32>(3, 8);
+        for step in ["copy_from_slice", "copy_from", "fill", "fill_zero"] {
+            let mut view = memory.view_mut().with_layout(offset, &layout)?;
+            let written = match step {
+                "copy_from_slice" => view.copy_from_slice(stream, &values).map(|()| values.clone()),
+                "copy_from" => {
+                    let source = other.view().reshape(layout.shape())?;
+                    view.copy_from(stream, &source).map(|()| elements::<u32>(2, 8))
+                }
+                "fill" => view.fill(stream, 7_u32).map(|()| vec![7; 8]),
+                _ => view.fill_zero(stream).map(|()| vec![0; 8]),
+            }?;
+            at.iter().zip(written).for_each(|(place, value)| expected[*place] = value);
+            same(&rig.download(&memory)?, &expected, format_args!("{step} of {what}"))?;
+        }
+    }
+    // Every second element to its neighbour, in one memory.
+    let halves = Layout::new(DType::U32, &[2, 12], &[1, 2])?;
+    let (even, mut odd) = memory.view_mut().with_layout(0, &halves)?.split_at(1)?;
+    odd.copy_from(stream, &even.as_view())?;
+    (0..24).step_by(2).for_each(|place| expected[place + 1] = expected[place]);
+    same(&rig.download(&memory)?, &expected, "a copy between parts in the gaps of each other")?;
+    let longer = rig.device.memory_allocate::<u32>(12)?;
+    let mut row = memory.view_mut().with_layout(0, &Layout::new(DType::U32, &[12], &[2])?)?;
+    let shaped = longer.view().reshape(&[3, 4])?;
+    refused(row.copy_from(stream, &shaped), ErrorKind::InvalidArgument, "another shape")?;
+    refused(row.fill(stream, 1.0_f32), ErrorKind::InvalidArgument, "f32 into u32")?;
+    let short = row.copy_from_slice(stream, &[0_u32; 11]);
+    refused(short, ErrorKind::OutOfBounds, "11 elements for 12")?;
+    same(&rig.download(&memory)?, &expected, "memory after refused copies")
+}
+
+/// Copies from and to pinned memory, which do not block, and new shapes are refused of views with gaps; nothing is changed.
+pub fn pinned_copies_of_views_with_gaps_are_refused(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let stream = &rig.stream;
     let expected = elements::<u32>(1, 24);
     let mut memory = rig.upload(&expected)?;
-    let other = rig.upload(&elements::<u32>(2, 8))?;
     let mut pinned = rig.device.pinned_allocate::<u32>(8)?;
     let kind = ErrorKind::InvalidArgument;
-    for layout in [
-        Layout::new(DType::U32, &[8], &[2])?,
-        Layout::new(DType::U32, &[8], &[-1])?,
-        Layout::new(DType::U32, &[8], &[0])?,
-        Layout::new(DType::U32, &[2, 4], &[1, 2])?,
-        Layout::new(DType::U32, &[2, 4], &[6, 1])?,
-    ] {
-        let offset = if layout.span_bytes().start < 0 { 28 } else { 0 };
+    for (offset, layout) in layouts_with_gaps()? {
         let view = memory.view().with_layout(offset, &layout)?;
-        refused(view.copy_to_slice(stream, &mut [0_u32; 8]), kind, format_args!("{layout:?}"))?;
         refused(view.copy_to_pinned(stream, &mut pinned), kind, format_args!("{layout:?}"))?;
         refused(view.reshape(&[8]), kind, format_args!("reshaping {layout:?}"))?;
+        let view = memory.view_mut().with_layout(offset, &layout);
         if layout.strides() == [0] {
-            let repeating = memory.view_mut().with_layout(offset, &layout);
-            refused(repeating, kind, format_args!("writing through {layout:?}"))?;
+            refused(view, kind, format_args!("writing through {layout:?}"))?;
             continue;
         }
-        let mut view = memory.view_mut().with_layout(offset, &layout)?;
-        refused(view.copy_from_slice(stream, &[0_u32; 8]), kind, format_args!("{layout:?}"))?;
-        refused(view.copy_from_pinned(stream, &pinned), kind, format_args!("{layout:?}"))?;
-        refused(view.fill(stream, 0_u32), kind, format_args!("{layout:?}"))?;
-        refused(view.fill_zero(stream), kind, format_args!("{layout:?}"))?;
-        let same_shape = other.view().reshape(layout.shape())?;
-        refused(view.copy_from(stream, &same_shape), kind, format_args!("{layout:?}"))?;
+        refused(view?.copy_from_pinned(stream, &pinned), kind, format_args!("{layout:?}"))?;
     }
     same(&rig.download(&memory)?, &expected, "memory after refused copies")
 }
@@ -133,7 +200,7 @@ pub fn views_bound_to_a_stream_are_refused_elsewhere(fixture: &Fixture) -> Outco
     let mut pinned = rig.device.pinned_allocate::<u8>(64)?;
     let kind = ErrorKind::WrongStream;
     {
-        let mut bound = memory.view_mut().on_stream(own);
+        let mut bound = memory.view_mut().on_stream(own)?;
         refused(bound.fill(&other, 1_u8), kind, "a fill")?;
         refused(bound.fill_zero(&other), kind, "a fill with zeros")?;
         refused(bound.copy_from_slice(&other, &[0_u8; 64]), kind, "a copy from a slice")?;
@@ -142,25 +209,52 @@ pub fn views_bound_to_a_stream_are_refused_elsewhere(fixture: &Fixture) -> Outco
         let narrow = bound.reborrow().slice(0..1)?;
         refused(narrow.as_view().to_vec::<u8>(&other), kind, "a copy to a vector")?;
         refused(bound.as_view().copy_to_pinned(&other, &mut pinned), kind, "a copy to pinned")?;
-        let bound_source = source.view().on_stream(&other);
+        let bound_source = source.view().on_stream(&other)?;
         refused(bound.copy_from(own, &bound_source), kind, "a copy from a bound view")?;
         let plan = rig.device.plan_regions(&[super::regions::row_copy::<u8>(0, 1, 64)])?;
         let bind = &mut [Slot::from(source.view()), Slot::from(bound)];
         refused(plan.execute(&other, bind), kind, "a plan")?;
         let kernel = rig.kernels.kernel("add_one")?;
-        let arguments = args![words.view_mut().on_stream(own), 8_u32];
+        let arguments = args![words.view_mut().on_stream(own)?, 8_u32];
         let launched = attempt(&kernel, &other, &Launch::cover(8, 1), arguments);
         let error = refused(launched, kind, "a launch")?;
         check!(error.message().contains("argument 0"), "{error} does not name the argument");
     }
     if let Some(graphs) = rig.device.graphs() {
-        let captured = graphs.capture(|c| memory.view_mut().on_stream(own).fill(c, 1_u8));
+        let captured = graphs.capture(|c| memory.view_mut().on_stream(own)?.fill(c, 1_u8));
         let error = refused(captured, kind, "a capture")?;
         check!(error.message().contains("captured"), "{error} does not name the capture");
     }
     same(&rig.download(&memory)?, &expected, "memory after refused operations")?;
-    memory.view_mut().on_stream(own).fill(own, 9_u8)?;
+    memory.view_mut().on_stream(own)?.fill(own, 9_u8)?;
     same(&rig.download(&memory)?, &[9; 64], "memory filled through a bound view")
+}
+
+/// A bound view, and what is made of it, is not bound to another stream, and one that reports its writes has one lender.
+pub fn views_keep_their_stream_and_their_lender(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let (own, other, foreign) = (&rig.stream, rig.new_stream()?, fixture.other()?);
+    let mut memory = rig.upload(&[0_u8; 64])?;
+    let (report, another) = (WriteReport::new(), WriteReport::new());
+    let (wrong, abroad) = (ErrorKind::WrongStream, ErrorKind::WrongDevice);
+    let mut view = memory.view_mut().on_stream(own)?.reporting_to(&report)?;
+    refused(view.reborrow().on_stream(&other), wrong, "a bound view bound again")?;
+    refused(view.as_view().on_stream(&other), wrong, "a bound view to read bound again")?;
+    refused(view.reborrow().slice(0..8)?.on_stream(&other), wrong, "a part of a bound view")?;
+    let (low, high) = view.reborrow().split_at(9)?;
+    refused(low.on_stream(&other), wrong, "the half of a bound view")?;
+    refused(high.reporting_to(&another), ErrorKind::Conflict, "a second lender")?;
+    let (inner, _around) = view.reborrow().split_box(std::slice::from_ref(&(2..5)))?;
+    refused(inner.on_stream(&other), wrong, "a box of a bound view")?;
+    let mut same_stream = view.on_stream(own)?;
+    same_stream.fill(own, 3_u8)?;
+    check!(report.wrote() && !another.wrote(), "the lender has {report:?}, not {another:?}");
+    refused(memory.view().on_stream(&foreign.stream), abroad, "a stream of another device")?;
+    same(
+        &rig.download(&memory)?,
+        &[3; 64],
+        "memory filled through a view bound twice to one stream",
+    )
 }
 
 /// Whoever lends a view is told of every kind of write through it.
@@ -173,7 +267,7 @@ pub fn writes_are_reported_to_the_lender(fixture: &Fixture) -> Outcome {
     let plan = rig.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 16)])?;
     let mut reported = |what: &str, write: &mut dyn FnMut(MemoryViewMut<'_>) -> Result<()>| {
         let report = WriteReport::new();
-        write(memory.view_mut().slice(0..16)?.reporting_to(&report))?;
+        write(memory.view_mut().slice(0..16)?.reporting_to(&report)?)?;
         check!(report.wrote() && !report.failed(), "after {what}: {report:?}");
         Ok(())
     };
@@ -202,7 +296,7 @@ pub fn what_does_not_write_reports_nothing(fixture: &Fixture) -> Outcome {
     let mut target = rig.device.memory_allocate::<u32>(16)?;
     let kernel = rig.kernels.kernel("fill_index")?;
     let report = WriteReport::new();
-    let mut view = memory.view_mut().reporting_to(&report);
+    let mut view = memory.view_mut().reporting_to(&report)?;
     let (bounds, invalid) = (ErrorKind::OutOfBounds, ErrorKind::InvalidArgument);
     refused(view.copy_from_slice(stream, &[1_u32; 15]), bounds, "a copy that is too short")?;
     refused(view.copy_from(stream, &source.view()), bounds, "a copy that is too short")?;

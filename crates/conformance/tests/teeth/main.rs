@@ -77,6 +77,9 @@ bites! {
     an_origin_of_everything: simulated OriginOfEverything => origins_are_told_truthfully;
     memory_free_that_blocks: simulated FreeingBlocks => dropping_does_not_wait_for_the_work;
     regions_execute: simulated RegionsExecute => contiguous_regions_are_copied;
+    regions_behind_copies: simulated RegionsExecute => copies_reach_the_elements_of_views_with_gaps;
+    regions_of_parts: simulated RegionsExecute => plans_stay_within_the_elements_of_views;
+    regions_of_parts_in_gaps: simulated RegionsExecute => parts_in_the_gaps_of_each_other_share_a_slot;
     regions_without_a_slot: simulated AbsentSlotsEndAll => copies_of_absent_slots_are_left_out;
     graph_launch: simulated GraphLaunch => graphs_do_what_was_captured;
     a_graph_beside_its_stream: simulated GraphIsUnordered => launches_of_a_graph_run_in_stream_order;

@@ -78,7 +78,9 @@ impl RegionProgram {
                 ),
                 None => (
                     ErrorKind::InvalidArgument,
-                    format!("elements of which too many may lie beyond what is bound to slot {slot}"),
+                    format!(
+                        "elements of which too many may lie beyond what is bound to slot {slot}"
+                    ),
                 ),
             };
             let message = format!("the plan {does} {message}, within its bytes {range:?}");

@@ -66,9 +66,13 @@ pub(crate) fn execute(
     Ok(())
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes of memory that is bound fit usize"
+)]
 fn add(runs: &mut Vec<Run>, slot: usize, footprint: &Footprint) {
     let Ok(()) = footprint.for_each_run(|start, end| {
-        // Bytes of memory that is bound.
         runs.push(Run { slot, bytes: start as usize..end as usize });
         Ok::<_, std::convert::Infallible>(())
     });
@@ -135,7 +139,13 @@ impl Through<'_> {
                     each(batch, slots, |memory, offset, at| {
                         // SAFETY: as above; the batch fits, and `Pinned` waits for its uses.
                         unsafe {
-                            stream.core.raw.pinned_copy_from(memory, offset, raw, at.start, at.len())
+                            stream.core.raw.pinned_copy_from(
+                                memory,
+                                offset,
+                                raw,
+                                at.start,
+                                at.len(),
+                            )
                         }
                     })
                 })?;

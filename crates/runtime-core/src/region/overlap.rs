@@ -86,7 +86,10 @@ impl Footprint {
 
     /// Calls `f` with start and end of runs of bytes that together are the footprint, and overlap where its elements do;
     /// ends early when `f` fails.
-    pub(super) fn for_each_run<E>(&self, mut f: impl FnMut(i64, i64) -> Result<(), E>) -> Result<(), E> {
+    pub(super) fn for_each_run<E>(
+        &self,
+        mut f: impl FnMut(i64, i64) -> Result<(), E>,
+    ) -> Result<(), E> {
         let (outer, run) = match self.terms().split_last() {
             Some((last, outer)) if last.stride == self.size => (outer, self.size + last.reach()),
             _ => (self.terms(), self.size),
