@@ -1,13 +1,15 @@
-//! Region copies in host memory against `copy_nonoverlapping` and `ndarray`'s `assign` of the same views.
+//! Region copies in host memory against `copy_nonoverlapping` and `ndarray`'s `assign` of the same views; and emulated ones
+//! against copies of the elements and of everything.
 
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use backend_sim::{SimConfig, SimDevice};
 use benches::{Bench, Rival};
 use ndarray::{Array, Array1, Array2, Array3, ArrayView, ArrayViewMut, Axis, Dimension, Slice, s};
 use rayon::prelude::*;
-use runtime_core::{Combine, Element, HostSlot, RegionCopy, RegionProgram, RegionSide};
+use runtime_core::{Combine, Device, Element, HostSlot, RegionCopy, RegionProgram, RegionSide};
 
 /// A copy from one view to another, ready to run both ways.
 struct Case<'a, T, D: Dimension> {
@@ -320,6 +322,70 @@ fn threads<T: Number>(bench: &mut Bench) {
     }
 }
 
+/// The ghost columns of a field on a device that has no region copies, with storage of its own and no pauses: by a plan,
+/// against copies of one element each, and against the whole field to the host and back, which takes that nobody else uses
+/// it meanwhile.
+fn emulated(bench: &mut Bench) {
+    const EDGE: usize = 512;
+    if !bench.group(format!("ghost columns of {EDGE}^2 f64, emulated")) {
+        return;
+    }
+    let config = SimConfig::new().jitter(Duration::ZERO).region_copies(false);
+    let device = Device::new(SimDevice::new(0, config)).expect("a simulated device");
+    let stream = device.default_stream();
+    let row = (EDGE * 8).cast_signed();
+    let copy = |from: usize, to: usize| {
+        let side = |column: usize| RegionSide { slot: 0, offset: 8 * column, strides: vec![row] };
+        RegionCopy {
+            dtype: f64::DTYPE,
+            extents: vec![EDGE],
+            source: side(from),
+            destination: side(to),
+            negate: false,
+            combine: Combine::Replace,
+        }
+    };
+    let columns = [(EDGE - 2, 0), (1, EDGE - 1)];
+    let plan = device.plan_regions(&columns.map(|(from, to)| copy(from, to))).expect("a plan");
+    let mut values = vec![1.0; EDGE * EDGE];
+    let upload = || device.memory_from_slice(&stream, &values).expect("a field");
+    let (mut field, mut theirs, mut whole) = (upload(), upload(), upload());
+    let ends =
+        || (0..EDGE).flat_map(|row| columns.map(|(from, to)| (EDGE * row + from, EDGE * row + to)));
+    bench.compare(
+        "both columns",
+        plan.bytes(),
+        &mut || {
+            let executed = plan.execute(&stream, &mut [field.view_mut().into()]);
+            executed.and_then(|()| stream.synchronize()).expect("an exchange");
+        },
+        &mut [
+            Rival {
+                name: "by element",
+                target: 1.0,
+                run: &mut || {
+                    for (from, to) in ends() {
+                        let value = theirs.view().slice(from..from + 1);
+                        let value = value.and_then(|view| view.to_vec::<f64>(&stream));
+                        let to = theirs.view_mut().slice(to..to + 1);
+                        let copied = to.and_then(|mut to| to.copy_from_slice(&stream, &value?));
+                        copied.expect("a copy");
+                    }
+                },
+            },
+            Rival {
+                name: "whole field",
+                target: 0.0,
+                run: &mut || {
+                    whole.view().copy_to_slice(&stream, &mut values).expect("a copy");
+                    ends().for_each(|(from, to)| values[to] = values[from]);
+                    whole.copy_from_slice(&stream, &values).expect("a copy");
+                },
+            },
+        ],
+    );
+}
+
 fn main() -> ExitCode {
     let mut bench = Bench::from_args();
     contiguous(&mut bench);
@@ -334,5 +400,6 @@ fn main() -> ExitCode {
         threads::<f32>(&mut bench);
         threads::<f64>(&mut bench);
     });
+    emulated(&mut bench);
     bench.finish()
 }

@@ -80,3 +80,26 @@ fn a_commit_knows_what_was_written() {
     guard.commit().unwrap();
     assert_eq!(array.read_host().unwrap()[0], 7.0);
 }
+
+/// The columns of a part are filled, read and overwritten, and the others stay.
+#[test]
+fn a_part_with_gaps_is_filled_and_read() {
+    for rig in [Rig::host(), Rig::peers(), Rig::apart()] {
+        let partition = Partition::new(&[4, 6], &[&[0..4, 0..3], &[0..4, 3..6]], &[]).unwrap();
+        let start = Array2::from_elem((4, 6), 1.0);
+        let mut array = ArrayBuffer::from_array_with(start, partition).unwrap();
+        let [mut left, _] = array.split([Parts::one(0), Parts::one(1)]).unwrap();
+        let mut guard = left.read_write(&rig.s).unwrap();
+        let mut part = guard.part_mut(0).unwrap();
+        part.fill(&rig.s, 7.0).unwrap();
+        assert_eq!(part.as_view().to_vec::<f64>(&rig.s).unwrap(), [7.0; 12]);
+        part.region(&[1..2, 0..3]).unwrap().copy_from_slice(&rig.s, &[8.0; 3]).unwrap();
+        guard.commit().unwrap();
+        let expected = Array2::from_shape_fn((4, 6), |at| match at {
+            (_, 3..) => 1.0,
+            (1, _) => 8.0,
+            _ => 7.0,
+        });
+        assert_eq!(array.read_host().unwrap().view(), expected);
+    }
+}

@@ -79,6 +79,28 @@ fn an_emulated_plan_takes_no_memory_for_slots_that_are_absent() {
 }
 
 #[test]
+fn an_emulated_column_moves_its_own_bytes_in_one_batch() {
+    let device = open(&SimDriver::new(), "sim?regions=off");
+    let stream = device.default_stream();
+    let mut field = device.memory_from_slice(&stream, &[3_u32; 64 * 64]).unwrap();
+    let side = |column: usize| RegionSide { slot: 0, offset: 4 * column, strides: vec![256] };
+    let column =
+        RegionCopy { extents: vec![64], source: side(1), destination: side(63), ..transpose() };
+    let plan = device.plan_regions(&[column]).unwrap();
+    let seen = SimHandle::of(&device).unwrap();
+    for _ in 0..2 {
+        let (before, moved) = (device.statistics(), seen.counts());
+        plan.execute(&stream, &mut [Slot::Write(field.view_mut())]).unwrap();
+        stream.synchronize().unwrap();
+        let (after, now) = (device.statistics(), seen.counts());
+        assert_eq!(now.to_device.bytes - moved.to_device.bytes, 256);
+        assert_eq!(now.from_device.bytes - moved.from_device.bytes, 256);
+        assert_eq!(after.to_device.count - before.to_device.count, 1);
+        assert_eq!(after.from_device.count - before.from_device.count, 1);
+    }
+}
+
+#[test]
 fn a_box_that_no_memory_can_have_is_refused() {
     let device = open(&SimDriver::new(), "sim");
     let stream = device.default_stream();

@@ -5,14 +5,16 @@ use std::ops::Range;
 
 use crate::{MemoryView, MemoryViewMut};
 
-/// Memory bound to one slot of a plan. Offsets of the slot's copies count from the lowest byte bound.
+/// Memory bound to one slot of a plan. Offsets of the slot's copies count from the lowest byte bound. Copies touch bytes of
+/// elements alone: a plan that would touch what lies between those of a view is refused.
 #[derive(Debug)]
 pub enum Slot<'a> {
     /// Memory the plan reads.
     Read(MemoryView<'a>),
     /// Memory the plan writes, or reads and writes.
     Write(MemoryViewMut<'a>),
-    /// Two parts of one memory, one read and one written. Offsets count from the lower start of the two.
+    /// Two parts of one memory, one to read alone, and one to write, or to read and write. Offsets count from the lower start of
+    /// the two.
     Both {
         /// The part that is read.
         read: MemoryView<'a>,

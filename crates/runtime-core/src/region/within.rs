@@ -107,3 +107,54 @@ impl Search<'_> {
         Some(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes(footprint: &Footprint) -> BTreeSet<i64> {
+        let mut all = BTreeSet::new();
+        let Ok(()) = footprint.for_each_run(|start, end| {
+            all.extend(start..end);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        all
+    }
+
+    fn footprint() -> impl Strategy<Value = Footprint> {
+        let dims = prop::collection::vec((1..5_usize, 0..13_isize), 0..4);
+        (prop::sample::select(vec![1, 2, 4]), 0..12_usize, dims).prop_map(|(size, low, dims)| {
+            let (extents, strides): (Vec<_>, Vec<_>) = dims.into_iter().unzip();
+            Footprint::new(size, low, &extents, &strides)
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn every_byte_decides(own in footprint(), parts in prop::collection::vec(footprint(), 0..3)) {
+            let all: BTreeSet<i64> = parts.iter().flat_map(bytes).collect();
+            let parts: Vec<&Footprint> = parts.iter().collect();
+            prop_assert_eq!(own.is_within(&parts), Some(bytes(&own).is_subset(&all)));
+        }
+    }
+
+    #[test]
+    fn boxes_take_no_search_and_a_diagonal_one_piece_for_each_element() {
+        let board = Footprint::new(8, 0, &[1 << 12, 1 << 12], &[1 << 16, 8]);
+        let column = Footprint::new(4, 32, &[1 << 12, 2], &[1 << 16, 4]);
+        assert_eq!(column.is_within(&[&board]), Some(true));
+        let diagonal = Footprint::new(8, 0, &[1 << 12], &[(1 << 16) + 8]);
+        assert_eq!(diagonal.is_within(&[&board]), Some(true));
+        // Over the end of every row, which the first of them shows.
+        let wide = Footprint::new(8, 0, &[1 << 11, 1 << 13], &[1 << 16, 8]);
+        assert_eq!(wide.is_within(&[&board]), Some(false));
+        let too_many = Footprint::new(8, 0, &[1 << 11, 1 << 12], &[(1 << 17) + (1 << 16), 8]);
+        assert_eq!(too_many.is_within(&[&board, &board]), Some(false));
+    }
+}
