@@ -134,7 +134,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #![proptest_config(ProptestConfig::with_cases(4000))]
 
         #[test]
         fn every_byte_decides(own in footprint(), parts in prop::collection::vec(footprint(), 0..3)) {
