@@ -255,8 +255,8 @@ impl<'a> MemoryView<'a> {
 
     /// Copies the elements to the host in stream order, in row-major order of their indices. Blocks until `out` is filled.
     ///
-    /// Elements of a view that is not contiguous are gathered on the device first, by a region copy to memory made for
-    /// that: who does so often makes the memory and the [plan](Device::plan_regions) once.
+    /// A view that is not contiguous is first gathered on the device: a region copy to new memory. For repeated copies, make
+    /// the memory and the [plan](Device::plan_regions) once.
     ///
     /// # Errors
     ///
@@ -642,7 +642,7 @@ impl<'a> MemoryViewMut<'a> {
     }
 
     /// Copies host elements to the device in stream order, in row-major order of their indices. Done with `source` on
-    /// return. Elements of a view that is not contiguous are spread by a region copy from memory made for that.
+    /// return. For a view that is not contiguous, they go to new memory and from there by a region copy.
     ///
     /// # Errors
     ///

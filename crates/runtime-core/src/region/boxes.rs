@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::overlap::Footprint;
 use super::program::MAX_SPAN;
+use super::within::PIECES;
 use super::{LoweredCopy, RegionProgram};
 use crate::{Error, ErrorKind, Layout, Result};
 
@@ -74,17 +75,19 @@ impl RegionProgram {
                 Some(true) => return Ok(()),
                 Some(false) => (
                     ErrorKind::OutOfBounds,
-                    format!("bytes between the elements of what is bound to slot {slot}"),
+                    format!(
+                        "some of bytes {range:?} of slot {slot}, which are of no element bound to it"
+                    ),
                 ),
                 None => (
                     ErrorKind::InvalidArgument,
                     format!(
-                        "elements of which too many may lie beyond what is bound to slot {slot}"
+                        "bytes {range:?} of slot {slot}; whether all are of elements bound to it takes more than \
+                         {PIECES} steps"
                     ),
                 ),
             };
-            let message = format!("the plan {does} {message}, within its bytes {range:?}");
-            Err(Error::new(kind, "execute", message))
+            Err(Error::new(kind, "execute", format!("the plan {does} {message}")))
         };
         for copy in self.phases().iter().flat_map(|phase| phase.copies()) {
             let (source, destination) = copy.footprints();

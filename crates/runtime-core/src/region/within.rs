@@ -9,7 +9,7 @@ use super::MAX_REGION_RANK;
 use super::overlap::{Footprint, Term};
 
 /// Pieces that one decision may look at.
-const PIECES: u64 = 1 << 22;
+pub(super) const PIECES: u64 = 1 << 22;
 
 /// The bytes at `low` plus any sum of multiples of strides: a footprint, the bytes of whose elements are a dimension.
 struct Bytes {
@@ -19,7 +19,7 @@ struct Bytes {
 }
 
 impl Footprint {
-    /// Whether every byte is one of `parts`; `None` if that takes more than four million steps.
+    /// Whether every byte is one of `parts`; `None` if that takes more than [`PIECES`] steps.
     pub(super) fn is_within(&self, parts: &[&Self]) -> Option<bool> {
         let low = parts.iter().map(|part| part.low).min();
         let end = parts.iter().map(|part| part.end()).max();
