@@ -14,6 +14,7 @@ use crate::coherence::{Access, Action, HOST, Reduce, Set};
 use crate::core::{Core, Request};
 use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGuard};
 use crate::part::{self, PartMut, PartRef};
+use crate::poison::Verdict;
 use crate::scope::here;
 use crate::{Kept, Partition, Parts};
 
@@ -184,12 +185,14 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         Ok(buffer)
     }
 
-    /// Takes up memory of a device, without a copy. Work on it that is enqueued on `stream` comes first.
+    /// Takes up memory of a device, without a copy. Work that is enqueued on it, on `stream` or another, comes before every
+    /// access to the array; `stream` waits for the others [as said there](Memory::order_before). The array hears of
+    /// failures on `stream`; the others report their own.
     ///
     /// # Errors
     ///
-    /// As [`uninit`](Self::uninit); `InvalidArgument` if there are not as many elements as `shape` has; `WrongDevice`
-    /// if the stream is of another device.
+    /// As [`uninit`](Self::uninit); `InvalidArgument` if there are not as many elements as `shape` has, or if the stream
+    /// captures; `WrongDevice` if the stream is of another device; what the driver reports.
     pub fn from_memory<S: IntoDimension<Dim = D>>(
         memory: Memory<T>,
         shape: S,
@@ -206,6 +209,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             return Err(error.on(stream.device().id()));
         }
         let at = buffer.core.introduce(stream)?;
+        memory.order_before(stream)?;
         buffer.core.storage.adopt_memory(at, memory);
         buffer.core.begin_with(buffer.all(), at, Some(stream))?;
         Ok(buffer)
@@ -544,7 +548,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         match self.core.act(&request, acquire) {
             Ok(HOST) => {
                 // It cannot be refused: the parts were just taken.
-                let _kept = self.core.end(request.set, false, true, Action::Keep);
+                let _kept = self.core.end(request.set, false, true, Verdict::Keep);
                 let message =
                     format!("{} works in host memory; use into_inner", stream.device().id());
                 Err(Kept::new(self, invalid("into_memory", message)))

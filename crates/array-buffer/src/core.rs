@@ -10,11 +10,12 @@ use crate::account::{Ledger, Mark, TransferReport};
 use crate::budget;
 use crate::buffer::PartStatus;
 use crate::coherence::{
-    Access, Action, HOST, Health, LANES, Lane, PartState, Paths, Plan, REPLICAS, Reduce, Refusal,
-    ReplicaId, Set, SmallSet, Step, Who, plan, readable,
+    Access, Action, HOST, Health, LANES, Lane, PartId, PartState, Paths, Plan, REPLICAS, Reduce,
+    Refusal, ReplicaId, Set, SmallSet, Step, Who, plan, readable,
 };
 use crate::mirror::Mirror;
 use crate::partition::Partition;
+use crate::poison::{Poison, Verdict};
 use crate::site::{At, Site};
 use crate::storage::Storage;
 use crate::transfer::{End, Piece, Transfers};
@@ -41,8 +42,16 @@ struct State<T: Element> {
     constant: bool,
     transfers: Transfers<T>,
     /// Who wrote each part last.
-    writers: Vec<Option<Mark>>,
+    writers: Vec<Writer>,
     ledger: Ledger,
+}
+
+/// The last writer of a part: `None` is who made the array.
+#[derive(Clone, Copy)]
+struct Writer {
+    mark: Option<Mark>,
+    /// What became of it, for a part that is poisoned.
+    poison: Poison,
 }
 
 /// A stream, and how many of its failures the array has heard of.
@@ -86,7 +95,7 @@ impl<T: Element, D> Core<T, D> {
             mirror: Mirror::new(parts.len()),
             version: AtomicU64::new(0),
             state: Mutex::new(State {
-                writers: vec![None; parts.len()],
+                writers: vec![Writer::new(None); parts.len()],
                 parts,
                 paths,
                 devices: vec![None],
@@ -119,7 +128,7 @@ impl<T: Element, D> Core<T, D> {
             + state.parts.capacity() * size_of::<PartState>()
             + state.devices.capacity() * size_of::<Option<Device>>()
             + state.lanes.capacity() * size_of::<Known>()
-            + state.writers.capacity() * size_of::<Option<Mark>>()
+            + state.writers.capacity() * size_of::<Writer>()
     }
 
     /// Whether all values are on the device, or the host, as they are.
@@ -283,22 +292,22 @@ impl<T: Element, D> Core<T, D> {
 
     /// Ends a write guard. `alone` is as it was when it was taken.
     #[inline]
-    pub(crate) fn end(&self, set: Set, quick: bool, alone: bool, end: Action) -> Result<()> {
+    pub(crate) fn end(&self, set: Set, quick: bool, alone: bool, end: Verdict) -> Result<()> {
         if set.is_empty() {
             return Ok(());
         }
         let mut left = set;
-        if quick && matches!(end, Action::Commit | Action::Keep) {
+        if quick && !matches!(end, Verdict::Abort(_)) {
             for part in set.iter().filter(|part| self.mirror.release(*part, alone)) {
                 left.remove(part);
             }
             if left.is_empty() {
                 match end {
-                    Action::Commit if alone => {
+                    Verdict::Commit if alone => {
                         let version = self.version.load(Ordering::Relaxed) + 1;
                         self.version.store(version, Ordering::Release);
                     }
-                    Action::Commit => {
+                    Verdict::Commit => {
                         self.version.fetch_add(1, Ordering::AcqRel);
                     }
                     _ => {}
@@ -306,25 +315,32 @@ impl<T: Element, D> Core<T, D> {
                 return Ok(());
             }
         }
-        self.end_slowly(left, end, left != set)
+        let (action, poison) = match end {
+            Verdict::Commit => (Action::Commit, Poison::Work),
+            // The values that were there may be lost meanwhile.
+            Verdict::Keep => (Action::Keep, Poison::Work),
+            Verdict::Abort(poison) => (Action::Abort, poison),
+        };
+        self.end_slowly(left, action, poison, left != set)
     }
 
     #[cold]
-    fn end_slowly(&self, set: Set, end: Action, others: bool) -> Result<()> {
+    fn end_slowly(&self, set: Set, end: Action, poison: Poison, others: bool) -> Result<()> {
         let mut state = self.lock();
-        let State { parts, paths, .. } = &mut *state;
-        let done = plan(parts, set, end, paths).map_err(|why| refused(why, "commit", None))?;
+        let done = plan(&state.parts, set, end, &state.paths)
+            .map_err(|why| state.refused(why, "commit", None))?;
         if done.committed || (others && end == Action::Commit) {
             self.version.fetch_add(1, Ordering::AcqRel);
         }
-        state.parts = done.next;
+        state.replace(done.next, poison);
         self.show(&mut state);
         Ok(())
     }
 
-    /// Ends an exchange.
-    pub(crate) fn end_exchange(&self, end: Action) -> Result<()> {
-        self.end_slowly(self.partition.all().0, end, false)
+    /// Ends an exchange; without a reason it is a success.
+    pub(crate) fn end_exchange(&self, failed: Option<Poison>) -> Result<()> {
+        let end = if failed.is_some() { Action::Fail } else { Action::End };
+        self.end_slowly(self.partition.all().0, end, failed.unwrap_or(Poison::Work), false)
     }
 
     /// Gives a replica's memory back.
@@ -401,7 +417,7 @@ impl<T: Element, D> Core<T, D> {
     ) -> Result<()> {
         self.hear(state);
         let plan = plan(&state.parts, request.set, action, &state.paths)
-            .map_err(|why| refused(why, request.access, Some(request.site)))?;
+            .map_err(|why| state.refused(why, request.access, Some(request.site)))?;
         let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
         if !matches!(action, Action::Prefetch { .. } | Action::Evict { .. }) {
             let copies = plan.steps.iter().filter_map(|step| match step {
@@ -424,7 +440,8 @@ impl<T: Element, D> Core<T, D> {
         if let Action::Acquire { .. } | Action::Begin { .. } = action {
             let Request { access, site, .. } = *request;
             for part in request.set.iter() {
-                state.writers[usize::from(part)] = at.map(|at| Mark { at, access, site });
+                let mark = at.map(|at| Mark { at, access, site });
+                state.writers[usize::from(part)] = Writer::new(mark);
                 self.mirror.set_site(part, request.site);
             }
         }
@@ -477,7 +494,7 @@ impl<T: Element, D> Core<T, D> {
         let known = &mut state.lanes[usize::from(lane)];
         known.failures = known.stream.failures();
         if let Ok(plan) = plan(&state.parts, all, Action::Lost { lane }, &state.paths) {
-            state.parts = plan.next;
+            state.replace(plan.next, Poison::Work);
         }
     }
 
@@ -518,14 +535,30 @@ impl<T: Element, D> Core<T, D> {
                 let bytes = piece.len() * size_of::<T>();
                 let mark = Mark { at: to, access: request.access, site: request.site };
                 let name = |at| place(devices, at);
-                ledger.add((from, to), bytes, mark, writers[usize::from(part)], name);
+                ledger.add((from, to), bytes, mark, writers[usize::from(part)].mark, name);
                 Ok(())
             }
         }
     }
 }
 
+impl Writer {
+    fn new(mark: Option<Mark>) -> Self {
+        Self { mark, poison: Poison::Forgotten }
+    }
+}
+
 impl<T: Element> State<T> {
+    /// The parts as they are now, those that are lost by this because of `poison`.
+    fn replace(&mut self, next: Vec<PartState>, poison: Poison) {
+        for ((old, new), writer) in self.parts.iter().zip(&next).zip(&mut self.writers) {
+            if new.health == Health::Poisoned && old.health != Health::Poisoned {
+                writer.poison = poison;
+            }
+        }
+        self.parts = next;
+    }
+
     fn replica(&self, device: &Device) -> Option<ReplicaId> {
         let same =
             |known: &Option<Device>| known.as_ref().is_some_and(|known| known.is_same(device));
@@ -637,6 +670,61 @@ impl<T: Element> State<T> {
             Some(who) => self.lanes[usize::from(who)].stream.wait(&known.stream.record_event()?),
         })
     }
+
+    /// Who wrote a part last, and what became of it.
+    fn last_writer(&self, part: PartId) -> String {
+        let Writer { mark, poison } = self.writers[usize::from(part)];
+        let poison = match self.parts[usize::from(part)].health {
+            // Nobody else can look while the guard is there.
+            Health::Writing { .. } => Poison::Forgotten,
+            _ => poison,
+        };
+        match mark {
+            None => format!("after its maker: {poison}"),
+            Some(Mark { at, access, site }) => {
+                format!("by the {access} on {}{}: {poison}", place(&self.devices, at), At(site))
+            }
+        }
+    }
+
+    /// The error of a refusal.
+    fn refused(&self, why: Refusal, operation: &'static str, site: Option<Site>) -> Error {
+        let at = site.map(|site| At(site).to_string()).filter(|at| !at.is_empty());
+        let access = at.map_or(String::new(), |at| format!(" (access{at})"));
+        let (kind, message) = match why {
+            Refusal::Uninit(part) => {
+                (ErrorKind::Uninitialized, format!("part {part} was never written"))
+            }
+            Refusal::Poisoned(part) => (
+                ErrorKind::Poisoned,
+                format!("part {part} was lost {}; overwrite it as a whole", self.last_writer(part)),
+            ),
+            Refusal::Stale(part) => (
+                ErrorKind::Stale,
+                format!("ghost part {part} is older than the owned values; exchange"),
+            ),
+            Refusal::Pending(part, op) => (
+                ErrorKind::Stale,
+                format!(
+                    "part {part} waits for a {op} reduction; exchange, or overwrite all owned parts"
+                ),
+            ),
+            Refusal::Exchanging(part) => {
+                (ErrorKind::Conflict, format!("an exchange of part {part} was never ended"))
+            }
+            Refusal::NothingPending => {
+                (ErrorKind::InvalidArgument, "no reduction is pending".to_owned())
+            }
+            Refusal::LastReplica(part) => (
+                ErrorKind::Conflict,
+                format!("part {part} is nowhere else; prefetch it to a device first"),
+            ),
+            Refusal::NotWriting(part) => {
+                (ErrorKind::Poisoned, format!("part {part} was lost while it was written"))
+            }
+        };
+        Error::new(kind, operation, message + &access)
+    }
 }
 
 /// The error of a wait for work that has failed, as somebody else was told.
@@ -651,45 +739,6 @@ fn place(devices: &[Option<Device>], at: ReplicaId) -> String {
         Some(Some(device)) if at != HOST => device.id().to_string(),
         _ => "host".to_owned(),
     }
-}
-
-/// The error of a refusal.
-fn refused(why: Refusal, operation: &'static str, site: Option<Site>) -> Error {
-    let at = site.map(|site| At(site).to_string()).filter(|at| !at.is_empty());
-    let access = at.map_or(String::new(), |at| format!(" (access{at})"));
-    let (kind, message) = match why {
-        Refusal::Uninit(part) => {
-            (ErrorKind::Uninitialized, format!("part {part} was never written"))
-        }
-        Refusal::Poisoned(part) => (
-            ErrorKind::Poisoned,
-            format!("a write of part {part} failed or was forgotten; overwrite it as a whole"),
-        ),
-        Refusal::Stale(part) => (
-            ErrorKind::Stale,
-            format!("ghost part {part} is older than the owned values; exchange"),
-        ),
-        Refusal::Pending(part, op) => (
-            ErrorKind::Stale,
-            format!(
-                "part {part} waits for a {op} reduction; exchange, or overwrite all owned parts"
-            ),
-        ),
-        Refusal::Exchanging(part) => {
-            (ErrorKind::Conflict, format!("an exchange of part {part} was never ended"))
-        }
-        Refusal::NothingPending => {
-            (ErrorKind::InvalidArgument, "no reduction is pending".to_owned())
-        }
-        Refusal::LastReplica(part) => (
-            ErrorKind::Conflict,
-            format!("part {part} is nowhere else; prefetch it to a device first"),
-        ),
-        Refusal::NotWriting(part) => {
-            (ErrorKind::Poisoned, format!("part {part} was lost while it was written"))
-        }
-    };
-    Error::new(kind, operation, message + &access)
 }
 
 /// Refuses reductions that elements of this type do not admit.

@@ -104,6 +104,7 @@ mod lend;
 mod mirror;
 mod part;
 mod partition;
+mod poison;
 mod scope;
 mod shared;
 mod site;
