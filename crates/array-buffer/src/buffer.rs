@@ -223,11 +223,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read).
+    /// As [`read`](Self::read) and [`write`](Self::write).
     #[track_caller]
     #[inline]
     pub fn read_write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
-        self.core.tidy();
+        self.core.tidy()?;
         let stream = StreamRef::Borrowed(stream);
         part::write(&self.core, self.all(), stream, Access::ReadWrite, Location::caller(), true)
     }
@@ -238,11 +238,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`, the array being as it was.
+    /// `OutOfMemory`, the array being as it was; the failure of an earlier writer whose stream is forgotten to make room.
     #[track_caller]
     #[inline]
     pub fn write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
-        self.core.tidy();
+        self.core.tidy()?;
         let stream = StreamRef::Borrowed(stream);
         part::write(&self.core, self.all(), stream, Access::Write, Location::caller(), true)
     }
@@ -262,7 +262,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         stream: &'a Stream,
         op: Reduce,
     ) -> Result<WriteGuard<'a, T, D>> {
-        self.core.tidy();
+        self.core.tidy()?;
         let stream = StreamRef::Borrowed(stream);
         part::write(
             &self.core,
@@ -337,7 +337,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         access: Access,
     ) -> Result<Here<WriteGuard<'_, T, D>, HostWriteGuard<'_, T, D>>> {
         let (all, site) = (self.all(), Location::caller());
-        self.core.tidy();
+        self.core.tidy()?;
         match here() {
             Some(stream) => {
                 part::write(&self.core, all, StreamRef::Owned(stream), access, site, true)
@@ -361,11 +361,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             }
             taken = taken.union(set.0);
         }
-        self.core.tidy();
+        self.core.tidy()?;
         Ok(sets.map(|set| PartMut { core: &self.core, set: set.0 }))
     }
 
-    /// Gives the replica's memory on `device` back. Values that are nowhere else are brought to the host first.
+    /// Gives the replica's memory on `device` back. Values that are nowhere else are brought to the host first, which blocks.
     ///
     /// A device that works in host memory has no memory of its own, and nothing happens.
     ///
@@ -399,8 +399,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
 
 impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     /// The values to read on `stream`, whose device is where they are read. They are brought there first if they are
-    /// out of date. The stream waits, on the device, for what writes them; the host does so only for values that come
-    /// from a device which this one does not reach.
+    /// out of date. The stream waits, on the device, for what writes them. A copy from the host or from a device that this
+    /// one does not reach may [block](crate#blocking).
     ///
     /// # Errors
     ///
@@ -450,7 +450,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         Ok(PartRef { core: &self.core, set: parts.0 })
     }
 
-    /// Brings values to the stream's device, by copies on the stream, before they are needed.
+    /// Brings values to the stream's device, by copies on the stream, before they are needed. Copies from the host block
+    /// for what does not fit the pinned memory that they go through: see [blocking](crate#blocking).
     ///
     /// # Errors
     ///
@@ -471,7 +472,9 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[inline]
     pub fn prefetch_host(&self) -> Result<()> {
         let request = self.request(None, "prefetch", Location::caller());
-        self.core.act(&request, |at, by| Action::Prefetch { at, by }).map(drop)
+        self.core.act(&request, |at, by| Action::Prefetch { at, by })?;
+        // A device that works in host memory may still be writing them there.
+        self.core.read(&request).map(drop)
     }
 
     /// A copy with a state of its own, made where the values are: on a device, or on the host. Ghost parts that are not

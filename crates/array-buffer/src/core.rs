@@ -1,6 +1,7 @@
 //! One array's storage and state, and carrying out what the transition function decides.
 #![expect(unsafe_code, reason = "reads the host's replica, which the state guards")]
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -371,11 +372,16 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// Forgets idle streams if there is no room for more. Exclusive, since guards on them may not be out.
+    ///
+    /// # Errors
+    ///
+    /// The failure of one that wrote values, which are lost then.
     #[inline]
-    pub(crate) fn tidy(&mut self) {
+    pub(crate) fn tidy(&mut self) -> Result<()> {
         if self.state.get_mut().is_full() {
-            self.lock().forget_idle(&self.mirror);
+            return self.lock().forget_idle(&self.mirror);
         }
+        Ok(())
     }
 
     /// The state, with every guard in it that was taken in the mirror.
@@ -415,7 +421,7 @@ impl<T: Element, D> Core<T, D> {
         action: Action,
         at: Option<ReplicaId>,
     ) -> Result<()> {
-        self.hear(state);
+        state.hear();
         let plan = plan(&state.parts, request.set, action, &state.paths)
             .map_err(|why| state.refused(why, request.access, Some(request.site)))?;
         let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
@@ -469,33 +475,21 @@ impl<T: Element, D> Core<T, D> {
 
     fn run(&self, state: &mut State<T>, request: &Request<'_>, plan: &Plan) -> Result<()> {
         for (index, step) in plan.steps.iter().enumerate() {
-            let Err(error) = self.step(state, request, step) else { continue };
+            // A subscriber of the log may panic, for instance, behind what was enqueued.
+            let done = catch_unwind(AssertUnwindSafe(|| self.step(state, request, step)));
+            if matches!(done, Ok(Ok(()))) {
+                continue;
+            }
             state.parts = plan.interrupted(&state.parts, index);
             if let Step::Wait { who: None, on } = *step {
-                self.lose(state, on);
+                state.lose(on);
             }
-            return Err(error);
+            return done.unwrap_or_else(|panic| {
+                self.show(state);
+                resume_unwind(panic)
+            });
         }
         Ok(())
-    }
-
-    /// Hears of failures that others were told of.
-    fn hear(&self, state: &mut State<T>) {
-        for lane in 0..state.lanes.len().min(LANES).to_le_bytes()[0] {
-            if state.lanes[usize::from(lane)].has_failed() {
-                self.lose(state, lane);
-            }
-        }
-    }
-
-    /// Work on a lane has failed: what it wrote is doubtful.
-    fn lose(&self, state: &mut State<T>, lane: Lane) {
-        let all = self.partition.all().0;
-        let known = &mut state.lanes[usize::from(lane)];
-        known.failures = known.stream.failures();
-        if let Ok(plan) = plan(&state.parts, all, Action::Lost { lane }, &state.paths) {
-            state.replace(plan.next, Poison::Work);
-        }
     }
 
     fn step(&self, state: &mut State<T>, request: &Request<'_>, step: &Step) -> Result<()> {
@@ -559,6 +553,25 @@ impl<T: Element> State<T> {
         self.parts = next;
     }
 
+    /// Hears of failures that others were told of.
+    fn hear(&mut self) {
+        for lane in Set::below(self.lanes.len().min(LANES)).iter() {
+            if self.lanes[usize::from(lane)].has_failed() {
+                self.lose(lane);
+            }
+        }
+    }
+
+    /// Work on a lane has failed: what it wrote is doubtful.
+    fn lose(&mut self, lane: Lane) {
+        let known = &mut self.lanes[usize::from(lane)];
+        known.failures = known.stream.failures();
+        let all = Set::below(self.parts.len());
+        if let Ok(plan) = plan(&self.parts, all, Action::Lost { lane }, &self.paths) {
+            self.replace(plan.next, Poison::Work);
+        }
+    }
+
     fn replica(&self, device: &Device) -> Option<ReplicaId> {
         let same =
             |known: &Option<Device>| known.as_ref().is_some_and(|known| known.is_same(device));
@@ -587,7 +600,7 @@ impl<T: Element> State<T> {
 
     fn add_lane(&mut self, stream: &Stream, at: ReplicaId, mirror: &Mirror) -> Result<Lane> {
         if self.is_full() && self.constant {
-            self.forget_idle(mirror);
+            self.forget_idle(mirror)?;
         }
         if let Some(lane) = self.free.first() {
             self.free.remove(lane);
@@ -642,14 +655,31 @@ impl<T: Element> State<T> {
     }
 
     /// Forgets streams that are idle, but for default streams. All lanes are in use.
-    fn forget_idle(&mut self, mirror: &Mirror) {
+    fn forget_idle(&mut self, mirror: &Mirror) -> Result<()> {
+        let settled = self.forget_settled(mirror);
+        mirror.publish(&self.parts);
+        settled
+    }
+
+    fn forget_settled(&mut self, mirror: &Mirror) -> Result<()> {
+        self.hear();
         let used = self.devices.iter().zip(self.paths.lanes).filter(|(device, _)| device.is_some());
         let kept = used.map(|(_, lane)| lane).collect::<Set>().union(self.free);
         let all = Set::below(self.parts.len());
         for lane in Set::below(LANES).without(kept).iter() {
-            let idle = matches!(self.lanes[usize::from(lane)].stream.is_done(), Ok(true));
-            let forgotten = plan(&self.parts, all, Action::Forget { lane }, &self.paths);
-            if let (true, Ok(plan)) = (idle, forgotten) {
+            let stream = &self.lanes[usize::from(lane)].stream;
+            if !matches!(stream.is_done(), Ok(true)) {
+                continue;
+            }
+            // It is done, so that this does not block; nobody would ask later whether what it wrote has failed.
+            let wrote = |part: &PartState| part.bytes.iter().any(|b| b.writer == Some(lane));
+            if self.parts.iter().any(wrote)
+                && let Err(error) = stream.synchronize()
+            {
+                self.lose(lane);
+                return Err(error);
+            }
+            if let Ok(plan) = plan(&self.parts, all, Action::Forget { lane }, &self.paths) {
                 self.parts = plan.next;
                 self.free.insert(lane);
                 mirror.clear_lane(lane);
@@ -660,7 +690,7 @@ impl<T: Element> State<T> {
                 }
             }
         }
-        mirror.publish(&self.parts);
+        Ok(())
     }
 
     /// Lets a writer wait for readers whose lanes were forgotten. A constant array has a writer when it ends.

@@ -41,7 +41,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         stream: &'a Stream,
         exchange: Exchange,
     ) -> Result<InFlight<'a, T, D>> {
-        self.core.tidy();
+        self.core.tidy()?;
         let access = match exchange {
             Exchange::Broadcast => "broadcast",
             Exchange::Reduce => "reduce",
