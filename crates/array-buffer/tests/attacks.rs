@@ -142,7 +142,7 @@ fn a_panic_in_the_middle_of_an_access() {
     });
     assert!(panicked.is_err());
     let other = rig.stream();
-    set(&mut array.write(&other).unwrap(), &other, 5.0).unwrap();
+    array.write(&other).unwrap().view_mut().unwrap().fill(&other, 5.0).unwrap();
     // Without an order the write is over by now, and the copy comes later.
     let _late = other.synchronize_for(Duration::from_millis(200));
     gate.open();

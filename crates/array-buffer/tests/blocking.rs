@@ -9,8 +9,8 @@ mod gate;
 use std::thread;
 use std::time::Duration;
 
-use array_buffer::{ArrayBuffer, Exchange, Partition, Reduce};
-use common::{Rig, counting, set, values};
+use array_buffer::{ArrayBuffer, Exchange, Partition, Reduce, WriteGuard};
+use common::{Rig, counting, values};
 use gate::{Gate, start};
 use ndarray::{Array1, Ix1};
 use runtime_core::Stream;
@@ -37,10 +37,16 @@ fn check<R>(waits: bool, stream: &Stream, call: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Writes all values, and commits them.
+fn fill(mut guard: WriteGuard<'_, f64, Ix1>, stream: &Stream, value: f64) {
+    guard.view_mut().unwrap().fill(stream, value).unwrap();
+    guard.commit().unwrap();
+}
+
 /// An array whose values are on the stream's device alone.
 fn written(len: usize, stream: &Stream) -> ArrayBuffer<f64, Ix1> {
     let mut array = ArrayBuffer::uninit(len).unwrap();
-    set(&mut array.write(stream).unwrap(), stream, 3.0).unwrap();
+    fill(array.write(stream).unwrap(), stream, 3.0);
     array
 }
 
@@ -59,7 +65,7 @@ fn values_of_the_host_go_up_without_waiting_as_far_as_pinned_memory_has_room() {
     let array = counting(PINNED + 1);
     check(true, s, || array.prefetch(s).unwrap());
     let mut array = counting(PINNED + 1);
-    check(false, s, || set(&mut array.write(s).unwrap(), s, 1.0).unwrap());
+    check(false, s, || fill(array.write(s).unwrap(), s, 1.0));
     // The pinned memory is in use by the copy before.
     let mut array = counting(100);
     check(true, s, || {
@@ -76,7 +82,7 @@ fn what_is_on_a_device_is_used_there_without_waiting() {
     let mut array = written(100, s);
     let other = rig.stream();
     check(false, s, || {
-        set(&mut array.read_write(&other).unwrap(), &other, 1.0).unwrap();
+        fill(array.read_write(&other).unwrap(), &other, 1.0);
         drop(array.read(s).unwrap());
         array.prefetch(&other).unwrap();
     });
@@ -143,7 +149,7 @@ fn the_host_waits_for_devices_that_work_in_its_memory() {
         let mut array = counting(100);
         array.prefetch(s).unwrap();
         check(true, s, || {
-            set(&mut array.write(s).unwrap(), s, 3.0).unwrap();
+            fill(array.write(s).unwrap(), s, 3.0);
             call(&mut array);
         });
     }

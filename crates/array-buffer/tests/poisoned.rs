@@ -43,7 +43,7 @@ fn the_error_names_the_cause_and_the_writer() {
     told(&array, line, "it was aborted");
 
     let (mut guard, line) = (array.write(s).unwrap(), line!());
-    SimHandle::of(&rig.a).unwrap().inject(Fault::fail(Operation::Copy, 1));
+    SimHandle::of(&rig.a).unwrap().inject(Fault::fail(Operation::Copy, 2));
     guard.view_mut().unwrap().fill(s, 1.0).unwrap_err();
     drop(guard);
     told(&array, line, "an operation failed");
