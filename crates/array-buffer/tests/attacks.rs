@@ -133,15 +133,15 @@ impl Subscriber for Panics {
 fn a_panic_in_the_middle_of_an_access() {
     let rig = Rig::peers();
     let mut array = counting(50);
+    let other = rig.stream();
     // Memory on the device, so that the first event is that of a copy.
-    array.prefetch(&rig.s).unwrap();
+    array.prefetch(&other).unwrap();
     array.write_host().unwrap().fill(-1.0);
     let gate = hold(&rig.s);
     let panicked = tracing::subscriber::with_default(Panics, || {
         catch_unwind(AssertUnwindSafe(|| array.prefetch(&rig.s)))
     });
     assert!(panicked.is_err());
-    let other = rig.stream();
     array.write(&other).unwrap().view_mut().unwrap().fill(&other, 5.0).unwrap();
     // Without an order the write is over by now, and the copy comes later.
     let _late = other.synchronize_for(Duration::from_millis(200));
