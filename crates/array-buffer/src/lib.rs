@@ -86,7 +86,7 @@
 //! | accesses on the host, [`prefetch_host`](ArrayBuffer::prefetch_host), [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory are done with what is accessed |
 //! | [`evict`](ArrayBuffer::evict) | if values are nowhere else: until they are written and copied to the host |
 //!
-//! An array has two pinned pieces of 2 MiB for each device. A copy to the device fills them and does not wait for it. Beyond
+//! Waiting for values to be written is waiting for all that is on the stream that writes them. An array has two pinned pieces of 2 MiB for each device. A copy to the device fills them and does not wait for it. Beyond
 //! 4 MiB, or if the device has not done the array's earlier copies, the host waits until a piece is free: for all that is on
 //! the stream before. A prefetch of 16 MiB behind a long kernel takes as long as the kernel. On a device without region
 //! copies of its own, a part with gaps between its rows is copied row by row, and each row may block.

@@ -165,6 +165,11 @@ impl Partition {
         for (index, hole) in given().enumerate() {
             check_inside(shape, index, hole)?;
             rest = rest.iter().flat_map(|all| around_hole(all, hole)).collect();
+            // Boxes that overlap, which are refused below, may leave any number.
+            if index >= PARTS || rest.len() > PARTS * PARTS {
+                let message = format!("{} boxes around {index} parts; 1 to {PARTS}", rest.len());
+                return Err(invalid(message));
+            }
         }
         rest.retain(|left| volume(left) > 0);
         let ghosts = exchanged.iter().copied().chain(rest.iter().map(|ranges| &ranges[..]));
@@ -453,6 +458,15 @@ mod tests {
         let beyond = Partition::around(&[4], &[1..3], &[&[3..5]]).unwrap_err();
         assert!(beyond.message().contains("part 1 is [3..5]"), "{beyond}");
         assert!(Partition::around(&[4], &[1..3, 0..1], &[]).is_err());
+        // Neither many dimensions nor many boxes take more memory than their error says.
+        assert!(Partition::with_ghosts(&[3; 100], &[(1, 1); 100]).is_err());
+        let crossing: Vec<[Range<usize>; 6]> = (0..60)
+            .map(|i| {
+                std::array::from_fn(|dim| if dim == i % 6 { 4 * i..4 * i + 1 } else { 0..999 })
+            })
+            .collect();
+        let crossing: Vec<&[Range<usize>]> = crossing.iter().map(|ranges| &ranges[..]).collect();
+        assert!(Partition::around(&[999; 6], crossing[0], &crossing[1..]).is_err());
     }
 
     #[test]
