@@ -80,19 +80,22 @@
 //! | call | the host blocks |
 //! |---|---|
 //! | [`write`](ArrayBuffer::write), ending a guard, [`from_memory`](ArrayBuffer::from_memory), dropping | no |
-//! | other accesses on a stream, [`prefetch`](ArrayBuffer::prefetch), [`duplicate`](ArrayBuffer::duplicate): values that are there, or on a device that this one [reaches](runtime_core::Device::reaches) | no |
+//! | other accesses on a stream, exchanges, [`prefetch`](ArrayBuffer::prefetch), [`into_memory`](ArrayBuffer::into_memory), [`duplicate`](ArrayBuffer::duplicate): values that are there, or on a device that this one [reaches](runtime_core::Device::reaches) | no |
 //! | … values that come from the host | until they are in pinned memory |
 //! | … values that come from a device which this one does not reach | until they are written and read, then as from the host |
-//! | accesses on the host, [`prefetch_host`](ArrayBuffer::prefetch_host), [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory are done with what is accessed |
+//! | accesses on the host, [`prefetch_host`](ArrayBuffer::prefetch_host), [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory are done with what is accessed; `lend` until all streams are done that it was used on |
 //! | [`evict`](ArrayBuffer::evict) | if values are nowhere else: until they are written and copied to the host |
 //!
-//! Waiting for values to be written is waiting for all that is on the stream that writes them. An array has two pinned pieces of 2 MiB for each device. A copy to the device fills them and does not wait for it. Beyond
+//! Waiting for values to be written is waiting for all that is on the stream that writes them.
+//!
+//! An array has two pinned pieces of 2 MiB for each device. A copy to the device fills them and does not wait for it. Beyond
 //! 4 MiB, or if the device has not done the array's earlier copies, the host waits until a piece is free: for all that is on
 //! the stream before. A prefetch of 16 MiB behind a long kernel takes as long as the kernel. On a device without region
 //! copies of its own, a part with gaps between its rows is copied row by row, and each row may block.
 //!
 //! While a call blocks, other threads' calls on the same array wait for it, but for accesses to values that are valid where
-//! they are wanted and need no wait, and [`version`](ArrayBuffer::version). A driver may block to allocate or free.
+//! they are wanted and need no wait, and [`version`](ArrayBuffer::version). A driver may block to allocate or free, and
+//! `from_memory` waits for streams of [other owners](runtime_core::Interop::stream_from_native) that worked on the memory.
 //!
 //! # Failures
 //!
