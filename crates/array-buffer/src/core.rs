@@ -710,7 +710,7 @@ impl<T: Element> State<T> {
             _ => poison,
         };
         match mark {
-            None => format!("after its maker: {poison}"),
+            None => format!("after it was made: {poison}"),
             Some(Mark { at, access, site }) => {
                 format!("by the {access} on {}{}: {poison}", place(&self.devices, at), At(site))
             }
