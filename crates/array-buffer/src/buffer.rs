@@ -14,6 +14,7 @@ use crate::coherence::{Access, Action, HOST, Reduce, Set};
 use crate::core::{Core, Request};
 use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGuard};
 use crate::part::{self, PartMut, PartRef};
+use crate::poison::Verdict;
 use crate::scope::here;
 use crate::{Kept, Partition, Parts};
 
@@ -184,12 +185,14 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         Ok(buffer)
     }
 
-    /// Takes up memory of a device, without a copy. Work on it that is enqueued on `stream` comes first.
+    /// Takes up memory of a device, without a copy. Work that is enqueued on it, on `stream` or another, comes before every
+    /// access to the array; `stream` waits for the others [as said there](Memory::order_before). The array hears of
+    /// failures on `stream`; the others report their own.
     ///
     /// # Errors
     ///
-    /// As [`uninit`](Self::uninit); `InvalidArgument` if there are not as many elements as `shape` has; `WrongDevice`
-    /// if the stream is of another device.
+    /// As [`uninit`](Self::uninit); `InvalidArgument` if there are not as many elements as `shape` has, or if the stream
+    /// captures; `WrongDevice` if the stream is of another device; what the driver reports.
     pub fn from_memory<S: IntoDimension<Dim = D>>(
         memory: Memory<T>,
         shape: S,
@@ -206,6 +209,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             return Err(error.on(stream.device().id()));
         }
         let at = buffer.core.introduce(stream)?;
+        memory.order_before(stream)?;
         buffer.core.storage.adopt_memory(at, memory);
         buffer.core.begin_with(buffer.all(), at, Some(stream))?;
         Ok(buffer)
@@ -219,11 +223,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read).
+    /// As [`read`](Self::read) and [`write`](Self::write).
     #[track_caller]
     #[inline]
     pub fn read_write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
-        self.core.tidy();
+        self.core.tidy()?;
         let stream = StreamRef::Borrowed(stream);
         part::write(&self.core, self.all(), stream, Access::ReadWrite, Location::caller(), true)
     }
@@ -234,11 +238,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`, the array being as it was.
+    /// `OutOfMemory`, the array being as it was; the failure of an earlier writer whose stream is forgotten to make room.
     #[track_caller]
     #[inline]
     pub fn write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
-        self.core.tidy();
+        self.core.tidy()?;
         let stream = StreamRef::Borrowed(stream);
         part::write(&self.core, self.all(), stream, Access::Write, Location::caller(), true)
     }
@@ -258,7 +262,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         stream: &'a Stream,
         op: Reduce,
     ) -> Result<WriteGuard<'a, T, D>> {
-        self.core.tidy();
+        self.core.tidy()?;
         let stream = StreamRef::Borrowed(stream);
         part::write(
             &self.core,
@@ -333,7 +337,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         access: Access,
     ) -> Result<Here<WriteGuard<'_, T, D>, HostWriteGuard<'_, T, D>>> {
         let (all, site) = (self.all(), Location::caller());
-        self.core.tidy();
+        self.core.tidy()?;
         match here() {
             Some(stream) => {
                 part::write(&self.core, all, StreamRef::Owned(stream), access, site, true)
@@ -357,11 +361,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             }
             taken = taken.union(set.0);
         }
-        self.core.tidy();
+        self.core.tidy()?;
         Ok(sets.map(|set| PartMut { core: &self.core, set: set.0 }))
     }
 
-    /// Gives the replica's memory on `device` back. Values that are nowhere else are brought to the host first.
+    /// Gives the replica's memory on `device` back. Values that are nowhere else are brought to the host first, which blocks.
     ///
     /// A device that works in host memory has no memory of its own, and nothing happens.
     ///
@@ -395,8 +399,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
 
 impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     /// The values to read on `stream`, whose device is where they are read. They are brought there first if they are
-    /// out of date. The stream waits, on the device, for what writes them; the host does so only for values that come
-    /// from a device which this one does not reach.
+    /// out of date. The stream waits, on the device, for what writes them. A copy from the host or from a device that this
+    /// one does not reach may [block](crate#blocking).
     ///
     /// # Errors
     ///
@@ -446,7 +450,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         Ok(PartRef { core: &self.core, set: parts.0 })
     }
 
-    /// Brings values to the stream's device, by copies on the stream, before they are needed.
+    /// Brings values to the stream's device, by copies on the stream, before they are needed. Copies from the host block
+    /// for what does not fit the pinned memory that they go through: see [blocking](crate#blocking).
     ///
     /// # Errors
     ///
@@ -467,7 +472,9 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[inline]
     pub fn prefetch_host(&self) -> Result<()> {
         let request = self.request(None, "prefetch", Location::caller());
-        self.core.act(&request, |at, by| Action::Prefetch { at, by }).map(drop)
+        self.core.act(&request, |at, by| Action::Prefetch { at, by })?;
+        // A device that works in host memory may still be writing them there.
+        self.core.read(&request).map(drop)
     }
 
     /// A copy with a state of its own, made where the values are: on a device, or on the host. Ghost parts that are not
@@ -544,7 +551,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         match self.core.act(&request, acquire) {
             Ok(HOST) => {
                 // It cannot be refused: the parts were just taken.
-                let _kept = self.core.end(request.set, false, true, Action::Keep);
+                let _kept = self.core.end(request.set, false, true, Verdict::Keep);
                 let message =
                     format!("{} works in host memory; use into_inner", stream.device().id());
                 Err(Kept::new(self, invalid("into_memory", message)))

@@ -29,7 +29,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         let site = Location::caller();
         let mut results = Vec::with_capacity(PATTERNS.len());
         for pattern in PATTERNS {
-            self.core.tidy();
+            self.core.tidy()?;
             let own = StreamRef::Borrowed(stream);
             let mut guard = part::write(&self.core, self.all(), own, Access::Write, site, true)?;
             let mut pass = || {

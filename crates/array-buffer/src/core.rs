@@ -1,6 +1,7 @@
 //! One array's storage and state, and carrying out what the transition function decides.
 #![expect(unsafe_code, reason = "reads the host's replica, which the state guards")]
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -10,11 +11,12 @@ use crate::account::{Ledger, Mark, TransferReport};
 use crate::budget;
 use crate::buffer::PartStatus;
 use crate::coherence::{
-    Access, Action, HOST, Health, LANES, Lane, PartState, Paths, Plan, REPLICAS, Reduce, Refusal,
-    ReplicaId, Set, SmallSet, Step, Who, plan, readable,
+    Access, Action, HOST, Health, LANES, Lane, PartId, PartState, Paths, Plan, REPLICAS, Reduce,
+    Refusal, ReplicaId, Set, SmallSet, Step, Who, plan, readable,
 };
 use crate::mirror::Mirror;
 use crate::partition::Partition;
+use crate::poison::{Poison, Verdict};
 use crate::site::{At, Site};
 use crate::storage::Storage;
 use crate::transfer::{End, Piece, Transfers};
@@ -41,8 +43,16 @@ struct State<T: Element> {
     constant: bool,
     transfers: Transfers<T>,
     /// Who wrote each part last.
-    writers: Vec<Option<Mark>>,
+    writers: Vec<Writer>,
     ledger: Ledger,
+}
+
+/// The last writer of a part: `None` is who made the array.
+#[derive(Clone, Copy)]
+struct Writer {
+    mark: Option<Mark>,
+    /// What became of it, for a part that is poisoned.
+    poison: Poison,
 }
 
 /// A stream, and how many of its failures the array has heard of.
@@ -86,7 +96,7 @@ impl<T: Element, D> Core<T, D> {
             mirror: Mirror::new(parts.len()),
             version: AtomicU64::new(0),
             state: Mutex::new(State {
-                writers: vec![None; parts.len()],
+                writers: vec![Writer::new(None); parts.len()],
                 parts,
                 paths,
                 devices: vec![None],
@@ -119,7 +129,7 @@ impl<T: Element, D> Core<T, D> {
             + state.parts.capacity() * size_of::<PartState>()
             + state.devices.capacity() * size_of::<Option<Device>>()
             + state.lanes.capacity() * size_of::<Known>()
-            + state.writers.capacity() * size_of::<Option<Mark>>()
+            + state.writers.capacity() * size_of::<Writer>()
     }
 
     /// Whether all values are on the device, or the host, as they are.
@@ -283,22 +293,22 @@ impl<T: Element, D> Core<T, D> {
 
     /// Ends a write guard. `alone` is as it was when it was taken.
     #[inline]
-    pub(crate) fn end(&self, set: Set, quick: bool, alone: bool, end: Action) -> Result<()> {
+    pub(crate) fn end(&self, set: Set, quick: bool, alone: bool, end: Verdict) -> Result<()> {
         if set.is_empty() {
             return Ok(());
         }
         let mut left = set;
-        if quick && matches!(end, Action::Commit | Action::Keep) {
+        if quick && !matches!(end, Verdict::Abort(_)) {
             for part in set.iter().filter(|part| self.mirror.release(*part, alone)) {
                 left.remove(part);
             }
             if left.is_empty() {
                 match end {
-                    Action::Commit if alone => {
+                    Verdict::Commit if alone => {
                         let version = self.version.load(Ordering::Relaxed) + 1;
                         self.version.store(version, Ordering::Release);
                     }
-                    Action::Commit => {
+                    Verdict::Commit => {
                         self.version.fetch_add(1, Ordering::AcqRel);
                     }
                     _ => {}
@@ -306,25 +316,32 @@ impl<T: Element, D> Core<T, D> {
                 return Ok(());
             }
         }
-        self.end_slowly(left, end, left != set)
+        let (action, poison) = match end {
+            Verdict::Commit => (Action::Commit, Poison::Work),
+            // The values that were there may be lost meanwhile.
+            Verdict::Keep => (Action::Keep, Poison::Work),
+            Verdict::Abort(poison) => (Action::Abort, poison),
+        };
+        self.end_slowly(left, action, poison, left != set)
     }
 
     #[cold]
-    fn end_slowly(&self, set: Set, end: Action, others: bool) -> Result<()> {
+    fn end_slowly(&self, set: Set, end: Action, poison: Poison, others: bool) -> Result<()> {
         let mut state = self.lock();
-        let State { parts, paths, .. } = &mut *state;
-        let done = plan(parts, set, end, paths).map_err(|why| refused(why, "commit", None))?;
+        let done = plan(&state.parts, set, end, &state.paths)
+            .map_err(|why| state.refused(why, "commit", None))?;
         if done.committed || (others && end == Action::Commit) {
             self.version.fetch_add(1, Ordering::AcqRel);
         }
-        state.parts = done.next;
+        state.replace(done.next, poison);
         self.show(&mut state);
         Ok(())
     }
 
-    /// Ends an exchange.
-    pub(crate) fn end_exchange(&self, end: Action) -> Result<()> {
-        self.end_slowly(self.partition.all().0, end, false)
+    /// Ends an exchange; without a reason it is a success.
+    pub(crate) fn end_exchange(&self, failed: Option<Poison>) -> Result<()> {
+        let end = if failed.is_some() { Action::Fail } else { Action::End };
+        self.end_slowly(self.partition.all().0, end, failed.unwrap_or(Poison::Work), false)
     }
 
     /// Gives a replica's memory back.
@@ -355,11 +372,16 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// Forgets idle streams if there is no room for more. Exclusive, since guards on them may not be out.
+    ///
+    /// # Errors
+    ///
+    /// The failure of one that wrote values, which are lost then.
     #[inline]
-    pub(crate) fn tidy(&mut self) {
+    pub(crate) fn tidy(&mut self) -> Result<()> {
         if self.state.get_mut().is_full() {
-            self.lock().forget_idle(&self.mirror);
+            return self.lock().forget_idle(&self.mirror);
         }
+        Ok(())
     }
 
     /// The state, with every guard in it that was taken in the mirror.
@@ -399,9 +421,9 @@ impl<T: Element, D> Core<T, D> {
         action: Action,
         at: Option<ReplicaId>,
     ) -> Result<()> {
-        self.hear(state);
+        state.hear();
         let plan = plan(&state.parts, request.set, action, &state.paths)
-            .map_err(|why| refused(why, request.access, Some(request.site)))?;
+            .map_err(|why| state.refused(why, request.access, Some(request.site)))?;
         let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
         if !matches!(action, Action::Prefetch { .. } | Action::Evict { .. }) {
             let copies = plan.steps.iter().filter_map(|step| match step {
@@ -424,7 +446,8 @@ impl<T: Element, D> Core<T, D> {
         if let Action::Acquire { .. } | Action::Begin { .. } = action {
             let Request { access, site, .. } = *request;
             for part in request.set.iter() {
-                state.writers[usize::from(part)] = at.map(|at| Mark { at, access, site });
+                let mark = at.map(|at| Mark { at, access, site });
+                state.writers[usize::from(part)] = Writer::new(mark);
                 self.mirror.set_site(part, request.site);
             }
         }
@@ -452,33 +475,21 @@ impl<T: Element, D> Core<T, D> {
 
     fn run(&self, state: &mut State<T>, request: &Request<'_>, plan: &Plan) -> Result<()> {
         for (index, step) in plan.steps.iter().enumerate() {
-            let Err(error) = self.step(state, request, step) else { continue };
+            // A subscriber of the log may panic, for instance, behind what was enqueued.
+            let done = catch_unwind(AssertUnwindSafe(|| self.step(state, request, step)));
+            if matches!(done, Ok(Ok(()))) {
+                continue;
+            }
             state.parts = plan.interrupted(&state.parts, index);
             if let Step::Wait { who: None, on } = *step {
-                self.lose(state, on);
+                state.lose(on);
             }
-            return Err(error);
+            return done.unwrap_or_else(|panic| {
+                self.show(state);
+                resume_unwind(panic)
+            });
         }
         Ok(())
-    }
-
-    /// Hears of failures that others were told of.
-    fn hear(&self, state: &mut State<T>) {
-        for lane in 0..state.lanes.len().min(LANES).to_le_bytes()[0] {
-            if state.lanes[usize::from(lane)].has_failed() {
-                self.lose(state, lane);
-            }
-        }
-    }
-
-    /// Work on a lane has failed: what it wrote is doubtful.
-    fn lose(&self, state: &mut State<T>, lane: Lane) {
-        let all = self.partition.all().0;
-        let known = &mut state.lanes[usize::from(lane)];
-        known.failures = known.stream.failures();
-        if let Ok(plan) = plan(&state.parts, all, Action::Lost { lane }, &state.paths) {
-            state.parts = plan.next;
-        }
     }
 
     fn step(&self, state: &mut State<T>, request: &Request<'_>, step: &Step) -> Result<()> {
@@ -518,14 +529,49 @@ impl<T: Element, D> Core<T, D> {
                 let bytes = piece.len() * size_of::<T>();
                 let mark = Mark { at: to, access: request.access, site: request.site };
                 let name = |at| place(devices, at);
-                ledger.add((from, to), bytes, mark, writers[usize::from(part)], name);
+                ledger.add((from, to), bytes, mark, writers[usize::from(part)].mark, name);
                 Ok(())
             }
         }
     }
 }
 
+impl Writer {
+    fn new(mark: Option<Mark>) -> Self {
+        Self { mark, poison: Poison::Forgotten }
+    }
+}
+
 impl<T: Element> State<T> {
+    /// The parts as they are now, those that are lost by this because of `poison`.
+    fn replace(&mut self, next: Vec<PartState>, poison: Poison) {
+        for ((old, new), writer) in self.parts.iter().zip(&next).zip(&mut self.writers) {
+            if new.health == Health::Poisoned && old.health != Health::Poisoned {
+                writer.poison = poison;
+            }
+        }
+        self.parts = next;
+    }
+
+    /// Hears of failures that others were told of.
+    fn hear(&mut self) {
+        for lane in Set::below(self.lanes.len().min(LANES)).iter() {
+            if self.lanes[usize::from(lane)].has_failed() {
+                self.lose(lane);
+            }
+        }
+    }
+
+    /// Work on a lane has failed: what it wrote is doubtful.
+    fn lose(&mut self, lane: Lane) {
+        let known = &mut self.lanes[usize::from(lane)];
+        known.failures = known.stream.failures();
+        let all = Set::below(self.parts.len());
+        if let Ok(plan) = plan(&self.parts, all, Action::Lost { lane }, &self.paths) {
+            self.replace(plan.next, Poison::Work);
+        }
+    }
+
     fn replica(&self, device: &Device) -> Option<ReplicaId> {
         let same =
             |known: &Option<Device>| known.as_ref().is_some_and(|known| known.is_same(device));
@@ -554,7 +600,7 @@ impl<T: Element> State<T> {
 
     fn add_lane(&mut self, stream: &Stream, at: ReplicaId, mirror: &Mirror) -> Result<Lane> {
         if self.is_full() && self.constant {
-            self.forget_idle(mirror);
+            self.forget_idle(mirror)?;
         }
         if let Some(lane) = self.free.first() {
             self.free.remove(lane);
@@ -609,14 +655,31 @@ impl<T: Element> State<T> {
     }
 
     /// Forgets streams that are idle, but for default streams. All lanes are in use.
-    fn forget_idle(&mut self, mirror: &Mirror) {
+    fn forget_idle(&mut self, mirror: &Mirror) -> Result<()> {
+        let settled = self.forget_settled(mirror);
+        mirror.publish(&self.parts);
+        settled
+    }
+
+    fn forget_settled(&mut self, mirror: &Mirror) -> Result<()> {
+        self.hear();
         let used = self.devices.iter().zip(self.paths.lanes).filter(|(device, _)| device.is_some());
         let kept = used.map(|(_, lane)| lane).collect::<Set>().union(self.free);
         let all = Set::below(self.parts.len());
         for lane in Set::below(LANES).without(kept).iter() {
-            let idle = matches!(self.lanes[usize::from(lane)].stream.is_done(), Ok(true));
-            let forgotten = plan(&self.parts, all, Action::Forget { lane }, &self.paths);
-            if let (true, Ok(plan)) = (idle, forgotten) {
+            let stream = &self.lanes[usize::from(lane)].stream;
+            if !matches!(stream.is_done(), Ok(true)) {
+                continue;
+            }
+            // It is done, so that this does not block; nobody would ask later whether what it wrote has failed.
+            let wrote = |part: &PartState| part.bytes.iter().any(|b| b.writer == Some(lane));
+            if self.parts.iter().any(wrote)
+                && let Err(error) = stream.synchronize()
+            {
+                self.lose(lane);
+                return Err(error);
+            }
+            if let Ok(plan) = plan(&self.parts, all, Action::Forget { lane }, &self.paths) {
                 self.parts = plan.next;
                 self.free.insert(lane);
                 mirror.clear_lane(lane);
@@ -627,7 +690,7 @@ impl<T: Element> State<T> {
                 }
             }
         }
-        mirror.publish(&self.parts);
+        Ok(())
     }
 
     /// Lets a writer wait for readers whose lanes were forgotten. A constant array has a writer when it ends.
@@ -636,6 +699,61 @@ impl<T: Element> State<T> {
             None => known.stream.synchronize(),
             Some(who) => self.lanes[usize::from(who)].stream.wait(&known.stream.record_event()?),
         })
+    }
+
+    /// Who wrote a part last, and what became of it.
+    fn last_writer(&self, part: PartId) -> String {
+        let Writer { mark, poison } = self.writers[usize::from(part)];
+        let poison = match self.parts[usize::from(part)].health {
+            // Nobody else can look while the guard is there.
+            Health::Writing { .. } => Poison::Forgotten,
+            _ => poison,
+        };
+        match mark {
+            None => format!("after it was made: {poison}"),
+            Some(Mark { at, access, site }) => {
+                format!("by the {access} on {}{}: {poison}", place(&self.devices, at), At(site))
+            }
+        }
+    }
+
+    /// The error of a refusal.
+    fn refused(&self, why: Refusal, operation: &'static str, site: Option<Site>) -> Error {
+        let at = site.map(|site| At(site).to_string()).filter(|at| !at.is_empty());
+        let access = at.map_or(String::new(), |at| format!(" (access{at})"));
+        let (kind, message) = match why {
+            Refusal::Uninit(part) => {
+                (ErrorKind::Uninitialized, format!("part {part} was never written"))
+            }
+            Refusal::Poisoned(part) => (
+                ErrorKind::Poisoned,
+                format!("part {part} was lost {}; overwrite it as a whole", self.last_writer(part)),
+            ),
+            Refusal::Stale(part) => (
+                ErrorKind::Stale,
+                format!("ghost part {part} is older than the owned values; exchange"),
+            ),
+            Refusal::Pending(part, op) => (
+                ErrorKind::Stale,
+                format!(
+                    "part {part} waits for a {op} reduction; exchange, or overwrite all owned parts"
+                ),
+            ),
+            Refusal::Exchanging(part) => {
+                (ErrorKind::Conflict, format!("an exchange of part {part} was never ended"))
+            }
+            Refusal::NothingPending => {
+                (ErrorKind::InvalidArgument, "no reduction is pending".to_owned())
+            }
+            Refusal::LastReplica(part) => (
+                ErrorKind::Conflict,
+                format!("part {part} is nowhere else; prefetch it to a device first"),
+            ),
+            Refusal::NotWriting(part) => {
+                (ErrorKind::Poisoned, format!("part {part} was lost while it was written"))
+            }
+        };
+        Error::new(kind, operation, message + &access)
     }
 }
 
@@ -651,45 +769,6 @@ fn place(devices: &[Option<Device>], at: ReplicaId) -> String {
         Some(Some(device)) if at != HOST => device.id().to_string(),
         _ => "host".to_owned(),
     }
-}
-
-/// The error of a refusal.
-fn refused(why: Refusal, operation: &'static str, site: Option<Site>) -> Error {
-    let at = site.map(|site| At(site).to_string()).filter(|at| !at.is_empty());
-    let access = at.map_or(String::new(), |at| format!(" (access{at})"));
-    let (kind, message) = match why {
-        Refusal::Uninit(part) => {
-            (ErrorKind::Uninitialized, format!("part {part} was never written"))
-        }
-        Refusal::Poisoned(part) => (
-            ErrorKind::Poisoned,
-            format!("a write of part {part} failed or was forgotten; overwrite it as a whole"),
-        ),
-        Refusal::Stale(part) => (
-            ErrorKind::Stale,
-            format!("ghost part {part} is older than the owned values; exchange"),
-        ),
-        Refusal::Pending(part, op) => (
-            ErrorKind::Stale,
-            format!(
-                "part {part} waits for a {op} reduction; exchange, or overwrite all owned parts"
-            ),
-        ),
-        Refusal::Exchanging(part) => {
-            (ErrorKind::Conflict, format!("an exchange of part {part} was never ended"))
-        }
-        Refusal::NothingPending => {
-            (ErrorKind::InvalidArgument, "no reduction is pending".to_owned())
-        }
-        Refusal::LastReplica(part) => (
-            ErrorKind::Conflict,
-            format!("part {part} is nowhere else; prefetch it to a device first"),
-        ),
-        Refusal::NotWriting(part) => {
-            (ErrorKind::Poisoned, format!("part {part} was lost while it was written"))
-        }
-    };
-    Error::new(kind, operation, message + &access)
 }
 
 /// Refuses reductions that elements of this type do not admit.

@@ -15,6 +15,7 @@ use crate::coherence::{Action, Reduce, ReplicaId};
 use crate::core::{Core, Request};
 use crate::part::PartRef;
 use crate::partition::{overlap, volume};
+use crate::poison::Poison;
 use crate::transfer::side_of;
 use crate::{ArrayBuffer, PartStatus, Partition, Parts};
 
@@ -40,7 +41,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         stream: &'a Stream,
         exchange: Exchange,
     ) -> Result<InFlight<'a, T, D>> {
-        self.core.tidy();
+        self.core.tidy()?;
         let access = match exchange {
             Exchange::Broadcast => "broadcast",
             Exchange::Reduce => "reduce",
@@ -169,9 +170,10 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
                 format!("the contributions of ghost part {part} were not taken")
             }
             Some(part) => format!("ghost part {part} was not filled"),
-            None => return self.core.end_exchange(Action::End),
+            None => return self.core.end_exchange(None),
         };
-        self.core.end_exchange(Action::Fail)?;
+        let poison = if failed { Poison::Operation } else { Poison::Unfinished };
+        self.core.end_exchange(Some(poison))?;
         Err(Error::new(ErrorKind::Poisoned, "finish", why).on(self.stream.device().id()))
     }
 
@@ -206,7 +208,7 @@ impl<T: Element, D> Drop for InFlight<'_, T, D> {
     fn drop(&mut self) {
         if !self.ended {
             // It cannot be refused.
-            let _failed = self.core.end_exchange(Action::Fail);
+            let _failed = self.core.end_exchange(Some(Poison::Unfinished));
         }
     }
 }

@@ -11,8 +11,9 @@ use runtime_core::{
     Device, Element, Error, ErrorKind, MemoryView, MemoryViewMut, Result, Stream, WriteReport,
 };
 
-use crate::coherence::{Access, Action, ReplicaId};
+use crate::coherence::{Access, ReplicaId};
 use crate::core::Request;
+use crate::poison::{Poison, Verdict};
 use crate::{ArrayBuffer, PartStatus, SharedArrayBuffer, SharedRead, SharedWrite, TransferReport};
 
 /// The values of a whole array, held to be read, or to be read and written, on a device or on the host, until this is
@@ -112,7 +113,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         timeout: Duration,
     ) -> Result<Lease<T, D>> {
         let mut lock = self.write(timeout)?;
-        lock.core.tidy();
+        lock.core.tidy()?;
         let request = request(&lock, stream, name, Location::caller());
         let (at, quick) = lock.core.acquire(&request, access, true)?;
         Ok(Lease::new(Lock::Write(lock), stream, at, quick, Some(access)))
@@ -230,12 +231,9 @@ impl<T: Element, D: Dimension> Lease<T, D> {
     /// `Poisoned` if an operation failed or nothing was written that had to be; earlier work on these values may have failed
     /// too.
     pub fn commit(mut self) -> Result<()> {
-        let action = self.verdict();
-        self.end(action)?;
-        if action != Action::Abort {
-            return Ok(());
-        }
-        let why = if self.report.failed() { "an operation failed" } else { "nothing was written" };
+        let verdict = self.verdict();
+        self.end(verdict)?;
+        let Verdict::Abort(why) = verdict else { return Ok(()) };
         let message = format!("{why}; the array is poisoned");
         Err(Error::new(ErrorKind::Poisoned, "commit", message))
     }
@@ -243,28 +241,24 @@ impl<T: Element, D: Dimension> Lease<T, D> {
     /// Ends the lease, with the values poisoned if they were to be written.
     pub fn abort(mut self) {
         // It cannot be refused: the lease holds the array.
-        let _poisoned = self.end(Action::Abort);
+        let _poisoned = self.end(Verdict::Abort(Poison::Aborted));
     }
 
     /// What becomes of the access.
-    fn verdict(&self) -> Action {
-        let panics = std::thread::panicking() && !self.panicking;
-        match (self.wrote || self.report.wrote(), self.access) {
-            _ if panics || self.report.failed() => Action::Abort,
-            (true, _) => Action::Commit,
-            (false, Some(Access::Write)) if self.lock.array().is_empty() => Action::Commit,
-            (false, Some(Access::Write)) => Action::Abort,
-            (false, _) => Action::Keep,
-        }
+    fn verdict(&self) -> Verdict {
+        let Some(access) = self.access else { return Verdict::Keep };
+        let panicked = std::thread::panicking() && !self.panicking;
+        let (failed, wrote) = (self.report.failed(), self.wrote || self.report.wrote());
+        Verdict::new(access, panicked, failed, wrote, || self.lock.array().is_empty())
     }
 
-    fn end(&mut self, action: Action) -> Result<()> {
+    fn end(&mut self, verdict: Verdict) -> Result<()> {
         self.ended = true;
         match &self.lock {
             Lock::Read(_) => Ok(()),
             Lock::Write(array) => {
                 let all = array.core.partition.all().0;
-                array.core.end(all, self.quick, true, action)
+                array.core.end(all, self.quick, true, verdict)
             }
         }
     }

@@ -63,12 +63,13 @@ struct Loan<T: Element, D> {
 
 impl<T: Element, D> Loan<T, D> {
     fn give_back(&mut self) -> Result<()> {
-        self.returned = true;
         let set = self.core.partition.all().0;
         let request = Request { set, stream: None, access: "lend", site: self.site };
         let brought =
             self.core.act(&request, |at, by| Action::Acquire { at, by, access: Access::ReadWrite });
         let drained = self.core.drain();
+        // Not before: after a panic the memory is still in use.
+        self.returned = true;
         brought.map(drop).and(drained)
     }
 }

@@ -67,12 +67,37 @@
 //! # What holds
 //!
 //! - Whoever reads sees the last committed write, on any stream of any device. Streams wait on the device for exactly
-//!   the work they depend on; the host blocks for its own accesses, for copies that it must pass on, and no others.
+//!   the work they depend on. Where the host blocks is [below](#blocking).
 //! - `write` never copies. A read of valid values costs neither a copy, nor a wait, nor an allocation.
-//! - Reading values that nobody wrote, whose writer failed or that wait for an exchange is a typed error.
+//! - Reading values that nobody wrote, whose writer failed or that wait for an exchange is a typed error, which names the
+//!   writer's line and what became of it.
 //! - A failed copy leaves the array as it was. A failed or panicking writer poisons the parts it held, which a complete
 //!   overwrite makes good.
 //! - A device that works in host memory shares the host's replica: between them nothing is copied.
+//!
+//! # Blocking
+//!
+//! | call | the host blocks |
+//! |---|---|
+//! | [`write`](ArrayBuffer::write), ending a guard, [`from_memory`](ArrayBuffer::from_memory), dropping | no |
+//! | other accesses on a stream, exchanges, [`prefetch`](ArrayBuffer::prefetch), [`into_memory`](ArrayBuffer::into_memory), [`duplicate`](ArrayBuffer::duplicate): values that are there, or on a device that this one [reaches](runtime_core::Device::reaches) | no |
+//! | … values that come from the host | until they are in pinned memory |
+//! | … values that come from a device which this one does not reach | until they are written and read, then as from the host |
+//! | accesses on the host, [`prefetch_host`](ArrayBuffer::prefetch_host), [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory are done with what is accessed; `lend` until all streams are done that it was used on |
+//! | [`evict`](ArrayBuffer::evict) | if values are nowhere else: until they are written and copied to the host |
+//!
+//! Waiting for values to be written is waiting for all that is on the stream that writes them.
+//!
+//! An array has two pinned pieces of 2 MiB for each device. A copy to the device fills them and does not wait for it. Beyond
+//! 4 MiB, or if the device has not done the array's earlier copies, the host waits until a piece is free: for all that is on
+//! the stream before. A prefetch of 16 MiB behind a long kernel takes as long as the kernel. On a device without region
+//! copies of its own, a part with gaps between its rows is copied row by row, and each row may block.
+//!
+//! While a call blocks, other threads' calls on the same array wait for it, but for accesses to values that are valid where
+//! they are wanted and need no wait, and [`version`](ArrayBuffer::version). A driver may block to allocate or free, and
+//! `from_memory` waits for streams of [other owners](runtime_core::Interop::stream_from_native) that worked on the memory.
+//!
+//! # Failures
 //!
 //! Failures of asynchronous work are reported by its stream, as everywhere, once and to whoever asks first. An array hears
 //! of them all the same ([`Stream::failures`](runtime_core::Stream::failures)): at its next access that waits or copies
@@ -86,7 +111,8 @@
 //! # Limits
 //!
 //! An array has up to six dimensions in row-major order, 64 parts, and replicas on the host and nine devices. It
-//! remembers 16 streams at a time; exclusive accesses forget idle ones, and a 17th between two of them is an error.
+//! remembers 16 streams at a time, and keeps a handle of each; exclusive accesses forget idle ones, and a 17th between two
+//! of them is an error.
 #![deny(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 
@@ -104,6 +130,7 @@ mod lend;
 mod mirror;
 mod part;
 mod partition;
+mod poison;
 mod scope;
 mod shared;
 mod site;

@@ -75,19 +75,24 @@ type Ranges = SmallVec<[Range<usize>; 3]>;
 /// process, and become stale when owned values are written; an [exchange](crate::ArrayBuffer::begin_exchange) fills
 /// them. In the words of a star forest, owned elements are roots and ghost elements leaves.
 ///
+/// A write that is committed counts for all of its parts. So the ghost parts are to be the boxes that are filled together:
+/// what an exchange leaves out is a part of its own, or it would count as filled.
+///
 /// ```
 /// use array_buffer::Partition;
 ///
-/// // 6 × 8 elements, of which a frame of one is ghosts.
+/// // 6 × 8 elements, of which a frame of one is ghosts: four sides, and four corners.
 /// let partition = Partition::with_ghosts(&[6, 8], &[(1, 1), (1, 1)])?;
 /// assert_eq!(partition.ranges(0), [1..5, 1..7]);
-/// assert_eq!(partition.owned().len() + partition.ghosts().len(), 5);
+/// assert_eq!((partition.exchanged().len(), partition.ghosts().len()), (4, 8));
 /// # Ok::<(), array_buffer::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
     shape: SmallVec<[usize; 4]>,
     parts: Vec<(Role, Ranges)>,
+    /// Parts before this one were given; the others are what was left of the array.
+    given: usize,
 }
 
 impl Partition {
@@ -101,13 +106,15 @@ impl Partition {
         Self::new(shape, &[&all], &[])
     }
 
-    /// An owned box within ghost strips `widths[d] = (before, after)` wide along each dimension. Part 0 is the owned
-    /// box; then come, for each dimension in order, the strip before and the one after, as far as they have elements.
-    /// Those of a later dimension do not reach into those of an earlier one, which have the corners.
+    /// An owned box within ghosts `widths[d] = (before, after)` wide along each dimension. Part 0 is the owned box; then
+    /// come, for each dimension in order, the ghosts beside it before and after, as far as they have elements:
+    /// [`exchanged`](Self::exchanged). The parts after those are the ghosts beyond several sides, at edges and corners, which
+    /// an exchange with the neighbours across sides does not fill.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there are not as many widths as dimensions, or strips leave no room.
+    /// `InvalidArgument` if there are not as many widths as dimensions, or ghosts leave no room; for six dimensions with
+    /// ghosts on both sides of each, which make 73 parts.
     pub fn with_ghosts(shape: &[usize], widths: &[(usize, usize)]) -> Result<Self> {
         let fits = |(extent, (before, after)): (&usize, &(usize, usize))| {
             before.checked_add(*after).is_some_and(|both| both <= *extent)
@@ -115,21 +122,59 @@ impl Partition {
         if shape.len() != widths.len() || !shape.iter().zip(widths).all(fits) {
             return Err(invalid(format!("ghosts of widths {widths:?} in shape {shape:?}")));
         }
-        let mut rest: Ranges = shape.iter().map(|extent| 0..*extent).collect();
-        let mut ghosts = Vec::new();
-        for (dim, (before, after)) in widths.iter().enumerate() {
-            let Range { start, end } = rest[dim].clone();
-            for strip in [start..start + before, end - after..end] {
-                let mut ranges = rest.clone();
-                ranges[dim] = strip;
-                if ranges.iter().all(|range| !range.is_empty()) {
-                    ghosts.push(ranges);
-                }
+        let within = |(extent, (before, after)): (&usize, &(usize, usize))| *before..extent - after;
+        let owned: Ranges = shape.iter().zip(widths).map(within).collect();
+        let beside = |dim: usize| {
+            let Range { start, end } = owned[dim];
+            [0..start, end..shape[dim]].map(|side| {
+                let mut ranges = owned.clone();
+                ranges[dim] = side;
+                ranges
+            })
+        };
+        let sides: Vec<Ranges> =
+            (0..shape.len()).flat_map(beside).filter(|side| volume(side) > 0).collect();
+        let sides: Vec<&[Range<usize>]> = sides.iter().map(|ranges| &ranges[..]).collect();
+        Self::around(shape, &owned, &sides)
+    }
+
+    /// An array of `shape` with one owned box, part 0, and the boxes of ghosts that something fills, the parts after it in the
+    /// order given: [`exchanged`](Self::exchanged). What is left of the array, such as corners, ghosts beyond a boundary and
+    /// padding, is cut into boxes, which are ghost parts too.
+    ///
+    /// ```
+    /// use array_buffer::Partition;
+    ///
+    /// // Rows of four cells in lines of eight, with a neighbour above alone.
+    /// let partition = Partition::around(&[4, 8], &[1..4, 0..4], &[&[0..1, 0..4]])?;
+    /// assert_eq!(partition.ranges(1), [0..1, 0..4]);
+    /// assert_eq!(partition.exchanged().iter().collect::<Vec<_>>(), [1]);
+    /// # Ok::<(), array_buffer::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new); what is left counts among the 64 parts.
+    pub fn around(
+        shape: &[usize],
+        owned: &[Range<usize>],
+        exchanged: &[&[Range<usize>]],
+    ) -> Result<Self> {
+        let mut rest: Vec<Ranges> = vec![shape.iter().map(|extent| 0..*extent).collect()];
+        let given = || std::iter::once(owned).chain(exchanged.iter().copied());
+        for (index, hole) in given().enumerate() {
+            check_inside(shape, index, hole)?;
+            rest = rest.iter().flat_map(|all| around_hole(all, hole)).collect();
+            // Boxes that overlap, which are refused below, may leave any number.
+            if index >= PARTS || rest.len() > PARTS * PARTS {
+                let message = format!("{} boxes around {index} parts; 1 to {PARTS}", rest.len());
+                return Err(invalid(message));
             }
-            rest[dim] = start + before..end - after;
         }
-        let ghosts: Vec<&[Range<usize>]> = ghosts.iter().map(|ranges| &ranges[..]).collect();
-        Self::new(shape, &[&rest], &ghosts)
+        rest.retain(|left| volume(left) > 0);
+        let ghosts = exchanged.iter().copied().chain(rest.iter().map(|ranges| &ranges[..]));
+        let all = Self::new(shape, &[owned], &ghosts.collect::<Vec<_>>())?;
+        Ok(Self { given: 1 + exchanged.len(), ..all })
     }
 
     /// An array of `shape` in boxes that tile it: first the owned parts, then the ghost parts, in the order given.
@@ -155,11 +200,7 @@ impl Partition {
         }
         let mut covered = 0_usize;
         for (index, (_, ranges)) in parts.iter().enumerate() {
-            let inside = ranges.len() == shape.len()
-                && ranges.iter().zip(shape).all(|(r, extent)| r.start <= r.end && r.end <= *extent);
-            if !inside {
-                return Err(invalid(format!("part {index} is {ranges:?} of shape {shape:?}")));
-            }
+            check_inside(shape, index, ranges)?;
             if let Some(other) = parts[..index].iter().position(|(_, other)| overlap(ranges, other))
             {
                 return Err(invalid(format!("parts {other} and {index} overlap")));
@@ -171,7 +212,7 @@ impl Partition {
             let message = format!("parts have {covered} of the {total} elements of {shape:?}");
             return Err(invalid(message));
         }
-        Ok(Self { shape: shape.into(), parts })
+        Ok(Self { shape: shape.into(), given: parts.len(), parts })
     }
 
     /// Extents of the array.
@@ -198,6 +239,12 @@ impl Partition {
     /// The ghost parts.
     pub fn ghosts(&self) -> Parts {
         self.of(Role::Ghost)
+    }
+
+    /// The ghost parts that were given, without those that [`around`](Self::around) and [`with_ghosts`](Self::with_ghosts)
+    /// make of what is left: what an exchange fills.
+    pub fn exchanged(&self) -> Parts {
+        Parts(self.ghosts().0.and(Set::below(self.given)))
     }
 
     /// The indices of a part along each dimension; nothing for a number that is no part.
@@ -310,6 +357,36 @@ pub(crate) fn overlap(a: &[Range<usize>], b: &[Range<usize>]) -> bool {
     a.iter().zip(b).all(meet)
 }
 
+fn check_inside(shape: &[usize], part: usize, ranges: &[Range<usize>]) -> Result<()> {
+    let inside = ranges.len() == shape.len()
+        && ranges.iter().zip(shape).all(|(r, extent)| r.start <= r.end && r.end <= *extent);
+    if inside {
+        return Ok(());
+    }
+    Err(invalid(format!("part {part} is {ranges:?} of shape {shape:?}")))
+}
+
+/// Boxes that tile what a box has beside a hole. Those of a later dimension do not reach into those of an earlier one.
+fn around_hole(all: &Ranges, hole: &[Range<usize>]) -> Vec<Ranges> {
+    if !overlap(all, hole) {
+        return vec![all.clone()];
+    }
+    let (mut rest, mut pieces) = (all.clone(), Vec::new());
+    for (dim, hole) in hole.iter().enumerate() {
+        let Range { start, end } = rest[dim];
+        let within = hole.start.max(start)..hole.end.min(end);
+        for side in [start..within.start, within.end..end] {
+            if !side.is_empty() {
+                let mut piece = rest.clone();
+                piece[dim] = side;
+                pieces.push(piece);
+            }
+        }
+        rest[dim] = within;
+    }
+    pieces
+}
+
 fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, "partition", message)
 }
@@ -329,8 +406,11 @@ mod tests {
             [0..2, 1..4, 2..4],
             [1..1, 0..4, 0..5],
         ] {
-            let partition =
-                Partition { shape: shape[..].into(), parts: vec![(Role::Owned, part[..].into())] };
+            let partition = Partition {
+                shape: shape[..].into(),
+                parts: vec![(Role::Owned, part[..].into())],
+                given: 1,
+            };
             let expected = part[0].clone().flat_map(|i| {
                 let part = &part;
                 part[1].clone().flat_map(move |j| part[2].clone().map(move |k| (i * 4 + j) * 5 + k))
@@ -345,11 +425,48 @@ mod tests {
     fn frames_tile() {
         let partition = Partition::with_ghosts(&[4, 5], &[(1, 0), (1, 2)]).unwrap();
         let ranges: Vec<_> = (0..partition.count()).map(|part| partition.ranges(part)).collect();
-        assert_eq!(ranges, [[1..4, 1..3], [0..1, 0..5], [1..4, 0..1], [1..4, 3..5]]);
+        let corners = [[0..1, 0..1], [0..1, 3..5]];
+        assert_eq!(ranges[..4], [[1..4, 1..3], [0..1, 1..3], [1..4, 0..1], [1..4, 3..5]]);
+        assert_eq!(ranges[4..], corners);
+        assert_eq!(partition.exchanged().iter().collect::<Vec<_>>(), [1, 2, 3]);
         assert!(!partition.hull(partition.ghosts().0).1);
         assert!(partition.hull(partition.all().0).1);
         let sets = [partition.owned(), partition.ghosts(), partition.all(), Parts::NONE];
         assert_eq!(sets.map(|set| partition.span(set.0)), [6..18, 0..20, 0..20, 0..0]);
+    }
+
+    #[test]
+    fn what_is_left_is_in_parts_of_its_own() {
+        // Faces, edges and corners: 6 parts, and 12 that have 20 of the 26 directions.
+        let cube = Partition::with_ghosts(&[5, 5, 5], &[(1, 1); 3]).unwrap();
+        assert_eq!((cube.exchanged().len(), cube.ghosts().len()), (6, 18));
+        for side in cube.exchanged().iter() {
+            let outside = cube.ranges(side).iter().filter(|range| **range != (1..4)).count();
+            assert_eq!((outside, cube.len(u8::try_from(side).unwrap())), (1, 9));
+        }
+        assert_eq!(Partition::with_ghosts(&[3; 5], &[(1, 1); 5]).unwrap().count(), 51);
+        let error = Partition::with_ghosts(&[3; 6], &[(1, 1); 6]).unwrap_err();
+        assert!(error.message().contains("73 parts"), "{error}");
+        assert_eq!(Partition::with_ghosts(&[4, 0], &[(1, 1), (0, 0)]).unwrap().count(), 1);
+
+        let padded = Partition::around(&[4, 8], &[1..3, 2..5], &[&[0..1, 2..5], &[1..3, 1..2]]);
+        let padded = padded.unwrap();
+        assert_eq!(padded.exchanged().iter().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(padded.all().0.iter().map(|part| padded.len(part)).sum::<usize>(), 32);
+        let twice = Partition::around(&[4], &[1..3], &[&[2..4]]).unwrap_err();
+        assert!(twice.message().contains("parts 0 and 1 overlap"), "{twice}");
+        let beyond = Partition::around(&[4], &[1..3], &[&[3..5]]).unwrap_err();
+        assert!(beyond.message().contains("part 1 is [3..5]"), "{beyond}");
+        assert!(Partition::around(&[4], &[1..3, 0..1], &[]).is_err());
+        // Neither many dimensions nor many boxes take more memory than their error says.
+        assert!(Partition::with_ghosts(&[3; 100], &[(1, 1); 100]).is_err());
+        let crossing: Vec<[Range<usize>; 6]> = (0..60)
+            .map(|i| {
+                std::array::from_fn(|dim| if dim == i % 6 { 4 * i..4 * i + 1 } else { 0..999 })
+            })
+            .collect();
+        let crossing: Vec<&[Range<usize>]> = crossing.iter().map(|ranges| &ranges[..]).collect();
+        assert!(Partition::around(&[999; 6], crossing[0], &crossing[1..]).is_err());
     }
 
     #[test]

@@ -136,7 +136,8 @@ impl<T: Element> Transfers<T> {
         self.run(piece, Shape::Scatter, to, &mut arrived)
     }
 
-    /// From the host's replica to a device. Blocks until the host's elements are read, but not for the device.
+    /// From the host's replica to a device. Blocks until the host's elements are read: what is longer than the two pinned
+    /// pieces, or comes while they are in use, waits until the device has copied what is in them.
     pub(crate) fn upload(&mut self, piece: &Piece<'_, T>, to: &End<'_>) -> Result<()> {
         let mut runs = Runs::new(piece);
         let next = |out: &mut [T]| {
@@ -155,16 +156,20 @@ impl<T: Element> Transfers<T> {
         })
     }
 
-    /// Between devices that do not reach each other. Blocks until the source is read.
+    /// Between devices that do not reach each other, by host memory for the whole part. Blocks until the source is read, and
+    /// then as an upload does.
     pub(crate) fn through_host(
         &mut self,
         piece: &Piece<'_, T>,
         from: &End<'_>,
         to: &End<'_>,
     ) -> Result<()> {
-        let mut values = Vec::with_capacity(piece.len());
+        let mut values = zeroed::<T>(piece.len())?;
+        let mut unread = &mut values[..];
         self.read_device(piece, from, |piece| {
-            values.extend_from_slice(piece);
+            let (now, later) = std::mem::take(&mut unread).split_at_mut(piece.len());
+            now.copy_from_slice(piece);
+            unread = later;
             Ok(())
         })?;
         let mut rest = &values[..];

@@ -89,7 +89,8 @@ impl ArrayExchange {
 
 impl ArrayExchange<Pending> {
     /// Hands over memory of a device, as elements of `shape` in row-major order. Its values are there when what is
-    /// enqueued on `stream` by now is done.
+    /// enqueued on `stream` by now is done; `stream` waits for other work on the memory, as
+    /// [`Memory::order_before`] says.
     ///
     /// # Errors
     ///
@@ -100,7 +101,7 @@ impl ArrayExchange<Pending> {
         shape: &[usize],
         stream: &Stream,
     ) -> Result<Self, Refused<Memory<T>>> {
-        let described = memory.view().reshape(shape).and_then(|view| describe_on(&view, stream));
+        let described = describe_part(&memory, memory.view().reshape(shape), stream);
         match described {
             Ok(array) => Ok(Self::pending(array, Access::ReadWrite, memory, stream)),
             Err(error) => Err(Refused::new(memory, error)),
@@ -120,9 +121,8 @@ impl ArrayExchange<Pending> {
         layout: &Layout,
         stream: &Stream,
     ) -> Result<Self, Refused<Memory<T>>> {
-        let view = memory.view();
-        let described =
-            view.with_layout(offset, layout).and_then(|view| describe_on(&view, stream));
+        let view = memory.view().with_layout(offset, layout);
+        let described = describe_part(&memory, view, stream);
         match described {
             Ok(array) => Ok(Self::pending(array, Access::ReadWrite, memory, stream)),
             Err(error) => Err(Refused::new(memory, error)),
@@ -140,8 +140,7 @@ impl ArrayExchange<Pending> {
         layout: &Layout,
         stream: &Stream,
     ) -> Result<Self> {
-        let view = memory.view().with_layout(offset, layout)?;
-        let array = describe_on(&view, stream)?;
+        let array = describe_part(memory, memory.view().with_layout(offset, layout), stream)?;
         Ok(Self::pending(array, Access::ReadOnly, Arc::clone(memory), stream))
     }
 
@@ -243,6 +242,17 @@ fn describe_on(view: &MemoryView<'_>, stream: &Stream) -> Result<Description> {
         return Err(error.on(stream.device().id()));
     }
     describe(view)
+}
+
+/// What a view of a memory shows once `stream` is done with what is enqueued now, and all other work on the memory too.
+fn describe_part<T: Element>(
+    memory: &Memory<T>,
+    view: Result<MemoryView<'_>>,
+    stream: &Stream,
+) -> Result<Description> {
+    let array = describe_on(&view?, stream)?;
+    memory.order_before(stream)?;
+    Ok(array)
 }
 
 /// What a view shows, as far as the view says it.

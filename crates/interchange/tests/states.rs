@@ -46,6 +46,20 @@ fn a_pending_producer_is_waited_for() {
     assert_eq!(values(&ready), sevens());
 }
 
+/// What is handed over on one stream may have unfinished work on another.
+#[test]
+fn all_streams_of_the_memory_are_waited_for() {
+    let device = device();
+    let stream = device.default_stream();
+    let other = device.stream_create(&Default::default()).unwrap();
+    let mut memory = device.memory_from_slice(&stream, &[0.0; 4]).unwrap();
+    let gate = start(&mut memory, &other);
+    let pending = ArrayExchange::from_memory(memory, &[4], &stream).unwrap();
+    assert!(!gate.is_open());
+    gate.open_later();
+    assert_eq!(values(&pending.host_wait().unwrap()), sevens());
+}
+
 #[test]
 fn all_events_are_waited_for() {
     let device = device();

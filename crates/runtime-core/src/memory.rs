@@ -219,6 +219,22 @@ impl<T: Element> Memory<T> {
         }))
     }
 
+    /// Lets what is enqueued on `stream` from here on come after all work on this memory, on whatever stream it was enqueued.
+    /// Waits on the device; the host blocks only for work on streams of other owners ([`Interop::stream_from_native`]).
+    ///
+    /// A failure of that work is reported by the stream it was enqueued on.
+    ///
+    /// # Errors
+    ///
+    /// `WrongDevice` if the stream is of another device; what the driver reports.
+    ///
+    /// [`Interop::stream_from_native`]: crate::Interop::stream_from_native
+    pub fn order_before(&self, stream: &Stream) -> Result<()> {
+        let device = self.device();
+        stream.device().check_same("order_before", device)?;
+        self.allocation.uses.order_before(stream, device).map_err(|e| device.place(e))
+    }
+
     fn host_pointer(&self) -> Option<*mut T> {
         match self.allocation.raw() {
             None => Some(std::ptr::dangling_mut()),

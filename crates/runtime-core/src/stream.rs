@@ -96,6 +96,11 @@ impl StreamCore {
         copied
     }
 
+    /// Whether somebody else owns the driver's stream.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lent
+    }
+
     /// Whether nothing can be enqueued any more and everything that was is done.
     pub(crate) fn is_retired(&self) -> bool {
         self.handles.load(Ordering::Acquire) == 0 && matches!(self.raw.query(), Ok(true))

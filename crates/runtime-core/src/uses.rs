@@ -32,8 +32,8 @@ pub(crate) struct Uses {
 #[derive(Clone)]
 struct StreamUse {
     core: Arc<StreamCore>,
-    // A stream of another device keeps that device open; our own is kept by the object.
-    _keep: Option<Device>,
+    /// A stream of another device keeps that device open; our own is kept by the object.
+    keep: Option<Device>,
 }
 
 impl Uses {
@@ -69,7 +69,7 @@ impl Uses {
             }
         }
         let keep = (!same_device(stream.device(), owner)).then(|| stream.device().clone());
-        streams.push(StreamUse { core: Arc::clone(&stream.core), _keep: keep });
+        streams.push(StreamUse { core: Arc::clone(&stream.core), keep });
         if let Some(id) = self.ids.get(streams.len() - 1) {
             id.store(stream.core.id, Ordering::Relaxed);
         }
@@ -79,6 +79,20 @@ impl Uses {
     pub(crate) fn synchronize(&self) -> Result<()> {
         let streams = self.streams();
         streams.iter().try_for_each(|used| used.core.synchronize())
+    }
+
+    /// Lets `stream` wait for every other stream noted, each of which is of a device that it reaches or of its own.
+    pub(crate) fn order_before(&self, stream: &Stream, owner: &Device) -> Result<()> {
+        let mut others = self.streams().into_iter().filter(|used| used.core.id != stream.core.id);
+        others.try_for_each(|used| {
+            if used.core.is_lent() {
+                // Its owner may have it back already, so that nothing can be recorded there.
+                return used.core.synchronize();
+            }
+            let event = used.keep.as_ref().unwrap_or(owner).raw().event_create(false)?;
+            used.core.raw.record(&*event)?;
+            stream.core.raw.wait(&*event)
+        })
     }
 
     /// Calls `f` with every stream noted, without the lock, which other threads need to note theirs.

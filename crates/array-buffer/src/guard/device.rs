@@ -43,9 +43,9 @@ impl<T: Element, D> ReadGuard<'_, T, D> {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the guard's parts tile no box: see [`part`](Self::part) and [`hull`](Self::hull).
+    /// `InvalidArgument` if the guard's parts tile no box: see [`part`](Self::part) and [`whole`](Self::whole).
     pub fn view(&self) -> Result<MemoryView<'_>> {
-        view(self.core, self.set, self.at, true)?.on_stream(self.stream.get())
+        view(self.core, self.set, self.at)?.on_stream(self.stream.get())
     }
 
     /// The values of one part.
@@ -55,10 +55,10 @@ impl<T: Element, D> ReadGuard<'_, T, D> {
     /// `OutOfBounds` if the guard does not have the part.
     pub fn part(&self, part: usize) -> Result<MemoryView<'_>> {
         let set = one(self.set, part)?;
-        view(self.core, set, self.at, true)?.on_stream(self.stream.get())
+        view(self.core, set, self.at)?.on_stream(self.stream.get())
     }
 
-    /// The smallest box around the guard's parts.
+    /// The whole array: for kernels and exchanges that take the guard's parts by their places in it.
     ///
     /// # Errors
     ///
@@ -66,10 +66,11 @@ impl<T: Element, D> ReadGuard<'_, T, D> {
     ///
     /// # Safety
     ///
-    /// Only elements of the guard's parts are touched through it; others may be in use elsewhere.
-    #[expect(unsafe_code, reason = "the box may have elements of others")]
-    pub unsafe fn hull(&self) -> Result<MemoryView<'_>> {
-        view(self.core, self.set, self.at, false)?.on_stream(self.stream.get())
+    /// Only elements of the guard's parts are touched through it; others may be in use elsewhere, or without values.
+    #[expect(unsafe_code, reason = "the array may have elements of others")]
+    pub unsafe fn whole(&self) -> Result<MemoryView<'_>> {
+        let all = self.core.partition.all().0;
+        view(self.core, all, self.at)?.on_stream(self.stream.get())
     }
 
     /// All elements in memory from the first of the guard's parts to the last, as a row: for kernels that are Rust
@@ -81,7 +82,7 @@ impl<T: Element, D> ReadGuard<'_, T, D> {
     ///
     /// # Safety
     ///
-    /// As [`hull`](Self::hull).
+    /// As [`whole`](Self::whole).
     #[expect(unsafe_code, reason = "the row may have elements of others")]
     pub unsafe fn span(&self) -> Result<MemoryView<'_>> {
         let view = self.core.storage.view(self.at)?.slice(self.core.partition.span(self.set))?;
@@ -131,7 +132,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     ///
     /// As [`ReadGuard::view`].
     pub fn view(&self) -> Result<MemoryView<'_>> {
-        let view = view(self.held.core, self.held.set, self.at, true)?;
+        let view = view(self.held.core, self.held.set, self.at)?;
         view.on_stream(self.stream.get())
     }
 
@@ -141,7 +142,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     ///
     /// As [`ReadGuard::view`].
     pub fn view_mut(&mut self) -> Result<MemoryViewMut<'_>> {
-        self.lend(self.held.set, true)
+        self.lend(self.held.set)
     }
 
     /// The values of one part, to read and write.
@@ -150,10 +151,11 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     ///
     /// `OutOfBounds` if the guard does not have the part.
     pub fn part_mut(&mut self, part: usize) -> Result<MemoryViewMut<'_>> {
-        self.lend(one(self.held.set, part)?, true)
+        self.lend(one(self.held.set, part)?)
     }
 
-    /// The smallest box around the guard's parts, to read and write.
+    /// The whole array, to read and write: for kernels and exchanges that take the guard's parts by their places in it.
+    /// Whatever is enqueued through it counts as having written all of the guard's parts.
     ///
     /// # Errors
     ///
@@ -161,10 +163,10 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     ///
     /// # Safety
     ///
-    /// Only elements of the guard's parts are touched through it; others may be in use elsewhere.
-    #[expect(unsafe_code, reason = "the box may have elements of others")]
-    pub unsafe fn hull_mut(&mut self) -> Result<MemoryViewMut<'_>> {
-        self.lend(self.held.set, false)
+    /// As [`ReadGuard::whole`].
+    #[expect(unsafe_code, reason = "the array may have elements of others")]
+    pub unsafe fn whole_mut(&mut self) -> Result<MemoryViewMut<'_>> {
+        self.lend(self.held.core.partition.all().0)
     }
 
     /// All elements in memory from the first of the guard's parts to the last, as a row, to read and write.
@@ -175,7 +177,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     ///
     /// # Safety
     ///
-    /// As [`hull_mut`](Self::hull_mut).
+    /// As [`ReadGuard::whole`].
     #[expect(unsafe_code, reason = "the row may have elements of others")]
     pub unsafe fn span_mut(&mut self) -> Result<MemoryViewMut<'_>> {
         let core = self.held.core;
@@ -184,18 +186,18 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     }
 
     #[inline]
-    fn lend(&mut self, set: Set, tiled: bool) -> Result<MemoryViewMut<'_>> {
+    fn lend(&mut self, set: Set) -> Result<MemoryViewMut<'_>> {
         let core = self.held.core;
         let mut view = core.storage.view_mut(self.at)?.reshape(core.partition.shape())?;
         if !core.partition.is_all(set) {
-            view = view.region(&hull(core, set, tiled)?)?;
+            view = view.region(&hull(core, set)?)?;
         }
         view.on_stream(self.stream.get())?.reporting_to(&self.held.report)
     }
 
     /// Fills the memory of the guard's box with a byte, which does not count as writing.
     pub(crate) fn fill_bytes(&mut self, byte: u8) -> Result<()> {
-        let ranges = hull(self.held.core, self.held.set, true)?;
+        let ranges = hull(self.held.core, self.held.set)?;
         let shape = self.held.core.partition.shape();
         let view = self.held.core.storage.view_mut(self.at)?.reshape(shape)?.region(&ranges)?;
         let row = Layout::row(DType::U8, view.as_view().byte_range().len())?;
@@ -236,30 +238,25 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     }
 }
 
+/// The box that the parts tile.
 fn hull<T: Element, D>(
     core: &Core<T, D>,
     set: Set,
-    tiled: bool,
 ) -> Result<impl std::ops::Deref<Target = [std::ops::Range<usize>]> + use<T, D>> {
     let (ranges, tiles) = core.partition.hull(set);
-    if tiled && !tiles {
+    if !tiles {
         let message = format!("parts {set:?} tile no box; take each by itself");
         return Err(Error::new(ErrorKind::InvalidArgument, "view", message));
     }
     Ok(ranges)
 }
 
-fn view<T: Element, D>(
-    core: &Core<T, D>,
-    set: Set,
-    at: ReplicaId,
-    tiled: bool,
-) -> Result<MemoryView<'_>> {
+fn view<T: Element, D>(core: &Core<T, D>, set: Set, at: ReplicaId) -> Result<MemoryView<'_>> {
     let whole = core.storage.view(at)?.reshape(core.partition.shape())?;
     if core.partition.is_all(set) {
         return Ok(whole);
     }
-    whole.region(&hull(core, set, tiled)?)
+    whole.region(&hull(core, set)?)
 }
 
 fn one(set: Set, part: usize) -> Result<Set> {

@@ -9,8 +9,9 @@ pub use host::{HostReadGuard, HostWriteGuard};
 
 use runtime_core::{Element, Error, ErrorKind, Result, WriteReport};
 
-use crate::coherence::{Access, Action, Set};
+use crate::coherence::{Access, Set};
 use crate::core::Core;
+use crate::poison::{Poison, Verdict};
 
 /// Parts taken for writing. Ends the access as what became of it demands, on drop at the latest.
 struct Held<'b, T: Element, D> {
@@ -62,40 +63,30 @@ impl<'b, T: Element, D> Held<'b, T, D> {
         self.failed || self.report.failed()
     }
 
-    /// What becomes of the access: it fails on a panic begun under it, on a failed operation, or if a write that must
-    /// overwrite everything has written nothing.
+    /// What becomes of the access.
     #[inline]
-    fn verdict(&self) -> Action {
-        let panics = std::thread::panicking() && !self.panicking;
-        match (self.wrote(), self.access) {
-            _ if panics || self.failed() => Action::Abort,
-            (true, _) => Action::Commit,
-            (false, Access::Write) if self.is_empty() => Action::Commit,
-            (false, Access::Write) => Action::Abort,
-            (false, _) => Action::Keep,
-        }
+    fn verdict(&self) -> Verdict {
+        let panicked = std::thread::panicking() && !self.panicking;
+        Verdict::new(self.access, panicked, self.failed(), self.wrote(), || self.is_empty())
     }
 
     #[inline]
-    fn end(&mut self, action: Action) -> Result<()> {
+    fn end(&mut self, verdict: Verdict) -> Result<()> {
         self.ended = true;
-        self.core.end(self.set, self.quick, self.alone, action)
+        self.core.end(self.set, self.quick, self.alone, verdict)
     }
 
     fn commit(mut self) -> Result<()> {
-        let action = self.verdict();
-        self.end(action)?;
-        if action != Action::Abort {
-            return Ok(());
-        }
-        let why = if self.failed() { "an operation failed" } else { "nothing was written" };
+        let verdict = self.verdict();
+        self.end(verdict)?;
+        let Verdict::Abort(why) = verdict else { return Ok(()) };
         let message = format!("{why}; parts {:?} are poisoned", self.set);
         Err(Error::new(ErrorKind::Poisoned, "commit", message))
     }
 
     fn abort(mut self) {
         // It cannot be refused: the guard holds the parts, or they are lost already.
-        let _poisoned = self.end(Action::Abort);
+        let _poisoned = self.end(Verdict::Abort(Poison::Aborted));
     }
 
     /// The parts in `set`, and the others.

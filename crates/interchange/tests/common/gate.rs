@@ -17,11 +17,19 @@ impl Gate {
         self.0.1.notify_all();
     }
 
+    pub(crate) fn is_open(&self) -> bool {
+        *self.0.0.lock().unwrap()
+    }
+
     /// Opens it in a while, from a thread of its own.
     pub(crate) fn open_later(&self) {
+        self.open_after(Duration::from_millis(30));
+    }
+
+    pub(crate) fn open_after(&self, time: Duration) {
         let gate = self.clone();
         thread::spawn(move || {
-            thread::sleep(Duration::from_millis(30));
+            thread::sleep(time);
             gate.open();
         });
     }

@@ -234,7 +234,8 @@ impl ArrayBuffer {
         Ok(copied?)
     }
 
-    /// Brings the values where they will be needed: to a device by copies that are enqueued, or to the host.
+    /// Brings the values where they will be needed. On the host it blocks until they are there. Copies to a device are enqueued, and
+    /// block for what exceeds 4 MiB, or comes before earlier ones are done.
     #[pyo3(signature = (on = None))]
     fn prefetch(&self, py: Python<'_>, on: Option<&Bound<'_, PyAny>>) -> Result<()> {
         let place = Place::new(on)?;

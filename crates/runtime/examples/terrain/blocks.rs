@@ -95,10 +95,19 @@ impl Block {
         self.dims.map(|dim| dim.owned())
     }
 
-    /// Its arrays in parts: [`OWN`], and ghosts.
+    /// Its arrays in parts: [`OWN`], the ghosts that an exchange fills, and what is left, to which nothing is ever written.
     pub(crate) fn partition(&self) -> Result<Partition> {
-        let around = |dim: Dim| (dim.owned().start, dim.allocation() - dim.owned().end);
-        Partition::with_ghosts(&self.shape(), &self.dims.map(around))
+        let [rows, columns] = self.own();
+        let sides = [NORTH, SOUTH, WEST, EAST].into_iter().filter(|side| self.sides & side != 0);
+        let ghosts = sides.map(|side| match side {
+            NORTH => [rows.start - 1..rows.start, columns.clone()],
+            SOUTH => [rows.end..rows.end + 1, columns.clone()],
+            WEST => [rows.clone(), columns.start - 1..columns.start],
+            _ => [rows.clone(), columns.end..columns.end + 1],
+        });
+        let ghosts: Vec<[Range<usize>; 2]> = ghosts.collect();
+        let ghosts: Vec<&[Range<usize>]> = ghosts.iter().map(|ranges| &ranges[..]).collect();
+        Partition::around(&self.shape(), &self.own(), &ghosts)
     }
 
     /// What is exchanged: the heights.

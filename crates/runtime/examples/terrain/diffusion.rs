@@ -85,17 +85,17 @@ impl Field {
     /// Enqueues a step. Where there are other ranks it waits for their cells, while the device has its own to work on.
     fn step(&mut self, stream: &Stream, kernel: &Diffusion) -> Result<()> {
         let pitch = self.now.shape()[1];
+        let ghosts = self.now.partition().exchanged();
         let (interior, rim) = &self.patches;
         let [mut own] = self.next.split([Parts::one(OWN)])?;
         let mut next = own.write(stream)?;
         let rest = match &mut self.halo {
             None => slice::from_ref(interior),
             Some(halo) => {
-                let ghosts = self.now.partition().ghosts();
                 let [own, mut ghosts] = self.now.split([Parts::one(OWN), ghosts])?;
                 let (z, mut arriving) = (own.read(stream)?, ghosts.write(stream)?);
-                // SAFETY: an exchange writes ghosts through it, and touches nothing else.
-                let around = unsafe { arriving.hull_mut()? };
+                // SAFETY: an exchange writes the ghosts of these parts through it, and touches nothing else.
+                let around = unsafe { arriving.whole_mut()? };
                 let mut fields = [halo::Field::split(z.view()?, around)?];
                 let flight = halo.start(stream, &mut fields)?;
                 // SAFETY: interior cells are the rank's own.
@@ -108,11 +108,13 @@ impl Field {
                 &rim[..]
             }
         };
-        let z = self.now.read(stream)?;
+        let z = self.now.part(Parts::one(OWN) | ghosts)?.read(stream)?;
         for patch in rest {
             // SAFETY: what is written of a patch are cells of its own.
             let next = unsafe { next.span_mut()? };
-            kernel.enqueue(stream, patch, pitch, next, (z.view()?, self.first))?;
+            // SAFETY: the cells of a patch and those next to it are the rank's own, or ghosts that were exchanged.
+            let z = unsafe { z.whole()? };
+            kernel.enqueue(stream, patch, pitch, next, (z, self.first))?;
         }
         next.commit()?;
         swap(&mut self.now, &mut self.next);

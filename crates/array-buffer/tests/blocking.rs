@@ -1,0 +1,176 @@
+//! Which calls wait for a device: each is made behind work that does not end before somebody lets it.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+#![expect(unsafe_code, reason = "the gate launches a kernel")]
+
+mod common;
+#[path = "../../interchange/tests/common/gate.rs"]
+mod gate;
+
+use std::thread;
+use std::time::Duration;
+
+use array_buffer::{ArrayBuffer, Exchange, Partition, Reduce, WriteGuard};
+use common::{Rig, counting, values};
+use gate::{Gate, start};
+use ndarray::{Array1, Ix1};
+use runtime_core::Stream;
+
+/// Elements that the pinned pieces of one device hold: 4 MiB.
+const PINNED: u32 = (4 << 20) / 8;
+/// Longer than any call takes that does not wait.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Holds the stream up.
+fn hold(stream: &Stream) -> Gate {
+    start(&mut stream.device().memory_allocate::<f64>(1).unwrap(), stream)
+}
+
+/// Makes the call behind work on the stream, and checks whether it waits for that. Gives back what the call gave.
+#[track_caller]
+fn check<R>(waits: bool, stream: &Stream, call: impl FnOnce() -> R) -> R {
+    let gate = hold(stream);
+    gate.open_after(if waits { Duration::from_millis(100) } else { LONG });
+    let result = call();
+    assert_eq!(gate.is_open(), waits, "whether it waited");
+    gate.open();
+    stream.synchronize().unwrap();
+    result
+}
+
+/// Writes all values, and commits them.
+fn fill(mut guard: WriteGuard<'_, f64, Ix1>, stream: &Stream, value: f64) {
+    guard.view_mut().unwrap().fill(stream, value).unwrap();
+    guard.commit().unwrap();
+}
+
+/// An array whose values are on the stream's device alone.
+fn written(len: usize, stream: &Stream) -> ArrayBuffer<f64, Ix1> {
+    let mut array = ArrayBuffer::uninit(len).unwrap();
+    fill(array.write(stream).unwrap(), stream, 3.0);
+    array
+}
+
+#[test]
+fn values_of_the_host_go_up_without_waiting_as_far_as_pinned_memory_has_room() {
+    let rig = Rig::peers();
+    let s = &rig.s;
+    for len in [100, PINNED] {
+        let array = counting(len);
+        check(false, s, || array.prefetch(s).unwrap());
+        let array = counting(len);
+        check(false, s, || drop(array.read(s).unwrap()));
+        let mut array = counting(len);
+        check(false, s, || array.read_write(s).unwrap().abort());
+    }
+    let array = counting(PINNED + 1);
+    check(true, s, || array.prefetch(s).unwrap());
+    let mut array = counting(PINNED + 1);
+    check(false, s, || fill(array.write(s).unwrap(), s, 1.0));
+    // The pinned memory is in use by the copy before.
+    let mut array = counting(100);
+    check(true, s, || {
+        array.prefetch(s).unwrap();
+        array.write_host().unwrap().fill(1.0);
+        array.prefetch(s).unwrap();
+    });
+}
+
+#[test]
+fn what_is_on_a_device_is_used_there_without_waiting() {
+    let rig = Rig::peers();
+    let s = &rig.s;
+    let mut array = written(100, s);
+    let other = rig.stream();
+    check(false, s, || {
+        fill(array.read_write(&other).unwrap(), &other, 1.0);
+        drop(array.read(s).unwrap());
+        array.prefetch(&other).unwrap();
+    });
+    let copy = check(false, s, || array.duplicate().unwrap());
+    check(false, s, || drop(copy));
+    let memory = check(false, s, || array.into_memory(s).unwrap());
+    let array = check(false, &other, || ArrayBuffer::from_memory(memory, 100, s).unwrap());
+    assert_eq!(values(&array), [1.0; 100]);
+
+    let partition = Partition::with_ghosts(&[5], &[(1, 1)]).unwrap();
+    let mut array = ArrayBuffer::from_array_with(Array1::<f64>::zeros(5), partition).unwrap();
+    check(false, s, || drop(array.accumulate(s, Reduce::Sum).unwrap()));
+    check(false, s, || drop(array.begin_exchange(s, Exchange::Broadcast).unwrap()));
+}
+
+#[test]
+fn copies_between_devices_wait_where_one_does_not_reach_the_other() {
+    let rig = Rig::peers();
+    let array = written(100, &rig.s);
+    check(false, &rig.s, || drop(array.read(&rig.t).unwrap()));
+    let rig = Rig::apart();
+    let array = written(100, &rig.s);
+    check(true, &rig.s, || drop(array.read(&rig.t).unwrap()));
+    let array = written(100, &rig.s);
+    check(false, &rig.t, || drop(array.read(&rig.t).unwrap()));
+    let array = written(PINNED as usize + 1, &rig.s);
+    check(true, &rig.t, || drop(array.read(&rig.t).unwrap()));
+}
+
+#[test]
+fn the_host_waits_for_values_that_are_elsewhere() {
+    let rig = Rig::peers();
+    let s = &rig.s;
+    let array = written(100, s);
+    check(true, s, || drop(array.read_host().unwrap()));
+    check(false, s, || drop(array.read_host().unwrap()));
+    let array = written(100, s);
+    check(true, s, || array.prefetch_host().unwrap());
+    let mut array = written(100, s);
+    check(true, s, || drop(array.read_write_host().unwrap()));
+    let mut array = written(100, s);
+    check(false, s, || array.write_host().unwrap().fill(1.0));
+    check(false, s, || array.evict(&rig.a).unwrap());
+    let mut array = written(100, s);
+    check(true, s, || array.evict(&rig.a).unwrap());
+    let array = written(100, s);
+    check(true, s, || array.into_inner().unwrap());
+    let mut values = Array1::<f64>::zeros(100);
+    check(true, s, || {
+        array_buffer::lend(values.view_mut(), |array| drop(array.read(s).unwrap())).unwrap();
+    });
+}
+
+/// Values in host memory may be there, and not be written yet.
+#[test]
+fn the_host_waits_for_devices_that_work_in_its_memory() {
+    let rig = Rig::host();
+    let s = &rig.s;
+    for call in [
+        |array: &mut ArrayBuffer<f64, Ix1>| drop(array.read_host().unwrap()),
+        |array: &mut ArrayBuffer<f64, Ix1>| array.prefetch_host().unwrap(),
+        |array: &mut ArrayBuffer<f64, Ix1>| array.write_host().unwrap().abort(),
+    ] {
+        let mut array = counting(100);
+        array.prefetch(s).unwrap();
+        check(true, s, || {
+            fill(array.write(s).unwrap(), s, 3.0);
+            call(&mut array);
+        });
+    }
+}
+
+/// Accesses that need nothing go past a call that waits under the array's lock.
+#[test]
+fn a_call_that_waits_holds_up_no_reader_of_valid_values() {
+    let rig = Rig::peers();
+    let array = counting(PINNED + 1);
+    let before = rig.a.statistics();
+    let gate = hold(&rig.s);
+    gate.open_after(LONG);
+    thread::scope(|scope| {
+        scope.spawn(|| array.prefetch(&rig.s).unwrap());
+        while rig.a.statistics() == before {
+            thread::yield_now();
+        }
+        assert_eq!(array.read_host().unwrap()[7], 7.0);
+        assert_eq!(array.version(), 0);
+        assert!(!gate.is_open());
+        gate.open();
+    });
+}

@@ -1,0 +1,92 @@
+//! What the error of lost values says: the cause, and the line of the last writer.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+
+mod common;
+
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use array_buffer::{ArrayBuffer, ErrorKind, Exchange, Partition, SharedArrayBuffer};
+use backend_sim::{Fault, Operation, SimHandle};
+use common::{Rig, counting};
+use ndarray::{Array1, Dimension};
+
+/// Checks what a reader is told.
+#[track_caller]
+fn told<D: Dimension>(array: &ArrayBuffer<f64, D>, line: u32, words: &str) {
+    let error = array.read_host().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
+    let message = error.message();
+    assert!(message.contains(words), "{message}");
+    assert!(message.contains(&format!("poisoned.rs:{line}:")), "{message}");
+}
+
+#[test]
+fn the_error_names_the_cause_and_the_writer() {
+    let rig = Rig::peers();
+    let s = &rig.s;
+    let mut array = counting(4);
+
+    let (guard, line) = (array.read_write(s).unwrap(), line!());
+    forget(guard);
+    told(&array, line, "by the read_write on sim:0");
+    told(&array, line, "its guard was forgotten");
+
+    let (guard, line) = (array.write_host().unwrap(), line!());
+    drop(guard);
+    told(&array, line, "by the write on host");
+    told(&array, line, "nothing was written");
+
+    let (guard, line) = (array.write(s).unwrap(), line!());
+    guard.abort();
+    told(&array, line, "it was aborted");
+
+    let (mut guard, line) = (array.write(s).unwrap(), line!());
+    SimHandle::of(&rig.a).unwrap().inject(Fault::fail(Operation::Copy, 2));
+    guard.view_mut().unwrap().fill(s, 1.0).unwrap_err();
+    drop(guard);
+    told(&array, line, "an operation failed");
+
+    let mut line = 0;
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        line = line!() + 1;
+        let mut guard = array.write_host().unwrap();
+        guard.fill(1.0);
+        panic!("as planned");
+    }));
+    assert!(panicked.is_err());
+    told(&array, line, "a panic began under its guard");
+}
+
+#[test]
+fn work_that_failed_later_is_named_too() {
+    let rig = Rig::peers();
+    let s = &rig.s;
+    let mut array = ArrayBuffer::<f64, _>::uninit(4).unwrap();
+    SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
+    let (mut guard, line) = (array.write(s).unwrap(), line!());
+    guard.view_mut().unwrap().fill(s, 1.0).unwrap();
+    guard.commit().unwrap();
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Driver);
+    told(&array, line, "work on a stream failed");
+}
+
+#[test]
+fn an_exchange_that_is_not_finished_is_named() {
+    let rig = Rig::peers();
+    let partition = Partition::with_ghosts(&[3], &[(1, 0)]).unwrap();
+    let mut array = ArrayBuffer::from_array_with(Array1::zeros(3), partition).unwrap();
+    let (flight, line) = (array.begin_exchange(&rig.s, Exchange::Broadcast).unwrap(), line!());
+    drop(flight);
+    told(&array, line, "by the broadcast on sim:0");
+    told(&array, line, "it was not finished");
+}
+
+#[test]
+fn leases_say_the_same() {
+    let shared = SharedArrayBuffer::new(counting(2));
+    let (lease, line) = (shared.lease_write(None, Duration::ZERO).unwrap(), line!());
+    drop(lease);
+    told(&shared.read(Duration::ZERO).unwrap(), line, "nothing was written");
+}
