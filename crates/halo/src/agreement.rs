@@ -1,13 +1,12 @@
 //! Ranks compare their plans, once.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use runtime_core::{Error, Result};
 
-use crate::FieldSpec;
 use crate::communicator::Communicator;
 use crate::transfer::refuse;
+use crate::{FieldSpec, HaloOptions};
 
 /// What ranks must agree on about an exchange, as hashes that are the same on every machine: of the topology, of the fields,
 /// of the options that all ranks share, and of the messages.
@@ -165,7 +164,7 @@ pub(crate) struct Agreement {
     pub(crate) stamps: bool,
     /// Whether messages of all have two ways, of which none was chosen.
     pub(crate) measures: bool,
-    /// A number of each rank for this agreement, at least 1: larger than those of its process before.
+    /// The numbers that ranks gave the exchange.
     pub(crate) serials: Vec<u64>,
 }
 
@@ -175,12 +174,11 @@ pub(crate) struct Agreement {
 pub(crate) fn agree(
     communicator: &dyn Communicator,
     own: Option<&Brought<'_>>,
-    channel: u32,
-    timeout: Duration,
+    serial: u64,
+    options: &HaloOptions,
 ) -> Result<Agreement> {
     const NUMBERS: usize = 10;
-    static SERIAL: AtomicU64 = AtomicU64::new(1);
-    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let HaloOptions { channel, timeout, .. } = *options;
     let mut mine = [0; NUMBERS];
     if let Some(own) = own {
         let [topology, options, count, fields, balance] = own.plan.numbers();

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use runtime_core::{Combine, Device, DeviceKind, Error, ErrorKind, Event, Memory, Result, Stream};
+use runtime_core::{
+    Combine, Device, DeviceKind, Error, ErrorKind, Event, Memory, Result, Stream, bytemuck,
+};
 
 use crate::agreement::{PlanFingerprint, gather};
 use crate::binding::stranger;
@@ -176,8 +178,10 @@ impl HaloTransformer {
         let specs = self.fields.specs();
         let HaloOptions { channel, timeout, .. } = self.options;
         let gather = |mine: &[u8]| gather(communicator, channel, mine, timeout);
-        let neighbours = neighbours(&self.topology, specs, &self.plan, gather)?;
-        let own = self.constants().and_then(|constants| {
+        let placements: Vec<[i64; 3]> = specs.iter().flat_map(FieldSpec::placement).collect();
+        let all = gather(bytemuck::cast_slice(&placements))?;
+        let own = neighbours(&self.topology, specs, &self.plan, &all).and_then(|neighbours| {
+            let constants = self.constants()?;
             DirectRoute::new(self.rank, &self.device, specs, &self.plan, &neighbours, constants)
         });
         let all = gather(&[u8::from(own.is_ok())])?;
@@ -189,9 +193,10 @@ impl HaloTransformer {
         &mut self,
         communicator: &dyn Communicator,
         tag: u32,
+        serials: &[u64],
     ) -> Result<()> {
         let stream = self.device.default_stream();
-        let trial = Trial::new(communicator, stream, tag, self.options.timeout);
+        let trial = Trial::new(communicator, stream, tag, serials, self.options.timeout);
         let (choice, times) = trial.run(&self.plan)?;
         let StagingTimes { pinned, device } = times;
         tracing::debug!(rank = self.rank, ?choice, ?pinned, ?device, "staging measured");

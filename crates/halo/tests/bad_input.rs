@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use backend_sim::{SimConfig, SimDevice};
-use halo::communicator::{Buffer, Communicator, Direct, Request, ThreadCommunicator};
+use halo::communicator::{Buffer, Collectives, Communicator, Direct, Request, ThreadCommunicator};
 use halo::{
     Combine, Dim, Error, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer,
     Link, MissingCorners, Quantity, Result, Side, Symmetry, Topology,
@@ -175,6 +175,9 @@ impl Communicator for Counter {
     }
     fn max_tag(&self) -> u32 {
         self.0.max_tag()
+    }
+    fn collectives(&self) -> &Collectives {
+        self.0.collectives()
     }
     fn passes_memory_of(&self, device: &Device) -> bool {
         self.0.passes_memory_of(device)

@@ -19,7 +19,8 @@ use common::world::{Cube, Flat};
 use common::{Case, Shape, Store};
 use devices::{host, sim};
 use halo::communicator::{
-    Buffer, Communicator, Direct, Fault, Faults, FaultyCommunicator, Request, ThreadCommunicator,
+    Buffer, Collectives, Communicator, Direct, Fault, Faults, FaultyCommunicator, Request,
+    ThreadCommunicator,
 };
 use halo::{
     Dim, Error, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Kind,
@@ -441,6 +442,9 @@ impl Communicator for Spy {
     }
     fn max_tag(&self) -> u32 {
         32_767
+    }
+    fn collectives(&self) -> &Collectives {
+        self.0.collectives()
     }
     fn passes_memory_of(&self, device: &Device) -> bool {
         self.0.passes_memory_of(device)
