@@ -94,8 +94,8 @@ impl HaloExchange {
     /// # Errors
     ///
     /// Those of [`HaloTransformer::new`]; `InvalidArgument`, on every rank, if the topology has not as many ranks as the
-    /// communicator, if the ranks' topologies, fields or messages do not fit together, or if another rank failed to make
-    /// its plan or to measure its messages; those of [`Communicator::all_gather`], `Timeout`, `PeerLost` and `Conflict` among
+    /// communicator, if the ranks' topologies, options or fields do not fit together, with the attribute that differs and
+    /// its values, or if another rank failed to make its plan or to measure its messages; those of [`Communicator::all_gather`], `Timeout`, `PeerLost` and `Conflict` among
     /// them.
     pub fn new(
         communicator: Arc<dyn Communicator>,
@@ -115,8 +115,7 @@ impl HaloExchange {
         let shared = if is_direct { device.default_stream().id() } else { 0 };
         let brought = own.as_ref().ok().map(|own| Brought {
             plan: own.fingerprint(),
-            specs: own.specs(),
-            fields: own.field_fingerprints(),
+            transformer: own,
             device: shared,
             stamps: own.stamps(),
             measures: own.staging_is_open() && communicator.size() > 1,

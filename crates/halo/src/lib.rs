@@ -84,6 +84,7 @@ mod agreement;
 mod binding;
 pub mod communicator;
 mod corner;
+mod difference;
 mod direct;
 mod exchange;
 mod field;

@@ -138,7 +138,7 @@ impl HaloExchange {
             marks: &route.marks,
             timeout: self.transformer.options().timeout,
         };
-        let result = direct.lend(&loan, |meeting| {
+        let result = direct.called("exchange").lend(&loan, |meeting| {
             let visit =
                 Visit { route, meeting, stream, own: &mut divided, transformer: &self.transformer };
             let mut progress = Progress::new(Path::Direct(visit));

@@ -13,6 +13,7 @@ use crate::agreement::{PlanFingerprint, gather};
 use crate::binding::stranger;
 use crate::communicator::{Buffer, Communicator, Storage, deadline};
 use crate::corner::Corners;
+use crate::difference::{Attribute, attributes};
 use crate::direct::{DirectRoute, neighbours, share_lines};
 use crate::fingerprint::Fingerprint;
 use crate::options::{HaloOptions, MissingCorners, Staging, element};
@@ -383,7 +384,7 @@ impl HaloTransformer {
         options.text(&format!("{reach:?} {missing_corners:?}"));
         options.number(messages.limit());
         options.number(*channel as usize);
-        let each = self.field_fingerprints();
+        let each = fingerprints(&self.fields);
         let mut fields = Fingerprint::new();
         each.iter().for_each(|field| fields.bytes(&field.to_le_bytes()));
         PlanFingerprint {
@@ -417,9 +418,9 @@ impl HaloTransformer {
         self.staged || !self.is_far
     }
 
-    /// A hash of each field.
-    pub(crate) fn field_fingerprints(&self) -> Vec<u128> {
-        fingerprints(&self.fields)
+    /// What other ranks must have alike, to be read.
+    pub(crate) fn attributes(&self) -> Vec<Attribute> {
+        attributes(&self.topology, &self.options, &self.fields)
     }
 
     /// The number of a route, made when it is first needed.

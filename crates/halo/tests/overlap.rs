@@ -606,6 +606,7 @@ fn timeouts_name_the_exchange_and_the_rank() {
         let mut values = values(rank, &stream);
         if rank == 0 {
             let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+            assert_eq!(error.operation(), "exchange");
             late(error, "exchange 1 of rank 0: rank 0 waited");
         }
         both.wait();

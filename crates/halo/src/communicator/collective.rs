@@ -27,6 +27,8 @@ pub struct Collectives {
 struct State {
     /// Ranks that frames come from, at the distances 1, 2, 4, … behind this one.
     sources: Vec<Source>,
+    /// Calls since the latest reset: the same on every rank that has come so far.
+    calls: u64,
     /// Why calls are refused.
     failed: Option<Error>,
     /// A reset that waited in vain.
@@ -94,7 +96,8 @@ pub(super) fn all_gather<C: Communicator + ?Sized>(
     }
     // Unless the call comes to its end, which a panic of the transport prevents.
     state.failed = Some(Error::new(ErrorKind::Driver, operation, "the call panicked"));
-    let mut gather = Gather::new(Kind::Data, mine);
+    state.calls += 1;
+    let mut gather = Gather::new(Kind::Data, state.calls, mine);
     let gathered = state.finish(ranks, operation, &mut gather, timeout);
     state.failed = gathered.as_ref().err().cloned();
     if let Err(error) = &gathered {
@@ -102,7 +105,8 @@ pub(super) fn all_gather<C: Communicator + ?Sized>(
         for distance in distances(size) {
             // A rank that is gone need not know.
             let to = (rank + size - distance) % size;
-            let _told = send_head(ranks, to, Kind::Failed, code(error.kind()));
+            let head = Head { kind: Kind::Failed, call: state.calls, number: code(error.kind()) };
+            let _told = head.send(ranks, to);
         }
     }
     gathered.map(|()| gather.into_bytes(ranks.rank()))
@@ -149,7 +153,7 @@ pub(crate) fn reset<C: Communicator + ?Sized>(
     const OPERATION: &str = "reset";
     let mut state = ranks.collectives().begin(OPERATION, ranks)?;
     let mut gather = match state.reset.take() {
-        None => Gather::new(Kind::Reset, &own.to_bytes()),
+        None => Gather::new(Kind::Reset, state.calls, &own.to_bytes()),
         Some(earlier) => {
             // Ranks that came meanwhile have read what this one resets.
             let begun = Reset::from_bytes(earlier.mine());
@@ -168,6 +172,7 @@ pub(crate) fn reset<C: Communicator + ?Sized>(
     state.failed = done.as_ref().err().cloned();
     match done {
         Ok(()) => {
+            state.calls = 0;
             let all = gather.into_bytes(ranks.rank());
             Ok(all.as_chunks().0.iter().map(Reset::from_bytes).collect())
         }
@@ -207,7 +212,7 @@ impl State {
         }
     }
 
-    /// An error if a rank that frames come from has failed, or begun to reset.
+    /// An error if a rank that frames come from has failed in this call or one before, or resets without having made it.
     fn hear<C: Communicator + ?Sized>(&mut self, ranks: &C, operation: &'static str) -> Result<()> {
         let rank = ranks.rank();
         for source in &mut self.sources {
@@ -216,18 +221,17 @@ impl State {
                 Err(error) if error.kind() == ErrorKind::PeerLost => {}
                 polled => polled?,
             }
-            match &source.frame {
-                Some(Frame::Failed(kind)) => {
-                    let message =
-                        format!("rank {rank}: a collective call of rank {} failed", source.rank);
-                    return Err(Error::new(*kind, operation, message));
+            let peer = source.rank;
+            match source.frame {
+                Some(Frame::Failed { call, kind }) if call <= self.calls => {
+                    let message = format!("rank {rank}: a collective call of rank {peer} failed");
+                    return Err(Error::new(kind, operation, message));
                 }
-                Some(Frame::Reset(_)) => {
-                    let message =
-                        format!("rank {rank}: rank {} calls reset meanwhile", source.rank);
+                Some(Frame::Reset { calls, .. }) if calls < self.calls => {
+                    let message = format!("rank {rank}: rank {peer} calls reset meanwhile");
                     return Err(Error::new(ErrorKind::Conflict, operation, message));
                 }
-                Some(Frame::Data(_)) | None => {}
+                _ => {}
             }
         }
         Ok(())
@@ -239,16 +243,44 @@ impl State {
 enum Kind {
     /// Bytes of a call.
     Data,
-    /// A call failed; in the place of a length is the code of its error.
+    /// A call failed.
     Failed,
     /// Bytes of a reset.
     Reset,
 }
 
-/// Numbers that no head of another transport's making begins with.
-const MAGIC: u64 = u64::from_le_bytes(*b"halofrm\0");
 const KINDS: [Kind; 3] = [Kind::Data, Kind::Failed, Kind::Reset];
-const HEAD: usize = 16;
+
+/// The beginning of a frame.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    kind: Kind,
+    /// The number of the call; for a reset, of the latest before it.
+    call: u64,
+    /// The length of the bytes that follow, or the code of an error.
+    number: usize,
+}
+
+impl Head {
+    const BYTES: usize = 24;
+    /// What messages of others hardly begin with.
+    const MAGIC: u64 = u64::from_le_bytes(*b"halofrm\0");
+
+    /// Starts sending it.
+    fn send<C: Communicator + ?Sized>(self, ranks: &C, to: usize) -> Result<Box<dyn Request>> {
+        let words = [Self::MAGIC | self.kind as u64, self.call, self.number as u64];
+        let bytes: [u8; Self::BYTES] = bytemuck::cast(words.map(u64::to_le));
+        ranks.send(to, COLLECTIVE_TAG, Buffer::host(bytes.to_vec()))
+    }
+
+    /// `None` for bytes that are no head.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let words = bytemuck::try_pod_read_unaligned::<[u64; 3]>(bytes).ok()?;
+        let [start, call, number] = words.map(u64::from_le);
+        let kind = KINDS.into_iter().find(|kind| start == Self::MAGIC | *kind as u64)?;
+        Some(Self { kind, call, number: usize::try_from(number).ok()? })
+    }
+}
 
 /// Errors that have a code of their own. Any other is a `Driver` to the ranks that hear of it.
 const CODES: [ErrorKind; 6] = [
@@ -264,33 +296,21 @@ fn code(kind: ErrorKind) -> usize {
     CODES.iter().position(|known| *known == kind).unwrap_or(0)
 }
 
-/// Starts sending the head of a frame.
-fn send_head<C: Communicator + ?Sized>(
-    ranks: &C,
-    to: usize,
-    kind: Kind,
-    number: usize,
-) -> Result<Box<dyn Request>> {
-    let words = [MAGIC | kind as u64, number as u64].map(u64::to_le);
-    let head: [u8; HEAD] = bytemuck::cast(words);
-    ranks.send(to, COLLECTIVE_TAG, Buffer::host(head.to_vec()))
-}
-
 /// A rank that frames come from.
 struct Source {
     rank: usize,
     /// The receive of a head, or of the bytes after it.
     request: Option<Box<dyn Request>>,
-    /// The head of the bytes that are awaited, with their number.
-    head: Option<(Kind, usize)>,
+    /// The head of the bytes that are awaited.
+    head: Option<Head>,
     /// A frame that nothing has used yet.
     frame: Option<Frame>,
 }
 
 enum Frame {
     Data(Vec<u8>),
-    Failed(ErrorKind),
-    Reset(Vec<u8>),
+    Failed { call: u64, kind: ErrorKind },
+    Reset { calls: u64, bytes: Vec<u8> },
 }
 
 impl Source {
@@ -304,7 +324,7 @@ impl Source {
             let request = match &mut self.request {
                 Some(request) => request,
                 None => {
-                    let len = self.head.map_or(HEAD, |(_, len)| len);
+                    let len = self.head.map_or(Head::BYTES, |head| head.number);
                     let room = bytemuck::try_zeroed_vec(len).map_err(|()| {
                         self.head = None;
                         let message = format!("{len} bytes from rank {}", self.rank);
@@ -322,38 +342,39 @@ impl Source {
             let head = self.head.take();
             let bytes = tested?.map_or_else(|| Ok(Vec::new()), |buffer| buffer.to_vec())?;
             match head {
-                Some((kind, _)) => self.take(kind, bytes),
-                None => self.read(&bytes)?,
+                Some(head) => self.take(head, bytes),
+                None => self.begin(&bytes)?,
             }
         }
         Ok(())
     }
 
-    /// What a head says.
-    fn read(&mut self, head: &[u8]) -> Result<()> {
-        let [start, number] = bytemuck::pod_read_unaligned::<[u64; 2]>(head).map(u64::from_le);
-        let kind = KINDS.into_iter().find(|kind| start == MAGIC | *kind as u64);
-        let (Some(kind), Ok(number)) = (kind, usize::try_from(number)) else {
-            let message = format!(
-                "a message from rank {} with tag {COLLECTIVE_TAG}, which is for collective calls",
-                self.rank
-            );
-            return Err(Error::new(ErrorKind::InvalidArgument, "receive", message));
-        };
-        match (kind, number) {
-            (Kind::Failed, code) => {
-                let kind = CODES.get(code).copied().unwrap_or(ErrorKind::Driver);
-                self.frame = Some(Frame::Failed(kind));
+    /// Begins a frame with its head.
+    fn begin(&mut self, bytes: &[u8]) -> Result<()> {
+        match Head::read(bytes) {
+            Some(head) if head.kind != Kind::Failed && head.number > 0 => self.head = Some(head),
+            Some(head) => self.take(head, Vec::new()),
+            None => {
+                let message = format!(
+                    "a message from rank {} with tag {COLLECTIVE_TAG}, which is for collective calls",
+                    self.rank
+                );
+                return Err(Error::new(ErrorKind::InvalidArgument, "receive", message));
             }
-            (kind, 0) => self.take(kind, Vec::new()),
-            (kind, len) => self.head = Some((kind, len)),
         }
         Ok(())
     }
 
-    fn take(&mut self, kind: Kind, bytes: Vec<u8>) {
-        let is_reset = kind == Kind::Reset;
-        self.frame = Some(if is_reset { Frame::Reset(bytes) } else { Frame::Data(bytes) });
+    fn take(&mut self, head: Head, bytes: Vec<u8>) {
+        let Head { kind, call, number } = head;
+        self.frame = Some(match kind {
+            Kind::Data => Frame::Data(bytes),
+            Kind::Failed => {
+                let kind = CODES.get(number).copied().unwrap_or(ErrorKind::Driver);
+                Frame::Failed { call, kind }
+            }
+            Kind::Reset => Frame::Reset { calls: call, bytes },
+        });
     }
 }
 
@@ -361,6 +382,7 @@ impl Source {
 /// own. It can be waited for again after a timeout: each frame is sent once, and met once.
 struct Gather {
     kind: Kind,
+    call: u64,
     /// The bytes of ranks that are there, beginning with this rank's.
     all: Vec<u8>,
     /// Bytes of each rank.
@@ -373,9 +395,10 @@ struct Gather {
 }
 
 impl Gather {
-    fn new(kind: Kind, mine: &[u8]) -> Self {
+    fn new(kind: Kind, call: u64, mine: &[u8]) -> Self {
         Self {
             kind,
+            call,
             all: mine.to_vec(),
             len: mine.len(),
             held: 1,
@@ -402,7 +425,8 @@ impl Gather {
             let bytes = more * self.len;
             if !mem::replace(&mut self.is_sent, true) {
                 let to = (rank + size - self.held) % size;
-                self.sends.push(send_head(ranks, to, self.kind, bytes)?);
+                let head = Head { kind: self.kind, call: self.call, number: bytes };
+                self.sends.push(head.send(ranks, to)?);
                 if bytes > 0 {
                     let buffer = Buffer::host(self.all[..bytes].to_vec());
                     self.sends.push(ranks.send(to, COLLECTIVE_TAG, buffer)?);
@@ -416,9 +440,9 @@ impl Gather {
             }
             let received = match (source.frame.take(), self.kind) {
                 (Some(Frame::Data(received)), Kind::Data)
-                | (Some(Frame::Reset(received)), Kind::Reset) => received,
+                | (Some(Frame::Reset { bytes: received, .. }), Kind::Reset) => received,
                 // What came before the reset.
-                (Some(Frame::Data(_) | Frame::Failed(_)), Kind::Reset) => continue,
+                (Some(Frame::Data(_) | Frame::Failed { .. }), Kind::Reset) => continue,
                 (frame, _) => {
                     source.frame = frame;
                     break;
