@@ -198,7 +198,7 @@ fn a_reset_of_one_exchange_does_not_go_on_as_that_of_another() {
     let [early, through] = [Barrier::new(2), Barrier::new(2)];
     ranks(|ranks, make| {
         let [mut one, mut two] =
-            [0, 1].map(|channel| make(channel, Duration::from_millis(50)).unwrap());
+            [0, 1].map(|channel| make(channel, Duration::from_secs(2)).unwrap());
         if ranks.rank() == 0 {
             assert_eq!(one.reset().unwrap_err().kind(), ErrorKind::Timeout);
             let error = two.reset().unwrap_err();
@@ -218,20 +218,22 @@ fn a_reset_of_one_exchange_does_not_go_on_as_that_of_another() {
     });
 }
 
-/// A thread of a rank that is in a collective call keeps others out.
+/// One of them gets in, and the others are told.
 #[test]
 fn collective_calls_of_one_rank_take_turns() {
     let [one, two]: [_; 2] = ThreadCommunicator::group(2).unwrap().try_into().unwrap();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| one.barrier(LONG));
-        let refused = loop {
-            match one.barrier(Duration::ZERO) {
-                Err(error) if error.kind() == ErrorKind::Conflict => break error,
-                other => panic!("{other:?} before the first thread began"),
-            }
-        };
-        assert!(refused.message().contains("another thread of rank 0"), "{refused}");
+        let (sender, outcomes) = std::sync::mpsc::channel();
+        for _ in 0..4 {
+            let (sender, one) = (sender.clone(), &one);
+            scope.spawn(move || sender.send(one.barrier(LONG)).unwrap());
+        }
+        for _ in 0..3 {
+            let error = outcomes.recv().unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict);
+            assert!(error.message().contains("another thread of rank 0"), "{error}");
+        }
         two.barrier(LONG).unwrap();
-        waiting.join().unwrap().unwrap();
+        outcomes.recv().unwrap().unwrap();
     });
 }

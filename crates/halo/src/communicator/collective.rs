@@ -468,7 +468,9 @@ impl Gather {
             }
         }
         self.sends = open;
-        Ok(self.held >= size && self.sends.is_empty())
+        // Ranks that gave up read the rest when they reset again.
+        let are_sent = self.kind == Kind::Reset || self.sends.is_empty();
+        Ok(self.held >= size && are_sent)
     }
 
     fn discards(&self, error: &Error) -> bool {
