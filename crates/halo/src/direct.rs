@@ -106,29 +106,24 @@ impl DirectRoute {
     }
 }
 
-/// The error for fields of two ranks in one memory, if that is so.
+/// The error for fields of two ranks that share elements, if some do.
 #[cold]
-pub(crate) fn shared_memory(
+pub(crate) fn shared_elements(
     rank: usize,
     specs: &[FieldSpec],
     own: &[Divided<'_>],
     lent: &[Lent<'_>],
 ) -> Option<Error> {
-    let views = || {
-        let own = own.iter().map(|(view, _)| view).zip(specs).map(|field| (rank, field));
-        let lent = lent
-            .iter()
-            .flat_map(|lent| lent.views.iter().zip(specs).map(|field| (lent.rank, field)));
-        own.chain(lent)
+    let lent = || {
+        lent.iter().flat_map(|lent| lent.views.iter().zip(specs).map(|field| (lent.rank, field)))
     };
-    views().enumerate().find_map(|(index, (rank, (view, spec)))| {
-        let shares = |(_, (other, _)): &(_, (&MemoryView<'_>, _))| other.shares_memory(view);
-        let (other_rank, (_, other)) = views().take(index).find(shares)?;
+    own.iter().zip(specs).find_map(|((_, around), spec)| {
+        let own = around.as_view();
+        let (other_rank, (_, other)) = lent().find(|(_, (view, _))| view.overlaps(&own))?;
         let message = format!(
-            "field {} of rank {other_rank} and field {} of rank {rank} in one memory, which takes messages: \
-             see HaloOptions::direct",
-            other.name(),
-            spec.name()
+            "field {} of rank {rank} and field {} of rank {other_rank} share elements",
+            spec.name(),
+            other.name()
         );
         Some(Error::new(ErrorKind::InvalidArgument, "exchange", message))
     })

@@ -463,7 +463,7 @@ impl HaloTransformer {
     }
 
     /// Checks a stream and fields before anything is enqueued: that each is what was planned, can be used on the stream, and
-    /// has a memory of its own.
+    /// shares no elements with another.
     pub(crate) fn check(
         &self,
         writes_owned: bool,
@@ -484,10 +484,10 @@ impl HaloTransformer {
         }
         for (index, field) in fields.iter().enumerate() {
             field.check(&specs[index], rank, stream, writes_owned)?;
-            let shared = |other: &Field<'_>| other.view().shares_memory(&field.view());
+            let shared = |other: &Field<'_>| other.view().overlaps(&field.view());
             if let Some(other) = fields[..index].iter().position(shared) {
                 let (one, two) = (specs[other].name(), specs[index].name());
-                let message = format!("fields {one} and {two} of rank {rank} in one memory");
+                let message = format!("fields {one} and {two} of rank {rank} share elements");
                 return refuse(ErrorKind::InvalidArgument, message);
             }
         }

@@ -17,6 +17,7 @@ mod schedule;
 mod tests;
 mod tiles;
 
+pub(crate) use boxes::are_apart;
 pub use host::HostSlot;
 pub use program::{LoweredCopy, RegionPhase, RegionProgram, SlotUse};
 
