@@ -125,11 +125,13 @@ impl HaloExchange {
         // Its own failure tells a rank more than that ranks disagree.
         let mut transformer = own?;
         let Agreement { device, mut stamps, measures, serials } = agreed?;
-        let epoch = first_epoch(serials[0]);
+        // Another one than that of exchanges that failed before the ranks reset.
+        let epoch = epoch(communicator.collectives().resets());
         let direct = if device { transformer.direct(&*communicator)? } else { None };
         if direct.is_none() {
             if measures {
-                let tag = tag(options.channel, epoch, 0);
+                // Ranks that could not measure may have left messages, without a reset.
+                let tag = tag(options.channel, self::epoch(serials[0]), 0);
                 transformer.measure_staging(&*communicator, tag, &serials)?;
                 stamps = transformer.stamps();
             }
@@ -506,10 +508,9 @@ impl HaloExchange {
     }
 }
 
-/// Where exchanges begin of which rank 0 makes so many: those that failed may have left messages.
 #[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]
-fn first_epoch(serial: u64) -> u32 {
-    (serial % u64::from(EPOCHS)) as u32
+fn epoch(number: u64) -> u32 {
+    (number % u64::from(EPOCHS)) as u32
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]

@@ -21,6 +21,8 @@ pub struct Collectives {
     state: Mutex<State>,
     /// Exchanges that this rank has begun to make.
     exchanges: AtomicU64,
+    /// Resets that this rank has got through.
+    resets: AtomicU64,
 }
 
 #[derive(Default)]
@@ -44,6 +46,11 @@ impl Collectives {
     /// A number for an exchange that this rank makes, at least 1: larger than those before.
     pub(crate) fn next_exchange(&self) -> u64 {
         self.exchanges.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// How often the ranks have reset: the same on all of them in a collective call.
+    pub(crate) fn resets(&self) -> u64 {
+        self.resets.load(Ordering::Relaxed)
     }
 
     /// The state for one call.
@@ -173,6 +180,7 @@ pub(crate) fn reset<C: Communicator + ?Sized>(
     match done {
         Ok(()) => {
             state.calls = 0;
+            ranks.collectives().resets.fetch_add(1, Ordering::Relaxed);
             let all = gather.into_bytes(ranks.rank());
             Ok(all.as_chunks().0.iter().map(Reset::from_bytes).collect())
         }
