@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
-use halo::communicator::{Buffer, Communicator, Direct, Envelope, Request, Way};
+use halo::communicator::{Buffer, Collectives, Communicator, Direct, Envelope, Request, Way};
 use parking_lot::Mutex;
 use runtime_core::{Device, DeviceKind, Error, ErrorKind, Result};
 
@@ -21,7 +21,10 @@ use crate::tag::{MAX_TAG, Tags};
 ///
 /// A message has at most 2147483647 bytes. Messages that are too long for their receive are errors, and never written
 /// beyond it: a receive is handed to MPI when its message is there.
-pub struct MpiCommunicator(Arc<Shared>);
+pub struct MpiCommunicator {
+    shared: Arc<Shared>,
+    collectives: Collectives,
+}
 
 /// What outlives the communicator with its requests.
 pub(crate) struct Shared {
@@ -49,7 +52,7 @@ pub(crate) struct Place {
 impl MpiCommunicator {
     pub(crate) fn new(handle: Handle, place: Place) -> Self {
         let told = std::env::var("HALO_MPI_DEVICE_AWARE");
-        Self(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             handle,
             open: Mutex::new(Open::new(place.tags)),
             place,
@@ -57,21 +60,22 @@ impl MpiCommunicator {
             idle: AtomicU32::new(0),
             late: AtomicBool::new(false),
             failed: OnceLock::new(),
-        }))
+        });
+        Self { shared, collectives: Collectives::default() }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.0
+        &self.shared
     }
 
     /// The number of this rank among those on the same node.
     pub fn local_rank(&self) -> usize {
-        self.0.place.local_rank
+        self.shared.place.local_rank
     }
 
     /// The number of ranks on the same node.
     pub fn local_size(&self) -> usize {
-        self.0.place.local_size
+        self.shared.place.local_size
     }
 
     /// This rank's own of the devices of its node, which ranks take in turn; `None` if there are none.
@@ -82,7 +86,7 @@ impl MpiCommunicator {
     /// # }
     /// ```
     pub fn choose<'a, D>(&self, devices: &'a [D]) -> Option<&'a D> {
-        devices.get(self.0.place.local_rank.checked_rem(devices.len())?)
+        devices.get(self.shared.place.local_rank.checked_rem(devices.len())?)
     }
 
     /// Says whether this MPI takes addresses of device memory, whatever `HALO_MPI_DEVICE_AWARE` says.
@@ -92,17 +96,17 @@ impl MpiCommunicator {
     /// If `true`, it takes those of all devices whose memory is sent.
     #[expect(unsafe_code, reason = "MPI believes it")]
     pub unsafe fn set_device_aware(&self, device_aware: bool) {
-        self.0.device_aware.store(device_aware, Ordering::Relaxed);
+        self.shared.device_aware.store(device_aware, Ordering::Relaxed);
     }
 
     fn start(&self, way: Way, peer: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         let envelope = Envelope::new(self, way, peer, tag, &buffer)?;
-        self.0.sweep()?;
-        self.0.check(&envelope)?;
-        let device_aware = self.0.device_aware.load(Ordering::Relaxed);
+        self.shared.sweep()?;
+        self.shared.check(&envelope)?;
+        let device_aware = self.shared.device_aware.load(Ordering::Relaxed);
         let bytes = Bytes::new(&envelope, buffer, device_aware)?;
-        let request = MpiRequest::start(&self.0, envelope, bytes);
-        Ok(Box::new(request.map_err(|error| self.0.note(error))?))
+        let request = MpiRequest::start(&self.shared, envelope, bytes);
+        Ok(Box::new(request.map_err(|error| self.shared.note(error))?))
     }
 }
 
@@ -187,11 +191,11 @@ const LONG: Duration = Duration::from_millis(1);
 
 impl Communicator for MpiCommunicator {
     fn rank(&self) -> usize {
-        self.0.place.rank
+        self.shared.place.rank
     }
 
     fn size(&self) -> usize {
-        self.0.place.size
+        self.shared.place.size
     }
 
     fn max_tag(&self) -> u32 {
@@ -200,8 +204,12 @@ impl Communicator for MpiCommunicator {
 
     fn passes_memory_of(&self, device: &Device) -> bool {
         device.info().kind == DeviceKind::Host
-            || self.0.device_aware.load(Ordering::Relaxed)
+            || self.shared.device_aware.load(Ordering::Relaxed)
                 && matches!(device.native().api, "cuda" | "hip")
+    }
+
+    fn collectives(&self) -> &Collectives {
+        &self.collectives
     }
 
     fn direct(&self) -> Option<Direct<'_>> {
@@ -223,9 +231,9 @@ impl Communicator for MpiCommunicator {
 
     fn wait_beyond(&self, _: u64, deadline: Instant) {
         // A failure is remembered for the requests.
-        let _open = self.0.sweep();
+        let _open = self.shared.sweep();
         // MPI has no wait that ends at a time. The longer nothing came, the longer this rank sleeps before it looks again.
-        let rounds = self.0.idle.fetch_add(1, Ordering::Relaxed);
+        let rounds = self.shared.idle.fetch_add(1, Ordering::Relaxed);
         let left = deadline.saturating_duration_since(Instant::now());
         match rounds {
             0..YIELDS => thread::yield_now(),
@@ -233,7 +241,7 @@ impl Communicator for MpiCommunicator {
             _ => thread::sleep(LONG.min(left)),
         }
         if Instant::now() >= deadline {
-            self.0.late.store(true, Ordering::Relaxed);
+            self.shared.late.store(true, Ordering::Relaxed);
         }
     }
 }

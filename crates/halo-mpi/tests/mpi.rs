@@ -225,6 +225,45 @@ fn a_job_mixes_devices() {
     });
 }
 
+/// The ranks that were there, the late one, and all of them after a reset, on the same channel and on another.
+#[test]
+fn a_late_rank_does_not_ruin_the_communicator() {
+    passes("a_late_rank_does_not_ruin_the_communicator", 3, |ranks| {
+        let ranks = Arc::new(ranks);
+        let rank = ranks.rank();
+        let device = Device::new(HostDevice::with_threads(0, 1)?)?;
+        let stream = device.default_stream();
+        let topology = Topology::cartesian(&[3], &[3], &[true])?;
+        let field = FieldSpec::new("f", DType::U8, &[Dim::axis(0, 1).halo(1, 1)])?;
+        let quantities = [Quantity::scalar(field)];
+        let make = |channel, timeout| {
+            let options = HaloOptions { channel, timeout, ..Default::default() };
+            HaloExchange::new(Arc::clone(&ranks) as _, &topology, &quantities, &device, &options)
+        };
+        if rank == 2 {
+            for other in [0, 1] {
+                let is_over = ranks.receive(other, 1, Buffer::default())?;
+                ranks.wait(is_over, LONG)?;
+            }
+            assert_eq!(make(0, LONG).unwrap_err().kind(), ErrorKind::Timeout);
+        } else {
+            assert_eq!(make(0, Duration::from_millis(200)).unwrap_err().kind(), ErrorKind::Timeout);
+            assert_eq!(make(1, LONG).unwrap_err().kind(), ErrorKind::Conflict);
+            let is_over = ranks.send(2, 1, Buffer::default())?;
+            ranks.wait(is_over, LONG)?;
+        }
+        ranks.reset(LONG)?;
+        for channel in [0, 1] {
+            let mut halo = make(channel, LONG)?;
+            let own = rank.to_le_bytes()[0];
+            let mut values = device.memory_from_slice(&stream, &[9, own, 9])?;
+            halo.exchange(&stream, &mut [values.view_mut().into()])?;
+            assert_eq!(values.to_vec(&stream)?, [(own + 2) % 3, own, (own + 1) % 3]);
+        }
+        Ok(())
+    });
+}
+
 /// Two exchanges of one communicator that ranks use in unlike orders: no message of one is taken for one of the other.
 fn unlike_orders(ranks: &Arc<MpiCommunicator>, device: &Device) -> Result<()> {
     let rank = ranks.rank();

@@ -1,13 +1,13 @@
 //! Ranks compare their plans, once.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use runtime_core::{Error, Result};
 
-use crate::FieldSpec;
 use crate::communicator::Communicator;
+use crate::difference::find;
 use crate::transfer::refuse;
+use crate::{HaloOptions, HaloTransformer};
 
 /// What ranks must agree on about an exchange, as hashes that are the same on every machine: of the topology, of the fields,
 /// of the options that all ranks share, and of the messages.
@@ -145,9 +145,8 @@ fn unlike_first<T>(ranks: &[T], part: impl Fn(&T) -> u128) -> Vec<usize> {
 #[derive(Debug)]
 pub(crate) struct Brought<'a> {
     pub(crate) plan: PlanFingerprint,
-    pub(crate) specs: &'a [FieldSpec],
-    /// A hash of each field.
-    pub(crate) fields: Vec<u128>,
+    /// What the plan is made of.
+    pub(crate) transformer: &'a HaloTransformer,
     /// 0 for none that others can have.
     pub(crate) device: u64,
     /// Whether it puts marks into its messages.
@@ -165,22 +164,21 @@ pub(crate) struct Agreement {
     pub(crate) stamps: bool,
     /// Whether messages of all have two ways, of which none was chosen.
     pub(crate) measures: bool,
-    /// A number of each rank for this agreement, at least 1: larger than those of its process before.
+    /// The numbers that ranks gave the exchange.
     pub(crate) serials: Vec<u64>,
 }
 
 /// Compares what ranks planned. `None` for a rank that could not make its plan, so that the others hear of it.
 ///
-/// Blocks until all ranks are there; once again, to find out which, if their fields differ.
+/// Blocks until all ranks are there; again, to find out where, if their plans differ.
 pub(crate) fn agree(
     communicator: &dyn Communicator,
     own: Option<&Brought<'_>>,
-    channel: u32,
-    timeout: Duration,
+    serial: u64,
+    options: &HaloOptions,
 ) -> Result<Agreement> {
     const NUMBERS: usize = 10;
-    static SERIAL: AtomicU64 = AtomicU64::new(1);
-    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let HaloOptions { channel, timeout, .. } = *options;
     let mut mine = [0; NUMBERS];
     if let Some(own) = own {
         let [topology, options, count, fields, balance] = own.plan.numbers();
@@ -200,10 +198,9 @@ pub(crate) fn agree(
     };
     let plans: Vec<PlanFingerprint> = ranks.iter().map(plan).collect();
     if let Some(difference) = PlanFingerprint::difference(&plans) {
-        return Err(match difference {
-            Difference::Fields(_) => which_field(communicator, own, channel, timeout)?,
-            difference => difference.error(&plans),
-        });
+        let attributes = own.transformer.attributes();
+        let found = find(communicator, &attributes, channel, timeout)?;
+        return Err(found.unwrap_or_else(|| difference.error(&plans)));
     }
     let is_common = |number: usize| {
         let first = ranks[0][number];
@@ -212,25 +209,6 @@ pub(crate) fn agree(
     #[expect(clippy::cast_possible_truncation, reason = "it was made of 64 bits")]
     let serials = ranks.iter().map(|rank| rank[9] as u64).collect();
     Ok(Agreement { device: is_common(6), stamps: is_common(7), measures: is_common(8), serials })
-}
-
-/// The error for ranks with equally many fields that differ: names the first one that does.
-#[cold]
-fn which_field(
-    communicator: &dyn Communicator,
-    own: &Brought<'_>,
-    channel: u32,
-    timeout: Duration,
-) -> Result<Error> {
-    let all = numbers(communicator, channel, &own.fields, timeout)?;
-    let ranks: Vec<&[u128]> = all.chunks_exact(own.fields.len()).collect();
-    let others = |field: usize| unlike_first(&ranks, |rank| rank[field]);
-    let first = (0..own.fields.len()).find(|field| !others(*field).is_empty()).unwrap_or(0);
-    let (others, name, rank) = (others(first), own.specs[first].name(), communicator.rank());
-    Ok(refuse(format!(
-        "ranks {others:?} have another field {first} than rank 0: its name, kind, elements, dimensions or halo; \
-         it is {name} on rank {rank}"
-    )))
 }
 
 fn numbers(

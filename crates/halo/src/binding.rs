@@ -11,7 +11,7 @@ use crate::{Dim, FieldSpec};
 
 /// The values of a field during an exchange: what the rank owns, to read, and the ghosts around it, to write.
 ///
-/// Fields of one exchange are in different memories. Several fields in one memory are one field with a free dimension.
+/// Fields of one exchange share no elements, ghosts among them: they are in different memories, or in parts of one.
 #[derive(Debug)]
 pub struct Field<'a> {
     owned: Option<MemoryView<'a>>,

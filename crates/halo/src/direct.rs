@@ -104,28 +104,24 @@ impl DirectRoute {
     }
 }
 
-/// The error for fields of two ranks in one memory, if that is so.
+/// The error for fields of two ranks that share elements, if some do.
 #[cold]
-pub(crate) fn shared_memory(
+pub(crate) fn shared_elements(
     rank: usize,
     specs: &[FieldSpec],
     own: &[Divided<'_>],
     lent: &[Lent<'_>],
 ) -> Option<Error> {
-    let views = || {
-        let own = own.iter().map(|(view, _)| *view).zip(specs).map(|field| (rank, field));
-        let lent =
-            lent.iter().flat_map(|lent| lent.views().zip(specs).map(|field| (lent.rank, field)));
-        own.chain(lent)
+    let lent = || {
+        lent.iter().flat_map(|lent| lent.views().zip(specs).map(|field| (lent.rank, field)))
     };
-    views().enumerate().find_map(|(index, (rank, (view, spec)))| {
-        let shares = |(_, (other, _)): &(_, (MemoryView<'_>, _))| other.shares_memory(&view);
-        let (other_rank, (_, other)) = views().take(index).find(shares)?;
+    own.iter().zip(specs).find_map(|((_, around), spec)| {
+        let own = around.as_view();
+        let (other_rank, (_, other)) = lent().find(|(_, (view, _))| view.overlaps(&own))?;
         let message = format!(
-            "field {} of rank {other_rank} and field {} of rank {rank} in one memory, which takes messages: \
-             see HaloOptions::direct",
-            other.name(),
-            spec.name()
+            "field {} of rank {rank} and field {} of rank {other_rank} share elements",
+            spec.name(),
+            other.name()
         );
         Some(Error::new(ErrorKind::InvalidArgument, "exchange", message))
     })
@@ -153,25 +149,23 @@ pub(crate) fn share_lines(specs: &[FieldSpec], plan: &Plan) -> bool {
     2 * narrow > all && MESSAGES.contains(&all)
 }
 
-/// The neighbours of a rank with their fields. `gather` brings the bytes of all ranks together: each says how its fields lie
-/// in memory.
+/// The neighbours of a rank with their fields. `all` has of each rank how its fields lie in memory.
 pub(crate) fn neighbours(
     topology: &Topology,
     specs: &[FieldSpec],
     plan: &Plan,
-    gather: impl FnOnce(&[u8]) -> Result<Vec<u8>>,
+    all: &[u8],
 ) -> Result<Vec<(usize, Vec<FieldSpec>)>> {
-    let own: Vec<[i64; 3]> = specs.iter().flat_map(FieldSpec::placement).collect();
-    let all = gather(bytemuck::cast_slice(&own))?;
     let (all, _) = all.as_chunks::<{ size_of::<[i64; 3]>() }>();
     let all: Vec<[i64; 3]> = all.iter().map(|bytes| bytemuck::pod_read_unaligned(bytes)).collect();
     let messages = plan.receives.iter().chain(&plan.sends);
     let mut peers: Vec<usize> = messages.map(|message| message.peer).collect();
     peers.sort_unstable();
     peers.dedup();
+    let dims_of_rank: usize = specs.iter().map(|spec| spec.dims().len()).sum();
     let with_fields = |rank: usize| {
         let cells = topology.block(rank)?.cells;
-        let mut dims = &all[rank * own.len()..];
+        let mut dims = &all[rank * dims_of_rank..];
         let place = |spec: &FieldSpec| {
             let (of_field, rest) = dims.split_at(spec.dims().len());
             dims = rest;

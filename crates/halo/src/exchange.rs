@@ -8,7 +8,9 @@ use std::time::Instant;
 use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result, Stream};
 
 use crate::agreement::{Agreement, Brought, agree, all_made};
-use crate::communicator::{Buffer, Communicator, Declined, Gather, Request, Storage, deadline};
+use crate::communicator::{
+    Buffer, Communicator, Declined, Request, Reset, Storage, deadline, reset,
+};
 use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
 use crate::route::Peer;
@@ -44,10 +46,8 @@ pub struct HaloExchange {
     pub(crate) number: u64,
     /// What tells it from others of the communicator: a number of each rank.
     serials: Vec<u64>,
-    /// Counts resets; the same on every rank.
+    /// Which of the channel's tags it uses; the same on every rank, and another one after each reset.
     epoch: u32,
-    /// A reset that waited in vain.
-    reset: Option<Gather>,
 }
 
 #[derive(Debug)]
@@ -87,11 +87,16 @@ impl HaloExchange {
     ///
     /// Blocks until all ranks are there, and until they have [chosen](crate::Staging::Auto) the way of their messages.
     ///
+    /// This is a [collective call](Communicator#collective-calls). If a rank is late, all ranks call
+    /// [`Communicator::reset`], and make the exchange again. If the ranks are told what does not fit, they may make it again
+    /// at once.
+    ///
     /// # Errors
     ///
     /// Those of [`HaloTransformer::new`]; `InvalidArgument`, on every rank, if the topology has not as many ranks as the
-    /// communicator, if the ranks' topologies, fields or messages do not fit together, or if another rank failed to make
-    /// its plan or to measure its messages; `Timeout`, `PeerLost`.
+    /// communicator, if the ranks' topologies, options or fields do not fit together, with the attribute that differs and
+    /// its values, or if another rank failed to make its plan or to measure its messages; those of [`Communicator::all_gather`], `Timeout`, `PeerLost` and `Conflict` among
+    /// them.
     pub fn new(
         communicator: Arc<dyn Communicator>,
         topology: &Topology,
@@ -110,20 +115,24 @@ impl HaloExchange {
         let shared = if is_direct { device.default_stream().id() } else { 0 };
         let brought = own.as_ref().ok().map(|own| Brought {
             plan: own.fingerprint(),
-            specs: own.specs(),
-            fields: own.field_fingerprints(),
+            transformer: own,
             device: shared,
             stamps: own.stamps(),
             measures: own.staging_is_open() && communicator.size() > 1,
         });
-        let agreed = agree(&*communicator, brought.as_ref(), options.channel, options.timeout);
+        let serial = communicator.collectives().next_exchange();
+        let agreed = agree(&*communicator, brought.as_ref(), serial, options);
         // Its own failure tells a rank more than that ranks disagree.
         let mut transformer = own?;
         let Agreement { device, mut stamps, measures, serials } = agreed?;
+        // Another one than that of exchanges that failed before the ranks reset.
+        let epoch = epoch(communicator.collectives().resets());
         let direct = if device { transformer.direct(&*communicator)? } else { None };
         if direct.is_none() {
             if measures {
-                transformer.measure_staging(&*communicator, first_tag(options.channel))?;
+                // Ranks that could not measure may have left messages, without a reset.
+                let tag = tag(options.channel, self::epoch(serials[0]), 0);
+                transformer.measure_staging(&*communicator, tag, &serials)?;
                 stamps = transformer.stamps();
             }
             let made = transformer.route(Direction::Fill);
@@ -137,8 +146,7 @@ impl HaloExchange {
             state: State::Idle,
             number: 0,
             serials,
-            epoch: 0,
-            reset: None,
+            epoch,
         })
     }
 
@@ -231,7 +239,8 @@ impl HaloExchange {
         self.launch(Direction::Shared, stream, fields)?.finish()
     }
 
-    /// Makes exchanges possible again after one that was dropped or failed. All ranks call it at once.
+    /// Makes exchanges possible again after one that was dropped or failed, and
+    /// [collective calls](Communicator#collective-calls) with them. All ranks call it at once.
     ///
     /// Blocks until all ranks are there, for at most twice the timeout: others may have to wait for the exchange to fail
     /// before they come. Ghosts of the exchange that was given up are unspecified.
@@ -241,25 +250,26 @@ impl HaloExchange {
     ///
     /// # Errors
     ///
-    /// `Timeout`: call it again, which goes on where this one ended, also if others got through meanwhile. `PeerLost`.
+    /// `Timeout`: call it again, which goes on where this one ended, also if others got through meanwhile. `PeerLost`;
+    /// `Conflict` if a reset of another exchange waits for other ranks; `InvalidArgument` if another rank resets something
+    /// else. Exchanges are not possible then.
     pub fn reset(&mut self) -> Result<()> {
         if let State::Running(_) | State::Broken = self.state {
-            self.state = State::Broken;
             self.transformer.forget_buffers();
         }
+        // Until all ranks have got through.
+        self.state = State::Broken;
         // Some may have got further than others.
-        let timeout = self.transformer.options().timeout;
-        let mut gather =
-            self.reset.take().unwrap_or_else(|| Gather::new(&self.number.to_le_bytes()));
-        let numbers = gather.finish(&*self.communicator, timeout.saturating_mul(2));
-        if numbers.as_ref().is_err_and(|error| error.kind() == ErrorKind::Timeout) {
-            // Messages of its own are on their way: the others must not get a second one for the same reset.
-            self.reset = Some(gather);
-            self.state = State::Broken;
+        let own = Reset { what: self.transformer.options().channel.into(), number: self.number };
+        let timeout = self.transformer.options().timeout.saturating_mul(2);
+        let all = reset(&*self.communicator, own, timeout)
+            .map_err(|error| self.failed(error).about("reset"))?;
+        if let Some(rank) = all.iter().position(|other| other.what != own.what) {
+            let (own_rank, other) = (self.communicator.rank(), all[rank]);
+            let message = format!("rank {own_rank} resets {own}, rank {rank} resets {other}");
+            return Err(Error::new(ErrorKind::InvalidArgument, "reset", message));
         }
-        let numbers = numbers.map_err(|error| self.failed(error).about("reset"))?;
-        let numbers = numbers.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
-        self.number = numbers.max().unwrap_or(self.number);
+        self.number = all.iter().map(|rank| rank.number).max().unwrap_or(self.number);
         self.epoch = (self.epoch + 1) % EPOCHS;
         self.state = State::Idle;
         Ok(())
@@ -288,13 +298,11 @@ impl HaloExchange {
 
     /// What a rank marks this exchange with: no other exchange of the communicator has the same mark of that rank.
     pub(crate) fn mark(&self, rank: usize) -> u64 {
-        (self.serials[rank] << u32::BITS).wrapping_add(self.number)
+        mark(self.serials[rank], self.number)
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]
     fn tag(&self) -> u32 {
-        let turn = (self.number % u64::from(TURNS)) as u32;
-        first_tag(self.transformer.options().channel) + self.epoch * TURNS + turn
+        tag(self.transformer.options().channel, self.epoch, self.number)
     }
 
     fn launch<'a, 'f>(
@@ -500,9 +508,21 @@ impl HaloExchange {
     }
 }
 
-fn first_tag(channel: u32) -> u32 {
-    // Tag 0 is the communicator's own.
-    1 + channel * CHANNEL_TAGS
+#[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]
+fn epoch(number: u64) -> u32 {
+    (number % u64::from(EPOCHS)) as u32
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]
+fn tag(channel: u32, epoch: u32, number: u64) -> u32 {
+    let turn = (number % u64::from(TURNS)) as u32;
+    // Tag 0 is that of collective calls.
+    1 + channel * CHANNEL_TAGS + epoch * TURNS + turn
+}
+
+/// What marks the messages of a rank's exchange.
+pub(crate) fn mark(serial: u64, number: u64) -> u64 {
+    (serial << u32::BITS).wrapping_add(number)
 }
 
 /// The buffer of a request that is complete.

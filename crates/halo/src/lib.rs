@@ -76,7 +76,7 @@
 //! # Limits
 //!
 //! Fields have up to six dimensions, of which one runs along each axis of the topology, and are in memory of one device,
-//! each in its own. A halo is at most as wide as the neighbour's block. Beyond corners where tiles meet without a cell,
+//! and share no elements. A halo is at most as wide as the neighbour's block. Beyond corners where tiles meet without a cell,
 //! ghosts stay as they are, are set to a value or averaged. `docs/halo.md` has the map of the crate.
 #![deny(unsafe_code)]
 
@@ -84,6 +84,7 @@ mod agreement;
 mod binding;
 pub mod communicator;
 mod corner;
+mod difference;
 mod direct;
 mod exchange;
 mod field;

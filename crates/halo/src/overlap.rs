@@ -6,7 +6,7 @@ use runtime_core::{Error, MemoryView, Result, Stream};
 use smallvec::SmallVec;
 
 use crate::communicator::{Lent, Loan, Meeting};
-use crate::direct::{DirectRoute, Divided, shared_memory};
+use crate::direct::{DirectRoute, Divided, shared_elements};
 use crate::exchange::State;
 use crate::statistics::{Moved, Part};
 use crate::transfer::refuse;
@@ -25,7 +25,7 @@ impl HaloExchange {
     /// # Errors
     ///
     /// Those of [`start`](Self::start) and [`finish`](InFlight::finish). Where ranks read each other's fields,
-    /// `InvalidArgument` if those of two are in one memory: see [`HaloOptions::direct`](crate::HaloOptions::direct), and
+    /// `InvalidArgument` if those of two share elements, and
     /// `Conflict` if a neighbour called another method for this exchange.
     pub fn exchange(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
         self.overlap(stream, fields, |_| Ok(()))
@@ -138,7 +138,7 @@ impl HaloExchange {
             marks: &route.marks,
             timeout: self.transformer.options().timeout,
         };
-        let result = direct.lend(&loan, |meeting| {
+        let result = direct.called("exchange").lend(&loan, |meeting| {
             let visit =
                 Visit { route, meeting, stream, own: &mut divided, transformer: &self.transformer };
             let mut progress = Progress::new(Path::Direct(visit));
@@ -189,7 +189,7 @@ impl Visit<'_, '_> {
         let copied = recorder.measure(Part::Copy, stream, || route.execute(stream, own, lent));
         copied.map_err(|error| {
             let (rank, specs) = (transformer.rank(), transformer.specs());
-            shared_memory(rank, specs, own, lent).unwrap_or(error)
+            shared_elements(rank, specs, own, lent).unwrap_or(error)
         })?;
         for (rank, bytes) in &route.copied {
             recorder.moved(*rank, Moved::Copied, *bytes);

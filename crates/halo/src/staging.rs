@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use runtime_core::{Memory, Result, Stream};
 
 use crate::communicator::{Buffer, Communicator, Storage, Way, deadline};
+use crate::exchange::mark;
 use crate::options::Staging;
 use crate::plan::Plan;
 use crate::transfer::refuse;
@@ -36,6 +37,8 @@ pub(crate) struct Trial<'a> {
     communicator: &'a dyn Communicator,
     stream: Stream,
     tag: u32,
+    /// What tells the exchange that is made from others of the communicator: a number of each rank.
+    serials: &'a [u64],
     /// When messages must be there.
     deadline: Instant,
     /// When ranks must have told each other.
@@ -56,10 +59,11 @@ impl<'a> Trial<'a> {
         communicator: &'a dyn Communicator,
         stream: Stream,
         tag: u32,
+        serials: &'a [u64],
         timeout: Duration,
     ) -> Self {
         let end = deadline(timeout.saturating_mul(2));
-        Self { communicator, stream, tag, deadline: deadline(timeout), end }
+        Self { communicator, stream, tag, serials, deadline: deadline(timeout), end }
     }
 
     /// Sends the messages of a plan each way. All ranks call it at once, and get the same: which way is faster, and the
@@ -116,9 +120,11 @@ impl<'a> Trial<'a> {
         let mut requests = Vec::with_capacity(messages.len());
         for Carried { way, rank, buffer, .. } in &mut *messages {
             let buffer = mem::take(buffer);
+            let own = self.communicator.rank();
+            let marked = |sender: usize| buffer.marked(mark(self.serials[sender], 0));
             requests.push(Some(match way {
-                Way::Receive => self.communicator.receive(*rank, self.tag, buffer)?,
-                Way::Send => self.communicator.send(*rank, self.tag, buffer)?,
+                Way::Receive => self.communicator.receive(*rank, self.tag, marked(*rank))?,
+                Way::Send => self.communicator.send(*rank, self.tag, marked(own))?,
             }));
         }
         while let Some((index, buffer)) = self.communicator.wait_any(&mut requests, left())? {

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use runtime_core::{Combine, Device, DeviceKind, Error, ErrorKind, Event, Memory, Result, Stream};
+use runtime_core::{
+    Combine, Device, DeviceKind, Error, ErrorKind, Event, Memory, Result, Stream, bytemuck,
+};
 
 use crate::agreement::{PlanFingerprint, gather};
 use crate::binding::stranger;
 use crate::communicator::{Buffer, Communicator, Storage, deadline};
 use crate::corner::Corners;
+use crate::difference::{Attribute, attributes};
 use crate::direct::{DirectRoute, neighbours, share_lines};
 use crate::fingerprint::Fingerprint;
 use crate::options::{HaloOptions, MissingCorners, Staging, element};
@@ -176,8 +179,10 @@ impl HaloTransformer {
         let specs = self.fields.specs();
         let HaloOptions { channel, timeout, .. } = self.options;
         let gather = |mine: &[u8]| gather(communicator, channel, mine, timeout);
-        let neighbours = neighbours(&self.topology, specs, &self.plan, gather)?;
-        let own = self.constants().and_then(|constants| {
+        let placements: Vec<[i64; 3]> = specs.iter().flat_map(FieldSpec::placement).collect();
+        let all = gather(bytemuck::cast_slice(&placements))?;
+        let own = neighbours(&self.topology, specs, &self.plan, &all).and_then(|neighbours| {
+            let constants = self.constants()?;
             DirectRoute::new(self.rank, &self.device, specs, &self.plan, &neighbours, constants)
         });
         let all = gather(&[u8::from(own.is_ok())])?;
@@ -189,9 +194,10 @@ impl HaloTransformer {
         &mut self,
         communicator: &dyn Communicator,
         tag: u32,
+        serials: &[u64],
     ) -> Result<()> {
         let stream = self.device.default_stream();
-        let trial = Trial::new(communicator, stream, tag, self.options.timeout);
+        let trial = Trial::new(communicator, stream, tag, serials, self.options.timeout);
         let (choice, times) = trial.run(&self.plan)?;
         let StagingTimes { pinned, device } = times;
         tracing::debug!(rank = self.rank, ?choice, ?pinned, ?device, "staging measured");
@@ -378,7 +384,7 @@ impl HaloTransformer {
         options.text(&format!("{reach:?} {missing_corners:?}"));
         options.number(messages.limit());
         options.number(*channel as usize);
-        let each = self.field_fingerprints();
+        let each = fingerprints(&self.fields);
         let mut fields = Fingerprint::new();
         each.iter().for_each(|field| fields.bytes(&field.to_le_bytes()));
         PlanFingerprint {
@@ -412,9 +418,9 @@ impl HaloTransformer {
         self.staged || !self.is_far
     }
 
-    /// A hash of each field.
-    pub(crate) fn field_fingerprints(&self) -> Vec<u128> {
-        fingerprints(&self.fields)
+    /// What other ranks must have alike, to be read.
+    pub(crate) fn attributes(&self) -> Vec<Attribute> {
+        attributes(&self.topology, &self.options, &self.fields)
     }
 
     /// The number of a route, made when it is first needed.
@@ -457,7 +463,7 @@ impl HaloTransformer {
     }
 
     /// Checks a stream and fields before anything is enqueued: that each is what was planned, can be used on the stream, and
-    /// has a memory of its own.
+    /// shares no elements with another.
     pub(crate) fn check(
         &self,
         writes_owned: bool,
@@ -478,10 +484,10 @@ impl HaloTransformer {
         }
         for (index, field) in fields.iter().enumerate() {
             field.check(&specs[index], rank, stream, writes_owned)?;
-            let shared = |other: &Field<'_>| other.view().shares_memory(&field.view());
+            let shared = |other: &Field<'_>| other.view().overlaps(&field.view());
             if let Some(other) = fields[..index].iter().position(shared) {
                 let (one, two) = (specs[other].name(), specs[index].name());
-                let message = format!("fields {one} and {two} of rank {rank} in one memory");
+                let message = format!("fields {one} and {two} of rank {rank} share elements");
                 return refuse(ErrorKind::InvalidArgument, message);
             }
         }

@@ -1,17 +1,18 @@
 //! What is refused: before anything is sent, by errors that name what they are about.
 #![expect(clippy::unwrap_used, reason = "a test stops where something is wrong")]
+#![expect(unsafe_code, reason = "adopts memory")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use backend_sim::{SimConfig, SimDevice};
-use halo::communicator::{Buffer, Communicator, Direct, Request, ThreadCommunicator};
+use halo::communicator::{Buffer, Collectives, Communicator, Direct, Request, ThreadCommunicator};
 use halo::{
     Combine, Dim, Error, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer,
     Link, MissingCorners, Quantity, Result, Side, Symmetry, Topology,
 };
-use runtime_core::{DType, Device, Memory, Stream};
+use runtime_core::{DType, Device, Memory, NativeHandle, Stream};
 
 fn device() -> Device {
     Device::new(SimDevice::new(0, SimConfig::new())).unwrap()
@@ -67,9 +68,17 @@ fn overlapping_regions() {
     );
 }
 
-/// Whatever is done with them, by messages and without.
+/// Ten elements of a memory from this one on, adopted; the memory outlives what is made here.
+fn adopted(memory: &Memory<f64>, first: usize) -> Memory<f64> {
+    let native = memory.view().native().unwrap();
+    let handle = NativeHandle { raw: native.raw + first * size_of::<f64>(), ..native };
+    // SAFETY: elements of the memory, which nothing touches before the exchange of these is refused.
+    unsafe { memory.device().memory_adopt(handle, 10, ()) }.unwrap().unwrap()
+}
+
+/// Whatever is done with them, by messages and without; whether one memory is adopted twice or parts of it that overlap.
 #[test]
-fn one_memory_for_two_fields() {
+fn fields_that_share_elements() {
     type Use = fn(&mut HaloExchange, &Stream, &mut [Field<'_>]) -> Result<()>;
     let uses: [Use; 4] = [
         |halo, stream, fields| halo.start(stream, fields)?.finish(),
@@ -77,12 +86,12 @@ fn one_memory_for_two_fields() {
         |halo, stream, fields| halo.reduce(stream, fields, Combine::Sum),
         |halo, stream, fields| halo.synchronize_shared(stream, fields),
     ];
-    let words = "fields height and depth of rank 1 in one memory";
-    for one_use in uses {
+    let words = "fields height and depth of rank 1 share elements";
+    for (one_use, first) in uses.into_iter().zip([0, 9, 0, 5]) {
         let error = told(|halo, stream, _| {
-            let mut memory = stream.device().memory_allocate::<f64>(20)?;
-            let (one, two) = memory.view_mut().split_at(10)?;
-            one_use(halo, stream, &mut [one.reshape(&[5, 2])?.into(), two.reshape(&[5, 2])?.into()])
+            let memory = stream.device().memory_allocate::<f64>(20)?;
+            let [mut one, mut two] = [0, first].map(|first| adopted(&memory, first));
+            one_use(halo, stream, &mut [view(&mut one), view(&mut two)])
         });
         telling(ErrorKind::InvalidArgument, &[words], &error);
     }
@@ -91,9 +100,9 @@ fn one_memory_for_two_fields() {
     let quantities = [named("height", 1), named("depth", 1)];
     let options = HaloOptions::default();
     let mut halo = HaloTransformer::new(&ring(), 1, &quantities, &device, &options).unwrap();
-    let mut memory = device.memory_allocate::<f64>(20).unwrap();
-    let (one, two) = memory.view_mut().split_at(10).unwrap();
-    let mut fields = [one, two].map(|half| half.reshape(&[5, 2]).unwrap().into());
+    let memory = device.memory_allocate::<f64>(20).unwrap();
+    let [mut one, mut two] = [0, 5].map(|first| adopted(&memory, first));
+    let mut fields = [view(&mut one), view(&mut two)];
     refused(halo.pack(&stream, &mut fields), words);
     let mut messages = halo.incoming().unwrap();
     messages.iter_mut().for_each(|message| drop(message.as_mut_slice()));
@@ -104,10 +113,10 @@ fn one_memory_for_two_fields() {
         let mut halo =
             HaloExchange::new(Arc::clone(&ranks) as _, &ring(), &quantities, &device, &options)
                 .unwrap();
-        let mut memory = device.memory_allocate::<f64>(20).unwrap();
-        let (one, two) = memory.view_mut().split_at(10).unwrap();
-        let mut fields = [one, two].map(|half| half.reshape(&[5, 2]).unwrap().into());
-        let words = format!("fields height and depth of rank {rank} in one memory");
+        let memory = device.memory_allocate::<f64>(20).unwrap();
+        let [mut one, mut two] = [0, 5].map(|first| adopted(&memory, first));
+        let mut fields = [view(&mut one), view(&mut two)];
+        let words = format!("fields height and depth of rank {rank} share elements");
         refused(halo.exchange(&stream, &mut fields), &words);
     })
     .unwrap();
@@ -175,6 +184,9 @@ impl Communicator for Counter {
     }
     fn max_tag(&self) -> u32 {
         self.0.max_tag()
+    }
+    fn collectives(&self) -> &Collectives {
+        self.0.collectives()
     }
     fn passes_memory_of(&self, device: &Device) -> bool {
         self.0.passes_memory_of(device)

@@ -19,11 +19,12 @@ use common::world::{Cube, Flat};
 use common::{Case, Shape, Store};
 use devices::{host, sim};
 use halo::communicator::{
-    Buffer, Communicator, Direct, Fault, Faults, FaultyCommunicator, Request, ThreadCommunicator,
+    Buffer, Collectives, Communicator, Direct, Fault, Faults, FaultyCommunicator, Request,
+    ThreadCommunicator,
 };
 use halo::{
     Dim, Error, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Kind,
-    Messages, MissingCorners, Quantity, Result, Staging, Topology,
+    Messages, MissingCorners, Quantity, Reach, Result, Staging, Topology,
 };
 use runtime_core::{DType, Device, Grid, HostModule, Launch, Memory, Stream, args};
 
@@ -366,28 +367,102 @@ fn ranks_disagree() {
     let names =
         disagree(&|rank, ranks| named(ranks, &if rank == 2 { ["v", "u"] } else { ["u", "v"] }));
     let second = disagree(&|rank, ranks| named(ranks, &["u", if rank == 1 { "w" } else { "v" }]));
-    for (rank, error) in second.iter().enumerate() {
-        let name = if rank == 1 { "w" } else { "v" };
-        assert!(error.message().ends_with(&format!("it is {name} on rank {rank}")), "{error}");
-    }
     let count = disagree(&|rank, ranks| named(ranks, &["u", "v"][..if rank == 2 { 1 } else { 2 }]));
     let corners = disagree(&|rank, ranks| {
         let missing_corners = MissingCorners::Fill(if rank == 1 { 1.0 } else { 0.0 });
         join(ranks, &device, &HaloOptions { missing_corners, ..Default::default() })
     });
-    for (errors, word) in [
-        (width, "ranks [1] have another field 0 than rank 0"),
-        (names, "ranks [2] have another field 0 than rank 0"),
-        (second, "ranks [1] have another field 1 than rank 0"),
-        (count, "ranks [2] have another number of fields than rank 0, which has 2"),
-        (corners, "ranks [1] have other options than rank 0: reach, missing corners"),
-        (dtype, "ranks [2] have another field 0 than rank 0"),
-        (order, "order of their dimensions"),
-        (topology, "ranks [1] have another topology"),
+    let with_options = |rank, odd: [usize; 2], other: &HaloOptions, ranks| {
+        let options = if odd.contains(&rank) { other } else { &HaloOptions::default() };
+        join(ranks, &device, options)
+    };
+    let reach = disagree(&|rank, ranks| {
+        let other = HaloOptions { reach: Reach::Faces, ..Default::default() };
+        with_options(rank, [2, 2], &other, ranks)
+    });
+    let messages = disagree(&|rank, ranks| {
+        let other = HaloOptions { messages: Messages::Auto, ..Default::default() };
+        with_options(rank, [1, 2], &other, ranks)
+    });
+    let channel = disagree(&|rank, ranks| {
+        let other = HaloOptions { channel: 7, ..Default::default() };
+        with_options(rank, [1, 1], &other, ranks)
+    });
+    let kind = disagree(&|rank, ranks| {
+        let field = spec();
+        let quantity =
+            if rank == 1 { Quantity::pseudo_scalar(field) } else { Quantity::scalar(field) };
+        HaloExchange::new(Arc::new(ranks), &ring(3), &[quantity], &device, &Default::default())
+    });
+    let dims = disagree(&|rank, ranks| {
+        let dims = [dim(1), Dim::free(2)];
+        with(ranks, FieldSpec::new("f", DType::F64, &dims[..1 + usize::from(rank == 1)]), &ring(3))
+    });
+    let free = disagree(&|rank, ranks| {
+        let dims = [dim(1), Dim::free(if rank == 2 { 3 } else { 2 })];
+        with(ranks, FieldSpec::new("f", DType::F64, &dims), &ring(3))
+    });
+    let staggered = disagree(&|rank, ranks| {
+        let dims = [if rank == 1 { dim(1).staggered() } else { dim(1) }];
+        with(ranks, FieldSpec::new("f", DType::F64, &dims), &ring(3))
+    });
+    let division = disagree(&|rank, ranks| {
+        let cells = if rank == 2 { 2 } else { 3 };
+        let topology = Topology::cartesian(&[3 * cells], &[3], &[true])?;
+        let dims = [Dim::axis(0, cells).halo(1, 1)];
+        with(ranks, FieldSpec::new("f", DType::F64, &dims), &topology)
+    });
+    for (errors, words) in [
+        (
+            width,
+            "[1] have another halo along dimension 0 of field 0, f than rank 0: 2 below and 2 above on rank 1, 1 below and 1 above on rank 0",
+        ),
+        (names, "[2] have another name of field 0 than rank 0: v on rank 2, u on rank 0"),
+        (second, "[1] have another name of field 1 than rank 0: w on rank 1, v on rank 0"),
+        (count, "[2] have another number of fields than rank 0: 1 on rank 2, 2 on rank 0"),
+        (
+            corners,
+            "[1] have another choice of missing corners than rank 0: Fill(1.0) on rank 1, Fill(0.0) on rank 0",
+        ),
+        (reach, "[2] have another reach than rank 0: Faces on rank 2, Full on rank 0"),
+        (
+            messages,
+            "[1, 2] have another limit of fields that share a message than rank 0: 262144 bytes on rank 1, any number of bytes on rank 0",
+        ),
+        (channel, "[1] have another channel than rank 0: 7 on rank 1, 0 on rank 0"),
+        (
+            dtype,
+            "[2] have another element type of field 0, f than rank 0: f32 on rank 2, f64 on rank 0",
+        ),
+        (
+            kind,
+            "[1] have another kind of field 0, f than rank 0: PseudoScalar on rank 1, Scalar on rank 0",
+        ),
+        (
+            dims,
+            "[1] have another number of dimensions of field 0, f than rank 0: 2 on rank 1, 1 on rank 0",
+        ),
+        (
+            free,
+            "[2] have another axis of dimension 1 of field 0, f than rank 0: no axis, with 3 elements on rank 2, no axis, with 2 elements on rank 0",
+        ),
+        (
+            staggered,
+            "[1] have another place of values along dimension 0 of field 0, f than rank 0: points on rank 1, cells on rank 0",
+        ),
+        (
+            order,
+            "[1, 2] have another order of dimensions in memory of field 0, f than rank 0: [0, 1] on rank 1, [1, 0] on rank 0",
+        ),
+        (topology, "[1] have another number of joined sides than rank 0: 0 on rank 1, 2 on rank 0"),
+        (
+            division,
+            "[2] have another division of tile 0 along axis 0 than rank 0: cells [0, 2, 4, 6] on rank 2, cells [0, 3, 6, 9] on rank 0",
+        ),
     ] {
         for error in errors {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-            assert!(error.message().contains(word), "{error}");
+            assert_eq!(error.message(), format!("ranks {words}"));
         }
     }
     // One cannot make its plan: it says why, the others that it did not.
@@ -445,6 +520,9 @@ impl Communicator for Spy {
     }
     fn max_tag(&self) -> u32 {
         32_767
+    }
+    fn collectives(&self) -> &Collectives {
+        self.0.collectives()
     }
     fn passes_memory_of(&self, device: &Device) -> bool {
         self.0.passes_memory_of(device)

@@ -4,7 +4,7 @@
     clippy::cast_precision_loss,
     reason = "a test stops where something is wrong; small numbers"
 )]
-#![expect(unsafe_code, reason = "launches kernels")]
+#![expect(unsafe_code, reason = "launches kernels and adopts memory")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +19,10 @@ use halo::{
     Combine, Dim, Error, ErrorKind, FieldSpec, HaloExchange, HaloOptions, MissingCorners, Quantity,
     Result, Staging, Topology,
 };
-use runtime_core::{DType, Device, Grid, HostModule, Launch, Memory, Stream, args};
+use runtime_core::{
+    DType, Device, Grid, HostModule, Launch, Layout, Memory, MemoryViewMut, NativeHandle,
+    RegionCopy, Stream, args,
+};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -381,42 +384,110 @@ fn messages_of_another_exchange_are_refused() {
     }
 }
 
-/// Halves of one memory cannot be bound to one plan: an error that says what to do, also if polling meets it, and messages
-/// then.
+/// Two fields of two ranks in one memory, one after the other or one between the elements of the other, that are read by
+/// neighbours or sent.
 #[test]
-fn fields_of_ranks_in_one_memory_take_messages() {
+fn fields_in_parts_of_one_memory() {
+    let devices = [sim(), Device::new(HostDevice::with_threads(0, 1).unwrap()).unwrap()];
+    let along = Dim::axis(0, 3).halo(1, 1);
+    let rows = FieldSpec::new("f", DType::F64, &[Dim::free(1), along]).unwrap();
+    let columns = rows.clone().strided(&[1, 2]).unwrap();
+    for (device, direct) in devices.iter().flat_map(|device| [(device, true), (device, false)]) {
+        for spec in [&rows, &columns] {
+            let stream = device.default_stream();
+            let mut memory = device.memory_from_slice(&stream, &[-1.0_f64; 20]).unwrap();
+            stream.synchronize().unwrap();
+            let (low, high) = memory.view_mut().split_at(10).unwrap();
+            let halves = parking_lot::Mutex::new([Some(low), Some(high)]);
+            ThreadCommunicator::run(2, |communicator| {
+                let rank = communicator.rank();
+                let half = halves.lock()[rank].take().unwrap();
+                let stream = device.stream_create(&Default::default()).unwrap();
+                let both = Layout::new(
+                    DType::F64,
+                    &[2, 5],
+                    match spec.layout().strides() {
+                        [1, 2] => &[1, 2],
+                        _ => &[5, 1],
+                    },
+                );
+                let mut half = half.with_layout(0, &both.unwrap()).unwrap();
+                let fill = |view: MemoryViewMut<'_>, first: f64| {
+                    let values = [-1.0, first, first + 1.0, first + 2.0, -1.0];
+                    let from = device.memory_from_slice(&stream, &values).unwrap();
+                    let entry = RegionCopy {
+                        dtype: DType::F64,
+                        extents: vec![1, 5],
+                        source: from.view().reshape(&[1, 5]).unwrap().region_side(0),
+                        destination: view.as_view().region_side(1),
+                        negate: false,
+                        combine: Combine::Replace,
+                    };
+                    let plan = device.plan_regions(&[entry]).unwrap();
+                    plan.execute(&stream, &mut [from.view().into(), view.into()]).unwrap();
+                };
+                let own = 3.0 * rank as f64;
+                let (one, two) = half.reborrow().split_at(1).unwrap();
+                fill(one, own);
+                fill(two, 100.0 + own);
+                let options = HaloOptions { direct, ..Default::default() };
+                let quantities = ["f", "g"].map(|name| {
+                    let named = FieldSpec::new(name, DType::F64, spec.dims()).unwrap();
+                    Quantity::scalar(named.strided(spec.layout().strides()).unwrap())
+                });
+                let topology = Topology::cartesian(&[6], &[2], &[true]).unwrap();
+                let ranks = Arc::new(communicator);
+                let mut halo =
+                    HaloExchange::new(ranks, &topology, &quantities, device, &options).unwrap();
+                let (one, two) = half.split_at(1).unwrap();
+                halo.exchange(&stream, &mut [one.into(), two.into()]).unwrap();
+                stream.synchronize().unwrap();
+            })
+            .unwrap();
+            drop(halves);
+            let found = memory.to_vec(&stream).unwrap();
+            for rank in 0..2 {
+                for (field, first) in [(0, 0.0), (1, 100.0)] {
+                    let place = |i: usize| match spec.layout().strides() {
+                        [1, 2] => 10 * rank + field + 2 * i,
+                        _ => 10 * rank + 5 * field + i,
+                    };
+                    let row: Vec<f64> = (0..5).map(|i| found[place(i)] - first).collect();
+                    assert_eq!(row, expected(rank, 2), "rank {rank}, field {field}, {found:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Two ranks that adopt one memory, wherever that is noticed.
+#[test]
+fn fields_of_ranks_that_share_elements() {
     let device = sim();
     let stream = device.default_stream();
-    for (direct, polls) in [(true, false), (true, true), (false, false)] {
-        let mut memory = device.memory_allocate::<f64>(10).unwrap();
-        memory.fill(&stream, 1.0).unwrap();
+    for polls in [false, true] {
+        let memory = device.memory_from_slice(&stream, &[1.0_f64; 8]).unwrap();
         stream.synchronize().unwrap();
-        let (low, high) = memory.view_mut().split_at(5).unwrap();
-        let halves = parking_lot::Mutex::new([Some(low), Some(high)]);
         ThreadCommunicator::run(2, |communicator| {
             let rank = communicator.rank();
-            let own = halves.lock()[rank].take().unwrap();
-            let options = HaloOptions { direct, ..Default::default() };
-            let mut halo = join(Arc::new(communicator), &device, &options);
+            let native = memory.view().native().unwrap();
+            let handle = NativeHandle { raw: native.raw + 24 * rank, ..native };
+            // SAFETY: elements of the memory, and what touches them here is refused.
+            let own = unsafe { device.memory_adopt::<f64>(handle, 5, ()) };
+            let mut own = own.unwrap().unwrap();
+            let mut halo = join(Arc::new(communicator), &device, &HaloOptions::default());
             let stream = device.stream_create(&Default::default()).unwrap();
-            let outcome = halo.overlap(&stream, &mut [own.into()], |progress| {
+            let outcome = halo.overlap(&stream, &mut [own.view_mut().into()], |progress| {
                 while polls && !progress.poll()? {
                     thread::yield_now();
                 }
                 Ok(())
             });
-            if direct {
-                let error = outcome.unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-                assert!(error.message().contains("HaloOptions::direct"), "{error}");
-                for rank in [0, 1] {
-                    let named = format!("field f of rank {rank}");
-                    assert!(error.message().contains(&named), "{error}");
-                }
-            } else {
-                outcome.unwrap();
-                stream.synchronize().unwrap();
-            }
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            let words =
+                format!("field f of rank {rank} and field f of rank {} share elements", 1 - rank);
+            assert!(error.message().ends_with(&words), "{error}");
         })
         .unwrap();
     }
@@ -606,6 +677,7 @@ fn timeouts_name_the_exchange_and_the_rank() {
         let mut values = values(rank, &stream);
         if rank == 0 {
             let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+            assert_eq!(error.operation(), "exchange");
             late(error, "exchange 1 of rank 0: rank 0 waited");
         }
         both.wait();

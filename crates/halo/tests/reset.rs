@@ -105,3 +105,135 @@ fn messages_from_before_a_reset_meet_none_of_later() {
         }
     });
 }
+
+/// Both ranks, with messages alone and without.
+fn ranks(
+    f: impl Fn(&Arc<dyn Communicator>, &dyn Fn(u32, Duration) -> Result<HaloExchange>) + Sync,
+) {
+    let topology = Topology::cartesian(&[6], &[2], &[true]).unwrap();
+    let spec = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).unwrap();
+    let quantities = [Quantity::scalar(spec)];
+    let device = sim(0);
+    for direct in [false, true] {
+        ThreadCommunicator::run(2, |ranks| {
+            let ranks: Arc<dyn Communicator> = Arc::new(ranks);
+            let make = |channel, timeout| {
+                let options = HaloOptions { timeout, direct, channel, ..Default::default() };
+                HaloExchange::new(Arc::clone(&ranks), &topology, &quantities, &device, &options)
+            };
+            f(&ranks, &make);
+        })
+        .unwrap();
+    }
+}
+
+fn works(ranks: &Arc<dyn Communicator>, mut halo: HaloExchange) {
+    let device = halo.transformer().device().clone();
+    let stream = device.stream_create(&Default::default()).unwrap();
+    let mut values = device.memory_from_slice(&stream, &[-1.0; 5]).unwrap();
+    goes_on(ranks.rank(), &mut halo, &mut values, &stream);
+}
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// On the same channel, and on others.
+#[test]
+fn a_late_rank_does_not_ruin_the_communicator() {
+    let early = Barrier::new(2);
+    ranks(|ranks, make| {
+        for _ in 0..3 {
+            if ranks.rank() == 0 {
+                let error = make(0, Duration::from_millis(100)).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Timeout);
+                assert!(error.message().starts_with("rank 0 makes its exchange"), "{error}");
+                for channel in [0, 1] {
+                    let error = make(channel, LONG).unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::Conflict);
+                    assert!(error.message().contains("Communicator::reset"), "{error}");
+                }
+            }
+            early.wait();
+            if ranks.rank() == 1 {
+                assert_eq!(make(0, LONG).unwrap_err().kind(), ErrorKind::Timeout);
+            }
+            ranks.reset(LONG).unwrap();
+            for channel in [0, 1] {
+                works(ranks, make(channel, LONG).unwrap());
+            }
+        }
+    });
+}
+
+/// Collective calls work then, the exchange does not until all ranks reset it.
+#[test]
+fn ranks_that_reset_something_else_are_told() {
+    ranks(|ranks, make| {
+        let [mut one, two] = [0, 1].map(|channel| make(channel, LONG).unwrap());
+        let mut two = Some(two);
+        match ranks.rank() {
+            0 => {
+                let error = one.reset().unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+                let words =
+                    "rank 0 resets an exchange of channel 0, rank 1 resets the communicator";
+                assert_eq!(error.message(), words);
+                let error = one.reset().unwrap_err();
+                assert!(error.message().contains("an exchange of channel 1"), "{error}");
+            }
+            _ => {
+                ranks.reset(LONG).unwrap();
+                let error = two.as_mut().unwrap().reset().unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            }
+        }
+        ranks.barrier(LONG).unwrap();
+        one.reset().unwrap();
+        works(ranks, one);
+    });
+}
+
+/// What waits in vain is repeated, or the whole communicator is reset; not another exchange.
+#[test]
+fn a_reset_of_one_exchange_does_not_go_on_as_that_of_another() {
+    let [early, through] = [Barrier::new(2), Barrier::new(2)];
+    ranks(|ranks, make| {
+        let [mut one, mut two] =
+            [0, 1].map(|channel| make(channel, Duration::from_secs(2)).unwrap());
+        if ranks.rank() == 0 {
+            assert_eq!(one.reset().unwrap_err().kind(), ErrorKind::Timeout);
+            let error = two.reset().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict);
+            assert!(error.message().contains("a reset of an exchange of channel 0"), "{error}");
+            early.wait();
+            through.wait();
+            ranks.reset(LONG).unwrap();
+        } else {
+            early.wait();
+            one.reset().unwrap();
+            through.wait();
+        }
+        ranks.barrier(LONG).unwrap();
+        drop((one, two));
+        works(ranks, make(0, LONG).unwrap());
+    });
+}
+
+/// One of them gets in, and the others are told.
+#[test]
+fn collective_calls_of_one_rank_take_turns() {
+    let [one, two]: [_; 2] = ThreadCommunicator::group(2).unwrap().try_into().unwrap();
+    std::thread::scope(|scope| {
+        let (sender, outcomes) = std::sync::mpsc::channel();
+        for _ in 0..4 {
+            let (sender, one) = (sender.clone(), &one);
+            scope.spawn(move || sender.send(one.barrier(LONG)).unwrap());
+        }
+        for _ in 0..3 {
+            let error = outcomes.recv().unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict);
+            assert!(error.message().contains("another thread of rank 0"), "{error}");
+        }
+        two.barrier(LONG).unwrap();
+        outcomes.recv().unwrap().unwrap();
+    });
+}

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use backend_sim::{Fault, SimConfig, SimDevice};
 use devices::{host, sim};
 use halo::communicator::{
-    Buffer, COLLECTIVE_TAG, Communicator, Direct, Request, Storage, ThreadCommunicator,
+    Buffer, COLLECTIVE_TAG, Collectives, Communicator, Direct, Request, Storage, ThreadCommunicator,
 };
 use halo::{
     Dim, Error, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Result, Staging,
@@ -43,6 +43,9 @@ impl Communicator for Uneven {
     }
     fn max_tag(&self) -> u32 {
         self.inner.max_tag()
+    }
+    fn collectives(&self) -> &Collectives {
+        self.inner.collectives()
     }
     fn passes_memory_of(&self, _: &Device) -> bool {
         self.passes

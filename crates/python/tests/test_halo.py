@@ -1,10 +1,12 @@
 """Halo exchange over threads and over mpi4py."""
 
+import functools
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import halo_cases
@@ -66,6 +68,30 @@ def test_a_rank_that_leaves_is_missed():
     first, second = Communicator.threads(2)
     del second
     work(first)
+
+
+def test_a_late_rank_does_not_ruin_the_communicator():
+    late = threading.Event()
+
+    def work(ranks):
+        topology = Topology.cartesian((8,), (2,), (True,))
+        quantities = [Quantity.scalar(FieldSpec("t", "float64", [Dim.axis(0, 4, (1, 1))]))]
+        make = functools.partial(HaloExchange, ranks, topology, quantities, opened("host"))
+        if ranks.rank == 0:
+            with pytest.raises(dr.TimeoutError):
+                make(timeout=0.1)
+            with pytest.raises(dr.ConflictError, match="reset"):
+                ranks.all_gather(b"A")
+            late.set()
+        else:
+            assert late.wait(60)
+            with pytest.raises(dr.TimeoutError):
+                ranks.all_gather(b"x")
+        ranks.reset(30)
+        assert ranks.all_gather(bytes([ranks.rank]), 30) == b"\x00\x01"
+        make(timeout=30)
+
+    on_ranks(2, work)
 
 
 def test_what_does_not_fit_is_refused_on_every_rank():

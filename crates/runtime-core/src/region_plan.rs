@@ -107,12 +107,12 @@ impl RegionPlan {
     }
 
     /// Executes the copies in stream order, with `bind[i]` bound to slot `i`. Those that read or write a slot which is
-    /// [absent](Slot::Absent) are left out. One memory can be bound to several slots to read.
+    /// [absent](Slot::Absent) are left out. One memory can be bound to several slots, by views that share no elements or to read.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if the number of slots differs, a slot that is written is bound for reading, a view's type
-    /// differs from the slot's or its start is not aligned for it, one memory is bound to two slots and
+    /// differs from the slot's or its start is not aligned for it, elements of one memory are bound to two slots and
     /// not only to read, the two parts of [`Slot::Both`] are of different memories, or [`Slot::Around`] is bound around
     /// another box than the plan [respects](Self::with_box); `OutOfBounds` if a view is shorter than the slot needs, or the
     /// plan touches bytes between its elements; `InvalidArgument` if strides are so entangled that four million steps do not
@@ -237,25 +237,28 @@ impl RegionPlan {
         Ok(())
     }
 
-    /// Refuses a memory in two slots, unless both are bound to read.
+    /// Refuses elements of one memory in two slots, unless both are bound to read.
     fn check_distinct(&self, bind: &[Slot<'_>]) -> Result<()> {
-        let mut bound: SmallVec<[(usize, bool, usize); 16]> = SmallVec::new();
-        for (index, slot) in bind.iter().enumerate().filter(|(_, slot)| !slot.range().is_empty()) {
-            if let Some((first, _)) = slot.views() {
-                let memory = std::ptr::from_ref(first.allocation()).addr();
-                bound.push((memory, !slot.is_writable(), index));
+        // By place, so that what may overlap follows each other.
+        let mut bound: SmallVec<[((usize, usize), usize, usize); 16]> = SmallVec::new();
+        for (index, slot) in bind.iter().enumerate() {
+            if let (Some((space, start)), len @ 1..) = (slot.place(), slot.range().len()) {
+                bound.push(((space, start), start.saturating_add(len), index));
             }
         }
-        // Of the slots with one memory, those that may be written come first.
         bound.sort_unstable();
-        let clash = |pair: &&[(usize, bool, usize)]| pair[0].0 == pair[1].0 && !pair[0].1;
-        match bound.windows(2).find(clash) {
-            None => Ok(()),
-            Some(pair) => {
-                let (one, other) = (pair[0].2, pair[1].2);
-                Err(self.refuse(format!("slots {one} and {other} are bound to one memory")))
+        for (next, ((space, _), end, one)) in (1..).zip(&bound) {
+            let near = |((other, start), ..): &&((usize, usize), usize, usize)| {
+                other == space && start < end
+            };
+            for (.., other) in bound[next..].iter().take_while(near) {
+                if bind[*one].meets(&bind[*other]) {
+                    let message = format!("slots {one} and {other} are bound to the same elements");
+                    return Err(self.refuse(message));
+                }
             }
         }
+        Ok(())
     }
 
     /// Bytes stand for any type, so that a wire buffer can hold several.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::{MemoryView, MemoryViewMut};
 
 /// Memory bound to one slot of a plan. Offsets of the slot's copies count from the lowest byte bound. Copies touch bytes of
@@ -61,6 +63,27 @@ impl Slot<'_> {
         !matches!(self, Self::Read(_))
     }
 
+    /// Where the lowest byte that is bound lies: see [`MemoryView::place`]. `None` if the slot is absent.
+    pub(crate) fn place(&self) -> Option<(usize, usize)> {
+        let (first, second) = self.views()?;
+        let second = second.filter(|view| !view.is_empty()).map(|view| view.place());
+        let first = Some(first).filter(|view| !view.is_empty()).map(|view| view.place());
+        first.into_iter().chain(second).min()
+    }
+
+    /// Whether elements are bound to both slots, and one of them may be written.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        if !(self.is_writable() || other.is_writable()) {
+            return false;
+        }
+        let parts = |slot| -> SmallVec<[MemoryView<'_>; 2]> {
+            let views = Slot::views(slot);
+            views.into_iter().flat_map(|(first, second)| [Some(first), second]).flatten().collect()
+        };
+        let others = parts(other);
+        parts(self).iter().any(|one| others.iter().any(|other| one.overlaps(other)))
+    }
+
     /// Tells whoever lent the memory whether a write was enqueued or failed.
     pub(crate) fn report_write(&self, enqueued: bool) {
         match self {
@@ -109,6 +132,11 @@ impl<'a> AroundMut<'a> {
     /// The elements of the box.
     pub fn inner(&self) -> MemoryView<'a> {
         self.inner
+    }
+
+    /// All elements, those of the box too, to read.
+    pub fn as_view(&self) -> MemoryView<'_> {
+        self.whole.as_view()
     }
 
     /// The same part for a shorter time.

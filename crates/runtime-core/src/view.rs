@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::contract::DeviceMemory;
 use crate::memory::Allocation;
+use crate::region::are_apart;
 use crate::{
-    AroundMut, DType, Device, Element, Error, ErrorKind, Layout, NativeHandle, Pinned, RegionSide,
-    Result, Stream,
+    AroundMut, DType, Device, Element, Error, ErrorKind, Layout, NativeHandle, NativeKind, Pinned,
+    RegionSide, Result, Stream,
 };
 
 /// A part of a memory, to read: where its elements lie and how.
@@ -88,6 +89,32 @@ impl<'a> MemoryView<'a> {
     /// Whether both views are of one allocation.
     pub fn shares_memory(&self, other: &MemoryView<'_>) -> bool {
         std::ptr::eq(self.allocation, other.allocation)
+    }
+
+    /// Whether elements of both views share bytes: those of one memory, or of two of one device that
+    /// [adopted](Device::memory_adopt) the same addresses or the same object. Also `true` where strides are so entangled that it
+    /// cannot be decided.
+    ///
+    /// Parts of an object that was divided before it was adopted, such as OpenCL's sub-buffers, are not recognised.
+    pub fn overlaps(&self, other: &MemoryView<'_>) -> bool {
+        let ((space, one), (another, two)) = (self.place(), other.place());
+        let low = one.min(two);
+        space == another
+            && self.device().is_same(other.device())
+            && !are_apart((one - low, &self.layout), (two - low, &other.layout))
+    }
+
+    /// Where its lowest byte lies: an address with 0, or how far into the object with that number.
+    pub(crate) fn place(&self) -> (usize, usize) {
+        let start = self.byte_range().start;
+        let Some(raw) = self.allocation.raw() else { return (0, start) };
+        if let Some(address) = raw.host_ptr() {
+            return (0, address.addr().saturating_add(start));
+        }
+        match raw.native() {
+            NativeHandle { kind: NativeKind::Pointer, raw, .. } => (0, raw.saturating_add(start)),
+            NativeHandle { raw, .. } => (raw, start),
+        }
     }
 
     /// The vendor's handle of the whole memory; `None` for memory of no bytes.

@@ -167,6 +167,7 @@ macro_rules! for_each_rule {
                 plans_stay_within_the_elements_of_views,
                 parts_in_the_gaps_of_each_other_share_a_slot,
                 slots_that_are_read_share_a_memory,
+                slots_that_are_written_share_a_memory,
                 copies_of_absent_slots_are_left_out,
                 a_box_is_read_while_around_it_is_written,
                 a_plan_is_bound_to_memory_at_each_execution,

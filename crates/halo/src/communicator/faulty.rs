@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use runtime_core::{Device, Error, Result};
 
 use super::{
-    Buffer, COLLECTIVE_TAG, Communicator, Direct, Envelope, Request, Way, complete, deadline,
+    Buffer, COLLECTIVE_TAG, Collectives, Communicator, Direct, Envelope, Request, Way, complete,
+    deadline,
 };
 
 /// What can go wrong with a message.
@@ -149,10 +150,7 @@ impl<C: Communicator + 'static> FaultyCommunicator<C> {
 
 impl<C: Communicator + 'static> Shared<C> {
     /// What happens to a message, if anything.
-    fn draw(&self, among: &[Fault], tag: u32) -> Option<Fault> {
-        if tag == COLLECTIVE_TAG {
-            return None;
-        }
+    fn draw(&self, among: &[Fault]) -> Option<Fault> {
         let mut numbers = self.numbers.lock();
         let happens = |fault: &&Fault| numbers.f64() < self.faults.chances[**fault as usize];
         let fault = among.iter().find(happens).copied()?;
@@ -225,6 +223,10 @@ impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
         self.shared.inner.passes_memory_of(device)
     }
 
+    fn collectives(&self) -> &Collectives {
+        self.shared.inner.collectives()
+    }
+
     /// None: what does not go by messages does not go wrong.
     fn direct(&self) -> Option<Direct<'_>> {
         None
@@ -234,10 +236,13 @@ impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
         const FAULTS: [Fault; 5] =
             [Fault::Drop, Fault::Duplicate, Fault::Reorder, Fault::Delay, Fault::Truncate];
         let shared = &self.shared;
+        if tag == COLLECTIVE_TAG {
+            return shared.inner.send(to, tag, buffer);
+        }
         let envelope = Envelope::new(self, Way::Send, to, tag, &buffer)?;
         // Nothing of no bytes can be missing.
         let among = if buffer.is_empty() { &FAULTS[..4] } else { &FAULTS[..] };
-        let fault = shared.draw(among, tag);
+        let fault = shared.draw(among);
         let (until, in_order) = match fault {
             Some(Fault::Drop) => return Ok(complete(envelope, Ok(buffer))),
             Some(Fault::Truncate) => {
@@ -260,8 +265,11 @@ impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
 
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         let shared = &self.shared;
+        if tag == COLLECTIVE_TAG {
+            return shared.inner.receive(from, tag, buffer);
+        }
         let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
-        match shared.draw(&[Fault::Early, Fault::Delay], tag) {
+        match shared.draw(&[Fault::Early, Fault::Delay]) {
             Some(Fault::Early) => {
                 let other = Buffer::host(vec![0; buffer.len()]).marked(buffer.mark());
                 drop(shared.inner.receive(from, tag, other)?);

@@ -41,15 +41,15 @@ use std::time::{Duration, Instant};
 use runtime_core::{Device, Error, ErrorKind, Result};
 
 pub use buffer::{Buffer, Storage};
-pub(crate) use collective::Gather;
+pub use collective::Collectives;
+pub(crate) use collective::{Reset, reset};
 pub use envelope::{Envelope, Way};
 pub use faulty::{Fault, Faults, FaultyCommunicator};
 pub use record::{Recorder, Replay};
 pub(crate) use thread::Declined;
 pub use thread::{Direct, Lent, Loan, Meeting, ThreadCommunicator};
 
-/// The tag of the messages of [`all_gather`](Communicator::all_gather) and [`barrier`](Communicator::barrier): not for
-/// others.
+/// The tag of the messages of collective calls: not for others.
 pub const COLLECTIVE_TAG: u32 = 0;
 
 /// A group of ranks that send each other messages, seen from one of them.
@@ -61,6 +61,36 @@ pub const COLLECTIVE_TAG: u32 = 0;
 /// `send` and `receive` do not block, and take their buffer until the request is complete. A send may be incomplete
 /// until its receive is there. Requests make progress while this rank calls [`Request::test`] or
 /// [`wait_any`](Self::wait_any), and perhaps without.
+///
+/// # Collective calls
+///
+/// Every rank makes them, in one order: [`all_gather`](Self::all_gather), [`barrier`](Self::barrier),
+/// [`reset`](Self::reset), and what is made of these, such as [`HaloExchange::new`](crate::HaloExchange::new) and
+/// [`HaloExchange::reset`](crate::HaloExchange::reset). A rank makes one at a time.
+///
+/// One that fails on some rank fails on all that are in it or come to it later, in most cases at once. From then on
+/// collective calls are refused with `Conflict`, until every rank has called [`reset`](Self::reset). A rank that was on its
+/// way out of the call when another one failed may see it succeed, and the next one fail.
+///
+/// ```
+/// use std::time::Duration;
+/// use halo::ErrorKind;
+/// use halo::communicator::{Communicator, ThreadCommunicator};
+///
+/// ThreadCommunicator::run(2, |ranks| {
+///     if ranks.rank() == 0 {
+///         // The other one is late.
+///         let error = ranks.barrier(Duration::ZERO).unwrap_err();
+///         assert_eq!(error.kind(), ErrorKind::Timeout);
+///         assert_eq!(ranks.barrier(Duration::MAX).unwrap_err().kind(), ErrorKind::Conflict);
+///     }
+///     ranks.reset(Duration::from_secs(10))?;
+///     ranks.barrier(Duration::from_secs(10))
+/// })?
+/// .into_iter()
+/// .collect::<halo::Result<()>>()?;
+/// # Ok::<(), halo::Error>(())
+/// ```
 ///
 /// # What implementors must do, and users may rely on
 ///
@@ -83,6 +113,9 @@ pub trait Communicator: fmt::Debug + Send + Sync {
 
     /// Whether buffers in memory of this device can be sent and received even if the host cannot address it.
     fn passes_memory_of(&self, device: &Device) -> bool;
+
+    /// The state of this rank's collective calls, always the same.
+    fn collectives(&self) -> &Collectives;
 
     /// The way straight to the memory of other ranks, where they share an address space.
     fn direct(&self) -> Option<Direct<'_>>;
@@ -175,10 +208,11 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// `Timeout`, `PeerLost`, or `InvalidArgument` if a rank brought another number of bytes. Ranks are out of step then:
-    /// further collective calls of this communicator are of no use.
+    /// `Timeout`; `PeerLost`; `InvalidArgument` if a rank brought another number of bytes. The same if the call failed so on
+    /// another rank. `Conflict` if a [collective call](Communicator#collective-calls) failed before, if another rank calls
+    /// [`reset`](Self::reset), or if another thread of this rank is in one; what the transport reports.
     fn all_gather(&self, mine: &[u8], timeout: Duration) -> Result<Vec<u8>> {
-        collective::all_gather(self, mine, timeout)
+        collective::all_gather(self, "all_gather", mine, timeout)
     }
 
     /// Blocks until every rank has called it.
@@ -187,7 +221,20 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     ///
     /// As [`all_gather`](Self::all_gather).
     fn barrier(&self, timeout: Duration) -> Result<()> {
-        self.all_gather(&[], timeout).map(drop)
+        collective::all_gather(self, "barrier", &[], timeout).map(drop)
+    }
+
+    /// Makes [collective calls](Communicator#collective-calls) possible again after one that failed. All ranks call it, also
+    /// those where none failed. What was sent in calls before is thrown away.
+    ///
+    /// Blocks until every rank has called it.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`: call it again, which goes on where this one ended, also if others got through meanwhile. `PeerLost`;
+    /// `Conflict` if another thread of this rank is in a collective call; what the transport reports.
+    fn reset(&self, timeout: Duration) -> Result<()> {
+        reset(self, Reset { what: Reset::COMMUNICATOR, number: 0 }, timeout).map(drop)
     }
 }
 

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use runtime_core::{Device, Error, ErrorKind, Result};
 
-use super::{Buffer, Communicator, Direct, Envelope, Request, Way, complete};
+use super::{Buffer, Collectives, Communicator, Direct, Envelope, Request, Way, complete};
 
 const MAGIC: [u8; 8] = *b"HALOMSGS";
 /// Another one for each change of the file, and of what an exchange sends: the layout of its messages, their marks, and what
 /// ranks agree on before. A record from before such a change cannot be replayed.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
 /// How often a line, which is a rank and a tag, was received from.
 #[derive(Debug, Default)]
@@ -77,8 +77,14 @@ impl<C: Communicator> Recorder<C> {
     ///
     /// # Errors
     ///
-    /// `Driver` if the file cannot be written; so do receives later on.
+    /// `Conflict` if `inner` has made a collective call, of whose messages the record would lack some. `Driver` if the file
+    /// cannot be written; so do receives later on.
     pub fn create(inner: C, path: impl AsRef<Path>) -> Result<Self> {
+        if !inner.collectives().are_unused() {
+            let message =
+                format!("rank {} made a collective call before its record begins", inner.rank());
+            return Err(Error::new(ErrorKind::Conflict, "record", message));
+        }
         let path = path.as_ref().to_owned();
         let written = File::create(&path).and_then(|mut file| {
             let numbers =
@@ -121,6 +127,10 @@ impl<C: Communicator> Communicator for Recorder<C> {
 
     fn passes_memory_of(&self, device: &Device) -> bool {
         self.inner.passes_memory_of(device)
+    }
+
+    fn collectives(&self) -> &Collectives {
+        self.inner.collectives()
     }
 
     /// None: what does not go by messages is not recorded.
@@ -182,6 +192,7 @@ pub struct Replay {
     rank: usize,
     size: usize,
     max_tag: u32,
+    collectives: Collectives,
     lines: Lines,
     /// By line and number.
     messages: HashMap<(usize, u32, u64), Message>,
@@ -248,8 +259,9 @@ impl Replay {
             let (key, message) = message.ok_or_else(|| damaged("a damaged message", start))?;
             messages.insert(key, message);
         }
-        let (file, lines) = (Mutex::new(file), Lines::default());
-        Ok(Self { path, file, rank, size, max_tag, lines, messages })
+        let file = Mutex::new(file);
+        let (collectives, lines) = (Collectives::default(), Lines::default());
+        Ok(Self { path, file, rank, size, max_tag, collectives, lines, messages })
     }
 }
 
@@ -323,6 +335,10 @@ impl Communicator for Replay {
 
     fn passes_memory_of(&self, _: &Device) -> bool {
         true
+    }
+
+    fn collectives(&self) -> &Collectives {
+        &self.collectives
     }
 
     fn direct(&self) -> Option<Direct<'_>> {

@@ -11,6 +11,7 @@ use std::ops::Range;
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::Symmetry;
+use crate::difference::Attribute;
 use crate::fingerprint::Fingerprint;
 use crate::symmetry::{AXES, Map};
 
@@ -320,6 +321,29 @@ impl Topology {
             print.symmetry(joint.map.symmetry);
         }
         print
+    }
+
+    /// The same, to be read.
+    pub(crate) fn attributes(&self) -> Vec<Attribute> {
+        let mut all = vec![
+            Attribute::new("number of axes", self.axes.to_string()),
+            Attribute::new("number of tiles", self.tiles.len().to_string()),
+        ];
+        for (number, tile) in self.tiles.iter().enumerate() {
+            for (axis, cuts) in tile.cuts.iter().enumerate().take(self.axes) {
+                let what = format!("division of tile {number} along axis {axis}");
+                all.push(Attribute::new(what, format!("cells {cuts:?}")));
+            }
+        }
+        all.push(Attribute::new("number of joined sides", self.joints.len().to_string()));
+        for (number, ((tile, side), joint)) in self.joints.iter().enumerate() {
+            let value = format!(
+                "tile {tile}, side {side}, to tile {} by {}",
+                joint.tile, joint.map.symmetry
+            );
+            all.push(Attribute::new(format!("joined side, number {number}"), value));
+        }
+        all
     }
 }
 

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use halo::ErrorKind;
-use halo::communicator::{Buffer, Communicator, Envelope, Request, Way};
+use halo::communicator::{Buffer, COLLECTIVE_TAG, Communicator, Envelope, Request, Way};
 
 /// Far longer than anything takes.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -31,6 +31,11 @@ pub(crate) const RULES: &[Rule] = &[
     ("a request is over once", a_request_is_over_once),
     ("a barrier is a barrier", a_barrier_is_a_barrier),
     ("all gather in order", all_gather_in_order),
+    ("a late rank hears that a call failed", a_late_rank_hears_that_a_call_failed),
+    ("unequal bytes are an error on all ranks", unequal_bytes_are_an_error_on_all_ranks),
+    ("a reset ends the calls of others", a_reset_ends_the_calls_of_others),
+    ("a reset can be repeated", a_reset_can_be_repeated),
+    ("messages of no call are thrown away", messages_of_no_call_are_thrown_away),
     ("large messages arrive", large_messages_arrive),
     ("random programs deliver every message", random_programs_deliver_every_message),
 ];
@@ -264,6 +269,96 @@ fn all_gather_in_order(ranks: &dyn Communicator) {
         let all = ranks.all_gather(&bytes(len, ranks.rank()), LONG).unwrap();
         let expected: Vec<u8> = (0..ranks.size()).flat_map(|rank| bytes(len, rank)).collect();
         assert_eq!(all, expected);
+    }
+}
+
+/// The kind of error of an `all_gather`.
+fn refused(ranks: &dyn Communicator, mine: &[u8], timeout: Duration) -> ErrorKind {
+    ranks.all_gather(mine, timeout).unwrap_err().kind()
+}
+
+/// Resets, and finds nothing of calls before.
+fn begin_anew(ranks: &dyn Communicator) {
+    ranks.reset(LONG).unwrap();
+    for _ in 0..3 {
+        all_gather_in_order(ranks);
+        ranks.barrier(LONG).unwrap();
+    }
+}
+
+/// One rank comes when all others have given up.
+fn others_give_up(ranks: &dyn Communicator, late: usize, give_up: impl FnOnce()) {
+    let rank = ranks.rank();
+    if rank == late {
+        for other in (0..ranks.size()).filter(|other| *other != late) {
+            let request = receive(ranks, other, 1, 0);
+            finish(ranks, request);
+        }
+    } else {
+        give_up();
+        let request = send(ranks, late, 1, Vec::new());
+        finish(ranks, request);
+    }
+}
+
+fn a_late_rank_hears_that_a_call_failed(ranks: &dyn Communicator) {
+    for late in 0..if ranks.size() > 1 { ranks.size() } else { 0 } {
+        others_give_up(ranks, late, || {
+            assert_eq!(refused(ranks, b"A", SHORT), ErrorKind::Timeout);
+            assert_eq!(refused(ranks, b"B", SHORT), ErrorKind::Conflict);
+        });
+        if ranks.rank() == late {
+            // Not what the others brought before they gave up.
+            assert_eq!(refused(ranks, b"x", LONG), ErrorKind::Timeout);
+        }
+        let error = ranks.barrier(LONG).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert!(error.message().contains("Communicator::reset"), "{error}");
+        begin_anew(ranks);
+    }
+}
+
+fn unequal_bytes_are_an_error_on_all_ranks(ranks: &dyn Communicator) {
+    if ranks.size() > 1 {
+        let mine = vec![7; if ranks.rank() == 0 { 5 } else { 4 }];
+        assert_eq!(refused(ranks, &mine, LONG), ErrorKind::InvalidArgument);
+    }
+    begin_anew(ranks);
+}
+
+fn a_reset_ends_the_calls_of_others(ranks: &dyn Communicator) {
+    if ranks.rank() > 0 {
+        let error = ranks.barrier(LONG).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    }
+    begin_anew(ranks);
+}
+
+fn a_reset_can_be_repeated(ranks: &dyn Communicator) {
+    let late = ranks.size() - 1;
+    others_give_up(ranks, late, || {
+        for timeout in [Duration::ZERO, SHORT] {
+            assert_eq!(ranks.reset(timeout).unwrap_err().kind(), ErrorKind::Timeout);
+            assert_eq!(refused(ranks, b"A", LONG), ErrorKind::Conflict);
+        }
+    });
+    begin_anew(ranks);
+}
+
+/// They have the tag of collective calls, which they must not.
+fn messages_of_no_call_are_thrown_away(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    for len in [24, 3].into_iter().filter(|_| ranks.size() > 1) {
+        // The other one is in no call.
+        let is_ready = send(ranks, right, 1, Vec::new());
+        let request = receive(ranks, left, 1, 0);
+        finish(ranks, request);
+        let sent = send(ranks, left, COLLECTIVE_TAG, vec![0xFF; len]);
+        let error = ranks.barrier(LONG).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        begin_anew(ranks);
+        finish(ranks, sent);
+        finish(ranks, is_ready);
     }
 }
 

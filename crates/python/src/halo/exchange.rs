@@ -21,7 +21,8 @@ use crate::stream::{Stream, seconds};
 /// Fills the halos of a set of fields with what the neighbours own there, again and again.
 ///
 /// Every rank makes it at once, with the same topology, quantities and options, and calls the same methods in the same order.
-/// ``fields`` are DeviceArrays, one for each component of each quantity, in order, each in its own memory. Work is enqueued on
+/// If one is late, all call ``Communicator.reset`` and make it again. ``fields`` are DeviceArrays, one for each component of each
+/// quantity, in order, which share no elements. Work is enqueued on
 /// ``stream``: packing comes after what was enqueued there before, and what is enqueued later sees the halos. Where no stream is
 /// named, it comes after all unfinished work on the fields.
 ///
@@ -198,7 +199,8 @@ impl HaloExchange {
         })
     }
 
-    /// Makes exchanges possible again after one that failed. All ranks call it at once.
+    /// Makes exchanges possible again after one that failed, and collective calls with them. All ranks call it at once; after a
+    /// TimeoutError, call it again.
     fn reset(&self, py: Python<'_>) -> Result<()> {
         Ok(py.detach(|| self.alone()?.reset())?)
     }

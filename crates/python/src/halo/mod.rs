@@ -69,6 +69,15 @@ impl Communicator {
         Ok(pyo3::types::PyBytes::new(py, &all))
     }
 
+    /// Makes collective calls (``barrier``, ``all_gather``, making a ``HaloExchange``) possible again after one that failed, such as
+    /// by a rank that was late: until then they raise ConflictError. All ranks call it, also those where none failed. Blocks until every
+    /// rank has called it, for at most ``timeout`` seconds; after a TimeoutError, call it again.
+    #[pyo3(signature = (timeout = 60.0))]
+    fn reset(&self, py: Python<'_>, timeout: f64) -> Result<()> {
+        let timeout = seconds("reset", timeout)?;
+        Ok(py.detach(|| self.0.reset(timeout))?)
+    }
+
     fn __repr__(&self) -> String {
         format!("<Communicator: rank {} of {}>", self.0.rank(), self.0.size())
     }

@@ -16,11 +16,16 @@ use std::time::{Duration, Instant};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use runtime::halo::communicator::{Buffer, Communicator, Direct, Envelope, Request, Way};
+use runtime::halo::communicator::{
+    Buffer, Collectives, Communicator, Direct, Envelope, Request, Way,
+};
 use runtime::{Device, DeviceKind, Error, ErrorKind, Result};
 
 /// A rank of an mpi4py communicator.
-pub(super) struct MpiCommunicator(Arc<Shared>);
+pub(super) struct MpiCommunicator {
+    shared: Arc<Shared>,
+    collectives: Collectives,
+}
 
 /// What outlives the communicator with its requests.
 struct Shared {
@@ -68,7 +73,7 @@ impl MpiCommunicator {
     pub(super) fn new(comm: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mpi = comm.py().import("mpi4py.MPI")?;
         let largest = comm.call_method1("Get_attr", (mpi.getattr("TAG_UB")?,))?;
-        Ok(Self(Arc::new(Shared {
+        let shared = Shared {
             comm: comm.clone().unbind(),
             status: mpi.getattr("Status")?.unbind(),
             rank: comm.call_method0("Get_rank")?.extract()?,
@@ -76,7 +81,8 @@ impl MpiCommunicator {
             max_tag: largest.extract()?,
             open: Mutex::default(),
             idle: AtomicU32::new(0),
-        })))
+        };
+        Ok(Self { shared: Arc::new(shared), collectives: Collectives::default() })
     }
 }
 
@@ -184,19 +190,23 @@ const NAPS: u32 = YIELDS + 1000;
 
 impl Communicator for MpiCommunicator {
     fn rank(&self) -> usize {
-        self.0.rank
+        self.shared.rank
     }
 
     fn size(&self) -> usize {
-        self.0.size
+        self.shared.size
     }
 
     fn max_tag(&self) -> u32 {
-        self.0.max_tag
+        self.shared.max_tag
     }
 
     fn passes_memory_of(&self, device: &Device) -> bool {
         device.info().kind == DeviceKind::Host
+    }
+
+    fn collectives(&self) -> &Collectives {
+        &self.collectives
     }
 
     fn direct(&self) -> Option<Direct<'_>> {
@@ -205,13 +215,13 @@ impl Communicator for MpiCommunicator {
 
     fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         let envelope = Envelope::new(self, Way::Send, to, tag, &buffer)?;
-        self.0.sweep()?;
+        self.shared.sweep()?;
         let message = Message::start("send", buffer, |view| {
-            let comm = self.0.comm.bind(view.py());
+            let comm = self.shared.comm.bind(view.py());
             comm.call_method1(intern!(view.py(), "Isend"), (view.clone(), to, tag))
         })?;
         Ok(Box::new(MpiRequest {
-            shared: Arc::clone(&self.0),
+            shared: Arc::clone(&self.shared),
             envelope,
             kind: Kind::Send(message),
         }))
@@ -219,11 +229,11 @@ impl Communicator for MpiCommunicator {
 
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
-        self.0.sweep()?;
+        self.shared.sweep()?;
         let stage = Arc::new(Mutex::new(Stage::Waiting(envelope, Some(buffer))));
-        let mut open = crate::lock(&self.0.open);
+        let mut open = crate::lock(&self.shared.open);
         open.lines.entry((from, tag)).or_default().push_back(Arc::clone(&stage));
-        let shared = Arc::clone(&self.0);
+        let shared = Arc::clone(&self.shared);
         Ok(Box::new(MpiRequest { shared, envelope, kind: Kind::Receive(stage) }))
     }
 
@@ -234,10 +244,10 @@ impl Communicator for MpiCommunicator {
 
     fn wait_beyond(&self, _: u64, deadline: Instant) {
         // A failure shows at the requests.
-        let _swept = self.0.sweep();
+        let _swept = self.shared.sweep();
         // MPI has no wait that ends at a time. The longer nothing came, the longer this rank sleeps before it looks again.
         let left = deadline.saturating_duration_since(Instant::now());
-        match self.0.idle.fetch_add(1, Ordering::Relaxed) {
+        match self.shared.idle.fetch_add(1, Ordering::Relaxed) {
             0..YIELDS => thread::yield_now(),
             YIELDS..NAPS => thread::sleep(Duration::from_micros(20).min(left)),
             _ => thread::sleep(Duration::from_millis(1).min(left)),
@@ -247,7 +257,7 @@ impl Communicator for MpiCommunicator {
 
 impl fmt::Debug for MpiCommunicator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MpiCommunicator(rank {} of {})", self.0.rank, self.0.size)
+        write!(f, "MpiCommunicator(rank {} of {})", self.shared.rank, self.shared.size)
     }
 }
 

@@ -27,8 +27,8 @@ pub unsafe trait RegionCopyAbility {
     /// # Safety
     ///
     /// `stream`, `regions` and every memory belong to this device; `slots` agree with the program's
-    /// [`slots`](RegionProgram::slots): as many, and those that have memory long enough, aligned, and with an allocation in
-    /// two of them only where the program writes neither.
+    /// [`slots`](RegionProgram::slots): as many, and those that have memory long enough and aligned. One allocation may be in
+    /// several; what the program touches through a slot that it writes, it touches through no other.
     unsafe fn execute(
         &self,
         stream: &dyn DeviceStream,

@@ -102,6 +102,18 @@ impl RegionProgram {
     }
 }
 
+/// Whether the elements of two layouts share no byte, the lowest byte of each being this many after a common one; `false` also
+/// where that cannot be decided.
+pub(crate) fn are_apart(one: (usize, &Layout), other: (usize, &Layout)) -> bool {
+    let len = |layout: &Layout| layout.span_bytes().len();
+    let lie_apart = one.0 + len(one.1) <= other.0 || other.0 + len(other.1) <= one.0;
+    let interleave = || {
+        let (one, other) = (footprint((one.0, *one.1))?, footprint((other.0, *other.1))?);
+        one.is_apart(&other)
+    };
+    one.1.is_empty() || other.1.is_empty() || lie_apart || interleave() == Some(true)
+}
+
 /// The bytes of the elements; `None` if there are none, or they lie beyond what a slot can have.
 fn footprint((start, layout): Part) -> Option<Footprint> {
     let span = layout.span_bytes();

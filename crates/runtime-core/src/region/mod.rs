@@ -18,7 +18,7 @@ mod tests;
 mod tiles;
 mod within;
 
-pub(crate) use boxes::Bound;
+pub(crate) use boxes::{Bound, are_apart};
 pub use host::HostSlot;
 pub use program::{LoweredCopy, RegionPhase, RegionProgram, SlotUse};
 

@@ -23,6 +23,8 @@ const FEW: usize = 8;
 pub struct Direct<'c> {
     group: &'c Arc<Group>,
     rank: usize,
+    /// What errors call it.
+    operation: &'static str,
 }
 
 /// What a rank lends to its peers, and for what.
@@ -66,7 +68,12 @@ impl<'a> Lent<'a> {
 
 impl<'c> Direct<'c> {
     pub(super) fn new(group: &'c Arc<Group>, rank: usize) -> Self {
-        Self { group, rank }
+        Self { group, rank, operation: "lend" }
+    }
+
+    /// The same for another operation, whose name its errors have.
+    pub(crate) fn called(self, operation: &'static str) -> Self {
+        Self { operation, ..self }
     }
 
     /// Lends views to peers while `f` runs, which reads what they lend. Each of them names this rank among its own peers,
@@ -121,7 +128,7 @@ impl<'c> Direct<'c> {
             } else {
                 continue;
             };
-            return Err(Error::new(ErrorKind::InvalidArgument, "lend", why));
+            return Err(Error::new(ErrorKind::InvalidArgument, self.operation, why));
         }
         Ok(())
     }
@@ -196,6 +203,7 @@ impl OnLoan {
 pub struct Meeting<'a> {
     group: &'a Arc<Group>,
     rank: usize,
+    operation: &'static str,
     loan: &'a Loan<'a>,
     /// Whether all peers were there.
     has_met: Cell<bool>,
@@ -211,7 +219,7 @@ struct Taken {
 
 impl<'a> Meeting<'a> {
     fn begin(direct: &Direct<'a>, loan: &'a Loan<'a>) -> Result<Self> {
-        let Direct { group, rank } = *direct;
+        let Direct { group, rank, operation } = *direct;
         let on_loan = OnLoan {
             tag: loan.tag,
             views: loan.views.as_ptr().cast(),
@@ -223,12 +231,19 @@ impl<'a> Meeting<'a> {
         if shelf.iter().any(|other| other.tag == loan.tag) {
             // Somebody may be reading it.
             let message = format!("rank {rank} lends already");
-            return Err(Error::new(ErrorKind::Conflict, "lend", message));
+            return Err(Error::new(ErrorKind::Conflict, operation, message));
         }
         shelf.push(on_loan);
         drop(shelf);
         loan.peers.iter().for_each(|peer| group.signal(*peer).raise());
-        Ok(Self { group, rank, loan, has_met: Cell::new(false), has_read: Cell::new(false) })
+        Ok(Self {
+            group,
+            rank,
+            operation,
+            loan,
+            has_met: Cell::new(false),
+            has_read: Cell::new(false),
+        })
     }
 
     /// Whether what the peers lend has been read.
@@ -245,7 +260,7 @@ impl<'a> Meeting<'a> {
     pub fn try_read(&self, f: impl FnOnce(&[Lent<'_>]) -> Result<()>) -> Result<bool> {
         if self.has_met.get() && !self.has_read.get() {
             let message = format!("rank {} failed to read before", self.rank);
-            return Err(Error::new(ErrorKind::Conflict, "lend", message));
+            return Err(Error::new(ErrorKind::Conflict, self.operation, message));
         }
         if !self.has_read.get()
             && let Some(taken) = self.take_all()?
@@ -318,11 +333,11 @@ impl<'a> Meeting<'a> {
         let declined = self.group.shelf(peer).declined.lock().contains(&self.loan.tag);
         let message =
             || format!("rank {peer} exchanges by messages what rank {} reads directly", self.rank);
-        declined.then(|| Error::new(ErrorKind::Conflict, "lend", message()))
+        declined.then(|| Error::new(ErrorKind::Conflict, self.operation, message()))
     }
 
     fn lost(&self, peer: usize) -> Option<Error> {
-        self.group.lost("lend", peer, &format_args!("rank {} waits for it", self.rank))
+        self.group.lost(self.operation, peer, &format_args!("rank {} waits for it", self.rank))
     }
 
     fn on_loan<R>(&self, rank: usize, f: impl FnOnce(&mut OnLoan) -> R) -> Option<R> {
@@ -438,7 +453,7 @@ impl<'a> Meeting<'a> {
     #[cold]
     fn late(&self, peer: usize) -> Error {
         let message = format!("rank {} waited {:?} for rank {peer}", self.rank, self.loan.timeout);
-        Error::new(ErrorKind::Timeout, "lend", message)
+        Error::new(ErrorKind::Timeout, self.operation, message)
     }
 }
 

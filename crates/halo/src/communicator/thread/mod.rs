@@ -13,7 +13,7 @@ use runtime_core::{Device, Error, ErrorKind, Result};
 pub(crate) use self::direct::Declined;
 pub use self::direct::{Direct, Lent, Loan, Meeting};
 use self::group::Group;
-use super::{Buffer, Communicator, Envelope, Request, Way};
+use super::{Buffer, Collectives, Communicator, Envelope, Request, Way};
 
 /// One of several ranks that are threads of one process.
 ///
@@ -41,6 +41,7 @@ use super::{Buffer, Communicator, Envelope, Request, Way};
 pub struct ThreadCommunicator {
     group: Arc<Group>,
     rank: usize,
+    collectives: Collectives,
 }
 
 /// The largest tag that any MPI takes: programs that run on threads run there.
@@ -57,7 +58,9 @@ impl ThreadCommunicator {
             return Err(Error::new(ErrorKind::InvalidArgument, "group", "0 ranks; at least 1"));
         }
         let group = Arc::new(Group::new(size));
-        Ok((0..size).map(|rank| Self { group: Arc::clone(&group), rank }).collect())
+        let rank =
+            |rank| Self { group: Arc::clone(&group), rank, collectives: Collectives::default() };
+        Ok((0..size).map(rank).collect())
     }
 
     /// Runs `f` in `size` threads, one for each rank of a new group. Gives what they return, in order.
@@ -139,6 +142,10 @@ impl Communicator for ThreadCommunicator {
 
     fn passes_memory_of(&self, _: &Device) -> bool {
         true
+    }
+
+    fn collectives(&self) -> &Collectives {
+        &self.collectives
     }
 
     fn direct(&self) -> Option<Direct<'_>> {
