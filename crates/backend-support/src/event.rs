@@ -85,7 +85,7 @@ impl Event {
                 drop(reach);
                 drop(turn);
             }
-            None => queue.submit(move || {
+            None => queue.submit_always(move || {
                 drop(reach);
                 Ok(())
             })?,
@@ -101,7 +101,7 @@ impl Event {
     /// As [`Queue::submit`].
     pub fn hold_up(&self, queue: &Queue) -> Result<()> {
         match self.latest() {
-            Some(Latest { mark, .. }) if !mark.is_reached() => queue.submit(move || {
+            Some(Latest { mark, .. }) if !mark.is_reached() => queue.submit_always(move || {
                 mark.wait();
                 Ok(())
             }),
@@ -137,6 +137,20 @@ impl Event {
 
     fn latest(&self) -> Option<Latest> {
         lock(&self.latest).clone()
+    }
+}
+
+impl crate::Mark for Event {
+    /// Runs no tasks: those of the thread that waits here are owners to drop.
+    fn wait(&self) -> bool {
+        if let Some(latest) = self.latest() {
+            latest.mark.wait();
+        }
+        true
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_done()
     }
 }
 

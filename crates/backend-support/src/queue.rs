@@ -1,21 +1,29 @@
 //! In-order queues of tasks.
 
+use std::any::Any;
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::{Failures, Identity, guarded, lock};
+use crate::{Event, Failures, Identity, Reaper, Reclaim, guarded, lock};
 
-type Task = Box<dyn FnOnce() -> Result<()> + Send>;
+struct Task {
+    run: Box<dyn FnOnce() -> Result<()> + Send>,
+    /// Whether it runs behind a failure too.
+    always: bool,
+}
 
 /// An in-order queue of tasks with a thread of its own.
 ///
 /// Tasks run one after the other, in the order of [`submit`](Self::submit), on the queue's thread, which starts with
 /// the first task. A thread that must wait for the queue takes a [`turn`](Self::turn) in the same order. While it
 /// waits it runs the tasks ahead of it that nobody has begun, which spares two hand-overs between threads.
+///
+/// Behind a task that failed no other runs until the failure is reported: they end at once.
 ///
 /// Dropping the queue does not block: its tasks run to the end, then its thread ends.
 pub struct Queue {
@@ -68,7 +76,18 @@ impl Queue {
     ///
     /// `Driver` if the system does not give the queue its thread; the task is dropped then.
     pub fn submit(&self, task: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
-        let task = Box::new(task);
+        self.push(Task { run: Box::new(task), always: false })
+    }
+
+    /// As [`submit`](Self::submit), of a task that runs behind a failure too: one that others wait for.
+    pub(crate) fn submit_always(
+        &self,
+        task: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        self.push(Task { run: Box::new(task), always: true })
+    }
+
+    fn push(&self, task: Task) -> Result<()> {
         let mut state = self.shared.lock();
         if state.worker == Worker::Absent {
             self.start()?;
@@ -171,9 +190,9 @@ pub struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Runs `task` in this thread as if it had been submitted: its failure is kept.
+    /// Runs `task` in this thread as if it had been submitted: its failure is kept, and behind a failure it does not run.
     pub fn run(self, task: impl FnOnce() -> Result<()>) {
-        self.shared.run(task);
+        self.shared.run(task, false);
     }
 }
 
@@ -221,7 +240,10 @@ impl Shared {
         lock(&self.state)
     }
 
-    fn run(&self, task: impl FnOnce() -> Result<()>) {
+    fn run(&self, task: impl FnOnce() -> Result<()>, always: bool) {
+        if !always && self.failures.any() {
+            return;
+        }
         if let Err(error) = guarded("task", task) {
             self.failures.keep(self.identity.complete(error));
         }
@@ -283,7 +305,7 @@ impl Shared {
         while go_on(&state) {
             let Some(task) = state.begin() else { break };
             drop(state);
-            self.run(task);
+            self.run(task.run, task.always);
             state = self.lock();
             self.end(&mut state);
         }
@@ -357,12 +379,46 @@ pub struct Queues {
     identity: Identity,
     queues: Mutex<Vec<Weak<Shared>>>,
     failures: Arc<Failures>,
+    reaper: Reaper<NoDriver>,
+}
+
+/// The driver of devices in host memory, which takes back nothing: what they have goes by being dropped.
+#[derive(Debug)]
+struct NoDriver;
+
+impl Reclaim for NoDriver {
+    type Object = Infallible;
+    type Mark = Event;
+
+    fn reclaim(&self, object: Infallible) -> Result<()> {
+        match object {}
+    }
 }
 
 impl Queues {
     /// No queues yet.
     pub fn new(identity: Identity) -> Self {
-        Self { identity, queues: Mutex::default(), failures: Arc::default() }
+        let failures = Arc::default();
+        let reaper = Reaper::new(&identity.device, &Arc::new(NoDriver), &failures);
+        Self { identity, queues: Mutex::default(), failures, reaper }
+    }
+
+    /// Drops what may run a program's own code when it is dropped, once the queues in `after` are done with what they have now:
+    /// at once if they are, else in a thread of its own, and never in a queue, which that code may wait for. Does not
+    /// block. A panic is kept for [`synchronize`](Self::synchronize).
+    pub fn retire<'a>(
+        &self,
+        owner: Box<dyn Any + Send + Sync>,
+        after: impl IntoIterator<Item = &'a Queue>,
+    ) {
+        let mark = |queue: &Queue| {
+            let event = Event::new();
+            let Err(_) = event.record(queue) else { return Some(event) };
+            // The system gives the queue no thread, so this one has to wait.
+            drop(queue.turn());
+            None
+        };
+        self.reaper.retire_owner(owner, after.into_iter().filter_map(mark).collect());
     }
 
     /// A new queue.
@@ -390,7 +446,8 @@ impl Queues {
         Queue { shared }
     }
 
-    /// Blocks until everything submitted so far to any queue is done, also to queues that were dropped.
+    /// Blocks until everything submitted so far to any queue is done, also to queues that were dropped, and everything
+    /// [retired](Self::retire) is dropped.
     ///
     /// # Errors
     ///
@@ -402,7 +459,8 @@ impl Queues {
         for queue in &queues {
             queue.wait();
         }
-        self.failures.report()?;
+        self.reaper.drain();
+        self.failures.report().map_err(|error| self.identity.complete(error))?;
         queues.iter().try_for_each(|queue| queue.failures.report())
     }
 
@@ -414,6 +472,13 @@ impl Queues {
     /// Whose queues they are.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        // Closing a device waits for no work.
+        self.reaper.detach();
     }
 }
 
@@ -535,18 +600,25 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_panics_are_reported_once_and_hold_nothing_up() {
+    fn behind_a_failure_nothing_runs_until_it_is_reported_once() {
         let queue = queues().create();
         let ran = Arc::new(AtomicUsize::new(0));
+        let count = || {
+            let ran = Arc::clone(&ran);
+            move || {
+                ran.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+        };
+        let (open, wait) = gate();
+        queue.submit(wait).unwrap();
         queue.submit(|| panic!("bad cell {}", 7)).unwrap();
         queue.submit(|| Err(Error::new(ErrorKind::Driver, "late", "second"))).unwrap();
-        let last = Arc::clone(&ran);
-        queue
-            .submit(move || {
-                last.fetch_add(1, Ordering::Relaxed);
-                Ok(())
-            })
-            .unwrap();
+        queue.submit(count()).unwrap();
+        queue.submit_always(count()).unwrap();
+        drop(open);
+        drop(queue.turn());
+        queue.try_turn().unwrap().run(count());
         let error = queue.synchronize().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceFault);
         assert!(
@@ -556,6 +628,9 @@ mod tests {
         assert_eq!(error.driver().unwrap().to_string(), "TEST_FAULT (1)");
         assert_eq!(ran.load(Ordering::Relaxed), 1);
         queue.synchronize().unwrap();
+        queue.submit(count()).unwrap();
+        queue.synchronize().unwrap();
+        assert_eq!(ran.load(Ordering::Relaxed), 2);
     }
 
     #[test]

@@ -176,7 +176,9 @@ impl Device {
         Ok(Pinned::new(raw, len, self.clone()))
     }
 
-    /// Takes up memory that somebody else allocated. It is given back by dropping `owner` once all work on it is done.
+    /// Takes up memory that somebody else allocated. It is given back by dropping `owner` once all work on it is done: in
+    /// the thread that drops the memory if that is so by then, else in a thread of the device. The owner's destructor may
+    /// wait for streams and devices, but not for a thread that synchronises this device, which waits for the destructor.
     ///
     /// `None` if the device lacks the ability.
     ///

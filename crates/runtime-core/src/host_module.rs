@@ -14,8 +14,10 @@ use crate::{Element, Error, ErrorKind, Launch, Result};
 /// A module whose kernels are Rust functions.
 ///
 /// A kernel takes a [`Grid`] and up to twelve parameters: `&[T]` is memory it reads, `&mut [T]` memory it writes, both
-/// given as contiguous views; any other [`Element`] is a value. The signature is what launches are checked against. A kernel may return
-/// `Result<(), String>` to report a fault; a panic is a fault too.
+/// given as contiguous views; any other [`Element`] is a value. The signature is what launches are checked against.
+///
+/// A kernel may return `Result<(), String>` to report a fault; a panic is a fault too. The stream reports it with the
+/// kernel's name, and until it has, leaves out what is enqueued behind the fault.
 ///
 /// The function runs once per launch and spreads its work over the device's cores with [`Grid::chunks_mut`] or
 /// [`Grid::for_each`].
@@ -48,7 +50,9 @@ impl HostModule {
     /// Adds a kernel, replacing one of the same name.
     #[must_use]
     pub fn with<P, F: KernelFunction<P>>(mut self, name: impl Into<String>, function: F) -> Self {
-        self.kernels.insert(name.into(), function.into_kernel());
+        let name = name.into();
+        let kernel = HostKernel { name: name.as_str().into(), ..function.into_kernel() };
+        self.kernels.insert(name, kernel);
         self
     }
 
@@ -72,6 +76,7 @@ impl HostModule {
 /// A Rust function with the signature that its launches are checked against.
 #[derive(Clone)]
 pub struct HostKernel {
+    name: Arc<str>,
     parameters: Arc<[ParamInfo]>,
     body: Arc<Body>,
 }
@@ -79,6 +84,11 @@ pub struct HostKernel {
 type Body = dyn Fn(&Grid<'_>, &[HostArg<'_>]) -> Result<(), String> + Send + Sync;
 
 impl HostKernel {
+    /// Its name in the module; empty for one that is in none.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The parameters, in order.
     pub fn parameters(&self) -> &[ParamInfo] {
         &self.parameters
@@ -122,7 +132,10 @@ impl HostKernel {
 
 impl fmt::Debug for HostKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostKernel").field("parameters", &self.parameters).finish_non_exhaustive()
+        f.debug_struct("HostKernel")
+            .field("name", &self.name)
+            .field("parameters", &self.parameters)
+            .finish_non_exhaustive()
     }
 }
 
@@ -397,6 +410,7 @@ macro_rules! kernel_functions {
                     .into_result()
                 }
                 HostKernel {
+                    name: Arc::default(),
                     parameters: Arc::new([$($parameter::info()),*]),
                     body: Arc::new(move |grid, args| {
                         call::<R, $($parameter),*>(&self, grid, args)
