@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::mem;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use runtime_core::contract::{
@@ -73,23 +73,28 @@ pub(crate) enum Broken {
 pub(crate) struct Saboteur {
     inner: Box<dyn AcceleratorDevice>,
     broken: Broken,
-    /// The owner of the memory adopted last, where it is to be dropped in a stream.
-    owner: Arc<Mutex<Option<Box<dyn Any + Send + Sync>>>>,
+    /// Where the memory adopted last lies, and its owner, if that is to be dropped in a stream.
+    adopted: Mutex<Option<(NativeHandle, Owner)>>,
 }
+
+type Owner = Box<dyn Any + Send + Sync>;
 
 impl Saboteur {
     pub(crate) fn new(inner: impl AcceleratorDevice, broken: Broken) -> Self {
-        Self { inner: Box::new(inner), broken, owner: Arc::default() }
+        Self { inner: Box::new(inner), broken, adopted: Mutex::default() }
     }
 
     fn is(&self, broken: Broken) -> bool {
         self.broken == broken
     }
 
-    /// Launches a kernel that drops the owner which is kept.
-    fn drop_owner_in(&self, on: &dyn DeviceStream) {
-        let owner = Arc::clone(&self.owner);
-        let take = move |_: &Grid<'_>| drop(owner.lock().unwrap().take());
+    /// Launches a kernel that drops an owner.
+    fn drop_in(&self, on: &dyn DeviceStream, owner: Owner) {
+        let owner = Mutex::new(Some(owner));
+        let take = move |_: &Grid<'_>| {
+            let taken = owner.lock().unwrap().take();
+            drop(taken);
+        };
         let module = HostModule::new().with("take", take);
         let module = self.inner.module_load(&ModuleImage::functions(&module)).expect("a module");
         let kernel = module.kernel("take").expect("the kernel");
@@ -160,8 +165,10 @@ unsafe impl AcceleratorDevice for Saboteur {
         if self.is(Broken::MemoryIsLeaked) || self.is(Broken::OwnersAreLeaked) {
             return mem::forget(memory);
         }
-        if let Some(last) = after.last().filter(|_| self.owner.lock().unwrap().is_some()) {
-            self.drop_owner_in(*last);
+        let handle = memory.native();
+        let adopted = self.adopted.lock().unwrap().take_if(|(adopted, _)| *adopted == handle);
+        if let (Some((_, owner)), Some(last)) = (adopted, after.last()) {
+            self.drop_in(*last, owner);
         }
         // SAFETY: handed on.
         unsafe { self.inner.memory_free(memory, &streams(self.broken, after)) }
@@ -409,11 +416,11 @@ impl MemoryAdoption for Saboteur {
         &self,
         handle: NativeHandle,
         bytes: usize,
-        owner: Box<dyn Any + Send + Sync>,
+        owner: Owner,
     ) -> Result<Box<dyn DeviceMemory>> {
         let owner = match self.broken {
             Broken::OwnersAreDroppedInTheStream => {
-                *self.owner.lock().unwrap() = Some(owner);
+                *self.adopted.lock().unwrap() = Some((handle, owner));
                 Box::new(())
             }
             _ => owner,
