@@ -30,6 +30,7 @@ mod layout;
 mod measure;
 mod memory;
 mod native;
+mod owner;
 mod pinned;
 mod region;
 mod region_plan;
@@ -65,6 +66,7 @@ pub use layout::{Layout, MAX_RANK};
 pub use measure::{MeasureOptions, Measurement, Sample, measure, measure_with};
 pub use memory::Memory;
 pub use native::{NativeHandle, NativeKind, Origin, OriginKind};
+pub use owner::Owner;
 pub use pinned::Pinned;
 pub use region::{
     Combine, HostSlot, LoweredCopy, MAX_REGION_RANK, RegionCopy, RegionPhase, RegionProgram,
