@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use backend_host::HostDevice;
 use runtime_core::{
     Combine, DType, Device, ErrorKind, Grid, HostModule, Kernel, Launch, NativeHandle, NativeKind,
-    RegionCopy, RegionSide, Slot, Stream, StreamOptions, args,
+    Plain, RegionCopy, RegionSide, Slot, Stream, StreamOptions, args,
 };
 
 fn device() -> Device {
@@ -156,6 +156,27 @@ fn behind_a_fault_nothing_runs_until_it_is_reported() {
     assert_eq!(x.view().to_vec::<u32>(&stream).unwrap(), [1; 100]);
     launch("good", &mut x);
     assert_eq!(x.view().to_vec::<u32>(&stream).unwrap(), [2; 100]);
+}
+
+#[test]
+#[expect(unsafe_code, reason = "launches a kernel")]
+fn a_struct_is_one_argument() {
+    let device = device();
+    let stream = device.default_stream();
+    let mut x = device.memory_from_slice(&stream, &[0.0_f64; 20]).unwrap();
+    let copy = |_: &Grid<'_>, x: &mut [f64], Plain(many): Plain<[f64; 20]>| {
+        x.copy_from_slice(&many);
+    };
+    let kernel = kernel(&device, HostModule::new().with("k", copy));
+    let many: [f64; 20] = std::array::from_fn(|index| index as f64);
+    // SAFETY: the kernel is safe code and touches its argument alone.
+    unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![&mut x, &Plain(many)]) }.unwrap();
+    assert_eq!(x.view().to_vec::<f64>(&stream).unwrap(), many);
+    let short = Plain([0.0_f64; 19]);
+    // SAFETY: as above.
+    let error =
+        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![&mut x, &short]) }.unwrap_err();
+    assert!(error.message().contains("152 bytes for a parameter of 160"), "{error}");
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub use error::{DriverCode, Error, ErrorKind, Result};
 pub use graph::{Graph, Graphs};
 pub use host_module::{
     Grid, HostArg, HostKernel, HostModule, KernelFunction, KernelParameter, KernelResult,
-    ParallelFor,
+    ParallelFor, Plain,
 };
 pub use id::DeviceId;
 pub use image::{ImageCode, ImageFormat, ModuleBundle, ModuleImage};
