@@ -96,7 +96,7 @@ unsafe impl DeviceStream for HostStream {
         src: &[u8],
     ) -> Result<()> {
         let dst = span(dst, offset, src.len())?;
-        let _turn = self.queue.turn();
+        let _turn = self.queue.turn()?;
         self.cores.with(|cores| dst.copy_in(src, cores))
     }
 
@@ -107,7 +107,7 @@ unsafe impl DeviceStream for HostStream {
         dst: &mut [u8],
     ) -> Result<()> {
         let src = span(src, offset, dst.len())?;
-        let _turn = self.queue.turn();
+        let _turn = self.queue.turn()?;
         self.queue.report()?;
         self.cores.with(|cores| src.copy_out(dst, cores))
     }

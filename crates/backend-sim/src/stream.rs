@@ -124,7 +124,7 @@ impl SimStream {
     fn copy_now(&self, report: bool, copy: impl FnOnce() -> Result<()>) -> Result<()> {
         let fate = self.device.begin(Operation::Copy)?;
         let pause = self.lane.timing.draw();
-        let _turn = self.lane.queue.turn();
+        let _turn = self.lane.queue.turn()?;
         pause.take();
         if report {
             self.lane.queue.report()?;

@@ -111,12 +111,18 @@ impl Event {
 
     /// Blocks until the latest mark is reached; returns at once if there is none. Runs the tasks before the mark that
     /// nobody has begun, as [`Queue::turn`] does.
-    pub fn wait(&self) {
-        let Some(Latest { mark, queue }) = self.latest() else { return };
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::turn`].
+    pub fn wait(&self) -> Result<()> {
+        let Some(Latest { mark, queue }) = self.latest() else { return Ok(()) };
         if let (false, Some(queue)) = (mark.is_reached(), queue.upgrade()) {
+            queue.check_wait()?;
             queue.assist_until(|| mark.is_reached());
         }
         mark.wait();
+        Ok(())
     }
 
     /// Whether the latest mark is reached; `true` if there is none.
@@ -182,7 +188,7 @@ mod tests {
     #[test]
     fn an_event_without_a_mark_holds_nothing_up() {
         let (event, queue) = (Event::new(), queue(0));
-        event.wait();
+        event.wait().unwrap();
         assert!(event.is_done());
         event.hold_up(&queue).unwrap();
         assert!(queue.is_idle());
@@ -205,7 +211,7 @@ mod tests {
         assert!(!event.is_done());
         drop(open);
         result.recv().unwrap();
-        event.wait();
+        event.wait().unwrap();
         assert!(event.is_done());
     }
 
@@ -221,7 +227,7 @@ mod tests {
         third.synchronize().unwrap();
         assert!(!event.is_done());
         drop(open_second);
-        event.wait();
+        event.wait().unwrap();
     }
 
     #[test]
@@ -232,7 +238,7 @@ mod tests {
         drop(first);
         assert!(!event.is_done());
         drop(open);
-        event.wait();
+        event.wait().unwrap();
     }
 
     #[test]
@@ -246,7 +252,7 @@ mod tests {
             })
             .unwrap();
         end.record(&queue).unwrap();
-        end.wait();
+        end.wait().unwrap();
         assert!(end.elapsed_since(&begin) >= Duration::from_millis(5));
         assert_eq!(begin.elapsed_since(&end), Duration::ZERO);
         assert_eq!(begin.elapsed_since(&Event::new()), Duration::ZERO);

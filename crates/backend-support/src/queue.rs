@@ -1,11 +1,12 @@
 //! In-order queues of tasks.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
+use std::{ptr, thread};
 
 use runtime_core::{Error, ErrorKind, Result};
 
@@ -127,8 +128,13 @@ impl Queue {
     }
 
     /// The queue for the caller alone, after everything submitted so far. Blocks until then.
-    pub fn turn(&self) -> Turn<'_> {
-        self.shared.turn()
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` in a task of this queue, which would wait for itself.
+    pub fn turn(&self) -> Result<Turn<'_>> {
+        self.shared.check_wait()?;
+        Ok(self.shared.turn())
     }
 
     /// Whether everything submitted so far is done. Never blocks.
@@ -140,7 +146,8 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// The first failure that was not reported yet.
+    /// The first failure that was not reported yet; `InvalidArgument` in a task of this queue, which would wait for
+    /// itself.
     pub fn synchronize(&self) -> Result<()> {
         self.shared.synchronize()
     }
@@ -235,7 +242,23 @@ impl State {
     }
 }
 
+thread_local! {
+    /// The addresses of the queues whose tasks this thread is running, one inside the other.
+    static RUNNING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
 impl Shared {
+    /// Refuses a wait of a task, a kernel's for instance, for the queue that it is in.
+    pub(crate) fn check_wait(&self) -> Result<()> {
+        let address = ptr::from_ref(self).addr();
+        if !RUNNING.with_borrow(|running| running.contains(&address)) {
+            return Ok(());
+        }
+        let message = "a kernel waits for the stream that it runs on";
+        let refused = Error::new(ErrorKind::InvalidArgument, "wait", message);
+        Err(refused.on(&self.identity.device))
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -244,7 +267,10 @@ impl Shared {
         if !always && self.failures.any() {
             return;
         }
-        if let Err(error) = guarded("task", task) {
+        RUNNING.with_borrow_mut(|running| running.push(ptr::from_ref(self).addr()));
+        let done = guarded("task", task);
+        RUNNING.with_borrow_mut(Vec::pop);
+        if let Err(error) = done {
             self.failures.keep(self.identity.complete(error));
         }
     }
@@ -346,6 +372,7 @@ impl Shared {
     }
 
     fn synchronize(&self) -> Result<()> {
+        self.check_wait()?;
         self.wait();
         self.failures.report()
     }
@@ -452,10 +479,11 @@ impl Queues {
     /// # Errors
     ///
     /// The first failure that was not reported yet, of a queue or [kept](Self::failures) for the device. If several
-    /// queues failed, the others' failures stay for the next call.
+    /// queues failed, the others' failures stay for the next call. `InvalidArgument` in a task of one of the queues.
     pub fn synchronize(&self) -> Result<()> {
         let queues: Vec<Arc<Shared>> =
             lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
+        queues.iter().try_for_each(|queue| queue.check_wait())?;
         for queue in &queues {
             queue.wait();
         }
@@ -526,7 +554,7 @@ mod tests {
                     })
                     .unwrap();
             }
-            let turn = queue.turn();
+            let turn = queue.turn().unwrap();
             lock(&log).push((round, 3));
             drop(turn);
         }
@@ -588,7 +616,7 @@ mod tests {
                                 Ok(())
                             })
                             .unwrap();
-                        let turn = queue.turn();
+                        let turn = queue.turn().unwrap();
                         assert_eq!(alone.fetch_add(1, Ordering::SeqCst), 0);
                         alone.fetch_sub(1, Ordering::SeqCst);
                         drop(turn);
@@ -617,7 +645,7 @@ mod tests {
         queue.submit(count()).unwrap();
         queue.submit_always(count()).unwrap();
         drop(open);
-        drop(queue.turn());
+        drop(queue.turn().unwrap());
         queue.try_turn().unwrap().run(count());
         let error = queue.synchronize().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceFault);
@@ -683,5 +711,30 @@ mod tests {
         drop(queue.try_turn().unwrap());
         queue.synchronize().unwrap();
         assert!(queue.shared.lock().worker == Worker::Absent);
+    }
+
+    #[test]
+    fn a_task_does_not_wait_for_its_own_queue() {
+        let queues = Arc::new(queues());
+        let queue = Arc::new(queues.create());
+        let (ours, all) = (Arc::clone(&queue), Arc::clone(&queues));
+        let (send, waits) = mpsc::channel();
+        let task = move || {
+            let event = Event::new();
+            event.record(&ours)?;
+            send.send(ours.synchronize()).ok();
+            send.send(ours.turn().map(drop)).ok();
+            send.send(all.synchronize()).ok();
+            send.send(event.wait()).ok();
+            Ok(())
+        };
+        queue.submit(task).unwrap();
+        for _ in 0..4 {
+            let refused = waits.recv_timeout(Duration::from_secs(10)).unwrap().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+            assert!(refused.to_string().contains("test:0"), "{refused}");
+        }
+        queue.synchronize().unwrap();
+        queues.synchronize().unwrap();
     }
 }

@@ -19,7 +19,8 @@ use crate::{Element, Error, ErrorKind, Launch, Result};
 /// launches are checked against.
 ///
 /// A kernel may return `Result<(), String>` to report a fault; a panic is a fault too. The stream reports it with the
-/// kernel's name, and until it has, leaves out what is enqueued behind the fault.
+/// kernel's name, and until it has, leaves out what is enqueued behind the fault. A kernel cannot wait for the stream that it
+/// runs on, nor for the device: `host` and `sim` refuse that in the thread that the kernel began in.
 ///
 /// The function runs once per launch and spreads its work over the device's cores with [`Grid::chunks_mut`] or
 /// [`Grid::for_each`].
