@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "vouches for the loop that a thread pool runs")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,8 +42,8 @@ impl CorePool {
     /// Calls `f` in this thread with the cores.
     pub(crate) fn with<R>(&self, f: impl FnOnce(Cores<'_>) -> R) -> R {
         let spread = |count: usize, body: &(dyn Fn(usize) + Sync)| self.spread(count, body);
-        // SAFETY: the indices before some number run here, and a parallel iterator yields each of the others once; its
-        // `for_each` returns or unwinds when everything it began has ended.
+        // SAFETY: the indices before some number run here, and a parallel iterator yields each of the others once, unless one
+        // panics; its `for_each` returns or unwinds when everything it began has ended.
         f(unsafe { Cores::new(&spread) })
     }
 
@@ -51,10 +52,15 @@ impl CorePool {
         match self.pool() {
             Some(pool) if done < count => {
                 // Rayon drops all panics but one, and a payload that panics when dropped would end the process.
-                let first = Mutex::new(None);
+                let (first, stopped) = (Mutex::new(None), AtomicBool::new(false));
                 pool.install(|| {
                     (done..count).into_par_iter().for_each(|index| {
+                        // The loop ends with the first panic; the others would only be printed.
+                        if stopped.load(Ordering::Relaxed) {
+                            return;
+                        }
                         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| body(index))) {
+                            stopped.store(true, Ordering::Relaxed);
                             let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
                             match &*first {
                                 None => *first = Some(payload),
@@ -106,7 +112,7 @@ impl CorePool {
 mod tests {
     use std::collections::HashSet;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::sync::{Arc, Mutex};
     use std::thread;
 

@@ -21,9 +21,9 @@ use crate::cores::CorePool;
 use crate::counters::HostCounters;
 use crate::event::HostEvent;
 use crate::machine;
-use crate::memory::{Heap, HostMemory};
+use crate::memory::{Heap, HostMemory, block};
 use crate::monitor::HostMonitor;
-use crate::stream::HostStream;
+use crate::stream::{HostStream, queues};
 
 /// The host as a device. Every instance is independent: its own threads, streams and account of memory.
 ///
@@ -174,8 +174,12 @@ unsafe impl AcceleratorDevice for HostDevice {
         Ok(Box::new(self.heap.allocate("memory_allocate", bytes)?))
     }
 
-    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, _after: &[&dyn DeviceStream]) {
-        self.release("memory_free", memory);
+    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]) {
+        if block(&*memory).is_ok_and(|block| block.is_adopted()) {
+            self.queues.retire(Box::new(memory), queues(after));
+        } else {
+            self.release("memory_free", memory);
+        }
     }
 
     fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
@@ -186,8 +190,8 @@ unsafe impl AcceleratorDevice for HostDevice {
         self.release("pinned_free", memory);
     }
 
-    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, _after: &[&dyn DeviceStream]) {
-        self.release("module_unload", module);
+    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, after: &[&dyn DeviceStream]) {
+        self.queues.retire(Box::new(module), queues(after));
     }
 
     fn stream_create(&self, _options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {

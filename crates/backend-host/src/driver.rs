@@ -7,12 +7,16 @@ use crate::device::{default_threads, info};
 
 /// The backend `host`.
 ///
-/// `host` is `host:0`; any other index opens as well. Each opening is an independent device. The option `threads=N`
-/// gives it `N` threads instead of one for each core: `host?threads=4`.
+/// `host` is `host:0`. There is `host:1` besides, over the same cores, for trying on one machine what is made for two devices;
+/// no list of devices has it. Each opening is an independent device. The option `threads=N` gives it `N` threads instead
+/// of one for each core: `host?threads=4`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostDriver;
 
 impl HostDriver {
+    /// How many devices its selectors can name.
+    pub const DEVICES: usize = 2;
+
     /// The driver.
     pub fn new() -> Self {
         Self
@@ -30,6 +34,11 @@ impl Driver for HostDriver {
 
     fn open(&self, selector: &Selector) -> Result<Device> {
         let index = selector.index()?;
+        if index >= Self::DEVICES {
+            let message =
+                format!("{selector}: there are {} host devices, host:0 and host:1", Self::DEVICES);
+            return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
+        }
         let mut threads = default_threads();
         for (key, value) in selector.options() {
             if key != "threads" {
@@ -55,12 +64,12 @@ mod tests {
     }
 
     #[test]
-    fn any_index_opens() {
+    fn every_opening_is_another_device() {
         assert_eq!(open("host").unwrap().id().to_string(), "host:0");
-        let device = open("host:17?threads=3").unwrap();
-        assert_eq!(device.id().to_string(), "host:17");
+        let device = open("host:1?threads=3").unwrap();
+        assert_eq!(device.id().to_string(), "host:1");
         assert_eq!(device.info().compute_units, 3);
-        assert!(!device.is_same(&open("host:17").unwrap()));
+        assert!(!device.is_same(&open("host:1").unwrap()));
     }
 
     #[test]
@@ -72,6 +81,8 @@ mod tests {
     fn wrong_selectors_name_what_is_wrong() {
         for (selector, kind, named) in [
             ("host:x", ErrorKind::UnknownDevice, "host:x"),
+            ("host:2", ErrorKind::UnknownDevice, "host:2: there are 2 host devices"),
+            ("host:9", ErrorKind::UnknownDevice, "host:0 and host:1"),
             ("host?cores=2", ErrorKind::UnknownDevice, "cores"),
             ("host?threads=0", ErrorKind::InvalidArgument, "threads=0"),
             ("host?threads=4097", ErrorKind::InvalidArgument, "4096"),

@@ -14,8 +14,7 @@ pub(crate) struct HostEvent(pub(crate) Event);
 // SAFETY: a mark is reached by the thread that did the work before it, under a lock that whoever waits takes.
 unsafe impl DeviceEvent for HostEvent {
     fn wait(&self) -> Result<()> {
-        self.0.wait();
-        Ok(())
+        self.0.wait()
     }
 
     fn query(&self) -> Result<bool> {

@@ -44,16 +44,10 @@ impl HostStream {
         std::mem::take(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Enqueues captured work as one task.
+    /// Enqueues captured work as one task, which ends with the first failure.
     pub(crate) fn launch_graph(&self, graph: &Arc<[Work]>) -> Result<()> {
         let (cores, graph) = (Arc::clone(&self.cores), Arc::clone(graph));
-        self.queue.submit(move || {
-            let mut first = Ok(());
-            for work in graph.iter() {
-                first = first.and(cores.perform(work));
-            }
-            first
-        })
+        self.queue.submit(move || graph.iter().try_for_each(|work| cores.perform(work)))
     }
 
     pub(crate) fn enqueue(&self, work: Work) -> Result<()> {
@@ -72,6 +66,12 @@ impl HostStream {
         let cores = Arc::clone(&self.cores);
         self.queue.submit(move || cores.perform(&work))
     }
+}
+
+/// The queues behind streams of host devices.
+pub(crate) fn queues<'a>(streams: &'a [&'a dyn DeviceStream]) -> impl Iterator<Item = &'a Queue> {
+    let own = |stream: &&'a dyn DeviceStream| own::<HostStream>(*stream, "free").ok();
+    streams.iter().filter_map(own).map(|stream| &stream.queue)
 }
 
 // SAFETY: spans lie inside their blocks, work touches its spans alone, a queue runs it in order, and blocking copies
@@ -96,7 +96,7 @@ unsafe impl DeviceStream for HostStream {
         src: &[u8],
     ) -> Result<()> {
         let dst = span(dst, offset, src.len())?;
-        let _turn = self.queue.turn();
+        let _turn = self.queue.turn()?;
         self.cores.with(|cores| dst.copy_in(src, cores))
     }
 
@@ -107,7 +107,7 @@ unsafe impl DeviceStream for HostStream {
         dst: &mut [u8],
     ) -> Result<()> {
         let src = span(src, offset, dst.len())?;
-        let _turn = self.queue.turn();
+        let _turn = self.queue.turn()?;
         self.queue.report()?;
         self.cores.with(|cores| src.copy_out(dst, cores))
     }

@@ -1,6 +1,7 @@
 //! Order, asynchrony and ownership on the host device.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use backend_host::HostDevice;
 use runtime_core::{
     Combine, DType, Device, ErrorKind, Grid, HostModule, Kernel, Launch, NativeHandle, NativeKind,
-    RegionCopy, RegionSide, Slot, Stream, StreamOptions, args,
+    Plain, RegionCopy, RegionSide, Slot, Stream, StreamOptions, args,
 };
 
 fn device() -> Device {
@@ -100,11 +101,82 @@ fn faults_and_panics_carry_device_and_code() {
         unsafe { kernel(&device, module).launch(&stream, &Launch::cover(1, 1), args![]) }.unwrap();
         let error = stream.synchronize().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceFault);
+        assert!(error.message().contains("kernel \"k\": "), "{error}");
         assert!(error.message().contains(message), "{error}");
         assert_eq!(error.device(), Some(device.id()));
         assert_eq!(error.driver().unwrap().to_string(), "HOST_KERNEL_FAULT (1)");
         stream.synchronize().unwrap();
     }
+}
+
+#[test]
+#[expect(unsafe_code, reason = "launches kernels")]
+fn behind_a_fault_nothing_runs_until_it_is_reported() {
+    const MESSAGE: &str = "this test's fault";
+    static PRINTED: AtomicUsize = AtomicUsize::new(0);
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| match panic.to_string().contains(MESSAGE) {
+        true => drop(PRINTED.fetch_add(1, Ordering::Relaxed)),
+        false => print(panic),
+    }));
+    let device = device();
+    let stream = device.default_stream();
+    let bad = |grid: &Grid<'_>, x: &mut [u32]| {
+        grid.chunks_mut(x, 1, |_, _| {
+            thread::sleep(Duration::from_millis(1));
+            panic!("{MESSAGE}");
+        });
+    };
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let good = move |_: &Grid<'_>, x: &mut [u32]| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        x.fill(2);
+    };
+    let module = HostModule::new().with("bad", bad).with("good", good);
+    let module = device.module_load(&module).unwrap();
+    let launch = |name: &str, x: &mut runtime_core::Memory<u32>| {
+        let kernel = module.kernel(name).unwrap();
+        // SAFETY: the kernels are safe code and touch their argument alone.
+        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![x]) }.unwrap();
+    };
+    let mut x = device.memory_from_slice(&stream, &[1_u32; 100]).unwrap();
+    for _ in 0..100 {
+        launch("bad", &mut x);
+        launch("good", &mut x);
+    }
+    x.view_mut().fill(&stream, 3_u32).unwrap();
+    let event = stream.record_event().unwrap();
+    event.wait().unwrap();
+    let error = stream.synchronize().unwrap_err();
+    assert!(error.message().starts_with("kernel \"bad\": panicked: this test's"), "{error}");
+    assert_eq!(runs.load(Ordering::Relaxed), 0);
+    // Each of the device's two threads may be in one call when the first panics.
+    assert!((1..=2).contains(&PRINTED.load(Ordering::Relaxed)), "{PRINTED:?}");
+    assert_eq!(x.view().to_vec::<u32>(&stream).unwrap(), [1; 100]);
+    launch("good", &mut x);
+    assert_eq!(x.view().to_vec::<u32>(&stream).unwrap(), [2; 100]);
+}
+
+#[test]
+#[expect(unsafe_code, reason = "launches a kernel")]
+fn a_struct_is_one_argument() {
+    let device = device();
+    let stream = device.default_stream();
+    let mut x = device.memory_from_slice(&stream, &[0.0_f64; 20]).unwrap();
+    let copy = |_: &Grid<'_>, x: &mut [f64], Plain(many): Plain<[f64; 20]>| {
+        x.copy_from_slice(&many);
+    };
+    let kernel = kernel(&device, HostModule::new().with("k", copy));
+    let many: [f64; 20] = std::array::from_fn(|index| index as f64);
+    // SAFETY: the kernel is safe code and touches its argument alone.
+    unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![&mut x, &Plain(many)]) }.unwrap();
+    assert_eq!(x.view().to_vec::<f64>(&stream).unwrap(), many);
+    let short = Plain([0.0_f64; 19]);
+    // SAFETY: as above.
+    let error =
+        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![&mut x, &short]) }.unwrap_err();
+    assert!(error.message().contains("152 bytes for a parameter of 160"), "{error}");
 }
 
 #[test]

@@ -236,7 +236,14 @@ pub(crate) fn select(found: &[Found], selector: &Selector) -> Result<Found> {
     }
     match left.get(number) {
         Some(device) => Ok((*device).clone()),
-        None => Err(unknown(selector, found, &format!("{} fit", left.len()))),
+        None => {
+            let fit = match left.len() {
+                0 => "no device fits".to_owned(),
+                1 => "1 device fits, number 0".to_owned(),
+                n => format!("{n} devices fit, numbers 0 to {}", n - 1),
+            };
+            Err(unknown(selector, found, &format!("no number {number}: {fit}")))
+        }
     }
 }
 
@@ -371,6 +378,16 @@ mod tests {
             assert!(error.message().contains("opencl:3 (Tesla T4"), "{error}");
         }
         assert!(index("opencl:99999999999999999999").is_err());
+        for (selector, why) in [
+            (
+                "opencl:7",
+                "opencl:7: no number 7: 4 devices fit, numbers 0 to 3; there is opencl:0 (",
+            ),
+            ("opencl:gpu:1", "opencl:gpu:1: no number 1: 1 device fits, number 0; there is"),
+        ] {
+            let error = index(selector).unwrap_err();
+            assert!(error.message().starts_with(why), "{error}");
+        }
     }
 
     #[test]

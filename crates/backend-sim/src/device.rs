@@ -24,8 +24,8 @@ use crate::counts::{SimCounters, Tally};
 use crate::event::SimEvent;
 use crate::fault::{Fate, FaultPlan};
 use crate::interop::Alive;
-use crate::memory::{Pool, SimMemory, SimPinned};
-use crate::stream::{Lane, SimStream};
+use crate::memory::{Pool, SimMemory, SimPinned, block};
+use crate::stream::{Lane, SimStream, queues};
 use crate::timing::Timing;
 use crate::{Fault, Operation, SimConfig, SimCounts};
 
@@ -303,8 +303,12 @@ unsafe impl AcceleratorDevice for SimDevice {
         Ok(Box::new(self.shared.allocate(bytes)?))
     }
 
-    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, _after: &[&dyn DeviceStream]) {
-        self.release("memory_free", memory);
+    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]) {
+        if block(&*memory).is_ok_and(|block| block.is_adopted()) {
+            self.queues.retire(Box::new(memory), queues(after));
+        } else {
+            self.release("memory_free", memory);
+        }
     }
 
     fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
@@ -315,8 +319,8 @@ unsafe impl AcceleratorDevice for SimDevice {
         self.release("pinned_free", memory);
     }
 
-    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, _after: &[&dyn DeviceStream]) {
-        self.release("module_unload", module);
+    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, after: &[&dyn DeviceStream]) {
+        self.queues.retire(Box::new(module), queues(after));
     }
 
     fn stream_create(&self, _options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {

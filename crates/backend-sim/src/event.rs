@@ -34,7 +34,7 @@ impl SimEvent {
 unsafe impl DeviceEvent for SimEvent {
     fn wait(&self) -> Result<()> {
         self.device.tally.add(|counts| counts.synchronizations += 1);
-        self.event.wait();
+        self.event.wait()?;
         self.device.check("wait")
     }
 

@@ -69,7 +69,7 @@ impl SimStream {
         std::mem::take(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Enqueues captured work as one task, unless a part of it is to fail at once.
+    /// Enqueues captured work as one task, which ends with the first failure, unless a part of it is to fail at once.
     pub(crate) fn launch_graph(&self, graph: &Arc<[Captured]>) -> Result<()> {
         self.device.check("launch")?;
         let fates = graph
@@ -78,13 +78,10 @@ impl SimStream {
             .collect::<Result<Vec<_>>>()?;
         let (device, steps) = (Arc::clone(&self.device), Arc::clone(graph));
         self.lane.queue.submit(move || {
-            let mut first = Ok(());
-            for (step, (fate, pause)) in steps.iter().zip(fates) {
+            steps.iter().zip(fates).try_for_each(|(step, (fate, pause))| {
                 pause.take();
-                let perform = || step.work.hold().perform(Cores::SERIAL);
-                first = first.and(device.carry_out(fate, perform));
-            }
-            first
+                device.carry_out(fate, || step.work.hold().perform(Cores::SERIAL))
+            })
         })?;
         self.device.tally.add(|counts| graph.iter().for_each(|step| (step.count)(counts)));
         Ok(())
@@ -127,7 +124,7 @@ impl SimStream {
     fn copy_now(&self, report: bool, copy: impl FnOnce() -> Result<()>) -> Result<()> {
         let fate = self.device.begin(Operation::Copy)?;
         let pause = self.lane.timing.draw();
-        let _turn = self.lane.queue.turn();
+        let _turn = self.lane.queue.turn()?;
         pause.take();
         if report {
             self.lane.queue.report()?;
@@ -135,6 +132,12 @@ impl SimStream {
         self.device.carry_out(fate, copy)?;
         self.device.check("copy")
     }
+}
+
+/// The queues behind streams of simulated devices.
+pub(crate) fn queues<'a>(streams: &'a [&'a dyn DeviceStream]) -> impl Iterator<Item = &'a Queue> {
+    let own = |stream: &&'a dyn DeviceStream| own::<SimStream>(*stream, "free").ok();
+    streams.iter().filter_map(own).map(|stream| &stream.lane.queue)
 }
 
 // SAFETY: spans lie inside their blocks, work touches its spans alone, a queue runs it in order, and blocking copies

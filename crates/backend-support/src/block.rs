@@ -136,6 +136,11 @@ impl Block {
         self.len == 0
     }
 
+    /// Whether the bytes are somebody else's, so that dropping the block runs their code.
+    pub fn is_adopted(&self) -> bool {
+        self.storage.is_none()
+    }
+
     pub(crate) fn hold(&self, access: Access) -> Guard<'_> {
         self.lock.hold(access)
     }

@@ -85,7 +85,7 @@ impl Event {
                 drop(reach);
                 drop(turn);
             }
-            None => queue.submit(move || {
+            None => queue.submit_always(move || {
                 drop(reach);
                 Ok(())
             })?,
@@ -101,7 +101,7 @@ impl Event {
     /// As [`Queue::submit`].
     pub fn hold_up(&self, queue: &Queue) -> Result<()> {
         match self.latest() {
-            Some(Latest { mark, .. }) if !mark.is_reached() => queue.submit(move || {
+            Some(Latest { mark, .. }) if !mark.is_reached() => queue.submit_always(move || {
                 mark.wait();
                 Ok(())
             }),
@@ -111,12 +111,18 @@ impl Event {
 
     /// Blocks until the latest mark is reached; returns at once if there is none. Runs the tasks before the mark that
     /// nobody has begun, as [`Queue::turn`] does.
-    pub fn wait(&self) {
-        let Some(Latest { mark, queue }) = self.latest() else { return };
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::turn`].
+    pub fn wait(&self) -> Result<()> {
+        let Some(Latest { mark, queue }) = self.latest() else { return Ok(()) };
         if let (false, Some(queue)) = (mark.is_reached(), queue.upgrade()) {
+            queue.check_wait()?;
             queue.assist_until(|| mark.is_reached());
         }
         mark.wait();
+        Ok(())
     }
 
     /// Whether the latest mark is reached; `true` if there is none.
@@ -137,6 +143,20 @@ impl Event {
 
     fn latest(&self) -> Option<Latest> {
         lock(&self.latest).clone()
+    }
+}
+
+impl crate::Mark for Event {
+    /// Runs no tasks: those of the thread that waits here are owners to drop.
+    fn wait(&self) -> bool {
+        if let Some(latest) = self.latest() {
+            latest.mark.wait();
+        }
+        true
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_done()
     }
 }
 
@@ -168,7 +188,7 @@ mod tests {
     #[test]
     fn an_event_without_a_mark_holds_nothing_up() {
         let (event, queue) = (Event::new(), queue(0));
-        event.wait();
+        event.wait().unwrap();
         assert!(event.is_done());
         event.hold_up(&queue).unwrap();
         assert!(queue.is_idle());
@@ -191,7 +211,7 @@ mod tests {
         assert!(!event.is_done());
         drop(open);
         result.recv().unwrap();
-        event.wait();
+        event.wait().unwrap();
         assert!(event.is_done());
     }
 
@@ -207,7 +227,7 @@ mod tests {
         third.synchronize().unwrap();
         assert!(!event.is_done());
         drop(open_second);
-        event.wait();
+        event.wait().unwrap();
     }
 
     #[test]
@@ -218,7 +238,7 @@ mod tests {
         drop(first);
         assert!(!event.is_done());
         drop(open);
-        event.wait();
+        event.wait().unwrap();
     }
 
     #[test]
@@ -232,7 +252,7 @@ mod tests {
             })
             .unwrap();
         end.record(&queue).unwrap();
-        end.wait();
+        end.wait().unwrap();
         assert!(end.elapsed_since(&begin) >= Duration::from_millis(5));
         assert_eq!(begin.elapsed_since(&end), Duration::ZERO);
         assert_eq!(begin.elapsed_since(&Event::new()), Duration::ZERO);

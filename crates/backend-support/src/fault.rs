@@ -44,13 +44,18 @@ impl Failures {
         self.any.store(true, Ordering::Release);
     }
 
+    /// Whether a failure is waiting to be reported.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
     /// Reports the failure that is kept, if any.
     ///
     /// # Errors
     ///
     /// That failure, once.
     pub fn report(&self) -> Result<()> {
-        if !self.any.load(Ordering::Acquire) {
+        if !self.any() {
             return Ok(());
         }
         let mut first = lock(&self.first);

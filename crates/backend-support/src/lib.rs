@@ -6,7 +6,8 @@
 //! race and no deadlock. A *queue* runs tasks in order on a thread of its own; an *event* marks a place in a queue.
 //!
 //! Work in a queue holds its blocks by reference count, so a backend frees memory by dropping it: the storage goes
-//! when the last operation on it is done, and nobody waits.
+//! when the last operation on it is done, and nobody waits. What runs a program's own code when it is dropped, an owner of
+//! adopted memory or a kernel, is [retired](Queues::retire) instead, since that code may wait for the queue.
 //!
 //! For devices with memory of their own there is the kernel of region copies, one text for OpenCL, CUDA and HIP, and
 //! what lowers programs to its launches; the thread that gives objects back to a driver, and the cache over its plain

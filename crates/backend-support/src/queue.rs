@@ -1,21 +1,30 @@
 //! In-order queues of tasks.
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
+use std::{ptr, thread};
 
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::{Failures, Identity, guarded, lock};
+use crate::{Event, Failures, Identity, Reaper, Reclaim, guarded, lock};
 
-type Task = Box<dyn FnOnce() -> Result<()> + Send>;
+struct Task {
+    run: Box<dyn FnOnce() -> Result<()> + Send>,
+    /// Whether it runs behind a failure too.
+    always: bool,
+}
 
 /// An in-order queue of tasks with a thread of its own.
 ///
 /// Tasks run one after the other, in the order of [`submit`](Self::submit), on the queue's thread, which starts with
 /// the first task. A thread that must wait for the queue takes a [`turn`](Self::turn) in the same order. While it
 /// waits it runs the tasks ahead of it that nobody has begun, which spares two hand-overs between threads.
+///
+/// Behind a task that failed no other runs until the failure is reported: they end at once.
 ///
 /// Dropping the queue does not block: its tasks run to the end, then its thread ends.
 pub struct Queue {
@@ -68,7 +77,18 @@ impl Queue {
     ///
     /// `Driver` if the system does not give the queue its thread; the task is dropped then.
     pub fn submit(&self, task: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
-        let task = Box::new(task);
+        self.push(Task { run: Box::new(task), always: false })
+    }
+
+    /// As [`submit`](Self::submit), of a task that runs behind a failure too: one that others wait for.
+    pub(crate) fn submit_always(
+        &self,
+        task: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        self.push(Task { run: Box::new(task), always: true })
+    }
+
+    fn push(&self, task: Task) -> Result<()> {
         let mut state = self.shared.lock();
         if state.worker == Worker::Absent {
             self.start()?;
@@ -108,8 +128,13 @@ impl Queue {
     }
 
     /// The queue for the caller alone, after everything submitted so far. Blocks until then.
-    pub fn turn(&self) -> Turn<'_> {
-        self.shared.turn()
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` in a task of this queue, which would wait for itself.
+    pub fn turn(&self) -> Result<Turn<'_>> {
+        self.shared.check_wait()?;
+        Ok(self.shared.turn())
     }
 
     /// Whether everything submitted so far is done. Never blocks.
@@ -121,7 +146,8 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// The first failure that was not reported yet.
+    /// The first failure that was not reported yet; `InvalidArgument` in a task of this queue, which would wait for
+    /// itself.
     pub fn synchronize(&self) -> Result<()> {
         self.shared.synchronize()
     }
@@ -171,9 +197,9 @@ pub struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Runs `task` in this thread as if it had been submitted: its failure is kept.
+    /// Runs `task` in this thread as if it had been submitted: its failure is kept, and behind a failure it does not run.
     pub fn run(self, task: impl FnOnce() -> Result<()>) {
-        self.shared.run(task);
+        self.shared.run(task, false);
     }
 }
 
@@ -216,13 +242,35 @@ impl State {
     }
 }
 
+thread_local! {
+    /// The addresses of the queues whose tasks this thread is running, one inside the other.
+    static RUNNING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
 impl Shared {
+    /// Refuses a wait of a task, a kernel's for instance, for the queue that it is in.
+    pub(crate) fn check_wait(&self) -> Result<()> {
+        let address = ptr::from_ref(self).addr();
+        if !RUNNING.with_borrow(|running| running.contains(&address)) {
+            return Ok(());
+        }
+        let message = "a kernel waits for the stream that it runs on";
+        let refused = Error::new(ErrorKind::InvalidArgument, "wait", message);
+        Err(refused.on(&self.identity.device))
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
-    fn run(&self, task: impl FnOnce() -> Result<()>) {
-        if let Err(error) = guarded("task", task) {
+    fn run(&self, task: impl FnOnce() -> Result<()>, always: bool) {
+        if !always && self.failures.any() {
+            return;
+        }
+        RUNNING.with_borrow_mut(|running| running.push(ptr::from_ref(self).addr()));
+        let done = guarded("task", task);
+        RUNNING.with_borrow_mut(Vec::pop);
+        if let Err(error) = done {
             self.failures.keep(self.identity.complete(error));
         }
     }
@@ -283,7 +331,7 @@ impl Shared {
         while go_on(&state) {
             let Some(task) = state.begin() else { break };
             drop(state);
-            self.run(task);
+            self.run(task.run, task.always);
             state = self.lock();
             self.end(&mut state);
         }
@@ -324,6 +372,7 @@ impl Shared {
     }
 
     fn synchronize(&self) -> Result<()> {
+        self.check_wait()?;
         self.wait();
         self.failures.report()
     }
@@ -357,12 +406,46 @@ pub struct Queues {
     identity: Identity,
     queues: Mutex<Vec<Weak<Shared>>>,
     failures: Arc<Failures>,
+    reaper: Reaper<NoDriver>,
+}
+
+/// The driver of devices in host memory, which takes back nothing: what they have goes by being dropped.
+#[derive(Debug)]
+struct NoDriver;
+
+impl Reclaim for NoDriver {
+    type Object = Infallible;
+    type Mark = Event;
+
+    fn reclaim(&self, object: Infallible) -> Result<()> {
+        match object {}
+    }
 }
 
 impl Queues {
     /// No queues yet.
     pub fn new(identity: Identity) -> Self {
-        Self { identity, queues: Mutex::default(), failures: Arc::default() }
+        let failures = Arc::default();
+        let reaper = Reaper::new(&identity.device, &Arc::new(NoDriver), &failures);
+        Self { identity, queues: Mutex::default(), failures, reaper }
+    }
+
+    /// Drops what may run a program's own code when it is dropped, once the queues in `after` are done with what they have now:
+    /// at once if they are, else in a thread of its own, and never in a queue, which that code may wait for. Does not
+    /// block. A panic is kept for [`synchronize`](Self::synchronize).
+    pub fn retire<'a>(
+        &self,
+        owner: Box<dyn Any + Send + Sync>,
+        after: impl IntoIterator<Item = &'a Queue>,
+    ) {
+        let mark = |queue: &Queue| {
+            let event = Event::new();
+            let Err(_) = event.record(queue) else { return Some(event) };
+            // The system gives the queue no thread, so this one has to wait.
+            drop(queue.turn());
+            None
+        };
+        self.reaper.retire_owner(owner, after.into_iter().filter_map(mark).collect());
     }
 
     /// A new queue.
@@ -390,19 +473,22 @@ impl Queues {
         Queue { shared }
     }
 
-    /// Blocks until everything submitted so far to any queue is done, also to queues that were dropped.
+    /// Blocks until everything submitted so far to any queue is done, also to queues that were dropped, and everything
+    /// [retired](Self::retire) is dropped.
     ///
     /// # Errors
     ///
     /// The first failure that was not reported yet, of a queue or [kept](Self::failures) for the device. If several
-    /// queues failed, the others' failures stay for the next call.
+    /// queues failed, the others' failures stay for the next call. `InvalidArgument` in a task of one of the queues.
     pub fn synchronize(&self) -> Result<()> {
         let queues: Vec<Arc<Shared>> =
             lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
+        queues.iter().try_for_each(|queue| queue.check_wait())?;
         for queue in &queues {
             queue.wait();
         }
-        self.failures.report()?;
+        self.reaper.drain();
+        self.failures.report().map_err(|error| self.identity.complete(error))?;
         queues.iter().try_for_each(|queue| queue.failures.report())
     }
 
@@ -414,6 +500,13 @@ impl Queues {
     /// Whose queues they are.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        // Closing a device waits for no work.
+        self.reaper.detach();
     }
 }
 
@@ -461,7 +554,7 @@ mod tests {
                     })
                     .unwrap();
             }
-            let turn = queue.turn();
+            let turn = queue.turn().unwrap();
             lock(&log).push((round, 3));
             drop(turn);
         }
@@ -523,7 +616,7 @@ mod tests {
                                 Ok(())
                             })
                             .unwrap();
-                        let turn = queue.turn();
+                        let turn = queue.turn().unwrap();
                         assert_eq!(alone.fetch_add(1, Ordering::SeqCst), 0);
                         alone.fetch_sub(1, Ordering::SeqCst);
                         drop(turn);
@@ -535,18 +628,25 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_panics_are_reported_once_and_hold_nothing_up() {
+    fn behind_a_failure_nothing_runs_until_it_is_reported_once() {
         let queue = queues().create();
         let ran = Arc::new(AtomicUsize::new(0));
+        let count = || {
+            let ran = Arc::clone(&ran);
+            move || {
+                ran.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+        };
+        let (open, wait) = gate();
+        queue.submit(wait).unwrap();
         queue.submit(|| panic!("bad cell {}", 7)).unwrap();
         queue.submit(|| Err(Error::new(ErrorKind::Driver, "late", "second"))).unwrap();
-        let last = Arc::clone(&ran);
-        queue
-            .submit(move || {
-                last.fetch_add(1, Ordering::Relaxed);
-                Ok(())
-            })
-            .unwrap();
+        queue.submit(count()).unwrap();
+        queue.submit_always(count()).unwrap();
+        drop(open);
+        drop(queue.turn().unwrap());
+        queue.try_turn().unwrap().run(count());
         let error = queue.synchronize().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceFault);
         assert!(
@@ -556,6 +656,9 @@ mod tests {
         assert_eq!(error.driver().unwrap().to_string(), "TEST_FAULT (1)");
         assert_eq!(ran.load(Ordering::Relaxed), 1);
         queue.synchronize().unwrap();
+        queue.submit(count()).unwrap();
+        queue.synchronize().unwrap();
+        assert_eq!(ran.load(Ordering::Relaxed), 2);
     }
 
     #[test]
@@ -608,5 +711,30 @@ mod tests {
         drop(queue.try_turn().unwrap());
         queue.synchronize().unwrap();
         assert!(queue.shared.lock().worker == Worker::Absent);
+    }
+
+    #[test]
+    fn a_task_does_not_wait_for_its_own_queue() {
+        let queues = Arc::new(queues());
+        let queue = Arc::new(queues.create());
+        let (ours, all) = (Arc::clone(&queue), Arc::clone(&queues));
+        let (send, waits) = mpsc::channel();
+        let task = move || {
+            let event = Event::new();
+            event.record(&ours)?;
+            send.send(ours.synchronize()).ok();
+            send.send(ours.turn().map(drop)).ok();
+            send.send(all.synchronize()).ok();
+            send.send(event.wait()).ok();
+            Ok(())
+        };
+        queue.submit(task).unwrap();
+        for _ in 0..4 {
+            let refused = waits.recv_timeout(Duration::from_secs(10)).unwrap().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+            assert!(refused.to_string().contains("test:0"), "{refused}");
+        }
+        queue.synchronize().unwrap();
+        queues.synchronize().unwrap();
     }
 }

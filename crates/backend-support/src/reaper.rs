@@ -2,6 +2,7 @@
 //! so that nobody who drops something is held up.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::mem;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -33,7 +34,7 @@ pub trait Reclaim: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Whatever the driver reports. A panic is kept as a failure, as an error is.
     fn reclaim(&self, object: Self::Object) -> Result<()>;
 }
 
@@ -111,16 +112,21 @@ impl<R: Reclaim> Reaper<R> {
         }
     }
 
-    /// Blocks until everything retired so far is given back.
+    /// Blocks until everything retired so far is given back. Does nothing in the thread of a reaper, of any device: an owner
+    /// that waits for a device is what such a thread is busy with, and two may wait for each other's devices.
     pub fn drain(&self) {
-        if self.is_current() {
-            // An owner that uses its device is what the thread is busy with.
+        if REAPS.get() {
             return;
         }
         let mut waiting = lock(&self.work.waiting);
         while *waiting > 0 {
             waiting = self.work.done.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Lets the thread end by itself, when it has given everything back, instead of with this reaper.
+    pub(crate) fn detach(&mut self) {
+        drop(self.thread.take());
     }
 
     fn is_current(&self) -> bool {
@@ -143,36 +149,51 @@ impl<R: Reclaim> Drop for Reaper<R> {
     }
 }
 
+thread_local! {
+    /// Whether this thread is a reaper's.
+    static REAPS: Cell<bool> = const { Cell::new(false) };
+}
+
 impl<R: Reclaim> Work<R> {
     fn run(&self, retired: &Receiver<Retired<R>>) {
+        REAPS.set(true);
         retired.iter().for_each(|retired| self.finish(retired));
     }
 
     fn finish(&self, Retired { what, after }: Retired<R>) {
-        if after.iter().all(Mark::wait) {
-            self.give_back(what);
-        } else {
-            // Work may still use it, so it stays for ever.
-            mem::forget(what);
-            let message =
-                "what used an object did not come to its end, and so it was not given back";
-            let error = Error::new(ErrorKind::Driver, "memory_free", message);
-            self.failures.keep(error.on(&self.id));
-        }
-        drop(after);
+        let mut waiting = Some(what);
+        let kept = &mut waiting;
+        self.guard(move || {
+            if !after.iter().all(Mark::wait) {
+                let message =
+                    "what used an object did not come to its end, and so it was not given back";
+                return Err(Error::new(ErrorKind::Driver, "memory_free", message));
+            }
+            kept.take().map_or(Ok(()), |what| self.reclaim(what))
+        });
+        // Work may still use what was not taken, so it stays for ever.
+        mem::forget(waiting);
         *lock(&self.waiting) -= 1;
         self.done.notify_all();
     }
 
     fn give_back(&self, what: What<R::Object>) {
-        let given = match what {
+        self.guard(|| self.reclaim(what));
+    }
+
+    fn reclaim(&self, what: What<R::Object>) -> Result<()> {
+        match what {
             What::Object(object) => self.driver.reclaim(object),
-            What::Owner(owner) => guarded("memory_free", || {
+            What::Owner(owner) => {
                 drop(owner);
                 Ok(())
-            }),
-        };
-        if let Err(error) = given {
+            }
+        }
+    }
+
+    /// Keeps what goes wrong, panics of drivers and owners among it.
+    fn guard(&self, f: impl FnOnce() -> Result<()>) {
+        if let Err(error) = guarded("memory_free", f) {
             self.failures.keep(error.on(&self.id));
         }
     }
@@ -197,6 +218,9 @@ mod tests {
         }
     }
 
+    /// An object that the driver panics over.
+    const PANICS: u32 = 13;
+
     #[derive(Debug, Default)]
     struct Driver(Mutex<Vec<u32>>);
 
@@ -205,6 +229,7 @@ mod tests {
         type Mark = Told;
 
         fn reclaim(&self, object: u32) -> Result<()> {
+            assert!(object != PANICS, "object {object} cannot be given back");
             lock(&self.0).push(object);
             Ok(())
         }
@@ -227,5 +252,17 @@ mod tests {
         assert_eq!(*lock(&driver.0), [2]);
         assert_eq!(owners.map(|owner| owner.strong_count()), [1, 0]);
         assert_eq!(failures.report().unwrap_err().kind(), ErrorKind::Driver);
+    }
+    #[test]
+    fn a_panic_in_a_driver_is_kept_and_ends_nothing() {
+        let (driver, failures) = <(Arc<Driver>, Arc<Failures>)>::default();
+        let reaper = Reaper::new(&DeviceId::new("test", 0), &driver, &failures);
+        for object in [1, PANICS, 2] {
+            reaper.retire(object, vec![Told(true)]);
+        }
+        reaper.drain();
+        assert_eq!(*lock(&driver.0), [1, 2]);
+        let error = failures.report().unwrap_err();
+        assert!(error.message().contains("object 13 cannot be given back"), "{error}");
     }
 }

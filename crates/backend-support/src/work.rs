@@ -164,13 +164,17 @@ impl Held<'_> {
     ///
     /// # Errors
     ///
-    /// What a kernel reports; its panic as a `DeviceFault`.
+    /// What a kernel reports, with its name; its panic as a `DeviceFault`.
     pub fn perform(self, cores: Cores<'_>) -> Result<()> {
         match self.work {
             Work::Copy { src, dst } => src.copy_to(dst, cores),
             Work::Fill { dst, pattern, len } => dst.fill(&pattern[..*len], cores),
             Work::Regions(regions) => regions.run(cores),
-            Work::Launch(launch) => return guarded("launch", || launch.run(cores)),
+            Work::Launch(launch) => {
+                return guarded("launch", || launch.run(cores)).map_err(|error| {
+                    error.about(format_args!("kernel {:?}", launch.kernel.name()))
+                });
+            }
         }
         Ok(())
     }

@@ -123,7 +123,7 @@ impl ArrayExchange<Pending> {
     ) -> Result<Self, Refused<O>> {
         match described(interface, device) {
             Ok((array, state)) => {
-                Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain(owner)) })
+                Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain::new(owner)) })
             }
             Err(error) => Err(Refused::new(owner, error)),
         }

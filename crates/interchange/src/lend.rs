@@ -29,9 +29,11 @@ impl ArrayExchange {
             Description::at(raw, "host", layout, MemoryKind::Host, host(), Access::ReadWrite)
         });
         match described {
-            Ok(array) => {
-                Ok(Self { array: Box::new(array), state: Ready, owner: Arc::new(Plain(elements)) })
-            }
+            Ok(array) => Ok(Self {
+                array: Box::new(array),
+                state: Ready,
+                owner: Arc::new(Plain::new(elements)),
+            }),
             Err(error) => Err(Refused::new(elements, error)),
         }
     }
@@ -208,7 +210,7 @@ impl ArrayExchange<Pending> {
 fn hold(owner: impl Any + Send + Sync, kind: MemoryKind, device: &Device) -> Owner {
     match kind {
         // A consumer of host memory is done with it when it gives it back.
-        MemoryKind::Host => Arc::new(Plain(owner)),
+        MemoryKind::Host => Arc::new(Plain::new(owner)),
         _ => Arc::new(Fenced::new(owner, device)),
     }
 }

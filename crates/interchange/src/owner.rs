@@ -26,23 +26,29 @@ pub(crate) trait Hold: Send + Sync {
 pub(crate) type Owner = Arc<dyn Hold>;
 
 /// An owner that needs nothing but to be dropped.
-pub(crate) struct Plain<O>(pub(crate) O);
+pub(crate) struct Plain<O: Any + Send + Sync>(runtime_core::Owner<O>);
+
+impl<O: Any + Send + Sync> Plain<O> {
+    pub(crate) fn new(owner: O) -> Self {
+        Self(runtime_core::Owner::new(owner))
+    }
+}
 
 impl<O: Any + Send + Sync> Hold for Plain<O> {
     fn lend(&self, _to: To) {}
 }
 
 /// Memory of a device, which may be reused only when strangers' work on it is over.
-pub(crate) struct Fenced<O> {
+pub(crate) struct Fenced<O: Any + Send + Sync> {
     fence: Fence,
-    _owner: O,
+    _owner: Plain<O>,
 }
 
-impl<O> Fenced<O> {
+impl<O: Any + Send + Sync> Fenced<O> {
     pub(crate) fn new(owner: O, device: &Device) -> Self {
         Self {
             fence: Fence { device: device.clone(), strange: AtomicBool::new(false) },
-            _owner: owner,
+            _owner: Plain::new(owner),
         }
     }
 }

@@ -86,9 +86,11 @@ impl ArrayExchange {
         owner: O,
     ) -> Result<Self, Refused<O>> {
         match described(interface) {
-            Ok(array) => {
-                Ok(Self { array: Box::new(array), state: Ready, owner: Arc::new(Plain(owner)) })
-            }
+            Ok(array) => Ok(Self {
+                array: Box::new(array),
+                state: Ready,
+                owner: Arc::new(Plain::new(owner)),
+            }),
             Err(error) => Err(Refused::new(owner, error)),
         }
     }

@@ -10,10 +10,11 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use backend_host::HostDevice;
 use interchange::dlpack::abi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion};
 use interchange::dlpack::{DlpackOptions, DlpackTensor};
 use interchange::{ArrayExchange, ArrayInterface, Ready};
-use runtime_core::{DType, ErrorKind};
+use runtime_core::{DType, Device, ErrorKind};
 
 use common::{Case, Count, Foreign, Lie, Owner};
 
@@ -208,4 +209,37 @@ fn unknown_major_only_deletes() {
         drop(refused);
         assert_eq!(DELETED.load(Ordering::SeqCst), deleted);
     }
+}
+
+/// A stack on which a few hundred destructors inside one another have no room.
+fn on_a_small_stack(drop: impl FnOnce() + Send + 'static) {
+    thread::Builder::new().stack_size(256 << 10).spawn(drop).unwrap().join().unwrap();
+}
+
+#[test]
+fn what_went_round_often_is_released_without_recursion() {
+    let count = Count::new();
+    let mut capsule = row(&count);
+    for _ in 0..20_000 {
+        let tensor = capsule.into_dlpack(DlpackOptions::versioned()).unwrap();
+        // SAFETY: the tensor is our own.
+        capsule = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap();
+    }
+    on_a_small_stack(|| drop(capsule));
+    assert_eq!(count.dropped(), 1);
+}
+
+#[test]
+fn memory_adopted_from_memory_adopted_is_released_without_recursion() {
+    let device = Device::new(HostDevice::new(0)).unwrap();
+    let stream = device.default_stream();
+    let count = Count::new();
+    let mut adopted = row(&count).into_adopted::<f64>(&device).unwrap();
+    for _ in 0..20_000 {
+        let memory = adopted.into_memory().unwrap();
+        let pending = ArrayExchange::from_memory(memory, &[3], &stream).unwrap();
+        adopted = pending.host_wait().unwrap().into_adopted(&device).unwrap();
+    }
+    on_a_small_stack(|| drop(adopted));
+    assert_eq!(count.dropped(), 1);
 }

@@ -572,3 +572,15 @@ def test_an_array_lent_by_a_buffer_holds_its_access(host):
         buffer.get()
     del seen
     assert buffer.get().tolist() == [5, 5, 5, 5] and buffer.version == 1
+
+
+def test_long_chains_of_owners_are_dropped(host):
+    """An array made of an array made of an array, and so on: dropping the last takes no stack for each."""
+    given = host.array(values(4, "float64"))
+    adopted = pointed = given
+    for _ in range(20_000):
+        adopted = host.adopt(adopted)
+        pointed = host.from_pointer(pointed.ptr, 4, owner=pointed)
+    assert np.array_equal(adopted.get(), given.get()) and np.array_equal(pointed.get(), given.get())
+    del adopted, pointed
+    assert np.array_equal(given.get(), values(4, "float64"))

@@ -15,7 +15,7 @@ use crate::statistics::Counts;
 use crate::stream::StreamCore;
 use crate::{
     Capabilities, DeviceId, DeviceInfo, Element, Error, ErrorKind, Event, Graphs, Interop, Limits,
-    Memory, Module, ModuleBundle, ModuleImage, NativeHandle, NativeKind, Pinned, RegionCopy,
+    Memory, Module, ModuleBundle, ModuleImage, NativeHandle, NativeKind, Owner, Pinned, RegionCopy,
     RegionPlan, Result, Statistics, Stream, Support,
 };
 
@@ -176,7 +176,10 @@ impl Device {
         Ok(Pinned::new(raw, len, self.clone()))
     }
 
-    /// Takes up memory that somebody else allocated. It is given back by dropping `owner` once all work on it is done.
+    /// Takes up memory that somebody else allocated. It is given back by dropping `owner` once all work on it is done: in
+    /// the thread that drops the memory if that is so by then, else in a thread of the device. The owner's destructor may
+    /// wait for streams and devices, but not for a thread that synchronises this device, which waits for the destructor.
+    /// Owners that own one another are dropped without recursion: see [`Owner`].
     ///
     /// `None` if the device lacks the ability.
     ///
@@ -206,7 +209,7 @@ impl Device {
             let raw = match bytes {
                 0 => None,
                 // SAFETY: the caller vouches for the handle.
-                _ => Some(unsafe { ability.adopt(handle, bytes, Box::new(owner)) }?),
+                _ => Some(unsafe { ability.adopt(handle, bytes, Box::new(Owner::new(owner))) }?),
             };
             let align = match handle.kind {
                 // Whatever the address happens to be a multiple of.

@@ -136,6 +136,12 @@ impl fmt::Display for DType {
 ///
 /// `DTYPE` must describe the type's real representation: `size_of::<Self>() == DTYPE.size()`, and the bytes must
 /// mean what [`DType`] says. A transparent wrapper around an element satisfies this with the element's own `DTYPE`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no element of arrays",
+    label = "no element",
+    note = "elements are `i8` to `i64`, `u8` to `u64`, `f16`, `bf16`, `f32`, `f64`, `Complex<f32>`, `Complex<f64>` and `Bool`",
+    note = "write `Bool` for `bool`, and `u64` or `u32` for `usize`; a struct is passed to a kernel as `Plain<S>`, and as an array for each field"
+)]
 pub unsafe trait Element: Pod + Send + Sync {
     /// The element type these values have on a device.
     const DTYPE: DType;

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use bytemuck::Pod;
 use smallvec::SmallVec;
 
 use crate::contract::{ParamAccess, ParamInfo, ParamKind};
@@ -14,8 +15,12 @@ use crate::{Element, Error, ErrorKind, Launch, Result};
 /// A module whose kernels are Rust functions.
 ///
 /// A kernel takes a [`Grid`] and up to twelve parameters: `&[T]` is memory it reads, `&mut [T]` memory it writes, both
-/// given as contiguous views; any other [`Element`] is a value. The signature is what launches are checked against. A kernel may return
-/// `Result<(), String>` to report a fault; a panic is a fault too.
+/// given as contiguous views; any other [`Element`] is a value, and so is a struct as [`Plain`]. The signature is what
+/// launches are checked against.
+///
+/// A kernel may return `Result<(), String>` to report a fault; a panic is a fault too. The stream reports it with the
+/// kernel's name, and until it has, leaves out what is enqueued behind the fault. A kernel cannot wait for the stream that it
+/// runs on, nor for the device: `host` and `sim` refuse that in the thread that the kernel began in.
 ///
 /// The function runs once per launch and spreads its work over the device's cores with [`Grid::chunks_mut`] or
 /// [`Grid::for_each`].
@@ -48,7 +53,9 @@ impl HostModule {
     /// Adds a kernel, replacing one of the same name.
     #[must_use]
     pub fn with<P, F: KernelFunction<P>>(mut self, name: impl Into<String>, function: F) -> Self {
-        self.kernels.insert(name.into(), function.into_kernel());
+        let name = name.into();
+        let kernel = HostKernel { name: name.as_str().into(), ..function.into_kernel() };
+        self.kernels.insert(name, kernel);
         self
     }
 
@@ -72,6 +79,7 @@ impl HostModule {
 /// A Rust function with the signature that its launches are checked against.
 #[derive(Clone)]
 pub struct HostKernel {
+    name: Arc<str>,
     parameters: Arc<[ParamInfo]>,
     body: Arc<Body>,
 }
@@ -79,6 +87,11 @@ pub struct HostKernel {
 type Body = dyn Fn(&Grid<'_>, &[HostArg<'_>]) -> Result<(), String> + Send + Sync;
 
 impl HostKernel {
+    /// Its name in the module; empty for one that is in none.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The parameters, in order.
     pub fn parameters(&self) -> &[ParamInfo] {
         &self.parameters
@@ -122,7 +135,10 @@ impl HostKernel {
 
 impl fmt::Debug for HostKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostKernel").field("parameters", &self.parameters).finish_non_exhaustive()
+        f.debug_struct("HostKernel")
+            .field("name", &self.name)
+            .field("parameters", &self.parameters)
+            .finish_non_exhaustive()
     }
 }
 
@@ -143,6 +159,7 @@ pub enum HostArg<'a> {
 impl HostArg<'_> {
     fn check(&self, parameter: &ParamInfo) -> Result<(), String> {
         let size = parameter.dtype.map_or(1, crate::DType::size);
+        let size = parameter.size.unwrap_or(size);
         match (parameter.kind, self) {
             (ParamKind::Memory, Self::Memory { pointer, bytes }) => {
                 let aligned = pointer.addr() % parameter.dtype.map_or(1, crate::DType::align) == 0;
@@ -263,7 +280,7 @@ impl<T> SharedBase<T> {
 // SAFETY: threads get disjoint chunks of `T: Send` out of it, as if the slice had been split and the parts sent.
 unsafe impl<T: Send> Sync for SharedBase<T> {}
 
-/// A parameter of a host kernel: `&[T]`, `&mut [T]` or `T`, with any [`Element`] `T`.
+/// A parameter of a host kernel: `&[T]`, `&mut [T]` or `T`, with any [`Element`] `T`, or [`Plain`].
 ///
 /// # Safety
 ///
@@ -284,6 +301,14 @@ pub unsafe trait KernelParameter {
 }
 
 /// A Rust function that can be a kernel: `Fn(&Grid, …)` with up to twelve [`KernelParameter`]s.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a kernel",
+    label = "not a kernel",
+    note = "write `fn kernel(grid: &Grid<'_>, …)` or `|grid: &Grid<'_>, …|` with the type of each of up to twelve parameters: `&[T]`, `&mut [T]` or `T` with `T: Element`, without a lifetime such as `'static`",
+    note = "a kernel returns nothing or `Result<(), String>`; what it captures is `Send`, `Sync` and `'static`",
+    note = "sizes are `u64` or `u32` and truth values are `Bool`, since `usize` and `bool` are no elements",
+    note = "more than twelve parameters go into a struct that derives `Pod`, as `Plain<S>`"
+)]
 pub trait KernelFunction<P>: Send + Sync + 'static {
     /// The function with its signature.
     fn into_kernel(self) -> HostKernel;
@@ -369,6 +394,57 @@ unsafe impl<T: Element> KernelParameter for T {
     }
 }
 
+/// A struct of plain data as one argument of a launch, and as one parameter of a kernel: for what has more parameters than
+/// a kernel may, and for what belongs together.
+///
+/// A launch takes `&Plain(value)`, which a C kernel gets as a struct of the same fields, and a Rust kernel as `Plain<S>`. `S`
+/// has no padding and is laid out as in C, which [`Pod`](bytemuck::Pod) says. Its bytes count towards
+/// [`Limits::argument_bytes`](crate::Limits::argument_bytes).
+///
+/// ```
+/// use bytemuck::{Pod, Zeroable};
+/// use runtime_core::{Device, Grid, HostModule, Launch, Plain, Result, args};
+///
+/// /// In C: `struct Wave { float amplitude, length, phase; };`
+/// #[derive(Clone, Copy, Pod, Zeroable)]
+/// #[repr(C)]
+/// struct Wave {
+///     amplitude: f32,
+///     length: f32,
+///     phase: f32,
+/// }
+///
+/// fn wave(_: &Grid<'_>, out: &mut [f32], Plain(wave): Plain<Wave>) {
+///     for (x, out) in out.iter_mut().enumerate() {
+///         *out = wave.amplitude * (x as f32 / wave.length + wave.phase).sin();
+///     }
+/// }
+///
+/// fn example(device: &Device) -> Result<()> {
+///     let kernel = device.module_load(&HostModule::new().with("wave", wave))?.kernel("wave")?;
+///     let mut out = device.memory_allocate::<f32>(100)?;
+///     let wave = Plain(Wave { amplitude: 2.0, length: 8.0, phase: 0.5 });
+///     // SAFETY: the kernel is safe Rust, which touches nothing but its arguments.
+///     unsafe { kernel.launch(&device.default_stream(), &Launch::cover(100, 64), args![&mut out, &wave]) }
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Plain<S>(pub S);
+
+// SAFETY: `extract` copies the argument's bytes.
+unsafe impl<S: Pod> KernelParameter for Plain<S> {
+    type Item<'a> = Self;
+    fn info() -> ParamInfo {
+        ParamInfo { kind: ParamKind::Value, size: Some(size_of::<S>()), dtype: None, access: None }
+    }
+    unsafe fn extract(arg: &HostArg<'_>) -> Self {
+        Self(match arg {
+            HostArg::Value(bytes) => bytemuck::pod_read_unaligned(bytes),
+            HostArg::Memory { .. } => S::zeroed(),
+        })
+    }
+}
+
 macro_rules! kernel_functions {
     ($(($($parameter:ident $index:tt),*))*) => {$(
         impl<F, R, $($parameter),*> KernelFunction<(R, $($parameter,)*)> for F
@@ -397,6 +473,7 @@ macro_rules! kernel_functions {
                     .into_result()
                 }
                 HostKernel {
+                    name: Arc::default(),
                     parameters: Arc::new([$($parameter::info()),*]),
                     body: Arc::new(move |grid, args| {
                         call::<R, $($parameter),*>(&self, grid, args)
@@ -500,6 +577,35 @@ mod tests {
             let error = unsafe { kernel.run(&grid, &args) }.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{args:?}");
         }
+    }
+
+    #[test]
+    fn a_struct_is_one_parameter() {
+        #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+        #[repr(C)]
+        struct Many {
+            small: u8,
+            odd: [u8; 7],
+            numbers: [f64; 13],
+        }
+        let sum = |_: &Grid<'_>, out: &mut [f64], Plain(many): Plain<Many>, by: f64| {
+            out[0] = by * (f64::from(many.small + many.odd[6]) + many.numbers.iter().sum::<f64>());
+        };
+        let kernel = HostModule::new().with("sum", sum).kernel("sum").unwrap();
+        let many = Many { small: 1, odd: [2; 7], numbers: [3.0; 13] };
+        // Not aligned, as values among others are not.
+        let bytes = [&[0], bytemuck::bytes_of(&many)].concat();
+        let mut out = [0.0_f64];
+        let grid = Grid::new(Launch::cover(1, 1), &serial);
+        let by = 2.0_f64.to_ne_bytes();
+        let args = [memory(&mut out), HostArg::Value(&bytes[1..]), HostArg::Value(&by)];
+        // SAFETY: `out` lives through the call and nothing else uses it.
+        unsafe { kernel.run(&grid, &args) }.unwrap();
+        assert_eq!(out, [84.0]);
+        let short = [memory(&mut out), HostArg::Value(&bytes[2..]), HostArg::Value(&by)];
+        // SAFETY: as above.
+        let error = unsafe { kernel.run(&grid, &short) }.unwrap_err();
+        assert!(error.message().contains("of 112 bytes"), "{error}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
+use bytemuck::Pod;
 use smallvec::SmallVec;
 
 use crate::contract::{DeviceKernel, DeviceModule, ParamAccess, ParamInfo, ParamKind, RawArg};
@@ -15,8 +16,8 @@ use crate::memory::Allocation;
 use crate::uses::{Used, Uses};
 use crate::view::check_use;
 use crate::{
-    DType, Device, Element, Error, ImageFormat, Launch, Memory, MemoryView, MemoryViewMut, Result,
-    Stream, Support, WriteReport,
+    DType, Device, Element, Error, ImageFormat, Launch, Memory, MemoryView, MemoryViewMut, Plain,
+    Result, Stream, Support, WriteReport,
 };
 
 /// Code loaded on a device. Cheap to clone; unloaded when the last clone and the last kernel of it are gone and the
@@ -361,7 +362,7 @@ struct MemoryArg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// A value of any type, as its bytes: a struct with `bytemuck::bytes_of`, for instance.
+    /// A value as its bytes, of a layout that is known at run time alone; for a struct there is [`Plain`].
     pub fn bytes(bytes: &'a [u8]) -> Self {
         Self(Given::Bytes(bytes))
     }
@@ -516,6 +517,13 @@ impl<'a, T: Element> From<&'a mut Memory<T>> for Arg<'a> {
     }
 }
 
+impl<'a, S: Pod> From<&'a Plain<S>> for Arg<'a> {
+    #[inline]
+    fn from(value: &'a Plain<S>) -> Self {
+        Self::bytes(bytemuck::bytes_of(&value.0))
+    }
+}
+
 impl<T: Element> From<T> for Arg<'_> {
     #[inline]
     fn from(value: T) -> Self {
@@ -527,7 +535,8 @@ impl<T: Element> From<T> for Arg<'_> {
 
 /// Makes a list of kernel [`Arg`]uments of views, memories and values.
 ///
-/// `&memory` is memory to read, `&mut memory` memory to write; views and elements stand for themselves.
+/// `&memory` is memory to read, `&mut memory` memory to write; views and elements stand for themselves, and `&Plain(value)` is a
+/// struct.
 ///
 /// ```
 /// use runtime_core::args;

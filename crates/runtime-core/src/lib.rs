@@ -30,6 +30,7 @@ mod layout;
 mod measure;
 mod memory;
 mod native;
+mod owner;
 mod pinned;
 mod region;
 mod region_plan;
@@ -54,7 +55,7 @@ pub use error::{DriverCode, Error, ErrorKind, Result};
 pub use graph::{Graph, Graphs};
 pub use host_module::{
     Grid, HostArg, HostKernel, HostModule, KernelFunction, KernelParameter, KernelResult,
-    ParallelFor,
+    ParallelFor, Plain,
 };
 pub use id::DeviceId;
 pub use image::{ImageCode, ImageFormat, ModuleBundle, ModuleImage};
@@ -66,6 +67,7 @@ pub use layout::{Layout, MAX_RANK};
 pub use measure::{MeasureOptions, Measurement, Sample, measure, measure_with};
 pub use memory::Memory;
 pub use native::{NativeHandle, NativeKind, Origin, OriginKind};
+pub use owner::Owner;
 pub use pinned::Pinned;
 pub use region::{
     Combine, HostSlot, LoweredCopy, MAX_REGION_RANK, RegionCopy, RegionPhase, RegionProgram,

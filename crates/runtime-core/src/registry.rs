@@ -128,6 +128,8 @@ pub trait Driver: Send + Sync {
 #[derive(Default)]
 pub struct DeviceRegistry {
     drivers: Vec<Box<dyn Driver>>,
+    /// Backends that are known and not there, with the reason.
+    left_out: Vec<(String, String)>,
 }
 
 /// What a driver answered when asked for its devices.
@@ -163,6 +165,12 @@ impl DeviceRegistry {
         Ok(())
     }
 
+    /// Notes why a backend has no driver here, a feature that is off for instance: for the error of whoever opens one of
+    /// its devices.
+    pub fn leave_out(&mut self, name: impl Into<String>, why: impl Into<String>) {
+        self.left_out.push((name.into(), why.into()));
+    }
+
     /// Asks every driver for its devices, in the order of registration.
     pub fn list(&self) -> Vec<Listing> {
         let drivers = self.drivers.iter();
@@ -173,8 +181,8 @@ impl DeviceRegistry {
     ///
     /// # Errors
     ///
-    /// `UnknownDevice` if no driver has the selector's name, saying which there are; otherwise what the driver
-    /// reports.
+    /// `UnknownDevice` if no driver has the selector's name, saying which there are, and why this one is
+    /// [left out](Self::leave_out) if that is known; otherwise what the driver reports.
     pub fn open(&self, selector: &str) -> Result<Device> {
         let selector: Selector = selector.parse()?;
         match self.drivers.iter().find(|driver| driver.name() == selector.backend) {
@@ -182,8 +190,10 @@ impl DeviceRegistry {
             None => {
                 let known: Vec<&str> = self.drivers.iter().map(|driver| driver.name()).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                let why = self.left_out.iter().find(|(name, _)| *name == selector.backend);
+                let why = why.map(|(_, why)| format!(": {why}")).unwrap_or_default();
                 Err(unknown(format!(
-                    "{selector}: no backend {:?}; there is {known}",
+                    "{selector}: no backend {:?}{why}; there is {known}",
                     selector.backend
                 )))
             }
@@ -273,6 +283,13 @@ mod tests {
         let error = registry.open("c:0").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnknownDevice);
         assert!(error.message().contains("a, b"), "{error}");
+        registry.leave_out("d", "the feature `d` is off");
+        let error = registry.open("d:1").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownDevice);
+        let message = "d:1: no backend \"d\": the feature `d` is off; there is a, b";
+        assert_eq!(error.message(), message);
+        registry.register(Absent("d")).unwrap();
+        assert_eq!(registry.open("d:1").unwrap_err().kind(), ErrorKind::Unavailable);
         assert_eq!(registry.open("a").unwrap_err().kind(), ErrorKind::Unavailable);
         assert!(registry.list().iter().all(|listing| listing.devices.is_err()));
     }

@@ -104,7 +104,8 @@ pub const BACKENDS: &[(&str, bool)] = &[
     ("sim", cfg!(feature = "sim")),
 ];
 
-/// A registry with a driver for every backend that was compiled in; drivers of other crates can be added to it.
+/// A registry with a driver for every backend that was compiled in; drivers of other crates can be added to it. To open a
+/// device of a backend that was not is an error that names the feature.
 ///
 /// Making it touches no device and loads no driver library: [`DeviceRegistry::list`] and [`DeviceRegistry::open`] do.
 ///
@@ -117,18 +118,16 @@ pub const BACKENDS: &[(&str, bool)] = &[
 /// }
 /// ```
 pub fn registry() -> DeviceRegistry {
-    #[cfg_attr(
-        not(any(
-            feature = "cuda",
-            all(feature = "embedded", target_os = "linux"),
-            feature = "hip",
-            feature = "host",
-            feature = "opencl",
-            feature = "sim"
-        )),
-        expect(unused_mut, reason = "there is nothing to add")
-    )]
     let mut registry = DeviceRegistry::new();
+    for (name, compiled) in BACKENDS {
+        if !compiled {
+            let why = match *name {
+                "embedded" if cfg!(feature = "embedded") => "it is for Linux alone".to_owned(),
+                _ => format!("this program was built without the feature `{name}` of `runtime`"),
+            };
+            registry.leave_out(*name, why);
+        }
+    }
     #[cfg(feature = "cuda")]
     add(&mut registry, cuda::CudaDriver::new());
     #[cfg(all(feature = "embedded", target_os = "linux"))]

@@ -20,7 +20,7 @@ pub(crate) struct EmbeddedEvent {
 // SAFETY: a mark is reached by the thread that did the work before it, under a lock that whoever waits takes.
 unsafe impl DeviceEvent for EmbeddedEvent {
     fn wait(&self) -> Result<()> {
-        self.event.wait();
+        self.event.wait()?;
         self.shared.check("wait")
     }
 

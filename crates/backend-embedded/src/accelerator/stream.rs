@@ -169,7 +169,7 @@ unsafe impl DeviceStream for EmbeddedStream {
         src: &[u8],
     ) -> Result<()> {
         let dst = part(dst, offset, src.len())?;
-        let _turn = self.queue.turn();
+        let _turn = self.queue.turn()?;
         self.shared.with(|device| device.memory_write(dst.address, src))
     }
 
@@ -180,7 +180,7 @@ unsafe impl DeviceStream for EmbeddedStream {
         dst: &mut [u8],
     ) -> Result<()> {
         let src = part(src, offset, dst.len())?;
-        let _turn = self.queue.turn();
+        let _turn = self.queue.turn()?;
         self.queue.report()?;
         self.shared.with(|device| device.memory_read(src.address, dst))
     }

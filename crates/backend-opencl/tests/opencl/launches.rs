@@ -1,7 +1,7 @@
 //! Arguments and geometry as OpenCL has them.
 
 use runtime_core::contract::{ParamAccess, ParamKind};
-use runtime_core::{DType, ErrorKind, Launch, Layout, args};
+use runtime_core::{DType, ErrorKind, Launch, Layout, Plain, args};
 
 use crate::{open, run, source};
 
@@ -36,11 +36,11 @@ fn a_struct_is_passed_as_its_bytes() {
         kernel void k(global int *out, pair p) { out[0] = p.a; out[1] = p.b; }";
     let kernel = device.module_load(source(text)).unwrap().kernel("k").unwrap();
     let mut out = device.memory_from_slice(&stream, &[0_i32; 2]).unwrap();
-    let bytes: Vec<u8> = [5_i32, 6].into_iter().flat_map(i32::to_ne_bytes).collect();
+    let pair = Plain([5_i32, 6]);
     let launch = Launch::cover(1, 1);
-    run(&kernel, &launch, &[(&mut out).into(), runtime_core::Arg::bytes(&bytes)]).unwrap();
+    run(&kernel, &launch, args![&mut out, &pair]).unwrap();
     assert_eq!(out.view().to_vec::<i32>(&stream).unwrap(), [5, 6]);
-    for wrong in [&bytes[..4], &[], &[0; 12]] {
+    for wrong in [&[0; 4][..], &[], &[0; 12]] {
         let arguments = [(&mut out).into(), runtime_core::Arg::bytes(wrong)];
         let error = run(&kernel, &launch, &arguments).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{} bytes", wrong.len());

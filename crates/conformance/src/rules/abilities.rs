@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use runtime_core::contract::DeviceLoad;
-use runtime_core::{ErrorKind, Memory, NativeHandle, NativeKind, Support};
+use runtime_core::{ErrorKind, Memory, NativeHandle, NativeKind, Stream, Support};
 
 use crate::data::elements;
 use crate::outcome::{Outcome, check, check_eq, refused, same};
@@ -124,6 +124,56 @@ pub fn adopted_memory_gives_its_owner_back(fixture: &Fixture) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// An owner of adopted memory may wait, when it is dropped, for the streams that used the memory and for the device.
+pub fn an_owner_may_wait_for_its_streams(fixture: &Fixture) -> Outcome {
+    struct Waits {
+        streams: [Stream; 2],
+        owner: Owner,
+    }
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let waited = self.streams.iter().try_for_each(Stream::synchronize);
+            // What comes of the work is another rule's; the device outlives this owner.
+            let _ = waited.and_then(|()| self.streams[0].device().synchronize());
+            self.owner._memory = None;
+        }
+    }
+    // An instance of its own, whose streams may hang for ever.
+    let rig = fixture.fresh()?;
+    for in_flight in [true, false] {
+        let memory = rig.upload(&elements::<u32>(5, 100))?;
+        let Some(handle) = memory.native() else {
+            return Err(Stop::failed("memory without a native handle"));
+        };
+        let streams = [rig.new_stream()?, rig.new_stream()?];
+        let drops = Arc::new(Drops::default());
+        let owner = Owner { _memory: Some(memory), drops: drops.clone() };
+        let owner = Waits { streams: streams.clone(), owner };
+        // SAFETY: the handle is that of a memory of this device and length, which the owner keeps alive, and through
+        // which nobody works meanwhile.
+        let adopted = unsafe { rig.device.memory_adopt::<u32>(handle, 100, owner) };
+        let Some(adopted) = adopted else { return Ok(()) };
+        let mut adopted = adopted?;
+        let [first, second] = &streams;
+        let busy = in_flight.then(|| rig.spin(first, IN_FLIGHT)).transpose()?;
+        rig.kernels.add_one(first, adopted.view_mut())?;
+        second.wait(&first.record_event()?)?;
+        rig.kernels.add_one(second, adopted.view_mut())?;
+        if !in_flight {
+            second.synchronize()?;
+        }
+        drop(adopted);
+        // Nothing here waits for a stream, lest this thread runs the work and the owner's destructor with it.
+        super::streams::until("an owner that waits for its streams is dropped", || {
+            Ok(drops.count() > 0)
+        })?;
+        if let Some(busy) = busy {
+            busy.must_be_over_at(drops.times()[0], "the owner was dropped")?;
+        }
+    }
+    rig.is_usable()
 }
 
 /// Handles that are not of the device's interface, or not aligned, are refused; their owner is dropped all the same,

@@ -209,6 +209,7 @@ macro_rules! for_each_rule {
                 unified_memory_is_shared_with_the_host,
                 memory_is_shown_to_the_host_where_it_lies_there,
                 adopted_memory_gives_its_owner_back,
+                an_owner_may_wait_for_its_streams,
                 adoption_is_checked,
                 the_memory_pool_accounts_for_its_bytes,
                 memory_in_flight_is_given_back_to_the_pool,

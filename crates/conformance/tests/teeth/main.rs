@@ -69,6 +69,7 @@ bites! {
     memory_free: simulated MemoryIsLeaked => exhausted_memory_is_reported_and_survived;
     memory_free_in_the_pool: simulated MemoryIsLeaked => the_memory_pool_accounts_for_its_bytes;
     memory_free_of_an_owner: simulated OwnersAreLeaked => adopted_memory_gives_its_owner_back;
+    an_owner_dropped_in_its_stream: simulated OwnersAreDroppedInTheStream => an_owner_may_wait_for_its_streams;
     a_stream_taken_for_another: simulated TakenStreamIsAnother => a_stream_of_others_keeps_its_order;
     a_stream_taken_for_another_to_the_end: simulated TakenStreamIsAnother => a_stream_of_others_outlives_its_use;
     event_wait_of_a_stream_of_others: simulated EventWait => memory_outlasts_its_use_on_a_stream_of_others;

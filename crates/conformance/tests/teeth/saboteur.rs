@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::mem;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use runtime_core::contract::{
@@ -12,8 +13,8 @@ use runtime_core::contract::{
     RawArg, RawSlot, RegionCopyAbility, UnifiedMemory, own,
 };
 use runtime_core::{
-    DeviceInfo, Launch, ModuleImage, NativeHandle, Origin, OriginKind, RegionProgram, Result,
-    StreamOptions,
+    DeviceInfo, Grid, HostModule, Launch, ModuleImage, NativeHandle, Origin, OriginKind,
+    RegionProgram, Result, StreamOptions,
 };
 
 /// What a saboteur does wrong. Where nothing else is said, the method does nothing and reports success.
@@ -61,6 +62,7 @@ pub(crate) enum Broken {
     CountersHaveNoNames,
     UnifiedMemoryIsHidden,
     OwnersAreLeaked,
+    OwnersAreDroppedInTheStream,
     TakenStreamIsAnother,
     TakenEventIsAnother,
     OriginIsTooShort,
@@ -71,15 +73,34 @@ pub(crate) enum Broken {
 pub(crate) struct Saboteur {
     inner: Box<dyn AcceleratorDevice>,
     broken: Broken,
+    /// Where the memory adopted last lies, and its owner, if that is to be dropped in a stream.
+    adopted: Mutex<Option<(NativeHandle, Owner)>>,
 }
+
+type Owner = Box<dyn Any + Send + Sync>;
 
 impl Saboteur {
     pub(crate) fn new(inner: impl AcceleratorDevice, broken: Broken) -> Self {
-        Self { inner: Box::new(inner), broken }
+        Self { inner: Box::new(inner), broken, adopted: Mutex::default() }
     }
 
     fn is(&self, broken: Broken) -> bool {
         self.broken == broken
+    }
+
+    /// Launches a kernel that drops an owner.
+    fn drop_in(&self, on: &dyn DeviceStream, owner: Owner) {
+        let owner = Mutex::new(Some(owner));
+        let take = move |_: &Grid<'_>| {
+            let taken = owner.lock().unwrap().take();
+            drop(taken);
+        };
+        let module = HostModule::new().with("take", take);
+        let module = self.inner.module_load(&ModuleImage::functions(&module)).expect("a module");
+        let kernel = module.kernel("take").expect("the kernel");
+        let on = stream(on).expect("a stream of the saboteur");
+        // SAFETY: the kernel has no arguments, and is this device's.
+        unsafe { on.launch(&*kernel, &Launch::cover(1, 1), &[]) }.expect("a launch");
     }
 }
 
@@ -144,6 +165,11 @@ unsafe impl AcceleratorDevice for Saboteur {
         if self.is(Broken::MemoryIsLeaked) || self.is(Broken::OwnersAreLeaked) {
             return mem::forget(memory);
         }
+        let handle = memory.native();
+        let adopted = self.adopted.lock().unwrap().take_if(|(adopted, _)| *adopted == handle);
+        if let (Some((_, owner)), Some(last)) = (adopted, after.last()) {
+            self.drop_in(*last, owner);
+        }
         // SAFETY: handed on.
         unsafe { self.inner.memory_free(memory, &streams(self.broken, after)) }
     }
@@ -201,7 +227,7 @@ unsafe impl AcceleratorDevice for Saboteur {
     }
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
-        self.inner.memory_adoption()
+        self.inner.memory_adoption().map(|_| self as &dyn MemoryAdoption)
     }
 
     fn interop(&self) -> Option<&dyn NativeInterop> {
@@ -382,6 +408,25 @@ unsafe impl DeviceMemory for Hidden {
 
     fn native(&self) -> NativeHandle {
         self.0.native()
+    }
+}
+
+impl MemoryAdoption for Saboteur {
+    unsafe fn adopt(
+        &self,
+        handle: NativeHandle,
+        bytes: usize,
+        owner: Owner,
+    ) -> Result<Box<dyn DeviceMemory>> {
+        let owner = match self.broken {
+            Broken::OwnersAreDroppedInTheStream => {
+                *self.adopted.lock().unwrap() = Some((handle, owner));
+                Box::new(())
+            }
+            _ => owner,
+        };
+        // SAFETY: handed on; an owner that is kept here outlives the memory's use.
+        unsafe { self.inner.memory_adoption().expect("the ability").adopt(handle, bytes, owner) }
     }
 }
 

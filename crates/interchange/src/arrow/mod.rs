@@ -214,7 +214,7 @@ impl ArrayExchange<Pending> {
     pub fn from_arrow(arrow: ArrowDevice) -> Result<Self, Refused<ArrowDevice>> {
         match described(&arrow) {
             Ok((array, state)) => {
-                Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain(arrow)) })
+                Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain::new(arrow)) })
             }
             Err(error) => Err(Refused::new(arrow, error)),
         }

@@ -38,7 +38,9 @@ impl<S: State> ArrayExchange<S> {
         state: S,
     ) -> Result<Self, Refused<DlpackTensor>> {
         match described(&tensor) {
-            Ok(array) => Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain(tensor)) }),
+            Ok(array) => {
+                Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain::new(tensor)) })
+            }
             Err(error) => Err(Refused::new(tensor, error)),
         }
     }

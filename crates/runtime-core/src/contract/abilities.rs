@@ -123,7 +123,8 @@ pub trait UnifiedMemory {
 /// Adoption of memory that somebody else allocated.
 pub trait MemoryAdoption {
     /// Takes up the `bytes` at `handle`. [`memory_free`](AcceleratorDevice::memory_free) drops `owner` instead of
-    /// freeing, once the streams it waits for are done.
+    /// freeing, once the streams it waits for are done: in the calling thread or in one that no stream needs, since the
+    /// owner's destructor may wait for any stream and for the device.
     ///
     /// # Errors
     ///

@@ -14,7 +14,8 @@ use crate::{Launch, NativeHandle, Result};
 /// Unordered operations of two streams on the same bytes leave them unspecified. That *must not* be undefined
 /// behaviour: a device whose memory is host memory locks each allocation while it works on it.
 ///
-/// A failure found while enqueued work runs is kept and reported by `synchronize`; work enqueued behind it still ends.
+/// A failure found while enqueued work runs is kept and reported by `synchronize`; work enqueued behind it still ends, by
+/// running or, until the failure is reported, by being left out. Marks of events are reached all the same.
 ///
 /// # Safety
 ///

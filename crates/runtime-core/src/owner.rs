@@ -1,0 +1,121 @@
+//! Dropping what owns what owns something else.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::mem;
+
+/// Keeps something for as long as it lives, and drops it without recursion.
+///
+/// Memory may be owned by an array that is itself made of somebody's memory, and so on without end. An owner that is dropped
+/// while its thread drops another goes after that one and not inside of it, so that such a chain takes no more stack than two
+/// owners do. All are gone when the drop of the outermost returns.
+///
+/// Memory that is [adopted](crate::Device::memory_adopt) keeps its owner in one of these.
+pub struct Owner<O: Send + 'static>(Option<O>);
+
+thread_local! {
+    /// What goes after the owner that this thread is dropping; `None` while it drops none.
+    static PENDING: RefCell<Option<VecDeque<Box<dyn Any>>>> = const { RefCell::new(None) };
+}
+
+impl<O: Send + 'static> Owner<O> {
+    /// Keeps `owner`.
+    pub fn new(owner: O) -> Self {
+        Self(Some(owner))
+    }
+}
+
+impl<O: Send + 'static> Drop for Owner<O> {
+    fn drop(&mut self) {
+        let Some(owner) = self.0.take() else { return };
+        let outermost = PENDING.try_with(|pending| match &mut *pending.borrow_mut() {
+            Some(pending) => {
+                pending.push_back(Box::new(owner));
+                None
+            }
+            none => {
+                *none = Some(VecDeque::new());
+                Some(owner)
+            }
+        });
+        // In a thread that is ending the owner went with the closure.
+        if let Ok(Some(owner)) = outermost {
+            let _rest = Rest;
+            drop(owner);
+        }
+    }
+}
+
+/// Drops what is pending when it goes itself, also behind a destructor that panics.
+struct Rest;
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        let next = || PENDING.with_borrow_mut(|pending| pending.as_mut()?.pop_front());
+        while let Some(owner) = next() {
+            let rest = Self;
+            drop(owner);
+            mem::forget(rest);
+        }
+        PENDING.set(None);
+    }
+}
+
+impl<O: Send + 'static> fmt::Debug for Owner<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Owner")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    struct Node {
+        number: usize,
+        log: Arc<Mutex<Vec<usize>>>,
+        panics: bool,
+        _owned: Vec<Owner<Node>>,
+    }
+
+    impl Drop for Node {
+        fn drop(&mut self) {
+            self.log.lock().unwrap().push(self.number);
+            assert!(!self.panics, "a destructor that panics");
+        }
+    }
+
+    #[test]
+    fn a_long_chain_takes_little_stack() {
+        let log = Arc::<Mutex<Vec<usize>>>::default();
+        let node = |number, owned| Node { number, log: log.clone(), panics: false, _owned: owned };
+        let mut last = Owner::new(node(0, Vec::new()));
+        for number in 1..100_000 {
+            last = Owner::new(node(number, vec![last]));
+        }
+        let small = std::thread::Builder::new().stack_size(64 << 10);
+        small.spawn(|| drop(last)).unwrap().join().unwrap();
+        assert!(log.lock().unwrap().iter().rev().copied().eq(0..100_000));
+    }
+
+    #[test]
+    fn a_panic_loses_nobody() {
+        let log = Arc::<Mutex<Vec<usize>>>::default();
+        for panics in 1..=3 {
+            let node = |number, owned| {
+                let panics = number == panics;
+                Owner::new(Node { number, log: log.clone(), panics, _owned: owned })
+            };
+            let all = node(1, vec![node(2, vec![]), node(3, vec![node(4, vec![])])]);
+            assert!(catch_unwind(AssertUnwindSafe(|| drop(all))).is_err());
+            assert_eq!(mem::take(&mut *log.lock().unwrap()), [1, 2, 3, 4]);
+            drop(node(5, vec![]));
+            assert_eq!(mem::take(&mut *log.lock().unwrap()), [5]);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! What the facade's registry says of devices that are not there.
+#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
+
+use runtime::ErrorKind;
+
+#[test]
+fn a_backend_that_is_not_compiled_in_names_its_feature() {
+    let registry = runtime::registry();
+    for (name, compiled) in runtime::BACKENDS {
+        let error = registry.open(&format!("{name}:0?no-such-option=1")).unwrap_err();
+        let told = error.message().contains(&format!("without the feature `{name}`"));
+        assert_eq!(told, !compiled, "{error}");
+        assert!(*compiled || error.kind() == ErrorKind::UnknownDevice, "{error}");
+    }
+}
