@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "chooses devices and creates objects on them through the runtime")]
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::num::NonZeroUsize;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -64,6 +65,38 @@ pub(crate) fn allocated(memory: *mut c_void, bytes: usize) -> Result<u64, u32> {
         return Err(codes::OUT_OF_MEMORY);
     }
     Ok(memory.expose_provenance() as u64)
+}
+
+/// What memory is aligned to, whatever the runtime aligns its allocations to.
+pub(crate) const ALIGNMENT: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+
+/// An allocation of the runtime, in which memory begins at a multiple of [`ALIGNMENT`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) address: u64,
+    pub(crate) bytes: usize,
+}
+
+impl Room {
+    /// Room for that many bytes; where an allocation is less aligned, of so many more.
+    pub(crate) fn new(
+        bytes: usize,
+        allocate: impl Fn(usize) -> Result<u64, u32>,
+        give_back: impl FnOnce(Self),
+    ) -> Result<Self, u32> {
+        let room = Self { address: allocate(bytes)?, bytes };
+        if room.first() == room.address {
+            return Ok(room);
+        }
+        give_back(room);
+        let bytes = bytes.checked_add(ALIGNMENT.get() - 1).ok_or(codes::OUT_OF_MEMORY)?;
+        Ok(Self { address: allocate(bytes)?, bytes })
+    }
+
+    /// Where the memory begins.
+    pub(crate) fn first(self) -> u64 {
+        self.address.next_multiple_of(ALIGNMENT.get() as u64)
+    }
 }
 
 /// The runtime's pointer to an address on a device, or in memory that the host shares with it.

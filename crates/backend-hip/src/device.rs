@@ -122,7 +122,7 @@ impl CommonRuntime for HipDevice {
         self.bind("module_load")?;
         let mut built = self.builder.build(image)?;
         let entry = built.entry.take();
-        let module = HipModule::load(&self.shared, built, self.info.limits.shared_bytes)?;
+        let module = HipModule::load(&self.shared, built, &self.info.limits)?;
         entry.iter().for_each(|entry| self.builder.keep(entry));
         Ok(Box::new(module))
     }

@@ -24,7 +24,7 @@ const NAMES: [&str; 4] =
 const ROCM: &str = "/opt/rocm";
 
 function_table! {
-    /// The functions of the runtime: those that ROCm 5.2 has, and newer ones that may be missing.
+    /// The functions of the runtime: those that it must have, all of which ROCm 5.2 has, and others that may be missing.
     pub(crate) Functions:
     every version {
         hipInit(flags: c_uint);
@@ -37,10 +37,8 @@ function_table! {
         hipDeviceReset();
         hipDeviceGet(device: *mut hipDevice_t, ordinal: c_int);
         hipDeviceGetName(name: *mut c_char, len: c_int, device: hipDevice_t);
-        hipDeviceGetUuid(uuid: *mut hipUUID, device: hipDevice_t);
         hipDeviceGetAttribute(value: *mut c_int, attribute: hipDeviceAttribute_t, device: c_int);
         hipDeviceTotalMem(bytes: *mut usize, device: hipDevice_t);
-        hipDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
         hipDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int);
         hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint);
 
@@ -62,7 +60,6 @@ function_table! {
         hipMemGetInfo(free: *mut usize, total: *mut usize);
         hipMalloc(pointer: *mut *mut c_void, bytes: usize);
         hipFree(pointer: *mut c_void);
-        hipMallocManaged(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
         hipHostMalloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
         hipHostFree(pointer: *mut c_void);
         hipMemPoolCreate(pool: *mut hipMemPool_t, properties: *const hipMemPoolProps);
@@ -104,16 +101,6 @@ function_table! {
         hipModuleGetFunction(
             function: *mut hipFunction_t, module: hipModule_t, name: *const c_char,
         );
-        hipFuncGetAttribute(
-            value: *mut c_int, attribute: hipFunction_attribute, function: hipFunction_t,
-        );
-        hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
-            blocks: *mut c_int, function: hipFunction_t, block: c_int, shared_bytes: usize,
-        );
-        hipModuleOccupancyMaxPotentialBlockSize(
-            grid: *mut c_int, block: *mut c_int, function: hipFunction_t,
-            shared_bytes: usize, most: c_int,
-        );
         hipModuleLaunchKernel(
             function: hipFunction_t,
             grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
@@ -130,13 +117,28 @@ function_table! {
         hipGraphDestroy(graph: hipGraph_t);
     }
     newer versions {
+        // These ROCm 5.2 has, but not every other runtime. Without them nothing is told of these.
+        hipDeviceGetUuid(uuid: *mut hipUUID, device: hipDevice_t);
+        hipDeviceGetPCIBusId(text: *mut c_char, len: c_int, device: c_int);
+        hipDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
+        hipFuncGetAttribute(
+            value: *mut c_int, attribute: hipFunction_attribute, function: hipFunction_t,
+        );
+        hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
+            blocks: *mut c_int, function: hipFunction_t, block: c_int, shared_bytes: usize,
+        );
+        hipModuleOccupancyMaxPotentialBlockSize(
+            grid: *mut c_int, block: *mut c_int, function: hipFunction_t,
+            shared_bytes: usize, most: c_int,
+        );
+        hipMallocManaged(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
         // Without it, a capture that others make may forbid waiting.
         hipThreadExchangeStreamCaptureMode(mode: *mut c_uint);
         // 6.0. The suffix names the layout of the structure.
         hipGetDevicePropertiesR0600(properties: *mut c_void, device: c_int);
-        // Without it, a stream of another device is not told from one of this.
+        // 5.6. Without it, a stream of another device is not told from one of this.
         hipStreamGetDevice(stream: hipStream_t, device: *mut c_int);
-        // After 5.2; the older function takes kernels that were linked into the program alone.
+        // 5.5. The older function takes kernels that were linked into the program alone.
         hipModuleLaunchCooperativeKernel(
             function: hipFunction_t,
             grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
@@ -231,7 +233,7 @@ fn probe(found: Result<libloading::Library, String>) -> Result<Library, Refusal>
     let library = found.map_err(|why| unavailable(format!("no HIP runtime: {why}")))?;
     let version = runtime_version(&library)?;
     let functions = Functions::bind(&library).map_err(|symbol| {
-        unavailable(format!("HIP {version} has no function {symbol}, which ROCm 5.2 has"))
+        unavailable(format!("HIP {version} has no function {symbol}, which a runtime must have"))
     })?;
     // A runtime keeps threads, and state that its handles point to.
     std::mem::forget(library);
