@@ -42,6 +42,8 @@ pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description>
 /// A device that is asked.
 struct Asked<'a> {
     hip: &'a Functions,
+    /// Whether the runtime has the functions of memory pools.
+    has_pools: bool,
     version: Version,
     device: hipDevice_t,
 }
@@ -53,7 +55,7 @@ impl<'a> Asked<'a> {
         let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
         // SAFETY: the number is written to where it may be.
         ok(unsafe { (hip.hipDeviceGet)(&mut device, number) })?;
-        Ok(Self { hip, version: library.version, device })
+        Ok(Self { hip, has_pools: library.pools.is_some(), version: library.version, device })
     }
 
     fn number(&self, attribute: Attribute) -> Result<u32, u32> {
@@ -167,7 +169,7 @@ impl<'a> Asked<'a> {
             architecture,
             cooperative: self.hip.hipModuleLaunchCooperativeKernel.is_some()
                 && self.has(Attribute::hipDeviceAttributeCooperativeLaunch),
-            pools: self.has(Attribute::hipDeviceAttributeMemoryPoolsSupported),
+            pools: self.has_pools && self.has(Attribute::hipDeviceAttributeMemoryPoolsSupported),
             managed: self.hip.hipMallocManaged.is_some()
                 && self.has(Attribute::hipDeviceAttributeManagedMemory)
                 && self.has(Attribute::hipDeviceAttributeConcurrentManagedAccess),

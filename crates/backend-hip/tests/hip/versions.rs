@@ -22,6 +22,8 @@ const OPTIONAL: [&str; 7] = [
     "hipModuleOccupancyMaxPotentialBlockSize",
     "hipMallocManaged",
 ];
+/// One of the functions of each ability that a runtime may lack: pools, graphs, copies between devices.
+const ABILITIES: [&str; 3] = ["hipMemPoolTrimTo", "hipGraphLaunch", "hipMemcpyPeerAsync"];
 /// What came after HIP 5.2: with HIP 5.5 and 5.6, and with HIP 6.
 const NEW: [&str; 3] =
     ["hipModuleLaunchCooperativeKernel", "hipStreamGetDevice", "hipGetDevicePropertiesR0600"];
@@ -93,7 +95,7 @@ fn a_runtime_need_not_tell_more_than_it_must() {
     if !is_child() {
         let test = "versions::a_runtime_need_not_tell_more_than_it_must";
         on(test, "60000000", &[], "no-answers");
-        on(test, "60000000", &[&OPTIONAL[..], &NEW].concat(), "");
+        on(test, "60000000", &[&OPTIONAL[..], &ABILITIES, &NEW].concat(), "");
         return;
     }
     let Some(device) = open("") else { return };
@@ -101,6 +103,10 @@ fn a_runtime_need_not_tell_more_than_it_must() {
         assert_eq!((device.info().uuid, device.info().pci), (None, None));
         assert_eq!(device.info().limits.priorities, (0, 0));
         assert!(device.unified_memory().is_none());
+        let capabilities = device.capabilities();
+        assert!([capabilities.graphs, capabilities.peer].iter().all(|has| *has != Support::Native));
+        let error = HipDriver::new().open(&"hip:0?pool=driver".parse().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     }
     let stream = device.default_stream();
     let raw = stream.native().raw;
@@ -128,12 +134,12 @@ fn a_runtime_need_not_tell_more_than_it_must() {
 fn a_function_that_a_runtime_must_have_is_named() {
     let test = "versions::a_function_that_a_runtime_must_have_is_named";
     if !is_child() {
-        on(test, "60000000", &["hipMemcpyPeerAsync"], "");
+        on(test, "60000000", &["hipMemcpyDtoDAsync"], "");
         return;
     }
     let error = HipDriver::new().open(&"hip:0".parse().unwrap()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.message().contains("no function hipMemcpyPeerAsync"), "{error}");
+    assert!(error.message().contains("no function hipMemcpyDtoDAsync"), "{error}");
 }
 
 /// By what the runtime says of host memory, and not by its version.
