@@ -215,13 +215,13 @@ fn pci_address(text: &str) -> Option<PciAddress> {
     Some(PciAddress { domain: next()?, bus: next()?, device: next()? })
 }
 
-/// Who made the device: HIP does not tell, but LLVM gives only AMD's architectures such names.
+/// Who made the device. HIP has no query for it, but LLVM gives such names to AMD's architectures alone.
 fn vendor(architecture: Option<&str>) -> &'static str {
     if architecture.is_some_and(|name| name.starts_with("gfx")) { "AMD" } else { "unknown" }
 }
 
 /// The range of priorities as the contract counts them, larger numbers being more urgent; one priority where the runtime
-/// does not tell.
+/// does not answer.
 pub(crate) fn priorities(context: &Context) -> Result<(i32, i32), u32> {
     let Some(range) = context.hip.hipDeviceGetStreamPriorityRange else { return Ok((0, 0)) };
     context.bind()?;

@@ -92,7 +92,7 @@ function_table! {
         );
     }
     newer versions {
-        // These ROCm 5.2 has, but not every other runtime. Without them nothing is told of these.
+        // ROCm 5.2 has these, but not every other runtime. Without them there are defaults.
         hipDeviceGetUuid(uuid: *mut hipUUID, device: hipDevice_t);
         hipDeviceGetPCIBusId(text: *mut c_char, len: c_int, device: c_int);
         hipDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
@@ -111,7 +111,7 @@ function_table! {
         hipThreadExchangeStreamCaptureMode(mode: *mut c_uint);
         // 6.0. The suffix names the layout of the structure.
         hipGetDevicePropertiesR0600(properties: *mut c_void, device: c_int);
-        // 5.6. Without it, a stream of another device is not told from one of this.
+        // 5.6. Without it, a stream of another device is taken for one of this.
         hipStreamGetDevice(stream: hipStream_t, device: *mut c_int);
         // 5.5. The older function takes kernels that were linked into the program alone.
         hipModuleLaunchCooperativeKernel(
@@ -422,7 +422,8 @@ mod tests {
             let (every, newer) = table.split_once("newer versions").unwrap();
             let first = if index == 0 { needed } else { others };
             for (functions, list) in [(every, first), (newer, others)] {
-                for line in functions.lines().map(str::trim).filter(|line| line.starts_with("hip")) {
+                for line in functions.lines().map(str::trim).filter(|line| line.starts_with("hip"))
+                {
                     let name = line.split('(').next().unwrap();
                     assert!(list.contains(&format!("`{name}`")), "{name}");
                 }

@@ -40,8 +40,8 @@ pub(crate) fn function(
     Ok(function)
 }
 
-/// A number that the runtime was asked for; `None` where it does not tell.
-fn told(code: u32, number: c_int) -> Result<Option<u32>, u32> {
+/// A number that the runtime was asked for; `None` where it has no answer.
+fn answered(code: u32, number: c_int) -> Result<Option<u32>, u32> {
     match code {
         codes::NOT_SUPPORTED => Ok(None),
         code => ok(code).map(|()| Some(u32::try_from(number).unwrap_or(0))),
@@ -49,7 +49,7 @@ fn told(code: u32, number: c_int) -> Result<Option<u32>, u32> {
 }
 
 /// Work-items of a block where the runtime suggests none, which suit wavefronts of any width.
-const UNTOLD_BLOCK: u32 = 256;
+const DEFAULT_BLOCK: u32 = 256;
 
 /// Bytes that the runtime copies from where a bundle begins, however short it is.
 const LEAST_BYTES: usize = 4096;
@@ -119,12 +119,12 @@ impl DeviceModule for HipModule {
         let module = ptr::with_exposed_provenance_mut(self.raw);
         let function = function(&shared.context, module, &text)
             .map_err(|code| shared.error(OPERATION, code, missing()))?;
-        // Where the runtime does not tell, it refuses what is too much when it is launched.
+        // Where there is no answer, the runtime refuses a launch that asks for too much.
         let ask = |attribute| -> Result<Option<u32>> {
             let Some(ask) = shared.context.hip.hipFuncGetAttribute else { return Ok(None) };
             let mut value: c_int = 0;
             // SAFETY: the function is of a loaded module; the number is written to where it may be.
-            told(unsafe { ask(&mut value, attribute, function) }, value)
+            answered(unsafe { ask(&mut value, attribute, function) }, value)
                 .map_err(|code| shared.error(OPERATION, code, format_args!("kernel {name:?}")))
         };
         let (most_threads, most_shared) = self.most;
@@ -178,14 +178,14 @@ impl HipKernel {
         Error::new(ErrorKind::InvalidArgument, operation, message)
     }
 
-    /// Asks the runtime about blocks of the kernel; `None` where it does not tell.
+    /// Asks the runtime about blocks of the kernel; `None` where it has no answer.
     fn ask(&self, call: impl FnOnce(&mut c_int) -> u32) -> Result<Option<u32>> {
         const OPERATION: &str = "occupancy";
         self.shared.check(OPERATION)?;
         let mut number = 0;
         let asked = self.shared.context.bind().and_then(|()| {
             let code = call(&mut number);
-            told(code, number)
+            answered(code, number)
         });
         asked.map_err(|code| {
             self.shared.error(OPERATION, code, format_args!("blocks of kernel {:?}", self.name))
@@ -216,7 +216,7 @@ impl Occupancy for HipKernel {
             None => None,
         };
         match suggestion {
-            None => Ok(UNTOLD_BLOCK.min(self.most_threads)),
+            None => Ok(DEFAULT_BLOCK.min(self.most_threads)),
             Some(block) if block > 0 => Ok(block),
             Some(_) => {
                 let message = format!(

@@ -51,6 +51,9 @@ fn rules_about_faults_pass_where_a_fault_ends_the_process_and_say_so() {
     let lines = fs::read_to_string(report.path()).unwrap();
     assert_eq!(lines.lines().count(), 5, "{lines}");
     for line in lines.lines() {
-        assert!(line.contains("\"passed\"") && line.contains("the fault ended the process"), "{line}");
+        assert!(
+            line.contains("\"passed\"") && line.contains("the fault ended the process"),
+            "{line}"
+        );
     }
 }

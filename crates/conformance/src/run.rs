@@ -131,7 +131,7 @@ fn run_here(fixture: &'static Fixture, test: Test, limit: Duration) -> Outcome {
 
 /// Runs the rule in another process of this test program, which watches the time limit itself and is killed if it
 /// does not end for all that. Where the device may end the process when it stops a program, that is no failure, but a
-/// remark: nobody is left to be told more.
+/// remark: the process that would report more is gone.
 fn run_apart(fixture: &Fixture, test: Test) -> Outcome<Option<String>> {
     const GRACE: Duration = Duration::from_secs(10);
     let failed = |what: &str, error: io::Error| Stop::Failed(format!("{what}: {error}"));
@@ -161,10 +161,10 @@ fn run_apart(fixture: &Fixture, test: Test) -> Outcome<Option<String>> {
             }
         }
     };
-    let told = fs::read_to_string(&result.0).unwrap_or_default();
-    match decode(&told) {
+    let text = fs::read_to_string(&result.0).unwrap_or_default();
+    match decode(&text) {
         Some(outcome) => outcome.map(|()| None),
-        None if crashed && told == FAULTING && fixture.faults_may_end_processes() => {
+        None if crashed && text == FAULTING && fixture.faults_may_end_processes() => {
             Ok(Some(format!("the fault ended the process, {status}")))
         }
         None => {

@@ -17,7 +17,7 @@ pub(crate) struct Quirks {
     pub(crate) lasting_faults: bool,
     /// `ending-faults`: work that fails ends the process.
     pub(crate) ending_faults: bool,
-    /// `no-answers`: nothing is told of functions, of blocks, or of a stream's device.
+    /// `no-answers`: questions about functions, blocks and the device of a stream are not supported.
     pub(crate) no_answers: bool,
     /// `kinds-of-hip-6`: kinds of memory have the numbers of HIP 6, whatever the version.
     pub(crate) kinds_of_hip_6: bool,
@@ -51,7 +51,7 @@ pub(crate) fn quirks() -> Result<Quirks> {
     quirks.as_ref().copied().map_err(|why| process::complain(why))
 }
 
-/// Refuses what is told only without `no-answers`.
+/// Refuses a question, with the quirk `no-answers`.
 pub(crate) fn can_answer() -> Result<()> {
     if quirks()?.no_answers { Err(Code::NOT_SUPPORTED) } else { Ok(()) }
 }

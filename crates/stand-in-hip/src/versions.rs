@@ -8,7 +8,7 @@ use stand_in::{Code, Result};
 
 use crate::device::version;
 
-/// Versions as the runtime tells them.
+/// Versions in the runtime's own form.
 pub(crate) const HIP_5_7: u32 = 50_700_000;
 pub(crate) const HIP_6: u32 = 60_000_000;
 /// The oldest that there is a stand-in for.
