@@ -15,6 +15,10 @@ const ENDIAN: LittleEndian = LittleEndian;
 
 /// The first bytes of several code objects in one file.
 const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
+/// What SPIR-V begins with, which the runtime compiles for its device from ROCm 6.4 on.
+const SPIRV: [u8; 4] = 0x0723_0203_u32.to_le_bytes();
+/// What the compiler calls SPIR-V for any AMD GPU.
+const SPIRV_TARGET: &str = "amdgcnspirv";
 /// Of a note with metadata: its owner and its type.
 const OWNER: &[u8] = b"AMDGPU";
 const METADATA: u32 = 32;
@@ -37,29 +41,32 @@ impl Metadata {
 }
 
 /// Checks that everything a binary refers to lies inside it, and reads the metadata of the code object in it that is for
-/// an architecture: of the first one if none says so, for the runtime decides what it takes.
+/// an architecture. If none says so the runtime decides what it takes: nothing is known of kernels if there is SPIR-V, and
+/// otherwise what the first code object says.
 ///
 /// # Errors
 ///
 /// What is wrong, in words.
 pub(crate) fn read(binary: &[u8], architecture: &str) -> Result<Metadata, String> {
-    let mut all = if binary.starts_with(BUNDLE) {
-        let entries = entries(binary).ok_or_else(|| {
-            format!("the binary refers beyond its end, after {} bytes", binary.len())
-        })?;
-        let objects = entries.into_iter().filter(|entry| entry.starts_with(&elf::ELFMAG));
-        objects.map(read_elf).collect::<Result<Vec<_>, _>>()?
-    } else if binary.starts_with(&elf::ELFMAG) {
-        vec![read_elf(binary)?]
-    } else {
-        return Err("the binary is neither a code object nor an uncompressed bundle".to_owned());
-    };
-    if all.is_empty() {
-        return Err("the bundle has no code object".to_owned());
+    if binary.starts_with(&elf::ELFMAG) {
+        return read_elf(binary);
     }
+    if !binary.starts_with(BUNDLE) {
+        return Err("the binary is neither a code object nor an uncompressed bundle".to_owned());
+    }
+    let entries = entries(binary)
+        .ok_or_else(|| format!("the binary refers beyond its end, after {} bytes", binary.len()))?;
+    let objects = entries.iter().filter(|entry| entry.starts_with(&elf::ELFMAG));
+    let mut all = objects.map(|object| read_elf(object)).collect::<Result<Vec<_>, _>>()?;
     let is_for = |metadata: &Metadata| processor(&metadata.target) == processor(architecture);
-    let at = all.iter().position(is_for).unwrap_or(0);
-    Ok(all.swap_remove(at))
+    let at = all.iter().position(is_for);
+    if at.is_none() && entries.iter().any(|entry| entry.starts_with(&SPIRV)) {
+        return Ok(Metadata { target: SPIRV_TARGET.to_owned(), ..Metadata::default() });
+    }
+    if all.is_empty() {
+        return Err("the bundle has neither a code object nor SPIR-V".to_owned());
+    }
+    Ok(all.swap_remove(at.unwrap_or(0)))
 }
 
 /// A target without its features: `gfx90a` of `gfx90a:sramecc+:xnack-`.
@@ -295,6 +302,17 @@ mod tests {
     }
 
     #[test]
+    fn of_a_bundle_with_spirv_nothing_is_known_unless_a_code_object_is_for_the_device() {
+        let spirv = [&SPIRV[..], &[0; 16]].concat();
+        let host = Vec::new();
+        let read = |objects: &[Vec<u8>]| read(&bundle(objects), "gfx90a:xnack-").unwrap();
+        let alone = read(&[host.clone(), spirv.clone()]);
+        assert_eq!((alone.target.as_str(), alone.kernel("k")), (SPIRV_TARGET, None));
+        assert_eq!(read(&[host.clone(), elf("gfx1030"), spirv.clone()]), alone);
+        assert_eq!(read(&[host, spirv, elf("gfx90a")]).target, "gfx90a");
+    }
+
+    #[test]
     fn what_is_cut_is_refused() {
         for whole in [elf("gfx90a"), bundle(&[elf("gfx90a")])] {
             read(&whole, "").unwrap();
@@ -303,7 +321,7 @@ mod tests {
             }
         }
         assert!(read(b"text", "").unwrap_err().contains("neither"));
-        assert!(read(&bundle(&[]), "").unwrap_err().contains("no code object"));
+        assert!(read(&bundle(&[]), "").unwrap_err().contains("neither a code object nor SPIR-V"));
         let mut empty = elf("gfx90a");
         // The second section takes no place, and lies far behind the end.
         empty[128 + 4..128 + 8].copy_from_slice(&elf::SHT_NOBITS.to_le_bytes());

@@ -11,7 +11,7 @@ use crate::library::Functions;
 pub(crate) const NOT_READY: u32 = Hip::hipErrorNotReady as u32;
 /// No room for an allocation.
 pub(crate) const OUT_OF_MEMORY: u32 = Hip::hipErrorOutOfMemory as u32;
-/// The runtime has no such function.
+/// The runtime has the function, and cannot do what it is for.
 pub(crate) const NOT_SUPPORTED: u32 = Hip::hipErrorNotSupported as u32;
 /// One device reaches the other already.
 pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = Hip::hipErrorPeerAccessAlreadyEnabled as u32;

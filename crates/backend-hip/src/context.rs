@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "chooses devices and creates objects on them through the runtime")]
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::num::NonZeroUsize;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -14,7 +15,7 @@ use hip_sys::hiprt::{
 use runtime_core::{DeviceId, Error, ErrorKind, Result};
 
 use crate::codes;
-use crate::library::{Functions, Library};
+use crate::library::{Functions, GraphFunctions, Library, PeerFunctions};
 use crate::lock;
 use crate::raw_stream::RawStream;
 
@@ -35,6 +36,7 @@ static FAULT_STAYS: AtomicBool = AtomicBool::new(false);
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) hip: &'static Functions,
+    pub(crate) library: &'static Library,
     pub(crate) ordinal: usize,
     /// The ordinal, as the runtime counts.
     pub(crate) device: c_int,
@@ -64,6 +66,38 @@ pub(crate) fn allocated(memory: *mut c_void, bytes: usize) -> Result<u64, u32> {
         return Err(codes::OUT_OF_MEMORY);
     }
     Ok(memory.expose_provenance() as u64)
+}
+
+/// What memory is aligned to, whatever the runtime aligns its allocations to.
+pub(crate) const ALIGNMENT: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+
+/// An allocation of the runtime, in which memory begins at a multiple of [`ALIGNMENT`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) address: u64,
+    pub(crate) bytes: usize,
+}
+
+impl Room {
+    /// Room for that many bytes; where an allocation is less aligned, of so many more.
+    pub(crate) fn new(
+        bytes: usize,
+        allocate: impl Fn(usize) -> Result<u64, u32>,
+        give_back: impl FnOnce(Self),
+    ) -> Result<Self, u32> {
+        let room = Self { address: allocate(bytes)?, bytes };
+        if room.first() == room.address {
+            return Ok(room);
+        }
+        give_back(room);
+        let bytes = bytes.checked_add(ALIGNMENT.get() - 1).ok_or(codes::OUT_OF_MEMORY)?;
+        Ok(Self { address: allocate(bytes)?, bytes })
+    }
+
+    /// Where the memory begins.
+    pub(crate) fn first(self) -> u64 {
+        self.address.next_multiple_of(ALIGNMENT.get() as u64)
+    }
 }
 
 /// The runtime's pointer to an address on a device, or in memory that the host shares with it.
@@ -102,7 +136,7 @@ impl Context {
         };
         let (hip, device) = (&library.functions, c_int::try_from(ordinal).unwrap_or(c_int::MAX));
         let (broken, peers, spare) = Default::default();
-        let context = Arc::new(Self { hip, ordinal, device, broken, peers, spare });
+        let context = Arc::new(Self { hip, library, ordinal, device, broken, peers, spare });
         in_use.push((ordinal, Arc::downgrade(&context)));
         drop(in_use);
         let Err(code) = context.probe() else { return Ok(context) };
@@ -114,6 +148,16 @@ impl Context {
             return Err(codes::error(hip, "open", code, "the device does not work").on(id));
         };
         Err(lost(message).with_driver(hip.name(code), code.into()))
+    }
+
+    /// What graphs take, where the runtime has it.
+    pub(crate) fn graphs(&self) -> Result<&'static GraphFunctions, u32> {
+        self.library.graphs.as_ref().ok_or(codes::NOT_SUPPORTED)
+    }
+
+    /// What copies between devices take, where the runtime has it.
+    pub(crate) fn copies(&self) -> Result<&'static PeerFunctions, u32> {
+        self.library.peers.as_ref().ok_or(codes::NOT_SUPPORTED)
     }
 
     /// Whether the device works.
@@ -247,7 +291,7 @@ impl Context {
 
     /// Lets copies between the memory of this device and `peer`'s go directly where the hardware can; elsewhere the
     /// runtime stages them.
-    pub(crate) fn enable_peer(&self, peer: &Self) {
+    pub(crate) fn enable_peer(&self, functions: &PeerFunctions, peer: &Self) {
         let bit = 1_u64.checked_shl(u32::try_from(peer.ordinal).unwrap_or(u32::MAX)).unwrap_or(0);
         if self.peers.load(Ordering::Relaxed) & bit != 0 {
             return;
@@ -255,10 +299,10 @@ impl Context {
         let mut can = 0;
         // SAFETY: the number is written to where it may be.
         let asked =
-            unsafe { (self.hip.hipDeviceCanAccessPeer)(&mut can, self.device, peer.device) };
+            unsafe { (functions.hipDeviceCanAccessPeer)(&mut can, self.device, peer.device) };
         if asked == 0 && can != 0 && self.bind().is_ok() {
             // SAFETY: any device may be asked for; there are no flags.
-            let code = unsafe { (self.hip.hipDeviceEnablePeerAccess)(peer.device, 0) };
+            let code = unsafe { (functions.hipDeviceEnablePeerAccess)(peer.device, 0) };
             if code != 0 && code != codes::PEER_ACCESS_ALREADY_ENABLED {
                 // Copies work all the same.
                 let error = self.hip.name(code);

@@ -90,7 +90,7 @@ impl HipDevice {
             codes::error(context.hip, "open", code, "the priorities of streams").on(&info.id)
         })?;
         let shared = Arc::new(Shared::new(&info, context, pool)?);
-        let has_peers = library.devices > 1;
+        let has_peers = library.devices > 1 && library.peers.is_some();
         Ok(Self { info, cooperative, managed, has_peers, compiles, builder, shared })
     }
 
@@ -122,7 +122,7 @@ impl CommonRuntime for HipDevice {
         self.bind("module_load")?;
         let mut built = self.builder.build(image)?;
         let entry = built.entry.take();
-        let module = HipModule::load(&self.shared, built, self.info.limits.shared_bytes)?;
+        let module = HipModule::load(&self.shared, built, &self.info.limits)?;
         entry.iter().for_each(|entry| self.builder.keep(entry));
         Ok(Box::new(module))
     }
@@ -195,7 +195,7 @@ unsafe impl AcceleratorDevice for HipDevice {
     }
 
     fn graphs(&self) -> Option<&dyn GraphCapture> {
-        Some(self)
+        if self.shared.context.library.graphs.is_some() { Some(self) } else { None }
     }
 
     fn peer(&self) -> Option<&dyn PeerAccess> {

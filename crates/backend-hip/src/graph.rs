@@ -11,6 +11,7 @@ use runtime_core::{NativeHandle, NativeKind, Result};
 
 use crate::context::{Context, ok};
 use crate::device::HipDevice;
+use crate::library::GraphFunctions;
 use crate::stream::HipStream;
 
 const OPERATION: &str = "capture";
@@ -19,6 +20,7 @@ const OPERATION: &str = "capture";
 #[derive(Debug)]
 struct HipGraph {
     exec: hipGraphExec_t,
+    functions: &'static GraphFunctions,
     context: Arc<Context>,
 }
 
@@ -36,7 +38,7 @@ impl Drop for HipGraph {
     fn drop(&mut self) {
         if self.context.fault().is_none() && self.context.bind().is_ok() {
             // SAFETY: nobody launches it any more; the runtime lets launches in flight come to their end.
-            let code = unsafe { (self.context.hip.hipGraphExecDestroy)(self.exec) };
+            let code = unsafe { (self.functions.hipGraphExecDestroy)(self.exec) };
             self.context.note(code);
         }
     }
@@ -45,6 +47,7 @@ impl Drop for HipGraph {
 /// A captured graph, from which those that can be launched are made.
 struct Captured {
     raw: hipGraph_t,
+    functions: &'static GraphFunctions,
     context: Arc<Context>,
 }
 
@@ -53,15 +56,16 @@ impl Captured {
         let mut exec = ptr::null_mut();
         self.context.bind()?;
         // SAFETY: the graph is alive; the handle is written to where it may be.
-        ok(unsafe { (self.context.hip.hipGraphInstantiateWithFlags)(&mut exec, self.raw, 0) })?;
-        Ok(HipGraph { exec, context: Arc::clone(&self.context) })
+        ok(unsafe { (self.functions.hipGraphInstantiateWithFlags)(&mut exec, self.raw, 0) })?;
+        let (functions, context) = (self.functions, Arc::clone(&self.context));
+        Ok(HipGraph { exec, functions, context })
     }
 }
 
 impl Drop for Captured {
     fn drop(&mut self) {
         // SAFETY: the graph is this object's own.
-        let code = unsafe { (self.context.hip.hipGraphDestroy)(self.raw) };
+        let code = unsafe { (self.functions.hipGraphDestroy)(self.raw) };
         self.context.note(code);
     }
 }
@@ -73,13 +77,13 @@ unsafe impl GraphCapture for HipDevice {
         let shared = &self.shared;
         shared.check(OPERATION)?;
         let failed = |code| shared.error(OPERATION, code, "a capture cannot begin");
+        let functions = shared.context.graphs().map_err(failed)?;
         // The device does not know the stream: nobody can wait for what is not run.
         let stream = Arc::new(shared.context.new_stream(0).map_err(failed)?);
         // Any thread may enqueue, and whatever else a thread does is none of the capture's business.
         let mode = hipStreamCaptureMode::hipStreamCaptureModeRelaxed;
         // SAFETY: the stream is alive, and nothing is on it.
-        ok(unsafe { (shared.context.hip.hipStreamBeginCapture)(stream.raw(), mode) })
-            .map_err(failed)?;
+        ok(unsafe { (functions.hipStreamBeginCapture)(stream.raw(), mode) }).map_err(failed)?;
         Ok(Box::new(HipStream::capturing(shared, stream)))
     }
 
@@ -88,16 +92,17 @@ unsafe impl GraphCapture for HipDevice {
         let stream = own::<HipStream>(&*captured, OPERATION)?;
         let failed = |code| shared.error(OPERATION, code, "there is no graph of the capture");
         let raw = stream.end_capture().map_err(failed)?;
-        let graph = Captured { raw, context: Arc::clone(&shared.context) };
+        let functions = shared.context.graphs().map_err(failed)?;
+        let graph = Captured { raw, functions, context: Arc::clone(&shared.context) };
         Ok(Box::new(graph.instantiate().map_err(failed)?))
     }
 
     unsafe fn launch(&self, graph: &mut dyn DeviceGraph, stream: &dyn DeviceStream) -> Result<()> {
         let graph: &dyn Any = graph;
-        let exec = own::<HipGraph>(graph, "launch")?.exec;
-        own::<HipStream>(stream, "launch")?.enqueue("launch", "a graph", |hip, stream| {
+        let HipGraph { exec, functions, .. } = own::<HipGraph>(graph, "launch")?;
+        own::<HipStream>(stream, "launch")?.enqueue("launch", "a graph", |_, stream| {
             // SAFETY: both are alive; the caller vouches for what the graph uses.
-            unsafe { (hip.hipGraphLaunch)(exec, stream) }
+            unsafe { (functions.hipGraphLaunch)(*exec, stream) }
         })
     }
 

@@ -2,19 +2,15 @@
 #![expect(unsafe_code, reason = "asks the runtime")]
 
 use std::ffi::{CStr, c_char, c_int};
-use std::num::NonZeroUsize;
 
 use hip_sys::hiprt::{hipDevice_t, hipDeviceAttribute_t as Attribute, hipUUID};
 use runtime_core::{DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, PciAddress, Result};
 
 use crate::code_object;
 use crate::codes;
-use crate::context::{Context, ok};
+use crate::context::{ALIGNMENT, Context, ok};
 use crate::hiprtc::compiler;
 use crate::library::{Functions, Library, Version};
-
-/// What every allocation of the runtime is aligned to.
-const ALIGNMENT: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
 /// Bytes of arguments that a kernel can take.
 const ARGUMENT_BYTES: usize = 4096;
@@ -46,6 +42,8 @@ pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description>
 /// A device that is asked.
 struct Asked<'a> {
     hip: &'a Functions,
+    /// Whether the runtime has the functions of memory pools.
+    has_pools: bool,
     version: Version,
     device: hipDevice_t,
 }
@@ -57,7 +55,7 @@ impl<'a> Asked<'a> {
         let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
         // SAFETY: the number is written to where it may be.
         ok(unsafe { (hip.hipDeviceGet)(&mut device, number) })?;
-        Ok(Self { hip, version: library.version, device })
+        Ok(Self { hip, has_pools: library.pools.is_some(), version: library.version, device })
     }
 
     fn number(&self, attribute: Attribute) -> Result<u32, u32> {
@@ -89,9 +87,21 @@ impl<'a> Asked<'a> {
 
     fn uuid(&self) -> Option<[u8; 16]> {
         let mut uuid = hipUUID { bytes: [0; 16] };
+        let function = self.hip.hipDeviceGetUuid?;
         // SAFETY: the bytes are written to where they may be.
-        ok(unsafe { (self.hip.hipDeviceGetUuid)(&mut uuid, self.device) }).ok()?;
+        ok(unsafe { function(&mut uuid, self.device) }).ok()?;
         Some(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
+    }
+
+    /// Where the device is. As text, for before HIP 6 no attribute has the domain.
+    fn pci(&self) -> Option<PciAddress> {
+        let function = self.hip.hipDeviceGetPCIBusId?;
+        let mut text = [0 as c_char; 64];
+        let len = c_int::try_from(text.len()).unwrap_or(c_int::MAX);
+        // SAFETY: so many bytes may be written.
+        ok(unsafe { function(text.as_mut_ptr(), len, self.device) }).ok()?;
+        // SAFETY: the runtime ends the text with a NUL within them.
+        pci_address(unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().ok()?)
     }
 
     fn memory_bytes(&self) -> Result<usize, u32> {
@@ -142,15 +152,11 @@ impl<'a> Asked<'a> {
             id: id.clone(),
             kind: DeviceKind::Gpu,
             name: self.name()?,
-            vendor: "AMD".to_owned(),
+            vendor: vendor(architecture.as_deref()).to_owned(),
             architecture: architecture.clone().unwrap_or_else(|| "unknown".to_owned()),
             driver_version: self.version.to_string(),
             uuid: self.uuid(),
-            pci: Some(PciAddress {
-                domain: self.number(Attribute::hipDeviceAttributePciDomainID)?,
-                bus: self.number(Attribute::hipDeviceAttributePciBusId)?,
-                device: self.number(Attribute::hipDeviceAttributePciDeviceId)?,
-            }),
+            pci: self.pci(),
             memory_bytes: Some(memory_bytes as u64),
             compute_units: self.number(Attribute::hipDeviceAttributeMultiprocessorCount)?,
             lockstep_width: self.number(Attribute::hipDeviceAttributeWarpSize)?,
@@ -163,8 +169,9 @@ impl<'a> Asked<'a> {
             architecture,
             cooperative: self.hip.hipModuleLaunchCooperativeKernel.is_some()
                 && self.has(Attribute::hipDeviceAttributeCooperativeLaunch),
-            pools: self.has(Attribute::hipDeviceAttributeMemoryPoolsSupported),
-            managed: self.has(Attribute::hipDeviceAttributeManagedMemory)
+            pools: self.has_pools && self.has(Attribute::hipDeviceAttributeMemoryPoolsSupported),
+            managed: self.hip.hipMallocManaged.is_some()
+                && self.has(Attribute::hipDeviceAttributeManagedMemory)
                 && self.has(Attribute::hipDeviceAttributeConcurrentManagedAccess),
         })
     }
@@ -201,11 +208,47 @@ fn formats(runtime: Version) -> (Vec<ImageFormat>, Vec<(ImageFormat, String)>) {
     }
 }
 
-/// The range of priorities as the contract counts them, larger numbers being more urgent.
+/// A domain, bus and device as `0000:03:00.0`, in which all numbers are hexadecimal.
+fn pci_address(text: &str) -> Option<PciAddress> {
+    let mut numbers = text.split([':', '.']).map(|number| u32::from_str_radix(number, 16).ok());
+    let mut next = || numbers.next().flatten();
+    Some(PciAddress { domain: next()?, bus: next()?, device: next()? })
+}
+
+/// Who made the device. HIP has no query for it, but LLVM gives such names to AMD's architectures alone.
+fn vendor(architecture: Option<&str>) -> &'static str {
+    if architecture.is_some_and(|name| name.starts_with("gfx")) { "AMD" } else { "unknown" }
+}
+
+/// The range of priorities as the contract counts them, larger numbers being more urgent; one priority where the runtime
+/// does not answer.
 pub(crate) fn priorities(context: &Context) -> Result<(i32, i32), u32> {
+    let Some(range) = context.hip.hipDeviceGetStreamPriorityRange else { return Ok((0, 0)) };
     context.bind()?;
     let (mut least, mut greatest) = (0, 0);
     // SAFETY: the numbers are written to where they may be.
-    ok(unsafe { (context.hip.hipDeviceGetStreamPriorityRange)(&mut least, &mut greatest) })?;
-    Ok((-least, -greatest))
+    match unsafe { range(&mut least, &mut greatest) } {
+        codes::NOT_SUPPORTED => Ok((0, 0)),
+        code => ok(code).map(|()| (-least, -greatest)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pci_addresses_are_read() {
+        let address = PciAddress { domain: 0x1_0000, bus: 0xc3, device: 0x1f };
+        assert_eq!(pci_address("10000:c3:1f.1"), Some(address));
+        assert_eq!(pci_address("0000:03"), None);
+        assert_eq!(pci_address(""), None);
+    }
+
+    #[test]
+    fn only_devices_of_amds_are_said_to_be() {
+        assert_eq!(vendor(Some("gfx90a:sramecc+:xnack-")), "AMD");
+        assert_eq!(vendor(Some("x86-64")), "unknown");
+        assert_eq!(vendor(None), "unknown");
+    }
 }

@@ -4,16 +4,16 @@
 use std::any::Any;
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use hip_sys::hiprt::hipPointer_attribute as Attribute;
+use hip_sys::hiprt::{hipHostMallocPortable, hipPointer_attribute as Attribute};
 use runtime_core::contract::{DeviceEvent, DeviceStream, NativeInterop};
 use runtime_core::{Error, ErrorKind, NativeHandle, Origin, OriginKind, Result};
 
+use crate::codes;
 use crate::context::{Context, ok, pointer};
 use crate::device::HipDevice;
 use crate::event::HipEvent;
-use crate::library::library;
 use crate::raw_stream::RawStream;
 use crate::stream::HipStream;
 
@@ -29,19 +29,12 @@ impl Known {
     /// Asks for an address, which may be any number; `None` if the runtime does not know it.
     pub(crate) fn at(context: &Context, address: u64) -> Option<Self> {
         context.bind().ok()?;
-        // One by one: the structure that has them all is another one in HIP 6.
-        let ask = |attribute| -> Option<c_int> {
-            let mut value: c_int = 0;
-            let place = (&raw mut value).cast::<c_void>();
-            let function = context.hip.hipPointerGetAttribute;
-            // SAFETY: the attributes asked for have 32 bits or less, and are written to where they may be.
-            ok(unsafe { function(place, attribute, pointer(address)) }).ok().map(|()| value)
-        };
+        let ask = |attribute| ask(context, attribute, address);
         let device = ask(Attribute::HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?;
         let managed = ask(Attribute::HIP_POINTER_ATTRIBUTE_IS_MANAGED);
         let kind = match ask(Attribute::HIP_POINTER_ATTRIBUTE_MEMORY_TYPE) {
             _ if managed.is_some_and(|managed| managed & 1 == 1) => OriginKind::Managed,
-            Some(kind) if kind == host_memory() => OriginKind::Pinned,
+            Some(kind) if Some(kind) == host_kind(context) => OriginKind::Pinned,
             _ => OriginKind::Device,
         };
         let (mut start, mut bytes) = (ptr::null_mut(), 0);
@@ -63,9 +56,31 @@ impl Known {
     }
 }
 
-/// The number of host memory among the kinds of memory, which is that of CUDA since HIP 6.
-fn host_memory() -> c_int {
-    library().map_or(0, |library| (library.version.major() >= 6).into())
+/// One thing that the runtime knows of an address: the structure that has all of them is another one in HIP 6.
+fn ask(context: &Context, attribute: Attribute, address: u64) -> Option<c_int> {
+    let mut value: c_int = 0;
+    let place = (&raw mut value).cast::<c_void>();
+    let function = context.hip.hipPointerGetAttribute;
+    // SAFETY: the attributes asked for have 32 bits or less, and are written to where they may be.
+    ok(unsafe { function(place, attribute, pointer(address)) }).ok().map(|()| value)
+}
+
+/// The number of host memory among the kinds of memory, which is another one from HIP 6 on: the runtime is asked for that of
+/// some host memory.
+fn host_kind(context: &Context) -> Option<c_int> {
+    static KIND: OnceLock<c_int> = OnceLock::new();
+    if let Some(kind) = KIND.get() {
+        return Some(*kind);
+    }
+    let mut memory = ptr::null_mut();
+    // SAFETY: the address is written to where it may be.
+    ok(context.apart(|hip| unsafe { (hip.hipHostMalloc)(&mut memory, 1, hipHostMallocPortable) }))
+        .ok()?;
+    let address = memory.expose_provenance() as u64;
+    let kind = ask(context, Attribute::HIP_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+    // SAFETY: nothing uses the memory.
+    context.note(context.apart(|hip| unsafe { (hip.hipHostFree)(memory) }));
+    kind.map(|kind| *KIND.get_or_init(|| kind))
 }
 
 // SAFETY: what is enqueued goes to the stream named, whose handle and that of an event are not destroyed; of a stream whose
@@ -88,12 +103,15 @@ unsafe impl NativeInterop for HipDevice {
         if handle.raw != 0
             && let Some(device_of) = context.hip.hipStreamGetDevice
         {
-            let mut device = -1;
+            let mut device = context.device;
             // SAFETY: the caller vouches for the stream; the number is written to where it may be.
-            ok(unsafe { device_of(raw, &mut device) })
-                .map_err(|code| shared.error(OPERATION, code, format_args!("{handle:?}")))?;
-            if device != context.device {
-                return refuse(format!("is of device {device}"));
+            match unsafe { device_of(raw, &mut device) } {
+                0 if device != context.device => {
+                    return refuse(format!("is of device {device}"));
+                }
+                // It is as if there were no such function.
+                0 | codes::NOT_SUPPORTED => {}
+                code => return Err(shared.error(OPERATION, code, format_args!("{handle:?}"))),
             }
         }
         let stream = Arc::new(RawStream::lent(raw, context));

@@ -2,7 +2,7 @@
 //!
 //! With the feature `hip` off this crate is empty. With it on it still builds on any machine: the runtime's library is
 //! looked for when a device is opened, and its absence is an [`Unavailable`](runtime_core::ErrorKind::Unavailable) error.
-//! ROCm 5.2 and later do.
+//! ROCm 5.2 and later do, and other runtimes that have the functions that `docs/hip.md` lists.
 #![cfg_attr(
     feature = "hip",
     doc = r##"
@@ -56,8 +56,8 @@ assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 //!
 //! # Kernels
 //!
-//! Modules are HIP C where hiprtc is installed, and code objects or uncompressed bundles of them. Launches are checked
-//! against the metadata of code objects: how many parameters there are, which of them are pointers, and the sizes of the
+//! Modules are HIP C where hiprtc is installed, and code objects or uncompressed bundles of them, in which there may be SPIR-V
+//! where the runtime compiles it. Launches are checked against the metadata of code objects: how many parameters there are, which of them are pointers, and the sizes of the
 //! others. What memory holds, and whether it is written, nobody tells.
 //!
 //! Region copies are a kernel that hiprtc compiles; without it they are emulated through the host, and say so.

@@ -24,7 +24,7 @@ const NAMES: [&str; 4] =
 const ROCM: &str = "/opt/rocm";
 
 function_table! {
-    /// The functions of the runtime: those that ROCm 5.2 has, and newer ones that may be missing.
+    /// The functions of the runtime: those that it must have, all of which ROCm 5.2 has, and others that may be missing.
     pub(crate) Functions:
     every version {
         hipInit(flags: c_uint);
@@ -37,20 +37,14 @@ function_table! {
         hipDeviceReset();
         hipDeviceGet(device: *mut hipDevice_t, ordinal: c_int);
         hipDeviceGetName(name: *mut c_char, len: c_int, device: hipDevice_t);
-        hipDeviceGetUuid(uuid: *mut hipUUID, device: hipDevice_t);
         hipDeviceGetAttribute(value: *mut c_int, attribute: hipDeviceAttribute_t, device: c_int);
         hipDeviceTotalMem(bytes: *mut usize, device: hipDevice_t);
-        hipDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
-        hipDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int);
-        hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint);
 
         hipStreamCreateWithPriority(stream: *mut hipStream_t, flags: c_uint, priority: c_int);
         hipStreamDestroy(stream: hipStream_t);
         hipStreamQuery(stream: hipStream_t);
         hipStreamSynchronize(stream: hipStream_t);
         hipStreamWaitEvent(stream: hipStream_t, event: hipEvent_t, flags: c_uint);
-        hipStreamBeginCapture(stream: hipStream_t, mode: hipStreamCaptureMode);
-        hipStreamEndCapture(stream: hipStream_t, graph: *mut hipGraph_t);
 
         hipEventCreateWithFlags(event: *mut hipEvent_t, flags: c_uint);
         hipEventDestroy(event: hipEvent_t);
@@ -62,19 +56,8 @@ function_table! {
         hipMemGetInfo(free: *mut usize, total: *mut usize);
         hipMalloc(pointer: *mut *mut c_void, bytes: usize);
         hipFree(pointer: *mut c_void);
-        hipMallocManaged(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
         hipHostMalloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
         hipHostFree(pointer: *mut c_void);
-        hipMemPoolCreate(pool: *mut hipMemPool_t, properties: *const hipMemPoolProps);
-        hipMemPoolDestroy(pool: hipMemPool_t);
-        hipMemPoolSetAttribute(pool: hipMemPool_t, attribute: hipMemPoolAttr, value: *mut c_void);
-        hipMemPoolGetAttribute(pool: hipMemPool_t, attribute: hipMemPoolAttr, value: *mut c_void);
-        hipMemPoolSetAccess(pool: hipMemPool_t, access: *const hipMemAccessDesc, count: usize);
-        hipMemPoolTrimTo(pool: hipMemPool_t, keep: usize);
-        hipMallocFromPoolAsync(
-            pointer: *mut *mut c_void, bytes: usize, pool: hipMemPool_t, stream: hipStream_t,
-        );
-        hipFreeAsync(pointer: *mut c_void, stream: hipStream_t);
         hipPointerGetAttribute(
             data: *mut c_void, attribute: hipPointer_attribute, pointer: hipDeviceptr_t,
         );
@@ -91,10 +74,6 @@ function_table! {
         hipMemcpyDtoDAsync(
             destination: hipDeviceptr_t, source: hipDeviceptr_t, bytes: usize, stream: hipStream_t,
         );
-        hipMemcpyPeerAsync(
-            destination: *mut c_void, destination_device: c_int,
-            source: *const c_void, source_device: c_int, bytes: usize, stream: hipStream_t,
-        );
         hipMemsetD8Async(address: hipDeviceptr_t, value: u8, count: usize, stream: hipStream_t);
         hipMemsetD16Async(address: hipDeviceptr_t, value: u16, count: usize, stream: hipStream_t);
         hipMemsetD32Async(address: hipDeviceptr_t, value: c_int, count: usize, stream: hipStream_t);
@@ -104,6 +83,19 @@ function_table! {
         hipModuleGetFunction(
             function: *mut hipFunction_t, module: hipModule_t, name: *const c_char,
         );
+        hipModuleLaunchKernel(
+            function: hipFunction_t,
+            grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+            block_x: c_uint, block_y: c_uint, block_z: c_uint,
+            shared_bytes: c_uint, stream: hipStream_t,
+            arguments: *mut *mut c_void, extra: *mut *mut c_void,
+        );
+    }
+    newer versions {
+        // ROCm 5.2 has these, but not every other runtime. Without them there are defaults.
+        hipDeviceGetUuid(uuid: *mut hipUUID, device: hipDevice_t);
+        hipDeviceGetPCIBusId(text: *mut c_char, len: c_int, device: c_int);
+        hipDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
         hipFuncGetAttribute(
             value: *mut c_int, attribute: hipFunction_attribute, function: hipFunction_t,
         );
@@ -114,29 +106,14 @@ function_table! {
             grid: *mut c_int, block: *mut c_int, function: hipFunction_t,
             shared_bytes: usize, most: c_int,
         );
-        hipModuleLaunchKernel(
-            function: hipFunction_t,
-            grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
-            block_x: c_uint, block_y: c_uint, block_z: c_uint,
-            shared_bytes: c_uint, stream: hipStream_t,
-            arguments: *mut *mut c_void, extra: *mut *mut c_void,
-        );
-
-        hipGraphInstantiateWithFlags(
-            exec: *mut hipGraphExec_t, graph: hipGraph_t, flags: c_ulonglong,
-        );
-        hipGraphLaunch(exec: hipGraphExec_t, stream: hipStream_t);
-        hipGraphExecDestroy(exec: hipGraphExec_t);
-        hipGraphDestroy(graph: hipGraph_t);
-    }
-    newer versions {
+        hipMallocManaged(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
         // Without it, a capture that others make may forbid waiting.
         hipThreadExchangeStreamCaptureMode(mode: *mut c_uint);
         // 6.0. The suffix names the layout of the structure.
         hipGetDevicePropertiesR0600(properties: *mut c_void, device: c_int);
-        // Without it, a stream of another device is not told from one of this.
+        // 5.6. Without it, a stream of another device is taken for one of this.
         hipStreamGetDevice(stream: hipStream_t, device: *mut c_int);
-        // After 5.2; the older function takes kernels that were linked into the program alone.
+        // 5.5. The older function takes kernels that were linked into the program alone.
         hipModuleLaunchCooperativeKernel(
             function: hipFunction_t,
             grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
@@ -147,9 +124,64 @@ function_table! {
     }
 }
 
+function_table! {
+    /// What memory pools take.
+    #[derive(Debug)]
+    pub(crate) PoolFunctions:
+    every version {
+        hipMemPoolCreate(pool: *mut hipMemPool_t, properties: *const hipMemPoolProps);
+        hipMemPoolDestroy(pool: hipMemPool_t);
+        hipMemPoolSetAttribute(pool: hipMemPool_t, attribute: hipMemPoolAttr, value: *mut c_void);
+        hipMemPoolGetAttribute(pool: hipMemPool_t, attribute: hipMemPoolAttr, value: *mut c_void);
+        hipMemPoolSetAccess(pool: hipMemPool_t, access: *const hipMemAccessDesc, count: usize);
+        hipMemPoolTrimTo(pool: hipMemPool_t, keep: usize);
+        hipMallocFromPoolAsync(
+            pointer: *mut *mut c_void, bytes: usize, pool: hipMemPool_t, stream: hipStream_t,
+        );
+        hipFreeAsync(pointer: *mut c_void, stream: hipStream_t);
+    }
+    newer versions {}
+}
+
+function_table! {
+    /// What graphs take.
+    #[derive(Debug)]
+    pub(crate) GraphFunctions:
+    every version {
+        hipStreamBeginCapture(stream: hipStream_t, mode: hipStreamCaptureMode);
+        hipStreamEndCapture(stream: hipStream_t, graph: *mut hipGraph_t);
+        hipGraphInstantiateWithFlags(
+            exec: *mut hipGraphExec_t, graph: hipGraph_t, flags: c_ulonglong,
+        );
+        hipGraphLaunch(exec: hipGraphExec_t, stream: hipStream_t);
+        hipGraphExecDestroy(exec: hipGraphExec_t);
+        hipGraphDestroy(graph: hipGraph_t);
+    }
+    newer versions {}
+}
+
+function_table! {
+    /// What copies between devices take.
+    #[derive(Debug)]
+    pub(crate) PeerFunctions:
+    every version {
+        hipDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int);
+        hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint);
+        hipMemcpyPeerAsync(
+            destination: *mut c_void, destination_device: c_int,
+            source: *const c_void, source_device: c_int, bytes: usize, stream: hipStream_t,
+        );
+    }
+    newer versions {}
+}
+
 /// The runtime of this machine, for the rest of the process.
 pub(crate) struct Library {
     pub(crate) functions: Functions,
+    /// Those of abilities that a runtime may lack, all of an ability's or none.
+    pub(crate) pools: Option<PoolFunctions>,
+    pub(crate) graphs: Option<GraphFunctions>,
+    pub(crate) peers: Option<PeerFunctions>,
     pub(crate) version: Version,
     /// How many devices it has, at least 1.
     pub(crate) devices: usize,
@@ -231,8 +263,13 @@ fn probe(found: Result<libloading::Library, String>) -> Result<Library, Refusal>
     let library = found.map_err(|why| unavailable(format!("no HIP runtime: {why}")))?;
     let version = runtime_version(&library)?;
     let functions = Functions::bind(&library).map_err(|symbol| {
-        unavailable(format!("HIP {version} has no function {symbol}, which ROCm 5.2 has"))
+        unavailable(format!("HIP {version} has no function {symbol}, which a runtime must have"))
     })?;
+    let (pools, graphs, peers) = (
+        PoolFunctions::bind(&library).ok(),
+        GraphFunctions::bind(&library).ok(),
+        PeerFunctions::bind(&library).ok(),
+    );
     // A runtime keeps threads, and state that its handles point to.
     std::mem::forget(library);
     // SAFETY: the first call, with the flags that there are.
@@ -243,7 +280,9 @@ fn probe(found: Result<libloading::Library, String>) -> Result<Library, Refusal>
     let code = unsafe { (functions.hipGetDeviceCount)(&mut devices) };
     refuse(code, version, || functions.name(code), "the runtime does not tell its devices")?;
     match usize::try_from(devices) {
-        Ok(devices) if devices > 0 => Ok(Library { functions, version, devices }),
+        Ok(devices) if devices > 0 => {
+            Ok(Library { functions, pools, graphs, peers, version, devices })
+        }
         _ => Err(unavailable(format!("HIP {version}, but no device"))),
     }
 }
@@ -291,6 +330,12 @@ fn refuse(
 impl fmt::Debug for Functions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("HIP runtime")
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HIP {}", self.version)
     }
 }
 
@@ -364,6 +409,26 @@ mod tests {
             assert!(error.to_string().contains(message), "{error}");
         }
         assert!(refuse(0, version, || "", "").is_ok());
+    }
+
+    #[test]
+    fn the_documentation_names_every_function_and_says_whether_it_must_be_there() {
+        let page = include_str!("../../../docs/hip.md");
+        let (_, lists) = page.split_once("### Functions of the runtime").unwrap();
+        let (needed, others) = lists.split("\n## ").next().unwrap().split_once("Others").unwrap();
+        let tables = include_str!("library.rs").split_once("#[cfg(test)]").unwrap().0;
+        for (index, table) in tables.split("function_table! {").skip(1).enumerate() {
+            let table = table.split("\n}\n").next().unwrap();
+            let (every, newer) = table.split_once("newer versions").unwrap();
+            let first = if index == 0 { needed } else { others };
+            for (functions, list) in [(every, first), (newer, others)] {
+                for line in functions.lines().map(str::trim).filter(|line| line.starts_with("hip"))
+                {
+                    let name = line.split('(').next().unwrap();
+                    assert!(list.contains(&format!("`{name}`")), "{name}");
+                }
+            }
+        }
     }
 
     #[test]

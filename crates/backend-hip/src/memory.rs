@@ -14,7 +14,8 @@ use runtime_core::contract::{DeviceMemory, DeviceStream, UnifiedMemory};
 use runtime_core::contract::{MemoryAdoption, MemoryPool};
 use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, OriginKind, Result};
 
-use crate::context::{allocated, ok, pointer};
+use crate::codes;
+use crate::context::{Room, allocated, ok, pointer};
 use crate::device::HipDevice;
 use crate::interop::Known;
 use crate::raw_stream::RawStream;
@@ -30,8 +31,8 @@ pub(crate) struct HipMemory {
 
 /// Where memory is from, and so where it goes.
 enum Origin {
-    Pool,
-    Managed,
+    Pool(Room),
+    Managed(Room),
     Adopted(Box<dyn Any + Send + Sync>),
 }
 
@@ -40,41 +41,49 @@ impl HipMemory {
     pub(crate) fn allocate(shared: &Shared, bytes: usize) -> Result<Self> {
         const OPERATION: &str = "memory_allocate";
         shared.check(OPERATION)?;
-        let address = shared
-            .with_room(|| shared.pool.allocate(bytes))
+        let allocate = |bytes| shared.with_room(|| shared.pool.allocate(bytes));
+        let give_back = |room: Room| {
+            // Nothing has used it.
+            if !shared.pool.free(room.address, room.bytes, &[]) {
+                shared.retire(Object::Memory(room.address), &[]);
+            }
+        };
+        let room = Room::new(bytes, allocate, give_back)
             .map_err(|code| shared.error(OPERATION, code, format_args!("{bytes} bytes")))?;
-        Ok(Self { address, bytes, origin: Origin::Pool })
+        Ok(Self { address: room.first(), bytes, origin: Origin::Pool(room) })
     }
 
     /// New memory that the host addresses too.
     fn managed(shared: &Shared, bytes: usize) -> Result<Self> {
         const OPERATION: &str = "unified_allocate";
         shared.check(OPERATION)?;
-        let attempt = || {
+        let attempt = |bytes| {
             let mut memory = ptr::null_mut();
-            let (allocate, flags) = (shared.context.hip.hipMallocManaged, hipMemAttachGlobal);
+            let allocate = shared.context.hip.hipMallocManaged.ok_or(codes::NOT_SUPPORTED)?;
+            let flags = hipMemAttachGlobal;
             // SAFETY: the address is written to where it may be.
             let code = shared.context.apart(|_| unsafe { allocate(&mut memory, bytes, flags) });
             ok(code)?;
             allocated(memory, bytes)
         };
-        let address = shared
-            .with_room(attempt)
+        let allocate = |bytes| shared.with_room(|| attempt(bytes));
+        let give_back = |room: Room| shared.retire(Object::Memory(room.address), &[]);
+        let room = Room::new(bytes, allocate, give_back)
             .map_err(|code| shared.error(OPERATION, code, format_args!("{bytes} bytes")))?;
-        Ok(Self { address, bytes, origin: Origin::Managed })
+        Ok(Self { address: room.first(), bytes, origin: Origin::Managed(room) })
     }
 
     /// Gives the memory back once everything enqueued on the streams is done.
     pub(crate) fn free(self, shared: &Shared, after: &[&dyn DeviceStream]) {
         match self.origin {
-            Origin::Pool if shared.context.fault().is_some() => {}
-            Origin::Pool => {
+            Origin::Pool(_) if shared.context.fault().is_some() => {}
+            Origin::Pool(room) => {
                 let used: Streams<'_> = streams(after).collect();
-                if !shared.pool.free(self.address, self.bytes, &used) {
-                    shared.retire(Object::Memory(self.address), after);
+                if !shared.pool.free(room.address, room.bytes, &used) {
+                    shared.retire(Object::Memory(room.address), after);
                 }
             }
-            Origin::Managed => shared.retire(Object::Memory(self.address), after),
+            Origin::Managed(room) => shared.retire(Object::Memory(room.address), after),
             Origin::Adopted(owner) => shared.retire_owner(owner, after),
         }
     }
@@ -87,7 +96,7 @@ impl HipMemory {
 
     /// Whether it is of the device's own pool.
     pub(crate) fn is_pooled(&self) -> bool {
-        matches!(self.origin, Origin::Pool)
+        matches!(self.origin, Origin::Pool(_))
     }
 }
 
@@ -103,8 +112,8 @@ unsafe impl DeviceMemory for HipMemory {
 
     fn host_ptr(&self) -> Option<*mut u8> {
         match self.origin {
-            Origin::Managed => Some(pointer(self.address).cast()),
-            Origin::Pool | Origin::Adopted(_) => None,
+            Origin::Managed(_) => Some(pointer(self.address).cast()),
+            Origin::Pool(_) | Origin::Adopted(_) => None,
         }
     }
 

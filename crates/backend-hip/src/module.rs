@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use hip_sys::hiprt::{hipFunction_attribute, hipFunction_t, hipModule_t};
 use runtime_core::contract::{DeviceKernel, DeviceModule, Occupancy, ParamInfo};
-use runtime_core::{Error, ErrorKind, Result};
+use runtime_core::{Error, ErrorKind, Limits, Result};
 use tempfile::TempDir;
 
 use crate::code_object::Metadata;
+use crate::codes;
 use crate::context::{Context, ok};
 use crate::program::Built;
 use crate::reaper::Object;
@@ -39,6 +40,17 @@ pub(crate) fn function(
     Ok(function)
 }
 
+/// A number that the runtime was asked for; `None` where it has no answer.
+fn answered(code: u32, number: c_int) -> Result<Option<u32>, u32> {
+    match code {
+        codes::NOT_SUPPORTED => Ok(None),
+        code => ok(code).map(|()| Some(u32::try_from(number).unwrap_or(0))),
+    }
+}
+
+/// Work-items of a block where the runtime suggests none, which suit wavefronts of any width.
+const DEFAULT_BLOCK: u32 = 256;
+
 /// Bytes that the runtime copies from where a bundle begins, however short it is.
 const LEAST_BYTES: usize = 4096;
 
@@ -60,17 +72,18 @@ pub(crate) struct HipModule {
     raw: usize,
     metadata: Metadata,
     shared: Arc<Shared>,
-    /// Most bytes of shared memory of a block.
-    most_shared: u32,
+    /// Most work-items of a block, and most bytes of its shared memory, on the device.
+    most: (u32, u32),
     folder: Option<TempDir>,
 }
 
 impl HipModule {
-    pub(crate) fn load(shared: &Arc<Shared>, built: Built, most_shared: u32) -> Result<Self> {
+    pub(crate) fn load(shared: &Arc<Shared>, built: Built, limits: &Limits) -> Result<Self> {
         let Built { image, metadata, folder, entry: _ } = built;
         let raw = load(&shared.context, &image).map_err(|code| refused(shared, code, &metadata))?;
         let (raw, shared) = (raw.expose_provenance(), Arc::clone(shared));
-        Ok(Self { raw, metadata, shared, most_shared, folder })
+        let most = (limits.block_size, limits.shared_bytes);
+        Ok(Self { raw, metadata, shared, most, folder })
     }
 
     /// What is to unload, and the folder that goes with it.
@@ -106,23 +119,23 @@ impl DeviceModule for HipModule {
         let module = ptr::with_exposed_provenance_mut(self.raw);
         let function = function(&shared.context, module, &text)
             .map_err(|code| shared.error(OPERATION, code, missing()))?;
-        let ask = |attribute| -> Result<u32> {
+        // Where there is no answer, the runtime refuses a launch that asks for too much.
+        let ask = |attribute| -> Result<Option<u32>> {
+            let Some(ask) = shared.context.hip.hipFuncGetAttribute else { return Ok(None) };
             let mut value: c_int = 0;
             // SAFETY: the function is of a loaded module; the number is written to where it may be.
-            ok(unsafe {
-                (shared.context.hip.hipFuncGetAttribute)(&mut value, attribute, function)
-            })
-            .map_err(|code| shared.error(OPERATION, code, format_args!("kernel {name:?}")))?;
-            Ok(u32::try_from(value).unwrap_or(0))
+            answered(unsafe { ask(&mut value, attribute, function) }, value)
+                .map_err(|code| shared.error(OPERATION, code, format_args!("kernel {name:?}")))
         };
+        let (most_threads, most_shared) = self.most;
         let threads = hipFunction_attribute::HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
         let declared = hipFunction_attribute::HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
         Ok(Box::new(HipKernel {
             function,
             name: name.to_owned(),
             parameters: self.metadata.kernel(name).map(<[_]>::to_vec),
-            most_threads: ask(threads)?,
-            most_shared: self.most_shared.saturating_sub(ask(declared)?),
+            most_threads: ask(threads)?.unwrap_or(most_threads),
+            most_shared: most_shared.saturating_sub(ask(declared)?.unwrap_or(0)),
             shared: Arc::clone(shared),
         }))
     }
@@ -165,11 +178,16 @@ impl HipKernel {
         Error::new(ErrorKind::InvalidArgument, operation, message)
     }
 
-    /// Asks the runtime about blocks of the kernel.
-    fn ask(&self, call: impl FnOnce() -> u32) -> Result<()> {
+    /// Asks the runtime about blocks of the kernel; `None` where it has no answer.
+    fn ask(&self, call: impl FnOnce(&mut c_int) -> u32) -> Result<Option<u32>> {
         const OPERATION: &str = "occupancy";
         self.shared.check(OPERATION)?;
-        self.shared.context.bind().and_then(|()| ok(call())).map_err(|code| {
+        let mut number = 0;
+        let asked = self.shared.context.bind().and_then(|()| {
+            let code = call(&mut number);
+            answered(code, number)
+        });
+        asked.map_err(|code| {
             self.shared.error(OPERATION, code, format_args!("blocks of kernel {:?}", self.name))
         })
     }
@@ -188,14 +206,19 @@ impl DeviceKernel for HipKernel {
 impl Occupancy for HipKernel {
     fn suggested_block(&self, shared_bytes: u32) -> Result<u32> {
         self.check_shared("occupancy", shared_bytes)?;
-        let (mut grid, mut block): (c_int, c_int) = (0, 0);
-        let function = self.shared.context.hip.hipModuleOccupancyMaxPotentialBlockSize;
+        let mut grid: c_int = 0;
         let bytes = shared_bytes as usize;
-        // SAFETY: the function is of a loaded module; the numbers are written to where they may be.
-        self.ask(|| unsafe { function(&mut grid, &mut block, self.function, bytes, 0) })?;
-        match u32::try_from(block) {
-            Ok(block) if block > 0 => Ok(block),
-            _ => {
+        let suggestion = match self.shared.context.hip.hipModuleOccupancyMaxPotentialBlockSize {
+            // SAFETY: the function is of a loaded module; the numbers are written to where they may be.
+            Some(ask) => {
+                self.ask(|block| unsafe { ask(&mut grid, block, self.function, bytes, 0) })?
+            }
+            None => None,
+        };
+        match suggestion {
+            None => Ok(DEFAULT_BLOCK.min(self.most_threads)),
+            Some(block) if block > 0 => Ok(block),
+            Some(_) => {
                 let message = format!(
                     "kernel {:?}: no block fits with {shared_bytes} bytes of shared memory",
                     self.name
@@ -209,12 +232,11 @@ impl Occupancy for HipKernel {
         if block > self.most_threads || shared_bytes > self.most_shared {
             return Ok(Some(0));
         }
-        let mut blocks: c_int = 0;
         let function = self.shared.context.hip.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor;
+        let Some(ask) = function else { return Ok(None) };
         let (size, bytes) = (c_int::try_from(block).unwrap_or(c_int::MAX), shared_bytes as usize);
         // SAFETY: as above.
-        self.ask(|| unsafe { function(&mut blocks, self.function, size, bytes) })?;
-        Ok(Some(u32::try_from(blocks).unwrap_or(0)))
+        self.ask(|blocks| unsafe { ask(blocks, self.function, size, bytes) })
     }
 }
 

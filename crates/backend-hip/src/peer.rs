@@ -45,16 +45,21 @@ unsafe impl PeerAccess for HipDevice {
         let from = own::<HipMemory>(src, OPERATION)?;
         let to = own::<HipMemory>(dst, OPERATION)?;
         peer.check(OPERATION)?;
+        let functions = self
+            .shared
+            .context
+            .copies()
+            .map_err(|code| self.shared.error(OPERATION, code, "a copy between devices"))?;
         let (here, there) = (self.shared.context.device, peer.context.device);
         if here != there {
-            self.shared.context.enable_peer(&peer.context);
+            self.shared.context.enable_peer(functions, &peer.context);
             let_reach(peer, from, &self.shared);
             let_reach(&self.shared, to, peer);
         }
         let (to, from) = (pointer(to.at(dst_offset)), pointer(from.at(src_offset)));
-        stream.enqueue_with(peer, OPERATION, "a copy between devices", |hip, stream| {
+        stream.enqueue_with(peer, OPERATION, "a copy between devices", |_, stream| {
             // SAFETY: the caller vouches for the ranges.
-            unsafe { (hip.hipMemcpyPeerAsync)(to, here, from, there, bytes, stream) }
+            unsafe { (functions.hipMemcpyPeerAsync)(to, here, from, there, bytes, stream) }
         })
     }
 }

@@ -11,7 +11,9 @@ use hip_sys::hiprt::{
     hipMemPool_t, hipMemPoolAttr, hipMemPoolProps,
 };
 
+use crate::codes;
 use crate::context::{Context, allocated, ok, pointer};
+use crate::library::PoolFunctions;
 use crate::lock;
 use crate::raw_stream::{Mark, RawStream};
 
@@ -26,6 +28,7 @@ pub(crate) enum Pool {
 #[derive(Debug)]
 pub(crate) struct DriverPool {
     raw: hipMemPool_t,
+    functions: &'static PoolFunctions,
     /// The device's own stream. Waiting for it costs next to nothing, and then memory can be used on any stream.
     allocating: Arc<RawStream>,
     /// Where memory is freed that several streams used: it waits for them.
@@ -43,7 +46,7 @@ impl DriverPool {
     /// A pool of its own, which keeps what is freed until it is trimmed.
     pub(crate) fn new(service: &Arc<RawStream>, freeing: Arc<RawStream>) -> Result<Self, u32> {
         let context = service.context();
-        let hip = context.hip;
+        let functions = context.library.pools.as_ref().ok_or(codes::NOT_SUPPORTED)?;
         context.bind()?;
         // SAFETY: every field may be 0: none, invalid, null.
         let mut properties: hipMemPoolProps = unsafe { mem::zeroed() };
@@ -51,9 +54,9 @@ impl DriverPool {
         properties.location = location(context);
         let mut raw = ptr::null_mut();
         // SAFETY: the properties are read by the call, and the handle is written to where it may be.
-        ok(unsafe { (hip.hipMemPoolCreate)(&mut raw, &properties) })?;
-        let pool =
-            Self { raw, allocating: Arc::clone(service), freeing, reached: Mutex::default() };
+        ok(unsafe { (functions.hipMemPoolCreate)(&mut raw, &properties) })?;
+        let (allocating, reached) = (Arc::clone(service), Mutex::default());
+        let pool = Self { raw, functions, allocating, freeing, reached };
         pool.set(hipMemPoolAttr::hipMemPoolAttrReleaseThreshold, u64::MAX)?;
         // Otherwise an allocation could wait, in its stream, for whatever holds up the memory it gets.
         pool.set(hipMemPoolAttr::hipMemPoolReuseAllowInternalDependencies, 0_i32)?;
@@ -63,15 +66,14 @@ impl DriverPool {
     fn set<T>(&self, attribute: hipMemPoolAttr, mut value: T) -> Result<(), u32> {
         let value = (&raw mut value).cast::<c_void>();
         // SAFETY: the value has the type that the attribute has, and is read by the call.
-        ok(unsafe { (self.context().hip.hipMemPoolSetAttribute)(self.raw, attribute, value) })
+        ok(unsafe { (self.functions.hipMemPoolSetAttribute)(self.raw, attribute, value) })
     }
 
     fn get(&self, attribute: hipMemPoolAttr) -> usize {
         let mut value = 0_u64;
         let place = (&raw mut value).cast::<c_void>();
         // SAFETY: the attributes asked for are numbers of 64 bits, which are written to where they may be.
-        let code =
-            unsafe { (self.context().hip.hipMemPoolGetAttribute)(self.raw, attribute, place) };
+        let code = unsafe { (self.functions.hipMemPoolGetAttribute)(self.raw, attribute, place) };
         self.context().note(code);
         usize::try_from(value).unwrap_or(usize::MAX)
     }
@@ -81,11 +83,11 @@ impl DriverPool {
     }
 
     fn allocate(&self, bytes: usize) -> Result<u64, u32> {
-        let hip = self.context().hip;
+        let functions = self.functions;
         let (mut memory, stream) = (ptr::null_mut(), self.allocating.raw());
         self.context().bind()?;
         // SAFETY: pool and stream are alive and of one device; the address is written to where it may be.
-        ok(unsafe { (hip.hipMallocFromPoolAsync)(&mut memory, bytes, self.raw, stream) })?;
+        ok(unsafe { (functions.hipMallocFromPoolAsync)(&mut memory, bytes, self.raw, stream) })?;
         let address = allocated(memory, bytes)?;
         match self.allocating.synchronize() {
             Ok(()) => Ok(address),
@@ -114,14 +116,14 @@ impl DriverPool {
         };
         self.context().bind()?;
         // SAFETY: the memory is of this pool, and whatever uses it comes before in the stream.
-        ok(unsafe { (self.context().hip.hipFreeAsync)(pointer(address), stream.raw()) })
+        ok(unsafe { (self.functions.hipFreeAsync)(pointer(address), stream.raw()) })
     }
 
     fn trim(&self, keep: usize) -> Result<(), u32> {
         self.context().bind()?;
         // The runtime counts what is free alone, where CUDA's driver counts all that is reserved.
         // SAFETY: the pool is alive.
-        ok(unsafe { (self.context().hip.hipMemPoolTrimTo)(self.raw, keep) })
+        ok(unsafe { (self.functions.hipMemPoolTrimTo)(self.raw, keep) })
     }
 
     /// Lets another device's copies reach the pool's memory directly, where the hardware can.
@@ -135,7 +137,7 @@ impl DriverPool {
             flags: hipMemAccessFlags::hipMemAccessFlagsProtReadWrite,
         };
         // SAFETY: the pool is alive, and the one description is read by the call.
-        let code = unsafe { (self.context().hip.hipMemPoolSetAccess)(self.raw, &access, 1) };
+        let code = unsafe { (self.functions.hipMemPoolSetAccess)(self.raw, &access, 1) };
         if code != 0 {
             // The runtime stages copies then.
             let error = self.context().hip.name(code);
@@ -150,7 +152,7 @@ impl Drop for DriverPool {
         // After a fault it goes when the device is reset.
         if self.context().fault().is_none() && self.context().bind().is_ok() {
             // SAFETY: nobody allocates any more; the runtime keeps what is not free yet for as long.
-            let code = unsafe { (self.context().hip.hipMemPoolDestroy)(self.raw) };
+            let code = unsafe { (self.functions.hipMemPoolDestroy)(self.raw) };
             self.context().note(code);
         }
     }

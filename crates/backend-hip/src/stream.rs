@@ -91,8 +91,9 @@ impl HipStream {
         let mut graph = ptr::null_mut();
         self.shared.context.bind()?;
         self.captures.store(false, Ordering::Relaxed);
+        let functions = self.shared.context.graphs()?;
         // SAFETY: the stream is alive; the handle is written to where it may be.
-        ok(unsafe { (self.shared.context.hip.hipStreamEndCapture)(self.raw.raw(), &mut graph) })?;
+        ok(unsafe { (functions.hipStreamEndCapture)(self.raw.raw(), &mut graph) })?;
         Ok(graph)
     }
 }
@@ -100,10 +101,11 @@ impl HipStream {
 impl Drop for HipStream {
     fn drop(&mut self) {
         if *self.captures.get_mut()
+            && let Ok(functions) = self.shared.context.graphs()
             && let Ok(graph) = self.end_capture()
         {
             // SAFETY: nobody else has the graph of the abandoned capture.
-            let code = unsafe { (self.shared.context.hip.hipGraphDestroy)(graph) };
+            let code = unsafe { (functions.hipGraphDestroy)(graph) };
             self.shared.context.note(code);
         }
         // The device keeps the runtime's stream until its work is done.

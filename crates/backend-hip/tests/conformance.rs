@@ -1,6 +1,10 @@
 //! The device against the contract's rules, with either kind of pool.
 #![cfg(feature = "hip")]
 
+use std::io::{Write, stderr};
+use std::process::Command;
+use std::{env, fs};
+
 use backend_hip::HipDriver;
 use runtime_core::{Device, Driver, Result};
 
@@ -14,6 +18,7 @@ mod defaults {
         name: "hip",
         open: |index| super::open(index, ""),
         kernels: conformance::kernels::hip_c(),
+        faults: faults_may_end_the_process,
     }
 }
 
@@ -23,5 +28,32 @@ mod cached {
         name: "hip, pool=cache",
         open: |index| super::open(index, "?pool=cache"),
         kernels: conformance::kernels::hip_c(),
+        faults: faults_may_end_the_process,
+    }
+}
+
+/// On the stand-in, which can do so as many versions of the runtime do.
+#[test]
+fn rules_about_faults_pass_where_a_fault_ends_the_process_and_say_so() {
+    let library = env::var("BACKEND_HIP_LIBRARY").unwrap_or_default();
+    if !library.ends_with("libstandin_hip.so") {
+        drop(writeln!(stderr(), "skipped: BACKEND_HIP_LIBRARY does not name the stand-in"));
+        return;
+    }
+    let report = tempfile::NamedTempFile::new().unwrap();
+    let output = Command::new(env::current_exe().unwrap())
+        .arg("defaults::faults::")
+        .env("STAND_IN_HIP_QUIRKS", "ending-faults")
+        .env("CONFORMANCE_REPORT", report.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let lines = fs::read_to_string(report.path()).unwrap();
+    assert_eq!(lines.lines().count(), 5, "{lines}");
+    for line in lines.lines() {
+        assert!(
+            line.contains("\"passed\"") && line.contains("the fault ended the process"),
+            "{line}"
+        );
     }
 }

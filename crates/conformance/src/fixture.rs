@@ -26,6 +26,7 @@ pub struct Fixture {
     kernels: ModuleBundle<'static>,
     unsupported: Vec<(&'static str, &'static str)>,
     expected_failures: Vec<(&'static str, &'static str)>,
+    faults_may_end_processes: bool,
     shared: OnceLock<Outcome<Rig>>,
     other: OnceLock<Outcome<Rig>>,
     spin_rates: [SpinRate; 2],
@@ -45,6 +46,7 @@ impl Fixture {
             kernels,
             unsupported: Vec::new(),
             expected_failures: Vec::new(),
+            faults_may_end_processes: false,
             shared: OnceLock::new(),
             other: OnceLock::new(),
             spin_rates: Default::default(),
@@ -65,6 +67,14 @@ impl Fixture {
         self
     }
 
+    /// Declares that the device's driver may end the process when a program is stopped. A rule about faults that ends so
+    /// passes, and its report says how the process ended; it fails if the process ends before.
+    #[must_use]
+    pub fn faults_may_end_the_process(mut self) -> Self {
+        self.faults_may_end_processes = true;
+        self
+    }
+
     /// The name used in reports.
     pub fn name(&self) -> &'static str {
         self.name
@@ -76,6 +86,10 @@ impl Fixture {
 
     pub(crate) fn reason_to_fail(&self, rule: &str) -> Option<&'static str> {
         reason(&self.expected_failures, rule)
+    }
+
+    pub(crate) fn faults_may_end_processes(&self) -> bool {
+        self.faults_may_end_processes
     }
 
     /// Device 0, opened once and shared by the rules of this process, with a stream of the rule's own.

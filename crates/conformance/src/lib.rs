@@ -37,6 +37,9 @@
 //! # }
 //! ```
 //!
+//! - `faults: faults_may_end_the_process`, as the last line, is for a device whose driver may end the process when a program is
+//!   stopped: [`Fixture::faults_may_end_the_process`].
+//!
 //! A rule is a public function of [`mod@rules`] whose first sentence says what a device must do; call it by hand with a
 //! [`Fixture`] to debug it. A rule about an ability that the device lacks checks that the accessor, the capability
 //! report and the fallback agree, and passes.
@@ -50,7 +53,7 @@
 //! | `CONFORMANCE_TIMEOUT=SECONDS` | how long a rule may take before it fails as hanging; 60 by default |
 //!
 //! Rules run in parallel, in threads of one process or in processes of their own. Those that make the device stop a
-//! program always get a process of their own, since some drivers do not recover within one.
+//! program always get a process of their own, since some drivers do not recover within one, and others end it.
 #![deny(unsafe_code)]
 
 mod data;
@@ -85,12 +88,14 @@ macro_rules! accelerator {
         kernels: $kernels:expr
         $(, unsupported: { $($unsupported:ident: $cannot:expr),* $(,)? })?
         $(, expected_failures: { $($failure:ident: $not_yet:expr),* $(,)? })?
+        $(, faults: $faults:ident)?
         $(,)?
     ) => {
         static FIXTURE: ::std::sync::LazyLock<$crate::Fixture> = ::std::sync::LazyLock::new(|| {
             $crate::Fixture::new($name, $open, $kernels)
                 $($(.unsupported(stringify!($unsupported), $cannot))*)?
                 $($(.expected_failure(stringify!($failure), $not_yet))*)?
+                $(.$faults())?
         });
         // A name that is no rule does not compile.
         const _: &[$crate::Rule] = &[

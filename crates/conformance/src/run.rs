@@ -19,6 +19,8 @@ const REPORT: &str = "CONFORMANCE_REPORT";
 const TIMEOUT: &str = "CONFORMANCE_TIMEOUT";
 /// Set in a process that runs a single rule for another: the file that takes the outcome.
 const ISOLATED: &str = "CONFORMANCE_ISOLATED";
+/// What the file has in it before the device stops the rule's program.
+const FAULTING: &str = "faulting";
 
 /// What a rule may take where [`TIMEOUT`] does not say otherwise.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -51,7 +53,7 @@ pub fn run(fixture: &'static Fixture, test: Test) {
     let strict = env::var_os(STRICT).is_some_and(|value| value == "1");
     let verdict = judge(fixture, test, strict);
     let (word, reason) = match &verdict {
-        Ok(()) => ("passed", ""),
+        Ok(note) => ("passed", note.as_deref().unwrap_or_default()),
         Err(Stop::Skipped(reason)) => ("skipped", reason.as_str()),
         Err(Stop::Failed(reason)) => ("failed", reason.as_str()),
     };
@@ -62,21 +64,33 @@ pub fn run(fixture: &'static Fixture, test: Test) {
     }
     match word {
         "failed" => panic!("{device} breaks the rule {rule}: {reason}"),
+        _ if reason.is_empty() => {}
         // Not by `eprintln!`, which the test harness hides when the test passes.
-        "skipped" => drop(writeln!(io::stderr(), "{device}: {rule} skipped: {reason}")),
-        _ => {}
+        _ => drop(writeln!(io::stderr(), "{device}: {rule} {word}: {reason}")),
+    }
+}
+
+/// Says that the device is about to stop the program, which may end this process.
+pub(crate) fn announce_fault() {
+    if let Some(file) = env::var_os(ISOLATED) {
+        // Without the file the end of the process is a crash as any other.
+        let _ = fs::write(file, FAULTING);
     }
 }
 
 /// The outcome in the light of what the fixture says of the rule, and of [`STRICT`], which is about skips that nobody
-/// declared.
-fn judge(fixture: &'static Fixture, test: Test, strict: bool) -> Outcome {
+/// declared. What passes may have a remark.
+fn judge(fixture: &'static Fixture, test: Test, strict: bool) -> Outcome<Option<String>> {
     if let Some(reason) = fixture.reason_unsupported(test.rule) {
         return Err(Stop::Skipped(format!("unsupported: {reason}")));
     }
-    let outcome = if test.isolated { run_apart(test) } else { run_here(fixture, test, timeout()) };
+    let outcome = if test.isolated {
+        run_apart(fixture, test)
+    } else {
+        run_here(fixture, test, timeout()).map(|()| None)
+    };
     match (fixture.reason_to_fail(test.rule), outcome) {
-        (Some(reason), Ok(())) => {
+        (Some(reason), Ok(_)) => {
             Err(Stop::Failed(format!("it passed, but was expected to fail: {reason}")))
         }
         (Some(reason), Err(Stop::Failed(how))) => {
@@ -116,8 +130,9 @@ fn run_here(fixture: &'static Fixture, test: Test, limit: Duration) -> Outcome {
 }
 
 /// Runs the rule in another process of this test program, which watches the time limit itself and is killed if it
-/// does not end for all that.
-fn run_apart(test: Test) -> Outcome {
+/// does not end for all that. Where the device may end the process when it stops a program, that is no failure, but a
+/// remark: the process that would report more is gone.
+fn run_apart(fixture: &Fixture, test: Test) -> Outcome<Option<String>> {
     const GRACE: Duration = Duration::from_secs(10);
     let failed = |what: &str, error: io::Error| Stop::Failed(format!("{what}: {error}"));
     let program = env::current_exe().map_err(|e| failed("finding the test program", e))?;
@@ -133,21 +148,25 @@ fn run_apart(test: Test) -> Outcome {
         .spawn()
         .map_err(|e| failed("starting a process for the rule", e))?;
     let deadline = Instant::now() + timeout() + GRACE;
-    let status = loop {
+    let (status, crashed) = loop {
         let status = child.try_wait().map_err(|e| failed("waiting for the rule's process", e))?;
         match status {
-            Some(status) => break status.to_string(),
+            Some(status) => break (status.to_string(), !status.success()),
             None if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
             None => {
                 // It may have ended by itself just now.
                 let _ = child.kill();
                 let _ = child.wait();
-                break "killed for not ending".to_owned();
+                break ("killed for not ending".to_owned(), false);
             }
         }
     };
-    match fs::read_to_string(&result.0).ok().and_then(|text| decode(&text)) {
-        Some(outcome) => outcome,
+    let text = fs::read_to_string(&result.0).unwrap_or_default();
+    match decode(&text) {
+        Some(outcome) => outcome.map(|()| None),
+        None if crashed && text == FAULTING && fixture.faults_may_end_processes() => {
+            Ok(Some(format!("the fault ended the process, {status}")))
+        }
         None => {
             let log = fs::read(&log.0).unwrap_or_default();
             let log = last_lines(&String::from_utf8_lossy(&log));
@@ -231,11 +250,11 @@ mod tests {
         Err(Stop::failed("seven"))
     }
 
-    fn failed(outcome: Outcome, reason: &str) -> bool {
+    fn failed<T>(outcome: Outcome<T>, reason: &str) -> bool {
         matches!(outcome, Err(Stop::Failed(why)) if why.contains(reason))
     }
 
-    fn skipped(outcome: Outcome, reason: &str) -> bool {
+    fn skipped<T>(outcome: Outcome<T>, reason: &str) -> bool {
         matches!(outcome, Err(Stop::Skipped(why)) if why.contains(reason))
     }
 
@@ -269,6 +288,36 @@ mod tests {
             }
         });
         assert!(failed(run_here(fixture, hangs, Duration::from_millis(20)), "hangs"));
+    }
+
+    /// In the process for the rule, ends it; elsewhere, what is made of that where faults may end processes and where not.
+    fn end(name: &'static str, check: Rule) -> [Outcome<Option<String>>; 2] {
+        let path = Box::leak(format!("conformance::run::tests::{name}").into_boxed_str());
+        let test = Test { rule: "a_rule", check, path, isolated: true };
+        let fixtures =
+            [fixture(ErrorKind::Driver).faults_may_end_the_process(), fixture(ErrorKind::Driver)];
+        let [may, may_not] = fixtures.map(leaked);
+        if env::var_os(ISOLATED).is_some() {
+            run(may, test);
+        }
+        [may, may_not].map(|fixture| judge(fixture, test, true))
+    }
+
+    #[test]
+    fn a_fault_may_end_the_process_where_that_is_declared() {
+        let [may, may_not] = end("a_fault_may_end_the_process_where_that_is_declared", |_| {
+            announce_fault();
+            std::process::abort()
+        });
+        assert!(may.is_ok_and(|note| note.is_some_and(|note| note.contains("ended the process"))));
+        assert!(failed(may_not, "without an outcome"));
+    }
+
+    #[test]
+    fn no_process_may_end_before_the_fault() {
+        let [may, may_not] = end("no_process_may_end_before_the_fault", |_| std::process::abort());
+        assert!(failed(may, "without an outcome"));
+        assert!(failed(may_not, "without an outcome"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use stand_in::{
 };
 
 use crate::process::{answer, current, current_to_wait, device, engine, last_error, set_device};
+use crate::versions::answers;
 
 /// What every device is called.
 pub(crate) const NAME: &str = "stand-in for a HIP device (no GPU)";
@@ -194,12 +195,15 @@ extern "C" fn hipDeviceDisablePeerAccess(peer: c_int) -> u32 {
 extern "C" fn hipDeviceGetAttribute(value: Out<c_int>, attribute: c_uint, device: c_int) -> u32 {
     answer(|| {
         let device = ordinal(device)?;
-        value.put(int(self::attribute(attribute, device).ok_or(Code::INVALID_VALUE)?))
+        if !answers(version()?, attribute) {
+            return Err(Code::INVALID_VALUE);
+        }
+        value.put(int(self::attribute(attribute, device)))
     })
 }
 
-/// What a device answers for an attribute. Those that it has not are 0.
-fn attribute(attribute: c_uint, device: usize) -> Option<u64> {
+/// What a device answers for an attribute that the version has. Those of hardware that the stand-in has not are 0.
+fn attribute(attribute: c_uint, device: usize) -> u64 {
     const TABLE: &[(Attribute, u64)] = &[
         (Attribute::hipDeviceAttributeMaxThreadsPerBlock, BLOCK_THREADS as u64),
         (Attribute::hipDeviceAttributeMaxBlockDimX, BLOCK[0] as u64),
@@ -240,14 +244,8 @@ fn attribute(attribute: c_uint, device: usize) -> Option<u64> {
         (Attribute::hipDeviceAttributeCooperativeLaunch, 1),
         (Attribute::hipDeviceAttributeMemoryPoolsSupported, 1),
     ];
-    const VENDOR: u32 = Attribute::hipDeviceAttributeAmdSpecificBegin as u32;
-    let last = Attribute::hipDeviceAttributeMemoryPoolsSupported as u32;
-    let last_of_vendor = Attribute::hipDeviceAttributeWallClockRate as u32;
     if attribute == Attribute::hipDeviceAttributePciBusId as c_uint {
-        return Some(device as u64 + 1);
+        return device as u64 + 1;
     }
-    let found = TABLE.iter().find(|(known, _)| *known as c_uint == attribute);
-    let is_known =
-        (1..=last).contains(&attribute) || (VENDOR..=last_of_vendor).contains(&attribute);
-    found.map(|(_, value)| *value).or_else(|| is_known.then_some(0))
+    TABLE.iter().find(|(known, _)| *known as c_uint == attribute).map_or(0, |(_, value)| *value)
 }

@@ -8,6 +8,7 @@ use stand_in::process::{mode, set_mode};
 use stand_in::{CaptureMode, Code};
 
 use crate::process::{answer, current, engine};
+use crate::versions::check;
 
 #[unsafe(no_mangle)]
 extern "C" fn hipThreadExchangeStreamCaptureMode(exchanged: Buffer) -> u32 {
@@ -78,6 +79,7 @@ extern "C" fn hipGraphLaunch(executable: Handle, stream: Handle) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn hipGraphUpload(executable: Handle, stream: Handle) -> u32 {
     answer(|| {
+        check("hipGraphUpload")?;
         let engine = engine()?;
         engine.graph_exists(executable)?;
         engine.stream(stream).map(drop)

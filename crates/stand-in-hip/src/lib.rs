@@ -7,8 +7,8 @@
 //!
 //! | variable | default | |
 //! |---|---|---|
-//! | `STAND_IN_HIP_VERSION` | 60000000 | the version of the runtime |
-//! | `STAND_IN_HIP_QUIRKS` | | what some versions do: `null-memory` (a pool without room tells success and the address 0), `lasting-faults` (once work has failed, every call tells so until the process ends), separated by commas |
+//! | `STAND_IN_HIP_VERSION` | 60000000 | the version of the runtime, which refuses the attributes and the functions that it lacks |
+//! | `STAND_IN_HIP_QUIRKS` | | what some versions do: `null-memory` (a pool without room tells success and the address 0), `lasting-faults` (once work has failed, every call tells so until the process ends), `ending-faults` (work that fails ends the process), `no-answers` (questions about functions, blocks and the device of a stream are not supported), `kinds-of-hip-6` (kinds of memory have the numbers of HIP 6, whatever the version), separated by commas |
 //!
 //! Its hiprtc compiles with the NVRTC that `BACKEND_CUDA_NVRTC` names, for the engine runs PTX, and tells no version without. What it hands out has the form
 //! of a code object of AMD's, with the notes that describe kernels, and the text in the place of machine code. Real machine
@@ -34,3 +34,4 @@ mod process;
 mod properties;
 mod quirks;
 mod stream;
+mod versions;

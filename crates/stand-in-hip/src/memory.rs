@@ -11,6 +11,8 @@ use stand_in::{Code, Context, Engine, Found, Result};
 
 use crate::device::{int, version};
 use crate::process::{answer, current, current_to_wait, engine};
+use crate::quirks::quirks;
+use crate::versions::{HIP_5_7, HIP_6};
 
 #[unsafe(no_mangle)]
 extern "C" fn hipMemGetInfo(free: Out<usize>, total: Out<usize>) -> u32 {
@@ -117,13 +119,15 @@ extern "C" fn hipMemPtrGetInfo(address: u64, bytes: Out<usize>) -> u32 {
     answer(|| bytes.put(engine()?.memory_at(address).ok_or(Code::INVALID_VALUE)?.len))
 }
 
-/// The kind of memory, whose numbers are others from HIP 6 on.
+/// The kind of memory, whose numbers are others from HIP 6 on; before HIP 5.7 managed memory is the host's.
 fn memory_type(found: &Found) -> Result<c_uint> {
-    let kinds = if version()? < 60_000_000 {
-        use hipMemoryType::{hipMemoryTypeDevice, hipMemoryTypeHost, hipMemoryTypeManaged};
-        [hipMemoryTypeHost as c_uint, hipMemoryTypeDevice as c_uint, hipMemoryTypeManaged as c_uint]
-    } else {
-        [1, 2, 3]
+    const HOST: c_uint = hipMemoryType::hipMemoryTypeHost as c_uint;
+    const DEVICE: c_uint = hipMemoryType::hipMemoryTypeDevice as c_uint;
+    const MANAGED: c_uint = hipMemoryType::hipMemoryTypeManaged as c_uint;
+    let kinds = match if quirks()?.kinds_of_hip_6 { HIP_6 } else { version()? } {
+        0..HIP_5_7 => [HOST, DEVICE, HOST],
+        HIP_5_7..HIP_6 => [HOST, DEVICE, MANAGED],
+        HIP_6.. => [1, 2, 3],
     };
     Ok(match found {
         Found { is_pinned: true, .. } => kinds[0],
@@ -143,14 +147,18 @@ extern "C" fn hipPointerGetAttribute(data: Buffer, attribute: c_uint, address: u
     const RANGE_SIZE: u32 = Attribute::HIP_POINTER_ATTRIBUTE_RANGE_SIZE as u32;
     answer(|| {
         let found = engine()?.memory_at(address).ok_or(Code::INVALID_VALUE)?;
+        let is_managed = found.is_hosted && !found.is_pinned;
         match attribute {
             MEMORY_TYPE => data.of::<c_uint>().put(memory_type(&found)?),
             DEVICE_POINTER => data.of::<u64>().put(address),
-            HOST_POINTER if found.is_hosted => data.of::<u64>().put(address),
-            IS_MANAGED => data.of::<c_uint>().put((found.is_hosted && !found.is_pinned).into()),
+            HOST_POINTER if found.is_pinned || is_managed && version()? < HIP_6 => {
+                data.of::<u64>().put(address)
+            }
+            IS_MANAGED => data.of::<bool>().put(is_managed),
             DEVICE_ORDINAL => data.of::<c_int>().put(int(found.device)),
             RANGE_START => data.of::<u64>().put(found.base),
-            RANGE_SIZE => data.of::<usize>().put(found.len),
+            // The runtime writes no more than this.
+            RANGE_SIZE => data.of::<c_int>().put(int(found.len)),
             _ => Err(Code::INVALID_VALUE),
         }
     })

@@ -13,6 +13,8 @@ use stand_in::{Code, Function, MULTIPROCESSORS, Result};
 use crate::code;
 use crate::device::int;
 use crate::process::{answer, current, current_to_wait, engine};
+use crate::quirks::can_answer;
+use crate::versions::check;
 
 #[unsafe(no_mangle)]
 extern "C" fn hipModuleLoadData(module: Out<Handle>, image: In<u8>) -> u32 {
@@ -59,6 +61,7 @@ extern "C" fn hipFuncGetAttribute(value: Out<c_int>, attribute: c_uint, function
     const DYNAMIC: u32 = Attribute::HIP_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as u32;
     const MAX: u32 = Attribute::HIP_FUNC_ATTRIBUTE_MAX as u32;
     answer(|| {
+        can_answer()?;
         let function = engine()?.kernel(function)?;
         value.put(match attribute {
             THREADS => int(function.max_threads()),
@@ -79,6 +82,7 @@ extern "C" fn hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
     shared: usize,
 ) -> u32 {
     answer(|| {
+        can_answer()?;
         let threads = u32::try_from(threads).map_err(|_| Code::INVALID_VALUE)?;
         let function = engine()?.kernel(function)?;
         blocks.put(int(function.blocks_per_multiprocessor(threads, shared)))
@@ -94,6 +98,7 @@ extern "C" fn hipModuleOccupancyMaxPotentialBlockSize(
     most: c_int,
 ) -> u32 {
     answer(|| {
+        can_answer()?;
         let function = engine()?.kernel(function)?;
         let most = u32::try_from(most).ok().filter(|most| *most > 0);
         let best = function.best_block(most.unwrap_or(u32::MAX), |_| shared);
@@ -178,6 +183,7 @@ extern "C" fn hipModuleLaunchCooperativeKernel(
     arguments: In<*const c_void>,
 ) -> u32 {
     answer(|| {
+        check("hipModuleLaunchCooperativeKernel")?;
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         let geometry = Geometry { grid, block, dynamic_shared: shared as usize };
         launch(function, geometry, stream, arguments, None, Function::check_cooperative)

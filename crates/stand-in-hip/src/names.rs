@@ -8,6 +8,7 @@ use stand_in::Code;
 use stand_in::abi::{Out, name_of};
 
 use crate::process::answer;
+use crate::versions::check;
 
 stand_in::code_names! {
     hipError_t:
@@ -101,6 +102,7 @@ extern "C" fn hipGetErrorString(code: u32) -> *const c_char {
 #[unsafe(no_mangle)]
 extern "C" fn hipDrvGetErrorName(code: u32, name: Out<*const c_char>) -> u32 {
     answer(|| {
+        check("hipDrvGetErrorName")?;
         let found = name_of(NAMES, code);
         name.put(found.map_or(std::ptr::null(), CStr::as_ptr))?;
         found.map(drop).ok_or(Code::INVALID_VALUE)

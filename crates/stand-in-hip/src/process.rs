@@ -28,8 +28,16 @@ pub(crate) fn answer(call: impl FnOnce() -> Result<()>) -> u32 {
         Code::ILLEGAL_INSTRUCTION | Code::MISALIGNED_ADDRESS => Code::LAUNCH_FAILED,
         code => code,
     };
-    if code.is_late() && quirks().is_ok_and(|quirks| quirks.lasting_faults) {
-        FAULT.store(code.0, Ordering::Release);
+    if code.is_late()
+        && let Ok(quirks) = quirks()
+    {
+        if quirks.ending_faults {
+            eprintln!("stand-in: work failed with code {}", code.0);
+            std::process::abort();
+        }
+        if quirks.lasting_faults {
+            FAULT.store(code.0, Ordering::Release);
+        }
     }
     if !matches!(code, Code(0) | Code::NOT_READY) {
         LAST.set(code.0);

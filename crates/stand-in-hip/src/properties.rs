@@ -11,6 +11,7 @@ use stand_in::{BLOCK, BLOCK_THREADS, GRID, MULTIPROCESSOR_THREADS, MULTIPROCESSO
 use crate::code::ARCHITECTURE;
 use crate::device::{CAPABILITY, NAME, WAVEFRONT, int, ordinal, uuid};
 use crate::process::{answer, engine};
+use crate::versions::check;
 
 /// `hipDeviceProp_tR0600`, the layout that came with HIP 6.
 #[repr(C)]
@@ -56,6 +57,7 @@ fn text(text: &str) -> [c_char; 256] {
 #[unsafe(no_mangle)]
 extern "C" fn hipGetDevicePropertiesR0600(properties: Out<R0600>, device: c_int) -> u32 {
     answer(|| {
+        check("hipGetDevicePropertiesR0600")?;
         let device = ordinal(device)?;
         properties.put(R0600 {
             name: text(NAME),

@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::OnceLock;
 
-use stand_in::{Result, process};
+use stand_in::{Code, Result, process};
 
 /// The variable that names them, separated by commas.
 const VARIABLE: &str = "STAND_IN_HIP_QUIRKS";
@@ -15,6 +15,12 @@ pub(crate) struct Quirks {
     pub(crate) null_memory: bool,
     /// `lasting-faults`: once work has failed, every call tells so, for every device, and none is reset.
     pub(crate) lasting_faults: bool,
+    /// `ending-faults`: work that fails ends the process.
+    pub(crate) ending_faults: bool,
+    /// `no-answers`: questions about functions, blocks and the device of a stream are not supported.
+    pub(crate) no_answers: bool,
+    /// `kinds-of-hip-6`: kinds of memory have the numbers of HIP 6, whatever the version.
+    pub(crate) kinds_of_hip_6: bool,
 }
 
 impl Quirks {
@@ -24,9 +30,12 @@ impl Quirks {
             match name {
                 "null-memory" => quirks.null_memory = true,
                 "lasting-faults" => quirks.lasting_faults = true,
+                "ending-faults" => quirks.ending_faults = true,
+                "no-answers" => quirks.no_answers = true,
+                "kinds-of-hip-6" => quirks.kinds_of_hip_6 = true,
                 _ => {
                     return Err(format!(
-                        "{VARIABLE}: '{name}' is not null-memory or lasting-faults"
+                        "{VARIABLE}: '{name}' is not null-memory, lasting-faults, ending-faults, no-answers or kinds-of-hip-6"
                     ));
                 }
             }
@@ -42,6 +51,11 @@ pub(crate) fn quirks() -> Result<Quirks> {
     quirks.as_ref().copied().map_err(|why| process::complain(why))
 }
 
+/// Refuses a question, with the quirk `no-answers`.
+pub(crate) fn can_answer() -> Result<()> {
+    if quirks()?.no_answers { Err(Code::NOT_SUPPORTED) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,8 +63,10 @@ mod tests {
     #[test]
     fn quirks_are_those_that_are_named() {
         assert_eq!(Quirks::parse(""), Ok(Quirks::default()));
-        let both = Quirks { null_memory: true, lasting_faults: true };
+        let both = Quirks { null_memory: true, lasting_faults: true, ..Quirks::default() };
         assert_eq!(Quirks::parse("null-memory, lasting-faults"), Ok(both));
+        let others = Quirks { ending_faults: true, no_answers: true, ..Quirks::default() };
+        assert_eq!(Quirks::parse("ending-faults,no-answers"), Ok(others));
         assert!(Quirks::parse("null").unwrap_err().contains("'null'"));
     }
 }

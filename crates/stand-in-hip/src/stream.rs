@@ -9,6 +9,8 @@ use stand_in::{Callback, Code, Engine, Result};
 
 use crate::device::{PRIORITIES, int};
 use crate::process::{answer, current, engine};
+use crate::quirks::can_answer;
+use crate::versions::check;
 
 #[unsafe(no_mangle)]
 extern "C" fn hipStreamCreate(stream: Out<Handle>) -> u32 {
@@ -53,7 +55,11 @@ extern "C" fn hipStreamGetFlags(stream: Handle, flags: Out<c_uint>) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn hipStreamGetDevice(stream: Handle, device: Out<c_int>) -> u32 {
-    answer(|| device.put(int(engine()?.stream(stream)?.context().device())))
+    answer(|| {
+        check("hipStreamGetDevice")?;
+        can_answer()?;
+        device.put(int(engine()?.stream(stream)?.context().device()))
+    })
 }
 
 /// The handle of a stream, which may be the current device's own.
@@ -98,6 +104,7 @@ extern "C" fn hipLaunchHostFunc(
     data: *mut c_void,
 ) -> u32 {
     answer(|| {
+        check("hipLaunchHostFunc")?;
         let (engine, context) = current()?;
         let function = function.ok_or(Code::INVALID_VALUE)?;
         // SAFETY: callers of the runtime pass what it may call with the data from a thread of its own.

@@ -277,6 +277,47 @@ fn each_thread_has_a_device_and_a_last_error() {
 }
 
 #[test]
+fn a_version_refuses_what_it_lacks() {
+    const PCI_DOMAIN: u32 = 69;
+    const MANAGED: u32 = 8;
+    const HOST_POINTER: u32 = 4;
+    const INVALID_VALUE: u32 = 1;
+    const NOT_SUPPORTED: u32 = 801;
+    let test = "a_version_refuses_what_it_lacks";
+    if !has_role(test) {
+        for version in ["50221153", "60000000"] {
+            in_a_process(test, &[("STAND_IN_HIP_VERSION", version)]);
+        }
+        return;
+    }
+    let library = library();
+    let is_new = env::var("STAND_IN_HIP_VERSION").unwrap() == "60000000";
+    let refused = |code| if is_new { 0 } else { code };
+    let (mut number, mut stream, mut memory) = (0, 0_u64, 0_u64);
+    let code = call!(library, hipDeviceGetAttribute(
+        &mut number => &mut c_int, PCI_DOMAIN => u32, 0 => c_int));
+    assert_eq!(code, refused(INVALID_VALUE));
+    must!(library, hipStreamCreateWithFlags(&mut stream => &mut u64, 1 => u32));
+    let code = call!(library, hipStreamGetDevice(stream => u64, &mut number => &mut c_int));
+    assert_eq!(code, refused(NOT_SUPPORTED));
+    must!(library, hipStreamDestroy(stream => u64));
+    let mut properties = [0_u8; 1472];
+    let code =
+        call!(library, hipGetDevicePropertiesR0600(properties.as_mut_ptr() => *mut u8, 0 => c_int));
+    assert_eq!(code, refused(NOT_SUPPORTED));
+    // No more is written than a byte, and before HIP 6 the host has a pointer to managed memory.
+    must!(library, hipMallocManaged(&mut memory => &mut u64, 16 => usize, 1 => u32));
+    let mut bytes = [7_u8; 8];
+    must!(library, hipPointerGetAttribute(
+        bytes.as_mut_ptr() => *mut u8, MANAGED => u32, memory => u64));
+    assert_eq!(bytes, [1, 7, 7, 7, 7, 7, 7, 7]);
+    let code = call!(library, hipPointerGetAttribute(
+        bytes.as_mut_ptr() => *mut u8, HOST_POINTER => u32, memory => u64));
+    assert_eq!(code, if is_new { INVALID_VALUE } else { 0 });
+    must!(library, hipFree(memory => u64));
+}
+
+#[test]
 fn no_devices_are_told_at_every_call() {
     let test = "no_devices_are_told_at_every_call";
     if !has_role(test) {

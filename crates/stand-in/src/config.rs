@@ -13,6 +13,7 @@ use crate::fault::FaultPlan;
 /// |---|---|---|
 /// | `STAND_IN_DEVICES` | 2 | how many devices there are |
 /// | `STAND_IN_MEMORY` | 1024 | MiB of memory of each |
+/// | `STAND_IN_ALIGNMENT` | 512 | what device memory is aligned to, and no more than that: a power of two up to 512 |
 /// | `STAND_IN_SEED` | 1 | seed of the pauses before work; 0 for none |
 /// | `STAND_IN_FAULTS` | | faults to come, see [`FaultPlan`] |
 /// | `STAND_IN_DEFAULT_STREAMS` | 0 | 1 if the driver's own streams, 0 to 2, are used on purpose; otherwise they are violations |
@@ -23,6 +24,8 @@ pub struct Config {
     pub devices: usize,
     /// Bytes of memory of each device.
     pub memory: usize,
+    /// What device memory is aligned to.
+    pub alignment: u64,
     /// Seed of the pauses before work; 0 for none.
     pub seed: u64,
     /// Faults to come.
@@ -38,6 +41,7 @@ impl Default for Config {
         Self {
             devices: 2,
             memory: 1 << 30,
+            alignment: 512,
             seed: 1,
             faults: String::new(),
             default_streams: false,
@@ -58,6 +62,7 @@ impl Config {
         let config = Self {
             devices: number("STAND_IN_DEVICES", default.devices, 64)?,
             memory: memory << 20,
+            alignment: number("STAND_IN_ALIGNMENT", default.alignment, 512)?,
             seed: number("STAND_IN_SEED", default.seed, u64::MAX)?,
             faults: env::var("STAND_IN_FAULTS").unwrap_or_default(),
             default_streams: number("STAND_IN_DEFAULT_STREAMS", 0, 1)? == 1,

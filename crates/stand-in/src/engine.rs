@@ -72,7 +72,7 @@ impl Engine {
     /// A message, when the plan of faults is none or the addresses are not to be had.
     pub fn new(config: Config) -> Result<Self, String> {
         let faults = FaultPlan::parse(&config.faults)?;
-        let space = Space::new(config.devices)
+        let space = Space::new(config.devices, config.alignment)
             .map_err(|_| format!("no addresses for {} devices", config.devices))?;
         let pools = Table::new("memory pool", 7);
         let device = |ordinal| {

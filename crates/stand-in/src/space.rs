@@ -22,7 +22,7 @@ pub const FREED: u8 = 0xDD;
 
 /// Addresses of each device. None is used twice, so that a stale one is noticed.
 const SPAN: u64 = 1 << 40;
-/// What allocations are aligned to, and at least how far apart they are.
+/// What allocations are aligned to unless it is to be less, and at least how far apart they are.
 const ALIGNMENT: u64 = 512;
 
 /// How memory came to be.
@@ -179,9 +179,11 @@ struct State {
 }
 
 impl Space {
-    pub(crate) fn new(devices: usize) -> Result<Self> {
+    /// The addresses of so many devices, of which none is aligned to more than that.
+    pub(crate) fn new(devices: usize, alignment: u64) -> Result<Self> {
         let reserved = Host::reserve(to_usize(SPAN) * devices.max(1))?;
         let first = (reserved.address() as u64).next_multiple_of(ALIGNMENT) + ALIGNMENT;
+        let first = first + alignment % ALIGNMENT;
         let next = (0..devices as u64).map(|device| first + device * SPAN).collect();
         let state = State { next, alive: BTreeMap::new(), snapshot: None };
         Ok(Self { reserved, state: Mutex::new(state) })

@@ -1,15 +1,19 @@
-//! Programs that are stopped, each in a process of its own: they take the device with them.
+//! Programs that are stopped, each in a process of its own: they take the device with them, and in many versions of the
+//! runtime the process.
+
+use std::io::{Write, stderr};
 
 use backend_hip::HipDriver;
 use runtime_core::{Device, Driver, ErrorKind, Launch, Result, args};
 
-use crate::{QUIRKS, in_child, is_child, open_with_compiler, run, skip};
+use crate::{QUIRKS, STOPPING, in_child, is_child, open_with_compiler, run, skip};
 
 /// Stops a program on a device.
 pub(crate) fn stop_on(device: &Device) {
     let kernels = device.module_load_bundle(&conformance::kernels::hip_c()).unwrap();
     let kernel = kernels.kernel("fault").unwrap();
     let mut x = device.memory_allocate::<u32>(1).unwrap();
+    drop(writeln!(stderr(), "{STOPPING}"));
     run(&kernel, &Launch::cover(1, 1), args![&mut x]).unwrap();
     // Not a wait, which would be told.
     while !device.default_stream().is_done().unwrap() {
@@ -26,10 +30,10 @@ fn stop(device: &Device) {
     assert!(code.code >= 700 && code.name.starts_with("hipError"), "{fault}");
 }
 
-/// Runs a test in processes of its own: as most versions of the runtime have it, and where a fault stays until the process
-/// ends.
-pub(crate) fn with_faults_of_both_kinds(test: &str, variables: &[(&str, &str)]) {
-    for quirks in ["", "lasting-faults"] {
+/// Runs a test in processes of its own: where a fault is of its device alone, where it stays until the process ends, and where
+/// it ends the process.
+pub(crate) fn with_faults_of_all_kinds(test: &str, variables: &[(&str, &str)]) {
+    for quirks in ["", "lasting-faults", "ending-faults"] {
         in_child(test, &[variables, &[(QUIRKS, quirks)]].concat());
     }
 }
@@ -94,7 +98,7 @@ fn every_instance_is_told_once() {
 fn a_lost_device_is_opened_again_when_its_instances_are_gone() {
     if !is_child() {
         let test = "faults::a_lost_device_is_opened_again_when_its_instances_are_gone";
-        with_faults_of_both_kinds(test, &[]);
+        with_faults_of_all_kinds(test, &[]);
         return;
     }
     let Some(device) = open_with_compiler("") else { return };
@@ -135,7 +139,7 @@ fn whoever_copies_first_is_told_of_the_fault() {
 fn a_fault_takes_no_memory_with_it() {
     if !is_child() {
         let test = "faults::a_fault_takes_no_memory_with_it";
-        with_faults_of_both_kinds(test, &[("STAND_IN_MEMORY", "64")]);
+        with_faults_of_all_kinds(test, &[("STAND_IN_MEMORY", "64")]);
         return;
     }
     let Some(mut device) = open_with_compiler("") else { return };

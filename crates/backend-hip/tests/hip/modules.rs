@@ -49,6 +49,25 @@ fn code_that_no_runtime_should_see_is_refused() {
     }
 }
 
+/// The stand-in has no compiler of SPIR-V, and says so in the runtime's words.
+#[test]
+fn spirv_in_a_bundle_is_left_to_the_runtime() {
+    let Some(device) = open("") else { return };
+    let (name, spirv) =
+        ("hip-spirv64-amd-amdhsa--amdgcnspirv", [0x0723_0203_u32, 0x1_0600, 0, 1, 0]);
+    let spirv = spirv.map(u32::to_le_bytes);
+    let head = 24 + 8 + 24 + name.len();
+    let numbers =
+        [1, head, spirv.as_flattened().len(), name.len()].map(|n| (n as u64).to_le_bytes());
+    let magic = b"__CLANG_OFFLOAD_BUNDLE__";
+    let bundle =
+        [&magic[..], numbers.as_flattened(), name.as_bytes(), spirv.as_flattened()].concat();
+    let image = ModuleImage::binary(ImageFormat::CodeObject, bundle);
+    let Err(error) = device.module_load(image) else { return };
+    assert_eq!(error.kind(), ErrorKind::InvalidModule, "{error}");
+    assert!(error.message().contains("amdgcnspirv") && error.driver().is_some(), "{error}");
+}
+
 #[test]
 fn parameters_are_those_of_the_loaded_kernel() {
     let Some(device) = open_with_compiler("?cache=off") else { return };

@@ -12,7 +12,7 @@ use runtime_core::{
     Device, Driver, ErrorKind, Event, Memory, NativeHandle, NativeKind, Stream, StreamOptions,
 };
 
-use crate::faults::{opened_again, stop_on, with_faults_of_both_kinds};
+use crate::faults::{opened_again, stop_on, with_faults_of_all_kinds};
 use crate::{in_child, is_child, limit_time, open, open_device, skip};
 
 /// Runs this test in a process of its own, with these faults; whether this is that process.
@@ -160,7 +160,7 @@ fn an_allocation_that_fails_late_leaves_nothing_behind() {
 #[test]
 fn a_fault_of_one_device_is_none_of_another() {
     if !is_child() {
-        return with_faults_of_both_kinds("waits::a_fault_of_one_device_is_none_of_another", &[]);
+        return with_faults_of_all_kinds("waits::a_fault_of_one_device_is_none_of_another", &[]);
     }
     let Some(device) = open("") else { return };
     let Some(other) = open_device("hip:1") else { return };

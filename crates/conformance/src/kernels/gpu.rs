@@ -17,7 +17,8 @@ pub fn cuda_c() -> ModuleBundle<'static> {
 
 /// The kernels as source text, for devices that take [`HipC`](runtime_core::ImageFormat::HipC).
 ///
-/// All of the table: `fault` is a trap, which runtimes answer by stopping the program or the process.
+/// All of the table: `fault` is a trap, or writes where nothing is if the compiler is neither AMD's nor NVIDIA's. Runtimes
+/// answer by stopping the program or the process.
 pub fn hip_c() -> ModuleBundle<'static> {
     ModuleBundle::new().with(ModuleImage::source(ImageFormat::HipC, SOURCE))
 }

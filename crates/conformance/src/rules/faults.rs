@@ -1,4 +1,5 @@
-//! Programs that the device stops. Each rule gets a process of its own, since some drivers recover only in a new one.
+//! Programs that the device stops. Each rule gets a process of its own, since some drivers recover only in a new one, and
+//! others end the process.
 
 use std::time::Duration;
 
@@ -6,6 +7,7 @@ use runtime_core::{Device, ErrorKind, Memory, Result};
 
 use crate::outcome::{Outcome, check, check_eq, refused};
 use crate::rig::{Rig, is_fault};
+use crate::run::announce_fault;
 use crate::{Fixture, Stop};
 
 /// Launches `fault`, after a moment in which more can be enqueued behind it. `None` if the bundle has no such kernel,
@@ -18,6 +20,7 @@ fn provoke(rig: &Rig) -> Outcome<Option<Memory<u32>>> {
     }
     let mut memory = rig.upload(&[0_u32; 16])?;
     rig.spin(&rig.stream, Duration::from_millis(10))?;
+    announce_fault();
     if let Some(launched) = rig.kernels.fault(&rig.stream, memory.view_mut()) {
         launched?;
     }
