@@ -148,6 +148,11 @@ impl OpenClDevice {
         &self.builder
     }
 
+    /// Whether its memory is addresses.
+    pub(crate) fn is_by_pointer(&self) -> bool {
+        self.by_pointer
+    }
+
     pub(crate) fn regions(&self) -> &RegionKernels {
         &self.regions
     }
