@@ -19,7 +19,9 @@ use opencl3::command_queue::enqueue_nd_range_kernel;
 use opencl3::kernel::set_kernel_arg;
 use opencl3::memory::{CL_MEM_COPY_HOST_PTR, CL_MEM_READ_ONLY, create_buffer};
 use opencl3::types::{cl_int, cl_kernel, cl_uint};
-use runtime_core::contract::{DeviceMemory, DeviceRegions, DeviceStream, RawSlot, RegionCopyAbility, own};
+use runtime_core::contract::{
+    DeviceMemory, DeviceRegions, DeviceStream, RawSlot, RegionCopyAbility, own,
+};
 use runtime_core::{
     DeviceInfo, DeviceKind, Error, ErrorKind, ImageFormat, ModuleImage, RegionProgram, Result,
 };
