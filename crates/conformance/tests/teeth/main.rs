@@ -78,6 +78,7 @@ bites! {
     memory_free_that_blocks: simulated FreeingBlocks => dropping_does_not_wait_for_the_work;
     regions_execute: simulated RegionsExecute => contiguous_regions_are_copied;
     regions_without_a_slot: simulated AbsentSlotsEndAll => copies_of_absent_slots_are_left_out;
+    regions_of_few_slots: simulated FewSlots => executions_in_flight_keep_their_memories;
     graph_launch: simulated GraphLaunch => graphs_do_what_was_captured;
     a_graph_beside_its_stream: simulated GraphIsUnordered => launches_of_a_graph_run_in_stream_order;
     a_graph_launch_that_blocks: simulated GraphLaunchBlocks => graphs_dropped_in_flight_run_to_the_end;
