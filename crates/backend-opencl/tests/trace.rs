@@ -81,9 +81,9 @@ fn commands_tell_how_long_they_ran_and_what_is_not_aligned() {
 
         // One warning for the device, however many launches copy.
         for start in [1, 3] {
-            let mut part = x.view_mut().slice(start..start + 8).unwrap();
+            let part = x.view_mut().slice(start..start + 8).unwrap();
             // SAFETY: as above.
-            unsafe { kernel.launch(&stream, &Launch::cover(8, 8), args![&mut part]) }.unwrap();
+            unsafe { kernel.launch(&stream, &Launch::cover(8, 8), args![part]) }.unwrap();
         }
         stream.synchronize().unwrap();
         let operations = std::mem::take(&mut listener.0.lock().unwrap().0);

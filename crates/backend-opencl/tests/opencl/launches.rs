@@ -316,8 +316,8 @@ fn launches_on_rows_that_are_not_aligned_are_counted() {
             for row in 0..3 {
                 let row = row * pitch..row * pitch + 100;
                 let from = from.view().slice(row.clone()).unwrap();
-                let mut to = to.view_mut().slice(row).unwrap();
-                run(&kernel, &Launch::new([1; 3], [100, 1, 1]), args![&mut to, &from]).unwrap();
+                let to = to.view_mut().slice(row).unwrap();
+                run(&kernel, &Launch::new([1; 3], [100, 1, 1]), args![to, from]).unwrap();
             }
             let after = device.statistics().realigned;
             // Of the second and the third row: from, and to and back.

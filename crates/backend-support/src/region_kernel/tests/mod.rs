@@ -57,6 +57,14 @@ fn on_host(program: &RegionProgram, bases: &[Option<usize>], slots: &[Vec<u8>]) 
     aligned.iter().zip(slots).map(bytes).collect()
 }
 
+fn binding(random: &mut Random) -> Binding {
+    match random.below(3) {
+        0 => Binding::Table,
+        1 => Binding::List(2 + random.below(5)),
+        _ => Binding::Parameters(2 + random.below(5)),
+    }
+}
+
 #[test]
 fn lowered_programs_do_what_the_host_does() {
     for seed in 0..if cfg!(miri) { 4 } else { 400 } {
@@ -64,7 +72,7 @@ fn lowered_programs_do_what_the_host_does() {
         let (entries, slots) = random.program();
         let program = RegionProgram::new(&entries).unwrap();
         for mapping in [Mapping::Runs, Mapping::Lanes] {
-            let kernel = RegionKernel::new(mapping, random.binding(), true).unwrap();
+            let kernel = RegionKernel::new(mapping, binding(&mut random), true).unwrap();
             let limits = RegionLimits {
                 compute_units: 1 + random.below(8),
                 group_size: 1 + random.below(16),

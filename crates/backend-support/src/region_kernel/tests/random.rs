@@ -1,6 +1,5 @@
 //! Random programs.
 
-use super::Binding;
 use runtime_core::{Combine, DType, RegionCopy, RegionSide};
 
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
@@ -21,14 +20,6 @@ impl Random {
 
     pub(super) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() >> 33).unwrap_or(0) % limit
-    }
-
-    pub(super) fn binding(&mut self) -> Binding {
-        match self.below(3) {
-            0 => Binding::Table,
-            1 => Binding::List(2 + self.below(5)),
-            _ => Binding::Parameters(2 + self.below(5)),
-        }
     }
 
     /// Bytes of a slab: often few, so that copies have several.
