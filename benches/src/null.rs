@@ -40,6 +40,7 @@ impl Default for NullDevice {
                 limits: Limits {
                     allocation_bytes: 1 << 40,
                     allocation_alignment: NonZeroUsize::new(16).unwrap_or(NonZeroUsize::MIN),
+                    argument_alignment: NonZeroUsize::MIN,
                     grid: [u32::MAX; 3],
                     block: [1024; 3],
                     block_size: 1024,

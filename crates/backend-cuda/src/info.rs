@@ -138,6 +138,7 @@ impl<'a> Asked<'a> {
         Ok(Limits {
             allocation_bytes: memory_bytes,
             allocation_alignment: ALIGNMENT,
+            argument_alignment: NonZeroUsize::MIN,
             grid: self.dimensions([
                 Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
                 Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,

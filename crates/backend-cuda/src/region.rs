@@ -7,7 +7,9 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use backend_support::{Mapping, RegionKernel, RegionLaunch, RegionLaunches, RegionLimits};
+use backend_support::{
+    AddressTables, Mapping, RegionKernel, RegionLaunch, RegionLaunches, RegionLimits,
+};
 use cudarc::driver::sys::{CUdeviceptr, CUfunction};
 use runtime_core::contract::{DeviceRegions, DeviceStream, RawSlot, RegionCopyAbility, own};
 use runtime_core::{RegionProgram, Result};
@@ -16,9 +18,12 @@ use crate::context::ok;
 use crate::device::CudaDevice;
 use crate::fill::address;
 use crate::memory::CudaMemory;
+use crate::raw_stream::RawStream;
 use crate::shared::Shared;
-use crate::shipped::{FEW_SLOTS, MANY_SLOTS, Shipped};
+use crate::shipped::Shipped;
 use crate::stream::CudaStream;
+
+const OPERATION: &str = "execute";
 
 /// Threads of a block.
 const BLOCK: u32 = 256;
@@ -27,9 +32,18 @@ const BLOCK: u32 = 256;
 #[derive(Debug)]
 struct CudaRegions {
     lowered: RegionLaunches,
-    slots: usize,
     function: CUfunction,
     words: Option<CudaMemory>,
+    memories: Memories,
+}
+
+/// How the kernel gets its memories.
+#[derive(Debug)]
+enum Memories {
+    Few,
+    Many,
+    Most,
+    Any { setter: CUfunction, tables: AddressTables<RawStream, CudaMemory> },
 }
 
 // SAFETY: functions may be launched from any thread, and by several at once.
@@ -44,43 +58,117 @@ impl DeviceRegions for CudaRegions {
 }
 
 impl CudaRegions {
-    /// Enqueues one launch.
+    /// Enqueues the launches of a kernel whose memories are parameters.
+    ///
+    /// # Safety
+    ///
+    /// As [`RegionCopyAbility::execute`], and the kernel takes [`RegionKernel::FEW`].
+    unsafe fn with_parameters(&self, stream: &CudaStream, slots: &[RawSlot<'_>]) -> Result<()> {
+        let words = self.words();
+        for launch in self.lowered.launches() {
+            let mut bound = [(0_u64, 0_u64); RegionKernel::FEW];
+            for (place, slot) in bound.iter_mut().zip(&launch.slots) {
+                place.0 = at(slots[*slot])?;
+            }
+            let mut arguments = [ptr::null_mut(); 2 + 2 * RegionKernel::FEW];
+            let (fixed, of_slots) = arguments.split_at_mut(2);
+            fixed.copy_from_slice(&[address(&words), address(&launch.start)]);
+            for (pair, (base, offset)) in of_slots.chunks_exact_mut(2).zip(&bound) {
+                pair.copy_from_slice(&[address(base), address(offset)]);
+            }
+            // SAFETY: there are as many arguments as parameters; the caller vouches for the slots.
+            unsafe { enqueue(stream, self.function, shape(launch), &mut arguments) }?;
+        }
+        Ok(())
+    }
+
+    /// Enqueues the launches of a kernel with one parameter for all memories.
+    ///
+    /// # Safety
+    ///
+    /// As [`RegionCopyAbility::execute`], and the kernel takes `MOST` memories.
+    unsafe fn with_list<const MOST: usize>(
+        &self,
+        stream: &CudaStream,
+        slots: &[RawSlot<'_>],
+    ) -> Result<()> {
+        let words = self.words();
+        for launch in self.lowered.launches() {
+            let mut list = [0_u64; MOST];
+            for (place, slot) in list.iter_mut().zip(&launch.slots) {
+                *place = at(slots[*slot])?;
+            }
+            let mut arguments = [address(&words), address(&launch.start), address(&list)];
+            // SAFETY: as above.
+            unsafe { enqueue(stream, self.function, shape(launch), &mut arguments) }?;
+        }
+        Ok(())
+    }
+
+    /// Enqueues the launches of a kernel with a table of all memories, after what sets it.
     ///
     /// # Safety
     ///
     /// As [`RegionCopyAbility::execute`].
-    unsafe fn launch(
+    unsafe fn with_table(
         &self,
         stream: &CudaStream,
-        launch: &RegionLaunch,
         slots: &[RawSlot<'_>],
+        setter: CUfunction,
+        tables: &AddressTables<RawStream, CudaMemory>,
     ) -> Result<()> {
-        const OPERATION: &str = "execute";
-        let mut bound = [(0 as CUdeviceptr, 0_u64); MANY_SLOTS];
-        for (place, slot) in bound.iter_mut().zip(&launch.slots) {
-            if let RawSlot { memory: Some(memory), offset, .. } = slots[*slot] {
-                *place = (own::<CudaMemory>(memory, OPERATION)?.at(0), offset as u64);
-            }
+        let allocate = |bytes| CudaMemory::allocate(&stream.shared, bytes);
+        // Locked until everything is enqueued.
+        let mut table = tables.of(stream.raw(), stream.is_capture(), allocate)?;
+        let set = |memory: &CudaMemory, first: usize, count: usize, list: &_| {
+            let (to, count) = (memory.at(first * size_of::<u64>()), count as u64);
+            let mut arguments = [address(&to), address(&count), address(list)];
+            // SAFETY: these are the kernel's parameters, and the table has room for as many addresses.
+            unsafe { enqueue(stream, setter, (1, BLOCK), &mut arguments) }
+        };
+        table.set(|slot| at(slots[slot]), set)?;
+        let (words, table) = (self.words(), table.memory().at(0));
+        for launch in self.lowered.launches() {
+            let mut arguments = [address(&words), address(&launch.start), address(&table)];
+            // SAFETY: as above; the table has all slots.
+            unsafe { enqueue(stream, self.function, shape(launch), &mut arguments) }?;
         }
-        let words = self.words.as_ref().map_or(0, |words| words.at(0));
-        let mut pointers = [ptr::null_mut::<c_void>(); 2 + 2 * MANY_SLOTS];
-        let (fixed, of_slots) = pointers.split_at_mut(2);
-        fixed.copy_from_slice(&[address(&words), address(&launch.start)]);
-        for (pair, (base, offset)) in of_slots.chunks_exact_mut(2).zip(&bound[..self.slots]) {
-            pair.copy_from_slice(&[address(base), address(offset)]);
-        }
-        // The lowering keeps to the limits.
-        let grid = u32::try_from(launch.groups).unwrap_or(u32::MAX);
-        let block = u32::try_from(launch.group_size).unwrap_or(u32::MAX);
-        stream.enqueue(OPERATION, "a region copy", |driver, stream| {
-            let (function, arguments, extra) =
-                (self.function, pointers.as_mut_ptr(), ptr::null_mut());
-            let launch = driver.cuLaunchKernel;
-            // SAFETY: there are as many arguments as parameters, of 64 bits each, which are copied by the call. The caller
-            // vouches for the slots.
-            unsafe { launch(function, grid, 1, 1, block, 1, 1, 0, stream, arguments, extra) }
-        })
+        Ok(())
     }
+
+    fn words(&self) -> CUdeviceptr {
+        self.words.as_ref().map_or(0, |words| words.at(0))
+    }
+}
+
+/// Where a slot begins; 0 if it has no memory.
+fn at(slot: RawSlot<'_>) -> Result<CUdeviceptr> {
+    slot.memory.map_or(Ok(0), |memory| Ok(own::<CudaMemory>(memory, OPERATION)?.at(slot.offset)))
+}
+
+/// Blocks, and threads of a block. The lowering keeps to the limits.
+fn shape(launch: &RegionLaunch) -> (u32, u32) {
+    let number = |count| u32::try_from(count).unwrap_or(u32::MAX);
+    (number(launch.groups), number(launch.group_size as u64))
+}
+
+/// Enqueues a kernel.
+///
+/// # Safety
+///
+/// The arguments are those of the kernel's parameters, and it does what the stream may do.
+unsafe fn enqueue(
+    stream: &CudaStream,
+    function: CUfunction,
+    (grid, block): (u32, u32),
+    arguments: &mut [*mut c_void],
+) -> Result<()> {
+    stream.enqueue(OPERATION, "a region copy", |driver, stream| {
+        let (launch, arguments, extra) =
+            (driver.cuLaunchKernel, arguments.as_mut_ptr(), ptr::null_mut());
+        // SAFETY: the arguments are copied by the call; the caller vouches for them.
+        unsafe { launch(function, grid, 1, 1, block, 1, 1, 0, stream, arguments, extra) }
+    })
 }
 
 /// Puts words on the device, where they are when this returns.
@@ -113,12 +201,7 @@ unsafe impl RegionCopyAbility for CudaDevice {
         let shared = &self.shared;
         shared.check(OPERATION)?;
         let used = program.slots().iter().filter(|slot| slot.bytes > 0).count();
-        let (shipped, slots) = if used <= FEW_SLOTS {
-            (Shipped::RegionsFew, FEW_SLOTS)
-        } else {
-            (Shipped::RegionsMany, MANY_SLOTS)
-        };
-        let kernel = RegionKernel::new(Mapping::Lanes, slots, true)?;
+        let kernel = RegionKernel::by_address(Mapping::Lanes, used);
         let limits = RegionLimits {
             compute_units: shared.compute_units as usize,
             group_size: BLOCK as usize,
@@ -126,10 +209,23 @@ unsafe impl RegionCopyAbility for CudaDevice {
             slab: RegionLimits::MAX_SLAB,
         };
         let lowered = kernel.lower(program, limits)?;
-        let function = shared.shipped.function(shipped);
-        let function = function.map_err(|code| shared.error(OPERATION, code, "its kernel"))?;
+        let load = |kernel| {
+            let function = shared.shipped.function(kernel);
+            function.map_err(|code| shared.error(OPERATION, code, "its kernel"))
+        };
+        let shipped = Shipped::regions(kernel.binding());
+        let function = load(shipped)?;
+        let memories = match shipped {
+            Shipped::RegionsFew => Memories::Few,
+            Shipped::RegionsMany => Memories::Many,
+            Shipped::RegionsMost => Memories::Most,
+            _ => {
+                let tables = AddressTables::new(program.slots().len());
+                Memories::Any { setter: load(Shipped::RegionTable)?, tables }
+            }
+        };
         let words = upload(shared, lowered.words())?;
-        Ok(Box::new(CudaRegions { lowered, slots, function, words }))
+        Ok(Box::new(CudaRegions { lowered, function, words, memories }))
     }
 
     unsafe fn execute(
@@ -138,22 +234,34 @@ unsafe impl RegionCopyAbility for CudaDevice {
         regions: &dyn DeviceRegions,
         slots: &[RawSlot<'_>],
     ) -> Result<()> {
-        const OPERATION: &str = "execute";
         let stream = own::<CudaStream>(stream, OPERATION)?;
         let regions = own::<CudaRegions>(regions, OPERATION)?;
-        for launch in regions.lowered.launches() {
-            // SAFETY: the caller vouches that the slots agree with the program.
-            unsafe { regions.launch(stream, launch, slots) }?;
+        match &regions.memories {
+            // SAFETY: the kernel is the one for so many memories, and the caller vouches that the slots agree with the program.
+            Memories::Few => unsafe { regions.with_parameters(stream, slots) },
+            // SAFETY: as above.
+            Memories::Many => unsafe { regions.with_list::<{ RegionKernel::MANY }>(stream, slots) },
+            // SAFETY: as above.
+            Memories::Most => unsafe {
+                regions.with_list::<{ RegionKernel::MAX_LISTED }>(stream, slots)
+            },
+            // SAFETY: as above.
+            Memories::Any { setter, tables } => unsafe {
+                regions.with_table(stream, slots, *setter, tables)
+            },
         }
-        Ok(())
     }
 
     unsafe fn release(&self, regions: Box<dyn DeviceRegions>, after: &[&dyn DeviceStream]) {
         let any: Box<dyn std::any::Any> = regions;
-        if let Ok(regions) = any.downcast::<CudaRegions>()
-            && let Some(words) = regions.words
-        {
-            words.free(&self.shared, after);
+        let Ok(regions) = any.downcast::<CudaRegions>() else { return };
+        let CudaRegions { words, memories, .. } = *regions;
+        let tables = match memories {
+            Memories::Any { tables, .. } => Some(tables.into_memories()),
+            Memories::Few | Memories::Many | Memories::Most => None,
+        };
+        for memory in words.into_iter().chain(tables.into_iter().flatten()) {
+            memory.free(&self.shared, after);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use backend_support::{Binding, RegionKernel};
 use cudarc::driver::sys::{CUfunction, CUmodule};
 
 use crate::context::{Context, ok};
@@ -13,32 +14,57 @@ use crate::lock;
 /// A kernel of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shipped {
-    /// Region copies of up to [`FEW_SLOTS`] memories.
+    /// Region copies of up to [`RegionKernel::FEW`] memories.
     RegionsFew,
-    /// Region copies of up to [`MANY_SLOTS`] memories.
+    /// Region copies of up to [`RegionKernel::MANY`] memories.
     RegionsMany,
+    /// Region copies of up to [`RegionKernel::MAX_LISTED`] memories.
+    RegionsMost,
+    /// Region copies of any number of memories.
+    RegionsAny,
+    /// Sets the addresses of these.
+    RegionTable,
     /// Fills with patterns of four words.
     Fill,
 }
 
-/// Memories that the kernels of region copies take: fewer parameters are launched faster.
-pub(crate) const FEW_SLOTS: usize = 8;
-pub(crate) const MANY_SLOTS: usize = backend_support::RegionKernel::MAX_SLOTS;
-
-const ALL: [Shipped; 3] = [Shipped::RegionsFew, Shipped::RegionsMany, Shipped::Fill];
+const ALL: [Shipped; 6] = [
+    Shipped::RegionsFew,
+    Shipped::RegionsMany,
+    Shipped::RegionsMost,
+    Shipped::RegionsAny,
+    Shipped::RegionTable,
+    Shipped::Fill,
+];
 
 impl Shipped {
+    /// The kernel for region copies that gets its memories so.
+    pub(crate) fn regions(binding: Binding) -> Self {
+        match binding {
+            Binding::Parameters(_) => Self::RegionsFew,
+            Binding::List(..=RegionKernel::MANY) => Self::RegionsMany,
+            Binding::List(_) => Self::RegionsMost,
+            Binding::Table => Self::RegionsAny,
+        }
+    }
+
     fn ptx(self) -> &'static str {
         match self {
             Self::RegionsFew => concat!(include_str!("ptx/region_copy_8.ptx"), "\0"),
             Self::RegionsMany => concat!(include_str!("ptx/region_copy_32.ptx"), "\0"),
+            Self::RegionsMost => concat!(include_str!("ptx/region_copy_448.ptx"), "\0"),
+            Self::RegionsAny => concat!(include_str!("ptx/region_copy_any.ptx"), "\0"),
+            Self::RegionTable => concat!(include_str!("ptx/region_table.ptx"), "\0"),
             Self::Fill => concat!(include_str!("ptx/fill.ptx"), "\0"),
         }
     }
 
     fn name(self) -> &'static CStr {
         match self {
-            Self::RegionsFew | Self::RegionsMany => c"region_copy",
+            Self::RegionsFew | Self::RegionsMany | Self::RegionsMost | Self::RegionsAny => {
+                c"region_copy"
+            }
+            Self::RegionTable => c"region_table",
             Self::Fill => c"fill",
         }
     }
@@ -118,7 +144,7 @@ mod tests {
     use std::io::{Write, stderr};
     use std::path::Path;
 
-    use backend_support::{Dialect, Mapping, RegionKernel};
+    use backend_support::{Dialect, Mapping};
 
     use super::*;
     use crate::library::Version;
@@ -128,12 +154,15 @@ mod tests {
     const WRITE: &str = "BACKEND_CUDA_WRITE_PTX";
 
     fn source(kernel: Shipped) -> String {
-        let regions =
-            |slots| RegionKernel::new(Mapping::Lanes, slots, true).unwrap().source(Dialect::CudaC);
+        let regions = |kernel: usize| {
+            let binding = RegionKernel::BY_ADDRESS[kernel];
+            assert_eq!(Shipped::regions(binding), ALL[kernel]);
+            RegionKernel::new(Mapping::Lanes, binding, true).unwrap().source(Dialect::CudaC)
+        };
         match kernel {
-            Shipped::RegionsFew => regions(FEW_SLOTS),
-            Shipped::RegionsMany => regions(MANY_SLOTS),
+            Shipped::RegionTable => RegionKernel::setter_source(),
             Shipped::Fill => include_str!("fill.cu").to_owned(),
+            regions_of => regions(regions_of as usize),
         }
     }
 
@@ -153,7 +182,14 @@ mod tests {
                 return;
             }
         };
-        let files = ["region_copy_8.ptx", "region_copy_32.ptx", "fill.ptx"];
+        let files = [
+            "region_copy_8.ptx",
+            "region_copy_32.ptx",
+            "region_copy_448.ptx",
+            "region_copy_any.ptx",
+            "region_table.ptx",
+            "fill.ptx",
+        ];
         for (kernel, file) in ALL.into_iter().zip(files) {
             let source = CString::new(source(kernel)).unwrap();
             let options = [c"--gpu-architecture=compute_60".to_owned()];

@@ -54,6 +54,11 @@ impl CudaStream {
         &self.raw
     }
 
+    /// Whether what is enqueued becomes a graph instead of running.
+    pub(crate) fn is_capture(&self) -> bool {
+        self.captures.load(Ordering::Relaxed)
+    }
+
     /// Enqueues something by a function of the driver; `what` says what, should it fail.
     #[inline]
     pub(crate) fn enqueue(

@@ -39,6 +39,7 @@ pub(crate) fn info(
         limits: Limits {
             allocation_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
             allocation_alignment: NonZeroUsize::MIN,
+            argument_alignment: NonZeroUsize::MIN,
             grid: [1; 3],
             block: [1; 3],
             block_size: 1,

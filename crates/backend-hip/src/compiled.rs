@@ -6,13 +6,13 @@ use std::fs;
 use std::io::{Write, stderr};
 use std::process::Command;
 
-use backend_support::{Dialect, Mapping, RegionKernel};
+use backend_support::{Binding, RegionKernel};
 use runtime_core::contract::{ParamInfo, ParamKind};
 use runtime_core::{DType, ErrorKind, ImageCode};
 
 use crate::code_object::{self, Metadata};
 use crate::hiprtc::{Compiler, compiler};
-use crate::kernels::{FEW_SLOTS, MANY_SLOTS};
+use crate::kernels::{ALL, Own};
 use crate::library::Version;
 
 /// A GPU of CDNA 2, and one of RDNA 2.
@@ -46,10 +46,6 @@ fn conformance() -> String {
         ImageCode::Text(text) => text.clone().into_owned(),
         _ => panic!("the suite's kernels are text"),
     }
-}
-
-fn regions(slots: usize) -> String {
-    RegionKernel::new(Mapping::Lanes, slots, true).unwrap().source(Dialect::HipC)
 }
 
 fn value(dtype: DType) -> ParamInfo {
@@ -93,10 +89,18 @@ fn hiprtc_compiles_every_kernel() {
             metadata
         };
         check_conformance(&compile(&conformance()));
-        for slots in [FEW_SLOTS, MANY_SLOTS] {
-            let metadata = compile(&regions(slots));
+        for kernel in ALL {
+            let metadata = compile(&kernel.source().unwrap());
+            let list =
+                |addresses: usize| ParamInfo { size: Some(8 * addresses), ..value(DType::U64) };
             let pair = [MEMORY, value(DType::U64)];
-            assert_eq!(metadata.kernel("region_copy"), Some(&pair.repeat(1 + slots)[..]));
+            let (name, of_slots) = match kernel {
+                Own::Regions(Binding::Parameters(slots)) => ("region_copy", pair.repeat(slots)),
+                Own::Regions(Binding::List(slots)) => ("region_copy", vec![list(slots)]),
+                Own::Regions(Binding::Table) => ("region_copy", vec![MEMORY]),
+                Own::RegionTable => ("region_table", vec![list(RegionKernel::MAX_LISTED)]),
+            };
+            assert_eq!(metadata.kernel(name), Some(&[&pair[..], &of_slots].concat()[..]));
         }
         compile(include_str!("../../runtime/examples/terrain/diffusion.cu"));
     }
@@ -119,13 +123,18 @@ fn hipcc_compiles_every_kernel() {
     let Some(hipcc) = env::var_os(HIPCC) else { return skip("BACKEND_HIP_HIPCC names no hipcc") };
     let folder = tempfile::tempdir().unwrap();
     let (source, binary) = (folder.path().join("kernels.hip"), folder.path().join("kernels.hsaco"));
-    for text in [conformance(), regions(FEW_SLOTS), regions(MANY_SLOTS)] {
+    for text in ALL.map(|kernel| kernel.source().unwrap()).into_iter().chain([conformance()]) {
         fs::write(&source, &text).unwrap();
         let mut command = Command::new(&hipcc);
         command.args(["--genco", "-O3", "-include", "hip/hip_runtime.h"]);
+        command.arg("-Rpass-analysis=kernel-resource-usage");
         command.args(ARCHITECTURES.map(|architecture| format!("--offload-arch={architecture}")));
-        let status = command.arg(&source).arg("-o").arg(&binary).status().unwrap();
-        assert!(status.success(), "{status}");
+        let output = command.arg(&source).arg("-o").arg(&binary).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{told}");
+        // Addresses are read where they are, and not from a copy in each work-item's own memory.
+        let nothing = told.lines().filter(|line| line.contains("ScratchSize [bytes/lane]: 0"));
+        assert!(text.contains("saxpy") || nothing.count() == ARCHITECTURES.len(), "{told}");
         let binary = fs::read(&binary).unwrap();
         for architecture in ARCHITECTURES {
             let metadata = code_object::read(&binary, architecture).unwrap();
@@ -133,7 +142,8 @@ fn hipcc_compiles_every_kernel() {
             if text.contains("saxpy") {
                 check_conformance(&metadata);
             } else {
-                assert!(metadata.kernel("region_copy").is_some());
+                let kernels = ["region_copy", "region_table"];
+                assert!(kernels.iter().any(|name| metadata.kernel(name).is_some()));
             }
         }
         let cut = code_object::read(&binary[..binary.len() - 1000], ARCHITECTURES[0]);

@@ -20,6 +20,7 @@ use crate::config::{HipConfig, PoolKind};
 use crate::context::Context;
 use crate::event::HipEvent;
 use crate::info::{Description, describe, priorities};
+use crate::kernels::Own;
 use crate::library::library;
 use crate::memory::HipMemory;
 use crate::module::HipModule;
@@ -101,10 +102,10 @@ impl HipDevice {
         bound.map_err(|code| self.shared.error(operation, code, "the device"))
     }
 
-    /// The backend's own kernel for region copies of up to so many memories.
-    pub(crate) fn region_function(&self, slots: usize) -> Result<hipFunction_t> {
+    /// A kernel of the backend's own for region copies.
+    pub(crate) fn region_function(&self, kernel: Own) -> Result<hipFunction_t> {
         self.bind("plan_regions")?;
-        self.shared.kernels.regions(slots, &self.builder)
+        self.shared.kernels.function(kernel, &self.builder)
     }
 }
 

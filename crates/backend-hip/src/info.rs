@@ -180,6 +180,7 @@ impl<'a> Asked<'a> {
         Ok(Limits {
             allocation_bytes: memory_bytes,
             allocation_alignment: ALIGNMENT,
+            argument_alignment: NonZeroUsize::MIN,
             grid: self.dimensions([
                 Attribute::hipDeviceAttributeMaxGridDimX,
                 Attribute::hipDeviceAttributeMaxGridDimY,

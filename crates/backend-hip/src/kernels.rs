@@ -1,11 +1,12 @@
 //! The kernels that the backend itself needs, compiled when they are first needed.
 #![expect(unsafe_code, reason = "unloads modules through the runtime")]
 
+use std::ffi::CStr;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use backend_support::{Dialect, Mapping, RegionKernel};
+use backend_support::{Binding, Dialect, Mapping, RegionKernel};
 use hip_sys::hiprt::{hipFunction_t, hipModule_t};
-use runtime_core::{ImageFormat, ModuleImage, Result};
+use runtime_core::{Error, ErrorKind, ImageFormat, ModuleImage, Result};
 
 use crate::codes;
 use crate::context::Context;
@@ -13,16 +14,43 @@ use crate::lock;
 use crate::module;
 use crate::program::Builder;
 
-/// Memories that the kernels of region copies take: fewer parameters are launched faster.
-pub(crate) const FEW_SLOTS: usize = 8;
-pub(crate) const MANY_SLOTS: usize = RegionKernel::MAX_SLOTS;
+/// A kernel of the backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// Region copies by the kernel that gets its memories so.
+    Regions(Binding),
+    /// Sets the addresses of a table of memories.
+    RegionTable,
+}
+
+pub(crate) const ALL: [Own; 5] = {
+    let [few, many, most, any] = RegionKernel::BY_ADDRESS;
+    [Own::Regions(few), Own::Regions(many), Own::Regions(most), Own::Regions(any), Own::RegionTable]
+};
+
+impl Own {
+    pub(crate) fn source(self) -> Result<String> {
+        match self {
+            Self::Regions(binding) => {
+                Ok(RegionKernel::new(Mapping::Lanes, binding, true)?.source(Dialect::HipC))
+            }
+            Self::RegionTable => Ok(RegionKernel::setter_source()),
+        }
+    }
+
+    fn name(self) -> &'static CStr {
+        match self {
+            Self::Regions(_) => c"region_copy",
+            Self::RegionTable => c"region_table",
+        }
+    }
+}
 
 /// The kernels on one device.
 #[derive(Debug)]
 pub(crate) struct Kernels {
     context: Arc<Context>,
-    few: OnceLock<Loaded>,
-    many: OnceLock<Loaded>,
+    loaded: [OnceLock<Loaded>; ALL.len()],
     loading: Mutex<()>,
 }
 
@@ -39,13 +67,16 @@ unsafe impl Sync for Loaded {}
 
 impl Kernels {
     pub(crate) fn new(context: &Arc<Context>) -> Self {
-        let (few, many, loading) = Default::default();
-        Self { context: Arc::clone(context), few, many, loading }
+        let (loaded, loading) = Default::default();
+        Self { context: Arc::clone(context), loaded, loading }
     }
 
-    /// The kernel for region copies of up to so many memories.
-    pub(crate) fn regions(&self, slots: usize, builder: &Builder) -> Result<hipFunction_t> {
-        let place = if slots <= FEW_SLOTS { &self.few } else { &self.many };
+    pub(crate) fn function(&self, kernel: Own, builder: &Builder) -> Result<hipFunction_t> {
+        let known = self.loaded.iter().zip(ALL).find(|(_, known)| *known == kernel);
+        let Some((place, _)) = known else {
+            let message = format!("no kernel {kernel:?}");
+            return Err(Error::new(ErrorKind::Driver, "plan_regions", message));
+        };
         if let Some(loaded) = place.get() {
             return Ok(loaded.function);
         }
@@ -53,18 +84,17 @@ impl Kernels {
         if let Some(loaded) = place.get() {
             return Ok(loaded.function);
         }
-        let source = RegionKernel::new(Mapping::Lanes, slots, true)?.source(Dialect::HipC);
-        let built = builder.build(&ModuleImage::source(ImageFormat::HipC, source))?;
-        let loaded = self.load(&built.image).map_err(|code| {
+        let built = builder.build(&ModuleImage::source(ImageFormat::HipC, kernel.source()?))?;
+        let loaded = self.load(kernel, &built.image).map_err(|code| {
             codes::error(self.context.hip, "plan_regions", code, "the kernel of region copies")
         })?;
         built.entry.iter().for_each(|entry| builder.keep(entry));
         Ok(place.get_or_init(|| loaded).function)
     }
 
-    fn load(&self, image: &[u8]) -> Result<Loaded, u32> {
+    fn load(&self, kernel: Own, image: &[u8]) -> Result<Loaded, u32> {
         let module = module::load(&self.context, image)?;
-        let function = module::function(&self.context, module, c"region_copy")?;
+        let function = module::function(&self.context, module, kernel.name())?;
         Ok(Loaded { module, function })
     }
 }
@@ -74,7 +104,7 @@ impl Drop for Kernels {
         if self.context.fault().is_some() || self.context.bind().is_err() {
             return;
         }
-        for loaded in [&self.few, &self.many].into_iter().filter_map(OnceLock::get) {
+        for loaded in self.loaded.iter().filter_map(OnceLock::get) {
             // SAFETY: every stream of the device is done, and nobody launches the kernel any more.
             let code = unsafe { (self.context.hip.hipModuleUnload)(loaded.module) };
             self.context.note(code);

@@ -138,6 +138,7 @@ pub(crate) fn info(id: &DeviceId, threads: usize) -> DeviceInfo {
         limits: Limits {
             allocation_bytes: MAX_ALLOCATION,
             allocation_alignment: NonZeroUsize::new(Block::ALIGN).unwrap_or(NonZeroUsize::MIN),
+            argument_alignment: NonZeroUsize::MIN,
             // A host function sees the geometry and nothing else comes of it: the limits of common GPUs' first
             // dimension everywhere, so that what runs there runs here.
             grid: [i32::MAX.unsigned_abs(); 3],

@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::ffi::c_void;
+use std::num::NonZeroUsize;
 use std::ptr;
 use std::sync::Arc;
 use std::thread;
@@ -111,7 +112,7 @@ impl OpenClDevice {
         context: Arc<Context>,
         config: &OpenClConfig,
     ) -> Result<Self> {
-        let Description { info, doubles, priorities, svm, usm, host } = description;
+        let Description { mut info, doubles, priorities, svm, usm, host } = description;
         let (by_pointer, pointers) = match config.memory {
             MemoryKind::Auto => (usm.is_some(), usm.or(svm)),
             MemoryKind::Buffer => (false, usm.or(svm)),
@@ -123,6 +124,10 @@ impl OpenClDevice {
             return Err(Error::new(ErrorKind::InvalidArgument, "open", message).on(&info.id));
         }
         let alignment = crate::info::base_alignment(found)?;
+        if !by_pointer {
+            info.limits.argument_alignment =
+                NonZeroUsize::new(alignment).unwrap_or(NonZeroUsize::MIN);
+        }
         let shared = Arc::new(Shared::new(
             info.id.clone(),
             found.clone(),
@@ -146,6 +151,11 @@ impl OpenClDevice {
 
     pub(crate) fn builder(&self) -> &Builder {
         &self.builder
+    }
+
+    /// Whether its memory is addresses.
+    pub(crate) fn is_by_pointer(&self) -> bool {
+        self.by_pointer
     }
 
     pub(crate) fn regions(&self) -> &RegionKernels {

@@ -70,6 +70,7 @@ pub(crate) fn describe(found: &Found) -> Result<Description> {
         allocation_bytes: saturate(number(CL_DEVICE_MAX_MEM_ALLOC_SIZE)?),
         allocation_alignment: NonZeroUsize::new(align.clamp(16, LEAST_ALIGNMENT))
             .unwrap_or(NonZeroUsize::MIN),
+        argument_alignment: NonZeroUsize::MIN,
         // The number of work-items must fit the device's own size type, whatever the block.
         grid: if pointer < 8 { [u32::from(u16::MAX); 3] } else { [i32::MAX.unsigned_abs(); 3] },
         block: std::array::from_fn(|dim| block.get(dim).copied().unwrap_or(1)),

@@ -7,6 +7,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::Ordering;
 
 use opencl3::command_queue::{enqueue_copy_buffer, enqueue_nd_range_kernel};
 use opencl3::kernel::set_kernel_arg;
@@ -304,7 +305,17 @@ unsafe fn bind_buffer(
         );
         return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, message).on(&shared.id));
     }
-    tracing::debug!(device = %shared.id, bytes = span.bytes, "a view that begins where no pointer may is copied for a launch");
+    if shared.has_realigned.swap(true, Ordering::Relaxed) {
+        tracing::debug!(device = %shared.id, bytes = span.bytes, "a view that begins where no pointer may is copied for a launch");
+    } else {
+        tracing::warn!(
+            device = %shared.id,
+            bytes = span.bytes,
+            begins = span.origin,
+            alignment = shared.alignment,
+            "a view that begins where no pointer may is copied for each launch: rows of a multiple of the alignment need no copy, nor does memory=svm or memory=usm; later copies are told at level DEBUG"
+        );
+    }
     let at = lead.next_multiple_of(shared.alignment) - lead;
     let stand = new_buffer(shared, CL_MEM_READ_WRITE, at + span.bytes).map_err(failed)?;
     let part = Part { whole, start: base + span.start, at, bytes: span.bytes };

@@ -33,7 +33,9 @@ assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 //! the option `memory` of a selector chooses otherwise. A kernel gets a pointer to a view's first element. Into a
 //! buffer there are no pointers but to multiples of the device's base alignment (128 to 512 bytes as a rule), so a view
 //! that begins elsewhere is copied to a buffer of its own for the launch, and back if the kernel may write it. Memory
-//! by address (`memory=svm`, `memory=usm`) needs no such copies.
+//! by address (`memory=svm`, `memory=usm`) needs no such copies, and neither do rows of a multiple of
+//! [`Limits::argument_alignment`](runtime_core::Limits::argument_alignment). The first copy is warned of by `tracing`;
+//! [`Statistics::realigned`](runtime_core::Statistics::realigned) counts all.
 //!
 //! # Kernels
 //!

@@ -13,6 +13,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use opencl3::command_queue::enqueue_map_buffer;
 use opencl3::event::CL_COMPLETE;
@@ -51,6 +52,13 @@ pub(crate) struct OpenClMemory {
     whole: Option<(Handle<Mem>, usize)>,
     /// For adopted memory.
     owner: Option<Box<dyn Any + Send + Sync>>,
+    /// Different from that of any other, and not 0.
+    number: u64,
+}
+
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl OpenClMemory {
@@ -82,7 +90,7 @@ impl OpenClMemory {
                 attempt()
             })
             .map_err(|code| out_of_memory(shared, OPERATION, code, bytes))?;
-        Ok(Self { place, bytes, visible: unified, whole: None, owner: None })
+        Ok(Self { place, bytes, visible: unified, whole: None, owner: None, number: next_number() })
     }
 
     /// Somebody else's memory.
@@ -142,6 +150,7 @@ impl OpenClMemory {
                     visible: false,
                     whole,
                     owner: Some(owner),
+                    number: next_number(),
                 })
             }
             ("opencl", NativeKind::Pointer) if shared.pointers.is_some() => Ok(Self {
@@ -150,6 +159,7 @@ impl OpenClMemory {
                 visible: false,
                 whole: None,
                 owner: Some(owner),
+                number: next_number(),
             }),
             ("opencl", NativeKind::Pointer) => {
                 refuse(format!("{handle:?}: the device has no memory by pointer"))
@@ -160,6 +170,20 @@ impl OpenClMemory {
 
     pub(crate) fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// Where an allocation of the device's own begins, if that is an address: a kernel may then find it in a table. Where
+    /// others' allocations begin is not always known, and must be for that.
+    pub(crate) fn address(&self) -> Option<usize> {
+        match (&self.place, &self.owner) {
+            (Place::Pointer(address), None) => Some(*address),
+            _ => None,
+        }
+    }
+
+    /// Tells it from memory that was at its place before.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Whether the host addresses it.

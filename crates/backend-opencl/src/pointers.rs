@@ -9,7 +9,9 @@ use std::ptr;
 use cl3::load_library;
 use opencl3::command_queue::{enqueue_svm_mem_cpy, enqueue_svm_mem_fill};
 use opencl3::error_codes::{CL_OUT_OF_RESOURCES, DLOPEN_FUNCTION_NOT_AVAILABLE};
-use opencl3::kernel::set_kernel_arg_svm_pointer;
+use opencl3::kernel::{
+    CL_KERNEL_EXEC_INFO_SVM_PTRS, set_kernel_arg_svm_pointer, set_kernel_exec_info,
+};
 use opencl3::memory::{CL_MEM_READ_WRITE, CL_MEM_SVM_FINE_GRAIN_BUFFER, svm_alloc, svm_free};
 use opencl3::types::{
     cl_bool, cl_command_queue, cl_context, cl_device_id, cl_event, cl_int, cl_kernel,
@@ -27,6 +29,9 @@ const CL_MEM_ALLOC_DEVICE_INTEL: cl_uint = 0x419D;
 const CL_MEM_TYPE_HOST_INTEL: usize = 0x4197;
 const CL_MEM_TYPE_DEVICE_INTEL: usize = 0x4198;
 const CL_MEM_TYPE_SHARED_INTEL: usize = 0x4199;
+
+/// Which allocations of unified shared memory a kernel reaches beside its arguments.
+const CL_KERNEL_EXEC_INFO_USM_PTRS_INTEL: cl_uint = 0x4203;
 
 /// How a device addresses memory by pointers.
 #[derive(Clone, Copy, Debug)]
@@ -207,6 +212,29 @@ impl Pointers {
                 checked(code).map(|()| event)
             }
         }
+    }
+
+    /// Tells the driver which allocations a kernel reaches by addresses that are no arguments. At most as many as the
+    /// kernel's launches need: the list replaces the one before, and each is the beginning of an allocation.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else sets arguments of the kernel meanwhile.
+    pub(crate) unsafe fn set_indirect(
+        &self,
+        kernel: cl_kernel,
+        pointers: &[*const c_void],
+    ) -> Result<(), cl_int> {
+        if pointers.is_empty() {
+            return Ok(());
+        }
+        let what = match self {
+            Self::Svm { .. } => CL_KERNEL_EXEC_INFO_SVM_PTRS,
+            Self::Usm { .. } => CL_KERNEL_EXEC_INFO_USM_PTRS_INTEL,
+        };
+        let (bytes, list) = (size_of_val(pointers), pointers.as_ptr().cast());
+        // SAFETY: the caller vouches for the kernel; the list is read by the call.
+        unsafe { set_kernel_exec_info(kernel, what, bytes, list) }
     }
 
     /// Makes an address the kernel's argument.

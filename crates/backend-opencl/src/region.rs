@@ -8,15 +8,20 @@
     reason = "enqueueing a command and submitting its event are one step"
 )]
 
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use backend_support::{Dialect, Mapping, RegionKernel, RegionLaunches, RegionLimits};
+use backend_support::{
+    Binding, Dialect, Mapping, RegionKernel, RegionLaunch, RegionLaunches, RegionLimits,
+};
 use opencl3::command_queue::enqueue_nd_range_kernel;
 use opencl3::kernel::set_kernel_arg;
 use opencl3::memory::{CL_MEM_COPY_HOST_PTR, CL_MEM_READ_ONLY, create_buffer};
 use opencl3::types::{cl_int, cl_kernel, cl_uint};
-use runtime_core::contract::{DeviceRegions, DeviceStream, RawSlot, RegionCopyAbility, own};
+use runtime_core::contract::{
+    DeviceMemory, DeviceRegions, DeviceStream, RawSlot, RegionCopyAbility, own,
+};
 use runtime_core::{
     DeviceInfo, DeviceKind, Error, ErrorKind, ImageFormat, ModuleImage, RegionProgram, Result,
 };
@@ -30,7 +35,9 @@ use crate::module::OpenClModule;
 use crate::shared::Shared;
 use crate::stream::OpenClStream;
 
-/// Numbers of memories that kernels are made for: fewer parameters are set faster.
+const OPERATION: &str = "execute";
+
+/// Numbers of memories that kernels take as arguments: fewer are set faster.
 const SLOTS: [usize; 3] = [2, 8, RegionKernel::MAX_SLOTS];
 
 /// Bytes of the parameters that every kernel has, and of those for each slot.
@@ -41,10 +48,15 @@ const SLOT_BYTES: usize = 16;
 #[derive(Debug)]
 pub(crate) struct RegionKernels {
     /// Kernels that the device can take, fewest slots first; none without a compiler.
-    kernels: Vec<(RegionKernel, OnceLock<OpenClModule>)>,
+    kernels: Vec<Source>,
+    /// For any number of memories that have addresses.
+    by_address: Option<Source>,
     limits: RegionLimits,
     building: Mutex<()>,
 }
+
+/// A kernel, and what was built of it.
+type Source = (RegionKernel, OnceLock<OpenClModule>);
 
 impl RegionKernels {
     pub(crate) fn new(info: &DeviceInfo, doubles: bool, mapping: RegionMapping) -> Self {
@@ -56,12 +68,14 @@ impl RegionKernels {
             (RegionMapping::Auto | RegionMapping::Lanes, _) => (Mapping::Lanes, 256),
         };
         let group = group.min(info.limits.block_size).min(info.limits.block[0]);
-        let make = |slots: usize| RegionKernel::new(mapping, slots.min(most), doubles).ok();
-        let mut kernels: Vec<RegionKernel> =
-            SLOTS.iter().filter(|_| compiles).filter_map(|slots| make(*slots)).collect();
+        let make = |binding| RegionKernel::new(mapping, binding, doubles).ok().filter(|_| compiles);
+        let bindings = SLOTS.map(|slots| Binding::Parameters(slots.min(most)));
+        let mut kernels: Vec<RegionKernel> = bindings.into_iter().filter_map(make).collect();
         kernels.dedup();
+        let source = |kernel| (kernel, OnceLock::new());
         Self {
-            kernels: kernels.into_iter().map(|kernel| (kernel, OnceLock::new())).collect(),
+            kernels: kernels.into_iter().map(source).collect(),
+            by_address: make(Binding::Table).map(source),
             limits: RegionLimits {
                 compute_units: info.compute_units as usize,
                 group_size: group as usize,
@@ -77,34 +91,50 @@ impl RegionKernels {
     }
 }
 
-/// A program made ready: its words on the device, and a kernel of its own, so that executions of different plans do
-/// not wait for one another.
+/// A program made ready.
 #[derive(Debug)]
 struct OpenClRegions {
+    by_argument: Prepared,
+    /// Where memory has addresses and more of it is used than one launch takes as arguments.
+    by_address: Option<Prepared>,
+}
+
+/// Launches with their words on the device, and a kernel of their own, so that executions of different plans do not wait for
+/// one another.
+#[derive(Debug)]
+struct Prepared {
     lowered: RegionLaunches,
     _words: Option<Handle<Mem>>,
-    kernel: Mutex<Handle<Kernel>>,
+    bound: Mutex<Bound>,
+}
+
+/// A kernel and the addresses that it was given.
+#[derive(Debug)]
+struct Bound {
+    kernel: Handle<Kernel>,
+    /// Of each slot the memory's number and where the slot begins.
+    places: Vec<(u64, u64)>,
+    table: Option<Handle<Mem>>,
 }
 
 impl DeviceRegions for OpenClRegions {
     fn launches(&self) -> usize {
-        self.lowered.launches().len()
+        self.by_address.as_ref().unwrap_or(&self.by_argument).lowered.launches().len()
     }
 }
 
 impl OpenClDevice {
-    /// The kernel with the fewest slots that holds a program, or the one with most.
-    fn region_kernel(&self, slots: usize) -> Result<(RegionKernel, &OpenClModule)> {
-        let regions = self.regions();
-        let fitting = regions.kernels.iter().find(|(kernel, _)| kernel.slots() >= slots);
-        let Some((kernel, module)) = fitting.or(regions.kernels.last()) else {
-            let message = "the device has no compiler for region copies";
-            return Err(Error::new(ErrorKind::Driver, "plan_regions", message));
-        };
+    /// The kernel with the fewest arguments that holds a program, or the one with most.
+    fn with_arguments(&self, slots: usize) -> Option<&Source> {
+        let kernels = &self.regions().kernels;
+        kernels.iter().find(|(kernel, _)| kernel.slots() >= slots).or(kernels.last())
+    }
+
+    fn region_module<'a>(&self, (kernel, module): &'a Source) -> Result<&'a OpenClModule> {
         if let Some(module) = module.get() {
-            return Ok((*kernel, module));
+            return Ok(module);
         }
-        let _one = regions.building.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.regions().building.lock().unwrap_or_else(PoisonError::into_inner);
         if module.get().is_none() {
             let source = kernel.source(Dialect::OpenClC);
             let image = ModuleImage::source(ImageFormat::OpenClC, source);
@@ -112,59 +142,50 @@ impl OpenClDevice {
             // Nobody else builds meanwhile.
             let _ = module.set(OpenClModule::new(built, &self.shared));
         }
-        match module.get() {
-            Some(module) => Ok((*kernel, module)),
-            None => Err(Error::new(ErrorKind::Driver, "plan_regions", "no kernel was built")),
-        }
+        let none = || Error::new(ErrorKind::Driver, "plan_regions", "no kernel was built");
+        module.get().ok_or_else(none)
     }
-}
 
-// SAFETY: the kernel touches the elements that its words name, which are those of the program, and the launches are in
-// phase order in an in-order queue.
-unsafe impl RegionCopyAbility for OpenClDevice {
-    fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
+    fn prepare_for(&self, source: &Source, program: &RegionProgram) -> Result<Prepared> {
         let shared = &self.shared;
-        shared.check("plan_regions")?;
-        let used = program.slots().iter().filter(|slot| slot.bytes > 0).count();
-        let (kind, module) = self.region_kernel(used)?;
+        let module = self.region_module(source)?;
         let kernel = module.create(RegionKernel::NAME)?;
         // A kernel may take smaller groups than the device does.
         let most = usize::try_from(module.most_items(&kernel)).unwrap_or(usize::MAX);
         let limits = self.regions().limits;
         let limits = RegionLimits { group_size: limits.group_size.min(most), ..limits };
-        let lowered = kind.lower(program, limits)?;
+        let lowered = source.0.lower(program, limits)?;
         let failed =
             |code| shared.error("plan_regions", code, "the plan could not be put on the device");
         let words = upload(shared, lowered.words()).map_err(failed)?;
         // SAFETY: nobody else has the kernel yet.
-        unsafe { set_fixed(kernel.raw(), words.as_ref(), kind.slots()) }.map_err(failed)?;
-        Ok(Box::new(OpenClRegions { lowered, _words: words, kernel: Mutex::new(kernel) }))
+        unsafe { set_fixed(kernel.raw(), words.as_ref(), source.0.binding()) }.map_err(failed)?;
+        let places = vec![(0, 0); program.slots().len()];
+        let bound = Mutex::new(Bound { kernel, places, table: None });
+        Ok(Prepared { lowered, _words: words, bound })
     }
+}
 
-    unsafe fn execute(
-        &self,
-        stream: &dyn DeviceStream,
-        regions: &dyn DeviceRegions,
-        slots: &[RawSlot<'_>],
-    ) -> Result<()> {
-        const OPERATION: &str = "execute";
-        let (stream, regions) =
-            (own::<OpenClStream>(stream, OPERATION)?, own::<OpenClRegions>(regions, OPERATION)?);
-        let failed =
-            |code| self.shared.error(OPERATION, code, "a memory could not be made an argument");
-        let kernel = regions.kernel.lock().unwrap_or_else(PoisonError::into_inner);
-        let raw = kernel.raw();
-        let most = regions.lowered.launches().iter().map(|launch| launch.slots.len()).max();
-        for launch in regions.lowered.launches() {
-            // SAFETY: the kernel is locked.
-            unsafe { set_number(raw, 1, launch.start) }.map_err(failed)?;
+impl Prepared {
+    /// Enqueues the launches of a kernel that takes memories as arguments.
+    ///
+    /// # Safety
+    ///
+    /// As [`RegionCopyAbility::execute`].
+    unsafe fn with_arguments(&self, stream: &OpenClStream, slots: &[RawSlot<'_>]) -> Result<()> {
+        let shared = stream.shared();
+        let failed = |code| shared.error(OPERATION, code, "a memory could not be made an argument");
+        let bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let raw = bound.kernel.raw();
+        let most = self.lowered.launches().iter().map(|launch| launch.slots.len()).max();
+        for launch in self.lowered.launches() {
             for (place, slot) in launch.slots.iter().enumerate() {
                 let (index, RawSlot { memory, offset, .. }) = (slot_index(place), slots[*slot]);
                 match memory {
                     Some(memory) => {
                         let memory = own::<OpenClMemory>(memory, OPERATION)?;
                         // SAFETY: the kernel is locked; a buffer is an argument as a whole.
-                        unsafe { set_memory(&self.shared, raw, index, memory.place(), 0) }
+                        unsafe { set_memory(shared, raw, index, memory.place(), 0) }
                     }
                     // SAFETY: as above; the kernel leaves out what it would do with it.
                     None => unsafe { set_buffer(raw, index, ptr::null_mut()) },
@@ -178,30 +199,141 @@ unsafe impl RegionCopyAbility for OpenClDevice {
                 // SAFETY: as above.
                 unsafe { set_buffer(raw, slot_index(place), ptr::null_mut()) }.map_err(failed)?;
             }
-            let local = [launch.group_size];
-            let global = [usize::try_from(launch.groups).unwrap_or(usize::MAX) * local[0]];
-            // SAFETY: the caller vouches that the slots agree with the program; the arguments are copied by the call.
-            unsafe {
-                stream.submit("region_copy", |queue| {
-                    enqueue_nd_range_kernel(
-                        queue,
-                        raw,
-                        1,
-                        ptr::null(),
-                        global.as_ptr(),
-                        local.as_ptr(),
-                        0,
-                        ptr::null(),
-                    )
-                })
-            }?;
+            // SAFETY: the caller vouches that the slots agree with the program.
+            unsafe { enqueue(stream, raw, launch) }?;
         }
-        drop(kernel);
+        Ok(())
+    }
+
+    /// Enqueues the launches of a kernel that has all addresses in a table.
+    ///
+    /// # Safety
+    ///
+    /// As [`RegionCopyAbility::execute`], and each memory [has an address](OpenClMemory::address).
+    unsafe fn with_table(&self, stream: &OpenClStream, slots: &[RawSlot<'_>]) -> Result<()> {
+        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = bound.table.is_none();
+        for (known, slot) in bound.places.iter_mut().zip(slots) {
+            let place = match slot.memory {
+                Some(memory) => {
+                    let memory = own::<OpenClMemory>(memory, OPERATION)?;
+                    let address = memory.address().unwrap_or(0).wrapping_add(slot.offset);
+                    (memory.number(), address as u64)
+                }
+                None => (0, 0),
+            };
+            changed |= *known != place;
+            *known = place;
+        }
+        if changed {
+            bound.set(stream.shared(), slots)?;
+        }
+        for launch in self.lowered.launches() {
+            // SAFETY: the caller vouches that the slots agree with the program.
+            unsafe { enqueue(stream, bound.kernel.raw(), launch) }?;
+        }
+        Ok(())
+    }
+}
+
+impl Bound {
+    /// Gives the kernel a new table of the addresses. The driver keeps the one before for what uses it.
+    fn set(&mut self, shared: &Shared, slots: &[RawSlot<'_>]) -> Result<()> {
+        self.table = None;
+        let raw = self.kernel.raw();
+        let addresses: Vec<u64> = self.places.iter().map(|(_, address)| *address).collect();
+        let memories = slots.iter().filter_map(|slot| slot.memory);
+        let mut pointers = Vec::with_capacity(slots.len());
+        for memory in memories {
+            let address = own::<OpenClMemory>(memory, OPERATION)?.address();
+            pointers.extend(address.map(ptr::with_exposed_provenance::<c_void>));
+        }
+        let set = || {
+            let table = upload(shared, &addresses)?;
+            // SAFETY: the kernel is locked.
+            unsafe { set_buffer(raw, 2, table.as_ref().map_or(ptr::null_mut(), Handle::raw)) }?;
+            if let Some(kind) = &shared.pointers {
+                // SAFETY: as above; the pointers are to memory of the context.
+                unsafe { kind.set_indirect(raw, &pointers) }?;
+            }
+            Ok(table)
+        };
+        let failed = |code| shared.error(OPERATION, code, "memories could not be made a table");
+        self.table = set().map_err(failed)?;
+        Ok(())
+    }
+}
+
+/// Enqueues a launch of a kernel whose memories are set.
+///
+/// # Safety
+///
+/// The kernel is locked, and the caller vouches for the memories.
+unsafe fn enqueue(stream: &OpenClStream, kernel: cl_kernel, launch: &RegionLaunch) -> Result<()> {
+    // SAFETY: the kernel is locked.
+    unsafe { set_number(kernel, 1, launch.start) }
+        .map_err(|code| stream.shared().error(OPERATION, code, "where the launch begins"))?;
+    let local = [launch.group_size];
+    let global = [usize::try_from(launch.groups).unwrap_or(usize::MAX) * local[0]];
+    // SAFETY: the caller vouches for the memories; the arguments are copied by the call.
+    unsafe {
+        stream.submit("region_copy", |queue| {
+            enqueue_nd_range_kernel(
+                queue,
+                kernel,
+                1,
+                ptr::null(),
+                global.as_ptr(),
+                local.as_ptr(),
+                0,
+                ptr::null(),
+            )
+        })
+    }
+}
+
+// SAFETY: the kernel touches the elements that its words name, which are those of the program, and the launches are in
+// phase order in an in-order queue.
+unsafe impl RegionCopyAbility for OpenClDevice {
+    fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
+        self.shared.check("plan_regions")?;
+        let used = program.slots().iter().filter(|slot| slot.bytes > 0).count();
+        let Some(arguments) = self.with_arguments(used) else {
+            let message = "the device has no compiler for region copies";
+            return Err(Error::new(ErrorKind::Driver, "plan_regions", message));
+        };
+        let by_argument = self.prepare_for(arguments, program)?;
+        let is_more = self.is_by_pointer() && used > arguments.0.slots();
+        let table = self.regions().by_address.as_ref().filter(|_| is_more);
+        let by_address = table.map(|table| self.prepare_for(table, program)).transpose()?;
+        Ok(Box::new(OpenClRegions { by_argument, by_address }))
+    }
+
+    unsafe fn execute(
+        &self,
+        stream: &dyn DeviceStream,
+        regions: &dyn DeviceRegions,
+        slots: &[RawSlot<'_>],
+    ) -> Result<()> {
+        let (stream, regions) =
+            (own::<OpenClStream>(stream, OPERATION)?, own::<OpenClRegions>(regions, OPERATION)?);
+        let mut memories = slots.iter().filter_map(|slot| slot.memory);
+        let has_address = |memory: &dyn DeviceMemory| {
+            own::<OpenClMemory>(memory, OPERATION).is_ok_and(|memory| memory.address().is_some())
+        };
+        match &regions.by_address {
+            // SAFETY: the caller vouches that the slots agree with the program.
+            Some(prepared) if memories.all(has_address) => unsafe {
+                prepared.with_table(stream, slots)
+            },
+            // SAFETY: as above.
+            _ => unsafe { regions.by_argument.with_arguments(stream, slots) },
+        }?;
         stream.flush(OPERATION)
     }
 
     unsafe fn release(&self, regions: Box<dyn DeviceRegions>, _after: &[&dyn DeviceStream]) {
-        // The driver keeps words and kernel until the launches are over.
+        // The driver keeps words, tables and kernels until the launches are over.
         drop(regions);
     }
 }
@@ -237,10 +369,11 @@ fn slot_index(slot: usize) -> cl_uint {
 unsafe fn set_fixed(
     kernel: cl_kernel,
     words: Option<&Handle<Mem>>,
-    slots: usize,
+    binding: Binding,
 ) -> Result<(), cl_int> {
     // SAFETY: the caller vouches for the kernel.
     unsafe { set_buffer(kernel, 0, words.map_or(ptr::null_mut(), Handle::raw)) }?;
+    let Binding::Parameters(slots) = binding else { return Ok(()) };
     for slot in 0..slots {
         // SAFETY: as above.
         unsafe { set_buffer(kernel, slot_index(slot), ptr::null_mut()) }?;

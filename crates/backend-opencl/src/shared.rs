@@ -106,6 +106,8 @@ pub(crate) struct Shared {
     /// Whether the driver begins with commands without being told to.
     eager: AtomicBool,
     lost: AtomicBool,
+    /// Whether the user was warned that launches copy what is not aligned.
+    pub(crate) has_realigned: AtomicBool,
     /// What memory is mapped and unmapped through.
     service: OnceLock<Arc<Queue>>,
     queues: Mutex<Vec<Arc<Queue>>>,
@@ -163,6 +165,7 @@ impl Shared {
             failures: Arc::default(),
             eager: AtomicBool::new(false),
             lost: AtomicBool::new(false),
+            has_realigned: AtomicBool::new(false),
             service: OnceLock::new(),
             queues: Mutex::default(),
             retired: Mutex::default(),

@@ -9,15 +9,17 @@ use backend_opencl::OpenClDriver;
 use runtime_core::{Driver, ErrorKind, ImageFormat, Launch, ModuleImage, args};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Notes the operations that are told, and the longest time that one ran.
+/// Notes the operations that are told, warnings of views that are not aligned among them, and the longest time that one ran.
 #[derive(Clone, Default)]
 struct Listener(Arc<Mutex<(Vec<String>, u64)>>);
 
 impl Subscriber for Listener {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "backend_opencl::profile"
+        let warns =
+            metadata.target() == "backend_opencl::launch" && *metadata.level() == Level::WARN;
+        warns || metadata.target() == "backend_opencl::profile"
     }
 
     fn event(&self, event: &Event<'_>) {
@@ -42,9 +44,11 @@ impl Visit for Listener {
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        let longest = &mut self.0.lock().unwrap().1;
-        if field.name() == "ran_ns" {
-            *longest = value.max(*longest);
+        let (operations, longest) = &mut *self.0.lock().unwrap();
+        match field.name() {
+            "ran_ns" => *longest = value.max(*longest),
+            "alignment" => operations.push(format!("warned: {value}")),
+            _ => {}
         }
     }
 
@@ -52,10 +56,10 @@ impl Visit for Listener {
 }
 
 #[test]
-fn commands_tell_how_long_they_ran() {
+fn commands_tell_how_long_they_ran_and_what_is_not_aligned() {
     let listener = Listener::default();
     tracing::subscriber::with_default(listener.clone(), || {
-        let device = match OpenClDriver::new().open(&"opencl:0".parse().unwrap()) {
+        let device = match OpenClDriver::new().open(&"opencl:0?memory=buffer".parse().unwrap()) {
             Err(error) if error.kind() == ErrorKind::Unavailable => return,
             device => device.unwrap(),
         };
@@ -74,5 +78,17 @@ fn commands_tell_how_long_they_ran() {
         let (operations, longest) = listener.0.lock().unwrap().clone();
         assert_eq!(operations, ["memory_copy_to", "launch"]);
         assert!(longest > 0);
+
+        // One warning for the device, however many launches copy.
+        for start in [1, 3] {
+            let part = x.view_mut().slice(start..start + 8).unwrap();
+            // SAFETY: as above.
+            unsafe { kernel.launch(&stream, &Launch::cover(8, 8), args![part]) }.unwrap();
+        }
+        stream.synchronize().unwrap();
+        let operations = std::mem::take(&mut listener.0.lock().unwrap().0);
+        let warnings = operations.iter().filter(|operation| operation.starts_with("warned"));
+        let alignment = device.info().limits.argument_alignment;
+        assert_eq!(warnings.collect::<Vec<_>>(), [&format!("warned: {alignment}")]);
     });
 }

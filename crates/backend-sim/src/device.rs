@@ -266,6 +266,7 @@ pub(crate) fn info(id: &DeviceId, config: &SimConfig) -> DeviceInfo {
         limits: Limits {
             allocation_bytes: MAX_ALLOCATION,
             allocation_alignment: NonZeroUsize::new(Block::ALIGN).unwrap_or(NonZeroUsize::MIN),
+            argument_alignment: NonZeroUsize::MIN,
             grid: [i32::MAX.unsigned_abs(), 65535, 65535],
             block: [1024, 1024, 64],
             block_size: 1024,

@@ -49,7 +49,8 @@ pub use patience::{PATIENCE, outlast};
 pub use queue::{Queue, Queues, Turn};
 pub use reaper::{Mark, Reaper, Reclaim};
 pub use region_kernel::{
-    Dialect, Mapping, RegionKernel, RegionLaunch, RegionLaunches, RegionLimits,
+    AddressTable, AddressTables, Binding, Dialect, Mapping, RegionKernel, RegionLaunch,
+    RegionLaunches, RegionLimits,
 };
 pub use work::{Held, HostLaunch, Regions, SlotSpan, Work};
 

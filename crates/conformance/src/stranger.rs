@@ -32,6 +32,7 @@ pub(crate) fn open() -> Result<Device> {
             limits: Limits {
                 allocation_bytes: 0,
                 allocation_alignment: NonZeroUsize::new(16).unwrap_or(NonZeroUsize::MIN),
+                argument_alignment: NonZeroUsize::MIN,
                 grid: [1; 3],
                 block: [1; 3],
                 block_size: 1,

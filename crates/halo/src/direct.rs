@@ -84,13 +84,13 @@ impl DirectRoute {
         Ok(Self { plan, fields, peers, copied, marks, constants })
     }
 
-    /// Enqueues all copies. What is lent is that of `peers`, in their order.
+    /// Enqueues all copies; how many launches that are. What is lent is that of `peers`, in their order.
     pub(crate) fn execute(
         &self,
         stream: &Stream,
         own: &mut [Divided<'_>],
         lent: &[Lent<'_>],
-    ) -> Result<()> {
+    ) -> Result<usize> {
         if let Some(other) = lent.iter().find(|lent| lent.views().len() != self.fields) {
             let (rank, count) = (other.rank, other.views().len());
             return Err(refuse(format!("rank {rank} lends {count} fields for {}", self.fields)));
@@ -100,7 +100,8 @@ impl DirectRoute {
         slots.extend(lent.iter().flat_map(Lent::views).map(Slot::Read));
         slots.extend(self.constants.as_ref().map(|constants| constants.view().into()));
         slots.truncate(self.plan.slots().len());
-        self.plan.execute(stream, &mut slots)
+        self.plan.execute(stream, &mut slots)?;
+        Ok(self.plan.launches())
     }
 }
 

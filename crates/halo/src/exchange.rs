@@ -25,7 +25,8 @@ use crate::{Dim, Field, Quantity, Topology};
 /// Made once for the fields of a program; every rank makes it, and calls it for the same exchanges in the same order, by
 /// the same methods. Each exchange packs all fields in one launch, sends one message to each neighbour rank, or
 /// [several](HaloOptions::messages), and unpacks messages as they arrive, in one launch for all that are there. What a rank
-/// exchanges with itself is copied as it packs and never sent.
+/// exchanges with itself is copied as it packs and never sent. Where memories are arguments of launches, which
+/// [`RegionPlan::launches`](runtime_core::RegionPlan::launches) tells of, more than one launch may be needed for many of them.
 ///
 /// Ranks that are threads of one process, with fields on clones of one [`Device`], need no messages in
 /// [`exchange`](Self::exchange) and [`overlap`](Self::overlap): one launch copies from what the neighbours own to the ghosts.

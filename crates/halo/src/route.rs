@@ -173,13 +173,13 @@ impl Route {
         })
     }
 
-    /// Enqueues packing all messages, into buffers of their lengths.
+    /// Enqueues packing all messages, into buffers of their lengths; how many launches that are.
     pub(crate) fn pack(
         &mut self,
         stream: &Stream,
         fields: &mut [Field<'_>],
         buffers: &mut [Storage],
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let mut slots: Vec<Slot<'_>> = fields.iter_mut().map(Field::slot).collect();
         match &mut self.staging {
             Some([outgoing, _]) if !outgoing.is_empty() => slots.push(outgoing.view_mut().into()),
@@ -199,19 +199,19 @@ impl Route {
                 bytes.copy_to_pinned(stream, pinned)?;
             }
         }
-        Ok(())
+        Ok(self.pack.launches())
     }
 
-    /// Enqueues unpacking messages, given with their indices, in one launch.
+    /// Enqueues unpacking messages, given with their indices, at once; how many launches that are.
     pub(crate) fn unpack(
         &mut self,
         stream: &Stream,
         fields: &mut [Field<'_>],
         batch: &[(usize, Storage)],
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let are_all = batch.len() == self.receives.len();
         if batch.is_empty() && !are_all {
-            return Ok(());
+            return Ok(0);
         }
         if let Some([_, incoming]) = &mut self.staging {
             for (index, buffer) in batch {
@@ -231,7 +231,7 @@ impl Route {
             slots.truncate(plan.slots().len());
             plan.execute(stream, &mut slots)?;
         }
-        Ok(())
+        Ok(plans.iter().map(RegionPlan::launches).sum())
     }
 
     /// Adds a slot for each message, those that are not in the batch absent.

@@ -12,6 +12,9 @@ use crate::staging::StagingTimes;
 pub struct HaloStatistics {
     /// What went to and came from each neighbour, by rank. The rank itself is among them if it exchanges with itself.
     pub neighbours: Vec<NeighbourTraffic>,
+    /// Launches of all of this on the device; none where region copies are emulated. Each of the three takes one, or as many
+    /// as the device needs for so many memories: see [`RegionPlan::launches`](runtime_core::RegionPlan::launches).
+    pub launches: u64,
     /// Launches that pack messages, and copy what the rank exchanges with itself.
     pub pack: Time,
     /// Exchanges of messages, from the moment when the first is given to the transport until the last is there, seen by
@@ -107,8 +110,18 @@ impl Recorder {
         self.statistics.staging = Some(times);
     }
 
-    /// Calls `f`, which enqueues a part of an exchange on the stream.
-    pub(crate) fn measure<R>(
+    /// Calls `f`, which enqueues a part of an exchange on the stream and says how many launches that were.
+    pub(crate) fn measure(
+        &mut self,
+        part: Part,
+        stream: &Stream,
+        f: impl FnOnce() -> Result<usize>,
+    ) -> Result<()> {
+        self.statistics.launches += self.timed(part, stream, f)? as u64;
+        Ok(())
+    }
+
+    fn timed<R>(
         &mut self,
         part: Part,
         stream: &Stream,

@@ -249,7 +249,7 @@ impl HaloTransformer {
 
     /// Enqueues unpacking messages, all of [`incoming`](Self::incoming) or some. Does not block.
     ///
-    /// They take one launch.
+    /// They take one launch, or as many as [`RegionPlan::launches`](runtime_core::RegionPlan::launches) says for so many memories.
     ///
     /// # Errors
     ///

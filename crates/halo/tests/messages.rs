@@ -19,10 +19,10 @@ use halo::communicator::{
     Communicator, Fault, Faults, FaultyCommunicator, Recorder, Replay, ThreadCommunicator,
 };
 use halo::{
-    Dim, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Kind, Messages, Quantity,
-    Result, Staging, Topology,
+    Dim, Field, FieldSpec, HaloExchange, HaloOptions, HaloStatistics, HaloTransformer, Kind,
+    Messages, Quantity, Result, Staging, Topology,
 };
-use runtime_core::DType;
+use runtime_core::{DType, Support};
 
 /// Three fields on a ring of three ranks, of which the middle one is large.
 #[test]
@@ -114,7 +114,40 @@ fn halos_do_not_depend_on_messages(device: &runtime_core::Device) {
     }
 }
 
-on_all_devices!(halos_do_not_depend_on_messages);
+/// Eight fields with 26 neighbours: 34 memories by messages, 216 where ranks read each other's fields.
+fn launches_do_not_grow_with_neighbours(device: &runtime_core::Device) {
+    let topology = Topology::cartesian(&[3; 3], &[3; 3], &[true; 3]).unwrap();
+    let world = Flat { cells: [3; 3], periodic: [true; 3] };
+    let shape = Shape::new(DType::F64, 1);
+    let quantities = vec![(Kind::Scalar, vec![shape]); 8];
+    // Nothing tells what memory of OpenCL is: its own tests do.
+    let is_native =
+        device.capabilities().region_copy == Support::Native && device.id().backend() != "opencl";
+    for direct in [false, true] {
+        let staging = Staging::Device;
+        let options = HaloOptions { direct, staging, timing: true, ..Default::default() };
+        let quantities = quantities.clone();
+        let case = Case { topology: &topology, world: &world, quantities, options };
+        case.with_ranks(device, |rank, mut exchange, stream| {
+            let mut stores = case.stores(rank, &stream);
+            let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
+            exchange.exchange(&stream, &mut fields).unwrap();
+            drop(fields);
+            stream.synchronize().unwrap();
+            case.check(rank, &stores, &stream);
+            let statistics = exchange.statistics().unwrap();
+            assert_eq!(statistics.neighbours.len(), 26);
+            // Packing, unpacking whichever messages were there, or copying out of others' fields.
+            let HaloStatistics { pack, unpack, copy, launches, .. } = statistics;
+            assert_eq!((pack.count, copy.count), if direct { (0, 1) } else { (1, 0) });
+            if is_native {
+                assert_eq!(launches, pack.count + unpack.count + copy.count, "{direct}");
+            }
+        });
+    }
+}
+
+on_all_devices!(halos_do_not_depend_on_messages, launches_do_not_grow_with_neighbours);
 
 fn fields() -> Vec<Quantity> {
     let field = |name| {

@@ -79,3 +79,25 @@ fn one_launch_per_direction_for_32_memories() {
     // Of both ranks: packing and unpacking, in every step.
     assert_eq!(executions.unwrap(), vec![2 * RANKS as u64 * STEPS; RANKS]);
 }
+
+/// Rows that begin where a kernel's pointer may.
+#[test]
+fn dimensions_are_aligned_for_a_device() {
+    for memory in ["buffer", "svm"] {
+        let Some(device) = devices::opencl(memory) else { return };
+        let align = device.info().limits.argument_alignment.get();
+        for dtype in [DType::U8, DType::F64, DType::C128] {
+            for dim in [Dim::axis(0, 100).halo(3, 3), Dim::axis(0, 100).halo(2, 1).allocated(5, 9)]
+            {
+                let aligned = dim.aligned(&device, dtype);
+                let [size, before] = [dtype.size(), dim.allocation()];
+                assert_eq!(aligned.owned().len(), 100);
+                assert!((aligned.owned().start * size).is_multiple_of(align));
+                assert!((aligned.allocation() * size).is_multiple_of(align));
+                let most = before + 2 * align.div_ceil(size);
+                assert!((before..most).contains(&aligned.allocation()), "{aligned:?}");
+                assert_eq!(aligned.allocation() == before, memory == "svm", "{aligned:?}");
+            }
+        }
+    }
+}

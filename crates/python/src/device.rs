@@ -135,6 +135,7 @@ impl DeviceInfo {
         let dict = PyDict::new(py);
         dict.set_item("allocation_bytes", limits.allocation_bytes)?;
         dict.set_item("allocation_alignment", limits.allocation_alignment.get())?;
+        dict.set_item("argument_alignment", limits.argument_alignment.get())?;
         dict.set_item("grid", limits.grid)?;
         dict.set_item("block", limits.block)?;
         dict.set_item("block_size", limits.block_size)?;
@@ -229,6 +230,7 @@ impl Device {
         dict.set_item("from_device", pair(statistics.from_device))?;
         dict.set_item("on_device", pair(statistics.on_device))?;
         dict.set_item("from_peers", pair(statistics.from_peers))?;
+        dict.set_item("realigned", pair(statistics.realigned))?;
         dict.set_item("launches", statistics.launches)?;
         dict.set_item("allocations", statistics.allocations)?;
         Ok(dict)

@@ -272,6 +272,7 @@ mod tests {
                 limits: Limits {
                     allocation_bytes: 64,
                     allocation_alignment: NonZeroUsize::MIN,
+                    argument_alignment: NonZeroUsize::MIN,
                     grid: [1; 3],
                     block: [1; 3],
                     block_size: 1,

@@ -101,6 +101,10 @@ pub struct Limits {
     pub allocation_bytes: usize,
     /// Every allocation starts at a multiple of this many bytes, at least 16.
     pub allocation_alignment: NonZeroUsize,
+    /// A kernel's pointer can point into an allocation at multiples of this many bytes, 1 where it can point to any. A view
+    /// that begins elsewhere is copied for each launch, which [`Statistics::realigned`](crate::Statistics::realigned)
+    /// counts.
+    pub argument_alignment: NonZeroUsize,
     /// Most blocks along each dimension of a launch.
     pub grid: [u32; 3],
     /// Most work-items along each dimension of a block.

@@ -16,8 +16,8 @@ use crate::memory::Allocation;
 use crate::uses::{Used, Uses};
 use crate::view::check_use;
 use crate::{
-    DType, Device, Element, Error, ImageFormat, Launch, Memory, MemoryView, MemoryViewMut, Plain,
-    Result, Stream, Support, WriteReport,
+    DType, Device, Element, Error, ImageFormat, Launch, Memory, MemoryView, MemoryViewMut,
+    NativeKind, Plain, Result, Stream, Support, WriteReport,
 };
 
 /// Code loaded on a device. Cheap to clone; unloaded when the last clone and the last kernel of it are gone and the
@@ -219,6 +219,10 @@ impl Kernel {
         }
         done.map_err(|e| device.place(e))?;
         stream.counts().launched();
+        let align = device.limits().argument_alignment.get();
+        if align > 1 {
+            raw.iter().for_each(|arg| count_realigned(arg, align, stream));
+        }
         tracing::trace!(device = %device.id(), kernel = self.name(), grid = ?launch.grid, block = ?launch.block, "kernel launched");
         Ok(())
     }
@@ -328,6 +332,18 @@ impl Kernel {
     #[cold]
     fn refuse_as(&self, operation: &'static str, what: &str) -> Error {
         self.device().invalid(operation, format!("kernel {:?}: {what}", self.name()))
+    }
+}
+
+/// Counts what a device copied of an argument that begins where its pointers cannot point.
+fn count_realigned(arg: &RawArg<'_>, align: usize, stream: &Stream) {
+    if let RawArg::Memory { memory, origin, start, bytes, writes, .. } = *arg
+        && origin > 0
+        && (origin != start || !origin.is_multiple_of(align))
+        && memory.native().kind != NativeKind::Pointer
+    {
+        let copies = if writes { 2 } else { 1 };
+        (0..copies).for_each(|_| stream.counts().realigned(bytes));
     }
 }
 

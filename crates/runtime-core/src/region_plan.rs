@@ -102,6 +102,10 @@ impl RegionPlan {
     }
 
     /// Launches that one execution takes on the device; 0 where it is emulated.
+    ///
+    /// Each phase takes one where the device finds memories by their addresses. Where memories are arguments, a phase takes as
+    /// many as bind all of them; so may one that binds [adopted](Device::memory_adopt) memory to a plan over many slots.
+    /// Launches that set the addresses of very many memories are not counted.
     pub fn launches(&self) -> usize {
         self.native.as_ref().map_or(0, |native| native.raw.launches())
     }

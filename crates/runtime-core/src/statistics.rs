@@ -23,6 +23,9 @@ pub struct Statistics {
     pub on_device: Traffic,
     /// From other devices without the host.
     pub from_peers: Traffic,
+    /// Memory that was copied for a launch, and back if the kernel may write it, since a view began where no pointer may:
+    /// see [`Limits::argument_alignment`](crate::Limits::argument_alignment). These copies count nowhere else.
+    pub realigned: Traffic,
     /// Kernel launches.
     pub launches: u64,
     /// Allocations of device memory; pinned memory is not counted.
@@ -35,6 +38,7 @@ pub(crate) struct Counts {
     from_device: TrafficCount,
     on_device: TrafficCount,
     from_peers: TrafficCount,
+    realigned: TrafficCount,
     launches: AtomicU64,
     allocations: AtomicU64,
 }
@@ -112,6 +116,10 @@ impl Counts {
         self.from_peers.add(bytes);
     }
 
+    pub(crate) fn realigned(&self, bytes: usize) {
+        self.realigned.add(bytes);
+    }
+
     pub(crate) fn launched(&self) {
         self.launches.fetch_add(1, Ordering::Relaxed);
     }
@@ -126,6 +134,7 @@ impl Counts {
             (&self.to_device, once.to_device),
             (&self.from_device, once.from_device),
             (&self.on_device, once.on_device),
+            (&self.realigned, once.realigned),
         ] {
             count.add_traffic(traffic);
         }
@@ -138,6 +147,7 @@ impl Counts {
             from_device: self.from_device.snapshot(),
             on_device: self.on_device.snapshot(),
             from_peers: self.from_peers.snapshot(),
+            realigned: self.realigned.snapshot(),
             launches: self.launches.load(Ordering::Relaxed),
             allocations: self.allocations.load(Ordering::Relaxed),
         }

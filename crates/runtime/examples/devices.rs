@@ -60,6 +60,7 @@ struct Found {
 struct FoundLimits {
     allocation_bytes: usize,
     allocation_alignment: usize,
+    argument_alignment: usize,
     grid: [u32; 3],
     block: [u32; 3],
     block_size: u32,
@@ -138,6 +139,7 @@ impl Found {
         let Limits {
             allocation_bytes,
             allocation_alignment,
+            argument_alignment,
             grid,
             block,
             block_size,
@@ -168,6 +170,7 @@ impl Found {
             limits: FoundLimits {
                 allocation_bytes,
                 allocation_alignment: allocation_alignment.get(),
+                argument_alignment: argument_alignment.get(),
                 grid,
                 block,
                 block_size,

@@ -76,6 +76,7 @@ impl ForeignDevice {
             limits: Limits {
                 allocation_bytes: MOST_BYTES,
                 allocation_alignment: NonZeroUsize::new(16).unwrap_or(NonZeroUsize::MIN),
+                argument_alignment: NonZeroUsize::MIN,
                 grid: [u32::MAX; 3],
                 block: [1024; 3],
                 block_size: 1024,

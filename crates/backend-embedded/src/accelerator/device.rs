@@ -186,6 +186,7 @@ fn info(device: &DeviceInfo, area: &MemoryArea) -> DeviceInfo {
         limits: Limits {
             allocation_bytes: bytes,
             allocation_alignment: NonZeroUsize::new(ALIGNMENT).unwrap_or(NonZeroUsize::MIN),
+            argument_alignment: NonZeroUsize::MIN,
             grid: [i32::MAX.unsigned_abs(), 65535, 65535],
             block: [1024, 1024, 64],
             block_size: 1024,

@@ -18,13 +18,13 @@ fn context(device: &Device) -> *mut c_void {
     ptr::with_exposed_provenance_mut(device.native().raw)
 }
 
-fn buffer(device: &Device, flags: u64, bytes: usize) -> cl_mem {
+pub(crate) fn buffer(device: &Device, flags: u64, bytes: usize) -> cl_mem {
     // SAFETY: the context is alive, and no host memory is named.
     unsafe { create_buffer(context(device), flags, bytes, ptr::null_mut()) }.unwrap()
 }
 
 /// Adopts a buffer, and gives up the reference to it.
-fn adopt(
+pub(crate) fn adopt(
     device: &Device,
     buffer: cl_mem,
     len: usize,

@@ -3,7 +3,7 @@
 use runtime_core::contract::{ParamAccess, ParamKind};
 use runtime_core::{DType, ErrorKind, Launch, Layout, Plain, args};
 
-use crate::{open, run, source};
+use crate::{open, open_if_it_can, run, source};
 
 #[test]
 fn parameters_are_read_from_the_loaded_kernel() {
@@ -294,4 +294,37 @@ fn suggested_blocks_are_what_the_driver_prefers() {
     let error = module.kernel("square").unwrap().cover(20).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.message().contains("square") && error.message().contains("[2, 2, 1]"), "{error}");
+}
+
+/// Rows of 100 numbers are copied for launches, unless the device's pointers point anywhere; rows that are padded are not.
+#[test]
+fn launches_on_rows_that_are_not_aligned_are_counted() {
+    for memory in ["buffer", "svm"] {
+        let Some(device) = open_if_it_can(&format!("?memory={memory}")) else { return };
+        let stream = device.default_stream();
+        let align = device.info().limits.argument_alignment.get();
+        assert_eq!(align > 1, memory == "buffer");
+        let text = "kernel void k(global float *to, global const float *from) {
+            to[get_global_id(0)] = from[get_global_id(0)];
+        }";
+        let kernel = device.module_load(source(text)).unwrap().kernel("k").unwrap();
+        let padded = 100_usize.next_multiple_of(align.div_ceil(4).max(1));
+        for (pitch, copied) in [(100, memory == "buffer"), (padded, false)] {
+            let from = device.memory_from_slice(&stream, &vec![2.0_f32; 3 * pitch]).unwrap();
+            let mut to = device.memory_from_slice(&stream, &vec![0.0_f32; 3 * pitch]).unwrap();
+            let before = device.statistics().realigned;
+            for row in 0..3 {
+                let row = row * pitch..row * pitch + 100;
+                let from = from.view().slice(row.clone()).unwrap();
+                let to = to.view_mut().slice(row).unwrap();
+                run(&kernel, &Launch::new([1; 3], [100, 1, 1]), args![to, from]).unwrap();
+            }
+            let after = device.statistics().realigned;
+            // Of the second and the third row: from, and to and back.
+            let expected = if copied { (6, 6 * 400) } else { (0, 0) };
+            let found = (after.count - before.count, after.bytes - before.bytes);
+            assert_eq!(found, expected, "{memory}, rows of {pitch}");
+            assert_eq!(to.to_vec(&stream).unwrap()[2 * pitch..][..100], [2.0; 100]);
+        }
+    }
 }

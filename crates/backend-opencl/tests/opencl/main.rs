@@ -32,11 +32,22 @@ fn open(options: &str) -> Option<Device> {
 }
 
 fn open_with(driver: &OpenClDriver, index: usize, options: &str) -> Option<Device> {
+    found(driver, index, options, &[ErrorKind::Unavailable])
+}
+
+/// As [`open`]; `None`, too, where the device refuses the options.
+fn open_if_it_can(options: &str) -> Option<Device> {
+    let reasons = [ErrorKind::Unavailable, ErrorKind::InvalidArgument];
+    found(&OpenClDriver::new(), 0, options, &reasons)
+}
+
+/// Opens a device, or says aloud which of these reasons it has not to open.
+fn found(driver: &OpenClDriver, index: usize, options: &str, why: &[ErrorKind]) -> Option<Device> {
     let platform = env::var("OPENCL_TEST_PLATFORM").map_or(String::new(), |word| word + ":");
     let selector = format!("opencl:{platform}{index}{options}").parse().unwrap();
     match driver.open(&selector) {
         Ok(device) => Some(device),
-        Err(error) if error.kind() == ErrorKind::Unavailable => {
+        Err(error) if why.contains(&error.kind()) => {
             skip(error);
             None
         }

@@ -1,8 +1,10 @@
 //! Region copies over more memories than one launch can bind.
 
-use runtime_core::{Combine, DType, Memory, RegionCopy, RegionSide, Slot};
+use opencl3::memory::CL_MEM_READ_WRITE;
+use runtime_core::{Combine, DType, Device, Memory, RegionCopy, RegionSide, Slot};
 
-use crate::open;
+use crate::adoption::{adopt, buffer};
+use crate::{open, open_if_it_can};
 
 /// An entry that takes one number of `source` to the element `to` of `destination`.
 fn entry(source: usize, destination: usize, to: usize) -> RegionCopy {
@@ -17,29 +19,77 @@ fn entry(source: usize, destination: usize, to: usize) -> RegionCopy {
     }
 }
 
+/// Buffers are arguments, of which a launch takes 32; addresses lie in a table, which takes all.
 #[test]
 fn as_many_launches_as_it_takes() {
-    for options in ["?regions=runs", "?regions=lanes"] {
-        let Some(device) = open(options) else { return };
-        let stream = device.default_stream();
-        for (sources, launches) in [(1_u32, 1), (7, 1), (31, 1), (32, 2), (100, 4)] {
-            let count = sources as usize;
-            let entries: Vec<_> = (0..count).map(|index| entry(index, count, index)).collect();
-            let plan = device.plan_regions(&entries).unwrap();
-            assert_eq!((plan.phases(), plan.launches()), (1, launches), "{count} sources");
+    let buffers = [(1_u32, 1), (7, 1), (31, 1), (32, 2), (100, 4)];
+    let addresses = [(1_u32, 1), (7, 1), (31, 1), (32, 1), (100, 1)];
+    for (memory, expected) in [("buffer", &buffers[..]), ("svm", &addresses), ("usm", &addresses)] {
+        for regions in ["runs", "lanes"] {
+            let options = format!("?memory={memory}&regions={regions}");
+            let Some(device) = open_if_it_can(&options) else { continue };
+            for (sources, launches) in expected {
+                gather(&device, *sources, *launches);
+            }
+        }
+    }
+}
+
+/// Gathers a number of each source, from other memory each time, on two streams.
+fn gather(device: &Device, sources: u32, launches: usize) {
+    let count = sources as usize;
+    let entries: Vec<_> = (0..count).map(|index| entry(index, count, index)).collect();
+    let plan = device.plan_regions(&entries).unwrap();
+    assert_eq!((plan.phases(), plan.launches()), (1, launches), "{count} sources");
+    let streams = [device.default_stream(), device.stream_create(&Default::default()).unwrap()];
+    for round in 0..2 {
+        let mut enqueued = Vec::new();
+        for (stream, first) in streams.iter().zip([50 + round, 5000 + round]) {
             let memories: Vec<Memory<u32>> = (0..sources)
-                .map(|number| device.memory_from_slice(&stream, &[number + 50]).unwrap())
+                .map(|number| device.memory_from_slice(stream, &[number + first]).unwrap())
                 .collect();
-            let mut gathered = device.memory_from_slice(&stream, &vec![0_u32; count]).unwrap();
+            let mut gathered = device.memory_from_slice(stream, &vec![0_u32; count]).unwrap();
             for _ in 0..2 {
                 let mut bind: Vec<Slot<'_>> =
                     memories.iter().map(|memory| memory.view().into()).collect();
                 bind.push(gathered.view_mut().into());
-                plan.execute(&stream, &mut bind).unwrap();
-                let found = gathered.view().to_vec::<u32>(&stream).unwrap();
-                assert_eq!(found, (50..50 + sources).collect::<Vec<_>>(), "{options}");
+                plan.execute(stream, &mut bind).unwrap();
             }
+            enqueued.push((gathered, stream, first));
         }
+        for (gathered, stream, first) in enqueued {
+            let expected: Vec<u32> = (first..first + sources).collect();
+            assert_eq!(gathered.to_vec(stream).unwrap(), expected, "{count} sources");
+        }
+    }
+}
+
+/// Where memory is addresses, a buffer of others is an argument all the same, and so is everything beside it.
+#[test]
+fn adopted_buffers_go_with_addresses() {
+    let Some(device) = open_if_it_can("?memory=svm") else { return };
+    let stream = device.default_stream();
+    let mut adopted = adopt(&device, buffer(&device, CL_MEM_READ_WRITE, 4), 1, ());
+    adopted.fill(&stream, 7).unwrap();
+    let of_i32 = |index| RegionCopy { dtype: DType::I32, ..entry(index, 100, index) };
+    let entries: Vec<_> = (0..100).map(of_i32).collect();
+    let plan = device.plan_regions(&entries).unwrap();
+    let own: Vec<Memory<i32>> =
+        (1..100).map(|number| device.memory_from_slice(&stream, &[number]).unwrap()).collect();
+    let mut gathered = device.memory_from_slice(&stream, &[0_i32; 100]).unwrap();
+    for first in [Slot::Read(adopted.view()), Slot::Absent, Slot::Read(own[0].view())] {
+        let expected = match &first {
+            Slot::Read(view) => view.to_vec::<i32>(&stream).unwrap()[0],
+            _ => 0,
+        };
+        gathered.fill(&stream, 0).unwrap();
+        let mut bind: Vec<Slot<'_>> =
+            [first].into_iter().chain(own.iter().map(|memory| memory.view().into())).collect();
+        bind.push(gathered.view_mut().into());
+        plan.execute(&stream, &mut bind).unwrap();
+        drop(bind);
+        let found = gathered.to_vec(&stream).unwrap();
+        assert_eq!(found, [expected].into_iter().chain(1..100).collect::<Vec<_>>());
     }
 }
 

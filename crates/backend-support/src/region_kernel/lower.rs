@@ -4,7 +4,7 @@ use runtime_core::{Error, ErrorKind, RegionProgram, Result};
 
 use super::piece::Piece;
 use super::words::{self, Code};
-use super::{Mapping, RegionKernel};
+use super::{Binding, Mapping, RegionKernel};
 
 /// Chunks per compute unit that a large launch has at least, so that all units have work until the end.
 const CHUNKS_PER_UNIT: u64 = 64;
@@ -101,20 +101,30 @@ pub(super) fn lower(
         }
         let mut left = &mut *pieces;
         while !left.is_empty() {
-            let mut slots = Vec::with_capacity(kernel.slots);
-            let mut bound = 0;
-            for piece in 0..left.len() {
-                if bind(&mut slots, &left[piece], kernel.slots) {
-                    left.swap(bound, piece);
-                    bound += 1;
-                }
-            }
+            let (slots, bound) = match kernel.binding {
+                // Of all launches, so that they share a table.
+                Binding::Table => ((0..program.slots().len()).collect(), left.len()),
+                Binding::Parameters(most) | Binding::List(most) => gather(left, most),
+            };
             let (now, later) = left.split_at_mut(bound);
             lowered.push(kernel.mapping, limits, now, slots)?;
             left = later;
         }
     }
     Ok(lowered)
+}
+
+/// Brings those pieces to the front that need no more than `most` slots together; these slots, and how many pieces.
+fn gather(pieces: &mut [Piece], most: usize) -> (Vec<usize>, usize) {
+    let mut slots = Vec::with_capacity(most);
+    let mut bound = 0;
+    for piece in 0..pieces.len() {
+        if bind(&mut slots, &pieces[piece], most) {
+            pieces.swap(bound, piece);
+            bound += 1;
+        }
+    }
+    (slots, bound)
 }
 
 /// Adds the slots of a piece if there is room for them.
@@ -177,7 +187,9 @@ impl RegionLaunches {
     }
 
     fn record(&mut self, piece: &Piece, cut: &Cut, slots: &[usize], rank: usize) {
-        let place = |slot| slots.iter().position(|bound| *bound == slot).unwrap_or(0) as u64;
+        let is_identity = |slot: usize| slots.get(slot) == Some(&slot);
+        let search = |slot| slots.iter().position(|bound| *bound == slot).unwrap_or(0);
+        let place = |slot| if is_identity(slot) { slot } else { search(slot) } as u64;
         let mut record = [0; words::DIMS];
         record[words::TO_SLOT] = place(piece.to_slot);
         record[words::TO_OFFSET] = piece.to_offset;

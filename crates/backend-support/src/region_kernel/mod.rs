@@ -8,10 +8,19 @@
 //! |---|---|---|
 //! | 0 | pointer to device memory | the [`words`](RegionLaunches::words), of 8 bytes each |
 //! | 1 | 64-bit unsigned | [`RegionLaunch::start`] |
+//!
+//! The others are as [`Binding`] says. With [`Binding::Parameters`]:
+//!
+//! | kernel parameter | type | value |
+//! |---|---|---|
 //! | 2 + 2 i | pointer to device memory | memory of the slot [`RegionLaunch::slots`]`[i]` |
 //! | 3 + 2 i | 64-bit unsigned | bytes from there to the first byte of the slot |
 //!
-//! A slot without memory has null and 0: the copies that read or write it are left out. Parameters of slots that a launch
+//! With [`Binding::List`] parameter 2 is a struct of as many addresses of 64 bits as the kernel takes slots: place `i` has
+//! that of the first byte of slot [`RegionLaunch::slots`]`[i]`. With [`Binding::Table`] it is a pointer to addresses in
+//! device memory.
+//!
+//! A slot without memory has null and 0: the copies that read or write it are left out. Places of slots that a launch
 //! does not bind are there too and never looked at: null and 0 will do. There are no
 //! index arrays; offsets have 64 bits; a copy of any size takes a few hundred bytes of words.
 //!
@@ -22,12 +31,14 @@
 mod lower;
 mod piece;
 mod source;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod words;
 
 pub use lower::{RegionLaunch, RegionLaunches, RegionLimits};
 pub use source::Dialect;
+pub use tables::{AddressTable, AddressTables};
 
 use runtime_core::{Error, ErrorKind, RegionProgram, Result};
 
@@ -40,14 +51,28 @@ pub enum Mapping {
     Lanes,
 }
 
+/// How a kernel gets the memories of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Binding {
+    /// Each memory is a parameter, and where its slot begins another one: for drivers whose memory has no address. Up to
+    /// [`RegionKernel::MAX_SLOTS`].
+    Parameters(usize),
+    /// A parameter has all addresses: for drivers that copy it as fast as few parameters. Up to
+    /// [`RegionKernel::MAX_LISTED`].
+    List(usize),
+    /// The addresses of any number of memories lie in device memory. [`AddressTables`] says when they are to be set, and
+    /// [`RegionKernel::setter_source`] is a kernel that sets them in stream order.
+    Table,
+}
+
 /// The kernel that executes region copies.
 ///
 /// ```
-/// use backend_support::{Dialect, Mapping, RegionKernel, RegionLimits};
+/// use backend_support::{Binding, Dialect, Mapping, RegionKernel, RegionLimits};
 /// use runtime_core::{Combine, DType, RegionCopy, RegionProgram, RegionSide};
 ///
 /// // Once per device: compile `source` and take the function `RegionKernel::NAME`.
-/// let kernel = RegionKernel::new(Mapping::Lanes, 8, true)?;
+/// let kernel = RegionKernel::new(Mapping::Lanes, Binding::Parameters(8), true)?;
 /// let source = kernel.source(Dialect::CudaC);
 /// assert!(source.contains(RegionKernel::NAME));
 ///
@@ -81,7 +106,7 @@ pub enum Mapping {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RegionKernel {
     mapping: Mapping,
-    slots: usize,
+    binding: Binding,
     has_f64: bool,
 }
 
@@ -89,21 +114,55 @@ impl RegionKernel {
     /// Name of the kernel in the source.
     pub const NAME: &'static str = "region_copy";
 
-    /// Distinct memories that a kernel can take at most.
+    /// Name of the kernel that sets a [table](Binding::Table), by one group of any size. Its parameters are a pointer to the
+    /// first address to set, how many to set as 64-bit unsigned, and a struct of [`MAX_LISTED`](Self::MAX_LISTED) addresses.
+    pub const SETTER: &'static str = "region_table";
+
+    /// Distinct memories that a kernel can take as parameters at most.
     pub const MAX_SLOTS: usize = 32;
 
-    /// The kernel that takes `slots` distinct memories, for a device that computes in double precision or does not.
+    /// Addresses in one parameter at most: with what drivers add to them they stay below 4 KiB.
+    pub const MAX_LISTED: usize = 448;
+
+    /// The kernel that gets its memories so, for a device that computes in double precision or does not.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` unless `slots` is from 2, which one copy can need, to [`MAX_SLOTS`](Self::MAX_SLOTS).
-    pub fn new(mapping: Mapping, slots: usize, has_f64: bool) -> Result<Self> {
-        if !(2..=Self::MAX_SLOTS).contains(&slots) {
-            let message =
-                format!("a kernel of {slots} slots, allowed are 2 to {}", Self::MAX_SLOTS);
+    /// `InvalidArgument` unless the number of memories is from 2, which one copy can need, to
+    /// [`MAX_SLOTS`](Self::MAX_SLOTS) as parameters or [`MAX_LISTED`](Self::MAX_LISTED) in a list.
+    pub fn new(mapping: Mapping, binding: Binding, has_f64: bool) -> Result<Self> {
+        let (slots, most) = match binding {
+            Binding::Parameters(slots) => (slots, Self::MAX_SLOTS),
+            Binding::List(slots) => (slots, Self::MAX_LISTED),
+            Binding::Table => return Ok(Self { mapping, binding, has_f64 }),
+        };
+        if !(2..=most).contains(&slots) {
+            let message = format!("a kernel of {slots} slots, allowed are 2 to {most}");
             return Err(Error::new(ErrorKind::InvalidArgument, "region kernel", message));
         }
-        Ok(Self { mapping, slots, has_f64 })
+        Ok(Self { mapping, binding, has_f64 })
+    }
+
+    /// Memories that [by address](Self::by_address) are still few.
+    pub const FEW: usize = 8;
+
+    /// Memories of the kernel for more than those, in a short list.
+    pub const MANY: usize = 32;
+
+    /// How kernels get memories that have addresses: fewer bytes of parameters are launched faster.
+    pub const BY_ADDRESS: [Binding; 4] = [
+        Binding::Parameters(Self::FEW),
+        Binding::List(Self::MANY),
+        Binding::List(Self::MAX_LISTED),
+        Binding::Table,
+    ];
+
+    /// The kernel for a program over so many memories that have addresses: the first of
+    /// [`BY_ADDRESS`](Self::BY_ADDRESS) that takes them in one launch, in double precision too.
+    pub fn by_address(mapping: Mapping, memories: usize) -> Self {
+        let kernels = Self::BY_ADDRESS.map(|binding| Self { mapping, binding, has_f64: true });
+        let [.., last] = kernels;
+        kernels.into_iter().find(|kernel| memories <= kernel.slots()).unwrap_or(last)
     }
 
     /// How work-items share elements.
@@ -111,9 +170,17 @@ impl RegionKernel {
         self.mapping
     }
 
-    /// Number of memories that the kernel takes.
+    /// How it gets its memories.
+    pub fn binding(&self) -> Binding {
+        self.binding
+    }
+
+    /// Number of memories that a launch takes at most.
     pub fn slots(&self) -> usize {
-        self.slots
+        match self.binding {
+            Binding::Parameters(slots) | Binding::List(slots) => slots,
+            Binding::Table => usize::MAX,
+        }
     }
 
     /// The text of the kernel. It includes no header; options that relax floating-point arithmetic must be off.
@@ -121,10 +188,16 @@ impl RegionKernel {
         source::source(self, dialect)
     }
 
+    /// The text of the kernel [`SETTER`](Self::SETTER), in CUDA C++ and HIP C++. It includes no header.
+    pub fn setter_source() -> String {
+        source::setter()
+    }
+
     /// Lowers a program to launches of this kernel.
     ///
     /// A phase is one launch, or as many as it takes to bind no more slots than the kernel has. A launch must have
-    /// ended before one of a later phase begins, as an in-order stream sees to.
+    /// ended before one of a later phase begins, as an in-order stream sees to. Place `i` of a [table](Binding::Table) is
+    /// slot `i` of the program for all launches.
     ///
     /// # Errors
     ///

@@ -361,8 +361,8 @@ KERNEL void region_copy(GLOBAL const u64 *words, u64 start, SLOT_PARAMETERS) {
         }
         GLOBAL const u64 *copy = first_chunks + copies + (u64)low * record;
         GLOBAL u8 *to = SLOT_NONE, *from = SLOT_NONE;
-        switch (copy[TO_SLOT]) { SLOT_CASES(to) }
-        switch (copy[FROM_SLOT]) { SLOT_CASES(from) }
+        FIND_SLOT(to, copy[TO_SLOT])
+        FIND_SLOT(from, copy[FROM_SLOT])
         if (!to || !from) continue; // without memory
         to += copy[TO_OFFSET];
         from += copy[FROM_OFFSET];

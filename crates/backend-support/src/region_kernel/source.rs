@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Mapping, RegionKernel, words};
+use super::{Binding, Mapping, RegionKernel, words};
 
 /// The language that the kernel's source is compiled as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,15 +98,57 @@ pub(super) fn source(kernel: &RegionKernel, dialect: Dialect) -> String {
         line(format_args!("#define {name} {value}"));
     }
     line(format_args!("{}", if dialect == Dialect::OpenClC { OPENCL } else { CPLUSPLUS }));
-    line(format_args!("#define SLOT_NONE base_0"));
-    let slots = 0..kernel.slots;
-    let parameters: Vec<String> =
-        slots.clone().map(|slot| format!("GLOBAL u8 *base_{slot}, u64 offset_{slot}")).collect();
-    line(format_args!("#define SLOT_PARAMETERS {}", parameters.join(", ")));
-    let cases: Vec<String> = slots
-        .map(|slot| format!("case {slot}: pointer = base_{slot} + offset_{slot}; break;"))
-        .collect();
-    line(format_args!("#define SLOT_CASES(pointer) {}", cases.join(" ")));
+    match kernel.binding {
+        Binding::Parameters(slots) => {
+            let parameters: Vec<String> = (0..slots)
+                .map(|slot| format!("GLOBAL u8 *base_{slot}, u64 offset_{slot}"))
+                .collect();
+            let cases: Vec<String> = (0..slots)
+                .map(|slot| format!("case {slot}: pointer = base_{slot} + offset_{slot}; break;"))
+                .collect();
+            line(format_args!("#define SLOT_NONE base_0"));
+            line(format_args!("#define SLOT_PARAMETERS {}", parameters.join(", ")));
+            line(format_args!(
+                "#define FIND_SLOT(pointer, slot) switch (slot) {{ {} }}",
+                cases.join(" ")
+            ));
+        }
+        Binding::List(slots) => {
+            line(format_args!("{}", addresses(slots)));
+            line(format_args!("#define SLOT_PARAMETERS const Addresses addresses"));
+            line(format_args!("{}", by_address("addresses.at")));
+        }
+        Binding::Table => {
+            line(format_args!("#define SLOT_PARAMETERS GLOBAL const u64 *table"));
+            line(format_args!("{}", by_address("table")));
+        }
+    }
     text.push_str(KERNEL);
     text
+}
+
+/// The text of the kernel that sets a table, in CUDA C++ and HIP C++.
+pub(super) fn setter() -> String {
+    let addresses = addresses(RegionKernel::MAX_LISTED);
+    format!(
+        "typedef unsigned long long u64;
+{addresses}
+extern \"C\" __global__ void {}(u64 *table, u64 count, const Addresses addresses) {{
+    for (unsigned int i = threadIdx.x; i < count; i += blockDim.x) table[i] = addresses.at[i];
+}}
+",
+        RegionKernel::SETTER
+    )
+}
+
+/// The type of a parameter that has addresses.
+fn addresses(count: usize) -> String {
+    format!("typedef struct {{ u64 at[{count}]; }} Addresses;")
+}
+
+/// How a slot is found whose address is in an array.
+fn by_address(array: &str) -> String {
+    format!(
+        "#define SLOT_NONE (GLOBAL u8 *)0\n#define FIND_SLOT(pointer, slot) pointer = (GLOBAL u8 *)(SIZE){array}[slot];"
+    )
 }

@@ -11,6 +11,7 @@ use runtime_core::{Error, ErrorKind, Result, Slot, Stream};
 use crate::data::elements;
 use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
 use crate::rig::{attempt, replay};
+use crate::rules::regions::{MANY, bind_numbers, gather};
 use crate::{Fixture, Stop};
 
 /// Long enough that what is enqueued behind it is in flight when the host goes on.
@@ -75,6 +76,36 @@ pub fn region_copies_are_captured_where_they_are_native(fixture: &Fixture) -> Ou
     for launch in 1..4 {
         replay(&graph, &rig.stream)?;
         same(&rig.download(&target)?, &[launch; 500], format_args!("launch {launch}"))?;
+    }
+    Ok(())
+}
+
+/// A plan that was captured is executed outside with other memory, and the graph copies what it was captured with.
+pub fn a_graph_keeps_the_memories_of_its_region_copies(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let plan = rig.device.plan_regions(&gather(MANY))?;
+    if plan.launches() == 0 {
+        return Ok(());
+    }
+    let data = [23, 24, 25].map(|seed| elements::<u32>(seed, MANY));
+    let sources = data.iter().map(|data| rig.upload(data)).collect::<Result<Vec<_>>>()?;
+    let mut targets = Vec::new();
+    for _ in 0..3 {
+        targets.push(rig.upload(&[0_u32; MANY])?);
+    }
+    let graph = graphs.capture(|capture| {
+        plan.execute(capture, &mut bind_numbers(&sources[0], &mut targets[0])?)?;
+        plan.execute(capture, &mut bind_numbers(&sources[1], &mut targets[1])?)
+    })?;
+    for launch in 0..3 {
+        targets.iter_mut().try_for_each(|target| target.view_mut().fill(&rig.stream, 0_u32))?;
+        replay(&graph, &rig.stream)?;
+        plan.execute(&rig.stream, &mut bind_numbers(&sources[2], &mut targets[2])?)?;
+        for (data, target) in data.iter().zip(&targets) {
+            let expected: Vec<u32> = data.iter().rev().copied().collect();
+            same(&rig.download(target)?, &expected, format_args!("launch {launch}"))?;
+        }
     }
     Ok(())
 }

@@ -171,6 +171,7 @@ macro_rules! for_each_rule {
                 copies_of_absent_slots_are_left_out,
                 a_box_is_read_while_around_it_is_written,
                 a_plan_is_bound_to_memory_at_each_execution,
+                executions_in_flight_keep_their_memories,
                 threads_execute_one_plan,
                 bytes_between_the_regions_may_change_meanwhile,
                 region_copies_run_in_stream_order,
@@ -193,6 +194,7 @@ macro_rules! for_each_rule {
             graphs isolated: false {
                 graphs_do_what_was_captured,
                 region_copies_are_captured_where_they_are_native,
+                a_graph_keeps_the_memories_of_its_region_copies,
                 launches_of_a_graph_run_in_stream_order,
                 events_order_launches_of_a_graph,
                 captured_values_are_frozen,

@@ -817,6 +817,53 @@ pub fn a_plan_is_bound_to_memory_at_each_execution(fixture: &Fixture) -> Outcome
     Ok(())
 }
 
+/// More slots than a launch has arguments or a list of them has room.
+pub(super) const MANY: usize = 500;
+
+/// Copies of one number from each of so many slots to the slot behind them, in reverse.
+pub(super) fn gather(slots: usize) -> Vec<RegionCopy> {
+    let number = |index| {
+        copy(DType::U32, &[1], side(index, 0, &[4]), side(slots, 4 * (slots - 1 - index), &[4]))
+    };
+    (0..slots).map(number).collect()
+}
+
+/// Binds a slot of [`gather`] to each number of `source`.
+pub(super) fn bind_numbers<'a>(
+    source: &'a Memory<u32>,
+    target: &'a mut Memory<u32>,
+) -> Result<Vec<Slot<'a>>> {
+    let number = |index| source.view().slice(index..index + 1).map(Slot::from);
+    (0..source.len()).map(number).chain([Ok(Slot::from(target.view_mut()))]).collect()
+}
+
+/// A plan over hundreds of slots is bound to other memory while earlier executions, of two streams, are under way.
+pub fn executions_in_flight_keep_their_memories(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let other = rig.new_stream()?;
+    let is_native = rig.device.capabilities().region_copy == Support::Native;
+    // Where they are emulated each slot is read by a copy of its own.
+    let count = if is_native { MANY } else { 40 };
+    let plan = rig.device.plan_regions(&gather(count))?;
+    let sources = [20, 21, 22].map(|seed| elements::<u32>(seed, count));
+    let memories = sources.iter().map(|data| rig.upload(data)).collect::<Result<Vec<_>>>()?;
+    let mut targets = Vec::new();
+    for _ in 0..6 {
+        targets.push(rig.upload(&vec![0_u32; count])?);
+    }
+    let _busy = rig.spin(&rig.stream, Duration::from_millis(40))?;
+    for (round, target) in targets.iter_mut().enumerate() {
+        let stream = [&rig.stream, &other][round % 2];
+        plan.execute(stream, &mut bind_numbers(&memories[round / 2], target)?)?;
+    }
+    rig.stream.wait(&other.record_event()?)?;
+    for (round, target) in targets.iter().enumerate() {
+        let expected: Vec<u32> = sources[round / 2].iter().rev().copied().collect();
+        same(&rig.download(target)?, &expected, format_args!("execution {round}"))?;
+    }
+    Ok(())
+}
+
 /// One plan is executed by several threads on streams of their own at once.
 pub fn threads_execute_one_plan(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;

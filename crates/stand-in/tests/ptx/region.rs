@@ -4,7 +4,7 @@
 use crate::memory::{Memory, launch, line, p};
 use crate::nvrtc::Nvrtc;
 use crate::random::Random;
-use backend_support::{Dialect, Mapping, RegionKernel, RegionLimits};
+use backend_support::{Binding, Dialect, Mapping, RegionKernel, RegionLimits};
 use runtime_core::{HostSlot, RegionProgram};
 use stand_in::ptx::Module;
 
@@ -51,14 +51,26 @@ fn by_kernel(
         memory.upload(&[vec![0x55; usize::try_from(*base).unwrap()], bytes.clone()].concat())
     };
     let placed: Vec<u64> = slots.iter().zip(&bases).map(place).collect();
+    let address = |slot: usize| match absent[slot] {
+        true => (0, 0),
+        false => (placed[slot], bases[slot]),
+    };
     for launched in lowered.launches() {
-        let mut params = vec![p(words), p(launched.start)];
-        for index in 0..kernel.slots() {
-            let slot = launched.slots.get(index);
-            let there = slot.filter(|slot| !absent[**slot]);
-            let (address, base) = there.map_or((0, 0), |slot| (placed[*slot], bases[*slot]));
-            params.extend([p(address), p(base)]);
-        }
+        let mut bound: Vec<(u64, u64)> = launched.slots.iter().map(|slot| address(*slot)).collect();
+        let list =
+            |bound: &[(u64, u64)]| bound.iter().flat_map(|(at, base)| p(at + base)).collect();
+        let of_slots: Vec<Vec<u8>> = match kernel.binding() {
+            Binding::Parameters(slots) => {
+                bound.resize(slots, (0, 0));
+                bound.iter().flat_map(|(address, base)| [p(*address), p(*base)]).collect()
+            }
+            Binding::List(slots) => {
+                bound.resize(slots, (0, 0));
+                vec![list(&bound)]
+            }
+            Binding::Table => vec![p(memory.upload::<u8>(&list(&bound)))],
+        };
+        let params = [vec![p(words), p(launched.start)], of_slots].concat();
         let [groups, threads] =
             [launched.groups, launched.group_size as u64].map(|n| u32::try_from(n).unwrap());
         launch(module, RegionKernel::NAME, &line(groups, threads), &params, &memory).unwrap();
@@ -85,7 +97,7 @@ fn compare(kernel: &RegionKernel, ptx: &str, seeds: u64) {
 #[test]
 fn a_compiled_kernel_does_what_the_host_does() {
     // As NVRTC 12.0 compiles it for architecture 6.0.
-    let kernel = RegionKernel::new(Mapping::Lanes, 4, true).unwrap();
+    let kernel = RegionKernel::new(Mapping::Lanes, Binding::Parameters(4), true).unwrap();
     compare(&kernel, include_str!("data/region_copy.ptx"), 200);
 }
 
@@ -94,14 +106,45 @@ fn freshly_compiled_kernels_do_what_the_host_does() {
     let Some(nvrtc) = Nvrtc::named() else { return };
     let architecture = format!("--gpu-architecture={}", nvrtc.architecture());
     for mapping in [Mapping::Runs, Mapping::Lanes] {
-        for slots in [2, 5, 32] {
-            let kernel = RegionKernel::new(mapping, slots, true).unwrap();
+        let bindings = [2, 5, 32].map(Binding::Parameters).into_iter();
+        let bindings = bindings.chain([2, 5, 448].map(Binding::List)).chain([Binding::Table]);
+        for binding in bindings {
+            let kernel = RegionKernel::new(mapping, binding, true).unwrap();
             let ptx = nvrtc.compile(&kernel.source(Dialect::CudaC), &[&architecture]);
             compare(&kernel, &ptx, 60);
             // Without double precision the rest is the same.
-            let kernel = RegionKernel::new(mapping, slots, false).unwrap();
+            let kernel = RegionKernel::new(mapping, binding, false).unwrap();
             Module::parse(&nvrtc.compile(&kernel.source(Dialect::CudaC), &[&architecture]))
                 .unwrap();
         }
+    }
+}
+
+/// The kernels of `backend-cuda` for any number of memories.
+#[test]
+fn shipped_kernels_do_what_the_host_does() {
+    let shipped = [
+        include_str!("../../../backend-cuda/src/ptx/region_copy_8.ptx"),
+        include_str!("../../../backend-cuda/src/ptx/region_copy_32.ptx"),
+        include_str!("../../../backend-cuda/src/ptx/region_copy_448.ptx"),
+        include_str!("../../../backend-cuda/src/ptx/region_copy_any.ptx"),
+    ];
+    for (binding, ptx) in RegionKernel::BY_ADDRESS.into_iter().zip(shipped) {
+        compare(&RegionKernel::new(Mapping::Lanes, binding, true).unwrap(), ptx, 60);
+    }
+}
+
+#[test]
+fn a_table_is_set_to_the_first_addresses_of_a_list() {
+    let ptx = include_str!("../../../backend-cuda/src/ptx/region_table.ptx");
+    let (module, memory) = (Module::parse(ptx).unwrap(), Memory::default());
+    let list: Vec<u64> = (1000..).take(RegionKernel::MAX_LISTED).collect();
+    for count in [1, 64, 100, list.len()] {
+        let table = memory.upload(&vec![7_u64; list.len()]);
+        let params = [p(table), p(count as u64), bytemuck::cast_slice(&list).to_vec()];
+        launch(&module, RegionKernel::SETTER, &line(1, 64), &params, &memory).unwrap();
+        let found: Vec<u64> = memory.download(table, list.len());
+        assert_eq!(found[..count], list[..count]);
+        assert!(found[count..].iter().all(|address| *address == 7));
     }
 }

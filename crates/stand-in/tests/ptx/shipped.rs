@@ -6,7 +6,7 @@ use std::path::Path;
 use std::{env, fs};
 
 use crate::nvrtc::Nvrtc;
-use backend_support::{Dialect, Mapping, RegionKernel};
+use backend_support::{Binding, Dialect, Mapping, RegionKernel};
 
 const ARCHITECTURE: &str = "--gpu-architecture=compute_60";
 /// The oldest standard that has what a text uses keeps variables of headers out that the compiler includes by itself.
@@ -26,7 +26,8 @@ fn shipped_ptx_is_up_to_date() {
         let ptx = crates.join(path);
         (fs::read_to_string(ptx.with_extension("cu")).unwrap(), ptx, OLDEST)
     };
-    let region = RegionKernel::new(Mapping::Lanes, 4, true).unwrap().source(Dialect::CudaC);
+    let region = RegionKernel::new(Mapping::Lanes, Binding::Parameters(4), true).unwrap();
+    let region = region.source(Dialect::CudaC);
     let shipped = [
         beside("conformance/src/kernels/kernels.ptx"),
         beside("runtime/examples/terrain/diffusion.ptx"),

@@ -9,7 +9,7 @@ use runtime_core::{
     Combine, DType, ErrorKind, HostSlot, RegionCopy, RegionProgram, RegionSide, Result,
 };
 
-use super::{Dialect, Mapping, RegionKernel, RegionLaunches, RegionLimits, words};
+use super::{Binding, Dialect, Mapping, RegionKernel, RegionLaunches, RegionLimits, words};
 use random::Random;
 
 const LIMITS: RegionLimits = RegionLimits {
@@ -21,7 +21,7 @@ const LIMITS: RegionLimits = RegionLimits {
 
 fn lower(slots: usize, mapping: Mapping, entries: &[RegionCopy]) -> Result<RegionLaunches> {
     let program = RegionProgram::new(entries).unwrap();
-    RegionKernel::new(mapping, slots, true).unwrap().lower(&program, LIMITS)
+    RegionKernel::new(mapping, Binding::Parameters(slots), true).unwrap().lower(&program, LIMITS)
 }
 
 /// A contiguous copy of `len` elements.
@@ -57,6 +57,14 @@ fn on_host(program: &RegionProgram, bases: &[Option<usize>], slots: &[Vec<u8>]) 
     aligned.iter().zip(slots).map(bytes).collect()
 }
 
+fn binding(random: &mut Random) -> Binding {
+    match random.below(3) {
+        0 => Binding::Table,
+        1 => Binding::List(2 + random.below(5)),
+        _ => Binding::Parameters(2 + random.below(5)),
+    }
+}
+
 #[test]
 fn lowered_programs_do_what_the_host_does() {
     for seed in 0..if cfg!(miri) { 4 } else { 400 } {
@@ -64,7 +72,7 @@ fn lowered_programs_do_what_the_host_does() {
         let (entries, slots) = random.program();
         let program = RegionProgram::new(&entries).unwrap();
         for mapping in [Mapping::Runs, Mapping::Lanes] {
-            let kernel = RegionKernel::new(mapping, 2 + random.below(5), true).unwrap();
+            let kernel = RegionKernel::new(mapping, binding(&mut random), true).unwrap();
             let limits = RegionLimits {
                 compute_units: 1 + random.below(8),
                 group_size: 1 + random.below(16),
@@ -139,7 +147,7 @@ fn copies_beyond_32_bits_stay_small_and_within_the_grid() {
     let copy = row(DType::U8, 0, 1, 1 << 50);
     let program = RegionProgram::new(&[copy]).unwrap();
     for mapping in [Mapping::Runs, Mapping::Lanes] {
-        let kernel = RegionKernel::new(mapping, 2, true).unwrap();
+        let kernel = RegionKernel::new(mapping, Binding::Parameters(2), true).unwrap();
         let lowered = kernel.lower(&program, LIMITS).unwrap();
         assert!(lowered.words().len() < 64);
         assert_eq!(lowered.launches()[0].groups, LIMITS.most_groups);
@@ -202,7 +210,7 @@ fn slabs_reach_no_further_than_32_bits_with_a_sign() {
 
 #[test]
 fn only_sums_of_doubles_need_doubles() {
-    let kernel = RegionKernel::new(Mapping::Runs, 2, false).unwrap();
+    let kernel = RegionKernel::new(Mapping::Runs, Binding::Table, false).unwrap();
     for dtype in DType::ALL {
         for combine in [Combine::Replace, Combine::Sum, Combine::Min, Combine::Max] {
             let mut copy = row(dtype, 0, 1, 9);
@@ -219,7 +227,7 @@ fn only_sums_of_doubles_need_doubles() {
 #[test]
 fn limits_out_of_range_are_refused() {
     let program = RegionProgram::new(&[row(DType::U8, 0, 1, 4)]).unwrap();
-    let kernel = RegionKernel::new(Mapping::Runs, 2, true).unwrap();
+    let kernel = RegionKernel::new(Mapping::Runs, Binding::Table, true).unwrap();
     for limits in [
         RegionLimits { compute_units: 0, ..LIMITS },
         RegionLimits { group_size: 0, ..LIMITS },
@@ -233,11 +241,56 @@ fn limits_out_of_range_are_refused() {
 }
 
 #[test]
-fn kernels_have_2_to_32_slots() {
+fn kernels_have_2_slots_to_what_parameters_hold() {
+    let new = |binding| RegionKernel::new(Mapping::Lanes, binding, true);
+    let refused = |binding| new(binding).unwrap_err().message().to_owned();
     for slots in [0, 1, 33] {
-        let error = RegionKernel::new(Mapping::Lanes, slots, true).unwrap_err();
-        assert_eq!(error.message(), format!("a kernel of {slots} slots, allowed are 2 to 32"));
+        let message = format!("a kernel of {slots} slots, allowed are 2 to 32");
+        assert_eq!(refused(Binding::Parameters(slots)), message);
     }
-    let source = RegionKernel::new(Mapping::Lanes, 32, true).unwrap().source(Dialect::HipC);
+    for slots in [0, 1, 449] {
+        let message = format!("a kernel of {slots} slots, allowed are 2 to 448");
+        assert_eq!(refused(Binding::List(slots)), message);
+    }
+    let source = new(Binding::Parameters(32)).unwrap().source(Dialect::HipC);
     assert!(source.contains("u64 offset_31") && !source.contains("offset_32"));
+}
+
+/// Eight fields, each of this rank and of 26 neighbours.
+#[test]
+fn a_phase_over_any_number_of_memories_is_one_launch() {
+    let entries: Vec<RegionCopy> = (0..26 * 8)
+        .map(|index| {
+            let mut copy = row(DType::F64, 8 + index, index % 8, 100);
+            copy.destination.offset = index / 8 * 800;
+            copy
+        })
+        .collect();
+    let program = RegionProgram::new(&entries).unwrap();
+    let launches = |binding| {
+        let kernel = RegionKernel::new(Mapping::Lanes, binding, true).unwrap();
+        let lowered = kernel.lower(&program, LIMITS).unwrap();
+        lowered.launches().iter().map(|launch| launch.slots.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(launches(Binding::Parameters(32)).len(), 9);
+    assert_eq!(launches(Binding::List(448)), [216]);
+    assert_eq!(launches(Binding::Table), [216]);
+}
+
+/// So that a table is set once, however many launches follow.
+#[test]
+fn places_of_a_table_are_slots() {
+    let mut add = row(DType::F32, 2, 1, 100);
+    add.combine = Combine::Sum;
+    let mut again = add.clone();
+    again.source.slot = 3;
+    let program = RegionProgram::new(&[add, again]).unwrap();
+    let kernel = RegionKernel::new(Mapping::Lanes, Binding::Table, true).unwrap();
+    let lowered = kernel.lower(&program, LIMITS).unwrap();
+    assert_eq!(lowered.launches().len(), 2);
+    for (launch, source) in lowered.launches().iter().zip([2, 3]) {
+        let record = interpreter::records(&lowered, launch)[0];
+        assert_eq!(launch.slots, [0, 1, 2, 3]);
+        assert_eq!([record[words::TO_SLOT], record[words::FROM_SLOT]], [1, source]);
+    }
 }

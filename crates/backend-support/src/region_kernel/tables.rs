@@ -1,0 +1,233 @@
+//! Tables of addresses in device memory, for kernels that [bind](super::Binding::Table) any number of memories.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use runtime_core::Result;
+
+use super::RegionKernel;
+use crate::lock;
+
+/// No address of any memory.
+const UNSET: u64 = u64::MAX;
+
+/// The tables of one program, `M` each: one for every stream `S` that executes it. Streams are in order, so that a stream
+/// may set its table anew while earlier executions are under way.
+pub struct AddressTables<S, M> {
+    slots: usize,
+    tables: Mutex<Vec<AddressTable<S, M>>>,
+}
+
+/// The table of one stream.
+#[derive(Debug)]
+pub struct AddressTable<S, M> {
+    stream: Weak<S>,
+    /// Whether the stream is a capture, whose graph may set and read the table at any time.
+    captured: bool,
+    memory: M,
+    /// What the table has once everything enqueued so far is done.
+    addresses: Vec<u64>,
+}
+
+impl<S, M> AddressTables<S, M> {
+    /// Tables of so many addresses.
+    pub fn new(slots: usize) -> Self {
+        Self { slots, tables: Mutex::default() }
+    }
+
+    /// The table of a stream, locked until it is dropped: whoever sets it enqueues what reads it before others set it.
+    ///
+    /// `allocate` makes memory of the number of bytes that it gets. A table of a stream that was dropped is used again; so
+    /// streams may be dropped only when their work is done. One of a capture stays, for its graph.
+    ///
+    /// # Errors
+    ///
+    /// Those of `allocate`.
+    pub fn of(
+        &self,
+        stream: &Arc<S>,
+        captured: bool,
+        allocate: impl FnOnce(usize) -> Result<M>,
+    ) -> Result<impl DerefMut<Target = AddressTable<S, M>>> {
+        let mut tables = lock(&self.tables);
+        let is_of_stream =
+            |table: &AddressTable<S, M>| Weak::as_ptr(&table.stream) == Arc::as_ptr(stream);
+        let is_free =
+            |table: &AddressTable<S, M>| !table.captured && table.stream.strong_count() == 0;
+        let index = match tables.iter().position(is_of_stream) {
+            Some(index) => index,
+            None => {
+                let (stream, addresses) = (Arc::downgrade(stream), vec![UNSET; self.slots]);
+                let free = tables.iter().position(is_free);
+                let memory = match free {
+                    Some(index) => tables.swap_remove(index).memory,
+                    None => allocate(size_of_val(&*addresses))?,
+                };
+                tables.push(AddressTable { stream, captured, memory, addresses });
+                tables.len() - 1
+            }
+        };
+        Ok(Locked { tables, index })
+    }
+
+    /// The memory of all tables.
+    pub fn into_memories(self) -> impl Iterator<Item = M> {
+        let tables = self.tables.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        tables.into_iter().map(|table| table.memory)
+    }
+}
+
+impl<S, M> AddressTable<S, M> {
+    /// Where the table is.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Sets the table to the addresses of slots. `enqueue` does that for a part of it, which begins at the place that it
+    /// gets: so many addresses, the first of the list. It is called for parts that change, and for all at the first use.
+    ///
+    /// # Errors
+    ///
+    /// The first of `address` and `enqueue`. A part for which it failed is set at the next use.
+    pub fn set(
+        &mut self,
+        address: impl Fn(usize) -> Result<u64>,
+        mut enqueue: impl FnMut(&M, usize, usize, &[u64; RegionKernel::MAX_LISTED]) -> Result<()>,
+    ) -> Result<()> {
+        let mut list = [0; RegionKernel::MAX_LISTED];
+        let mut first = 0;
+        for known in self.addresses.chunks_mut(list.len()) {
+            let wanted = &mut list[..known.len()];
+            for (slot, place) in (first..).zip(&mut *wanted) {
+                *place = address(slot)?;
+            }
+            if wanted != known {
+                let count = known.len();
+                known.fill(UNSET);
+                enqueue(&self.memory, first, count, &list)?;
+                known.copy_from_slice(&list[..count]);
+            }
+            first += known.len();
+        }
+        Ok(())
+    }
+}
+
+/// One table of those that are locked.
+struct Locked<'a, S, M> {
+    tables: MutexGuard<'a, Vec<AddressTable<S, M>>>,
+    index: usize,
+}
+
+impl<S, M> Deref for Locked<'_, S, M> {
+    type Target = AddressTable<S, M>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.tables[self.index]
+    }
+}
+
+impl<S, M> DerefMut for Locked<'_, S, M> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.tables[self.index]
+    }
+}
+
+impl<S, M> fmt::Debug for AddressTables<S, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tables of {} addresses", lock(&self.tables).len(), self.slots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use runtime_core::{Error, ErrorKind};
+
+    use super::*;
+
+    const SLOTS: usize = 1000;
+
+    /// A table's number, and where each part begins that was set, with how many addresses it has.
+    type Set = (usize, Vec<(usize, usize)>);
+
+    /// Sets the table of a stream to `base` and what follows.
+    fn set(
+        tables: &AddressTables<u8, usize>,
+        stream: &Arc<u8>,
+        captured: bool,
+        made: &Cell<usize>,
+        base: u64,
+    ) -> Set {
+        let allocate = |bytes| {
+            assert_eq!(bytes, 8 * SLOTS);
+            made.set(made.get() + 1);
+            Ok(made.get())
+        };
+        let mut table = tables.of(stream, captured, allocate).unwrap();
+        let mut parts = Vec::new();
+        let address = |slot| Ok(base + 8 * slot as u64);
+        let enqueue = |_: &usize, first, count, list: &[u64; RegionKernel::MAX_LISTED]| {
+            let wanted: Vec<u64> =
+                (first..first + count).map(|slot| address(slot).unwrap()).collect();
+            assert_eq!(list[..count], wanted);
+            parts.push((first, count));
+            Ok(())
+        };
+        table.set(address, enqueue).unwrap();
+        (*table.memory(), parts)
+    }
+
+    #[test]
+    fn a_table_is_set_where_addresses_change() {
+        let (tables, stream, made) = (AddressTables::new(SLOTS), Arc::new(0), Cell::new(0));
+        let all = vec![(0, 448), (448, 448), (896, 104)];
+        assert_eq!(set(&tables, &stream, false, &made, 64), (1, all.clone()));
+        assert_eq!(set(&tables, &stream, false, &made, 64), (1, vec![]));
+        assert_eq!(set(&tables, &stream, false, &made, 128), (1, all));
+        let mut table = tables.of(&stream, false, |_| unreachable!()).unwrap();
+        let mut parts = Vec::new();
+        let address = |slot| Ok(if slot == 500 { 7 } else { 128 + 8 * slot as u64 });
+        table.set(address, |_, first, _, _| Ok(parts.push(first))).unwrap();
+        assert_eq!(parts, [448]);
+    }
+
+    #[test]
+    fn streams_have_tables_of_their_own() {
+        let (tables, made) = (AddressTables::new(SLOTS), Cell::new(0));
+        let streams = [0, 1].map(Arc::new);
+        for base in [64, 128] {
+            for (table, stream) in (1..).zip(&streams) {
+                let (found, parts) = set(&tables, stream, false, &made, base);
+                assert_eq!((found, parts.len()), (table, 3));
+            }
+        }
+        assert_eq!(tables.into_memories().collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn the_table_of_a_dropped_stream_is_used_again_but_not_that_of_a_capture() {
+        let (tables, made) = (AddressTables::new(SLOTS), Cell::new(0));
+        assert_eq!(set(&tables, &Arc::new(0), true, &made, 64).0, 1);
+        for _ in 0..3 {
+            // Whatever the table has, all is set.
+            let (table, parts) = set(&tables, &Arc::new(1), false, &made, 64);
+            assert_eq!((table, parts.len()), (2, 3));
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_set_is_set_at_the_next_use() {
+        let (tables, stream, made) = (AddressTables::new(SLOTS), Arc::new(0), Cell::new(0));
+        set(&tables, &stream, false, &made, 64);
+        let refuse = || Err(Error::new(ErrorKind::Driver, "test", "refused"));
+        let mut table = tables.of(&stream, false, |_| unreachable!()).unwrap();
+        table.set(|slot| Ok(slot as u64), |_, _, _, _| refuse()).unwrap_err();
+        drop(table);
+        assert_eq!(set(&tables, &stream, false, &made, 64).1, [(0, 448)]);
+        let none: AddressTables<u8, usize> = AddressTables::new(SLOTS);
+        assert!(none.of(&stream, false, |_| refuse().map(|()| 0)).is_err());
+    }
+}
