@@ -105,6 +105,8 @@ macro_rules! for_each_rule {
                 pinned_lengths_are_checked,
                 pinned_memory_of_another_device_is_refused,
                 pinned_memory_serves_many_streams,
+                copies_of_one_pinned_memory_are_ordered,
+                copies_from_one_pinned_memory_run_side_by_side,
                 write_combined_memory_is_pinned_memory,
             }
             lifetimes isolated: false {
@@ -198,11 +200,14 @@ macro_rules! for_each_rule {
                 a_graph_keeps_what_it_uses,
                 graphs_dropped_in_flight_run_to_the_end,
                 pinned_memory_waits_for_launches_of_a_graph,
+                launches_of_a_graph_are_ordered_with_copies_of_pinned_memory,
                 graphs_belong_to_their_device,
             }
             abilities isolated: false {
                 unified_memory_is_shared_with_the_host,
                 memory_is_shown_to_the_host_where_it_lies_there,
+                showing_memory_waits_for_its_own_work_alone,
+                what_is_done_is_visible_to_the_host,
                 adopted_memory_gives_its_owner_back,
                 adoption_is_checked,
                 the_memory_pool_accounts_for_its_bytes,

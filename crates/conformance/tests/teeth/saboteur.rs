@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::mem;
+use std::panic::resume_unwind;
 use std::time::Duration;
 
 use runtime_core::contract::{
@@ -26,6 +27,8 @@ pub(crate) enum Broken {
     MemoryCopyFrom,
     PinnedCopyTo,
     PinnedCopyFrom,
+    /// Panics when the copy is enqueued.
+    PinnedCopyPanics,
     MemoryFill,
     Launch,
     LaunchBlocks,
@@ -50,6 +53,8 @@ pub(crate) enum Broken {
     GraphLaunch,
     GraphIsUnordered,
     GraphLaunchBlocks,
+    /// Panics when the work is enqueued.
+    GraphLaunchPanics,
     PeerCopy,
     PeersReachNobody,
     PeersReachEverybody,
@@ -274,7 +279,11 @@ unsafe impl GraphCapture for Saboteur {
         };
         // SAFETY: handed on.
         unsafe { ability.launch(graph, inner) }?;
-        if self.is(Broken::GraphLaunchBlocks) { inner.synchronize() } else { Ok(()) }
+        match self.broken {
+            Broken::GraphLaunchBlocks => inner.synchronize(),
+            Broken::GraphLaunchPanics => resume_unwind(Box::new("on purpose")),
+            _ => Ok(()),
+        }
     }
 
     unsafe fn release(&self, graph: Box<dyn DeviceGraph>, after: &[&dyn DeviceStream]) {
@@ -505,7 +514,11 @@ unsafe impl DeviceStream for Stream {
         self.unless(Broken::PinnedCopyFrom, || {
             // SAFETY: handed on.
             unsafe { self.inner.pinned_copy_from(src, src_offset, dst, dst_offset, bytes) }
-        })
+        })?;
+        match self.broken {
+            Broken::PinnedCopyPanics => resume_unwind(Box::new("on purpose")),
+            _ => Ok(()),
+        }
     }
 
     unsafe fn memory_fill(
