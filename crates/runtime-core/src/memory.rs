@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use crate::contract::DeviceMemory;
+use crate::element::check_representation;
 use crate::mark::{InUse, Marks};
 use crate::uses::{Used, Uses};
 use crate::{Device, Element, Layout, MemoryView, MemoryViewMut, NativeHandle, Result, Stream};
@@ -117,6 +118,7 @@ impl Drop for Allocation {
 impl<T: Element> Memory<T> {
     #[inline]
     pub(crate) fn new(allocation: Arc<Allocation>, len: usize) -> Self {
+        const { check_representation::<T>() };
         Self { allocation, len, element: PhantomData }
     }
 

@@ -10,6 +10,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::contract::{DevicePinned, DeviceStream};
+use crate::element::check_representation;
 use crate::mark::{Mark, PRUNE_AT, Waiting};
 use crate::{Device, Element, Result, Stream};
 
@@ -45,6 +46,7 @@ struct Use {
 
 impl<T: Element> Pinned<T> {
     pub(crate) fn new(raw: Option<Box<dyn DevicePinned>>, len: usize, device: Device) -> Self {
+        const { check_representation::<T>() };
         if let Some(raw) = &raw {
             // SAFETY: the device lends at least that many writable bytes, as checked, and nobody else has them yet.
             unsafe { raw.ptr().write_bytes(0, len * size_of::<T>()) };

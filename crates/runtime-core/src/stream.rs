@@ -237,11 +237,8 @@ impl Clone for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let handles = self.core.handles.fetch_sub(1, Ordering::AcqRel);
-        if self.core.lent
-            && handles == 1
-            && let Some(interop) = self.device.raw().interop()
-        {
-            interop.stream_end(&*self.core.raw);
+        if self.core.lent && handles == 1 {
+            crate::interop::end(&self.core, &self.device);
         }
     }
 }

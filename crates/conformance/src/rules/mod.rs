@@ -40,6 +40,7 @@ macro_rules! for_each_rule {
             memory isolated: false {
                 copies_round_trip_for_every_element_type,
                 copies_honour_offsets,
+                fresh_memory_has_values,
                 large_copies_round_trip,
                 many_small_allocations_live_together,
                 allocations_are_aligned,
@@ -137,6 +138,7 @@ macro_rules! for_each_rule {
                 resident_blocks_are_told_truthfully,
                 arguments_may_share_a_memory,
                 views_reach_kernels_with_their_offset,
+                interleaved_views_share_a_launch,
                 gaps_in_a_written_view_are_left_alone,
                 launches_across_devices_are_refused,
                 cooperative_launches_run_where_they_are_reported,

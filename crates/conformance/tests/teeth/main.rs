@@ -45,6 +45,7 @@ macro_rules! bites {
 bites! {
     memory_copy: simulated MemoryCopy => copies_within_the_device_move_what_they_name;
     memory_copy_to: simulated MemoryCopyTo => copies_round_trip_for_every_element_type;
+    memory_copy_from_fresh_memory: simulated MemoryCopyFrom => fresh_memory_has_values;
     memory_copy_from: simulated MemoryCopyFrom => copies_round_trip_for_every_element_type;
     pinned_copy_to: simulated PinnedCopyTo => pinned_copies_round_trip;
     pinned_copy_from: simulated PinnedCopyFrom => pinned_copies_round_trip;

@@ -337,9 +337,10 @@ unsafe impl NativeInterop for Saboteur {
         Ok(Box::new(Stream { inner, broken: self.broken }))
     }
 
-    fn stream_end(&self, ended: &dyn DeviceStream) {
+    unsafe fn stream_end(&self, ended: &dyn DeviceStream) {
         if let Ok(inner) = stream(ended) {
-            self.inner.interop().expect("the ability").stream_end(inner);
+            // SAFETY: handed on.
+            unsafe { self.inner.interop().expect("the ability").stream_end(inner) };
         }
     }
 
