@@ -14,7 +14,8 @@ use crate::{Device, Error, ErrorKind, NativeHandle, Result};
 /// An in-order queue of work on a device.
 ///
 /// What is enqueued on one stream runs in that order. Different streams are ordered by events alone, which are waits
-/// on the device: [`wait`](Self::wait) does not block the host. Cheap to clone; clones are the same stream. Dropping
+/// on the device: [`wait`](Self::wait) does not block the host. Work that uses one [`Pinned`](crate::Pinned) memory is ordered
+/// by events of its own. Cheap to clone; clones are the same stream. Dropping
 /// the last one lets the enqueued work run to its end.
 pub struct Stream {
     pub(crate) core: Arc<StreamCore>,
