@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use benches::null::NullDevice;
 use benches::overhead::nanoseconds;
 use runtime_core::contract::{
-    AcceleratorDevice, CommonRuntime, DeviceMemory, RawArg, RawSlot, RegionCopyAbility,
-    StreamOptions,
+    AcceleratorDevice, CommonRuntime, DeviceMemory, PinnedOptions, RawArg, RawSlot,
+    RegionCopyAbility, StreamOptions,
 };
 use runtime_core::{
     Combine, DType, Device, ImageFormat, Launch, ModuleImage, RegionCopy, RegionProgram,
@@ -20,6 +20,8 @@ use runtime_core::{
 const PER_OPERATION: f64 = 20.0;
 /// Most nanoseconds that each kernel argument may add to that.
 const PER_ARGUMENT: f64 = 5.0;
+/// Most nanoseconds that it may add to mark the end of a use of memory that the host sees.
+const PER_MARK: f64 = 40.0;
 /// Most nanoseconds that executing a region plan may add.
 const PER_PLAN: f64 = 1000.0;
 
@@ -50,6 +52,7 @@ fn main() -> Result<ExitCode> {
     };
     println!("{:28} {:>8} {:>8} {:>8} {:>8}", "ns per call", "front", "direct", "added", "limit");
     copies(&mut table)?;
+    marks(&mut table)?;
     launches(&mut table)?;
     plans(&mut table)?;
     Ok(ExitCode::from(u8::from(check && table.missed)))
@@ -111,6 +114,64 @@ fn copies(table: &mut Table) -> Result<()> {
         PER_OPERATION,
         || drop(black_box(stream.wait(&event))),
         || drop(black_box(raw_stream.wait(&*raw_event))),
+    );
+    Ok(())
+}
+
+/// Memory that the host sees: the end of each use is marked. The rival marks its uses by hand, by one event.
+fn marks(table: &mut Table) -> Result<()> {
+    let device = Device::new(NullDevice::default())?;
+    let stream = device.default_stream();
+    let mut memory = device.memory_allocate::<f64>(1024)?;
+    let mut pinned = device.pinned_allocate::<f64>(1024)?;
+
+    let raw = NullDevice::default();
+    let raw_stream = raw.stream_create(&StreamOptions::default())?;
+    let raw_memory = raw.memory_allocate(8192)?;
+    let raw_pinned = raw.pinned_allocate(8192, &PinnedOptions::default())?;
+    let raw_event = raw.event_create(false)?;
+    let record = || drop(black_box(raw_stream.record(&*raw_event)));
+
+    table.row(
+        "copy_from_pinned",
+        PER_OPERATION + PER_MARK,
+        || drop(black_box(memory.view_mut().copy_from_pinned(&stream, &pinned))),
+        || {
+            // SAFETY: the null device touches no byte.
+            let done = unsafe { raw_stream.pinned_copy_to(&*raw_pinned, 0, &*raw_memory, 0, 8192) };
+            drop(black_box(done));
+            record();
+        },
+    );
+    table.row(
+        "copy_to_pinned",
+        PER_OPERATION + PER_MARK,
+        || drop(black_box(memory.view().copy_to_pinned(&stream, &mut pinned))),
+        || {
+            // SAFETY: as above.
+            let done =
+                unsafe { raw_stream.pinned_copy_from(&*raw_memory, 0, &*raw_pinned, 0, 8192) };
+            drop(black_box(done));
+            record();
+        },
+    );
+    let Some(unified) = device.unified_memory() else { return Ok(()) };
+    let mut shown = unified.allocate::<f64>(1024)?;
+    table.row(
+        "fill, unified memory",
+        PER_OPERATION + PER_MARK,
+        || drop(black_box(shown.view_mut().fill(&stream, 1.0_f64))),
+        || {
+            // SAFETY: as above.
+            drop(black_box(unsafe { raw_stream.memory_fill(&*raw_memory, 0, 8192, &[0; 8]) }));
+            record();
+        },
+    );
+    table.row(
+        "as_slice, unified memory",
+        PER_OPERATION + PER_MARK,
+        || drop(black_box(shown.as_slice())),
+        || drop(black_box(raw_event.wait())),
     );
     Ok(())
 }

@@ -85,7 +85,7 @@ unsafe impl AcceleratorDevice for NullDevice {
     unsafe fn memory_free(&self, _: Box<dyn DeviceMemory>, _: &[&dyn DeviceStream]) {}
 
     fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
-        Ok(Box::new(NullPinned((0..bytes).map(|_| UnsafeCell::new(0)).collect())))
+        Ok(Box::new(HostBytes::new(bytes)))
     }
 
     unsafe fn pinned_free(&self, _: Box<dyn DevicePinned>, _: &[&dyn DeviceStream]) {}
@@ -121,7 +121,7 @@ unsafe impl AcceleratorDevice for NullDevice {
     }
 
     fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
-        None
+        Some(self)
     }
 
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
@@ -185,19 +185,51 @@ unsafe impl DeviceMemory for NullObject {
     }
 }
 
-struct NullPinned(Box<[UnsafeCell<u8>]>);
+impl UnifiedMemory for NullDevice {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(HostBytes::new(bytes)))
+    }
+}
+
+/// Bytes that the host can address.
+struct HostBytes(Box<[UnsafeCell<u128>]>, usize);
+
+impl HostBytes {
+    fn new(bytes: usize) -> Self {
+        Self((0..bytes.div_ceil(16)).map(|_| UnsafeCell::new(0)).collect(), bytes)
+    }
+
+    fn pointer(&self) -> *mut u8 {
+        UnsafeCell::raw_get(self.0.as_ptr()).cast()
+    }
+}
 
 // SAFETY: bytes are handed out as a pointer, and the front orders whoever follows it.
-unsafe impl Sync for NullPinned {}
+unsafe impl Sync for HostBytes {}
 
-// SAFETY: the block is of that length and stays in place.
-unsafe impl DevicePinned for NullPinned {
+// SAFETY: the block is of that length at least and stays in place.
+unsafe impl DevicePinned for HostBytes {
     fn len(&self) -> usize {
-        self.0.len()
+        self.1
     }
 
     fn ptr(&self) -> *mut u8 {
-        UnsafeCell::raw_get(self.0.as_ptr())
+        self.pointer()
+    }
+}
+
+// SAFETY: the block is of that length at least and stays in place.
+unsafe impl DeviceMemory for HostBytes {
+    fn len(&self) -> usize {
+        self.1
+    }
+
+    fn host_ptr(&self) -> Option<*mut u8> {
+        Some(self.pointer())
+    }
+
+    fn native(&self) -> NativeHandle {
+        HANDLE
     }
 }
 

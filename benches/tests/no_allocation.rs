@@ -56,6 +56,7 @@ fn no_operation_allocates() {
     let module = device.module_load(ModuleImage::source(ImageFormat::Ptx, "")).unwrap();
     let kernel = module.kernel("abc").unwrap();
     let launch = Launch::cover(64, 64);
+    let mut shown = device.unified_memory().unwrap().allocate::<f64>(64).unwrap();
     let mut host = [0.0; 64];
     let count = taken(|| {
         memory.view_mut().copy_from_slice(&stream, &host).unwrap();
@@ -64,6 +65,9 @@ fn no_operation_allocates() {
         memory.view_mut().fill(&stream, 1.0).unwrap();
         memory.view_mut().copy_from_pinned(&stream, &pinned).unwrap();
         memory.view().copy_to_pinned(&stream, &mut pinned).unwrap();
+        pinned.as_mut_slice().unwrap();
+        shown.view_mut().fill(&stream, 1.0).unwrap();
+        shown.as_mut_slice().unwrap().unwrap();
         stream.record(&event).unwrap();
         stream.wait(&event).unwrap();
         // SAFETY: the null device touches no byte.

@@ -93,7 +93,7 @@ unsafe impl NativeInterop for CudaDevice {
         Ok(Box::new(CudaStream::new(shared, stream)))
     }
 
-    fn stream_end(&self, stream: &dyn DeviceStream) {
+    unsafe fn stream_end(&self, stream: &dyn DeviceStream) {
         let any: &dyn Any = stream;
         if let Some(stream) = any.downcast_ref::<CudaStream>() {
             stream.raw().end();

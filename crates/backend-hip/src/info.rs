@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "asks the runtime")]
 
 use std::ffi::{CStr, c_char, c_int};
+use std::num::NonZeroUsize;
 
 use hip_sys::hiprt::{hipDevice_t, hipDeviceAttribute_t as Attribute, hipUUID};
 use runtime_core::{DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, PciAddress, Result};

@@ -119,7 +119,7 @@ unsafe impl NativeInterop for HipDevice {
         Ok(Box::new(HipStream::new(shared, stream)))
     }
 
-    fn stream_end(&self, stream: &dyn DeviceStream) {
+    unsafe fn stream_end(&self, stream: &dyn DeviceStream) {
         let any: &dyn Any = stream;
         if let Some(stream) = any.downcast_ref::<HipStream>() {
             stream.raw().end();

@@ -117,7 +117,7 @@ unsafe impl NativeInterop for OpenClDevice {
         Ok(Box::new(OpenClStream::new(shared, queue)))
     }
 
-    fn stream_end(&self, stream: &dyn DeviceStream) {
+    unsafe fn stream_end(&self, stream: &dyn DeviceStream) {
         let any: &dyn Any = stream;
         // The reference of this backend's own stays until the work is done, which must have begun for that.
         if let Some(stream) = any.downcast_ref::<OpenClStream>() {

@@ -71,7 +71,7 @@ unsafe impl NativeInterop for SimDevice {
         }
     }
 
-    fn stream_end(&self, _stream: &dyn DeviceStream) {
+    unsafe fn stream_end(&self, _stream: &dyn DeviceStream) {
         // The queue is counted, and work on it holds what it needs.
     }
 

@@ -113,9 +113,8 @@ pub(crate) fn shared_elements(
     own: &[Divided<'_>],
     lent: &[Lent<'_>],
 ) -> Option<Error> {
-    let lent = || {
-        lent.iter().flat_map(|lent| lent.views().zip(specs).map(|field| (lent.rank, field)))
-    };
+    let lent =
+        || lent.iter().flat_map(|lent| lent.views().zip(specs).map(|field| (lent.rank, field)));
     own.iter().zip(specs).find_map(|((_, around), spec)| {
         let own = around.as_view();
         let (other_rank, (_, other)) = lent().find(|(_, (view, _))| view.overlaps(&own))?;

@@ -48,8 +48,8 @@ pub(crate) unsafe fn read(buffer: &Buffer) -> Result<Option<Stamp>> {
     Ok(buffer.as_slice()?.and_then(<[u8]>::last_chunk).copied())
 }
 
-/// Where the stamp of a message of `len` bytes lies. [`Memory::as_slice`] would wait for all other work of the streams that
-/// the memory was used on, a neighbour's too.
+/// Where the stamp of a message of `len` bytes lies. [`Memory::as_slice`] would wait for all work on the memory, a neighbour's
+/// too.
 fn place(memory: &Memory<u8>, len: usize) -> Option<NonNull<Stamp>> {
     let start = len.checked_sub(STAMP_BYTES)?;
     // SAFETY: a buffer is at most as long as its memory, so that the stamp lies in it.

@@ -31,7 +31,7 @@ struct State {
 pub(crate) struct Kept {
     pub(crate) used: BTreeMap<usize, Arc<dyn Used>>,
     /// Pinned memory, and whether captured work writes it.
-    pub(crate) pinned: BTreeMap<(usize, bool), Arc<PinnedBlock>>,
+    pub(crate) pinned: BTreeMap<usize, (Arc<PinnedBlock>, bool)>,
 }
 
 impl State {
@@ -49,18 +49,23 @@ impl Capture {
         Arc::new(Self { state: Mutex::new(state), native, counts: Counts::default() })
     }
 
-    /// Captures what `enqueue` does on the backend's stream. A failure ends the capture: a graph that lacks an
+    /// Captures what `enqueue` does on the backend's stream. A failure or a panic ends the capture: a graph that lacks an
     /// operation would be worse than none.
     pub(crate) fn enqueue<R>(
         &self,
         enqueue: impl FnOnce(&dyn DeviceStream) -> Result<R>,
     ) -> Result<R> {
         let mut state = self.lock();
-        let Some(stream) = state.stream.as_deref() else {
+        let Some(stream) = state.stream.take() else {
             return Err(over("enqueue"));
         };
-        let done = enqueue(stream);
-        let ended = done.is_err().then(|| state.end());
+        let done = enqueue(&*stream);
+        let ended = if done.is_ok() {
+            state.stream = Some(stream);
+            None
+        } else {
+            Some((stream, state.end()))
+        };
         drop(state);
         drop(ended);
         done
@@ -90,7 +95,8 @@ impl Capture {
     pub(crate) fn keep_pinned(&self, block: &Arc<PinnedBlock>, writes: bool) {
         let mut state = self.lock();
         if state.stream.is_some() {
-            state.kept.pinned.insert((Arc::as_ptr(block).addr(), writes), Arc::clone(block));
+            let kept = state.kept.pinned.entry(Arc::as_ptr(block).addr());
+            kept.or_insert_with(|| (Arc::clone(block), false)).1 |= writes;
         }
     }
 

@@ -114,7 +114,7 @@ impl Device {
         same_device(self, other)
     }
 
-    /// Allocates memory for `len` elements. Its contents are unspecified until written.
+    /// Allocates memory for `len` elements, whose values are unspecified until written.
     ///
     /// # Errors
     ///

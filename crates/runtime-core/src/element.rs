@@ -134,8 +134,31 @@ impl fmt::Display for DType {
 ///
 /// # Safety
 ///
-/// `DTYPE` must describe the type's real representation: `size_of::<Self>() == DTYPE.size()`, and the bytes must
-/// mean what [`DType`] says. A transparent wrapper around an element satisfies this with the element's own `DTYPE`.
+/// `DTYPE` must describe the type's real representation: its size is [`DType::size`], it needs no stricter alignment than
+/// [`DType::align`], and the bytes mean what [`DType`] says. A transparent wrapper around an element satisfies this with
+/// the element's own `DTYPE`.
+///
+/// Memory of a type of another size or a stricter alignment does not compile:
+///
+/// ```compile_fail,E0080
+/// use runtime_core::{DType, Device, Element, Memory, Result, bytemuck};
+///
+/// #[derive(Clone, Copy)]
+/// #[repr(C, align(16))]
+/// struct Aligned([f64; 2]);
+///
+/// unsafe impl bytemuck::Zeroable for Aligned {}
+/// unsafe impl bytemuck::Pod for Aligned {}
+/// // Wrong: a `C128` is aligned to 8 bytes.
+/// unsafe impl Element for Aligned {
+///     const DTYPE: DType = DType::C128;
+/// }
+///
+/// fn allocate(device: &Device) -> Result<Memory<Aligned>> {
+///     device.memory_allocate(10)
+/// }
+/// # let _ = allocate as fn(&Device) -> Result<Memory<Aligned>>;
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no element of arrays",
     label = "no element",
@@ -147,10 +170,16 @@ pub unsafe trait Element: Pod + Send + Sync {
     const DTYPE: DType;
 }
 
+/// Evaluated for every type of which memory is made or lent as a slice.
+pub(crate) const fn check_representation<T: Element>() {
+    assert!(size_of::<T>() == T::DTYPE.size(), "the element has another size than its DTYPE");
+    assert!(align_of::<T>() <= T::DTYPE.align(), "the element needs more alignment than its DTYPE");
+}
+
 macro_rules! elements {
     ($($type:ty => $dtype:ident),* $(,)?) => {$(
-        const _: () = assert!(size_of::<$type>() == DType::$dtype.size());
-        // SAFETY: the assertion above checks the size, and the name says the same representation.
+        const _: () = check_representation::<$type>();
+        // SAFETY: the line above checks size and alignment, and the name says the same representation.
         unsafe impl Element for $type {
             const DTYPE: DType = DType::$dtype;
         }

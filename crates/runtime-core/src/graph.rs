@@ -5,8 +5,11 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use smallvec::SmallVec;
+
 use crate::capture::{Capture, Kept};
 use crate::contract::{DeviceGraph, GraphCapture};
+use crate::mark::InUses;
 use crate::stream::StreamCore;
 use crate::uses::Uses;
 use crate::{Device, Error, ErrorKind, NativeHandle, Result, Statistics, Stream};
@@ -117,7 +120,8 @@ impl Graph {
     }
 
     /// Enqueues the captured work as one operation, any number of times and on any stream. Launches on several streams
-    /// are ordered by events alone, as everything else is.
+    /// are ordered by events alone, as everything else is, and by the pinned memory that they use: see
+    /// [`Pinned`](crate::Pinned).
     ///
     /// Its memory counts as used on the stream: freeing it, and showing it or pinned memory to the host, waits for the
     /// launch.
@@ -144,16 +148,15 @@ impl Graph {
             used.mark(stream);
         }
         self.uses.mark(stream, device);
-        // Before the launch, which must not run unmarked.
-        let events = self.kept.pinned.iter().map(|_| device.raw().event_create(false));
-        let events = events.collect::<Result<Vec<_>>>().map_err(|e| device.place(e))?;
+        let shown = self.kept.used.values().filter_map(|used| used.marks());
+        let in_use: InUses<'_> = shown.filter_map(|marks| marks.begin(stream)).collect();
+        // In the order of addresses, so that two launches do not wait for each other's locks.
+        let pinned = self.kept.pinned.values().map(|(block, writes)| block.begin(stream, *writes));
+        let pinned_in_use = pinned.collect::<Result<SmallVec<[_; 4]>>>()?;
         // SAFETY: graph and stream are of this device. What the work uses is kept, and its use on the stream noted. The
         // caller vouches for the rest.
         let launched = unsafe { ability.launch(&mut **self.lock(), &*stream.core.raw) };
-        // Marked after a failure too, for a driver may have begun all the same.
-        for (((_, writes), block), event) in self.kept.pinned.iter().zip(events) {
-            block.mark(stream, *writes, event);
-        }
+        drop((in_use, pinned_in_use));
         launched.map_err(|e| device.place(e))?;
         device.counts().add(&self.once);
         tracing::trace!(device = %device.id(), "graph launched");

@@ -10,6 +10,7 @@ use bytemuck::Pod;
 use smallvec::SmallVec;
 
 use crate::contract::{ParamAccess, ParamInfo, ParamKind};
+use crate::element::check_representation;
 use crate::{Element, Error, ErrorKind, Launch, Result};
 
 /// A module whose kernels are Rust functions.
@@ -337,6 +338,7 @@ impl KernelResult for Result<(), String> {
 }
 
 fn memory<T: Element>(access: ParamAccess) -> ParamInfo {
+    const { check_representation::<T>() };
     ParamInfo { kind: ParamKind::Memory, size: None, dtype: Some(T::DTYPE), access: Some(access) }
 }
 

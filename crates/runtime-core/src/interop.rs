@@ -103,6 +103,15 @@ impl<'a> Interop<'a> {
     }
 }
 
+/// Ends the use of a stream that somebody else owns, whose last handle is gone.
+pub(crate) fn end(stream: &StreamCore, device: &Device) {
+    if let Some(ability) = device.raw().interop() {
+        // SAFETY: the ability made it. Only handles enqueue, record and wait on a stream; objects that remember it ask
+        // whether it is done.
+        unsafe { ability.stream_end(&*stream.raw) };
+    }
+}
+
 /// Whether a handle is of the device's interface, and of one of these kinds.
 fn check(
     raw: &dyn AcceleratorDevice,

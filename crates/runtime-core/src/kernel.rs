@@ -12,6 +12,7 @@ use bytemuck::Pod;
 use smallvec::SmallVec;
 
 use crate::contract::{DeviceKernel, DeviceModule, ParamAccess, ParamInfo, ParamKind, RawArg};
+use crate::mark::{InUses, Marks};
 use crate::memory::Allocation;
 use crate::uses::{Used, Uses};
 use crate::view::check_use;
@@ -65,6 +66,10 @@ impl Module {
 impl Used for Loaded {
     fn mark(&self, stream: &Stream) {
         self.uses.mark(stream, &self.device);
+    }
+
+    fn marks(&self) -> Option<&Marks> {
+        None
     }
 }
 
@@ -204,14 +209,15 @@ impl Kernel {
         device.check_same("launch", stream.device())?;
         self.check_geometry(launch)?;
         // Filled in place: returning so large a value would copy it.
-        let mut raw = RawArgs::new();
-        self.check_arguments(stream, args, &mut raw)?;
+        let (mut raw, mut in_use) = (RawArgs::new(), InUses::new());
+        self.check_arguments(stream, args, &mut raw, &mut in_use)?;
         if launch.is_empty() {
             return Ok(());
         }
         self.0.module.0.uses.mark(stream, device);
         // SAFETY: objects are of this device, as checked, and the caller vouches for the kernel.
         let done = unsafe { stream.core.raw.launch(&*self.0.raw, launch, &raw) };
+        drop(in_use);
         for arg in args {
             if let Given::Memory(MemoryArg { report: Some(report), .. }) = &arg.0 {
                 report.note(done.is_ok());
@@ -267,9 +273,10 @@ impl Kernel {
     /// Checks the arguments and makes what a backend gets. A use that is noted and then refused does no harm.
     fn check_arguments<'a>(
         &self,
-        stream: &Stream,
+        stream: &'a Stream,
         args: &'a [Arg<'_>],
         raw: &mut RawArgs<'a>,
+        in_use: &mut InUses<'a>,
     ) -> Result<()> {
         let limits = self.device().limits();
         let parameters = self.0.raw.parameters();
@@ -306,7 +313,8 @@ impl Kernel {
                 )));
             }
             bytes += arg.size();
-            raw.push(arg.begin(stream).map_err(|error| self.refuse_argument(index, &error))?);
+            let begun = arg.begin(stream, in_use);
+            raw.push(begun.map_err(|error| self.refuse_argument(index, &error))?);
         }
         if bytes > limits.argument_bytes {
             return Err(self.refuse(format!(
@@ -415,7 +423,7 @@ impl<'a> Arg<'a> {
 
     /// Checks where memory is, notes its use and makes what a backend gets.
     #[inline]
-    fn begin<'b>(&'b self, stream: &Stream) -> Result<RawArg<'b>> {
+    fn begin<'b>(&'b self, stream: &'b Stream, in_use: &mut InUses<'b>) -> Result<RawArg<'b>> {
         Ok(match &self.0 {
             Given::Scalar(bytes, dtype) => {
                 RawArg::Value { bytes: &bytes[..dtype.size()], dtype: Some(*dtype) }
@@ -433,12 +441,13 @@ impl<'a> Arg<'a> {
                 ..
             }) => {
                 check_use(LAUNCH, allocation.device(), bound, stream)?;
-                match allocation.raw() {
-                    Some(memory) if bytes > 0 => {
-                        allocation.uses().mark(stream, allocation.device());
+                let begun = if bytes > 0 { allocation.begin(stream) } else { None };
+                match begun {
+                    Some((memory, use_of_it)) => {
+                        in_use.extend(use_of_it);
                         RawArg::Memory { memory, origin, start, bytes, dense, dtype, writes }
                     }
-                    _ => RawArg::Empty { dtype, writes },
+                    None => RawArg::Empty { dtype, writes },
                 }
             }
         })

@@ -27,6 +27,7 @@ mod interop;
 mod kernel;
 mod launch;
 mod layout;
+mod mark;
 mod measure;
 mod memory;
 mod native;

@@ -11,6 +11,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use crate::contract::DeviceMemory;
+use crate::element::check_representation;
+use crate::mark::{InUse, Marks};
 use crate::uses::{Used, Uses};
 use crate::{Device, Element, Layout, MemoryView, MemoryViewMut, NativeHandle, Result, Stream};
 
@@ -35,6 +37,8 @@ pub(crate) struct Allocation {
     /// What its first byte's address is a multiple of.
     align: usize,
     uses: Uses,
+    /// How far streams are with it, if the host can address it.
+    marks: Option<Marks>,
     device: Device,
 }
 
@@ -48,7 +52,9 @@ impl Allocation {
     ) -> Arc<Self> {
         Arc::new_cyclic(|allocation: &Weak<Self>| {
             let uses = Uses::of(allocation.clone());
-            Self { raw: ManuallyDrop::new(raw), bytes, align, uses, device }
+            let shown = raw.as_ref().is_some_and(|raw| raw.host_ptr().is_some());
+            let marks = shown.then(Marks::default);
+            Self { raw: ManuallyDrop::new(raw), bytes, align, uses, marks, device }
         })
     }
 
@@ -71,19 +77,30 @@ impl Allocation {
         &self.device
     }
 
+    /// Notes a use by an enqueue on `stream` that comes now, and ends when the second of the result is dropped. `None`
+    /// for memory of no bytes.
     #[inline]
-    pub(crate) fn uses(&self) -> &Uses {
-        &self.uses
+    pub(crate) fn begin<'a>(
+        &'a self,
+        stream: &'a Stream,
+    ) -> Option<(&'a dyn DeviceMemory, Option<InUse<'a>>)> {
+        let raw = self.raw()?;
+        self.uses.mark(stream, &self.device);
+        Some((raw, self.marks.as_ref().and_then(|marks| marks.begin(stream))))
     }
 
     fn wait(&self) -> Result<()> {
-        self.uses.synchronize()
+        self.marks.as_ref().map_or(Ok(()), Marks::wait)
     }
 }
 
 impl Used for Allocation {
     fn mark(&self, stream: &Stream) {
         self.uses.mark(stream, &self.device);
+    }
+
+    fn marks(&self) -> Option<&Marks> {
+        self.marks.as_ref()
     }
 }
 
@@ -101,6 +118,7 @@ impl Drop for Allocation {
 impl<T: Element> Memory<T> {
     #[inline]
     pub(crate) fn new(allocation: Arc<Allocation>, len: usize) -> Self {
+        const { check_representation::<T>() };
         Self { allocation, len, element: PhantomData }
     }
 
@@ -191,11 +209,13 @@ impl<T: Element> Memory<T> {
         self.view_mut().fill(stream, value)
     }
 
-    /// The elements, if the host can address them. Blocks until the streams it was used on are done.
+    /// The elements, if the host can address them. Blocks until the work that uses this memory is done, and for no other
+    /// work of its streams.
     ///
     /// # Errors
     ///
-    /// What those streams report.
+    /// What waiting for that work reports, `DeviceLost` for instance. A failure of the work itself is reported by its
+    /// stream.
     pub fn as_slice(&self) -> Option<Result<&[T]>> {
         let pointer = self.host_pointer()?;
         Some(self.allocation.wait().map(|()| {
@@ -206,11 +226,12 @@ impl<T: Element> Memory<T> {
         }))
     }
 
-    /// The elements for writing, if the host can address them. Blocks until the streams it was used on are done.
+    /// The elements for writing, if the host can address them. Blocks until the work that uses this memory is done, and
+    /// for no other work of its streams.
     ///
     /// # Errors
     ///
-    /// What those streams report.
+    /// As [`as_slice`](Self::as_slice).
     pub fn as_mut_slice(&mut self) -> Option<Result<&mut [T]>> {
         let pointer = self.host_pointer()?;
         Some(self.allocation.wait().map(|()| {

@@ -9,16 +9,19 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::contract::{DeviceEvent, DevicePinned, DeviceStream};
-use crate::stream::StreamCore;
+use crate::contract::{DevicePinned, DeviceStream};
+use crate::element::check_representation;
+use crate::mark::{Mark, PRUNE_AT, Waiting};
 use crate::{Device, Element, Result, Stream};
 
 /// Page-locked host memory, the host side of asynchronous copies. One owner, freed on drop.
 ///
 /// A copy borrows it only to be enqueued, and runs later. The memory remembers: [`as_slice`](Self::as_slice) waits for
-/// copies that write it, [`as_mut_slice`](Self::as_mut_slice) and dropping for all. So no data race between host and
-/// device can be written in safe code, whatever is dropped or forgotten, and a copy in flight on one buffer does not hold up
-/// another. A [`Graph`](crate::Graph) that copies from or to it keeps it.
+/// copies that write it, [`as_mut_slice`](Self::as_mut_slice) and dropping for all. A copy on another stream waits for it on
+/// the device where one of the two writes the memory: such copies run in the order of their calls, and no other copies
+/// are held up. So no data race can be written in safe code, between host and device or between streams, whatever is
+/// dropped or forgotten. A [`Graph`](crate::Graph) that copies from or to it keeps it, and its launches are ordered in the
+/// same way.
 pub struct Pinned<T: Element> {
     block: Arc<PinnedBlock>,
     len: usize,
@@ -33,32 +36,17 @@ pub(crate) struct PinnedBlock {
     device: Device,
 }
 
-/// The latest copy of one direction on one stream; those before it are done when it is.
-#[derive(Clone)]
+/// The latest copies of one direction on one stream.
 struct Use {
-    stream: Arc<StreamCore>,
+    mark: Mark,
     writes: bool,
-    event: Arc<dyn DeviceEvent>,
-    /// Recording the event failed: only the stream itself can tell when the copy is done.
-    unmarked: bool,
+    /// Whether a later use waits for it and so stands for it.
+    passed: bool,
 }
-
-impl Use {
-    fn wait(&self) -> Result<()> {
-        if self.unmarked { self.stream.synchronize() } else { self.event.wait() }
-    }
-
-    fn is_over(&self) -> bool {
-        let done = if self.unmarked { self.stream.raw.query() } else { self.event.query() };
-        matches!(done, Ok(true))
-    }
-}
-
-/// Beyond this many uses, those that are over are forgotten.
-const PRUNE_AT: usize = 16;
 
 impl<T: Element> Pinned<T> {
     pub(crate) fn new(raw: Option<Box<dyn DevicePinned>>, len: usize, device: Device) -> Self {
+        const { check_representation::<T>() };
         if let Some(raw) = &raw {
             // SAFETY: the device lends at least that many writable bytes, as checked, and nobody else has them yet.
             unsafe { raw.ptr().write_bytes(0, len * size_of::<T>()) };
@@ -130,14 +118,13 @@ impl<T: Element> Pinned<T> {
 
 impl PinnedBlock {
     fn wait(&self, which: impl Fn(&Use) -> bool) -> Result<()> {
+        let relevant = |used: &&Use| !used.passed && which(used);
         // Not under the lock, which other threads need to enqueue copies.
-        let uses = self.lock().clone();
-        let mut relevant = uses.iter().filter(|used| which(used));
-        relevant.try_for_each(Use::wait).map_err(|e| self.device.place(e))
+        let marks: Waiting =
+            self.lock().iter().filter(relevant).map(|used| used.mark.clone()).collect();
+        marks.iter().try_for_each(Mark::wait)
     }
 
-    /// Enqueues a copy and marks its end. The lock keeps the mark of one copy behind that of another on the same
-    /// stream from being lost.
     fn enqueue(
         self: &Arc<Self>,
         stream: &Stream,
@@ -145,42 +132,42 @@ impl PinnedBlock {
         enqueue: impl FnOnce(&dyn DevicePinned) -> Result<()>,
     ) -> Result<()> {
         let Some(raw) = self.raw.as_deref() else { return Ok(()) };
-        if let Some(capture) = &stream.core.capture {
-            capture.keep_pinned(self, writes);
-            return enqueue(raw).map_err(|e| self.device.place(e));
-        }
-        let mut uses = self.lock();
-        let known = position(&mut uses, stream, writes);
-        let index = match known {
-            Some(index) => index,
-            None => {
-                let event =
-                    self.device.raw().event_create(false).map_err(|e| self.device.place(e))?;
-                let core = Arc::clone(&stream.core);
-                uses.push(Use { stream: core, writes, event: Arc::from(event), unmarked: false });
-                uses.len() - 1
+        let _in_use = match &stream.core.capture {
+            Some(capture) => {
+                capture.keep_pinned(self, writes);
+                None
             }
+            None => Some(self.begin(stream, writes)?),
         };
-        let enqueued = enqueue(raw).map_err(|e| self.device.place(e));
-        // Marked after a failure too, for a driver may have begun the copy all the same.
-        let used = &mut uses[index];
-        let marked = stream.core.raw.record(&*used.event);
-        used.unmarked = marked.is_err();
-        enqueued
+        enqueue(raw).map_err(|e| self.device.place(e))
     }
 
-    /// Marks the end of a launch on `stream` of a graph that copies from or to it.
-    pub(crate) fn mark(&self, stream: &Stream, writes: bool, event: Box<dyn DeviceEvent>) {
+    /// Notes a use by an enqueue on `stream` that comes now, behind every use on another stream that it must not meet. Its
+    /// end is marked when the result is dropped, which holds the lock until then: so uses are noted in the order in which
+    /// they are enqueued.
+    pub(crate) fn begin(&self, stream: &Stream, writes: bool) -> Result<PinnedInUse<'_>> {
         let mut uses = self.lock();
-        let known = position(&mut uses, stream, writes);
-        let unmarked = stream.core.raw.record(&*event).is_err();
-        let core = Arc::clone(&stream.core);
-        let used = Use { stream: core, writes, event: Arc::from(event), unmarked };
-        match known {
-            // Recorded under the lock, and so behind every copy that the earlier mark stood for.
-            Some(index) => uses[index] = used,
-            None => uses.push(used),
+        if uses.len() >= PRUNE_AT {
+            uses.retain(|used| !used.passed && !used.mark.is_over());
         }
+        let here = |used: &Use| used.mark.stream().id == stream.core.id;
+        // All that is not passed comes after the latest write, or is it: what this stream has is ordered behind it.
+        let is_ordered = !writes && uses.iter().any(|used| here(used) && !used.passed);
+        let conflicts = |used: &&Use| !used.passed && !here(used) && (writes || used.writes);
+        if !is_ordered {
+            uses.iter().filter(conflicts).try_for_each(|used| used.mark.hold_up(stream))?;
+        }
+        if writes {
+            uses.iter_mut().for_each(|used| used.passed = true);
+        }
+        let known = uses.iter().position(|used| here(used) && used.writes == writes);
+        let index = known.unwrap_or_else(|| {
+            uses.push(Use { mark: Mark::new(stream), writes, passed: false });
+            uses.len() - 1
+        });
+        uses[index].passed = false;
+        uses[index].mark.begin();
+        Ok(PinnedInUse { uses, index })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Use>> {
@@ -188,12 +175,16 @@ impl PinnedBlock {
     }
 }
 
-/// Where the use of one direction on a stream is, after uses that are over were forgotten if there are many.
-fn position(uses: &mut Vec<Use>, stream: &Stream, writes: bool) -> Option<usize> {
-    if uses.len() >= PRUNE_AT {
-        uses.retain(|used| !used.is_over());
+/// A use by an enqueue that goes on.
+pub(crate) struct PinnedInUse<'a> {
+    uses: MutexGuard<'a, Vec<Use>>,
+    index: usize,
+}
+
+impl Drop for PinnedInUse<'_> {
+    fn drop(&mut self) {
+        self.uses[self.index].mark.end();
     }
-    uses.iter().position(|used| used.stream.id == stream.core.id && used.writes == writes)
 }
 
 impl Drop for PinnedBlock {
@@ -202,8 +193,11 @@ impl Drop for PinnedBlock {
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
         let Some(raw) = raw else { return };
         let uses = self.uses.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let after: Vec<&dyn DeviceStream> = uses.iter().map(|used| &*used.stream.raw).collect();
-        // SAFETY: this device made it, and every stream that has unfinished copies on it is named.
+        let unfinished = uses.iter().filter(|used| !used.passed);
+        let after: Vec<&dyn DeviceStream> =
+            unfinished.map(|used| &*used.mark.stream().raw).collect();
+        // SAFETY: this device made it, and every stream that has unfinished copies on it is named, but for those that a
+        // named one waits for.
         unsafe { self.device.raw().pinned_free(raw, &after) };
     }
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use smallvec::SmallVec;
 
 use crate::contract::{DeviceRegions, RawSlot};
+use crate::mark::{InUses, Marks};
 use crate::region::Bound;
 use crate::region::emulation::{self, Staging};
 use crate::uses::{Used, Uses};
@@ -125,10 +126,11 @@ impl RegionPlan {
     pub fn execute(&self, stream: &Stream, bind: &mut [Slot<'_>]) -> Result<()> {
         self.device.check_same("execute", stream.device())?;
         self.check(stream, bind)?;
+        let mut in_use = InUses::new();
         let raw: SmallVec<[RawSlot<'_>; 16]> = bind
             .iter()
             .zip(&self.boxes)
-            .map(|(slot, of)| begin(slot, of.as_ref(), stream))
+            .map(|(slot, of)| begin(slot, of.as_ref(), stream, &mut in_use))
             .collect();
         let done = match (&self.native, self.device.raw().region_copy()) {
             _ if self.program.phases().is_empty() => Ok(()),
@@ -139,6 +141,7 @@ impl RegionPlan {
             }
             _ => emulation::execute(&self.program, stream, &raw, &self.staging),
         };
+        drop(in_use);
         for (slot, used) in bind.iter().zip(self.slots()) {
             if used.written {
                 slot.report_write(done.is_ok());
@@ -299,12 +302,17 @@ fn is_alike(one: &Layout, other: &Layout) -> bool {
 fn begin<'a>(
     slot: &'a Slot<'_>,
     respected: Option<&(usize, Layout)>,
-    stream: &Stream,
+    stream: &'a Stream,
+    in_use: &mut InUses<'a>,
 ) -> RawSlot<'a> {
     let Some((first, second)) = slot.views() else {
         return RawSlot { memory: None, offset: 0, bytes: 0, split: 0 };
     };
-    let memory = first.begin(stream).or_else(|| second.and_then(|view| view.begin(stream)));
+    let begun = first.begin(stream).or_else(|| second.and_then(|view| view.begin(stream)));
+    let memory = begun.map(|(memory, use_of_it)| {
+        in_use.extend(use_of_it);
+        memory
+    });
     let range = slot.range();
     let part = slot.part().filter(|part| is_box(respected, part, range.start));
     let split = part.map_or(0, |part| part.split());
@@ -335,6 +343,10 @@ impl Prepared {
 impl Used for Prepared {
     fn mark(&self, stream: &Stream) {
         self.uses.mark(stream, &self.device);
+    }
+
+    fn marks(&self) -> Option<&Marks> {
+        None
     }
 }
 

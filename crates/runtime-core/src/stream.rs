@@ -14,7 +14,8 @@ use crate::{Device, Error, ErrorKind, NativeHandle, Result};
 /// An in-order queue of work on a device.
 ///
 /// What is enqueued on one stream runs in that order. Different streams are ordered by events alone, which are waits
-/// on the device: [`wait`](Self::wait) does not block the host. Cheap to clone; clones are the same stream. Dropping
+/// on the device: [`wait`](Self::wait) does not block the host. Work that uses one [`Pinned`](crate::Pinned) memory is ordered
+/// by events of its own. Cheap to clone; clones are the same stream. Dropping
 /// the last one lets the enqueued work run to its end.
 pub struct Stream {
     pub(crate) core: Arc<StreamCore>,
@@ -242,11 +243,8 @@ impl Clone for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let handles = self.core.handles.fetch_sub(1, Ordering::AcqRel);
-        if self.core.lent
-            && handles == 1
-            && let Some(interop) = self.device.raw().interop()
-        {
-            interop.stream_end(&*self.core.raw);
+        if self.core.lent && handles == 1 {
+            crate::interop::end(&self.core, &self.device);
         }
     }
 }

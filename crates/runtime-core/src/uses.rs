@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::contract::DeviceStream;
 use crate::device::same_device;
+use crate::mark::Marks;
 use crate::stream::StreamCore;
 use crate::{Device, Result, Stream};
 
@@ -18,6 +19,9 @@ const PRUNE_AT: usize = 16;
 pub(crate) trait Used: Send + Sync {
     /// Notes a use by an enqueue on `stream`; call it before the enqueue.
     fn mark(&self, stream: &Stream);
+
+    /// How far streams are with it, if the host can see its bytes.
+    fn marks(&self) -> Option<&Marks>;
 }
 
 /// The streams an object was used on since it was made.
@@ -73,12 +77,6 @@ impl Uses {
         if let Some(id) = self.ids.get(streams.len() - 1) {
             id.store(stream.core.id, Ordering::Relaxed);
         }
-    }
-
-    /// Blocks until every stream noted is done; the first failure that one reports.
-    pub(crate) fn synchronize(&self) -> Result<()> {
-        let streams = self.streams();
-        streams.iter().try_for_each(|used| used.core.synchronize())
     }
 
     /// Lets `stream` wait for every other stream noted, each of which is of a device that it reaches or of its own.

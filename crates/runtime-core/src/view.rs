@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::contract::DeviceMemory;
+use crate::mark::InUse;
 use crate::memory::Allocation;
 use crate::region::are_apart;
 use crate::{
@@ -297,7 +298,7 @@ impl<'a> MemoryView<'a> {
             return self.packed::<T>(stream)?.view().copy_to_slice(stream, out);
         }
         let range = self.byte_range();
-        let Some(raw) = self.begin(stream) else { return Ok(()) };
+        let Some((raw, _in_use)) = self.begin(stream) else { return Ok(()) };
         // SAFETY: the memory is of the stream's device and the view lies inside it.
         let copied = unsafe {
             stream.core.raw.memory_copy_from(raw, range.start, bytemuck::cast_slice_mut(out))
@@ -318,7 +319,7 @@ impl<'a> MemoryView<'a> {
         const OPERATION: &str = "copy_to_pinned";
         stream.device().check_same(OPERATION, out.device())?;
         let range = self.host_copy::<T>(OPERATION, stream, self.len().min(out.len()))?;
-        let Some(raw) = self.begin(stream) else { return Ok(()) };
+        let Some((raw, _in_use)) = self.begin(stream) else { return Ok(()) };
         out.enqueue_write(stream, |pinned| {
             // SAFETY: both ranges were checked. The pinned memory waits for its uses before it shows itself to the
             // host or is freed.
@@ -372,15 +373,17 @@ impl<'a> MemoryView<'a> {
         Ok(())
     }
 
-    /// Notes the use and gives the memory a device sees: `None` where there is nothing to do.
+    /// Notes a use until the second of the result is dropped, and gives the memory a device sees: `None` where there is
+    /// nothing to do.
     #[inline]
-    pub(crate) fn begin(&self, stream: &Stream) -> Option<&'a dyn DeviceMemory> {
-        if self.layout.is_empty() {
-            return None;
-        }
-        let raw = self.allocation.raw()?;
-        self.allocation.uses().mark(stream, self.allocation.device());
-        Some(raw)
+    pub(crate) fn begin<'b>(
+        &self,
+        stream: &'b Stream,
+    ) -> Option<(&'b dyn DeviceMemory, Option<InUse<'b>>)>
+    where
+        'a: 'b,
+    {
+        if self.layout.is_empty() { None } else { self.allocation.begin(stream) }
     }
 
     #[inline]
@@ -683,7 +686,7 @@ impl<'a> MemoryViewMut<'a> {
             return self.copy_strided(stream, &packed);
         }
         let range = self.view.byte_range();
-        let Some(raw) = self.view.begin(stream) else { return self.finish(Ok(())) };
+        let Some((raw, _in_use)) = self.view.begin(stream) else { return self.finish(Ok(())) };
         // SAFETY: the memory is of the stream's device and the view lies inside it.
         let done = unsafe {
             stream.core.raw.memory_copy_to(raw, range.start, bytemuck::cast_slice(source))
@@ -707,7 +710,7 @@ impl<'a> MemoryViewMut<'a> {
         const OPERATION: &str = "copy_from_pinned";
         stream.device().check_same(OPERATION, source.device())?;
         let range = self.view.host_copy::<T>(OPERATION, stream, self.len().min(source.len()))?;
-        let Some(raw) = self.view.begin(stream) else { return self.finish(Ok(())) };
+        let Some((raw, _in_use)) = self.view.begin(stream) else { return self.finish(Ok(())) };
         let done = source.enqueue_read(stream, |pinned| {
             // SAFETY: both ranges were checked. The pinned memory waits for its uses before it lets the host write or
             // is freed.
@@ -747,7 +750,9 @@ impl<'a> MemoryViewMut<'a> {
             let message = format!("bytes {from:?} and {to:?} of one memory overlap");
             return Err(self.device().invalid(OPERATION, message));
         }
-        let (Some(src), Some(dst)) = (source.begin(stream), self.view.begin(stream)) else {
+        let (Some((src, _reads)), Some((dst, _writes))) =
+            (source.begin(stream), self.view.begin(stream))
+        else {
             return self.finish(Ok(()));
         };
         // SAFETY: both memories are of the stream's device, the views lie inside them and do not overlap.
@@ -812,7 +817,9 @@ impl<'a> MemoryViewMut<'a> {
         from: Range<usize>,
         to: Range<usize>,
     ) -> Result<()> {
-        let (Some(src), Some(dst)) = (source.begin(stream), self.view.begin(stream)) else {
+        let (Some((src, _reads)), Some((dst, _writes))) =
+            (source.begin(stream), self.view.begin(stream))
+        else {
             return self.finish(Ok(()));
         };
         let peer = source.device().raw();
@@ -894,7 +901,7 @@ impl<'a> MemoryViewMut<'a> {
             return self.fill_strided(stream, pattern);
         }
         let range = self.view.byte_range();
-        let Some(raw) = self.view.begin(stream) else { return self.finish(Ok(())) };
+        let Some((raw, _in_use)) = self.view.begin(stream) else { return self.finish(Ok(())) };
         // SAFETY: the memory is of the stream's device and the view, whole elements, lies inside it.
         let done = unsafe { stream.core.raw.memory_fill(raw, range.start, range.len(), pattern) };
         self.finish(done)?;

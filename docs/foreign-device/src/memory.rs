@@ -58,7 +58,7 @@ pub(crate) struct Pinned {
     bytes: usize,
 }
 
-// SAFETY: the front orders the host's accesses and ours by waiting for the streams.
+// SAFETY: the front orders accesses to pinned memory: the host's by waiting, those of two streams by events.
 unsafe impl Send for Pinned {}
 // SAFETY: as above.
 unsafe impl Sync for Pinned {}

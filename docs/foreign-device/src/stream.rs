@@ -272,7 +272,7 @@ unsafe impl DeviceStream for Stream {
     ) -> Result<()> {
         let (src, dst) = (own::<Pinned>(src, "pinned")?.clone(), storage(dst)?);
         self.enqueue(move || {
-            // SAFETY: the range lies inside the pinned memory, which nobody writes until this has run.
+            // SAFETY: the range lies inside the pinned memory, which nobody writes meanwhile: the front sees to that.
             let src = unsafe { std::slice::from_raw_parts(src.ptr().add(src_offset), bytes) };
             dst.with(|dst| dst[dst_offset..][..bytes].copy_from_slice(src));
             Ok(())
@@ -289,7 +289,7 @@ unsafe impl DeviceStream for Stream {
     ) -> Result<()> {
         let (src, dst) = (storage(src)?, own::<Pinned>(dst, "pinned")?.clone());
         self.enqueue(move || {
-            // SAFETY: the range lies inside the pinned memory, which nobody touches until this has run.
+            // SAFETY: the range lies inside the pinned memory, which nobody touches meanwhile: the front sees to that.
             let dst = unsafe { std::slice::from_raw_parts_mut(dst.ptr().add(dst_offset), bytes) };
             src.with(|src| dst.copy_from_slice(&src[src_offset..][..bytes]));
             Ok(())

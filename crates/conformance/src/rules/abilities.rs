@@ -1,14 +1,17 @@
 //! What a device may have beyond the contract: what is there works in full, what is not says so.
-#![expect(unsafe_code, reason = "adopts memory of the device itself")]
+#![expect(
+    unsafe_code,
+    reason = "adopts memory of the device itself, and reads memory where the host addresses it"
+)]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use runtime_core::contract::DeviceLoad;
-use runtime_core::{ErrorKind, Memory, NativeHandle, NativeKind, Stream, Support};
+use runtime_core::{ErrorKind, Event, Memory, NativeHandle, NativeKind, Stream, Support};
 
 use crate::data::elements;
-use crate::outcome::{Outcome, check, check_eq, refused, same};
+use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
 use crate::rig::Rig;
 use crate::{Fixture, Stop};
 
@@ -56,6 +59,62 @@ fn is_shared(rig: &Rig, memory: &mut Memory<u32>) -> Outcome {
     memory.as_mut_slice().ok_or_else(hidden)??.fill(0);
     busy.must_be_over("memory that is being read was opened for writing")?;
     same(&rig.download(&copy)?, &expected, "what was copied before the host wrote")
+}
+
+/// Memory shows itself to the host when the work on it is done, whatever its streams do later.
+pub fn showing_memory_waits_for_its_own_work_alone(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let Some(mut memory) = visible(&rig, 300)? else { return Ok(()) };
+    let hidden = || Stop::failed("memory that was shown to the host is hidden");
+    best_of_three(|| {
+        for stream in [&rig.stream, &rig.new_stream()?] {
+            rig.spin(stream, IN_FLIGHT)?;
+            rig.kernels.fill_index(stream, memory.view_mut(), 5)?;
+            let behind = rig.spin(stream, Duration::from_millis(200))?;
+            let expected: Vec<u32> = (5..305).collect();
+            same(memory.as_slice().ok_or_else(hidden)??, &expected, "what the host reads")?;
+            memory.as_mut_slice().ok_or_else(hidden)??.fill(0);
+            check!(!stream.is_done()?, "showing memory waited for work that does not touch it");
+            behind.was_done(stream)?;
+        }
+        Ok(())
+    })
+}
+
+/// A stream or event that says that it is done means that the host sees what was written, without another wait.
+pub fn what_is_done_is_visible_to_the_host(fixture: &Fixture) -> Outcome {
+    const LEN: usize = 1 << 14;
+    let rig = fixture.rig()?;
+    let Some(mut memory) = visible(&rig, LEN)? else { return Ok(()) };
+    type Wait<'a> = &'a dyn Fn(&Event) -> Outcome;
+    let ways: [(&str, Wait<'_>); 4] = [
+        ("Stream::is_done", &|_| super::streams::until("done", || rig.stream.is_done())),
+        ("Event::is_done", &|event| super::streams::until("done", || event.is_done())),
+        ("Stream::synchronize", &|_| Ok(rig.stream.synchronize()?)),
+        ("Event::wait", &|event| Ok(event.wait()?)),
+    ];
+    for (start, (what, wait)) in (1..).zip(ways) {
+        rig.spin(&rig.stream, IN_FLIGHT)?;
+        rig.kernels.fill_index(&rig.stream, memory.view_mut(), start)?;
+        let event = rig.stream.record_event()?;
+        wait(&event)?;
+        let first = memory.host_ptr().ok_or_else(|| Stop::failed("memory lost its address"))?;
+        // SAFETY: the memory has `LEN` initialised elements at this address, and the only work on it is done.
+        let found = unsafe { std::slice::from_raw_parts(first.as_ptr(), LEN) };
+        let expected: Vec<u32> = (start..).take(LEN).collect();
+        same(found, &expected, format_args!("what the host finds after {what}"))?;
+    }
+    Ok(())
+}
+
+/// Memory that the host can address: unified memory, or ordinary memory where that is of the kind.
+fn visible(rig: &Rig, len: usize) -> Outcome<Option<Memory<u32>>> {
+    let memory = match rig.device.unified_memory() {
+        Some(unified) => unified.allocate(len)?,
+        None => rig.device.memory_allocate(len)?,
+    };
+    let shown = memory.host_ptr().is_some();
+    Ok(shown.then_some(memory))
 }
 
 /// Counts how often it is dropped, and remembers when.

@@ -485,6 +485,41 @@ pub fn pinned_memory_waits_for_launches_of_a_graph(fixture: &Fixture) -> Outcome
     Ok(())
 }
 
+/// Launches of a graph and copies on other streams that use one pinned memory run in the order of their calls.
+pub fn launches_of_a_graph_are_ordered_with_copies_of_pinned_memory(fixture: &Fixture) -> Outcome {
+    const LEN: usize = 1 << 14;
+    let rig = fixture.rig()?;
+    let Some(graphs) = rig.device.graphs() else { return Ok(()) };
+    let slow = rig.new_stream()?;
+    let mut read = rig.upload(&[0_u32; LEN])?;
+    let written = rig.upload(&[1_u32; LEN])?;
+    let other = rig.upload(&[2_u32; LEN])?;
+    let mut pinned = rig.device.pinned_allocate::<u32>(LEN)?;
+    let reads = graphs.capture(|capture| read.view_mut().copy_from_pinned(capture, &pinned))?;
+    let writes = graphs.capture(|capture| written.view().copy_to_pinned(capture, &mut pinned))?;
+    rig.stream.synchronize()?;
+    for value in [7, 8] {
+        pinned.as_mut_slice()?.fill(value);
+        rig.spin(&slow, IN_FLIGHT)?;
+        replay(&reads, &slow)?;
+        other.view().copy_to_pinned(&rig.stream, &mut pinned)?;
+        same(&read.view().to_vec::<u32>(&slow)?, &[value; LEN], "what a launch read")?;
+
+        rig.spin(&slow, IN_FLIGHT)?;
+        replay(&writes, &slow)?;
+        other.view().copy_to_pinned(&rig.stream, &mut pinned)?;
+        same(pinned.as_slice()?, &[2; LEN], "a copy behind a launch that writes")?;
+        slow.synchronize()?;
+        same(pinned.as_slice()?, &[2; LEN], "it, when the launch has run")?;
+
+        rig.spin(&slow, IN_FLIGHT)?;
+        other.view().copy_to_pinned(&slow, &mut pinned)?;
+        replay(&writes, &rig.stream)?;
+        same(pinned.as_slice()?, &[1; LEN], "a launch behind a copy that writes")?;
+    }
+    Ok(())
+}
+
 /// A graph is launched on streams of its own device alone, with a handle of its own, and counts as what it does.
 pub fn graphs_belong_to_their_device(fixture: &Fixture) -> Outcome {
     let (rig, other) = (fixture.fresh()?, fixture.other()?);

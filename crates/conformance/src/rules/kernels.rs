@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runtime_core::contract::ParamKind;
-use runtime_core::{Arg, ErrorKind, Kernel, Launch, Result, Support, args};
+use runtime_core::{Arg, DType, ErrorKind, Kernel, Launch, Layout, Result, Support, args};
 
 use crate::Fixture;
 use crate::data::elements;
@@ -407,6 +407,34 @@ pub fn gaps_in_a_written_view_are_left_alone(fixture: &Fixture) -> Outcome {
         let found = rig.download(&memory)?;
         check_eq!(found[gap], 9, "an element between those of a view that a kernel wrote");
         check_eq!(found[gap + 1..], [1; 64][gap + 1..], "elements that nobody wrote");
+    }
+    Ok(())
+}
+
+/// Views that interleave in one memory, one of them written, are arguments of one launch, which writes elements of that
+/// one alone. A device whose kernels cannot be given such a view refuses it.
+pub fn interleaved_views_share_a_launch(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let kernel = rig.kernels.kernel("add")?;
+    let data = elements::<u32>(8, 64);
+    let b = rig.upload(&[5_u32])?;
+    for first in [0, 1] {
+        let mut memory = rig.upload(&data)?;
+        // Two rows of a matrix in column-major order: every second element.
+        let matrix = Layout::new(DType::U32, &[2, 32], &[1, 2])?;
+        let (zero, one) = memory.view_mut().with_layout(0, &matrix)?.split_at(1)?;
+        let (write, read) = if first == 0 { (zero, one) } else { (one, zero) };
+        // One work-item, for kernels know no strides.
+        let arguments = runtime_core::args![write, read.as_view(), &b, 1_u32];
+        let launched = attempt(&kernel, &rig.stream, &Launch::cover(1, 1), arguments);
+        let mut expected = data.clone();
+        match launched {
+            Ok(()) => expected[first] = data[1 - first].wrapping_add(5),
+            Err(error) => {
+                check_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}; its kind");
+            }
+        }
+        same(&rig.download(&memory)?, &expected, "memory whose elements two views share")?;
     }
     Ok(())
 }

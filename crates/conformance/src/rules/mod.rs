@@ -40,6 +40,7 @@ macro_rules! for_each_rule {
             memory isolated: false {
                 copies_round_trip_for_every_element_type,
                 copies_honour_offsets,
+                fresh_memory_has_values,
                 large_copies_round_trip,
                 many_small_allocations_live_together,
                 allocations_are_aligned,
@@ -107,6 +108,8 @@ macro_rules! for_each_rule {
                 pinned_lengths_are_checked,
                 pinned_memory_of_another_device_is_refused,
                 pinned_memory_serves_many_streams,
+                copies_of_one_pinned_memory_are_ordered,
+                copies_from_one_pinned_memory_run_side_by_side,
                 write_combined_memory_is_pinned_memory,
             }
             lifetimes isolated: false {
@@ -137,6 +140,7 @@ macro_rules! for_each_rule {
                 resident_blocks_are_told_truthfully,
                 arguments_may_share_a_memory,
                 views_reach_kernels_with_their_offset,
+                interleaved_views_share_a_launch,
                 gaps_in_a_written_view_are_left_alone,
                 launches_across_devices_are_refused,
                 cooperative_launches_run_where_they_are_reported,
@@ -205,11 +209,14 @@ macro_rules! for_each_rule {
                 a_graph_keeps_what_it_uses,
                 graphs_dropped_in_flight_run_to_the_end,
                 pinned_memory_waits_for_launches_of_a_graph,
+                launches_of_a_graph_are_ordered_with_copies_of_pinned_memory,
                 graphs_belong_to_their_device,
             }
             abilities isolated: false {
                 unified_memory_is_shared_with_the_host,
                 memory_is_shown_to_the_host_where_it_lies_there,
+                showing_memory_waits_for_its_own_work_alone,
+                what_is_done_is_visible_to_the_host,
                 adopted_memory_gives_its_owner_back,
                 an_owner_may_wait_for_its_streams,
                 adoption_is_checked,

@@ -187,6 +187,58 @@ pub fn pinned_memory_serves_many_streams(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
+/// Copies that use one pinned memory on several streams run in the order of their calls, if one of them writes it.
+pub fn copies_of_one_pinned_memory_are_ordered(fixture: &Fixture) -> Outcome {
+    const LEN: usize = 1 << 14;
+    let rig = fixture.rig()?;
+    let slow = rig.new_stream()?;
+    let first = rig.upload(&[1_u32; LEN])?;
+    let second = rig.upload(&[2_u32; LEN])?;
+    let mut target = rig.upload(&[0_u32; LEN])?;
+    let mut pinned = rig.device.pinned_allocate::<u32>(LEN)?;
+    rig.stream.synchronize()?;
+    for _ in 0..3 {
+        rig.spin(&slow, HEAD_START)?;
+        first.view().copy_to_pinned(&slow, &mut pinned)?;
+        second.view().copy_to_pinned(&rig.stream, &mut pinned)?;
+        same(pinned.as_slice()?, &[2; LEN], "the later of two copies to pinned memory")?;
+        slow.synchronize()?;
+        same(pinned.as_slice()?, &[2; LEN], "it, when the stream of the earlier one is done")?;
+
+        rig.spin(&slow, HEAD_START)?;
+        target.view_mut().copy_from_pinned(&slow, &pinned)?;
+        first.view().copy_to_pinned(&rig.stream, &mut pinned)?;
+        same(
+            &target.view().to_vec::<u32>(&slow)?,
+            &[2; LEN],
+            "a copy from it before it is written",
+        )?;
+
+        rig.spin(&slow, HEAD_START)?;
+        second.view().copy_to_pinned(&slow, &mut pinned)?;
+        target.view_mut().copy_from_pinned(&rig.stream, &pinned)?;
+        same(&rig.download(&target)?, &[2; LEN], "a copy from it after it was written")?;
+    }
+    Ok(())
+}
+
+/// Copies that only read one pinned memory do not wait for each other.
+pub fn copies_from_one_pinned_memory_run_side_by_side(fixture: &Fixture) -> Outcome {
+    let rig = fixture.rig()?;
+    let (slow, quick) = (rig.new_stream()?, rig.new_stream()?);
+    let mut targets = [rig.upload(&[0_u32; 300])?, rig.upload(&[0_u32; 300])?];
+    let pinned = rig.device.pinned_allocate::<u32>(300)?;
+    rig.stream.synchronize()?;
+    best_of_three(|| {
+        let busy = rig.spin(&slow, Duration::from_millis(200))?;
+        targets[0].view_mut().copy_from_pinned(&slow, &pinned)?;
+        targets[1].view_mut().copy_from_pinned(&quick, &pinned)?;
+        quick.synchronize()?;
+        check!(!slow.is_done()?, "a copy that reads waited for another one that reads");
+        busy.was_done(&slow)
+    })
+}
+
 /// Write-combined memory is asked for everywhere and keeps every promise of pinned memory.
 pub fn write_combined_memory_is_pinned_memory(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;

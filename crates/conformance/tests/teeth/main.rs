@@ -1,5 +1,6 @@
 //! The suite bites: a device that does one thing wrong breaks a rule whose name says which.
 
+mod panics;
 mod saboteur;
 
 use backend_host::HostDevice;
@@ -44,9 +45,14 @@ macro_rules! bites {
 bites! {
     memory_copy: simulated MemoryCopy => copies_within_the_device_move_what_they_name;
     memory_copy_to: simulated MemoryCopyTo => copies_round_trip_for_every_element_type;
+    memory_copy_from_fresh_memory: simulated MemoryCopyFrom => fresh_memory_has_values;
     memory_copy_from: simulated MemoryCopyFrom => copies_round_trip_for_every_element_type;
     pinned_copy_to: simulated PinnedCopyTo => pinned_copies_round_trip;
     pinned_copy_from: simulated PinnedCopyFrom => pinned_copies_round_trip;
+    event_wait_for_memory_alone: host EventWait => showing_memory_waits_for_its_own_work_alone;
+    query_for_the_host: host QueryIsTrue => what_is_done_is_visible_to_the_host;
+    event_query_for_the_host: host EventQueryIsTrue => what_is_done_is_visible_to_the_host;
+    synchronize_for_the_host: host Synchronize => what_is_done_is_visible_to_the_host;
     memory_fill: simulated MemoryFill => fills_reach_every_element_type;
     a_fill_that_is_too_long: simulated FillIsTooLong => fills_reach_every_element_type;
     a_copy_that_is_shifted: simulated CopyIsShifted => copies_within_the_device_move_what_they_name;
@@ -59,9 +65,12 @@ bites! {
     query_is_true: simulated QueryIsTrue => is_done_tells_the_truth;
     query_is_false: simulated QueryIsFalse => is_done_tells_the_truth;
     synchronize: simulated Synchronize => synchronizing_a_stream_waits_for_its_work;
-    synchronize_on_the_host: host Synchronize => memory_is_shown_to_the_host_where_it_lies_there;
+    event_wait_on_the_host: host EventWait => memory_is_shown_to_the_host_where_it_lies_there;
     event_wait: simulated EventWait => waiting_for_an_event_waits_for_the_work_before_it;
     event_wait_of_pinned_memory: simulated EventWait => reading_pinned_memory_waits_for_the_device;
+    record_of_pinned_memory: simulated Record => copies_of_one_pinned_memory_are_ordered;
+    wait_for_pinned_memory: simulated Wait => copies_of_one_pinned_memory_are_ordered;
+    wait_of_a_graph_for_pinned_memory: simulated Wait => launches_of_a_graph_are_ordered_with_copies_of_pinned_memory;
     event_query_is_true: simulated EventQueryIsTrue => an_event_knows_whether_it_is_done;
     event_query_is_false: simulated EventQueryIsFalse => an_event_knows_whether_it_is_done;
     elapsed_since: simulated NoTimeElapses => elapsed_time_covers_the_work_between;

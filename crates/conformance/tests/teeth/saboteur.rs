@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::mem;
+use std::panic::resume_unwind;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub(crate) enum Broken {
     MemoryCopyFrom,
     PinnedCopyTo,
     PinnedCopyFrom,
+    /// Panics when the copy is enqueued.
+    PinnedCopyPanics,
     MemoryFill,
     Launch,
     LaunchBlocks,
@@ -52,6 +55,8 @@ pub(crate) enum Broken {
     GraphLaunch,
     GraphIsUnordered,
     GraphLaunchBlocks,
+    /// Panics when the work is enqueued.
+    GraphLaunchPanics,
     PeerCopy,
     PeersReachNobody,
     PeersReachEverybody,
@@ -305,7 +310,11 @@ unsafe impl GraphCapture for Saboteur {
         };
         // SAFETY: handed on.
         unsafe { ability.launch(graph, inner) }?;
-        if self.is(Broken::GraphLaunchBlocks) { inner.synchronize() } else { Ok(()) }
+        match self.broken {
+            Broken::GraphLaunchBlocks => inner.synchronize(),
+            Broken::GraphLaunchPanics => resume_unwind(Box::new("on purpose")),
+            _ => Ok(()),
+        }
     }
 
     unsafe fn release(&self, graph: Box<dyn DeviceGraph>, after: &[&dyn DeviceStream]) {
@@ -359,9 +368,10 @@ unsafe impl NativeInterop for Saboteur {
         Ok(Box::new(Stream { inner, broken: self.broken }))
     }
 
-    fn stream_end(&self, ended: &dyn DeviceStream) {
+    unsafe fn stream_end(&self, ended: &dyn DeviceStream) {
         if let Ok(inner) = stream(ended) {
-            self.inner.interop().expect("the ability").stream_end(inner);
+            // SAFETY: handed on.
+            unsafe { self.inner.interop().expect("the ability").stream_end(inner) };
         }
     }
 
@@ -555,7 +565,11 @@ unsafe impl DeviceStream for Stream {
         self.unless(Broken::PinnedCopyFrom, || {
             // SAFETY: handed on.
             unsafe { self.inner.pinned_copy_from(src, src_offset, dst, dst_offset, bytes) }
-        })
+        })?;
+        match self.broken {
+            Broken::PinnedCopyPanics => resume_unwind(Box::new("on purpose")),
+            _ => Ok(()),
+        }
     }
 
     unsafe fn memory_fill(

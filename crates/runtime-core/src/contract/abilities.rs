@@ -111,7 +111,7 @@ pub unsafe trait PeerAccess {
 /// Memory that host and device both address.
 pub trait UnifiedMemory {
     /// Allocates memory whose [`host_ptr`](DeviceMemory::host_ptr) is `Some`; otherwise as
-    /// [`memory_allocate`](AcceleratorDevice::memory_allocate), and given back by the same
+    /// [`memory_allocate`](AcceleratorDevice::memory_allocate), initialised likewise, and given back by the same
     /// [`memory_free`](AcceleratorDevice::memory_free).
     ///
     /// # Errors
@@ -186,7 +186,7 @@ pub trait Counters {
     /// Names that [`open`](Self::open) takes.
     fn names(&self) -> Vec<String>;
 
-    /// Starts counting the named events.
+    /// Starts counting the named events. The result may outlive the device.
     ///
     /// # Errors
     ///

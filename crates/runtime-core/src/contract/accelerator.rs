@@ -17,11 +17,18 @@ use crate::{NativeHandle, Result};
 ///
 /// Objects *must* be what they say: memory has the length it reports, [`DeviceMemory::host_ptr`] and
 /// [`DevicePinned::ptr`] stay valid and in place until the object is given to its `free`, and enqueued work touches
-/// exactly the bytes named. A `free` *must not* return memory to the system before the streams in `after` are done
-/// with it.
+/// exactly the bytes named. A `free` *must not* return memory to the system before everything enqueued on the streams in
+/// `after` is done.
+///
+/// Bytes of memory and of pinned memory *must* be initialised from the start, their values unspecified: the host sees
+/// them by [`DeviceMemory::host_ptr`] and [`DevicePinned::ptr`], by copies, and as slices in kernels that are Rust
+/// functions, and reading uninitialised bytes is undefined behaviour there. A device whose memory is taken from the
+/// host's allocator has it zeroed, or fills it.
+///
+/// [`CommonRuntime::synchronize`] returning `Ok` means of every stream what it means of [one](DeviceStream).
 pub unsafe trait AcceleratorDevice: CommonRuntime {
     /// Allocates `bytes` of device memory, never 0, at a multiple of
-    /// [`Limits::allocation_alignment`](crate::Limits::allocation_alignment). Its contents are unspecified.
+    /// [`Limits::allocation_alignment`](crate::Limits::allocation_alignment), initialised with unspecified values.
     ///
     /// # Errors
     ///
@@ -33,12 +40,13 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
     ///
     /// # Safety
     ///
-    /// `memory` was made by this device, and no stream outside `after` has unfinished work on it. Streams may belong
-    /// to other devices of this backend if a peer copy ran there.
+    /// `memory` was made by this device, and all work on it is done when everything enqueued on the streams in `after` is:
+    /// it was enqueued there, or on streams that one of them waits for. Streams may belong to other devices of this backend
+    /// if a peer copy ran there.
     unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]);
 
-    /// Allocates `bytes` of page-locked host memory, never 0, aligned to at least 64 bytes. Options that the device has
-    /// no use for are ignored.
+    /// Allocates `bytes` of page-locked host memory, never 0, aligned to at least 64 bytes, initialised with unspecified
+    /// values. Options that the device has no use for are ignored.
     ///
     /// # Errors
     ///
@@ -122,7 +130,8 @@ pub unsafe trait DeviceMemory: Any + Send + Sync {
     /// Size in bytes.
     fn len(&self) -> usize;
 
-    /// Where the host can address the memory, if it can; fixed for the object's life.
+    /// Where the host can address the memory, if it can; fixed for the object's life, and then initialised, readable and
+    /// writable for [`len`](Self::len) bytes.
     fn host_ptr(&self) -> Option<*mut u8>;
 
     /// The vendor's handle: an address, or a memory object.
@@ -139,7 +148,7 @@ pub unsafe trait DevicePinned: Any + Send + Sync {
     /// Size in bytes.
     fn len(&self) -> usize;
 
-    /// Where it lies; fixed for the object's life, readable and writable by the host for `len` bytes.
+    /// Where it lies; fixed for the object's life, initialised, readable and writable by the host for `len` bytes.
     fn ptr(&self) -> *mut u8;
 }
 

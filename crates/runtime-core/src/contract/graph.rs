@@ -32,7 +32,7 @@ pub unsafe trait GraphCapture {
     fn end(&self, captured: Box<dyn DeviceStream>) -> Result<Box<dyn DeviceGraph>>;
 
     /// Enqueues everything captured as one operation, which *must not* wait for the work. Launches of one graph arrive
-    /// one at a time, and may be in flight on several streams; unordered ones leave bytes unspecified.
+    /// one at a time, and may be in flight on several streams; unordered ones leave bytes of device memory unspecified.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ pub unsafe trait GraphCapture {
     /// # Safety
     ///
     /// `graph` and `stream` belong to this device. What was promised of each operation when it was captured holds
-    /// again, and holds until this launch has run.
+    /// again, and holds until this launch has run: pinned memory is ordered with copies and graphs of other streams, too.
     unsafe fn launch(&self, graph: &mut dyn DeviceGraph, stream: &dyn DeviceStream) -> Result<()>;
 
     /// Gives a graph back once the streams in `after` are done, as

@@ -25,14 +25,19 @@ pub unsafe trait NativeInterop {
     /// [`stream_end`](Self::stream_end) returns.
     unsafe fn stream(&self, handle: NativeHandle) -> Result<Box<dyn DeviceStream>>;
 
-    /// Ends the use of a stream that [`stream`](Self::stream) made: nothing is enqueued on it any more. *Must not* wait
-    /// for its work where the driver can avoid that, and *must not* panic.
+    /// Ends the use of a stream that [`stream`](Self::stream) made. *Must not* wait for its work where the driver can
+    /// avoid that, and *must not* panic.
     ///
     /// From here on the owner may destroy the stream, so its handle *must not* be touched without a reference of the
     /// device's own. The object stays for what still asks for the work enqueued until now: a `free` that waits for it,
     /// [`synchronize`](DeviceStream::synchronize) and [`query`](DeviceStream::query), perhaps in another thread while
     /// this runs.
-    fn stream_end(&self, stream: &dyn DeviceStream);
+    ///
+    /// # Safety
+    ///
+    /// `stream` was made by [`stream`](Self::stream) of this device, and from here on nothing is enqueued, recorded or
+    /// held up on it.
+    unsafe fn stream_end(&self, stream: &dyn DeviceStream);
 
     /// Wraps an event, to be waited for and asked until it is dropped; it is not recorded. *Must not* destroy it.
     ///

@@ -11,6 +11,36 @@
 //!
 //! Two things hold for every trait that says `unsafe`. The implementor promises what the trait's docs say, since safe
 //! code relies on it. And enqueued work *must* touch exactly the bytes named, in stream order, and no others.
+//!
+//! # What may be dropped while work uses it
+//!
+//! - *Memory, pinned memory, modules, prepared regions and graphs* are given to their `free`, `unload` or `release`, with
+//!   streams that have all work on them behind them. A graph comes before what its work uses.
+//! - *Kernels* are dropped when the last launch has been enqueued, perhaps not run, and before their module is unloaded.
+//! - *Events* are dropped at any time: waits that were enqueued for their mark hold.
+//! - *Streams* are dropped at any time, but live as long as an object that a `free` is yet to name them for. Their work
+//!   runs to its end. That of a capture is dropped with nothing enqueued to run.
+//! - *The device* is dropped last, with work perhaps in flight. Only a [`CounterSet`] may outlive it, and what a
+//!   [`Driver`](crate::Driver) keeps.
+//!
+//! Adopted memory outlives every object made of it: its owner is dropped when the memory is given back and the streams
+//! named there are done. A native stream or event that others own outlives its wrapper, a stream until
+//! [`NativeInterop::stream_end`].
+//!
+//! # What a panic may do
+//!
+//! A method that panics does so in the program that called it, and the front stays sound. It takes that
+//!
+//! - *an enqueue* (of [`DeviceStream`], [`RegionCopyAbility::execute`], [`PeerAccess::memory_copy`],
+//!   [`GraphCapture::launch`]) has begun: what the work uses is given back after its stream, and memory that the host sees
+//!   is shown when its stream is done. An enqueue on a stream of [`GraphCapture::begin`] ends the capture;
+//! - *[`record`](DeviceStream::record), [`wait`](DeviceStream::wait), `synchronize` and `query`* have done nothing;
+//! - *what makes an object* has made none;
+//! - *what answers a question* has changed nothing.
+//!
+//! So an object that a panic passed *must* remain usable, as after an error. What gives back (`free`, `unload`, `release`,
+//! [`NativeInterop::stream_end`]) and destructors *must not* panic: the front calls them in destructors of its own, where a
+//! second panic ends the process.
 #![expect(unsafe_code, reason = "declares the unsafe traits and functions that backends implement")]
 
 mod abilities;

@@ -20,7 +20,9 @@ use crate::{Launch, NativeHandle, Result};
 /// # Safety
 ///
 /// Enqueued work touches exactly the bytes named, and a method that is done on return is done with the host slice
-/// even when it fails.
+/// even when it fails. [`synchronize`](Self::synchronize) returning `Ok` and [`query`](Self::query) answering `true` mean
+/// that everything enqueued before touches no byte any more, and that its writes are visible to this thread: what follows
+/// reads and writes the memory on the host, or gives it back.
 pub unsafe trait DeviceStream: Any + Send + Sync {
     /// Enqueues a copy within the device. The ranges do not overlap.
     ///
@@ -81,8 +83,8 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     ///
     /// # Safety
     ///
-    /// Both ranges lie inside objects of this device. The pinned memory lives, and nobody writes it, until the copy
-    /// has run.
+    /// Both ranges lie inside objects of this device. The pinned memory lives until the copy has run. Until then the host
+    /// does not write it, and copies and graphs of other streams that do are ordered before or after this one.
     unsafe fn pinned_copy_to(
         &self,
         src: &dyn DevicePinned,
@@ -100,8 +102,8 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     ///
     /// # Safety
     ///
-    /// Both ranges lie inside objects of this device. The pinned memory lives, and nobody touches it, until the copy
-    /// has run.
+    /// Both ranges lie inside objects of this device. The pinned memory lives until the copy has run. Until then the host
+    /// does not touch it, and copies and graphs of other streams that do are ordered before or after this one.
     unsafe fn pinned_copy_from(
         &self,
         src: &dyn DeviceMemory,
@@ -129,8 +131,11 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
         pattern: &[u8],
     ) -> Result<()>;
 
-    /// Enqueues a kernel. Values are copied before this returns. Memory arguments may share an allocation; a range
-    /// that is written does not overlap another.
+    /// Enqueues a kernel. Values are copied before this returns.
+    ///
+    /// Memory arguments may share an allocation. An element of an argument that is written is no element of another
+    /// argument: the front's views to write are borrowed exclusively. Views may interleave, so the bytes from `start` on of
+    /// two arguments may overlap, unless both are `dense`; a kernel that is a Rust function gets dense arguments alone.
     ///
     /// # Errors
     ///
@@ -162,12 +167,12 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     /// What the driver reports.
     fn wait(&self, event: &dyn DeviceEvent) -> Result<()>;
 
-    /// Whether everything enqueued so far is done, or has failed; never blocks.
+    /// Whether everything enqueued so far is done, or has failed and is at rest; never blocks.
     ///
     /// # Errors
     ///
-    /// `DeviceLost`, or what the driver reports. Failures of the work itself are left to
-    /// [`synchronize`](Self::synchronize).
+    /// `DeviceLost`, or what the driver reports; nothing is known of the work then. Failures of the work itself are left
+    /// to [`synchronize`](Self::synchronize).
     fn query(&self) -> Result<bool>;
 
     /// Blocks until everything enqueued so far is done.

@@ -1,0 +1,143 @@
+//! How far a stream is with an object: what the host waits for before it sees bytes that a device works on.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+
+use crate::contract::DeviceEvent;
+use crate::stream::StreamCore;
+use crate::{Device, Result, Stream};
+
+/// The end of the latest use of an object on one stream. All uses there share one event.
+#[derive(Clone)]
+pub(crate) struct Mark {
+    stream: Arc<StreamCore>,
+    event: Option<Arc<dyn DeviceEvent>>,
+    /// Uses that have begun and whose end is not marked, because their enqueue goes on, panicked, or could not be marked.
+    /// As long as there are any, only the stream itself can say when they are done.
+    begun: usize,
+    // Dropped after the stream and the event, which may be of another device than the object.
+    device: Device,
+}
+
+impl Mark {
+    pub(crate) fn new(stream: &Stream) -> Self {
+        let core = Arc::clone(&stream.core);
+        Self { stream: core, event: None, begun: 0, device: stream.device().clone() }
+    }
+
+    pub(crate) fn stream(&self) -> &Arc<StreamCore> {
+        &self.stream
+    }
+
+    /// Notes a use; call it before the enqueue.
+    pub(crate) fn begin(&mut self) {
+        self.begun += 1;
+    }
+
+    /// Marks the end of a use, after its enqueue, whether that went well or not: a driver may have begun the work all the
+    /// same. While a panic passes nothing is marked, since a second panic would end the process.
+    pub(crate) fn end(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        if self.event.is_none() {
+            self.event = self.device.raw().event_create(false).ok().map(Arc::from);
+        }
+        if let Some(event) = &self.event
+            && self.stream.raw.record(&**event).is_ok()
+        {
+            self.begun -= 1;
+        }
+    }
+
+    /// Blocks until the uses are done.
+    pub(crate) fn wait(&self) -> Result<()> {
+        match &self.event {
+            Some(event) if self.begun == 0 => event.wait(),
+            _ => self.stream.synchronize(),
+        }
+        .map_err(|e| self.device.place(e))
+    }
+
+    /// Lets what is enqueued on `stream` from here on wait for the uses. Blocks only where their end is not marked.
+    pub(crate) fn hold_up(&self, stream: &Stream) -> Result<()> {
+        match &self.event {
+            Some(event) if self.begun == 0 => {
+                stream.core.raw.wait(&**event).map_err(|e| stream.device().place(e))
+            }
+            _ => self.wait(),
+        }
+    }
+
+    /// Whether the uses are known to be done.
+    pub(crate) fn is_over(&self) -> bool {
+        match &self.event {
+            Some(event) if self.begun == 0 => matches!(event.query(), Ok(true)),
+            _ => self.stream.is_retired(),
+        }
+    }
+}
+
+/// Beyond this many marks, those that stand for nothing any more are forgotten.
+pub(crate) const PRUNE_AT: usize = 16;
+
+/// Marks of what waits for them now, which needs no lock.
+pub(crate) type Waiting = SmallVec<[Mark; 4]>;
+
+/// How far each stream is with a memory that the host can address.
+#[derive(Default)]
+pub(crate) struct Marks(Mutex<Vec<Mark>>);
+
+impl Marks {
+    /// Notes a use by an enqueue on `stream` that comes now; its end is marked when the result is dropped. `None` in a
+    /// capture, where nothing runs.
+    pub(crate) fn begin<'a>(&'a self, stream: &'a Stream) -> Option<InUse<'a>> {
+        if stream.core.capture.is_some() {
+            return None;
+        }
+        let mut marks = self.lock();
+        if marks.len() >= PRUNE_AT {
+            marks.retain(|mark| !mark.is_over());
+        }
+        let index = position(&marks, stream).unwrap_or_else(|| {
+            marks.push(Mark::new(stream));
+            marks.len() - 1
+        });
+        marks[index].begin();
+        Some(InUse { marks: self, stream })
+    }
+
+    /// Blocks until all uses are done.
+    pub(crate) fn wait(&self) -> Result<()> {
+        // Without the lock, which other threads need to enqueue work.
+        let marks: Waiting = self.lock().iter().cloned().collect();
+        marks.iter().try_for_each(Mark::wait)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Mark>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn position(marks: &[Mark], stream: &Stream) -> Option<usize> {
+    marks.iter().position(|mark| mark.stream.id == stream.core.id)
+}
+
+/// A use of a memory by an enqueue that goes on.
+pub(crate) struct InUse<'a> {
+    marks: &'a Marks,
+    stream: &'a Stream,
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        let mut marks = self.marks.lock();
+        if let Some(index) = position(&marks, self.stream) {
+            marks[index].end();
+        }
+    }
+}
+
+/// Uses by one enqueue.
+pub(crate) type InUses<'a> = SmallVec<[InUse<'a>; 4]>;
