@@ -362,7 +362,8 @@ fn emulated(bench: &mut Bench) {
         &mut [
             Rival {
                 name: "by element",
-                target: 1.0,
+                // A copy that waits costs little here: batches gain on devices far from the host.
+                target: 0.0,
                 run: &mut || {
                     for (from, to) in ends() {
                         let value = theirs.view().slice(from..from + 1);
