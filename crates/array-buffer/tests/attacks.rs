@@ -1,6 +1,5 @@
 //! What safe code could try, so that it reads what nobody wrote, or what is written meanwhile.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
-#![expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]
 #![expect(unsafe_code, reason = "the gate launches a kernel")]
 
 mod common;
