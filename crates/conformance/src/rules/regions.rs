@@ -688,7 +688,7 @@ pub fn slots_that_are_written_share_a_memory(fixture: &Fixture) -> Outcome {
         let other = rig.upload(&[-7_i32])?;
         let whole = memory.view_mut().with_layout(0, &layout)?;
         let (from, to) = whole.split_at(1)?;
-        let mut slots = [from.as_view().into(), to.into(), other.view().into()];
+        let mut slots = [Slot::from(from.as_view()), Slot::from(to), Slot::from(other.view())];
         plan.execute(&rig.stream, &mut slots)?;
         let mut expected = data.clone();
         expected[parts] = -7;
