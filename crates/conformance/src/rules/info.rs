@@ -29,6 +29,8 @@ pub fn identity_and_limits_make_sense(fixture: &Fixture) -> Outcome {
     let alignment = limits.allocation_alignment.get();
     check!(alignment.is_power_of_two(), "an alignment of {alignment}");
     check!(alignment >= 8, "an alignment of {alignment}, too little for an f64");
+    let alignment = limits.argument_alignment.get();
+    check!(alignment.is_power_of_two(), "an alignment of arguments of {alignment}");
     check!(
         limits.allocation_bytes >= 1 << 16,
         "allocations of at most {}",
