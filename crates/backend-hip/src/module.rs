@@ -209,11 +209,11 @@ impl Occupancy for HipKernel {
         let mut grid: c_int = 0;
         let bytes = shared_bytes as usize;
         let suggestion = match self.shared.context.hip.hipModuleOccupancyMaxPotentialBlockSize {
-            // SAFETY: the function is of a loaded module; the numbers are written to where they may be.
-            Some(ask) => {
-                self.ask(|block| unsafe { ask(&mut grid, block, self.function, bytes, 0) })?
-            }
             None => None,
+            Some(ask) => self.ask(|block| {
+                // SAFETY: the function is of a loaded module; the numbers are written to where they may be.
+                unsafe { ask(&mut grid, block, self.function, bytes, 0) }
+            })?,
         };
         match suggestion {
             None => Ok(DEFAULT_BLOCK.min(self.most_threads)),

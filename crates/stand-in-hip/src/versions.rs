@@ -127,11 +127,11 @@ mod tests {
             return;
         };
         let mut number = 0;
-        // SAFETY: the function is declared so, and the number written to where it may be.
-        unsafe {
-            type Version = unsafe extern "C" fn(*mut i32) -> u32;
-            runtime.get::<Version>("hipRuntimeGetVersion").unwrap()(&mut number);
-        }
+        // SAFETY: the runtime's headers declare the function so.
+        let ask =
+            unsafe { runtime.get::<unsafe extern "C" fn(*mut i32) -> u32>("hipRuntimeGetVersion") };
+        // SAFETY: the number is written to where it may be.
+        assert_eq!(unsafe { ask.unwrap()(&mut number) }, 0);
         if number / 100_000 != 502 {
             eprintln!("skipped: libamdhip64.so.5 is {number}");
             return;
