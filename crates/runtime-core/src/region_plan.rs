@@ -246,18 +246,18 @@ impl RegionPlan {
 
     /// Refuses elements of one memory in two slots, unless both are bound to read.
     fn check_distinct(&self, bind: &[Slot<'_>]) -> Result<()> {
-        // By place, so that what may overlap follows each other.
-        let mut bound: SmallVec<[((usize, usize), usize, usize); 16]> = SmallVec::new();
+        /// Where the bytes of a slot lie, in which space, and its number.
+        type Bytes = (usize, usize, usize, usize);
+        let mut bound: SmallVec<[Bytes; 16]> = SmallVec::new();
         for (index, slot) in bind.iter().enumerate() {
             if let (Some((space, start)), len @ 1..) = (slot.place(), slot.range().len()) {
-                bound.push(((space, start), start.saturating_add(len), index));
+                bound.push((space, start, start.saturating_add(len), index));
             }
         }
+        // What may overlap follows each other.
         bound.sort_unstable();
-        for (next, ((space, _), end, one)) in (1..).zip(&bound) {
-            let near = |((other, start), ..): &&((usize, usize), usize, usize)| {
-                other == space && start < end
-            };
+        for (next, (space, _, end, one)) in (1..).zip(&bound) {
+            let near = |other: &&Bytes| other.0 == *space && other.1 < *end;
             for (.., other) in bound[next..].iter().take_while(near) {
                 if bind[*one].meets(&bind[*other]) {
                     let message = format!("slots {one} and {other} are bound to the same elements");
