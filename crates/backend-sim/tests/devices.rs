@@ -111,7 +111,8 @@ fn a_box_that_no_memory_can_have_is_refused() {
             let x = device.memory_from_slice(&stream, &[1_u8, 2]).unwrap();
             let mut y = device.memory_from_slice(&stream, &[0_u8; 4]).unwrap();
             let y = y.view_mut().slice(1..4).unwrap();
-            let (_, around) = y.split_box(&[1..1 + layout.len()]).unwrap();
+            let inner = 1..1 + layout.len();
+            let (_, around) = y.split_box(std::slice::from_ref(&inner)).unwrap();
             plan.execute(&stream, &mut [x.view().into(), around.into()])
         });
         let error = executed.unwrap_err();
