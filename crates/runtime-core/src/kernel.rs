@@ -444,7 +444,9 @@ impl<'a> Arg<'a> {
                 let begun = if bytes > 0 { allocation.begin(stream) } else { None };
                 match begun {
                     Some((memory, use_of_it)) => {
-                        in_use.extend(use_of_it);
+                        if let Some(use_of_it) = use_of_it {
+                            in_use.push(use_of_it);
+                        }
                         RawArg::Memory { memory, origin, start, bytes, dense, dtype, writes }
                     }
                     None => RawArg::Empty { dtype, writes },

@@ -91,7 +91,8 @@ pub(crate) struct Marks(Mutex<Vec<Mark>>);
 
 impl Marks {
     /// Notes a use by an enqueue on `stream` that comes now; its end is marked when the result is dropped. `None` in a
-    /// capture, where nothing runs.
+    /// capture, where nothing runs. Out of the way of memory that has no marks.
+    #[cold]
     pub(crate) fn begin<'a>(&'a self, stream: &'a Stream) -> Option<InUse<'a>> {
         if stream.core.capture.is_some() {
             return None;

@@ -79,14 +79,18 @@ impl Allocation {
 
     /// Notes a use by an enqueue on `stream` that comes now, and ends when the second of the result is dropped. `None`
     /// for memory of no bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin<'a>(
         &'a self,
         stream: &'a Stream,
     ) -> Option<(&'a dyn DeviceMemory, Option<InUse<'a>>)> {
         let raw = self.raw()?;
         self.uses.mark(stream, &self.device);
-        Some((raw, self.marks.as_ref().and_then(|marks| marks.begin(stream))))
+        let in_use = match &self.marks {
+            None => None,
+            Some(marks) => marks.begin(stream),
+        };
+        Some((raw, in_use))
     }
 
     fn wait(&self) -> Result<()> {

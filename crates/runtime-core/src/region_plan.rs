@@ -310,7 +310,9 @@ fn begin<'a>(
     };
     let begun = first.begin(stream).or_else(|| second.and_then(|view| view.begin(stream)));
     let memory = begun.map(|(memory, use_of_it)| {
-        in_use.extend(use_of_it);
+        if let Some(use_of_it) = use_of_it {
+            in_use.push(use_of_it);
+        }
         memory
     });
     let range = slot.range();

@@ -375,7 +375,7 @@ impl<'a> MemoryView<'a> {
 
     /// Notes a use until the second of the result is dropped, and gives the memory a device sees: `None` where there is
     /// nothing to do.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin<'b>(
         &self,
         stream: &'b Stream,
