@@ -190,7 +190,11 @@ mod tests {
         let mut table = tables.of(&stream, false, |_| unreachable!()).unwrap();
         let mut parts = Vec::new();
         let address = |slot| Ok(if slot == 500 { 7 } else { 128 + 8 * slot as u64 });
-        table.set(address, |_, first, _, _| Ok(parts.push(first))).unwrap();
+        let enqueue = |_: &usize, first, _, _: &_| {
+            parts.push(first);
+            Ok(())
+        };
+        table.set(address, enqueue).unwrap();
         assert_eq!(parts, [448]);
     }
 
