@@ -55,8 +55,10 @@ impl HostModule {
     #[must_use]
     pub fn with<P, F: KernelFunction<P>>(mut self, name: impl Into<String>, function: F) -> Self {
         let name = name.into();
-        let kernel = HostKernel { name: name.as_str().into(), ..function.into_kernel() };
-        self.kernels.insert(name, kernel);
+        let HostKernel { signature, body } = function.into_kernel();
+        let parameters = signature.parameters.clone();
+        let signature = Arc::new(Signature { name: name.clone(), parameters });
+        self.kernels.insert(name, HostKernel { signature, body });
         self
     }
 
@@ -80,9 +82,13 @@ impl HostModule {
 /// A Rust function with the signature that its launches are checked against.
 #[derive(Clone)]
 pub struct HostKernel {
-    name: Arc<str>,
-    parameters: Arc<[ParamInfo]>,
+    signature: Arc<Signature>,
     body: Arc<Body>,
+}
+
+struct Signature {
+    name: String,
+    parameters: Vec<ParamInfo>,
 }
 
 type Body = dyn Fn(&Grid<'_>, &[HostArg<'_>]) -> Result<(), String> + Send + Sync;
@@ -90,12 +96,12 @@ type Body = dyn Fn(&Grid<'_>, &[HostArg<'_>]) -> Result<(), String> + Send + Syn
 impl HostKernel {
     /// Its name in the module; empty for one that is in none.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.signature.name
     }
 
     /// The parameters, in order.
     pub fn parameters(&self) -> &[ParamInfo] {
-        &self.parameters
+        &self.signature.parameters
     }
 
     /// Runs the function in this thread; for implementors of devices.
@@ -111,16 +117,16 @@ impl HostKernel {
     /// writes it, nor touches it at all if the kernel writes it.
     pub unsafe fn run(&self, grid: &Grid<'_>, args: &[HostArg<'_>]) -> Result<()> {
         let invalid = |message| Error::new(ErrorKind::InvalidArgument, "launch", message);
-        if args.len() != self.parameters.len() {
+        if args.len() != self.parameters().len() {
             return Err(invalid(format!(
                 "{} arguments for {} parameters",
                 args.len(),
-                self.parameters.len()
+                self.parameters().len()
             )));
         }
-        for (index, (parameter, arg)) in self.parameters.iter().zip(args).enumerate() {
+        for (index, (parameter, arg)) in self.parameters().iter().zip(args).enumerate() {
             arg.check(parameter).map_err(|why| invalid(format!("argument {index}: {why}")))?;
-            let writes = |at: usize| self.parameters[at].access == Some(ParamAccess::Write);
+            let writes = |at: usize| self.parameters()[at].access == Some(ParamAccess::Write);
             let clash = (0..index)
                 .find(|other| (writes(*other) || writes(index)) && arg.overlaps(&args[*other]));
             if let Some(other) = clash {
@@ -137,8 +143,8 @@ impl HostKernel {
 impl fmt::Debug for HostKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostKernel")
-            .field("name", &self.name)
-            .field("parameters", &self.parameters)
+            .field("name", &self.name())
+            .field("parameters", &self.parameters())
             .finish_non_exhaustive()
     }
 }
@@ -475,8 +481,10 @@ macro_rules! kernel_functions {
                     .into_result()
                 }
                 HostKernel {
-                    name: Arc::default(),
-                    parameters: Arc::new([$($parameter::info()),*]),
+                    signature: Arc::new(Signature {
+                        name: String::new(),
+                        parameters: vec![$($parameter::info()),*],
+                    }),
                     body: Arc::new(move |grid, args| {
                         call::<R, $($parameter),*>(&self, grid, args)
                     }),

@@ -80,7 +80,7 @@ mod tests {
         number: usize,
         log: Arc<Mutex<Vec<usize>>>,
         panics: bool,
-        _owned: Vec<Owner<Node>>,
+        _owned: Vec<Owner<Self>>,
     }
 
     impl Drop for Node {

@@ -98,7 +98,7 @@ impl Saboteur {
     fn drop_in(&self, on: &dyn DeviceStream, owner: Owner) {
         let owner = Mutex::new(Some(owner));
         let take = move |_: &Grid<'_>| {
-            let taken = owner.lock().unwrap().take();
+            let taken = owner.lock().expect("no panic under the lock").take();
             drop(taken);
         };
         let module = HostModule::new().with("take", take);
@@ -172,7 +172,11 @@ unsafe impl AcceleratorDevice for Saboteur {
             return mem::forget(memory);
         }
         let handle = memory.native();
-        let adopted = self.adopted.lock().unwrap().take_if(|(adopted, _)| *adopted == handle);
+        let adopted = self
+            .adopted
+            .lock()
+            .expect("no panic under the lock")
+            .take_if(|(adopted, _)| *adopted == handle);
         if let (Some((_, owner)), Some(last)) = (adopted, after.last()) {
             self.drop_in(*last, owner);
         }
@@ -435,7 +439,7 @@ impl MemoryAdoption for Saboteur {
     ) -> Result<Box<dyn DeviceMemory>> {
         let owner = match self.broken {
             Broken::OwnersAreDroppedInTheStream => {
-                *self.adopted.lock().unwrap() = Some((handle, owner));
+                *self.adopted.lock().expect("no panic under the lock") = Some((handle, owner));
                 Box::new(())
             }
             _ => owner,
