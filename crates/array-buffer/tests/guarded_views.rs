@@ -1,5 +1,6 @@
 //! What safe code can do with the views that guards lend.
 #![expect(unsafe_code, reason = "launches a kernel")]
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod common;
 
