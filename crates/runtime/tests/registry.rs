@@ -1,5 +1,4 @@
 //! What the facade's registry says of devices that are not there.
-#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 use runtime::ErrorKind;
 
