@@ -444,7 +444,6 @@ fn fields_in_parts_of_one_memory() {
                 stream.synchronize().unwrap();
             })
             .unwrap();
-            drop(halves);
             let found = memory.to_vec(&stream).unwrap();
             for rank in 0..2 {
                 for (field, first) in [(0, 0.0), (1, 100.0)] {
