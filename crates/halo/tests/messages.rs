@@ -240,6 +240,7 @@ fn ranks_that_share_messages_otherwise_are_told() {
         HaloExchange::new(Arc::new(ranks), &topology, &fields(), &device, &options).unwrap_err()
     });
     for error in errors.unwrap() {
-        assert!(error.message().contains("ranks [2] have other options than rank 0"));
+        let expected = "ranks [2] have another limit of fields that share a message than rank 0";
+        assert!(error.message().contains(expected), "{error}");
     }
 }

@@ -189,13 +189,15 @@ pub fn adopted_memory_gives_its_owner_back(fixture: &Fixture) -> Outcome {
 pub fn an_owner_may_wait_for_its_streams(fixture: &Fixture) -> Outcome {
     struct Waits {
         streams: [Stream; 2],
+        waited: Arc<Mutex<Option<runtime_core::Result<()>>>>,
         owner: Owner,
     }
     impl Drop for Waits {
         fn drop(&mut self) {
+            // The device outlives this owner.
             let waited = self.streams.iter().try_for_each(Stream::synchronize);
-            // What comes of the work is another rule's; the device outlives this owner.
-            let _ = waited.and_then(|()| self.streams[0].device().synchronize());
+            let waited = waited.and_then(|()| self.streams[0].device().synchronize());
+            *self.waited.lock().unwrap_or_else(PoisonError::into_inner) = Some(waited);
             self.owner._memory = None;
         }
     }
@@ -209,7 +211,8 @@ pub fn an_owner_may_wait_for_its_streams(fixture: &Fixture) -> Outcome {
         let streams = [rig.new_stream()?, rig.new_stream()?];
         let drops = Arc::new(Drops::default());
         let owner = Owner { _memory: Some(memory), drops: drops.clone() };
-        let owner = Waits { streams: streams.clone(), owner };
+        let waited = Arc::default();
+        let owner = Waits { streams: streams.clone(), waited: Arc::clone(&waited), owner };
         // SAFETY: the handle is that of a memory of this device and length, which the owner keeps alive, and through
         // which nobody works meanwhile.
         let adopted = unsafe { rig.device.memory_adopt::<u32>(handle, 100, owner) };
@@ -228,6 +231,8 @@ pub fn an_owner_may_wait_for_its_streams(fixture: &Fixture) -> Outcome {
         super::streams::until("an owner that waits for its streams is dropped", || {
             Ok(drops.count() > 0)
         })?;
+        let waited = waited.lock().unwrap_or_else(PoisonError::into_inner).take();
+        waited.ok_or_else(|| Stop::failed("the owner has not waited"))??;
         if let Some(busy) = busy {
             busy.must_be_over_at(drops.times()[0], "the owner was dropped")?;
         }
