@@ -211,6 +211,9 @@ fn unknown_major_only_deletes() {
     }
 }
 
+/// Owners in a chain: more than such a stack has room for, and few where they are interpreted.
+const LONG: usize = if cfg!(miri) { 30 } else { 20_000 };
+
 /// A stack on which a few hundred destructors inside one another have no room.
 fn on_a_small_stack(drop: impl FnOnce() + Send + 'static) {
     thread::Builder::new().stack_size(256 << 10).spawn(drop).unwrap().join().unwrap();
@@ -220,7 +223,7 @@ fn on_a_small_stack(drop: impl FnOnce() + Send + 'static) {
 fn what_went_round_often_is_released_without_recursion() {
     let count = Count::new();
     let mut capsule = row(&count);
-    for _ in 0..20_000 {
+    for _ in 0..LONG {
         let tensor = capsule.into_dlpack(DlpackOptions::versioned()).unwrap();
         // SAFETY: the tensor is our own.
         capsule = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap();
@@ -235,7 +238,7 @@ fn memory_adopted_from_memory_adopted_is_released_without_recursion() {
     let stream = device.default_stream();
     let count = Count::new();
     let mut adopted = row(&count).into_adopted::<f64>(&device).unwrap();
-    for _ in 0..20_000 {
+    for _ in 0..LONG {
         let memory = adopted.into_memory().unwrap();
         let pending = ArrayExchange::from_memory(memory, &[3], &stream).unwrap();
         adopted = pending.host_wait().unwrap().into_adopted(&device).unwrap();
