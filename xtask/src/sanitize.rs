@@ -53,9 +53,15 @@ const MIRI: &[Set] = &[
         always: true,
     },
     Set {
+        title: "pinned memory, which no device locks",
+        words: "--manifest-path docs/foreign-device/Cargo.toml --test pinned",
+        flags: LEAKS,
+        always: true,
+    },
+    Set {
         title: "the foreign device",
         // Faults are tried in processes of their own, which Miri cannot start.
-        words: "--manifest-path docs/foreign-device/Cargo.toml -- --skip faults::",
+        words: "--manifest-path docs/foreign-device/Cargo.toml --test conformance -- --skip faults::",
         flags: LEAKS,
         always: false,
     },
@@ -102,15 +108,18 @@ impl Watcher {
     fn name(self) -> &'static str {
         match self {
             Self::Miri => "miri",
-            Self::Thread => "thread sanitizer",
-            Self::Address => "address sanitizer",
+            Self::Thread => "thread-sanitizer",
+            Self::Address => "address-sanitizer",
         }
     }
 
     /// A run of tests that it watches.
     fn run(self, set: &Set) -> TestRun {
         let mut command = Command::new("cargo");
-        command.arg(format!("+{NIGHTLY}")).current_dir(root());
+        command
+            .arg(format!("+{NIGHTLY}"))
+            .current_dir(root())
+            .env("CARGO_TARGET_DIR", root().join("target/sanitize").join(self.name()));
         let sanitizer = match self {
             Self::Miri => {
                 command.args(["miri", "test"]).env("MIRIFLAGS", set.flags);
@@ -126,7 +135,6 @@ impl Watcher {
             command
                 .args(["test", "-Zbuild-std", "--target", &format!("{ARCH}-unknown-linux-gnu")])
                 .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
-                .env("CARGO_TARGET_DIR", root().join("target/sanitize").join(sanitizer))
                 // Tests ask for more memory than there is.
                 .env("TSAN_OPTIONS", "allocator_may_return_null=1")
                 .env("ASAN_OPTIONS", "allocator_may_return_null=1:detect_leaks=0")
