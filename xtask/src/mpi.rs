@@ -34,12 +34,28 @@ pub(crate) fn features(with_mpi: bool) -> Result<Vec<String>> {
 
 /// The same for one package.
 pub(crate) fn features_of(package: &str, with_mpi: bool) -> Result<Vec<String>> {
-    let mut words = vec!["--package".to_owned(), package.to_owned()];
-    words.extend(chosen(with_mpi, Some(package))?);
+    features_of_all(&[package], with_mpi)
+}
+
+/// The same for several packages.
+pub(crate) fn features_of_all(packages: &[&str], with_mpi: bool) -> Result<Vec<String>> {
+    let words = packages.iter().flat_map(|package| ["--package", package]);
+    let mut words: Vec<_> = words.map(str::to_owned).collect();
+    words.extend(chosen(with_mpi, Some(packages))?);
     Ok(words)
 }
 
-fn chosen(with_mpi: bool, only: Option<&str>) -> Result<Vec<String>> {
+/// Whether one of these packages has [`FEATURE`].
+pub(crate) fn is_used_by(packages: &[&str]) -> Result<bool> {
+    let metadata = metadata()?;
+    let mut all = metadata["packages"].as_array().into_iter().flatten();
+    Ok(all.any(|package| {
+        let named = package["name"].as_str().is_some_and(|name| packages.contains(&name));
+        named && !package["features"][FEATURE].is_null()
+    }))
+}
+
+fn chosen(with_mpi: bool, only: Option<&[&str]>) -> Result<Vec<String>> {
     if with_mpi {
         return Ok(vec!["--all-features".to_owned()]);
     }
@@ -65,12 +81,12 @@ fn metadata() -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("cargo metadata")
 }
 
-/// Every feature of every package, or of one, but [`FEATURE`].
-fn without_mpi(metadata: &Value, only: Option<&str>) -> Vec<String> {
+/// Every feature of every package, or of some, but [`FEATURE`].
+fn without_mpi(metadata: &Value, only: Option<&[&str]>) -> Vec<String> {
     let mut all = Vec::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let name = package["name"].as_str().unwrap_or_default();
-        if only.is_some_and(|only| only != name) {
+        if only.is_some_and(|only| !only.contains(&name)) {
             continue;
         }
         let features = package["features"].as_object().into_iter().flatten();
@@ -92,7 +108,7 @@ mod tests {
             {"name": "c", "features": {}},
         ]});
         assert_eq!(without_mpi(&metadata, None), ["a/default", "a/fast", "b/other"]);
-        assert_eq!(without_mpi(&metadata, Some("b")), ["b/other"]);
+        assert_eq!(without_mpi(&metadata, Some(&["b", "c"])), ["b/other"]);
     }
 
     #[test]

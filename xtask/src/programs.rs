@@ -4,9 +4,10 @@ use std::env;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Mutex, mpsc};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -116,16 +117,25 @@ impl Program {
 
 /// Programs that print what cargo's test runner prints, to be run and counted together.
 #[derive(Debug)]
-pub(crate) struct TestRun(Vec<Command>);
+pub(crate) struct TestRun {
+    commands: Vec<Command>,
+    /// Whether it is no failure if there is no test.
+    may_be_empty: bool,
+}
 
 impl TestRun {
     pub(crate) fn of(commands: impl IntoIterator<Item = Command>) -> Self {
-        Self(commands.into_iter().collect())
+        Self { commands: commands.into_iter().collect(), may_be_empty: false }
+    }
+
+    /// The same run, where it is no failure if there is no test.
+    pub(crate) fn or_none(self) -> Self {
+        Self { may_be_empty: true, ..self }
     }
 
     /// Changes how each program is started.
     pub(crate) fn each(mut self, change: impl Fn(&mut Command) -> &mut Command) -> Self {
-        for command in &mut self.0 {
+        for command in &mut self.commands {
             change(command);
         }
         self
@@ -139,9 +149,17 @@ impl TestRun {
     /// Runs the programs and counts their tests. One alone shows its output as it comes; of several, each shows its
     /// output when it has ended.
     pub(crate) fn run(self) -> Result<Counts> {
-        let mut commands = self.0;
+        let may_be_empty = self.may_be_empty;
+        let counts = self.run_all()?;
+        let none = counts.passed + counts.failed + counts.ignored == 0;
+        ensure!(!none || may_be_empty, "no test ran");
+        Ok(counts)
+    }
+
+    fn run_all(self) -> Result<Counts> {
+        let mut commands = self.commands;
         if let [command] = &mut commands[..] {
-            return run_and_count(command, true);
+            return run_and_count(command, true, PATIENCE);
         }
         let counts = Mutex::new(Counts { clean: true, ..Counts::default() });
         commands.reverse();
@@ -150,7 +168,7 @@ impl TestRun {
             loop {
                 let next = waiting.lock().expect("no panic under it").pop();
                 let Some(mut command) = next else { return Ok(()) };
-                let counted = run_and_count(&mut command, false)?;
+                let counted = run_and_count(&mut command, false, PATIENCE)?;
                 counts.lock().expect("no panic under it").join(&counted);
             }
         };
@@ -162,7 +180,11 @@ impl TestRun {
     }
 }
 
-fn run_and_count(command: &mut Command, live: bool) -> Result<Counts> {
+/// How long a program may be silent before a line says that it still runs, and how long a process that it left behind is
+/// waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn run_and_count(command: &mut Command, live: bool, patience: Duration) -> Result<Counts> {
     let start = Instant::now();
     let (output, writer) = io::pipe()?;
     if !live {
@@ -176,26 +198,59 @@ fn run_and_count(command: &mut Command, live: bool) -> Result<Counts> {
         .with_context(|| format!("cannot start {}", program.display()))?;
     // Closes this side's ends of the pipe: reading ends when all are closed.
     command.stdout(Stdio::null()).stderr(Stdio::null());
+    let name = Path::new(&program).file_name().unwrap_or_default().display();
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n').map_while(io::Result::ok) {
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                break;
+            }
+        }
+    });
     let mut counts = Counts::default();
     let mut text = String::new();
-    for line in BufReader::new(output).split(b'\n') {
-        let line = String::from_utf8_lossy(&line?).into_owned();
-        counts.add(&line);
-        if live {
-            println!("{line}");
-        } else {
-            text += &line;
-            text.push('\n');
+    let (mut ended, mut left) = (None, false);
+    loop {
+        match lines.recv_timeout(patience) {
+            Ok(line) => {
+                counts.add(&line);
+                if live {
+                    println!("{line}");
+                } else {
+                    text += &line;
+                    text.push('\n');
+                }
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        // A process that it left behind has the pipe.
+        left = ended.is_some();
+        if left {
+            break;
+        }
+        ended = child.try_wait()?;
+        if !live {
+            let last = text.lines().last().unwrap_or("nothing");
+            println!("-- {name} still runs; it last said: {last}");
         }
     }
-    counts.clean = child.wait()?.success();
+    let status = child.wait()?;
+    let mut how = if status.success() { String::new() } else { format!(", {status}") };
+    if left {
+        how += ", left a process behind that holds its output";
+    }
+    counts.clean = status.success() && !left;
+    if !counts.clean && counts.failed == 0 {
+        // It failed, though none of its tests did.
+        counts.failed = 1;
+    }
     if !live {
-        let name = Path::new(&program).file_name().unwrap_or_default().display();
-        println!(
-            "\n-- {name}: {:.1} s\n{}",
-            start.elapsed().as_secs_f64(),
-            text.trim_matches('\n')
-        );
+        let time = start.elapsed().as_secs_f64();
+        println!("\n-- {name}: {time:.1} s{how}\n{}", text.trim_matches('\n'));
+    } else if !how.is_empty() {
+        println!("-- {name}{how}");
     }
     Ok(counts)
 }
@@ -265,5 +320,32 @@ mod tests {
         assert!(run(&[ok, ok]).unwrap().clean);
         assert!(run(&[ok]).unwrap().clean);
         assert!(TestRun::of([Command::new("/nowhere/program")]).run().is_err());
+    }
+
+    #[test]
+    fn programs_that_end_early_are_failures() {
+        let ok = "echo 'test result: ok. 2 passed; 0 failed; 1 ignored'";
+        let failing = "echo 'test result: FAILED. 0 passed; 1 failed; 0 ignored'; exit 101";
+        let killed = "kill -9 $$";
+        let counts = TestRun::of([ok, failing, killed].map(shell)).run().unwrap();
+        assert_eq!(counts, Counts { passed: 2, failed: 2, ignored: 1, clean: false });
+        let alone = TestRun::of([shell(killed)]).run().unwrap();
+        assert_eq!(alone, Counts { passed: 0, failed: 1, ignored: 0, clean: false });
+    }
+
+    #[test]
+    fn a_run_without_a_test_is_an_error_unless_it_may_be() {
+        let none = || TestRun::of([shell("echo 'test result: ok. 0 passed; 0 failed; 0 ignored'")]);
+        assert_eq!(none().run().unwrap_err().to_string(), "no test ran");
+        assert!(none().or_none().run().unwrap().clean);
+    }
+
+    #[test]
+    fn a_process_left_behind_is_not_waited_for() {
+        let mut leaves = shell("sleep 60 & echo 'test result: ok. 2 passed; 0 failed; 0 ignored'");
+        let start = Instant::now();
+        let counts = run_and_count(&mut leaves, false, Duration::from_millis(200)).unwrap();
+        assert_eq!(counts, Counts { passed: 2, failed: 1, ignored: 0, clean: false });
+        assert!(start.elapsed() < Duration::from_secs(50));
     }
 }

@@ -1,6 +1,5 @@
 //! The stand-ins for the runtimes of GPUs, which tests run on where there is none.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::run::{cargo, must, root};
+use crate::run::{cargo, messages};
 
 /// A stand-in: its package, its library, and the variable by which the backend is told of it.
 #[derive(Debug)]
@@ -35,12 +34,13 @@ const REPORT: &str = "STAND_IN_REPORT";
 impl StandIn {
     /// Builds its library.
     pub(crate) fn build(&self) -> Result<PathBuf> {
-        must(&mut cargo(&["build", "--package", self.package]))?;
-        let target =
-            env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-        let library = target.join("debug").join(self.library);
-        ensure!(library.exists(), "{} was not built", library.display());
-        Ok(library)
+        let mut build = cargo(&["build", "--package", self.package]);
+        build.args(["--message-format", "json-render-diagnostics"]);
+        let messages = messages(&mut build)?;
+        let files = messages.iter().filter_map(|message| message["filenames"].as_array()).flatten();
+        let mut files = files.filter_map(Value::as_str).map(PathBuf::from);
+        let library = files.find(|file| file.file_name() == Some(self.library.as_ref()));
+        library.with_context(|| format!("cargo built no {}", self.library))
     }
 
     /// Lets tests run on the stand-in, whose library this is, and which reports to `report` at its end.
@@ -75,6 +75,8 @@ pub(crate) fn check_report(report: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+
     use super::*;
 
     #[test]

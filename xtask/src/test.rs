@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use std::{env, iter};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::conformance::{On, suite};
 use crate::programs::{Programs, TestRun};
@@ -149,6 +149,7 @@ impl Beside {
 
 /// The second lane, in the process that [`test()`] starts. What it found goes into a file of `folder`.
 pub(crate) fn test_apart(folder: &Path) -> Result<()> {
+    ensure!(folder.is_dir(), "no folder {}", folder.display());
     let mut totals = Totals::default();
     apart(&mut totals);
     Ok(fs::write(folder.join(Beside::TOTALS), serde_json::to_vec(&totals)?)?)
