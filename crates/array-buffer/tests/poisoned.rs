@@ -10,7 +10,7 @@ use std::time::Duration;
 use array_buffer::{ArrayBuffer, ErrorKind, Exchange, Partition, SharedArrayBuffer};
 use backend_sim::{Fault, Operation, SimHandle};
 use common::{Rig, counting};
-use ndarray::{Array1, Dimension};
+use ndarray::{Array1, Dimension, Ix2};
 
 /// Checks what a reader is told.
 #[track_caller]
@@ -89,4 +89,38 @@ fn leases_say_the_same() {
     let (lease, line) = (shared.lease_write(None, Duration::ZERO).unwrap(), line!());
     drop(lease);
     told(&shared.read(Duration::ZERO).unwrap(), line, "nothing was written");
+}
+
+
+#[test]
+fn half_of_a_staged_copy_is_no_value() {
+    let rig = Rig::apart();
+    let (s, t) = (&rig.s, &rig.t);
+    // The host carries pieces of 4 MiB.
+    let source = rig.b.memory_from_slice(t, &vec![1.0_f64; 1 << 20]).unwrap();
+    let mut array = ArrayBuffer::<f64, _>::uninit(1 << 20).unwrap();
+    let (mut guard, line) = (array.write(s).unwrap(), line!());
+    SimHandle::of(&rig.b).unwrap().inject(Fault::fail(Operation::Copy, 3));
+    guard.view_mut().unwrap().copy_from_device(s, &source.view(), t).unwrap_err();
+    drop(guard);
+    told(&array, line, "an operation failed");
+}
+
+#[test]
+fn an_operation_that_finds_no_memory_has_failed() {
+    for (rig, fills) in [(Rig::peers(), true), (Rig::peers(), false), (Rig::apart(), true)] {
+        let s = &rig.s;
+        let partition = Partition::with_ghosts(&[4, 5], &[(1, 1), (1, 1)]).unwrap();
+        let mut array = ArrayBuffer::<f64, Ix2>::with_partition(partition).unwrap();
+        let (mut guard, line) = (array.write(s).unwrap(), line!());
+        guard.view_mut().unwrap().fill(s, 0.0).unwrap();
+        let handle = SimHandle::of(&rig.a).unwrap();
+        let next = handle.counts().allocations + handle.counts().pinned_allocations + 1;
+        handle.inject(Fault::fail(Operation::Allocation, next));
+        let mut part = guard.part_mut(0).unwrap();
+        let done = if fills { part.fill(s, 1.0) } else { part.copy_from_slice(s, &[1.0; 6]) };
+        assert_eq!(done.unwrap_err().kind(), ErrorKind::OutOfMemory);
+        drop(guard);
+        told(&array, line, "an operation failed");
+    }
 }

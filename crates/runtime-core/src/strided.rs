@@ -42,7 +42,7 @@ impl MemoryViewMut<'_> {
             negate: false,
             combine: Combine::Replace,
         };
-        let plan = self.device().plan_regions(&[copy])?;
+        let plan = self.noted(self.device().plan_regions(&[copy]))?;
         let (read, write) = (*source, self.reborrow());
         match shared {
             true => plan.execute(stream, &mut [Slot::Both { read, write }]),
@@ -54,8 +54,8 @@ impl MemoryViewMut<'_> {
     pub(crate) fn fill_strided(&mut self, stream: &Stream, pattern: &[u8]) -> Result<()> {
         let (dtype, shape) = (self.dtype(), self.layout().shape());
         let repeated = Layout::new(dtype, shape, &[0; crate::MAX_RANK][..shape.len()])?;
-        let mut one = self.device().memory_allocate::<u8>(dtype.size())?;
-        one.view_mut().fill_bytes("fill", stream, pattern)?;
+        let mut one = self.noted(self.device().memory_allocate::<u8>(dtype.size()))?;
+        self.noted(one.view_mut().fill_bytes("fill", stream, pattern))?;
         self.copy_strided(stream, &one.view().with_layout(0, &repeated)?)
     }
 }

@@ -680,7 +680,7 @@ impl<'a> MemoryViewMut<'a> {
     pub fn copy_from_slice<T: Element>(&mut self, stream: &Stream, source: &[T]) -> Result<()> {
         self.view.check_copy::<T>("copy_from_slice", stream, source.len())?;
         if !self.layout().is_contiguous() {
-            let packed = self.device().memory_from_slice(stream, source)?;
+            let packed = self.noted(self.device().memory_from_slice(stream, source))?;
             let shape = self.layout().shape();
             let packed = packed.view().reshape(shape)?;
             return self.copy_strided(stream, &packed);
@@ -746,7 +746,7 @@ impl<'a> MemoryViewMut<'a> {
             return self.copy_strided(stream, source);
         }
         let (from, to) = (source.byte_range(), self.view.byte_range());
-        if self.view.shares_memory(source) && from.start < to.end && to.start < from.end {
+        if self.view.overlaps(source) {
             let message = format!("bytes {from:?} and {to:?} of one memory overlap");
             return Err(self.device().invalid(OPERATION, message));
         }
@@ -790,10 +790,12 @@ impl<'a> MemoryViewMut<'a> {
         let reached =
             self.device().reaches(source.device()) && source.device().reaches(self.device());
         if !reached {
-            return self.copy_staged(stream, source, source_stream);
+            let copied = self.copy_staged(stream, source, source_stream);
+            return self.finish(copied);
         }
         if stream != source_stream {
-            stream.wait(&source_stream.record_event()?)?;
+            let ordered = source_stream.record_event().and_then(|given| stream.wait(&given));
+            self.noted(ordered)?;
         }
         let copied = if same {
             // SAFETY: this stream has just been made to wait for the source's, which waits for this one below.
@@ -866,7 +868,7 @@ impl<'a> MemoryViewMut<'a> {
                 .copy_from_slice(stream, buffer)?;
             start = piece.end;
         }
-        self.finish(Ok(()))
+        Ok(())
     }
 
     /// Enqueues filling every element with `value`: by a region copy where the view is not contiguous, which blocks where
@@ -934,6 +936,14 @@ impl<'a> MemoryViewMut<'a> {
     pub(crate) fn finish(&self, done: Result<()>) -> Result<()> {
         self.report_write(done.is_ok());
         done.map_err(|e| self.device().place(e))
+    }
+
+    /// Tells the lender if what a write needs cannot be had.
+    pub(crate) fn noted<R>(&self, needed: Result<R>) -> Result<R> {
+        if needed.is_err() {
+            self.report_write(false);
+        }
+        needed
     }
 
     /// Tells the lender whether a write was enqueued or failed.
