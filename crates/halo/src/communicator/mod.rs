@@ -97,6 +97,7 @@ pub const COLLECTIVE_TAG: u32 = 0;
 /// - A message that arrives is what was sent, or its receive is an error.
 /// - Marks go with messages in any memory, and nobody waits for them. A transport that has not room for all of a mark compares
 ///   as much of it as it can.
+/// - A request gives back the buffer that it got, or another of the same kind of memory, device and length.
 /// - A dropped request is abandoned, its message is not: it still goes out, or matches and is thrown away, so that later
 ///   messages meet later receives. Its buffer lives until then.
 /// - What can never complete ends: when a peer is gone, requests that need it are `PeerLost`, now and later.
