@@ -115,7 +115,9 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// Whether buffers in memory of this device can be sent and received even if the host cannot address it.
     fn passes_memory_of(&self, device: &Device) -> bool;
 
-    /// The state of this rank's collective calls, always the same.
+    /// The state of this rank's [collective calls](Communicator#collective-calls), which the provided methods make of messages in host
+    /// memory with the tag [`COLLECTIVE_TAG`]. A transport keeps one in a field, made by [`Collectives::default`], and gives
+    /// out the same each time; one that wraps another communicator gives out that one's.
     fn collectives(&self) -> &Collectives;
 
     /// The way straight to the memory of other ranks, where they share an address space.
