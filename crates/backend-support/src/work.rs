@@ -73,9 +73,9 @@ impl Work {
     ///
     /// # Safety
     ///
-    /// The slots agree with the program's [`slots`](RegionProgram::slots): as many, and those with a span long enough and
-    /// aligned. What the program touches through a slot that it writes, it touches through no other. It keeps to its side of a
-    /// split that a span is [of](Span::of_split).
+    /// The slots agree with the program's [`slots`](RegionProgram::slots): as many, and those with a span long enough
+    /// and aligned. One block may be in several; what the program touches through a slot that it writes, it touches through
+    /// no other. The program keeps to its side of a split that a span is [of](Span::of_split).
     pub unsafe fn regions(
         program: &Arc<RegionProgram>,
         slots: impl IntoIterator<Item = Result<SlotSpan>>,

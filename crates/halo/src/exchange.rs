@@ -247,7 +247,7 @@ impl HaloExchange {
     /// before they come. Ghosts of the exchange that was given up are unspecified.
     ///
     /// Messages of that exchange that met no receive, and receives that met no message, keep their tag, which comes again after
-    /// 16 resets. The later exchange that meets one is an error then, and to be reset in turn.
+    /// 16 resets of the communicator or of its exchanges. The later exchange that meets one is an error then, and to be reset in turn.
     ///
     /// # Errors
     ///
@@ -271,7 +271,8 @@ impl HaloExchange {
             return Err(Error::new(ErrorKind::InvalidArgument, "reset", message));
         }
         self.number = all.iter().map(|rank| rank.number).max().unwrap_or(self.number);
-        self.epoch = (self.epoch + 1) % EPOCHS;
+        // The same everywhere, also if a rank finished an earlier reset of this exchange as one of the communicator.
+        self.epoch = epoch(self.communicator.collectives().resets());
         self.state = State::Idle;
         Ok(())
     }
@@ -410,7 +411,7 @@ impl HaloExchange {
             }
         }
         for (index, place) in flight.receives.iter_mut().enumerate() {
-            if let Some(buffer) = complete(place).map_err(|error| self.failed(error))? {
+            if let Some(buffer) = self.complete(place)? {
                 self.check_stamp(&buffer, flight.route, index)?;
                 let peer = self.transformer.routes(flight.route).receives[index];
                 self.transformer.recorder.lock().moved(peer.rank, Moved::Received, peer.bytes);
@@ -432,12 +433,27 @@ impl HaloExchange {
             flight.is_unpacked = are_all_there;
         }
         for place in &mut flight.sends {
-            if let Some(buffer) = complete(place).map_err(|error| self.failed(error))? {
+            if let Some(buffer) = self.complete(place)? {
                 self.transformer.recycle(buffer);
             }
         }
         let are_all_sent = flight.outgoing.is_empty() && flight.sends.iter().all(Option::is_none);
         Ok(flight.is_unpacked && are_all_sent)
+    }
+
+    /// The buffer of a request that is complete: the one that it got, or one like it.
+    fn complete(&self, place: &mut Option<Box<dyn Request>>) -> Result<Option<Buffer>> {
+        let Some(request) = place else { return Ok(None) };
+        let tested = request.test().map_err(|error| self.failed(error))?;
+        if let Some(buffer) = &tested {
+            let envelope = request.envelope();
+            if !self.transformer.is_like_own(buffer, envelope.len) {
+                let message = format!("{:?} came back from the {envelope}", buffer.storage());
+                return Err(self.failed(envelope.invalid(message)));
+            }
+            *place = None;
+        }
+        Ok(tested)
     }
 
     /// What tells a message from others: the mark of its sender, and which of its messages it is.
@@ -524,16 +540,6 @@ fn tag(channel: u32, epoch: u32, number: u64) -> u32 {
 /// What marks the messages of a rank's exchange.
 pub(crate) fn mark(serial: u64, number: u64) -> u64 {
     (serial << u32::BITS).wrapping_add(number)
-}
-
-/// The buffer of a request that is complete.
-fn complete(place: &mut Option<Box<dyn Request>>) -> Result<Option<Buffer>> {
-    let Some(request) = place else { return Ok(None) };
-    let buffer = request.test()?;
-    if buffer.is_some() {
-        *place = None;
-    }
-    Ok(buffer)
 }
 
 impl fmt::Debug for HaloExchange {

@@ -576,6 +576,18 @@ impl HaloTransformer {
         Ok(())
     }
 
+    /// Whether a message of so many bytes can have this buffer.
+    pub(crate) fn is_like_own(&self, buffer: &Buffer, bytes: usize) -> bool {
+        let is_of_kind = match buffer.storage() {
+            Storage::Host(_) => false,
+            Storage::Pinned(_) => self.staged,
+            Storage::Device(_) => !self.staged,
+        };
+        is_of_kind
+            && buffer.owner().is_some_and(|owner| owner.is_same(&self.device))
+            && (buffer.len(), buffer.capacity()) == (bytes, bytes)
+    }
+
     /// Gives a buffer back that nothing uses.
     pub(crate) fn recycle(&self, buffer: Buffer) {
         self.pool.lock().give(buffer.into_storage(), None);

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use backend_sim::{SimConfig, SimDevice};
-use halo::communicator::{Buffer, Collectives, Communicator, Direct, Request, ThreadCommunicator};
+use halo::communicator::{
+    Buffer, Collectives, Communicator, Direct, Envelope, Request, ThreadCommunicator,
+};
 use halo::{
     Combine, Dim, Error, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer,
-    Link, MissingCorners, Quantity, Result, Side, Symmetry, Topology,
+    Link, MissingCorners, Quantity, Result, Side, Staging, Symmetry, Topology,
 };
 use runtime_core::{DType, Device, Memory, NativeHandle, Stream};
 
@@ -171,9 +173,22 @@ fn a_rotation_of_what_is_not_square() {
     Topology::of_blocks(&[[6, 4], [4, 6]], &links).unwrap();
 }
 
-/// Counts messages.
+/// Counts messages, and gives received ones back in host memory if it is asked to.
 #[derive(Debug)]
-struct Counter(ThreadCommunicator, AtomicUsize);
+struct Counter(ThreadCommunicator, AtomicUsize, bool);
+
+/// A receive whose bytes come in another buffer than it got.
+struct Elsewhere(Box<dyn Request>);
+
+impl Request for Elsewhere {
+    fn envelope(&self) -> Envelope {
+        self.0.envelope()
+    }
+    fn test(&mut self) -> Result<Option<Buffer>> {
+        let Some(buffer) = self.0.test()? else { return Ok(None) };
+        Ok(Some(Buffer::host(buffer.to_vec()?).marked(buffer.mark())))
+    }
+}
 
 impl Communicator for Counter {
     fn rank(&self) -> usize {
@@ -200,7 +215,8 @@ impl Communicator for Counter {
         self.0.send(to, tag, buffer)
     }
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
-        self.0.receive(from, tag, buffer)
+        let request = self.0.receive(from, tag, buffer)?;
+        Ok(if self.2 { Box::new(Elsewhere(request)) } else { request })
     }
     fn progress(&self) -> u64 {
         self.0.progress()
@@ -216,7 +232,7 @@ fn told(
 ) -> Error {
     let errors = ThreadCommunicator::run(2, |ranks| {
         let rank = ranks.rank();
-        let (device, ranks) = (device(), Arc::new(Counter(ranks, AtomicUsize::new(0))));
+        let (device, ranks) = (device(), Arc::new(Counter(ranks, AtomicUsize::new(0), false)));
         let stream = device.default_stream();
         let shared = Arc::clone(&ranks) as Arc<dyn Communicator>;
         let options = HaloOptions::default();
@@ -285,6 +301,24 @@ fn messages_beyond_the_pool() {
     telling(ErrorKind::LimitExceeded, &["rank 1: a message of", "of 8 are in use"], &error);
     let error = halo.incoming().unwrap_err();
     telling(ErrorKind::LimitExceeded, &["rank 1: a message of", "of 8 are in use"], &error);
+}
+
+/// However messages are staged.
+#[test]
+fn a_transport_that_gives_other_memory_back() {
+    for staging in [Staging::Pinned, Staging::Device] {
+        ThreadCommunicator::run(2, |ranks| {
+            let (device, ranks) = (device(), Arc::new(Counter(ranks, AtomicUsize::new(0), true)));
+            let stream = device.default_stream();
+            let options = HaloOptions { staging, ..Default::default() };
+            let mut halo =
+                HaloExchange::new(ranks, &ring(), &[field(1)], &device, &options).unwrap();
+            let mut values = device.memory_from_slice(&stream, &[1.0; 10]).unwrap();
+            let error = halo.exchange(&stream, &mut [view(&mut values)]).unwrap_err();
+            telling(ErrorKind::InvalidArgument, &["Host(40)", "receive", "from rank"], &error);
+        })
+        .unwrap();
+    }
 }
 
 #[test]

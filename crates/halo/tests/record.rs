@@ -157,6 +157,23 @@ fn records_of_other_versions_are_refused() {
     }
 }
 
+#[test]
+fn a_record_of_a_rank_that_does_not_exist_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rank 1");
+    record(&file);
+    let mut bytes = fs::read(&file).unwrap();
+    for (rank, size) in [(2, 2), (0, 0), (9, 4)] {
+        (bytes[16], bytes[24]) = (rank, size);
+        let seal = crc32fast::hash(&bytes[..40]);
+        bytes[40..48].copy_from_slice(&u64::from(seal).to_le_bytes());
+        fs::write(&file, &bytes).unwrap();
+        let error = Replay::open(&file).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.message().ends_with(&format!("rank {rank} of {size} at byte 16")), "{error}");
+    }
+}
+
 /// A program that asks for another message than the one that was there is told.
 #[test]
 fn another_mark_is_not_replayed() {

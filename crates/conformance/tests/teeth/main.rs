@@ -91,6 +91,8 @@ bites! {
     regions_of_parts: simulated RegionsExecute => plans_stay_within_the_elements_of_views;
     regions_of_parts_in_gaps: simulated RegionsExecute => parts_in_the_gaps_of_each_other_share_a_slot;
     regions_without_a_slot: simulated AbsentSlotsEndAll => copies_of_absent_slots_are_left_out;
+    regions_of_one_memory: simulated MemoryInOneSlot => slots_that_are_written_share_a_memory;
+    regions_of_one_memory_on_the_host: host MemoryInOneSlot => slots_that_are_written_share_a_memory;
     regions_of_few_slots: simulated FewSlots => executions_in_flight_keep_their_memories;
     graph_launch: simulated GraphLaunch => graphs_do_what_was_captured;
     a_graph_beside_its_stream: simulated GraphIsUnordered => launches_of_a_graph_run_in_stream_order;

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "implements the contract's unsafe traits by handing calls on")]
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::mem;
 use std::panic::resume_unwind;
 use std::sync::Mutex;
@@ -52,6 +53,7 @@ pub(crate) enum Broken {
     RegionsExecute,
     AbsentSlotsEndAll,
     FewSlots,
+    MemoryInOneSlot,
     GraphLaunch,
     GraphIsUnordered,
     GraphLaunchBlocks,
@@ -279,6 +281,13 @@ unsafe impl RegionCopyAbility for Saboteur {
         let mut slots = slots.to_vec();
         if self.is(Broken::FewSlots) {
             slots.iter_mut().skip(448).for_each(|slot| slot.memory = None);
+        }
+        if self.is(Broken::MemoryInOneSlot) {
+            let mut bound = HashSet::new();
+            let again = |slot: &&mut RawSlot<'_>| {
+                slot.memory.is_some_and(|memory| !bound.insert(memory.native().raw))
+            };
+            slots.iter_mut().filter(again).for_each(|slot| slot.memory = None);
         }
         // SAFETY: handed on, or with slots absent.
         unsafe { ability.execute(stream(on)?, regions, &slots) }

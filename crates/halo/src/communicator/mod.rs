@@ -97,6 +97,7 @@ pub const COLLECTIVE_TAG: u32 = 0;
 /// - A message that arrives is what was sent, or its receive is an error.
 /// - Marks go with messages in any memory, and nobody waits for them. A transport that has not room for all of a mark compares
 ///   as much of it as it can.
+/// - A request gives back the buffer that it got, or another of the same kind of memory, device and length.
 /// - A dropped request is abandoned, its message is not: it still goes out, or matches and is thrown away, so that later
 ///   messages meet later receives. Its buffer lives until then.
 /// - What can never complete ends: when a peer is gone, requests that need it are `PeerLost`, now and later.
@@ -114,7 +115,9 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// Whether buffers in memory of this device can be sent and received even if the host cannot address it.
     fn passes_memory_of(&self, device: &Device) -> bool;
 
-    /// The state of this rank's collective calls, always the same.
+    /// The state of this rank's [collective calls](Communicator#collective-calls), which the provided methods make of messages in host
+    /// memory with the tag [`COLLECTIVE_TAG`]. A transport keeps one in a field, made by [`Collectives::default`], and gives
+    /// out the same each time; one that wraps another communicator gives out that one's.
     fn collectives(&self) -> &Collectives;
 
     /// The way straight to the memory of other ranks, where they share an address space.

@@ -245,6 +245,9 @@ impl Replay {
         else {
             return Err(damaged("numbers beyond this machine's", 16));
         };
+        if rank >= size {
+            return Err(damaged(&format!("rank {rank} of {size}"), 16));
+        }
         let mut messages = HashMap::new();
         while reader.at < reader.end {
             let start = reader.at;

@@ -122,8 +122,8 @@ impl RegionProgram {
     ///
     /// There are as many slots as the program [has](Self::slots). Of each that it touches, `base` is null, or aligned as it
     /// demands and valid for reads, and for writes where it says so, of the bytes it demands, which are initialised.
-    /// Slots that are written overlap no others. Nobody writes the bytes that the program touches, or reads those that
-    /// it writes, until this returns.
+    /// What it touches through a slot that it writes, it touches through no other. Nobody writes the bytes that it touches,
+    /// or reads those that it writes, until this returns.
     pub unsafe fn run(&self, slots: &[HostSlot]) {
         self.debug_check(slots);
         for job in self.phases().iter().flat_map(|phase| &phase.schedule.jobs) {
