@@ -91,7 +91,6 @@ fn leases_say_the_same() {
     told(&shared.read(Duration::ZERO).unwrap(), line, "nothing was written");
 }
 
-
 #[test]
 fn half_of_a_staged_copy_is_no_value() {
     let rig = Rig::apart();
