@@ -142,7 +142,7 @@ impl Drops {
     }
 }
 
-/// Adopted memory is the owner's memory, and the owner is dropped exactly once, when the last work on it is done.
+/// Adopted memory is the owner's memory, also when it is adopted twice, and the owner is dropped exactly once, when the last work on it is done.
 pub fn adopted_memory_gives_its_owner_back(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let data = elements::<u32>(3, 100);
@@ -166,6 +166,13 @@ pub fn adopted_memory_gives_its_owner_back(fixture: &Fixture) -> Outcome {
         let mut adopted = adopted?;
         check_eq!(adopted.native().map(|handle| handle.raw), Some(handle.raw), "the handle");
         same(&rig.download(&adopted)?, &data, "adopted memory")?;
+        // SAFETY: as above; the first adoption keeps the owner until this one is gone.
+        if let Some(again) = unsafe { rig.device.memory_adopt::<u32>(handle, 100, ()) } {
+            let again = again?;
+            let mut target = adopted.view_mut().slice(0..60)?;
+            let done = target.copy_from(&stream, &again.view().slice(30..90)?);
+            refused(done, ErrorKind::InvalidArgument, "a copy onto its source by another name")?;
+        }
         let mut copy = rig.device.memory_allocate::<u32>(100)?;
         let busy = in_flight.then(|| rig.spin(&stream, IN_FLIGHT)).transpose()?;
         rig.kernels.add_one(&stream, adopted.view_mut())?;
