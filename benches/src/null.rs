@@ -181,7 +181,7 @@ unsafe impl DeviceMemory for NullObject {
     }
 
     fn native(&self) -> NativeHandle {
-        HANDLE
+        NativeHandle { raw: std::ptr::from_ref(self).addr(), ..HANDLE }
     }
 }
 

@@ -134,7 +134,8 @@ pub unsafe trait DeviceMemory: Any + Send + Sync {
     /// writable for [`len`](Self::len) bytes.
     fn host_ptr(&self) -> Option<*mut u8>;
 
-    /// The vendor's handle: an address, or a memory object.
+    /// The vendor's handle: an address, or a memory object. Memories that live at the same time have different ones, unless
+    /// they were adopted from one: equal handles mean the same bytes.
     fn native(&self) -> NativeHandle;
 }
 
