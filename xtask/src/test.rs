@@ -294,7 +294,14 @@ fn python_package(totals: &mut Totals) {
     }
     totals.step("python: pip install", python::install_package);
     totals.counted("python", || python::run(opencl::two_devices(&mut python::tests(None))));
+    totals.step("python: speed, briefly", || must(python::speed().arg("--quick")));
     if let Ok(tools) = cuda::tools() {
+        // The build of the workspace, which may be under way in the other lane, has the libraries.
+        let build = || Programs::build(&mpi::features(mpi::is_there()?)?);
+        let programs = match build() {
+            Ok(programs) => programs,
+            Err(error) => return totals.fail("python on the stand-ins", &error),
+        };
         for (name, stand_in) in [("cuda", stand_in::CUDA), ("hip", stand_in::HIP)] {
             totals.counted(&format!("python on the stand-in for {name}"), || {
                 let complaints = root().join("target/conformance/stand-in-python.jsonl");
@@ -302,8 +309,6 @@ fn python_package(totals: &mut Totals) {
                 cuda::compile_with(&mut tests, &tools, &tools.nvrtc[0]);
                 // Consumers that name no stream mean the driver's own.
                 tests.env("STAND_IN_DEFAULT_STREAMS", "1");
-                // The build of the workspace, which may be under way in the other lane, has the library.
-                let programs = Programs::build(&mpi::features(mpi::is_there()?)?)?;
                 stand_in::clear_report(&complaints)?;
                 stand_in.enable(&mut tests, programs.library(stand_in.library)?, &complaints);
                 let counts = python::run(&mut tests)?;
@@ -312,5 +317,4 @@ fn python_package(totals: &mut Totals) {
             });
         }
     }
-    totals.step("python: speed, briefly", || must(python::speed().arg("--quick")));
 }
