@@ -323,8 +323,8 @@ fn threads<T: Number>(bench: &mut Bench) {
 }
 
 /// The ghost columns of a field on a device that has no region copies, with storage of its own and no pauses: by a plan,
-/// against copies of one element each, and against the whole field to the host and back, which takes that nobody else uses
-/// it meanwhile.
+/// against copies of one element each, and against the whole field to the host and back, during which no other work may
+/// use the field.
 fn emulated(bench: &mut Bench) {
     const EDGE: usize = 512;
     if !bench.group(format!("ghost columns of {EDGE}^2 f64, emulated")) {

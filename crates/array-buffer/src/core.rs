@@ -553,7 +553,7 @@ impl<T: Element> State<T> {
         self.parts = next;
     }
 
-    /// Hears of failures that others were told of.
+    /// Takes note of failures that were reported to others.
     fn hear(&mut self) {
         for lane in Set::below(self.lanes.len().min(LANES)).iter() {
             if self.lanes[usize::from(lane)].has_failed() {

@@ -1,4 +1,4 @@
-//! What safe code could try, so that it reads what nobody wrote, or what is written meanwhile.
+//! Attempts of safe code to read values that were never written, or that are being written.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(unsafe_code, reason = "the gate launches a kernel")]
 

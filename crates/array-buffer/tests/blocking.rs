@@ -1,4 +1,4 @@
-//! Which calls wait for a device: each is made behind work that does not end before somebody lets it.
+//! Which calls wait for a device: each is made behind work that ends only when the test lets it.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(unsafe_code, reason = "the gate launches a kernel")]
 

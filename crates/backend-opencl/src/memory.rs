@@ -181,7 +181,7 @@ impl OpenClMemory {
         }
     }
 
-    /// Tells it from memory that was at its place before.
+    /// Differs from the number of memory that had its address before.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

@@ -214,7 +214,7 @@ impl Pointers {
         }
     }
 
-    /// Tells the driver which allocations a kernel reaches by addresses that are no arguments. At most as many as the
+    /// Gives the driver the allocations that a kernel reaches by addresses that are not arguments. At most as many as the
     /// kernel's launches need: the list replaces the one before, and each is the beginning of an allocation.
     ///
     /// # Safety
