@@ -169,7 +169,7 @@ impl TestRun {
                 let next = waiting.lock().expect("no panic under it").pop();
                 let Some(mut command) = next else { return Ok(()) };
                 let counted = run_and_count(&mut command, false, PATIENCE)?;
-                counts.lock().expect("no panic under it").join(&counted);
+                counts.lock().expect("no panic under it").join(counted);
             }
         };
         thread::scope(|scope| {
@@ -216,10 +216,9 @@ fn run_and_count(command: &mut Command, live: bool, patience: Duration) -> Resul
                 counts.add(&line);
                 if live {
                     println!("{line}");
-                } else {
-                    text += &line;
-                    text.push('\n');
                 }
+                text += &line;
+                text.push('\n');
                 continue;
             }
             Err(RecvTimeoutError::Disconnected) => break,
@@ -252,17 +251,30 @@ fn run_and_count(command: &mut Command, live: bool, patience: Duration) -> Resul
     } else if !how.is_empty() {
         println!("-- {name}{how}");
     }
+    if !counts.clean {
+        counts.failures.push(format!("-- {name}{how}\n{}", report(&text)));
+    }
     Ok(counts)
 }
 
+/// What a test runner said of its failures, at most the last lines of it.
+fn report(text: &str) -> String {
+    const LAST: usize = 60;
+    let lines: Vec<_> = text.trim_matches('\n').lines().collect();
+    let failures = lines.iter().position(|line| *line == "failures:").unwrap_or(0);
+    lines[failures.max(lines.len().saturating_sub(LAST))..].join("\n")
+}
+
 /// Counts of cargo's test runner.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
     pub(crate) ignored: usize,
     /// Whether every program ended with success.
     pub(crate) clean: bool,
+    /// What each program that did not said at its end.
+    pub(crate) failures: Vec<String>,
 }
 
 impl Counts {
@@ -282,11 +294,12 @@ impl Counts {
         }
     }
 
-    fn join(&mut self, other: &Self) {
+    fn join(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.ignored += other.ignored;
         self.clean &= other.clean;
+        self.failures.extend(other.failures);
     }
 }
 
@@ -301,7 +314,11 @@ mod tests {
         counts
             .add("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
         counts.add("test a ... ok");
-        assert_eq!(counts, Counts { passed: 4, failed: 2, ignored: 1, clean: false });
+        assert_eq!(numbers(&counts), [4, 2, 1]);
+    }
+
+    fn numbers(counts: &Counts) -> [usize; 3] {
+        [counts.passed, counts.failed, counts.ignored]
     }
 
     fn shell(script: &str) -> Command {
@@ -316,7 +333,7 @@ mod tests {
         let broken = "echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored' >&2; exit 101";
         let run = |scripts: &[&str]| TestRun::of(scripts.iter().map(|text| shell(text))).run();
         let counts = run(&[ok, ok, broken]).unwrap();
-        assert_eq!(counts, Counts { passed: 5, failed: 1, ignored: 2, clean: false });
+        assert_eq!((numbers(&counts), counts.clean), ([5, 1, 2], false));
         assert!(run(&[ok, ok]).unwrap().clean);
         assert!(run(&[ok]).unwrap().clean);
         assert!(TestRun::of([Command::new("/nowhere/program")]).run().is_err());
@@ -328,9 +345,21 @@ mod tests {
         let failing = "echo 'test result: FAILED. 0 passed; 1 failed; 0 ignored'; exit 101";
         let killed = "kill -9 $$";
         let counts = TestRun::of([ok, failing, killed].map(shell)).run().unwrap();
-        assert_eq!(counts, Counts { passed: 2, failed: 2, ignored: 1, clean: false });
+        assert_eq!((numbers(&counts), counts.clean), ([2, 2, 1], false));
         let alone = TestRun::of([shell(killed)]).run().unwrap();
-        assert_eq!(alone, Counts { passed: 0, failed: 1, ignored: 0, clean: false });
+        assert_eq!((numbers(&alone), alone.clean), ([0, 1, 0], false));
+    }
+
+    #[test]
+    fn failures_are_kept_with_what_was_said_of_them() {
+        let ok = "echo 'test result: ok. 1 passed; 0 failed; 0 ignored'";
+        let failing =
+            "echo 'running 1 test'; echo 'failures:'; echo '---- a stdout ----'; exit 101";
+        let counts = TestRun::of([ok, failing].map(shell)).run().unwrap();
+        let [said] = &counts.failures[..] else { panic!("{:?}", counts.failures) };
+        assert!(said.ends_with("\nfailures:\n---- a stdout ----"), "{said}");
+        let long = TestRun::of([shell("seq 1000; exit 1")]).run().unwrap();
+        assert_eq!(long.failures[0].lines().nth(1), Some("941"));
     }
 
     #[test]
@@ -345,7 +374,7 @@ mod tests {
         let mut leaves = shell("sleep 60 & echo 'test result: ok. 2 passed; 0 failed; 0 ignored'");
         let start = Instant::now();
         let counts = run_and_count(&mut leaves, false, Duration::from_millis(200)).unwrap();
-        assert_eq!(counts, Counts { passed: 2, failed: 1, ignored: 0, clean: false });
+        assert_eq!((numbers(&counts), counts.clean), ([2, 1, 0], false));
         assert!(start.elapsed() < Duration::from_secs(50));
     }
 }

@@ -24,6 +24,8 @@ struct Row {
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Totals {
     rows: Vec<Row>,
+    /// What programs whose tests failed said of it.
+    failures: Vec<String>,
 }
 
 impl Totals {
@@ -93,7 +95,8 @@ impl Totals {
             });
             match outcome {
                 Ok((counts, tallies)) => {
-                    totals.count_tests(name, &counts, tallies, required, variant)
+                    totals.count_tests(name, &counts, tallies, required, variant);
+                    totals.failures.extend(counts.failures);
                 }
                 Err(error) => totals.fail(name, &error),
             }
@@ -115,7 +118,7 @@ impl Totals {
             (counts.passed.saturating_sub(rules), counts.failed.saturating_sub(broken));
         // Where there are rules and no other test, they have their own rows.
         if passed + failed + counts.ignored > 0 || rules + broken == 0 {
-            let why = if counts.clean { "" } else { "see above" };
+            let why = if counts.clean { "" } else { "see below" };
             self.add(name, passed, failed, counts.ignored, why);
         }
         let row = |device: &str| format!("conformance {device}{variant}");
@@ -142,9 +145,10 @@ impl Totals {
 
     pub(crate) fn append(&mut self, mut others: Self) {
         self.rows.append(&mut others.rows);
+        self.failures.append(&mut others.failures);
     }
 
-    /// Prints the table and the closing line. An error says how many tests failed, unless none did.
+    /// Prints the table, the failures and the closing line. An error says how many tests failed, unless none did.
     pub(crate) fn close(&self, start: Instant) -> Result<()> {
         let head = ["", "s", "passed", "failed", "skipped", "why"].map(str::to_owned);
         let cells = self.rows.iter().map(|row| {
@@ -168,6 +172,9 @@ impl Totals {
         let sum = |count: fn(&Row) -> usize| self.rows.iter().map(count).sum::<usize>();
         let (passed, failed, skipped) =
             (sum(|row| row.passed), sum(|row| row.failed), sum(|row| row.skipped));
+        for failure in &self.failures {
+            println!("\n{failure}");
+        }
         println!("\n{} s in all", seconds(start.elapsed()));
         println!("{passed} passed, {failed} failed, {skipped} skipped");
         if failed > 0 {
