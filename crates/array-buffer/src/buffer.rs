@@ -170,7 +170,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         let buffer = Self::uninit(shape)?;
         // SAFETY: as the caller promises.
         unsafe { buffer.core.storage.adopt_host_of(first, Box::new(owner)) };
-        buffer.core.begin_with(buffer.all(), HOST, None)?;
+        buffer.core.begin_with(buffer.all(), HOST, None, &[])?;
         Ok(buffer)
     }
 
@@ -181,7 +181,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             return Err(invalid("from_vec", message));
         }
         buffer.core.storage.adopt_host(elements);
-        buffer.core.begin_with(buffer.all(), HOST, None)?;
+        buffer.core.begin_with(buffer.all(), HOST, None, &[])?;
         Ok(buffer)
     }
 
@@ -211,7 +211,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         let at = buffer.core.introduce(stream)?;
         memory.order_before(stream)?;
         buffer.core.storage.adopt_memory(at, memory);
-        buffer.core.begin_with(buffer.all(), at, Some(stream))?;
+        buffer.core.begin_with(buffer.all(), at, Some(stream), &[])?;
         Ok(buffer)
     }
 
@@ -493,6 +493,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         let by = stream.as_ref();
         let request = Request { set: readable, stream: by, access: "duplicate", site };
         let at = self.core.read(&request)?;
+        let mut origins = Vec::new();
         let target = match by {
             Some(stream) if at != HOST => {
                 let target = copy.core.introduce(stream)?;
@@ -500,6 +501,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
                 copy.core.storage.adopt_memory(target, memory);
                 let source = self.core.storage.view(at)?;
                 copy.core.storage.view_mut(target)?.copy_from(stream, &source)?;
+                origins = self.core.origins(readable, at);
                 target
             }
             _ => {
@@ -509,7 +511,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
                 HOST
             }
         };
-        copy.core.begin_with(readable, target, by.filter(|_| target != HOST))?;
+        copy.core.begin_with(readable, target, by.filter(|_| target != HOST), &origins)?;
         Ok(copy)
     }
 

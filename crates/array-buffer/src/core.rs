@@ -39,7 +39,7 @@ struct State<T: Element> {
     /// By lane. After those, streams whose lanes a constant array forgot: read guards on them may still be out.
     lanes: Vec<Known>,
     /// Lanes that nobody uses any more.
-    free: Set,
+    free: SmallSet,
     constant: bool,
     transfers: Transfers<T>,
     /// Who wrote each part last.
@@ -57,7 +57,7 @@ struct Writer {
 
 /// A stream, and how many of its failures the array has heard of.
 #[derive(Clone)]
-struct Known {
+pub(crate) struct Known {
     stream: Stream,
     failures: u64,
 }
@@ -101,7 +101,7 @@ impl<T: Element, D> Core<T, D> {
                 paths,
                 devices: vec![None],
                 lanes: Vec::new(),
-                free: Set::EMPTY,
+                free: SmallSet::EMPTY,
                 constant: false,
                 transfers: Transfers::new(),
                 ledger: Ledger::default(),
@@ -202,14 +202,36 @@ impl<T: Element, D> Core<T, D> {
         Ok(at)
     }
 
+    /// Streams whose failure makes the values of parts at a place doubtful.
+    pub(crate) fn origins(&self, set: Set, at: ReplicaId) -> Vec<Known> {
+        let state = self.lock();
+        let doubts = set.iter().map(|part| state.parts[usize::from(part)].bytes(at).doubts().set());
+        let lanes = doubts.fold(Set::EMPTY, Set::union);
+        lanes.iter().map(|lane| state.lanes[usize::from(lane)].clone()).collect()
+    }
+
     /// Makes values that are already at a place the array's values: for buffers being made. Owned parts are among `set`;
-    /// other ghosts are stale. All bytes there were written by `by`, also those of no value.
-    pub(crate) fn begin_with(&self, set: Set, at: ReplicaId, by: Option<&Stream>) -> Result<()> {
+    /// other ghosts are stale. All bytes there were written by `by`, also those of no value, and came through `origins`.
+    pub(crate) fn begin_with(
+        &self,
+        set: Set,
+        at: ReplicaId,
+        by: Option<&Stream>,
+        origins: &[Known],
+    ) -> Result<()> {
         let mut state = self.lock();
         let by = match by {
             Some(stream) => Some(state.lane(stream, &self.mirror)?.0),
             None => None,
         };
+        let mut through = SmallSet::EMPTY;
+        for known in origins {
+            let (lane, _) = state.lane(&known.stream, &self.mirror)?;
+            state.lanes[usize::from(lane)].failures = known.failures;
+            if by != Some(lane) {
+                through.insert(lane);
+            }
+        }
         let write = Action::Acquire { at, by, access: Access::Write };
         for parts in [self.partition.all().0, self.partition.ghosts().0.and(set)] {
             for action in [write, Action::Commit] {
@@ -218,6 +240,9 @@ impl<T: Element, D> Core<T, D> {
                     state.parts = plan.next;
                 }
             }
+        }
+        for part in set.iter() {
+            state.parts[usize::from(part)].bytes_mut(at).origins = through;
         }
         self.show(&mut state);
         Ok(())
@@ -602,7 +627,7 @@ impl<T: Element> State<T> {
         if self.is_full() && self.constant {
             self.forget_idle(mirror)?;
         }
-        if let Some(lane) = self.free.first() {
+        if let Some(lane) = self.free.set().first() {
             self.free.remove(lane);
             self.lanes[usize::from(lane)] = Known::new(stream);
             mirror.set_lane(lane, stream, at);
@@ -651,7 +676,7 @@ impl<T: Element> State<T> {
 
     #[inline]
     fn is_full(&self) -> bool {
-        self.lanes.len() >= LANES && self.free.is_empty()
+        self.lanes.len() >= LANES && self.free == SmallSet::EMPTY
     }
 
     /// Forgets streams that are idle, but for default streams. All lanes are in use.
@@ -664,7 +689,7 @@ impl<T: Element> State<T> {
     fn forget_settled(&mut self, mirror: &Mirror) -> Result<()> {
         self.hear();
         let used = self.devices.iter().zip(self.paths.lanes).filter(|(device, _)| device.is_some());
-        let kept = used.map(|(_, lane)| lane).collect::<Set>().union(self.free);
+        let kept = used.map(|(_, lane)| lane).collect::<Set>().union(self.free.set());
         let all = Set::below(self.parts.len());
         for lane in Set::below(LANES).without(kept).iter() {
             let stream = &self.lanes[usize::from(lane)].stream;
@@ -672,7 +697,7 @@ impl<T: Element> State<T> {
                 continue;
             }
             // It is done, so that this does not block; nobody would ask later whether what it wrote has failed.
-            let wrote = |part: &PartState| part.bytes.iter().any(|b| b.writer == Some(lane));
+            let wrote = |part: &PartState| part.bytes.iter().any(|b| b.doubts().contains(lane));
             if self.parts.iter().any(wrote)
                 && let Err(error) = stream.synchronize()
             {

@@ -47,7 +47,7 @@ pub fn lend<T: Element, D: Dimension, R>(
     // that, waits for all work on the memory, and nothing that was made of the core can leave `f`.
     unsafe { core.storage.borrow_host(first) };
     let set = core.partition.all().0;
-    core.begin_with(set, HOST, None)?;
+    core.begin_with(set, HOST, None, &[])?;
     let mut loan = Loan { core, site: Location::caller(), returned: false };
     let result = f(PartMut { core: &loan.core, set });
     loan.give_back()?;

@@ -86,7 +86,8 @@
 //! | accesses on the host, [`prefetch_host`](ArrayBuffer::prefetch_host), [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory are done with what is accessed; `lend` until all streams are done that it was used on |
 //! | [`evict`](ArrayBuffer::evict) | if values are nowhere else: until they are written and copied to the host |
 //!
-//! Waiting for values to be written is waiting for all that is on the stream that writes them.
+//! Waiting for values to be written is waiting for all that is on the streams that they come through: the one that wrote
+//! them, and those that copied them from device to device or changed them since.
 //!
 //! An array has two pinned pieces of 2 MiB for each device. A copy to the device fills them and does not wait for it. Beyond
 //! 4 MiB, or if the device has not done the array's earlier copies, the host waits until a piece is free: for all that is on
@@ -101,8 +102,9 @@
 //!
 //! Failures of asynchronous work are reported by its stream, as everywhere, once and to whoever asks first. An array hears
 //! of them all the same ([`Stream::failures`](runtime_core::Stream::failures)): at its next access that waits or copies
-//! it invalidates what was written on that stream and not yet waited for by the host. A replica that a peer copied
-//! meanwhile counts as good.
+//! it invalidates what was written on that stream and not yet waited for by the host, with everything that was made of
+//! it: copies on other devices, changes on other streams, ghosts that an exchange filled, duplicates. Values that a kernel
+//! of yours makes of it in other arrays are not known to depend on it.
 //!
 //! What decides all this is one function on plain values, which the tests run in every state that can be reached:
 //! `docs/coherence.md` has its table. Where PyOP2 says `data_ro`, `data_rw` and `data_wo`, Kokkos `sync` and `modify`,

@@ -23,7 +23,7 @@ pub(crate) struct Mirror {
 struct PartMirror {
     /// Who reads each replica for free, as bits.
     readers: [AtomicU32; REPLICAS],
-    /// Who writes for free, and where.
+    /// Who writes for free, where, and whether only while keeping values.
     owner: AtomicU32,
     /// The access of a write guard taken here.
     writing: AtomicU8,
@@ -51,6 +51,9 @@ fn owner_word(at: ReplicaId, who: Who) -> u32 {
     let lane = who.map_or(u32::from(u8::MAX), u32::from);
     1 << 16 | u32::from(at) << 8 | lane
 }
+
+/// The bit of an owner's word that says that an overwrite is not for free.
+const KEEPS: u32 = 1 << 17;
 
 impl Mirror {
     pub(crate) fn new(parts: usize) -> Self {
@@ -143,10 +146,12 @@ impl Mirror {
             Access::Accumulate(_) => return false,
         };
         let word = owner_word(at, who);
+        let ignored = if code == READ_WRITE { KEEPS } else { 0 };
+        let owns = |known: u32| known & !ignored == word;
         let site = std::ptr::from_ref(site).addr();
         let free = |part: u8| {
             let part = &self.parts[usize::from(part)];
-            part.owner.load(Ordering::Acquire) == word
+            owns(part.owner.load(Ordering::Acquire))
                 && part.site.load(Ordering::Relaxed) == site
                 && part.writing.load(Ordering::Relaxed) == 0
         };
@@ -166,7 +171,7 @@ impl Mirror {
         let known = &self.parts[usize::from(part)];
         known.writing.store(code, Ordering::SeqCst);
         // Somebody may have changed the state meanwhile. A mark that was found there has become a guard in the state.
-        known.owner.load(Ordering::SeqCst) == word || !self.release(part, false)
+        owns(known.owner.load(Ordering::SeqCst)) || !self.release(part, false)
     }
 
     /// Ends a write that was begun here; `false` if it is in the state by now.
@@ -206,7 +211,9 @@ impl Mirror {
             for (at, readers) in (0..).zip(&mirror.readers) {
                 readers.store(hits(state, part, at), Ordering::Release);
             }
-            let word = owner(state, part).map_or(0, |owner| owner_word(owner.at, owner.who));
+            let word = owner(state, part).map_or(0, |owner| {
+                owner_word(owner.at, owner.who) | if owner.keeps { KEEPS } else { 0 }
+            });
             mirror.owner.store(word, Ordering::SeqCst);
         }
     }

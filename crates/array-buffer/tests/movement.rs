@@ -12,10 +12,12 @@ mod common;
 
 use std::time::Duration;
 
-use array_buffer::{ArrayBuffer, Direction, ErrorKind, Partition, Parts, TransferBudget};
+use array_buffer::{
+    ArrayBuffer, Direction, ErrorKind, Exchange, PartStatus, Partition, Parts, TransferBudget,
+};
 use backend_sim::{Fault, Operation, SimHandle};
 use common::{Rig, add, counting, moved, quick, set, values, values_on};
-use ndarray::{Array2, Ix2};
+use ndarray::{Array1, Array2, Ix1, Ix2};
 use runtime_core::{
     Combine, DType, Grid, HostModule, Launch, RegionCopy, RegionSide, Slot, Stream, args,
 };
@@ -176,7 +178,7 @@ fn lent_memory_has_the_values_afterwards(rig: &Rig) {
 
 fn write_guards_split(rig: &Rig) {
     let partition = Partition::new(&[6], &[&[0..2], &[2..6]], &[]).unwrap();
-    let mut array = ArrayBuffer::from_array_with(ndarray::Array1::zeros(6), partition).unwrap();
+    let mut array = ArrayBuffer::from_array_with(Array1::zeros(6), partition).unwrap();
     let guard = array.read_write(&rig.s).unwrap();
     let (mut one, other) = guard.split_off(Parts::one(0));
     set(&mut one, &rig.s, 1.0).unwrap();
@@ -370,6 +372,93 @@ fn a_failed_writer_poisons_what_it_wrote_and_nothing_else() {
     assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
     array.write_host().unwrap().fill(4.0);
     assert_eq!(values_on(&array, &rig.s), [4.0; 50]);
+}
+
+/// Fills the array on a stream, and the work fails when it runs.
+fn fill_that_fails_late(rig: &Rig, array: &mut ArrayBuffer<f64, Ix1>) {
+    let mut guard = array.write(&rig.s).unwrap();
+    SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
+    guard.view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
+    guard.commit().unwrap();
+}
+
+#[test]
+fn a_failure_reaches_the_replicas_of_peers() {
+    let rig = Rig::peers();
+    let mut array = counting(50);
+    fill_that_fails_late(&rig, &mut array);
+    array.prefetch(&rig.t).unwrap();
+    assert_eq!(rig.s.synchronize().unwrap_err().kind(), ErrorKind::Driver);
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(array.prefetch(&rig.t).unwrap_err().kind(), ErrorKind::Poisoned);
+    set(&mut array.write(&rig.t).unwrap(), &rig.t, 2.0).unwrap();
+    assert_eq!(values(&array), [2.0; 50]);
+}
+
+#[test]
+fn the_host_asks_every_stream_that_values_came_through() {
+    // By a copy to a peer, and by a second stream that changes them.
+    for copied in [true, false] {
+        let rig = Rig::peers();
+        let mut array = counting(50);
+        fill_that_fails_late(&rig, &mut array);
+        let last = if copied { rig.t.clone() } else { rig.stream() };
+        add(&mut array.read_write(&last).unwrap(), &last, 1.0).unwrap();
+        last.synchronize().unwrap();
+        let error = array.read_host().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Driver, "copied={copied}: {error}");
+        assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned, "copied={copied}");
+    }
+}
+
+#[test]
+fn a_duplicate_depends_on_what_it_was_made_of() {
+    let rig = Rig::peers();
+    let mut array = counting(50);
+    fill_that_fails_late(&rig, &mut array);
+    array.prefetch(&rig.t).unwrap();
+    array.evict(&rig.a).unwrap();
+    let copy = array.duplicate().unwrap();
+    assert!(copy.is_valid_on(&rig.b));
+    assert_eq!(rig.s.synchronize().unwrap_err().kind(), ErrorKind::Driver);
+    assert_eq!(copy.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+}
+
+#[test]
+fn an_overwrite_does_not_depend_on_what_was_there() {
+    let rig = Rig::peers();
+    let mut array = counting(50);
+    fill_that_fails_late(&rig, &mut array);
+    add(&mut array.read_write(&rig.t).unwrap(), &rig.t, 1.0).unwrap();
+    for _ in 0..2 {
+        set(&mut array.write(&rig.t).unwrap(), &rig.t, 2.0).unwrap();
+    }
+    assert_eq!(rig.s.synchronize().unwrap_err().kind(), ErrorKind::Driver);
+    assert_eq!(values(&array), [2.0; 50]);
+}
+
+#[test]
+fn ghosts_are_lost_with_the_values_they_were_filled_from() {
+    let rig = Rig::peers();
+    let partition = Partition::with_ghosts(&[3], &[(1, 0)]).unwrap();
+    let ghost = partition.ghosts();
+    let mut array = ArrayBuffer::from_array_with(Array1::<f64>::zeros(3), partition).unwrap();
+    SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
+    let [mut owned] = array.split([Parts::one(0)]).unwrap();
+    let mut guard = owned.write(&rig.s).unwrap();
+    guard.part_mut(0).unwrap().fill(&rig.s, 1.0).unwrap();
+    guard.commit().unwrap();
+    let second = rig.stream();
+    let mut flight = array.begin_exchange(&second, Exchange::Broadcast).unwrap();
+    for part in ghost.iter() {
+        flight.target(part).unwrap().fill(&second, 1.0).unwrap();
+    }
+    flight.finish().unwrap();
+    assert_eq!(rig.s.synchronize().unwrap_err().kind(), ErrorKind::Driver);
+    array.prefetch_host().unwrap_err();
+    for part in [0, 1] {
+        assert_eq!(array.status(part), PartStatus::Poisoned, "part {part}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub(crate) fn hits(parts: &[PartState], part: PartId, at: ReplicaId) -> u32 {
         return 0;
     }
     let bytes = state.bytes(at);
-    let host = if at == HOST && bytes.writer.is_none() { HOST_BIT } else { 0 };
+    let host = if at == HOST && bytes.doubts() == SmallSet::EMPTY { HOST_BIT } else { 0 };
     let writer = bytes.writer.map_or(0, |lane| 1 << lane);
     bytes.readers.bits() | writer | host
 }
@@ -24,6 +24,8 @@ pub(crate) fn hits(parts: &[PartState], part: PartId, at: ReplicaId) -> u32 {
 pub(crate) struct Owner {
     pub(crate) at: ReplicaId,
     pub(crate) who: Who,
+    /// Whether the values depend on streams that an overwrite makes them independent of: it is not for free.
+    pub(crate) keeps: bool,
 }
 
 /// Who can write `part` so that taking and committing the guard leaves the state as it is, but for the version.
@@ -33,14 +35,19 @@ pub(crate) fn owner(parts: &[PartState], part: PartId) -> Option<Owner> {
     let bytes = state.bytes(at);
     let alone = state.valid == Set::one(at) && bytes.readers == SmallSet::EMPTY;
     let who: Who = bytes.writer;
-    let fits = who.is_some() || at == HOST;
+    let keeps = bytes.origins != SmallSet::EMPTY;
+    let fits = who.is_some() || at == HOST && !keeps;
     // A committed write makes ghosts stale: nothing is left to do if they are.
     let settled = |other: &PartState| {
         other.role == Role::Owned
             || other.valid.is_empty() && other.pending.is_none() && other.health == Health::Good
     };
     let settled = state.role == Role::Owned && parts.iter().all(settled);
-    (readable(parts, part).is_none() && alone && fits && settled).then_some(Owner { at, who })
+    (readable(parts, part).is_none() && alone && fits && settled).then_some(Owner {
+        at,
+        who,
+        keeps,
+    })
 }
 
 /// Why `part` cannot be read, if it cannot.

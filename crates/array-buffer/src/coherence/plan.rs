@@ -87,7 +87,8 @@ pub(crate) fn plan(
         Action::Lost { lane } => draft.lost(lane),
         Action::Forget { lane } => draft.forget(lane),
     }
-    let Draft { parts, steps, committed, .. } = draft;
+    let Draft { mut parts, steps, committed, .. } = draft;
+    parts.iter_mut().for_each(forget_origins);
     Ok(Plan { steps, next: parts, committed })
 }
 
@@ -112,6 +113,7 @@ impl Plan {
                     }
                     state.valid.remove(at);
                     mark_added(state.bytes_mut(at), by);
+                    forget_origins(state);
                 }
             }
         }
@@ -145,7 +147,7 @@ impl Draft<'_> {
             Access::ReadWrite => {
                 self.check_readable(set)?;
                 self.bring(set, at, by);
-                self.use_to_write(set, at, by);
+                self.use_to_change(set, at, by);
             }
             Access::Write => {
                 self.drop_pending(set)?;
@@ -155,7 +157,8 @@ impl Draft<'_> {
                 self.check_accumulable(set, op)?;
                 let fresh = self.of(Role::Ghost).without(self.pending()).and(set);
                 self.bring(set.without(fresh), at, by);
-                self.use_to_write(set, at, by);
+                self.use_to_change(set.without(fresh), at, by);
+                self.use_to_write(fresh, at, by);
                 self.fill(fresh, at, by, op);
             }
         }
@@ -255,6 +258,7 @@ impl Draft<'_> {
         self.bring(self.of(Role::Owned), at, by);
         self.use_to_read(self.of(Role::Owned), at, by);
         self.use_to_write(self.of(Role::Ghost), at, by);
+        self.combine(self.of(Role::Owned), self.of(Role::Ghost), at);
         self.exchange(self.of(Role::Ghost), at, false);
         Ok(())
     }
@@ -264,8 +268,9 @@ impl Draft<'_> {
         self.check_accumulable(self.all(), op)?;
         let contributions = self.pending();
         self.bring(self.of(Role::Owned).union(contributions), at, by);
-        self.use_to_write(self.of(Role::Owned), at, by);
+        self.use_to_change(self.of(Role::Owned), at, by);
         self.use_to_read(contributions, at, by);
+        self.combine(contributions, self.of(Role::Owned), at);
         self.exchange(self.of(Role::Owned).union(contributions), at, true);
         Ok(())
     }
@@ -301,11 +306,11 @@ impl Draft<'_> {
 
     fn lost(&mut self, lane: Lane) {
         for state in &mut self.parts {
-            let written = |at: &ReplicaId| state.bytes(*at).writer == Some(lane);
-            let left: Set = state.valid.iter().filter(|at| !written(at)).collect();
+            let doubtful = |at: &ReplicaId| state.bytes(*at).doubts().contains(lane);
+            let left: Set = state.valid.iter().filter(|at| !doubtful(at)).collect();
             let gone = match state.health {
                 Health::Good => left != state.valid && left.is_empty(),
-                Health::Writing { at, .. } | Health::Exchanging { at, .. } => written(&at),
+                Health::Writing { at, .. } | Health::Exchanging { at, .. } => doubtful(&at),
                 Health::Uninit | Health::Poisoned => false,
             };
             state.valid = left;
@@ -318,6 +323,7 @@ impl Draft<'_> {
     fn forget(&mut self, lane: Lane) {
         for bytes in self.parts.iter_mut().flat_map(|state| &mut state.bytes) {
             bytes.readers.remove(lane);
+            bytes.origins.remove(lane);
             if bytes.writer == Some(lane) {
                 bytes.writer = None;
             }
@@ -334,13 +340,19 @@ impl Draft<'_> {
             self.wait_to_read(part, from, None);
         }
         for (part, from) in copies {
-            let writer = self.bytes(part, from).writer;
+            let source = *self.bytes(part, from);
             // The source is read on its writer's lane, or after the host has seen the writer done.
-            let (reads, writes) = self.paths.copiers(from, at, writer, by);
+            let (reads, writes) = self.paths.copiers(from, at, source.writer, by);
             self.wait_to_write(part, at, writes);
             self.steps.push(Step::Copy { part, from, to: at, reads, writes });
             mark_read(self.bytes(part, from), reads);
-            mark_written(self.bytes(part, at), writes);
+            // The host has seen done what it carries.
+            let mut origins = SmallSet::EMPTY;
+            if !self.paths.staged(from, at) {
+                origins = source.doubts();
+                origins.extend(reads);
+            }
+            mark_written(self.bytes(part, at), writes, origins);
             self.part(part).valid.insert(at);
         }
     }
@@ -352,10 +364,33 @@ impl Draft<'_> {
         }
     }
 
+    /// All values are overwritten.
     fn use_to_write(&mut self, set: Set, at: ReplicaId, by: Who) {
         for part in set.iter() {
             self.wait_to_write(part, at, by);
-            mark_written(self.bytes(part, at), by);
+            mark_written(self.bytes(part, at), by, SmallSet::EMPTY);
+        }
+    }
+
+    /// New values depend on those that are there.
+    fn use_to_change(&mut self, set: Set, at: ReplicaId, by: Who) {
+        for part in set.iter() {
+            if by.is_none() {
+                self.wait_to_read(part, at, None);
+            }
+            self.wait_to_write(part, at, by);
+            let origins = self.bytes(part, at).doubts();
+            mark_written(self.bytes(part, at), by, origins);
+        }
+    }
+
+    /// Values of `into` depend on those of `from`, whose readers have waited for them.
+    fn combine(&mut self, from: Set, into: Set, at: ReplicaId) {
+        let doubts = from.iter().map(|part| self.parts[usize::from(part)].bytes(at).doubts());
+        let doubts = doubts.fold(SmallSet::EMPTY, SmallSet::union);
+        for part in into.iter() {
+            let bytes = self.bytes(part, at);
+            mark_written(bytes, bytes.writer, bytes.origins.union(doubts));
         }
     }
 
@@ -369,8 +404,12 @@ impl Draft<'_> {
         peers.first().or(host.first()).or(valid.first())
     }
 
-    /// Lets `who` wait for the writer of a replica's bytes.
+    /// Lets `who` wait for the writer of a replica's bytes. The host asks earlier writers too whether they have failed.
     fn wait_to_read(&mut self, part: PartId, at: ReplicaId, who: Who) {
+        if who.is_none() {
+            let origins = self.bytes(part, at).origins;
+            origins.set().iter().for_each(|origin| self.wait(None, origin));
+        }
         let bytes = *self.bytes(part, at);
         let Some(writer) = bytes.writer else { return };
         if who == Some(writer) || who.is_some_and(|lane| bytes.readers.contains(lane)) {
@@ -408,6 +447,11 @@ impl Draft<'_> {
             self.steps.iter().rev().take_while(|step| !uses(step)).any(|step| *step == wait);
         if !fresh {
             self.steps.push(wait);
+        }
+        if who.is_none() {
+            // Its failure would be known by now.
+            let all = self.parts.iter_mut().flat_map(|state| &mut state.bytes);
+            all.for_each(|bytes| bytes.origins.remove(on));
         }
     }
 
@@ -512,9 +556,22 @@ fn mark_read(bytes: &mut Bytes, who: Who) {
     }
 }
 
-/// Notes a write that comes after everything else.
-fn mark_written(bytes: &mut Bytes, who: Who) {
-    *bytes = Bytes { writer: who, readers: SmallSet::EMPTY };
+/// Notes a write that comes after everything else, of values that came through `origins`.
+fn mark_written(bytes: &mut Bytes, who: Who, mut origins: SmallSet) {
+    who.iter().for_each(|lane| origins.remove(*lane));
+    *bytes = Bytes { writer: who, readers: SmallSet::EMPTY, origins };
+}
+
+/// Where there are no values, they came from nowhere.
+fn forget_origins(state: &mut PartState) {
+    let held = match state.health {
+        Health::Writing { at, .. } | Health::Exchanging { at, .. } => Set::one(at),
+        Health::Uninit | Health::Good | Health::Poisoned => Set::EMPTY,
+    };
+    let held = state.valid.union(held);
+    for (_, bytes) in (0..).zip(&mut state.bytes).filter(|(at, _)| !held.contains(*at)) {
+        bytes.origins = SmallSet::EMPTY;
+    }
 }
 
 /// Notes a write that may have been enqueued, or not. Its lane has waited for the writer before.
@@ -529,5 +586,5 @@ fn mark_added(bytes: &mut Bytes, who: Who) {
 fn seen_by_host(bytes: Bytes, writer: Lane) -> Bytes {
     let mut readers = bytes.readers;
     readers.insert(writer);
-    Bytes { writer: None, readers }
+    Bytes { writer: None, readers, ..bytes }
 }

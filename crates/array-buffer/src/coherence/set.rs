@@ -127,6 +127,17 @@ impl SmallSet {
     pub(crate) fn remove(&mut self, lane: u8) {
         self.0 &= !(1 << lane);
     }
+
+    #[inline]
+    pub(crate) fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl Extend<u8> for SmallSet {
+    fn extend<I: IntoIterator<Item = u8>>(&mut self, members: I) {
+        members.into_iter().for_each(|member| self.insert(member));
+    }
 }
 
 impl fmt::Debug for SmallSet {

@@ -66,6 +66,18 @@ pub(crate) struct Bytes {
     pub(crate) writer: Option<Lane>,
     /// Who reads them since then, having waited for the writer.
     pub(crate) readers: SmallSet,
+    /// Streams before the writer's that the values came through, if the host has not seen them done since: the values
+    /// are lost if work on one of them has failed. Empty where nothing is valid or being written.
+    pub(crate) origins: SmallSet,
+}
+
+impl Bytes {
+    /// The streams whose failure makes the values doubtful.
+    pub(crate) fn doubts(&self) -> SmallSet {
+        let mut all = self.origins;
+        all.extend(self.writer);
+        all
+    }
 }
 
 /// The kind of a writing access.
