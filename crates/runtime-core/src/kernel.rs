@@ -15,7 +15,7 @@ use crate::contract::{DeviceKernel, DeviceModule, ParamAccess, ParamInfo, ParamK
 use crate::mark::{InUses, Marks};
 use crate::memory::Allocation;
 use crate::uses::{Used, Uses};
-use crate::view::check_use;
+use crate::view::{check_use, reported};
 use crate::{
     DType, Device, Element, Error, ImageFormat, Launch, Memory, MemoryView, MemoryViewMut,
     NativeKind, Plain, Result, Stream, Support, WriteReport,
@@ -215,14 +215,16 @@ impl Kernel {
             return Ok(());
         }
         self.0.module.0.uses.mark(stream, device);
-        // SAFETY: objects are of this device, as checked, and the caller vouches for the kernel.
-        let done = unsafe { stream.core.raw.launch(&*self.0.raw, launch, &raw) };
-        drop(in_use);
-        for arg in args {
-            if let Given::Memory(MemoryArg { report: Some(report), .. }) = &arg.0 {
-                report.note(done.is_ok());
+        let tell = |enqueued| {
+            for arg in args {
+                if let Given::Memory(MemoryArg { report: Some(report), .. }) = &arg.0 {
+                    report.note(enqueued);
+                }
             }
-        }
+        };
+        // SAFETY: objects are of this device, as checked, and the caller vouches for the kernel.
+        let done = reported(tell, || unsafe { stream.core.raw.launch(&*self.0.raw, launch, &raw) });
+        drop(in_use);
         done.map_err(|e| device.place(e))?;
         stream.counts().launched();
         let align = device.limits().argument_alignment.get();

@@ -15,6 +15,7 @@ use crate::mark::{InUses, Marks};
 use crate::region::Bound;
 use crate::region::emulation::{self, Staging};
 use crate::uses::{Used, Uses};
+use crate::view::reported;
 use crate::{
     DType, Device, Error, ErrorKind, Layout, MemoryView, RegionCopy, RegionProgram, Result, Slot,
     SlotUse, Stream,
@@ -132,7 +133,14 @@ impl RegionPlan {
             .zip(&self.boxes)
             .map(|(slot, of)| begin(slot, of.as_ref(), stream, &mut in_use))
             .collect();
-        let done = match (&self.native, self.device.raw().region_copy()) {
+        let tell = |enqueued| {
+            for (slot, used) in bind.iter().zip(self.slots()) {
+                if used.written {
+                    slot.report_write(enqueued);
+                }
+            }
+        };
+        let done = reported(tell, || match (&self.native, self.device.raw().region_copy()) {
             _ if self.program.phases().is_empty() => Ok(()),
             (Some(native), Some(ability)) => {
                 native.mark(stream);
@@ -140,13 +148,8 @@ impl RegionPlan {
                 stream.core.enqueue(|to| unsafe { ability.execute(to, &**native.raw, &raw) })
             }
             _ => emulation::execute(&self.program, stream, &raw, &self.staging),
-        };
+        });
         drop(in_use);
-        for (slot, used) in bind.iter().zip(self.slots()) {
-            if used.written {
-                slot.report_write(done.is_ok());
-            }
-        }
         done.map_err(|e| self.device.place(e))?;
         if self.native.is_none() {
             return Ok(());

@@ -5,6 +5,7 @@
 )]
 
 use std::fmt;
+use std::mem;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -499,7 +500,7 @@ impl WriteReport {
         self.wrote.load(Ordering::Acquire)
     }
 
-    /// Whether enqueueing such an operation failed, so that the bytes are doubtful.
+    /// Whether enqueueing such an operation failed or panicked, so that the bytes are doubtful.
     #[inline]
     pub fn failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
@@ -510,6 +511,22 @@ impl WriteReport {
         let flag = if enqueued { &self.wrote } else { &self.failed };
         flag.store(true, Ordering::Release);
     }
+}
+
+/// Enqueues a write, and tells its lenders whether it was enqueued or has failed. One that panics has failed.
+#[inline]
+pub(crate) fn reported(tell: impl Fn(bool), enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
+    struct Panicked<F: Fn(bool)>(F);
+    impl<F: Fn(bool)> Drop for Panicked<F> {
+        fn drop(&mut self) {
+            (self.0)(false);
+        }
+    }
+    let panicked = Panicked(tell);
+    let done = enqueue();
+    (panicked.0)(done.is_ok());
+    mem::forget(panicked);
+    done
 }
 
 /// A part of a memory, to read and write. Not `Clone`: [`reborrow`](Self::reborrow) and
@@ -686,12 +703,12 @@ impl<'a> MemoryViewMut<'a> {
             return self.copy_strided(stream, &packed);
         }
         let range = self.view.byte_range();
-        let Some((raw, _in_use)) = self.view.begin(stream) else { return self.finish(Ok(())) };
-        // SAFETY: the memory is of the stream's device and the view lies inside it.
-        let done = unsafe {
-            stream.core.raw.memory_copy_to(raw, range.start, bytemuck::cast_slice(source))
-        };
-        self.finish(stream.core.told(done))?;
+        let Some((raw, _in_use)) = self.view.begin(stream) else { return self.enqueue(|| Ok(())) };
+        self.enqueue(|| {
+            let source = bytemuck::cast_slice(source);
+            // SAFETY: the memory is of the stream's device and the view lies inside it.
+            stream.core.told(unsafe { stream.core.raw.memory_copy_to(raw, range.start, source) })
+        })?;
         stream.counts().copied_to_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the device");
         Ok(())
@@ -710,13 +727,14 @@ impl<'a> MemoryViewMut<'a> {
         const OPERATION: &str = "copy_from_pinned";
         stream.device().check_same(OPERATION, source.device())?;
         let range = self.view.host_copy::<T>(OPERATION, stream, self.len().min(source.len()))?;
-        let Some((raw, _in_use)) = self.view.begin(stream) else { return self.finish(Ok(())) };
-        let done = source.enqueue_read(stream, |pinned| {
-            // SAFETY: both ranges were checked. The pinned memory waits for its uses before it lets the host write or
-            // is freed.
-            unsafe { stream.core.raw.pinned_copy_to(pinned, 0, raw, range.start, range.len()) }
-        });
-        self.finish(done)?;
+        let Some((raw, _in_use)) = self.view.begin(stream) else { return self.enqueue(|| Ok(())) };
+        self.enqueue(|| {
+            source.enqueue_read(stream, |pinned| {
+                // SAFETY: both ranges were checked. The pinned memory waits for its uses before it lets the host write or
+                // is freed.
+                unsafe { stream.core.raw.pinned_copy_to(pinned, 0, raw, range.start, range.len()) }
+            })
+        })?;
         stream.counts().copied_to_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "copy from pinned memory enqueued");
         Ok(())
@@ -753,11 +771,12 @@ impl<'a> MemoryViewMut<'a> {
         let (Some((src, _reads)), Some((dst, _writes))) =
             (source.begin(stream), self.view.begin(stream))
         else {
-            return self.finish(Ok(()));
+            return self.enqueue(|| Ok(()));
         };
         // SAFETY: both memories are of the stream's device, the views lie inside them and do not overlap.
-        let done = unsafe { stream.core.raw.memory_copy(src, from.start, dst, to.start, to.len()) };
-        self.finish(done)?;
+        self.enqueue(|| unsafe {
+            stream.core.raw.memory_copy(src, from.start, dst, to.start, to.len())
+        })?;
         stream.counts().copied_on_device(to.len());
         tracing::trace!(device = %self.device().id(), bytes = to.len(), "copied on the device");
         Ok(())
@@ -790,8 +809,10 @@ impl<'a> MemoryViewMut<'a> {
         let reached =
             self.device().reaches(source.device()) && source.device().reaches(self.device());
         if !reached {
-            let copied = self.copy_staged(stream, source, source_stream);
-            return self.finish(copied);
+            let (report, device) = (self.report, self.device().clone());
+            let tell = |enqueued| report.iter().for_each(|report| report.note(enqueued));
+            let copied = reported(tell, || self.copy_staged(stream, source, source_stream));
+            return copied.map_err(|error| device.place(error));
         }
         if stream != source_stream {
             let ordered = source_stream.record_event().and_then(|given| stream.wait(&given));
@@ -822,10 +843,10 @@ impl<'a> MemoryViewMut<'a> {
         let (Some((src, _reads)), Some((dst, _writes))) =
             (source.begin(stream), self.view.begin(stream))
         else {
-            return self.finish(Ok(()));
+            return self.enqueue(|| Ok(()));
         };
         let peer = source.device().raw();
-        let done = match self.device().raw().peer() {
+        self.enqueue(|| match self.device().raw().peer() {
             // SAFETY: the peer is reached, the stream is of this device, the ranges lie inside their memories.
             Some(ability) => unsafe {
                 ability.memory_copy(
@@ -839,8 +860,7 @@ impl<'a> MemoryViewMut<'a> {
                 )
             },
             None => Ok(()),
-        };
-        self.finish(done)?;
+        })?;
         stream.counts().copied_from_peer(to.len());
         tracing::trace!(device = %self.device().id(), from = %source.device().id(), bytes = to.len(), "copied between devices");
         Ok(())
@@ -903,10 +923,11 @@ impl<'a> MemoryViewMut<'a> {
             return self.fill_strided(stream, pattern);
         }
         let range = self.view.byte_range();
-        let Some((raw, _in_use)) = self.view.begin(stream) else { return self.finish(Ok(())) };
+        let Some((raw, _in_use)) = self.view.begin(stream) else { return self.enqueue(|| Ok(())) };
         // SAFETY: the memory is of the stream's device and the view, whole elements, lies inside it.
-        let done = unsafe { stream.core.raw.memory_fill(raw, range.start, range.len(), pattern) };
-        self.finish(done)?;
+        self.enqueue(|| unsafe {
+            stream.core.raw.memory_fill(raw, range.start, range.len(), pattern)
+        })?;
         stream.counts().copied_on_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "fill enqueued");
         Ok(())
@@ -931,11 +952,11 @@ impl<'a> MemoryViewMut<'a> {
         (self.view, self.report)
     }
 
-    /// Tells the lender what became of a write, and names the device in an error.
+    /// Enqueues a write, tells the lender what became of it, and names the device in an error.
     #[inline]
-    pub(crate) fn finish(&self, done: Result<()>) -> Result<()> {
-        self.report_write(done.is_ok());
-        done.map_err(|e| self.device().place(e))
+    fn enqueue(&self, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
+        reported(|enqueued| self.report_write(enqueued), enqueue)
+            .map_err(|error| self.device().place(error))
     }
 
     /// Tells the lender if what a write needs cannot be had.

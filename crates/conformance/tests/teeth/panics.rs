@@ -6,7 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use backend_sim::{SimConfig, SimDevice};
-use runtime_core::{Device, Grid, HostModule, Launch, Result, Stream};
+use runtime_core::{
+    DType, Device, Grid, HostModule, Launch, Layout, MemoryViewMut, Result, Stream, WriteReport,
+    args,
+};
 
 use crate::saboteur::{Broken, Saboteur};
 
@@ -35,6 +38,44 @@ fn a_copy_whose_enqueue_panicked_is_waited_for() {
     let mut pinned = device.pinned_allocate::<u32>(LEN).unwrap();
     panics(|| memory.view().copy_to_pinned(&stream, &mut pinned));
     assert_eq!(pinned.as_slice().unwrap(), [3; LEN]);
+}
+
+/// Whoever lent a view must not take what is there for what was there before.
+#[test]
+fn a_write_whose_enqueue_panicked_has_failed() {
+    let sim = |index| SimDevice::new(index, SimConfig::new());
+    let saboteur = |index| Device::new(Saboteur::new(sim(index), Broken::WritesPanic));
+    let (device, other) = (saboteur(0).unwrap(), saboteur(1).unwrap());
+    let stream = device.default_stream();
+    let failed = |what: &str, write: &dyn Fn(&mut MemoryViewMut<'_>) -> Result<()>| {
+        let mut memory = device.memory_allocate::<u32>(LEN).unwrap();
+        let report = WriteReport::new();
+        let mut view = memory.view_mut().reporting_to(&report).unwrap();
+        panics(|| write(&mut view));
+        assert!(report.failed() && !report.wrote(), "{what}: {report:?}");
+    };
+    let source = device.memory_allocate::<u32>(LEN).unwrap();
+    let foreign = other.memory_allocate::<u32>(LEN).unwrap();
+    let pinned = device.pinned_allocate::<u32>(LEN).unwrap();
+    let write = |_: &Grid<'_>, _: &mut [u32]| {};
+    let module = device.module_load(&HostModule::new().with("write", write)).unwrap();
+    let kernel = module.kernel("write").unwrap();
+    failed("fill", &|view| view.fill(&stream, 1_u32));
+    failed("from the host", &|view| view.copy_from_slice(&stream, &[1_u32; LEN]));
+    failed("from pinned memory", &|view| view.copy_from_pinned(&stream, &pinned));
+    failed("on the device", &|view| view.copy_from(&stream, &source.view()));
+    failed("from a device", &|view| {
+        view.copy_from_device(&stream, &foreign.view(), &other.default_stream())
+    });
+    failed("with gaps", &|view| {
+        let layout = Layout::new(DType::U32, &[LEN / 2], &[2])?;
+        let source = source.view().with_layout(0, &layout)?;
+        view.reborrow().with_layout(0, &layout)?.copy_from(&stream, &source)
+    });
+    failed("a kernel", &|view| {
+        // SAFETY: the kernel takes one slice, and touches nothing.
+        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![view.reborrow()]) }
+    });
 }
 
 #[test]

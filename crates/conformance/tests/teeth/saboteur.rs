@@ -31,6 +31,8 @@ pub(crate) enum Broken {
     PinnedCopyFrom,
     /// Panics when the copy is enqueued.
     PinnedCopyPanics,
+    /// Panics when anything that writes device memory is enqueued.
+    WritesPanic,
     MemoryFill,
     Launch,
     LaunchBlocks,
@@ -290,7 +292,9 @@ unsafe impl RegionCopyAbility for Saboteur {
             slots.iter_mut().filter(again).for_each(|slot| slot.memory = None);
         }
         // SAFETY: handed on, or with slots absent.
-        unsafe { ability.execute(stream(on)?, regions, &slots) }
+        unsafe { ability.execute(stream(on)?, regions, &slots) }?;
+        panic_if(self.is(Broken::WritesPanic));
+        Ok(())
     }
 
     unsafe fn release(&self, regions: Box<dyn DeviceRegions>, after: &[&dyn DeviceStream]) {
@@ -323,11 +327,8 @@ unsafe impl GraphCapture for Saboteur {
         };
         // SAFETY: handed on.
         unsafe { ability.launch(graph, inner) }?;
-        match self.broken {
-            Broken::GraphLaunchBlocks => inner.synchronize(),
-            Broken::GraphLaunchPanics => resume_unwind(Box::new("on purpose")),
-            _ => Ok(()),
-        }
+        panic_if(self.is(Broken::GraphLaunchPanics));
+        if self.is(Broken::GraphLaunchBlocks) { inner.synchronize() } else { Ok(()) }
     }
 
     unsafe fn release(&self, graph: Box<dyn DeviceGraph>, after: &[&dyn DeviceStream]) {
@@ -365,7 +366,9 @@ unsafe impl PeerAccess for Saboteur {
         let ability = self.inner.peer().expect("the ability");
         let peer = &*own::<Self>(peer, "saboteur")?.inner;
         // SAFETY: handed on.
-        unsafe { ability.memory_copy(stream(on)?, peer, src, src_offset, dst, dst_offset, bytes) }
+        unsafe { ability.memory_copy(stream(on)?, peer, src, src_offset, dst, dst_offset, bytes) }?;
+        panic_if(self.is(Broken::WritesPanic));
+        Ok(())
     }
 }
 
@@ -509,6 +512,18 @@ impl Stream {
     fn unless(&self, broken: Broken, work: impl FnOnce() -> Result<()>) -> Result<()> {
         if self.broken == broken { Ok(()) } else { work() }
     }
+
+    fn write(&self, broken: Broken, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.unless(broken, work)?;
+        panic_if(self.broken == Broken::WritesPanic);
+        Ok(())
+    }
+}
+
+fn panic_if(broken: bool) {
+    if broken {
+        resume_unwind(Box::new("on purpose"));
+    }
 }
 
 // SAFETY: handed on, left out, or done at other places of the same memory.
@@ -523,7 +538,7 @@ unsafe impl DeviceStream for Stream {
     ) -> Result<()> {
         let shifted = self.broken == Broken::CopyIsShifted && src_offset > 0;
         let src_offset = src_offset - usize::from(shifted);
-        self.unless(Broken::MemoryCopy, || {
+        self.write(Broken::MemoryCopy, || {
             // SAFETY: handed on.
             unsafe { self.inner.memory_copy(src, src_offset, dst, dst_offset, bytes) }
         })
@@ -535,7 +550,7 @@ unsafe impl DeviceStream for Stream {
         offset: usize,
         src: &[u8],
     ) -> Result<()> {
-        self.unless(Broken::MemoryCopyTo, || {
+        self.write(Broken::MemoryCopyTo, || {
             // SAFETY: handed on.
             unsafe { self.inner.memory_copy_to(dst, offset, src) }
         })
@@ -561,7 +576,7 @@ unsafe impl DeviceStream for Stream {
         dst_offset: usize,
         bytes: usize,
     ) -> Result<()> {
-        self.unless(Broken::PinnedCopyTo, || {
+        self.write(Broken::PinnedCopyTo, || {
             // SAFETY: handed on.
             unsafe { self.inner.pinned_copy_to(src, src_offset, dst, dst_offset, bytes) }
         })
@@ -579,10 +594,8 @@ unsafe impl DeviceStream for Stream {
             // SAFETY: handed on.
             unsafe { self.inner.pinned_copy_from(src, src_offset, dst, dst_offset, bytes) }
         })?;
-        match self.broken {
-            Broken::PinnedCopyPanics => resume_unwind(Box::new("on purpose")),
-            _ => Ok(()),
-        }
+        panic_if(self.broken == Broken::PinnedCopyPanics);
+        Ok(())
     }
 
     unsafe fn memory_fill(
@@ -595,7 +608,7 @@ unsafe impl DeviceStream for Stream {
         let room = offset + bytes + pattern.len() <= dst.len();
         let too_long = self.broken == Broken::FillIsTooLong && room;
         let bytes = bytes + if too_long { pattern.len() } else { 0 };
-        self.unless(Broken::MemoryFill, || {
+        self.write(Broken::MemoryFill, || {
             // SAFETY: handed on; a longer range lies inside the memory too.
             unsafe { self.inner.memory_fill(dst, offset, bytes, pattern) }
         })
@@ -607,7 +620,7 @@ unsafe impl DeviceStream for Stream {
         launch: &Launch,
         args: &[RawArg<'_>],
     ) -> Result<()> {
-        self.unless(Broken::Launch, || {
+        self.write(Broken::Launch, || {
             // SAFETY: handed on.
             unsafe { self.inner.launch(kernel, launch, args) }
         })?;
