@@ -27,10 +27,13 @@ fn host(broken: Broken) -> Fixture {
 
 /// Fails unless the rule is broken by the device with one thing wrong, and kept by the same device in order.
 fn bites(name: &str, rule: Rule, make: fn(Broken) -> Fixture, broken: Broken) {
+    // Work that was to be in flight may be over by chance, where this thread had to wait for a core.
+    const ATTEMPTS: usize = 5;
     assert_eq!(rule(&make(Broken::Nothing)), Ok(()), "{name} with nothing broken");
-    let outcome = rule(&make(broken));
-    let noticed = matches!(outcome, Err(Stop::Failed(_)));
-    assert!(noticed, "{name} does not notice {broken:?}: {outcome:?}");
+    let outcomes = (0..ATTEMPTS).map(|_| rule(&make(broken)));
+    let missed: Vec<_> =
+        outcomes.take_while(|outcome| !matches!(outcome, Err(Stop::Failed(_)))).collect();
+    assert!(missed.len() < ATTEMPTS, "{name} does not notice {broken:?}: {missed:?}");
 }
 
 macro_rules! bites {
