@@ -412,7 +412,9 @@ impl<T: Element, D> Core<T, D> {
     /// The state, with every guard in it that was taken in the mirror.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         let mut state = self.state.lock();
-        self.take_up(&mut state);
+        if self.take_up(&mut state) {
+            self.show(&mut state);
+        }
         state
     }
 

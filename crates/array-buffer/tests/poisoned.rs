@@ -7,9 +7,9 @@ use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use array_buffer::{ArrayBuffer, ErrorKind, Exchange, Partition, SharedArrayBuffer};
+use array_buffer::{ArrayBuffer, ErrorKind, Exchange, PartStatus, Partition, SharedArrayBuffer};
 use backend_sim::{Fault, Operation, SimHandle};
-use common::{Rig, counting};
+use common::{Rig, add, counting};
 use ndarray::{Array1, Dimension, Ix2};
 
 /// Checks what a reader is told.
@@ -57,6 +57,23 @@ fn the_error_names_the_cause_and_the_writer() {
     }));
     assert!(panicked.is_err());
     told(&array, line, "a panic began under its guard");
+}
+
+/// Guards that need nothing are noted in a short way. Asking for the state must not lose the note.
+#[test]
+fn a_forgotten_guard_stays_forgotten_when_the_state_is_asked_for() {
+    let rig = Rig::peers();
+    let mut array = counting(4);
+    for last in [false, true] {
+        let mut guard = array.read_write(&rig.s).unwrap();
+        add(&mut guard, &rig.s, 1.0).unwrap();
+        if last {
+            forget(guard);
+        }
+    }
+    assert_eq!(array.status(0), PartStatus::InUse);
+    assert_eq!(array.read(&rig.s).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(array.duplicate().unwrap_err().kind(), ErrorKind::Poisoned);
 }
 
 #[test]
