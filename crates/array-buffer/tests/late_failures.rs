@@ -1,0 +1,178 @@
+//! Random programs in which operations fail when they run: the host never reads a value that one of them has lost.
+#![expect(clippy::unwrap_used, reason = "a test stops where something is wrong")]
+
+mod common;
+
+use std::time::Duration;
+
+use array_buffer::{ArrayBuffer, Exchange, Partition, Parts, Result, StarForest};
+use backend_sim::{Fault, Operation, SimConfig, SimHandle};
+use common::{Rig, add, set};
+use ndarray::{Array1, Ix1};
+use proptest::prelude::*;
+use runtime_core::{Device, Stream};
+
+const GHOST: usize = 1;
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Overwrite { place: usize, value: u8 },
+    Add { place: usize, value: u8 },
+    Read { place: usize },
+    Prefetch { place: usize },
+    Evict { place: usize },
+    Broadcast { place: usize },
+    Duplicate,
+    Synchronize { place: usize },
+    FailLate { device: usize, after: u64 },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let (place, stream) = (0..4_usize, 0..3_usize);
+    let value = 1..100_u8;
+    let write = (place.clone(), value);
+    prop_oneof![
+        2 => write.clone().prop_map(|(place, value)| Op::Overwrite { place, value }),
+        4 => write.prop_map(|(place, value)| Op::Add { place, value }),
+        2 => place.clone().prop_map(|place| Op::Read { place }),
+        3 => place.clone().prop_map(|place| Op::Prefetch { place }),
+        1 => place.prop_map(|place| Op::Evict { place }),
+        2 => stream.clone().prop_map(|place| Op::Broadcast { place }),
+        1 => Just(Op::Duplicate),
+        1 => stream.prop_map(|place| Op::Synchronize { place }),
+        2 => (0..2_usize, 1..6_u64).prop_map(|(device, after)| Op::FailLate { device, after }),
+    ]
+}
+
+struct Program {
+    rig: Rig,
+    /// Three streams. The host is the fourth place.
+    streams: [Stream; 3],
+    array: ArrayBuffer<f64, Ix1>,
+    forest: StarForest,
+    /// What all elements of a part are, unless they were lost.
+    expected: [Option<f64>; 2],
+}
+
+impl Program {
+    fn new(config: SimConfig) -> Self {
+        let rig = Rig::sim(config);
+        let streams = [rig.s.clone(), rig.stream(), rig.t.clone()];
+        let partition = Partition::with_ghosts(&[6], &[(1, 0)]).unwrap();
+        let forest = StarForest::new([(vec![0..1], vec![1..2])]);
+        let array = ArrayBuffer::from_array_with(Array1::zeros(6), partition).unwrap();
+        Self { rig, streams, array, forest, expected: [Some(0.0); 2] }
+    }
+
+    fn run(&mut self, op: Op) {
+        // Errors are not looked at: whatever was lost may be refused at any time.
+        match op {
+            Op::Overwrite { place, value } => self.write(place, value, false),
+            Op::Add { place, value } => self.write(place, value, true),
+            Op::Read { place } => match self.streams.get(place) {
+                Some(stream) => {
+                    drop(self.array.part(Parts::one(0)).map(|part| part.read(stream).map(drop)))
+                }
+                None => self.check(),
+            },
+            Op::Prefetch { place } => drop(match self.streams.get(place) {
+                Some(stream) => self.array.prefetch(stream),
+                None => self.array.prefetch_host(),
+            }),
+            Op::Evict { place } => drop(match self.streams.get(place) {
+                Some(stream) => self.array.evict(stream.device()),
+                None => self.array.evict_host(),
+            }),
+            Op::Broadcast { place } => self.broadcast(place),
+            Op::Duplicate => {
+                if let Ok(copy) = self.array.duplicate() {
+                    self.array = copy;
+                }
+            }
+            Op::Synchronize { place } => drop(self.streams[place].synchronize()),
+            Op::FailLate { device, after } => {
+                let device: &Device = [&self.rig.a, &self.rig.b][device];
+                let handle = SimHandle::of(device).unwrap();
+                let counts = handle.counts();
+                let past =
+                    [counts.to_device, counts.from_device, counts.on_device, counts.from_peers];
+                let past: u64 = past.iter().map(|traffic| traffic.count).sum();
+                handle.inject(Fault::fail_late(Operation::Copy, past + after));
+            }
+        }
+    }
+
+    fn write(&mut self, place: usize, value: u8, keeps: bool) {
+        let value = f64::from(value);
+        let [mut part] = self.array.split([Parts::one(0)]).unwrap();
+        let written = match self.streams.get(place) {
+            Some(stream) => {
+                let guard = if keeps { part.read_write(stream) } else { part.write(stream) };
+                guard.and_then(|mut guard| {
+                    let work = if keeps { add } else { set };
+                    work(&mut guard, stream, value)?;
+                    guard.commit()
+                })
+            }
+            None => {
+                let guard = if keeps { part.read_write_host() } else { part.write_host() };
+                guard.and_then(|mut guard| {
+                    if keeps {
+                        *guard += value
+                    } else {
+                        guard.fill(value)
+                    }
+                    guard.commit()
+                })
+            }
+        };
+        if written.is_ok() {
+            let old = if keeps { self.expected[0] } else { Some(0.0) };
+            self.expected = [old.map(|old| old + value), None];
+        }
+    }
+
+    fn broadcast(&mut self, place: usize) {
+        let forest = &mut self.forest;
+        let flight = self.array.begin_exchange(&self.streams[place], Exchange::Broadcast);
+        let done = flight.and_then(|mut flight| -> Result<()> {
+            flight.run(forest)?;
+            flight.finish()
+        });
+        if done.is_ok() {
+            self.expected[GHOST] = self.expected[0];
+        }
+    }
+
+    /// What the host can read is what was written.
+    fn check(&self) {
+        for (part, expected) in self.expected.iter().enumerate() {
+            if let Ok(seen) = self.array.part(Parts::one(part)).unwrap().read_host() {
+                let right = expected.is_some_and(|value| seen.iter().all(|seen| *seen == value));
+                assert!(right, "part {part} is {seen:?}, expected {expected:?}");
+            }
+        }
+    }
+}
+
+fn run(config: SimConfig, ops: Vec<Op>) {
+    let mut program = Program::new(config);
+    for op in ops {
+        program.run(op);
+    }
+    program.check();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn programs_on_peers(seed in any::<u64>(), ops in prop::collection::vec(op(), 1..20)) {
+        run(SimConfig::new().seed(seed).jitter(Duration::from_micros(50)), ops);
+    }
+
+    #[test]
+    fn programs_on_devices_apart(seed in any::<u64>(), ops in prop::collection::vec(op(), 1..20)) {
+        run(SimConfig::new().seed(seed).jitter(Duration::from_micros(50)).peers(false), ops);
+    }
+}
