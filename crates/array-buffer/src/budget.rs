@@ -25,7 +25,8 @@ pub enum Direction {
 /// A limit on the bytes that accesses in this thread may move as long as it is in scope.
 ///
 /// An access that would move more is refused with `LimitExceeded`, which names the access; nothing has moved then.
-/// Transfers that are asked for by name, prefetches and evictions, are free. Budgets nest: each limit holds.
+/// Transfers that are asked for by name, prefetches and evictions, are free. Budgets nest: each limit holds. None may hold in
+/// destructors of a thread's locals.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, ErrorKind, TransferBudget};
@@ -68,7 +69,7 @@ impl TransferBudget {
     /// At most so many bytes in one direction.
     pub fn bytes(bytes: u64, direction: Direction) -> Self {
         let limit = Rc::new(Limit { direction, bytes, used: Cell::new(0) });
-        LIMITS.with_borrow_mut(|limits| limits.push(Rc::clone(&limit)));
+        let _gone = LIMITS.try_with(|limits| limits.borrow_mut().push(Rc::clone(&limit)));
         Self { limit, _thread: PhantomData }
     }
 
@@ -100,7 +101,8 @@ pub(crate) fn charge(
     access: &'static str,
     site: &'static Location<'static>,
 ) -> Result<()> {
-    LIMITS.with_borrow(|limits| {
+    let charged = LIMITS.try_with(|limits| {
+        let limits = limits.borrow();
         let wanted = |limit: &Limit| {
             let counts = |to_host: bool| match limit.direction {
                 Direction::Any => true,
@@ -109,7 +111,7 @@ pub(crate) fn charge(
             };
             transfers.clone().filter(|(_, host)| counts(*host)).map(|(b, _)| b as u64).sum::<u64>()
         };
-        for limit in limits {
+        for limit in &*limits {
             let (used, bytes) = (limit.used.get(), wanted(limit));
             if bytes > 0 && used.saturating_add(bytes) > limit.bytes {
                 let message = format!(
@@ -120,9 +122,11 @@ pub(crate) fn charge(
                 return Err(Error::new(ErrorKind::LimitExceeded, access, message));
             }
         }
-        for limit in limits {
+        for limit in &*limits {
             limit.used.set(limit.used.get() + wanted(limit));
         }
         Ok(())
-    })
+    });
+    // A thread that is ending may have dropped its limits already.
+    charged.unwrap_or(Ok(()))
 }

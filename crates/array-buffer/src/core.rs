@@ -553,6 +553,12 @@ impl<T: Element, D> Core<T, D> {
                     // The host has one replica.
                     (None, None) => {}
                 }
+                // What came through the host is nothing if somebody else was told that the copy failed.
+                if let (true, Some(lane)) = (paths.staged(from, to), reads)
+                    && lanes[usize::from(lane)].has_failed()
+                {
+                    return Err(told_elsewhere(&lanes[usize::from(lane)].stream));
+                }
                 let bytes = piece.len() * size_of::<T>();
                 let mark = Mark { at: to, access: request.access, site: request.site };
                 let name = |at| place(devices, at);
@@ -700,11 +706,14 @@ impl<T: Element> State<T> {
             }
             // It is done, so that this does not block; nobody would ask later whether what it wrote has failed.
             let wrote = |part: &PartState| part.bytes.iter().any(|b| b.doubts().contains(lane));
-            if self.parts.iter().any(wrote)
-                && let Err(error) = stream.synchronize()
-            {
-                self.lose(lane);
-                return Err(error);
+            if self.parts.iter().any(wrote) {
+                let known = &self.lanes[usize::from(lane)];
+                let done = stream.synchronize();
+                let told = || if known.has_failed() { Err(told_elsewhere(stream)) } else { Ok(()) };
+                if let Err(error) = done.and_then(|()| told()) {
+                    self.lose(lane);
+                    return Err(error);
+                }
             }
             if let Ok(plan) = plan(&self.parts, all, Action::Forget { lane }, &self.paths) {
                 self.parts = plan.next;

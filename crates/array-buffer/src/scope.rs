@@ -6,8 +6,11 @@ use std::marker::PhantomData;
 
 use runtime_core::Stream;
 
+/// Numbers of scopes, and what is current in them.
+type Scopes = Vec<(u64, Option<Stream>)>;
+
 thread_local! {
-    static SCOPES: RefCell<Vec<(u64, Option<Stream>)>> = const { RefCell::new(Vec::new()) };
+    static SCOPES: RefCell<Scopes> = const { RefCell::new(Vec::new()) };
     static NEXT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -15,7 +18,7 @@ thread_local! {
 ///
 /// `read_here` and the like use it; without one they use the host. Scopes nest, and the one before is current again
 /// also after a panic. Entering and leaving moves and frees nothing. Other threads, those of a pool among them, have
-/// scopes of their own.
+/// scopes of their own. In destructors of a thread's locals there may be none.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, here, offload, on_host};
@@ -44,12 +47,14 @@ pub fn on_host<R>(f: impl FnOnce() -> R) -> R {
 
 /// The current stream of this thread; `None` for the host.
 pub fn here() -> Option<Stream> {
-    SCOPES.with_borrow(|scopes| scopes.last().and_then(|(_, stream)| stream.clone()))
+    let last = |scopes: &RefCell<Scopes>| scopes.borrow().last().and_then(|(_, on)| on.clone());
+    // A thread that is ending may have dropped its scopes already.
+    SCOPES.try_with(last).unwrap_or(None)
 }
 
 fn enter(stream: Option<Stream>) -> Offload {
     let id = NEXT.replace(NEXT.get() + 1);
-    SCOPES.with_borrow_mut(|scopes| scopes.push((id, stream)));
+    let _gone = SCOPES.try_with(|scopes| scopes.borrow_mut().push((id, stream)));
     Offload { id, _thread: PhantomData }
 }
 

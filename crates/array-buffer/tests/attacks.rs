@@ -1,16 +1,24 @@
 //! Attempts of safe code to read values that were never written, or that are being written.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
-#![expect(unsafe_code, reason = "the gate launches a kernel")]
+#![expect(
+    unsafe_code,
+    reason = "the gate launches a kernel, and a stream is taken up by its handle"
+)]
 
 mod common;
 #[path = "../../interchange/tests/common/gate.rs"]
 mod gate;
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use array_buffer::{ArrayBuffer, ErrorKind, PartStatus, Partition, Parts};
+use array_buffer::{
+    ArrayBuffer, Direction, ErrorKind, PartStatus, Partition, Parts, TransferBudget, on_host,
+};
 use backend_sim::{Fault, Operation, SimHandle};
 use common::{Rig, counting, set, values, values_on};
 use gate::{Gate, start};
@@ -102,10 +110,10 @@ fn a_failed_writer_among_many_streams() {
     }
 }
 
-/// A subscriber that panics at every event.
-struct Panics;
+/// A subscriber that does something at every event.
+struct Acts<F>(F);
 
-impl Subscriber for Panics {
+impl<F: Fn() + Send + Sync + 'static> Subscriber for Acts<F> {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -119,12 +127,99 @@ impl Subscriber for Panics {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, _: &Event<'_>) {
-        panic!("as planned");
+        (self.0)();
     }
 
     fn enter(&self, _: &Id) {}
 
     fn exit(&self, _: &Id) {}
+}
+
+/// A copy to the host that fails has no values, also if somebody else was told first.
+#[test]
+fn a_failed_copy_that_others_were_told_of() {
+    for rig in [Rig::peers(), Rig::apart()] {
+        let mut array = ArrayBuffer::<f64, _>::uninit(50).unwrap();
+        let mut guard = array.write(&rig.s).unwrap();
+        guard.view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
+        guard.commit().unwrap();
+        rig.s.synchronize().unwrap();
+        SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 2));
+        let told = Arc::<AtomicUsize>::default();
+        let (stream, count) = (rig.s.clone(), told.clone());
+        let asks = Acts(move || {
+            if stream.synchronize().is_err() {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let read =
+            tracing::subscriber::with_default(asks, || array.read_host().map(|values| values[0]));
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::DeviceFault);
+        assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+    }
+}
+
+/// A blocking copy of something else is told of a failed write.
+#[test]
+fn a_failed_write_that_a_copy_was_told_of() {
+    let rig = Rig::peers();
+    let other = rig.a.memory_from_slice(&rig.s, &[0_u8; 4]).unwrap();
+    let mut array = ArrayBuffer::<f64, _>::uninit(50).unwrap();
+    SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 2));
+    let mut guard = array.write(&rig.s).unwrap();
+    guard.view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
+    guard.commit().unwrap();
+    assert_eq!(other.to_vec(&rig.s).unwrap_err().kind(), ErrorKind::Driver);
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+}
+
+/// A stream and what was taken up by its handle are one queue of work.
+#[test]
+fn a_failed_write_that_another_handle_was_told_of() {
+    let rig = Rig::peers();
+    let mut array = ArrayBuffer::<f64, _>::uninit(50).unwrap();
+    let interop = rig.a.interop().unwrap();
+    // SAFETY: the handle is of a stream of this device, which outlives the other.
+    let same = unsafe { interop.stream_from_native(rig.s.native()) }.unwrap();
+    SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
+    let mut guard = array.write(&rig.s).unwrap();
+    guard.view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
+    guard.commit().unwrap();
+    same.synchronize().unwrap_err();
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+}
+
+/// Uses arrays when it is dropped.
+struct AtTheEnd(Stream);
+
+impl Drop for AtTheEnd {
+    fn drop(&mut self) {
+        let mut array = counting(50);
+        let _budget = TransferBudget::bytes(u64::MAX, Direction::Any);
+        set(&mut array.read_write(&self.0).unwrap(), &self.0, 2.0).unwrap();
+        on_host(|| drop(array.read_here().unwrap()));
+        assert_eq!(values(&array), [2.0; 50]);
+    }
+}
+
+thread_local! {
+    static AT_THE_END: RefCell<Option<AtTheEnd>> = const { RefCell::new(None) };
+}
+
+/// What a thread keeps is dropped behind the locals of this crate and of devices.
+#[test]
+fn arrays_in_a_thread_that_is_ending() {
+    for rig in [Rig::peers(), Rig::host()] {
+        let stream = rig.s.clone();
+        let ended = thread::spawn(move || {
+            AT_THE_END.set(Some(AtTheEnd(stream.clone())));
+            let array = counting(50);
+            assert_eq!(values_on(&array, &stream).len(), 50);
+            on_host(|| drop(array.read_here().unwrap()));
+        });
+        ended.join().unwrap();
+    }
 }
 
 /// A log that panics does so behind copies that are enqueued.
@@ -137,7 +232,7 @@ fn a_panic_in_the_middle_of_an_access() {
     array.prefetch(&other).unwrap();
     array.write_host().unwrap().fill(-1.0);
     let gate = hold(&rig.s);
-    let panicked = tracing::subscriber::with_default(Panics, || {
+    let panicked = tracing::subscriber::with_default(Acts(|| panic!("as planned")), || {
         catch_unwind(AssertUnwindSafe(|| array.prefetch(&rig.s)))
     });
     assert!(panicked.is_err());

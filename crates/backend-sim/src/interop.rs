@@ -34,8 +34,8 @@ impl<T> Alive<T> {
     /// The last object that begins at an address or before.
     fn before(&self, address: usize) -> Option<(usize, Arc<T>)> {
         let alive = self.lock();
-        let (base, object) = alive.range(..=address).next_back()?;
-        Some((*base, object.upgrade()?))
+        let before = alive.range(..=address).rev();
+        before.map(|(base, object)| (*base, object.upgrade())).find_map(|(b, o)| Some((b, o?)))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Weak<T>>> {
@@ -115,9 +115,11 @@ mod tests {
         assert_eq!(alive.at(70).as_deref(), Some(&7));
         assert_eq!(alive.at(71), None);
         assert_eq!(alive.before(79), Some((70, Arc::new(7))));
+        let large = Arc::new(1);
+        alive.note(5, &large);
         drop(objects);
+        assert_eq!(alive.before(79), Some((5, large)), "what is gone hides nothing");
         assert_eq!(alive.at(70), None);
-        assert_eq!(alive.before(79), None);
         (0..200).for_each(|address| alive.note(address, &Arc::new(0)));
         assert!(alive.lock().len() < 130, "{alive:?} are kept");
     }

@@ -84,6 +84,39 @@ fn a_late_failure_makes_a_blocking_read_fail() {
     assert_eq!(x.view().to_vec::<u8>(&stream).unwrap_err().kind(), ErrorKind::Driver);
 }
 
+/// Others hear of it, whoever is told.
+#[test]
+fn a_blocking_copy_counts_the_failures_of_earlier_work_and_not_its_own() {
+    let device = device(Fault::fail_late(Operation::Copy, 2));
+    let stream = device.default_stream();
+    let mut x = device.memory_from_slice(&stream, &[1_u8; 8]).unwrap();
+    x.fill(&stream, 2).unwrap();
+    assert!(x.to_vec(&stream).unwrap_err().is_of_earlier_work());
+    assert_eq!(stream.failures(), 1);
+    SimHandle::of(&device).unwrap().inject(Fault::fail(Operation::Copy, 4));
+    assert!(!x.to_vec(&stream).unwrap_err().is_of_earlier_work());
+    assert_eq!(stream.failures(), 1);
+    assert_eq!(x.to_vec(&stream).unwrap(), [1; 8]);
+}
+
+/// A stream that is taken up by its handle has the work of the stream that the handle is of.
+#[test]
+#[expect(unsafe_code, reason = "takes up a stream by its handle")]
+fn a_failure_that_is_told_on_one_handle_of_a_stream_counts_on_the_other() {
+    let device = device(Fault::fail_late(Operation::Launch, 1));
+    let stream = device.default_stream();
+    // SAFETY: the handle is of a stream of this device, which outlives the other.
+    let other = unsafe { device.interop().unwrap().stream_from_native(stream.native()) }.unwrap();
+    launch(&kernel(&device)).unwrap();
+    other.synchronize().unwrap_err();
+    stream.synchronize().unwrap();
+    assert_eq!([stream.failures(), other.failures()], [1, 1]);
+    SimHandle::of(&device).unwrap().inject(Fault::fail_late(Operation::Launch, 2));
+    launch(&kernel(&device)).unwrap();
+    stream.synchronize().unwrap_err();
+    assert_eq!([stream.failures(), other.failures()], [2, 2]);
+}
+
 #[test]
 fn a_launch_fails_at_once_or_late() {
     for (fault, late) in

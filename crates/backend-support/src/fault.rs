@@ -53,14 +53,14 @@ impl Failures {
     ///
     /// # Errors
     ///
-    /// That failure, once.
+    /// That failure, once, as one of [earlier work](Error::of_earlier_work).
     pub fn report(&self) -> Result<()> {
         if !self.any() {
             return Ok(());
         }
         let mut first = lock(&self.first);
         self.any.store(false, Ordering::Release);
-        first.take().map_or(Ok(()), Err)
+        first.take().map_or(Ok(()), |error| Err(error.of_earlier_work()))
     }
 }
 

@@ -251,7 +251,8 @@ impl Shared {
     /// Refuses a wait of a task, a kernel's for instance, for the queue that it is in.
     pub(crate) fn check_wait(&self) -> Result<()> {
         let address = ptr::from_ref(self).addr();
-        if !RUNNING.with_borrow(|running| running.contains(&address)) {
+        let running = |running: &RefCell<Vec<usize>>| running.borrow().contains(&address);
+        if !RUNNING.try_with(running).unwrap_or(false) {
             return Ok(());
         }
         let message = "a kernel waits for the stream that it runs on";
@@ -267,9 +268,11 @@ impl Shared {
         if !always && self.failures.any() {
             return;
         }
-        RUNNING.with_borrow_mut(|running| running.push(ptr::from_ref(self).addr()));
+        // A thread that is ending does its own copies and fills alone, which wait for nothing.
+        let address = ptr::from_ref(self).addr();
+        let _gone = RUNNING.try_with(|running| running.borrow_mut().push(address));
         let done = guarded("task", task);
-        RUNNING.with_borrow_mut(Vec::pop);
+        let _gone = RUNNING.try_with(|running| running.borrow_mut().pop());
         if let Err(error) = done {
             self.failures.keep(self.identity.complete(error));
         }
@@ -322,13 +325,14 @@ impl Shared {
         }
     }
 
-    /// Runs tasks that can begin, one after the other, while `go_on` says so.
+    /// Runs tasks that can begin, one after the other, while `go_on` says so. A thread that is ending, whose locals are
+    /// gone, leaves them to the queue's own thread: nobody could tell what they are in.
     fn run_tasks<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         go_on: impl Fn(&State) -> bool,
     ) -> MutexGuard<'a, State> {
-        while go_on(&state) {
+        while go_on(&state) && RUNNING.try_with(|_| ()).is_ok() {
             let Some(task) = state.begin() else { break };
             drop(state);
             self.run(task.run, task.always);
@@ -711,6 +715,44 @@ mod tests {
         drop(queue.try_turn().unwrap());
         queue.synchronize().unwrap();
         assert!(queue.shared.lock().worker == Worker::Absent);
+    }
+
+    /// Waits when it is dropped.
+    struct Waits(Arc<Queue>);
+
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let ran = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&ran);
+            self.0.try_turn().unwrap().run(|| Ok(()));
+            self.0
+                .submit(move || {
+                    thread::sleep(Duration::from_millis(10));
+                    count.fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                })
+                .unwrap();
+            drop(self.0.turn().unwrap());
+            self.0.synchronize().unwrap();
+            assert_eq!(ran.load(Ordering::Relaxed), 1);
+        }
+    }
+
+    thread_local! {
+        static AT_THE_END: RefCell<Option<Waits>> = const { RefCell::new(None) };
+    }
+
+    #[test]
+    fn a_thread_that_is_ending_waits_too() {
+        let queue = Arc::new(queues().create());
+        let last = Arc::clone(&queue);
+        let ended = thread::spawn(move || {
+            // Known before the queue's own local, and so dropped after it.
+            AT_THE_END.set(Some(Waits(Arc::clone(&last))));
+            last.try_turn().unwrap().run(|| Ok(()));
+        });
+        ended.join().unwrap();
+        queue.synchronize().unwrap();
     }
 
     #[test]

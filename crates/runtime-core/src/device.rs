@@ -4,7 +4,6 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::contract::{
     AcceleratorDevice, Counters, DeviceMemory, DeviceStream, MemoryPool, Monitor, PinnedOptions,
@@ -12,7 +11,7 @@ use crate::contract::{
 };
 use crate::memory::Allocation;
 use crate::statistics::Counts;
-use crate::stream::StreamCore;
+use crate::stream::{DeviceReports, StreamCore};
 use crate::{
     Capabilities, DeviceId, DeviceInfo, Element, Error, ErrorKind, Event, Graphs, Interop, Limits,
     Memory, Module, ModuleBundle, ModuleImage, NativeHandle, NativeKind, Owner, Pinned, RegionCopy,
@@ -36,8 +35,7 @@ struct Inner {
     capabilities: Capabilities,
     limits: Limits,
     counts: Counts,
-    /// Failures that its synchronisations have reported.
-    failures: AtomicU64,
+    reports: Arc<DeviceReports>,
     raw: Box<dyn AcceleratorDevice>,
 }
 
@@ -79,12 +77,13 @@ impl Device {
         }
         let stream = stream(&*raw).map_err(|e| e.on(&raw.info().id))?;
         tracing::info!(device = %raw.info().id, name = raw.info().name, "device opened");
+        let reports = Arc::default();
         Ok(Self(Arc::new(Inner {
-            default_stream: StreamCore::lasting(stream),
+            default_stream: StreamCore::lasting(stream, &reports),
             capabilities: capabilities(&*raw),
             limits: raw.info().limits.clone(),
             counts: Counts::default(),
-            failures: AtomicU64::new(0),
+            reports,
             raw,
         })))
     }
@@ -269,7 +268,7 @@ impl Device {
             return Err(self.invalid("stream_create", message));
         }
         let raw = self.0.raw.stream_create(options).map_err(|e| self.place(e))?;
-        Ok(Stream::new(StreamCore::new(raw), self.clone()))
+        Ok(Stream::new(StreamCore::new(raw, self.reports()), self.clone()))
     }
 
     /// Creates an event. Only events created with `timing` can be compared for elapsed time.
@@ -338,14 +337,14 @@ impl Device {
     /// The first failure of asynchronous work, or of a release in a destructor, that was not reported before.
     pub fn synchronize(&self) -> Result<()> {
         self.0.raw.synchronize().map_err(|e| {
-            self.0.failures.fetch_add(1, Ordering::AcqRel);
+            self.0.reports.count();
             self.place(e)
         })
     }
 
-    /// Failures that its synchronisations have reported.
-    pub(crate) fn failures(&self) -> u64 {
-        self.0.failures.load(Ordering::Acquire)
+    /// Where to count failures that were reported.
+    pub(crate) fn reports(&self) -> &Arc<DeviceReports> {
+        &self.0.reports
     }
 
     /// The vendor's handle of the device or context, valid for as long as a clone of this device lives.

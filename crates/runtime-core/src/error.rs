@@ -123,6 +123,7 @@ struct Detail {
     device: Option<DeviceId>,
     driver: Option<DriverCode>,
     log: Option<String>,
+    earlier: bool,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -155,6 +156,7 @@ impl Error {
             device: None,
             driver: None,
             log: None,
+            earlier: false,
             source: None,
         }))
     }
@@ -195,6 +197,19 @@ impl Error {
     ) -> Self {
         self.0.source = Some(Arc::from(source.into()));
         self
+    }
+
+    /// Says that it is a failure of work enqueued before the operation that reports it. For implementors of devices: see
+    /// [`DeviceStream::memory_copy_from`](crate::contract::DeviceStream::memory_copy_from).
+    #[must_use]
+    pub fn of_earlier_work(mut self) -> Self {
+        self.0.earlier = true;
+        self
+    }
+
+    /// Whether it is known to be a failure of work enqueued before the operation that reports it.
+    pub fn is_of_earlier_work(&self) -> bool {
+        self.0.earlier || matches!(self.kind(), ErrorKind::DeviceFault | ErrorKind::DeviceLost)
     }
 
     /// The class to match on.

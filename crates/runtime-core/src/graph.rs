@@ -65,7 +65,7 @@ impl<'a> Graphs<'a> {
         let place = |error| device.place(error);
         let capture = Capture::new(self.ability.begin().map_err(place)?);
         let abandoned = Abandoned(&capture);
-        let stream = Stream::new(StreamCore::capturing(&capture), device.clone());
+        let stream = Stream::new(StreamCore::capturing(&capture, device.reports()), device.clone());
         work(&stream)?;
         let (captured, kept) = abandoned.0.finish();
         let captured = captured.ok_or_else(|| {

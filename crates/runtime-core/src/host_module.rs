@@ -21,7 +21,9 @@ use crate::{Element, Error, ErrorKind, Launch, Result};
 ///
 /// A kernel may return `Result<(), String>` to report a fault; a panic is a fault too. The stream reports it with the
 /// kernel's name, and until it has, leaves out what is enqueued behind the fault. A kernel cannot wait for the stream that it
-/// runs on, nor for the device: `host` and `sim` refuse that in the thread that the kernel began in.
+/// runs on, nor for the device: `host` and `sim` refuse that in the thread that the kernel began in. Nor can it wait for work on
+/// another stream that uses a memory among its own arguments: devices lock memory for as long as a kernel runs, and both would
+/// wait for ever.
 ///
 /// The function runs once per launch and spreads its work over the device's cores with [`Grid::chunks_mut`] or
 /// [`Grid::for_each`].

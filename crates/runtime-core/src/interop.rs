@@ -57,7 +57,7 @@ impl<'a> Interop<'a> {
         check(self.device.raw(), "stream_from_native", handle, &[NativeKind::Stream])?;
         // SAFETY: the caller vouches for the handle until the last clone is dropped, which ends the use.
         let raw = unsafe { self.ability.stream(handle) }.map_err(|e| self.device.place(e))?;
-        Ok(Stream::new(StreamCore::lent(raw), self.device.clone()))
+        Ok(Stream::new(StreamCore::lent(raw, self.device.reports()), self.device.clone()))
     }
 
     /// Takes up an event that somebody else owns and has recorded, for [`Stream::wait`], [`Event::wait`] and

@@ -88,15 +88,18 @@ impl Layout {
         let too_large =
             || invalid(format!("shape {shape:?} of {dtype} spans more than {} bytes", isize::MAX));
         let mut strides = [0; MAX_RANK];
+        let Some(strides) = strides.get_mut(..shape.len()) else {
+            let message =
+                format!("shape {shape:?} of {} dimensions, at most {MAX_RANK}", shape.len());
+            return Err(invalid(message));
+        };
         let mut next = 1_isize;
-        if shape.len() <= MAX_RANK {
-            for dim in (0..shape.len()).rev() {
-                strides[dim] = next;
-                let extent = isize::try_from(shape[dim].max(1)).map_err(|_| too_large())?;
-                next = next.checked_mul(extent).ok_or_else(too_large)?;
-            }
+        for (stride, extent) in strides.iter_mut().zip(shape).rev() {
+            *stride = next;
+            let extent = isize::try_from((*extent).max(1)).map_err(|_| too_large())?;
+            next = next.checked_mul(extent).ok_or_else(too_large)?;
         }
-        Self::new(dtype, shape, strides.get(..shape.len()).unwrap_or(&[]))
+        Self::new(dtype, shape, strides)
     }
 
     /// A row of `len` elements, the layout of plain memory.
@@ -281,7 +284,8 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{shape:?}");
         }
         assert!(Layout::contiguous(DType::F64, &[usize::MAX, usize::MAX]).is_err());
-        assert!(Layout::contiguous(DType::F64, &[1; 9]).is_err());
+        let error = Layout::contiguous(DType::F64, &[1; 9]).unwrap_err();
+        assert!(error.message().contains("9 dimensions, at most 6"), "{error}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Keeps something for as long as it lives, and drops it without recursion.
 ///
@@ -41,26 +42,26 @@ impl<O: Send + 'static> Drop for Owner<O> {
             }
         });
         // In a thread that is ending the owner went with the closure.
-        if let Ok(Some(owner)) = outermost {
-            let _rest = Rest;
-            drop(owner);
+        let Ok(Some(owner)) = outermost else { return };
+        let mut panic = caught(owner);
+        while let Some(owner) = PENDING.with_borrow_mut(|pending| pending.as_mut()?.pop_front()) {
+            let another = caught(owner);
+            match panic {
+                None => panic = another,
+                // Only one can go on, and what the others carry may panic when it is dropped.
+                Some(_) => mem::forget(another),
+            }
+        }
+        PENDING.set(None);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
         }
     }
 }
 
-/// Drops what is pending when it goes itself, also behind a destructor that panics.
-struct Rest;
-
-impl Drop for Rest {
-    fn drop(&mut self) {
-        let next = || PENDING.with_borrow_mut(|pending| pending.as_mut()?.pop_front());
-        while let Some(owner) = next() {
-            let rest = Self;
-            drop(owner);
-            mem::forget(rest);
-        }
-        PENDING.set(None);
-    }
+/// Drops an owner; what its destructor panicked with, if it did.
+fn caught<O>(owner: O) -> Option<Box<dyn Any + Send>> {
+    catch_unwind(AssertUnwindSafe(|| drop(owner))).err()
 }
 
 impl<O: Send + 'static> fmt::Debug for Owner<O> {
@@ -71,7 +72,6 @@ impl<O: Send + 'static> fmt::Debug for Owner<O> {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::{Arc, Mutex};
 
     use super::*;
@@ -117,5 +117,17 @@ mod tests {
             drop(node(5, vec![]));
             assert_eq!(mem::take(&mut *log.lock().unwrap()), [5]);
         }
+    }
+
+    /// Where each panics, the first panic comes out, and none ends the process.
+    #[test]
+    fn all_panics_of_a_chain_are_one() {
+        let log = Arc::<Mutex<Vec<usize>>>::default();
+        let node = |number, owned| {
+            Owner::new(Node { number, log: log.clone(), panics: true, _owned: owned })
+        };
+        let all = node(1, vec![node(2, vec![node(3, vec![])]), node(4, vec![])]);
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(all))).is_err());
+        assert_eq!(mem::take(&mut *log.lock().unwrap()), [1, 2, 4, 3]);
     }
 }

@@ -29,42 +29,78 @@ pub(crate) struct StreamCore {
     pub(crate) id: u64,
     /// Handles that can still enqueue.
     handles: AtomicUsize,
-    /// Failures that its synchronisations and blocking copies have reported.
-    failures: AtomicU64,
+    reports: Reports,
     /// Whether somebody else owns the driver's stream, which is given up with the last handle.
     lent: bool,
     /// What the stream captures, if that is what it is for.
     pub(crate) capture: Option<Arc<Capture>>,
 }
 
+/// How often failures of asynchronous work were reported to whoever uses a device.
+#[derive(Default)]
+pub(crate) struct DeviceReports {
+    /// Those that may be of any stream.
+    count: AtomicU64,
+    /// Whether streams were taken up that others own. One of them may be a stream that is known here already, and then
+    /// what is reported on the one was enqueued on the other.
+    shares: AtomicBool,
+}
+
+impl DeviceReports {
+    pub(crate) fn count(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// How often failures were reported by the synchronisations and blocking copies of a stream.
+struct Reports {
+    count: AtomicU64,
+    device: Arc<DeviceReports>,
+}
+
+impl Reports {
+    fn count(&self) {
+        if self.device.shares.load(Ordering::Acquire) {
+            self.device.count();
+        } else {
+            self.count.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    fn counted(&self) -> u64 {
+        self.count.load(Ordering::Acquire) + self.device.count.load(Ordering::Acquire)
+    }
+}
+
 impl StreamCore {
     /// The default stream, to which its device makes handles at any time, so that it never retires.
-    pub(crate) fn lasting(raw: Box<dyn DeviceStream>) -> Arc<Self> {
-        let core = Self::new(raw);
+    pub(crate) fn lasting(raw: Box<dyn DeviceStream>, device: &Arc<DeviceReports>) -> Arc<Self> {
+        let core = Self::new(raw, device);
         core.handles.fetch_add(1, Ordering::Relaxed);
         core
     }
 
     /// A stream that somebody else owns.
-    pub(crate) fn lent(raw: Box<dyn DeviceStream>) -> Arc<Self> {
-        Arc::new(Self { lent: true, ..Self::numbered(raw) })
+    pub(crate) fn lent(raw: Box<dyn DeviceStream>, device: &Arc<DeviceReports>) -> Arc<Self> {
+        device.shares.store(true, Ordering::Release);
+        Arc::new(Self { lent: true, ..Self::numbered(raw, device) })
     }
 
     /// The stream of a capture.
-    pub(crate) fn capturing(capture: &Arc<Capture>) -> Arc<Self> {
+    pub(crate) fn capturing(capture: &Arc<Capture>, device: &Arc<DeviceReports>) -> Arc<Self> {
         let raw = Box::new(CaptureStream(Arc::clone(capture)));
-        Arc::new(Self { capture: Some(Arc::clone(capture)), ..Self::numbered(raw) })
+        Arc::new(Self { capture: Some(Arc::clone(capture)), ..Self::numbered(raw, device) })
     }
 
-    pub(crate) fn new(raw: Box<dyn DeviceStream>) -> Arc<Self> {
-        Arc::new(Self::numbered(raw))
+    pub(crate) fn new(raw: Box<dyn DeviceStream>, device: &Arc<DeviceReports>) -> Arc<Self> {
+        Arc::new(Self::numbered(raw, device))
     }
 
-    fn numbered(raw: Box<dyn DeviceStream>) -> Self {
+    fn numbered(raw: Box<dyn DeviceStream>, device: &Arc<DeviceReports>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (handles, failures) = Default::default();
-        Self { raw, id, handles, failures, lent: false, capture: None }
+        let reports = Reports { count: AtomicU64::new(0), device: Arc::clone(device) };
+        Self { raw, id, handles: AtomicUsize::new(0), reports, lent: false, capture: None }
     }
 
     /// What an enqueue ends up on: this stream, or what the backend captures with.
@@ -82,17 +118,15 @@ impl StreamCore {
     pub(crate) fn synchronize(&self) -> Result<()> {
         let done = self.raw.synchronize();
         if done.is_err() {
-            self.failures.fetch_add(1, Ordering::AcqRel);
+            self.reports.count();
         }
         done
     }
 
     /// Counts the failure of a blocking copy, if it is one of earlier work: a copy's own leaves the device well.
     pub(crate) fn told(&self, copied: Result<()>) -> Result<()> {
-        let earlier =
-            |error: &Error| matches!(error.kind(), ErrorKind::DeviceFault | ErrorKind::DeviceLost);
-        if copied.as_ref().is_err_and(earlier) {
-            self.failures.fetch_add(1, Ordering::AcqRel);
+        if copied.as_ref().is_err_and(Error::is_of_earlier_work) {
+            self.reports.count();
         }
         copied
     }
@@ -130,16 +164,19 @@ impl Stream {
     }
 
     /// How often a failure was reported on this stream: by [`synchronize`](Self::synchronize) of the stream or its
-    /// device, or as `DeviceFault` or `DeviceLost` by a blocking copy.
+    /// device, or by a blocking copy, of work enqueued before it. Since a stream was
+    /// [taken up from another owner](crate::Interop::stream_from_native), those of all streams of the device count.
     ///
     /// A failure of asynchronous work is reported once, to whoever asks first. If this number is larger than it was when
     /// work was enqueued, that work may have failed although [`synchronize`](Self::synchronize) says nothing: somebody
     /// else was told. Never blocks.
     pub fn failures(&self) -> u64 {
-        self.core.failures.load(Ordering::Acquire) + self.device.failures()
+        self.core.reports.counted()
     }
 
     /// As [`synchronize`](Self::synchronize), for at most `timeout`. The work goes on after a timeout.
+    ///
+    /// What another thread enqueues just as the rest is done may be waited for too, and then longer.
     ///
     /// # Errors
     ///
@@ -307,7 +344,8 @@ impl Event {
         self.core.raw.wait().map_err(|e| self.device.place(e))
     }
 
-    /// As [`wait`](Self::wait), for at most `timeout`.
+    /// As [`wait`](Self::wait), for at most `timeout`. If another thread records the event again just as its mark is reached,
+    /// the wait may be for the new mark, and then longer.
     ///
     /// # Errors
     ///

@@ -97,8 +97,11 @@ impl Stream {
         // The thread ends when the stream is dropped and its queue is empty.
         thread::spawn(move || {
             for task in tasks {
-                let outcome =
-                    catch_unwind(AssertUnwindSafe(task)).unwrap_or_else(|_| Err(panicked()));
+                let outcome = catch_unwind(AssertUnwindSafe(task)).unwrap_or_else(|payload| {
+                    // Its destructor may panic again, and then nobody would finish the task.
+                    std::mem::forget(payload);
+                    Err(panicked())
+                });
                 done.finish(id, outcome);
             }
             done.end(id);
@@ -257,7 +260,7 @@ unsafe impl DeviceStream for Stream {
         offset: usize,
         dst: &mut [u8],
     ) -> Result<()> {
-        self.synchronize()?;
+        self.synchronize().map_err(Error::of_earlier_work)?;
         storage(src)?.with(|src| dst.copy_from_slice(&src[offset..][..dst.len()]));
         Ok(())
     }

@@ -63,7 +63,9 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     /// # Errors
     ///
     /// What the driver reports; *must* report a failure of earlier work on this stream, which makes the bytes doubtful,
-    /// as [`synchronize`](Self::synchronize) would. It is reported by one of the two, once.
+    /// as [`synchronize`](Self::synchronize) would. It is reported by one of the two, once, and unless it is a
+    /// `DeviceFault` or `DeviceLost` it *must* say so by [`Error::of_earlier_work`](crate::Error::of_earlier_work):
+    /// whoever enqueued that work hears of it so, and not of the copy's own failures.
     ///
     /// # Safety
     ///
