@@ -85,18 +85,21 @@ impl Layout {
     ///
     /// As [`new`](Self::new).
     pub fn contiguous(dtype: DType, shape: &[usize]) -> Result<Self> {
+        if shape.len() > MAX_RANK {
+            let message =
+                format!("shape {shape:?} has {} extents; at most {MAX_RANK}", shape.len());
+            return Err(invalid(message));
+        }
         let too_large =
             || invalid(format!("shape {shape:?} of {dtype} spans more than {} bytes", isize::MAX));
         let mut strides = [0; MAX_RANK];
         let mut next = 1_isize;
-        if shape.len() <= MAX_RANK {
-            for dim in (0..shape.len()).rev() {
-                strides[dim] = next;
-                let extent = isize::try_from(shape[dim].max(1)).map_err(|_| too_large())?;
-                next = next.checked_mul(extent).ok_or_else(too_large)?;
-            }
+        for dim in (0..shape.len()).rev() {
+            strides[dim] = next;
+            let extent = isize::try_from(shape[dim].max(1)).map_err(|_| too_large())?;
+            next = next.checked_mul(extent).ok_or_else(too_large)?;
         }
-        Self::new(dtype, shape, strides.get(..shape.len()).unwrap_or(&[]))
+        Self::new(dtype, shape, &strides[..shape.len()])
     }
 
     /// A row of `len` elements, the layout of plain memory.
@@ -281,7 +284,8 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{shape:?}");
         }
         assert!(Layout::contiguous(DType::F64, &[usize::MAX, usize::MAX]).is_err());
-        assert!(Layout::contiguous(DType::F64, &[1; 9]).is_err());
+        let error = Layout::contiguous(DType::F64, &[1; 9]).unwrap_err();
+        assert!(error.message().contains("9 extents; at most 6"), "{error}");
     }
 
     #[test]
