@@ -15,7 +15,7 @@ thread_local! {
 ///
 /// `read_here` and the like use it; without one they use the host. Scopes nest, and the one before is current again
 /// also after a panic. Entering and leaving moves and frees nothing. Other threads, those of a pool among them, have
-/// scopes of their own.
+/// scopes of their own. In a thread that is ending, once its thread-local values are being dropped, the host is current.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, here, offload, on_host};
@@ -44,12 +44,15 @@ pub fn on_host<R>(f: impl FnOnce() -> R) -> R {
 
 /// The current stream of this thread; `None` for the host.
 pub fn here() -> Option<Stream> {
-    SCOPES.with_borrow(|scopes| scopes.last().and_then(|(_, stream)| stream.clone()))
+    let last =
+        SCOPES.try_with(|scopes| scopes.borrow().last().and_then(|(_, stream)| stream.clone()));
+    // A thread that ends may have dropped its scopes already; the same below.
+    last.unwrap_or(None)
 }
 
 fn enter(stream: Option<Stream>) -> Offload {
     let id = NEXT.replace(NEXT.get() + 1);
-    SCOPES.with_borrow_mut(|scopes| scopes.push((id, stream)));
+    let _gone = SCOPES.try_with(|scopes| scopes.borrow_mut().push((id, stream)));
     Offload { id, _thread: PhantomData }
 }
 
@@ -64,7 +67,6 @@ pub struct Offload {
 impl Drop for Offload {
     fn drop(&mut self) {
         // Its own entry, so that the order of drops does not matter.
-        // A thread that ends may have dropped its scopes already.
         let _gone = SCOPES.try_with(|scopes| {
             scopes.borrow_mut().retain(|(id, _)| *id != self.id);
         });

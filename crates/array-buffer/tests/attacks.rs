@@ -6,11 +6,14 @@ mod common;
 #[path = "../../interchange/tests/common/gate.rs"]
 mod gate;
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-use array_buffer::{ArrayBuffer, ErrorKind, PartStatus, Partition, Parts};
+use array_buffer::{
+    ArrayBuffer, Direction, ErrorKind, PartStatus, Partition, Parts, TransferBudget, here, offload,
+};
 use backend_sim::{Fault, Operation, SimHandle};
 use common::{Rig, counting, set, values, values_on};
 use gate::{Gate, start};
@@ -148,4 +151,71 @@ fn a_panic_in_the_middle_of_an_access() {
     rig.s.synchronize().unwrap();
     assert_eq!(values_on(&array, &other), [5.0; 50]);
     assert_eq!(array.status(0), PartStatus::Valid);
+}
+
+/// Otherwise an access that may be tried again is refused because of one that had failed.
+#[test]
+fn a_budget_counts_what_was_moved() {
+    let rig = Rig::sim(common::quick().memory_bytes(1000));
+    let full = rig.a.memory_allocate::<u8>(900).unwrap();
+    let array = ArrayBuffer::from_vec(vec![1.0_f64; 20], 20).unwrap();
+    let budget = TransferBudget::bytes(160, Direction::ToDevice);
+    assert_eq!(array.read(&rig.s).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert_eq!(budget.used(), 0);
+    drop(full);
+    array.read(&rig.s).unwrap();
+    assert_eq!(budget.used(), 160);
+}
+
+#[test]
+fn no_parts_need_no_memory() {
+    let rig = Rig::peers();
+    let mut array = ArrayBuffer::<f64, ndarray::Ix1>::uninit(4).unwrap();
+    assert!(array.part(Parts::NONE).unwrap().read_host().unwrap().is_empty());
+    array.write(&rig.s).unwrap().view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
+    array.evict(&rig.a).unwrap();
+    let [mut none] = array.split([Parts::NONE]).unwrap();
+    assert!(none.read(&rig.s).unwrap().view().unwrap().is_empty());
+    assert!(none.write(&rig.s).unwrap().view_mut().unwrap().is_empty());
+    assert!(none.write_host().unwrap().is_empty());
+}
+
+/// Does something when the thread that has it ends.
+struct AtEnd(Box<dyn FnMut()>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// A panic there would end the process: in destructors of thread-local values, when other such values are gone.
+#[test]
+fn threads_that_end_use_arrays() {
+    thread_local! {
+        static LAST: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
+    }
+    for rig in [Rig::peers(), Rig::host()] {
+        let (sender, ended) = std::sync::mpsc::channel();
+        let thread = thread::spawn(move || {
+            let stream = rig.s.clone();
+            // It is made first, and so dropped last.
+            LAST.set(Some(AtEnd(Box::new(move || {
+                let _scope = offload(&stream);
+                let _budget = TransferBudget::forbid();
+                let mut array = ArrayBuffer::from_vec(vec![1.0_f64; 4], 4).unwrap();
+                let mut guard = array.read_write(&stream).unwrap();
+                guard.view_mut().unwrap().fill(&stream, 2.0).unwrap();
+                drop(guard);
+                stream.synchronize().unwrap();
+                let sum = array.read_host().unwrap().sum();
+                sender.send((sum, here().is_none())).unwrap();
+            }))));
+            let _scope = offload(&rig.s);
+            let _budget = TransferBudget::forbid();
+            rig.s.synchronize().unwrap();
+        });
+        thread.join().unwrap();
+        assert_eq!(ended.recv().unwrap(), (8.0, true));
+    }
 }
