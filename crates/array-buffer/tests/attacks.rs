@@ -153,6 +153,25 @@ fn a_panic_in_the_middle_of_an_access() {
     assert_eq!(array.status(0), PartStatus::Valid);
 }
 
+/// The pattern of a check would be what is read where nothing was written.
+#[test]
+fn a_checks_pattern_never_becomes_values() {
+    let rig = Rig::peers();
+    let stream: &'static Stream = Box::leak(Box::new(rig.s.clone()));
+    let other = Box::leak(Box::new(ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap()));
+    let mut array = ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap();
+    let mut theirs = Some(other.read_write(stream).unwrap());
+    let checked = array.check_write(stream, |guard| {
+        guard.view_mut()?.slice(0..1)?.fill(stream, 3.0)?;
+        if let Some(theirs) = theirs.take() {
+            drop(std::mem::replace(guard, theirs));
+        }
+        Ok(())
+    });
+    assert_eq!(checked.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(array.status(0), PartStatus::Poisoned);
+}
+
 /// Otherwise an access that may be tried again is refused because of one that had failed.
 #[test]
 fn a_budget_counts_what_was_moved() {
