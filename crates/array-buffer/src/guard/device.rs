@@ -103,8 +103,8 @@ impl<T: Element, D> ReadGuard<'_, T, D> {
 /// Parts to write on a stream.
 ///
 /// When it is dropped, what was enqueued through its views is *committed*: these values are the array's. It *poisons*
-/// the parts instead if a panic began under it, if an operation through its views failed, or if it was taken to
-/// overwrite and nothing was written. If it was taken to read and write and nothing was written, nothing has
+/// the parts instead if a panic that began under it drops it, if an operation through its views failed, or if it was taken
+/// to overwrite and nothing was written. If it was taken to read and write and nothing was written, nothing has
 /// changed; if it was taken to accumulate, ghost values are stale, unless contributions to them were pending already. A
 /// forgotten guard leaves its parts poisoned.
 pub struct WriteGuard<'b, T: Element, D> {
