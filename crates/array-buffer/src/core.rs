@@ -625,7 +625,7 @@ impl<T: Element> State<T> {
         }
         if self.is_full() {
             let message = format!(
-                "a {}th stream; an array remembers {LANES} between two exclusive accesses",
+                "a {}th stream; an array remembers {LANES} until an exclusive access finds them idle",
                 LANES + 1
             );
             return Err(Error::new(ErrorKind::LimitExceeded, "array", message));

@@ -187,6 +187,23 @@ fn a_budget_counts_what_was_moved() {
 }
 
 #[test]
+fn a_stream_that_finds_no_room_is_told_when_there_is() {
+    let rig = Rig::peers();
+    let mut array = ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap();
+    // The device's default stream is one of the 16.
+    let streams: Vec<Stream> = (0..15).map(|_| rig.stream()).collect();
+    let gates: Vec<Gate> = streams.iter().map(hold).collect();
+    streams.iter().for_each(|stream| drop(array.read_write(stream).unwrap()));
+    let last = rig.stream();
+    let refused = array.read_write(&last).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::LimitExceeded);
+    assert!(refused.message().contains("until an exclusive access finds them idle"), "{refused}");
+    gates.iter().for_each(Gate::open);
+    streams.iter().for_each(|stream| stream.synchronize().unwrap());
+    array.read_write(&last).unwrap();
+}
+
+#[test]
 fn no_parts_need_no_memory() {
     let rig = Rig::peers();
     let mut array = ArrayBuffer::<f64, ndarray::Ix1>::uninit(4).unwrap();
