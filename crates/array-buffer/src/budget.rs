@@ -25,8 +25,8 @@ pub enum Direction {
 /// A limit on the bytes that accesses in this thread may move as long as it is in scope.
 ///
 /// An access that would move more is refused with `LimitExceeded`, which names the access; nothing has moved then.
-/// Transfers that are asked for by name, prefetches and evictions, are free. Budgets nest: each limit holds. None may hold in
-/// destructors of a thread's locals.
+/// Transfers that are asked for by name, prefetches and evictions, are free. Budgets nest: each limit holds. None holds in
+/// a thread that is ending, once its thread-local values are being dropped.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, ErrorKind, TransferBudget};
@@ -56,6 +56,16 @@ struct Limit {
     used: Cell<u64>,
 }
 
+impl Limit {
+    fn counts(&self, to_host: bool) -> bool {
+        match self.direction {
+            Direction::Any => true,
+            Direction::ToHost => to_host,
+            Direction::ToDevice => !to_host,
+        }
+    }
+}
+
 thread_local! {
     static LIMITS: RefCell<Vec<Rc<Limit>>> = const { RefCell::new(Vec::new()) };
 }
@@ -69,6 +79,7 @@ impl TransferBudget {
     /// At most so many bytes in one direction.
     pub fn bytes(bytes: u64, direction: Direction) -> Self {
         let limit = Rc::new(Limit { direction, bytes, used: Cell::new(0) });
+        // A thread that ends may have dropped its limits already; the same below.
         let _gone = LIMITS.try_with(|limits| limits.borrow_mut().push(Rc::clone(&limit)));
         Self { limit, _thread: PhantomData }
     }
@@ -82,7 +93,6 @@ impl TransferBudget {
 impl Drop for TransferBudget {
     fn drop(&mut self) {
         // Its own entry, so that the order of drops does not matter.
-        // A thread that ends may have dropped its limits already.
         let _gone = LIMITS.try_with(|limits| {
             limits.borrow_mut().retain(|limit| !Rc::ptr_eq(limit, &self.limit));
         });
@@ -95,38 +105,36 @@ impl fmt::Debug for TransferBudget {
     }
 }
 
-/// Charges transfers, each given as bytes and whether it goes to the host, or none of them.
-pub(crate) fn charge(
+/// Refuses transfers, each given as bytes and whether it goes to the host, that all limits do not have room for.
+pub(crate) fn check(
     transfers: impl Iterator<Item = (usize, bool)> + Clone,
     access: &'static str,
     site: &'static Location<'static>,
 ) -> Result<()> {
-    let charged = LIMITS.try_with(|limits| {
-        let limits = limits.borrow();
-        let wanted = |limit: &Limit| {
-            let counts = |to_host: bool| match limit.direction {
-                Direction::Any => true,
-                Direction::ToHost => to_host,
-                Direction::ToDevice => !to_host,
-            };
-            transfers.clone().filter(|(_, host)| counts(*host)).map(|(b, _)| b as u64).sum::<u64>()
-        };
-        for limit in &*limits {
-            let (used, bytes) = (limit.used.get(), wanted(limit));
-            if bytes > 0 && used.saturating_add(bytes) > limit.bytes {
+    let checked = LIMITS.try_with(|limits| {
+        for limit in limits.borrow().iter() {
+            let counted = transfers.clone().filter(|(_, to_host)| limit.counts(*to_host));
+            let wanted: u64 = counted.map(|(bytes, _)| bytes as u64).sum();
+            let used = limit.used.get();
+            if wanted > 0 && used.saturating_add(wanted) > limit.bytes {
                 let message = format!(
-                    "{bytes} bytes for the {access}{}; {used} of {} are used",
+                    "{wanted} bytes for the {access}{}; {used} of {} are used",
                     At(site),
                     limit.bytes
                 );
                 return Err(Error::new(ErrorKind::LimitExceeded, access, message));
             }
         }
-        for limit in &*limits {
-            limit.used.set(limit.used.get() + wanted(limit));
-        }
         Ok(())
     });
-    // A thread that is ending may have dropped its limits already.
-    charged.unwrap_or(Ok(()))
+    checked.unwrap_or(Ok(()))
+}
+
+/// Charges a transfer that was made.
+pub(crate) fn charge(bytes: usize, to_host: bool) {
+    let _gone = LIMITS.try_with(|limits| {
+        for limit in limits.borrow().iter().filter(|limit| limit.counts(to_host)) {
+            limit.used.set(limit.used.get().saturating_add(bytes as u64));
+        }
+    });
 }

@@ -18,8 +18,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// # Errors
     ///
-    /// `Poisoned` naming the first element that was not written, or not as a whole; what the writer or the copies
-    /// report. The array is poisoned then.
+    /// `Poisoned` naming the first element that was not written, or not as a whole; `InvalidArgument` if the writer exchanges
+    /// its guard for that of another array; what the writer or the copies report. The array is poisoned then.
     #[track_caller]
     pub fn check_write(
         &mut self,
@@ -35,13 +35,21 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             let mut pass = || {
                 guard.fill_bytes(pattern)?;
                 writer(&mut guard)?;
+                if !guard.is_of(&self.core) {
+                    let message =
+                        "the writer has put another array's guard in the place of its own";
+                    return Err(Error::new(ErrorKind::InvalidArgument, "check_write", message));
+                }
                 bytes(&guard.view()?, stream)
             };
             // The pattern is no value: whatever goes wrong, nobody may read it.
             match pass() {
                 Ok(result) => results.push(result),
                 Err(error) => {
-                    guard.abort();
+                    // Another array's guard ends as it would have.
+                    if guard.is_of(&self.core) {
+                        guard.abort();
+                    }
                     return Err(error);
                 }
             }
@@ -49,7 +57,9 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
                 guard.abort();
                 continue;
             };
-            let Some(byte) = unwritten(first, second) else { return guard.commit() };
+            let Some(byte) = unwritten(first, second) else {
+                return guard.commit_over_pattern();
+            };
             guard.abort();
             let element = index_of(self.shape(), byte / size_of::<T>());
             let message = format!("element {element:?} was not written");

@@ -266,8 +266,9 @@ impl<T: Element, D> Core<T, D> {
             None => self.mirror.read_host(request.set).then_some(HOST),
         };
         match hit {
-            Some(at) => Ok(at),
-            None => self.act(request, |at, by| Action::Read { at, by }),
+            // No parts are valid everywhere, also where there is no memory.
+            Some(at) if !request.set.is_empty() => Ok(at),
+            _ => self.act(request, |at, by| Action::Read { at, by }),
         }
     }
 
@@ -284,6 +285,7 @@ impl<T: Element, D> Core<T, D> {
             None => Some((HOST, None)),
         };
         if let Some((at, who)) = at
+            && !request.set.is_empty()
             && self.mirror.write(request.set, at, who, access, request.site, alone)
         {
             return Ok((at, true));
@@ -452,12 +454,13 @@ impl<T: Element, D> Core<T, D> {
         let plan = plan(&state.parts, request.set, action, &state.paths)
             .map_err(|why| state.refused(why, request.access, Some(request.site)))?;
         let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
-        if !matches!(action, Action::Prefetch { .. } | Action::Evict { .. }) {
+        let is_charged = !matches!(action, Action::Prefetch { .. } | Action::Evict { .. });
+        if is_charged {
             let copies = plan.steps.iter().filter_map(|step| match step {
                 Step::Copy { part, to, .. } => Some((bytes(*part), *to == HOST)),
                 _ => None,
             });
-            budget::charge(copies, request.access, request.site)?;
+            budget::check(copies, request.access, request.site)?;
         }
         let places = plan.steps.iter().filter_map(|step| match step {
             Step::Copy { from, to, .. } => Some([*from, *to]),
@@ -466,7 +469,7 @@ impl<T: Element, D> Core<T, D> {
         for place in places.flatten().chain(at) {
             self.ensure(state, place)?;
         }
-        self.run(state, request, &plan)?;
+        self.run(state, request, &plan, is_charged)?;
         if plan.committed {
             self.version.fetch_add(1, Ordering::AcqRel);
         }
@@ -500,11 +503,23 @@ impl<T: Element, D> Core<T, D> {
         })
     }
 
-    fn run(&self, state: &mut State<T>, request: &Request<'_>, plan: &Plan) -> Result<()> {
+    /// Carries out the steps of a plan, whose copies count for budgets if it `is_charged`.
+    fn run(
+        &self,
+        state: &mut State<T>,
+        request: &Request<'_>,
+        plan: &Plan,
+        is_charged: bool,
+    ) -> Result<()> {
         for (index, step) in plan.steps.iter().enumerate() {
             // A subscriber of the log may panic, for instance, behind what was enqueued.
             let done = catch_unwind(AssertUnwindSafe(|| self.step(state, request, step)));
             if matches!(done, Ok(Ok(()))) {
+                if let Step::Copy { part, to, .. } = *step
+                    && is_charged
+                {
+                    budget::charge(self.partition.len(part) * size_of::<T>(), to == HOST);
+                }
                 continue;
             }
             state.parts = plan.interrupted(&state.parts, index);
@@ -643,7 +658,7 @@ impl<T: Element> State<T> {
         }
         if self.is_full() {
             let message = format!(
-                "a {}th stream; an array remembers {LANES} between two exclusive accesses",
+                "a {}th stream; an array remembers {LANES} until an exclusive access finds them idle",
                 LANES + 1
             );
             return Err(Error::new(ErrorKind::LimitExceeded, "array", message));

@@ -151,7 +151,10 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         let planned = forest.plan::<T>(self.stream.device(), &self.core.partition, self.op)?;
         let view = self.core.storage.view_mut(self.at)?;
         let view = view.on_stream(self.stream)?.reporting_to(&self.forest)?;
-        planned.plan.execute(self.stream, &mut [Slot::Write(view)])?;
+        // A forest without links has nothing to bind.
+        if !planned.plan.slots().is_empty() {
+            planned.plan.execute(self.stream, &mut [Slot::Write(view)])?;
+        }
         self.covered = self.covered | planned.covered;
         Ok(())
     }

@@ -25,9 +25,9 @@ use crate::{ArrayBuffer, PartStatus, SharedArrayBuffer, SharedRead, SharedWrite,
 ///
 /// It counts as held by the thread that took it, which is told so at once if it asks for the array meanwhile.
 ///
-/// A lease that is dropped ends as a guard does: it commits what was written, and poisons the array on a panic begun under it,
-/// if an operation failed, or if it was taken to overwrite and nothing was written. One that is forgotten holds the array for
-/// ever.
+/// A lease that is dropped ends as a guard does: it commits what was written, and poisons the array if a panic that began
+/// under it drops it, if an operation failed, or if it was taken to overwrite and nothing was written. One that is forgotten
+/// holds the array for ever.
 pub struct Lease<T: Element, D: Dimension> {
     lock: Lock<T, D>,
     stream: Option<Stream>,

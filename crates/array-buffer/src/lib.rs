@@ -113,8 +113,9 @@
 //! # Limits
 //!
 //! An array has up to six dimensions in row-major order, 64 parts, and replicas on the host and nine devices. It
-//! remembers 16 streams at a time, and keeps a handle of each; exclusive accesses forget idle ones, and a 17th between two
-//! of them is an error.
+//! remembers 16 streams at a time, its devices' default streams among them, and keeps a handle of each; exclusive accesses
+//! forget idle ones, and a 17th that finds no room is an error. A [constant](Constant) array, which has no such accesses,
+//! forgets idle ones when there are more, but keeps a handle of each until it is dropped.
 #![deny(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 

@@ -18,7 +18,7 @@ thread_local! {
 ///
 /// `read_here` and the like use it; without one they use the host. Scopes nest, and the one before is current again
 /// also after a panic. Entering and leaving moves and frees nothing. Other threads, those of a pool among them, have
-/// scopes of their own. In destructors of a thread's locals there may be none.
+/// scopes of their own. In a thread that is ending, once its thread-local values are being dropped, the host is current.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, here, offload, on_host};
@@ -69,7 +69,6 @@ pub struct Offload {
 impl Drop for Offload {
     fn drop(&mut self) {
         // Its own entry, so that the order of drops does not matter.
-        // A thread that ends may have dropped its scopes already.
         let _gone = SCOPES.try_with(|scopes| {
             scopes.borrow_mut().retain(|(id, _)| *id != self.id);
         });

@@ -17,7 +17,8 @@ use std::thread;
 use std::time::Duration;
 
 use array_buffer::{
-    ArrayBuffer, Direction, ErrorKind, PartStatus, Partition, Parts, TransferBudget, on_host,
+    ArrayBuffer, Direction, ErrorKind, PartStatus, Partition, Parts, TransferBudget, here, offload,
+    on_host,
 };
 use backend_sim::{Fault, Operation, SimHandle};
 use common::{Rig, counting, set, values, values_on};
@@ -190,38 +191,6 @@ fn a_failed_write_that_another_handle_was_told_of() {
     assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
 }
 
-/// Uses arrays when it is dropped.
-struct AtTheEnd(Stream);
-
-impl Drop for AtTheEnd {
-    fn drop(&mut self) {
-        let mut array = counting(50);
-        let _budget = TransferBudget::bytes(u64::MAX, Direction::Any);
-        set(&mut array.read_write(&self.0).unwrap(), &self.0, 2.0).unwrap();
-        on_host(|| drop(array.read_here().unwrap()));
-        assert_eq!(values(&array), [2.0; 50]);
-    }
-}
-
-thread_local! {
-    static AT_THE_END: RefCell<Option<AtTheEnd>> = const { RefCell::new(None) };
-}
-
-/// What a thread keeps is dropped behind the locals of this crate and of devices.
-#[test]
-fn arrays_in_a_thread_that_is_ending() {
-    for rig in [Rig::peers(), Rig::host()] {
-        let stream = rig.s.clone();
-        let ended = thread::spawn(move || {
-            AT_THE_END.set(Some(AtTheEnd(stream.clone())));
-            let array = counting(50);
-            assert_eq!(values_on(&array, &stream).len(), 50);
-            on_host(|| drop(array.read_here().unwrap()));
-        });
-        ended.join().unwrap();
-    }
-}
-
 /// A log that panics does so behind copies that are enqueued.
 #[test]
 fn a_panic_in_the_middle_of_an_access() {
@@ -243,4 +212,107 @@ fn a_panic_in_the_middle_of_an_access() {
     rig.s.synchronize().unwrap();
     assert_eq!(values_on(&array, &other), [5.0; 50]);
     assert_eq!(array.status(0), PartStatus::Valid);
+}
+
+/// The pattern of a check would be what is read where nothing was written.
+#[test]
+fn a_checks_pattern_never_becomes_values() {
+    let rig = Rig::peers();
+    let stream: &'static Stream = Box::leak(Box::new(rig.s.clone()));
+    let other = Box::leak(Box::new(ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap()));
+    let mut array = ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap();
+    let mut theirs = Some(other.read_write(stream).unwrap());
+    let checked = array.check_write(stream, |guard| {
+        guard.view_mut()?.slice(0..1)?.fill(stream, 3.0)?;
+        if let Some(theirs) = theirs.take() {
+            drop(std::mem::replace(guard, theirs));
+        }
+        Ok(())
+    });
+    assert_eq!(checked.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(array.status(0), PartStatus::Poisoned);
+}
+
+/// Otherwise an access that may be tried again is refused because of one that had failed.
+#[test]
+fn a_budget_counts_what_was_moved() {
+    let rig = Rig::sim(common::quick().memory_bytes(1000));
+    let full = rig.a.memory_allocate::<u8>(900).unwrap();
+    let array = ArrayBuffer::from_vec(vec![1.0_f64; 20], 20).unwrap();
+    let budget = TransferBudget::bytes(160, Direction::ToDevice);
+    assert_eq!(array.read(&rig.s).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert_eq!(budget.used(), 0);
+    drop(full);
+    array.read(&rig.s).unwrap();
+    assert_eq!(budget.used(), 160);
+}
+
+#[test]
+fn a_stream_that_finds_no_room_is_told_when_there_is() {
+    let rig = Rig::peers();
+    let mut array = ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap();
+    // The device's default stream is one of the 16.
+    let streams: Vec<Stream> = (0..15).map(|_| rig.stream()).collect();
+    let gates: Vec<Gate> = streams.iter().map(hold).collect();
+    streams.iter().for_each(|stream| drop(array.read_write(stream).unwrap()));
+    let last = rig.stream();
+    let refused = array.read_write(&last).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::LimitExceeded);
+    assert!(refused.message().contains("until an exclusive access finds them idle"), "{refused}");
+    gates.iter().for_each(Gate::open);
+    streams.iter().for_each(|stream| stream.synchronize().unwrap());
+    array.read_write(&last).unwrap();
+}
+
+#[test]
+fn no_parts_need_no_memory() {
+    let rig = Rig::peers();
+    let mut array = ArrayBuffer::<f64, ndarray::Ix1>::uninit(4).unwrap();
+    assert!(array.part(Parts::NONE).unwrap().read_host().unwrap().is_empty());
+    array.write(&rig.s).unwrap().view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
+    array.evict(&rig.a).unwrap();
+    let [mut none] = array.split([Parts::NONE]).unwrap();
+    assert!(none.read(&rig.s).unwrap().view().unwrap().is_empty());
+    assert!(none.write(&rig.s).unwrap().view_mut().unwrap().is_empty());
+    assert!(none.write_host().unwrap().is_empty());
+}
+
+/// Does something when the thread that has it ends.
+struct AtEnd(Box<dyn FnMut()>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// A panic there would end the process: in destructors of thread-local values, when other such values are gone.
+#[test]
+fn threads_that_end_use_arrays() {
+    thread_local! {
+        static LAST: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
+    }
+    for rig in [Rig::peers(), Rig::host()] {
+        let (sender, ended) = std::sync::mpsc::channel();
+        let thread = thread::spawn(move || {
+            let stream = rig.s.clone();
+            // It is made first, and so dropped last.
+            LAST.set(Some(AtEnd(Box::new(move || {
+                let _scope = offload(&stream);
+                let _budget = TransferBudget::forbid();
+                let mut array = ArrayBuffer::from_vec(vec![1.0_f64; 4], 4).unwrap();
+                let mut guard = array.read_write(&stream).unwrap();
+                guard.view_mut().unwrap().fill(&stream, 2.0).unwrap();
+                drop(guard);
+                stream.synchronize().unwrap();
+                let sum = array.read_host().unwrap().sum();
+                sender.send((sum, here().is_none())).unwrap();
+            }))));
+            let _scope = offload(&rig.s);
+            let _budget = TransferBudget::forbid();
+            rig.s.synchronize().unwrap();
+        });
+        thread.join().unwrap();
+        assert_eq!(ended.recv().unwrap(), (8.0, true));
+    }
 }

@@ -183,3 +183,13 @@ fn an_array_that_cannot_be_taken_apart_is_kept() {
     drop(budget);
     assert_eq!(kept.into_array().unwrap().into_inner().unwrap().to_vec(), [5, 5]);
 }
+
+#[test]
+fn a_forest_without_links_copies_nothing() {
+    let stream = stream();
+    let mut array = ArrayBuffer::from_vec(vec![1, 2, 3], 3).unwrap();
+    let mut flight = array.begin_exchange(&stream, Exchange::Broadcast).unwrap();
+    flight.run(&mut StarForest::new([])).unwrap();
+    flight.finish().unwrap();
+    assert_eq!(array.into_inner().unwrap().to_vec(), [1, 2, 3]);
+}

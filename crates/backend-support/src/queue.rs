@@ -5,10 +5,12 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::{ptr, thread};
 
 use runtime_core::{Error, ErrorKind, Result};
+use smallvec::SmallVec;
 
 use crate::{Event, Failures, Identity, Reaper, Reclaim, guarded, lock};
 
@@ -243,16 +245,16 @@ impl State {
 }
 
 thread_local! {
-    /// The addresses of the queues whose tasks this thread is running, one inside the other.
-    static RUNNING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// The addresses of the queues whose tasks this thread is running, one inside the other. It is never destroyed, since
+    /// destructors of other thread-locals may wait for queues, and holds no heap memory while no task runs.
+    static RUNNING: ManuallyDrop<RefCell<SmallVec<[usize; 4]>>> = ManuallyDrop::default();
 }
 
 impl Shared {
     /// Refuses a wait of a task, a kernel's for instance, for the queue that it is in.
     pub(crate) fn check_wait(&self) -> Result<()> {
         let address = ptr::from_ref(self).addr();
-        let running = |running: &RefCell<Vec<usize>>| running.borrow().contains(&address);
-        if !RUNNING.try_with(running).unwrap_or(false) {
+        if !RUNNING.with(|running| running.borrow().contains(&address)) {
             return Ok(());
         }
         let message = "a kernel waits for the stream that it runs on";
@@ -268,11 +270,15 @@ impl Shared {
         if !always && self.failures.any() {
             return;
         }
-        // A thread that is ending does its own copies and fills alone, which wait for nothing.
-        let address = ptr::from_ref(self).addr();
-        let _gone = RUNNING.try_with(|running| running.borrow_mut().push(address));
+        RUNNING.with(|running| running.borrow_mut().push(ptr::from_ref(self).addr()));
         let done = guarded("task", task);
-        let _gone = RUNNING.try_with(|running| running.borrow_mut().pop());
+        RUNNING.with(|running| {
+            let mut running = running.borrow_mut();
+            running.pop();
+            if running.is_empty() {
+                running.shrink_to_fit();
+            }
+        });
         if let Err(error) = done {
             self.failures.keep(self.identity.complete(error));
         }
@@ -325,14 +331,13 @@ impl Shared {
         }
     }
 
-    /// Runs tasks that can begin, one after the other, while `go_on` says so. A thread that is ending, whose locals are
-    /// gone, leaves them to the queue's own thread: nobody could tell what they are in.
+    /// Runs tasks that can begin, one after the other, while `go_on` says so.
     fn run_tasks<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         go_on: impl Fn(&State) -> bool,
     ) -> MutexGuard<'a, State> {
-        while go_on(&state) && RUNNING.try_with(|_| ()).is_ok() {
+        while go_on(&state) {
             let Some(task) = state.begin() else { break };
             drop(state);
             self.run(task.run, task.always);

@@ -70,16 +70,17 @@ impl<T: Element> Adopted<T> {
         }
     }
 
-    /// The memory itself, of an array that fills it in row-major order. If the values are there for one stream only,
-    /// whoever takes it uses it on that stream first, or orders others after it.
+    /// The memory itself, of an array that fills it in row-major order. If the values are there for one stream only, this
+    /// blocks until that stream is done, since memory can be used on all streams and by the host.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if the array is only to be read, or is not in row-major order without gaps:
-    /// [`to_memory`](Self::to_memory) copies those.
+    /// [`to_memory`](Self::to_memory) copies those. What waiting for the stream reports.
     pub fn into_memory(self) -> Result<Memory<T>, Refused<Self>> {
         let checked = self.check_writable("into_memory").and_then(|()| self.check_compact());
-        match checked {
+        let ready = checked.and_then(|()| self.stream.as_ref().map_or(Ok(()), Stream::synchronize));
+        match ready {
             Ok(()) => Ok(self.memory),
             Err(error) => Err(Refused::new(self, error)),
         }

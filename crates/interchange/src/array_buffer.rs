@@ -25,8 +25,9 @@ impl ArrayExchange<Pending> {
     /// The capsule, and then its consumer, holds the array: others can read it while it is lent
     /// [`ReadOnly`](Access::ReadOnly), and nobody else can use it while it is lent [`ReadWrite`](Access::ReadWrite). When the
     /// consumer gives it back, all work of the device is waited for, since no protocol says when the consumer's own is over; and
-    /// what was lent to be written is committed, or, if work failed, poisoned. A capsule that nobody took changes nothing.
-    /// [`Copied`](Access::Copied) lends a duplicate, and holds nothing.
+    /// what was lent to be written is committed, or, if work failed, poisoned. A consumer that is a device of this runtime gives
+    /// it back when its work on it is done; then it is committed, and a failure of that work is reported by its stream alone.
+    /// A capsule that nobody took changes nothing. [`Copied`](Access::Copied) lends a duplicate, and holds nothing.
     ///
     /// Of an array that is not shared, the capsule becomes the owner: `&SharedArrayBuffer::new(array)`.
     ///

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use runtime_core::{Device, Error, ErrorKind, Event, NativeHandle, Result, Stream};
 use smallvec::{SmallVec, smallvec};
 
-use crate::{ArrayExchange, Refused};
+use crate::{ArrayExchange, MemoryKind, Refused};
 
 /// The values are there, for everybody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,22 @@ pub enum After {
     Event(Event),
     /// A stream or event of somebody else's, by the vendor's handle: see [`ArrayExchange::host_wait_on`].
     Foreign(NativeHandle),
+}
+
+impl After {
+    /// This, if it is what `handle` is of.
+    fn checked(self, handle: NativeHandle) -> Result<Self> {
+        let own = match &self {
+            Self::Stream(stream) => stream.native(),
+            Self::Event(event) => event.native(),
+            Self::Foreign(handle) => *handle,
+        };
+        if own == handle {
+            return Ok(self);
+        }
+        let message = format!("{own:?} in the place of {handle:?}");
+        Err(Error::new(ErrorKind::InvalidArgument, "taking_up", message))
+    }
 }
 
 /// One of [`Ready`], [`Pending`] and [`Ordered`].
@@ -109,13 +125,13 @@ impl ArrayExchange<Pending> {
     ///
     /// # Errors
     ///
-    /// What `take` reports.
+    /// What `take` reports; `InvalidArgument` if what it gives has another handle than the one it was asked for.
     pub fn taking_up(
         mut self,
         mut take: impl FnMut(NativeHandle) -> Result<After>,
     ) -> Result<Self, Refused<Self>> {
         let after = self.state.after.iter().map(|after| match after {
-            After::Foreign(handle) => take(*handle),
+            After::Foreign(handle) => take(*handle).and_then(|taken| taken.checked(*handle)),
             known => Ok(known.clone()),
         });
         match after.collect() {
@@ -163,8 +179,12 @@ impl ArrayExchange<Pending> {
     ///
     /// # Errors
     ///
-    /// What [`Device::synchronize`] reports; `WrongDevice` if the array, or what it waits for, is not the device's.
+    /// What [`Device::synchronize`] reports; `WrongDevice` if what it waits for is not the device's. A stream or event of
+    /// somebody else's counts as of the array's device; an array in pinned or shared memory, which protocols give no device,
+    /// is believed to be of this one.
     pub fn host_wait_on(self, device: &Device) -> Result<ArrayExchange, Refused<Self>> {
+        let nowhere = matches!(self.array.kind, MemoryKind::Pinned | MemoryKind::Shared);
+        let is_here = nowhere || self.array.device.is(device);
         let strange = self.state.after.iter().find_map(|after| match after {
             After::Stream(stream) if !stream.device().is_same(device) => {
                 Some(stream.device().id().to_string())
@@ -172,8 +192,8 @@ impl ArrayExchange<Pending> {
             After::Event(event) if !event.device().is_same(device) => {
                 Some(event.device().id().to_string())
             }
-            After::Foreign(handle) if handle.api != device.native().api => {
-                Some(format!("{handle:?}"))
+            After::Foreign(handle) if handle.api != device.native().api || !is_here => {
+                Some(format!("{handle:?}, of {}", self.array.device))
             }
             _ => None,
         });

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice};
 use interchange::dlpack::{DlpackFence, DlpackOptions, DlpackRequest};
-use interchange::{After, ArrayExchange, Ordered, Pending};
-use runtime_core::{DType, Device, ErrorKind, Layout, NativeHandle, NativeKind, Stream};
+use interchange::{Access, After, ArrayExchange, Ordered, Pending};
+use runtime_core::{DType, Device, ErrorKind, Layout, NativeHandle, Stream};
 
 use common::{Case, Count, Lie, elements};
 use gate::{Gate, start};
@@ -104,6 +104,24 @@ fn ordering_after_a_stream_does_not_block() {
     assert_eq!(out, [7.0; 4]);
 }
 
+/// A slice of the memory would else be of what still changes.
+#[test]
+fn memory_that_leaves_an_ordered_array_is_ready() {
+    let host = Device::new(HostDevice::new(0)).unwrap();
+    for device in [host, device()] {
+        let consumer = device.stream_create(&Default::default()).unwrap();
+        let (pending, producer, gate) = produced(&device);
+        let adopted = pending.order_after(&consumer).unwrap().into_adopted::<f64>().unwrap();
+        assert!(!producer.is_done().unwrap());
+        gate.open_later();
+        let memory = adopted.into_memory().unwrap();
+        assert!(producer.is_done().unwrap());
+        if let Some(values) = memory.as_slice() {
+            assert_eq!(values.unwrap(), [7.0; 4]);
+        }
+    }
+}
+
 #[test]
 fn ordered_is_not_ready() {
     // That protocols without synchronisation refuse it does not compile: `crates/compile-fail`.
@@ -164,15 +182,26 @@ fn stream_minus_one_does_not_wait() {
 #[test]
 fn strangers_streams_are_taken_up_or_waited_for_with_their_device() {
     let device = device();
-    let case = Case::new(DType::F64, 1, Lie::Compact, 0, false);
     let (_capsule, busy, gate) = produced(&device);
-    gate.open_later();
-    let handle = NativeHandle { api: "sim", kind: NativeKind::Stream, raw: 42 };
+    let handle = busy.native();
+    let memory = device.memory_allocate::<f64>(4).unwrap();
     let array = || {
-        let tensor = case.foreign().on(2, 0).versioned();
+        let (view, after) = (memory.view(), Pending::foreign(handle));
         // SAFETY: nothing is read.
-        unsafe { ArrayExchange::from_dlpack(tensor, Pending::foreign(handle)) }.unwrap()
+        unsafe { ArrayExchange::from_view_after(&view, Access::ReadOnly, after, ()) }.unwrap()
     };
+    // What was not asked for says nothing of the values.
+    let idle = device.stream_create(&Default::default()).unwrap();
+    let event = idle.record_event().unwrap();
+    let null = NativeHandle { raw: 0, ..handle };
+    for other in [After::Stream(idle), After::Event(event), After::Foreign(null)] {
+        let refused = array().taking_up(|_| Ok(other.clone())).unwrap_err();
+        assert_eq!(refused.error().kind(), ErrorKind::InvalidArgument);
+    }
+    let another = Device::new(SimDevice::new(1, SimConfig::new())).unwrap();
+    let refused = array().host_wait_on(&another).unwrap_err();
+    assert_eq!(refused.error().kind(), ErrorKind::WrongDevice);
+    gate.open_later();
     let refused = array().host_wait().unwrap_err();
     assert_eq!(refused.error().kind(), ErrorKind::InvalidArgument);
     let known = refused.into_inner().taking_up(|asked| {

@@ -103,8 +103,8 @@ impl<T: Element, D> ReadGuard<'_, T, D> {
 /// Parts to write on a stream.
 ///
 /// When it is dropped, what was enqueued through its views is *committed*: these values are the array's. It *poisons*
-/// the parts instead if a panic began under it, if an operation through its views failed, or if it was taken to
-/// overwrite and nothing was written. If it was taken to read and write and nothing was written, nothing has
+/// the parts instead if a panic that began under it drops it, if an operation through its views failed, or if it was taken
+/// to overwrite and nothing was written. If it was taken to read and write and nothing was written, nothing has
 /// changed; if it was taken to accumulate, ghost values are stale, unless contributions to them were pending already. A
 /// forgotten guard leaves its parts poisoned.
 pub struct WriteGuard<'b, T: Element, D> {
@@ -195,8 +195,10 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         view.on_stream(self.stream.get())?.reporting_to(&self.held.report)
     }
 
-    /// Fills the memory of the guard's box with a byte, which does not count as writing.
+    /// Fills the memory of the guard's box with a byte, which is no value: the guard poisons its parts from now on, unless
+    /// [`commit_over_pattern`](Self::commit_over_pattern) ends it.
     pub(crate) fn fill_bytes(&mut self, byte: u8) -> Result<()> {
+        self.held.patterned = true;
         let ranges = hull(self.held.core, self.held.set)?;
         let shape = self.held.core.partition.shape();
         let view = self.held.core.storage.view_mut(self.at)?.reshape(shape)?.region(&ranges)?;
@@ -230,6 +232,17 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// failed too.
     pub fn commit(self) -> Result<()> {
         self.held.commit().map_err(|error| error.on(self.stream.get().device().id()))
+    }
+
+    /// As [`commit`](Self::commit), of a guard all of whose pattern was overwritten.
+    pub(crate) fn commit_over_pattern(mut self) -> Result<()> {
+        self.held.patterned = false;
+        self.commit()
+    }
+
+    /// Whether it is a guard of that array.
+    pub(crate) fn is_of(&self, core: &Core<T, D>) -> bool {
+        std::ptr::eq(self.held.core, core)
     }
 
     /// Ends the access as failed: the parts are poisoned.

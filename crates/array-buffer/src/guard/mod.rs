@@ -26,6 +26,8 @@ struct Held<'b, T: Element, D> {
     panicking: bool,
     wrote: bool,
     failed: bool,
+    /// It has a pattern where it has no values.
+    patterned: bool,
     /// What became of operations through views.
     report: WriteReport,
     ended: bool,
@@ -43,6 +45,7 @@ impl<'b, T: Element, D> Held<'b, T, D> {
             panicking: std::thread::panicking(),
             wrote: false,
             failed: false,
+            patterned: false,
             report: WriteReport::new(),
             ended: false,
         }
@@ -67,7 +70,8 @@ impl<'b, T: Element, D> Held<'b, T, D> {
     #[inline]
     fn verdict(&self) -> Verdict {
         let panicked = std::thread::panicking() && !self.panicking;
-        Verdict::new(self.access, panicked, self.failed(), self.wrote(), || self.is_empty())
+        let failed = self.patterned || self.failed();
+        Verdict::new(self.access, panicked, failed, self.wrote(), || self.is_empty())
     }
 
     #[inline]
@@ -97,6 +101,7 @@ impl<'b, T: Element, D> Held<'b, T, D> {
             half.panicking = self.panicking;
             half.wrote = self.wrote();
             half.failed = self.failed();
+            half.patterned = self.patterned;
             half
         };
         (half(self.set.and(set)), half(self.set.without(set)))
