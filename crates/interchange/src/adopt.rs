@@ -70,16 +70,19 @@ impl<T: Element> Adopted<T> {
         }
     }
 
-    /// The memory itself, of an array that fills it in row-major order. If the values are there for one stream only,
-    /// whoever takes it uses it on that stream first, or orders others after it.
+    /// The memory itself, of an array that fills it in row-major order. If the values are there for one stream only, it
+    /// blocks until that stream is done with what is enqueued: everybody may use the memory then.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if the array is only to be read, or is not in row-major order without gaps:
-    /// [`to_memory`](Self::to_memory) copies those.
+    /// [`to_memory`](Self::to_memory) copies those. What that stream reports.
     pub fn into_memory(self) -> Result<Memory<T>, Refused<Self>> {
         let checked = self.check_writable("into_memory").and_then(|()| self.check_compact());
-        match checked {
+        // The memory knows nothing of work that came before it.
+        let waited =
+            checked.and_then(|()| self.stream.as_ref().map_or(Ok(()), Stream::synchronize));
+        match waited {
             Ok(()) => Ok(self.memory),
             Err(error) => Err(Refused::new(self, error)),
         }
@@ -159,8 +162,7 @@ impl ArrayExchange<Ordered> {
 }
 
 impl<S: State> ArrayExchange<S> {
-    /// Takes the array up as memory of `device` whose element type is known at run time alone. If the values are there for one
-    /// stream only, whoever takes it uses it on that stream first, or orders others after it.
+    /// Takes the array up as memory of `device` whose element type is known at run time alone. Does not wait for the values.
     ///
     /// # Errors
     ///
@@ -168,7 +170,8 @@ impl<S: State> ArrayExchange<S> {
     ///
     /// # Safety
     ///
-    /// Nothing but the layout's elements is touched, and they are written only if the access allows it.
+    /// Nothing but the layout's elements is touched, and they are written only if the access allows it. Every use, the
+    /// host's too, comes after the work that the [state](Self::state) names: the memory knows nothing of it.
     pub unsafe fn into_bytes(self, device: &Device) -> Result<AdoptedBytes, Refused<Self>> {
         match self.adopted_as::<u8>(device) {
             Ok((memory, offset)) => {

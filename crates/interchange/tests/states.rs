@@ -226,3 +226,19 @@ fn an_adopted_array_goes_back_when_the_work_on_it_is_done() {
     }
     assert_eq!((count.dropped(), bytes), (1, vec![7.0; 4]));
 }
+
+#[test]
+fn memory_of_an_ordered_array_is_given_out_when_its_values_are_there() {
+    for device in [device(), Device::new(HostDevice::new(0)).unwrap()] {
+        let (pending, _, gate) = produced(&device);
+        let [ordered, other] = [0, 1].map(|_| device.stream_create(&Default::default()).unwrap());
+        let adopted = pending.order_after(&ordered).unwrap().into_adopted::<f64>().unwrap();
+        assert!(!gate.is_open());
+        gate.open_later();
+        let memory = adopted.into_memory().unwrap();
+        if let Some(values) = memory.as_slice() {
+            assert_eq!(values.unwrap(), [7.0; 4]);
+        }
+        assert_eq!(memory.to_vec(&other).unwrap(), [7.0; 4]);
+    }
+}
