@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use runtime_core::{
-    AroundMut, Device, Error, ErrorKind, Event, Memory, MemoryView, RegionCopy, RegionPlan, Result,
-    Slot, Stream, bytemuck,
+    AroundMut, Device, Error, ErrorKind, Memory, MemoryView, RegionCopy, RegionPlan, Result, Slot,
+    Stream, bytemuck,
 };
 use smallvec::SmallVec;
 
-use crate::communicator::Lent;
+use crate::communicator::{Lent, Marks};
 use crate::plan::{Plan, Sides, owned};
 use crate::route::fill;
 use crate::transfer::refuse;
@@ -28,8 +28,8 @@ pub(crate) struct DirectRoute {
     pub(crate) peers: Vec<usize>,
     /// The ranks that it reads from, itself too, with the bytes.
     pub(crate) copied: Vec<(usize, usize)>,
-    /// For the loans of its fields.
-    pub(crate) marks: [Event; 2],
+    /// For the loans of its fields, on the stream of the latest.
+    pub(crate) marks: Marks,
     /// Values for missing corners.
     constants: Option<Memory<u8>>,
 }
@@ -80,8 +80,16 @@ impl DirectRoute {
             plan = plan.with_box(slot, if slot < fields { start } else { 0 }, &layout)?;
         }
         let peers = neighbours.iter().map(|(rank, _)| *rank).collect();
-        let marks = [device.event_create(false)?, device.event_create(false)?];
+        let marks = Marks::new(&device.default_stream())?;
         Ok(Self { plan, fields, peers, copied, marks, constants })
+    }
+
+    /// Makes it ready for loans of `stream`.
+    pub(crate) fn lend_on(&mut self, stream: &Stream) -> Result<()> {
+        if self.marks.stream() != stream {
+            self.marks = Marks::new(stream)?;
+        }
+        Ok(())
     }
 
     /// Enqueues all copies; how many launches that are. What is lent is that of `peers`, in their order.

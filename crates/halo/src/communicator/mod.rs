@@ -47,7 +47,7 @@ pub use envelope::{Envelope, Way};
 pub use faulty::{Fault, Faults, FaultyCommunicator};
 pub use record::{Recorder, Replay};
 pub(crate) use thread::Declined;
-pub use thread::{Direct, Lent, Loan, Meeting, ThreadCommunicator};
+pub use thread::{Direct, Lent, Loan, Marks, Meeting, ThreadCommunicator};
 
 /// The tag of the messages of collective calls: not for others.
 pub const COLLECTIVE_TAG: u32 = 0;

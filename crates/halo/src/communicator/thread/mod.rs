@@ -11,7 +11,7 @@ use std::{fmt, thread};
 use runtime_core::{Device, Error, ErrorKind, Result};
 
 pub(crate) use self::direct::Declined;
-pub use self::direct::{Direct, Lent, Loan, Meeting};
+pub use self::direct::{Direct, Lent, Loan, Marks, Meeting};
 use self::group::Group;
 use super::{Buffer, Collectives, Communicator, Envelope, Request, Way};
 
