@@ -25,7 +25,9 @@ impl ArrayExchange<Pending> {
     /// The capsule, and then its consumer, holds the array: others can read it while it is lent
     /// [`ReadOnly`](Access::ReadOnly), and nobody else can use it while it is lent [`ReadWrite`](Access::ReadWrite). When the
     /// consumer gives it back, all work of the device is waited for, since no protocol says when the consumer's own is over; and
-    /// what was lent to be written is committed, or, if work failed, poisoned. A capsule that nobody took changes nothing.
+    /// what was lent to be written is committed, or, if that wait tells of work that failed, poisoned. Of an array that a device
+    /// of this runtime [adopted](ArrayExchange::into_adopted), the streams that worked on it tell failures, and it is committed
+    /// all the same. A capsule that nobody took changes nothing.
     /// [`Copied`](Access::Copied) lends a duplicate, and holds nothing.
     ///
     /// Of an array that is not shared, the capsule becomes the owner: `&SharedArrayBuffer::new(array)`.
