@@ -64,7 +64,7 @@ impl DirectRoute {
             }
             let bytes =
                 |copy: &RegionCopy| copy.extents.iter().product::<usize>() * copy.dtype.size();
-            let bytes: usize = entries[first..].iter().map(bytes).sum();
+            let bytes = entries[first..].iter().map(bytes).fold(0, usize::saturating_add);
             copied.extend((bytes > 0).then_some((*peer, bytes)));
         }
         if constants.is_some() {
@@ -143,7 +143,7 @@ pub(crate) fn shared_elements(
 pub(crate) fn share_lines(specs: &[FieldSpec], plan: &Plan) -> bool {
     const LINE: usize = 64;
     const MESSAGES: Range<usize> = 32 << 10..(1 << 20) + 1;
-    let (mut all, mut narrow) = (0, 0);
+    let (mut all, mut narrow) = (0, 0_usize);
     for (transfer, _) in plan.receives.iter().flat_map(|message| &message.blocks) {
         let copy = Sides::new(specs, transfer).copy();
         let size = copy.dtype.size();
@@ -151,10 +151,10 @@ pub(crate) fn share_lines(specs: &[FieldSpec], plan: &Plan) -> bool {
         let rows = copy.extents.iter().zip(&copy.destination.strides);
         let row =
             rows.filter(|(_, stride)| stride.unsigned_abs() == size).map(|(row, _)| row * size);
-        all += bytes;
-        narrow += if row.max().unwrap_or(size) < LINE { bytes } else { 0 };
+        all = bytes.saturating_add(all);
+        narrow = narrow.saturating_add(if row.max().unwrap_or(size) < LINE { bytes } else { 0 });
     }
-    2 * narrow > all && MESSAGES.contains(&all)
+    MESSAGES.contains(&all) && 2 * narrow > all
 }
 
 /// The neighbours of a rank with their fields. `all` has of each rank how its fields lie in memory.

@@ -20,7 +20,7 @@ impl HaloExchange {
     /// Fills the halos. Work enqueued on the stream from then on sees them, and may change what is owned.
     ///
     /// Blocks until the neighbours are there, and where there are messages until these have arrived; not until the device
-    /// has copied.
+    /// has copied, if it copies regions itself.
     ///
     /// # Errors
     ///
