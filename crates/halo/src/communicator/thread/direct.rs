@@ -136,10 +136,11 @@ impl<'c> Direct<'c> {
     }
 
     /// Says that this rank makes no loan with this tag, until the result is dropped: a peer that waits for one is told.
-    pub(crate) fn decline(&self, tag: u64, peers: &[usize]) -> Declined {
+    pub(crate) fn decline(&self, tag: u64, peers: &[usize]) -> Result<Declined> {
+        self.check(peers)?;
         self.group.shelf(self.rank).declined.lock().push(tag);
         peers.iter().for_each(|peer| self.group.signal(*peer).raise());
-        Declined { group: Arc::clone(self.group), rank: self.rank, tag }
+        Ok(Declined { group: Arc::clone(self.group), rank: self.rank, tag })
     }
 
     fn check(&self, peers: &[usize]) -> Result<()> {
