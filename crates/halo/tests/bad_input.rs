@@ -533,3 +533,37 @@ fn a_transport_that_reaches_the_memory_of_another_group() {
         telling(ErrorKind::InvalidArgument, &[words], &error);
     }
 }
+
+#[test]
+fn ranks_with_other_names_of_any_characters() {
+    let cases = [
+        (
+            ["a\nb", "a\nc"],
+            DType::F64,
+            "another name of field 0 than rank 0: a\\nc on rank 1, a\\nb on rank 0",
+        ),
+        (
+            ["q", "q\0"],
+            DType::F64,
+            "another name of field 0 than rank 0: q\\0 on rank 1, q on rank 0",
+        ),
+        (
+            ["a\nb", "a\nb"],
+            DType::F32,
+            "element type of field 0, a\\nb than rank 0: f32 on rank 1, f64 on",
+        ),
+    ];
+    for (names, of_second, words) in cases {
+        let errors = ThreadCommunicator::run(2, |ranks| {
+            let rank = ranks.rank();
+            let dtype = if rank == 0 { DType::F64 } else { of_second };
+            let field = FieldSpec::new(names[rank], dtype, &[Dim::axis(0, 3).halo(1, 1)]).unwrap();
+            let (quantities, options) = ([Quantity::scalar(field)], HaloOptions::default());
+            HaloExchange::new(Arc::new(ranks), &ring(), &quantities, &device(), &options)
+                .unwrap_err()
+        });
+        for error in errors.unwrap() {
+            telling(ErrorKind::InvalidArgument, &[words], &error);
+        }
+    }
+}
