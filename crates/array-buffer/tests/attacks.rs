@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use array_buffer::{
     ArrayBuffer, Direction, ErrorKind, PartStatus, Partition, Parts, TransferBudget, here, offload,
-    on_host,
 };
 use backend_sim::{Fault, Operation, SimHandle};
 use common::{Rig, counting, set, values, values_on};

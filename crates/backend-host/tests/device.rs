@@ -71,6 +71,21 @@ fn a_vector_that_the_host_has_no_room_for_is_an_error() {
 }
 
 #[test]
+fn memory_that_work_uses_is_shown_without_a_wait_or_not_at_all() {
+    let device = device();
+    let stream = device.default_stream();
+    let mut x = device.memory_from_slice(&stream, &[1_u32; 8]).unwrap();
+    let open = occupy(&stream, &mut x);
+    for refused in [x.try_as_slice().unwrap().map(drop), x.try_as_mut_slice().unwrap().map(drop)] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
+    }
+    drop(open);
+    stream.synchronize().unwrap();
+    x.try_as_mut_slice().unwrap().unwrap()[0] = 3;
+    assert_eq!(x.try_as_slice().unwrap().unwrap(), [3, 7, 7, 7, 7, 7, 7, 7]);
+}
+
+#[test]
 fn a_device_waits_for_streams_that_were_dropped() {
     let device = device();
     let stream = device.stream_create(&StreamOptions::default()).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use runtime_core::{Error, Result};
+use runtime_core::{Error, ErrorKind, Result};
 
 use crate::communicator::Communicator;
 use crate::difference::find;
@@ -229,10 +229,21 @@ pub(crate) fn gather(
     mine: &[u8],
     timeout: Duration,
 ) -> Result<Vec<u8>> {
-    communicator.all_gather(mine, timeout).map_err(|error| {
+    gathered(communicator, mine, timeout).map_err(|error| {
         let rank = communicator.rank();
         error.about(format_args!("rank {rank} makes its exchange of channel {channel}"))
     })
+}
+
+/// What the transport gathers, which must be the bytes of all ranks.
+fn gathered(communicator: &dyn Communicator, mine: &[u8], timeout: Duration) -> Result<Vec<u8>> {
+    let all = communicator.all_gather(mine, timeout)?;
+    let (ranks, each) = (communicator.size(), mine.len());
+    if ranks.checked_mul(each) != Some(all.len()) {
+        let message = format!("{} bytes of {ranks} ranks that bring {each} each", all.len());
+        return Err(Error::new(ErrorKind::Driver, "all_gather", message));
+    }
+    Ok(all)
 }
 
 /// Tells all ranks whether each of them made what it needs. Its own failure tells a rank more than that others failed.
@@ -243,7 +254,7 @@ pub(crate) fn all_made<T>(
     own: Result<T>,
     timeout: Duration,
 ) -> Result<T> {
-    let all = communicator.all_gather(&[u8::from(own.is_ok())], timeout);
+    let all = gathered(communicator, &[u8::from(own.is_ok())], timeout);
     let own = own?;
     let all = all?;
     let failed: Vec<usize> = (0..all.len()).filter(|rank| all[*rank] == 0).collect();

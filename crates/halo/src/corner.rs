@@ -46,7 +46,12 @@ impl Corners {
             let extents: Vec<usize> = edge.ranges.iter().map(Range::len).collect();
             let bytes = spec.dtype().size() * extents.iter().product::<usize>();
             let start = end.next_multiple_of(ALIGN);
-            end = start + 2 * bytes;
+            let next = bytes.checked_mul(2).and_then(|bytes| bytes.checked_add(start));
+            let Some(next) = next.filter(|next| isize::try_from(*next).is_ok()) else {
+                let message = format!("field {}: averages of 2^63 bytes or more", spec.name());
+                return Err(refuse(message));
+            };
+            end = next;
             let copy = |source, destination| RegionCopy {
                 dtype: spec.dtype(),
                 extents: extents.clone(),

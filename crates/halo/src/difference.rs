@@ -8,7 +8,7 @@ use crate::agreement::gather;
 use crate::communicator::Communicator;
 use crate::fingerprint::Fingerprint;
 use crate::transfer::{Fields, refuse};
-use crate::{HaloOptions, Topology};
+use crate::{FieldSpec, HaloOptions, Topology};
 
 /// Something that ranks must have alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,9 +42,11 @@ pub(crate) fn attributes(
     add("channel".to_owned(), channel.to_string());
     let specs = fields.specs();
     add("number of fields".to_owned(), specs.len().to_string());
+    // Attributes are sent as lines that end with zeros.
+    let name = |spec: &FieldSpec| spec.name().escape_debug().to_string();
     for (index, spec) in specs.iter().enumerate() {
-        let field = format!("field {index}, {}", spec.name());
-        add(format!("name of field {index}"), spec.name().to_owned());
+        let field = format!("field {index}, {}", name(spec));
+        add(format!("name of field {index}"), name(spec));
         add(format!("kind of {field}"), format!("{:?}", fields.kind(index)));
         add(format!("element type of {field}"), spec.dtype().to_string());
         add(format!("number of dimensions of {field}"), spec.dims().len().to_string());
@@ -64,7 +66,7 @@ pub(crate) fn attributes(
     for (index, spec) in specs.iter().enumerate() {
         let order: Vec<usize> =
             spec.memory_order().filter(|dim| spec.dims()[*dim].points() > 1).collect();
-        let what = format!("order of dimensions in memory of field {index}, {}", spec.name());
+        let what = format!("order of dimensions in memory of field {index}, {}", name(spec));
         add(what, format!("{order:?}"));
     }
     all

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use runtime_core::{
-    AroundMut, Device, Error, ErrorKind, Event, Memory, MemoryView, RegionCopy, RegionPlan, Result,
-    Slot, Stream, bytemuck,
+    AroundMut, Device, Error, ErrorKind, Memory, MemoryView, RegionCopy, RegionPlan, Result, Slot,
+    Stream, bytemuck,
 };
 use smallvec::SmallVec;
 
-use crate::communicator::Lent;
+use crate::communicator::{Lent, Marks};
 use crate::plan::{Plan, Sides, owned};
 use crate::route::fill;
 use crate::transfer::refuse;
@@ -28,8 +28,8 @@ pub(crate) struct DirectRoute {
     pub(crate) peers: Vec<usize>,
     /// The ranks that it reads from, itself too, with the bytes.
     pub(crate) copied: Vec<(usize, usize)>,
-    /// For the loans of its fields.
-    pub(crate) marks: [Event; 2],
+    /// For the loans of its fields, on the stream of the latest.
+    pub(crate) marks: Marks,
     /// Values for missing corners.
     constants: Option<Memory<u8>>,
 }
@@ -64,7 +64,7 @@ impl DirectRoute {
             }
             let bytes =
                 |copy: &RegionCopy| copy.extents.iter().product::<usize>() * copy.dtype.size();
-            let bytes: usize = entries[first..].iter().map(bytes).sum();
+            let bytes = entries[first..].iter().map(bytes).fold(0, usize::saturating_add);
             copied.extend((bytes > 0).then_some((*peer, bytes)));
         }
         if constants.is_some() {
@@ -80,8 +80,16 @@ impl DirectRoute {
             plan = plan.with_box(slot, if slot < fields { start } else { 0 }, &layout)?;
         }
         let peers = neighbours.iter().map(|(rank, _)| *rank).collect();
-        let marks = [device.event_create(false)?, device.event_create(false)?];
+        let marks = Marks::new(&device.default_stream())?;
         Ok(Self { plan, fields, peers, copied, marks, constants })
+    }
+
+    /// Makes it ready for loans of `stream`.
+    pub(crate) fn lend_on(&mut self, stream: &Stream) -> Result<()> {
+        if self.marks.stream() != stream {
+            self.marks = Marks::new(stream)?;
+        }
+        Ok(())
     }
 
     /// Enqueues all copies; how many launches that are. What is lent is that of `peers`, in their order.
@@ -135,7 +143,7 @@ pub(crate) fn shared_elements(
 pub(crate) fn share_lines(specs: &[FieldSpec], plan: &Plan) -> bool {
     const LINE: usize = 64;
     const MESSAGES: Range<usize> = 32 << 10..(1 << 20) + 1;
-    let (mut all, mut narrow) = (0, 0);
+    let (mut all, mut narrow) = (0, 0_usize);
     for (transfer, _) in plan.receives.iter().flat_map(|message| &message.blocks) {
         let copy = Sides::new(specs, transfer).copy();
         let size = copy.dtype.size();
@@ -143,10 +151,10 @@ pub(crate) fn share_lines(specs: &[FieldSpec], plan: &Plan) -> bool {
         let rows = copy.extents.iter().zip(&copy.destination.strides);
         let row =
             rows.filter(|(_, stride)| stride.unsigned_abs() == size).map(|(row, _)| row * size);
-        all += bytes;
-        narrow += if row.max().unwrap_or(size) < LINE { bytes } else { 0 };
+        all = bytes.saturating_add(all);
+        narrow = narrow.saturating_add(if row.max().unwrap_or(size) < LINE { bytes } else { 0 });
     }
-    2 * narrow > all && MESSAGES.contains(&all)
+    MESSAGES.contains(&all) && 2 * narrow > all
 }
 
 /// The neighbours of a rank with their fields. `all` has of each rank how its fields lie in memory.

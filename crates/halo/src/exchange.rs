@@ -34,7 +34,11 @@ use crate::{Dim, Field, Quantity, Topology};
 ///
 /// Work is enqueued on the caller's stream: packing comes after everything enqueued there before, and what is enqueued
 /// after [`finish`](InFlight::finish) comes after unpacking. The host waits for messages, and for packing where messages
-/// go through host memory, but never for unpacking.
+/// go through host memory, but not for unpacking. Where the device does not copy regions itself, each launch blocks until it
+/// is done: see [`RegionPlan`](runtime_core::RegionPlan).
+///
+/// If work of a rank fails on its device before its values are packed or read, its stream reports that, and no other rank
+/// does: the ghosts that neighbours get from it are unspecified.
 pub struct HaloExchange {
     pub(crate) transformer: HaloTransformer,
     /// Where ranks read each other's fields.
@@ -344,7 +348,10 @@ impl HaloExchange {
         }
         let takes_any_order = self.transformer.routes(route).takes_any_order();
         let declined = self.direct.as_ref().zip(self.communicator.direct());
-        let declined = declined.map(|(route, way)| way.decline(self.mark(0), &route.peers));
+        let declined = declined.map(|(route, way)| {
+            let declined = way.called("exchange").decline(self.mark(0), &route.peers);
+            declined.map_err(|error| self.failed(error))
+        });
         let flight = Flight {
             route,
             stream: stream.clone(),
@@ -354,7 +361,7 @@ impl HaloExchange {
             is_unpacked: takes_any_order && receives.is_empty(),
             receives,
             arrived: Vec::new(),
-            _declined: declined,
+            _declined: declined.transpose()?,
         };
         self.state = State::Running(flight);
         self.advance(fields)?;
@@ -400,12 +407,8 @@ impl HaloExchange {
             for ((rank, mut buffer), peer) in flight.outgoing.drain(..).zip(peers) {
                 self.transformer.recorder.lock().moved(rank, Moved::Sent, buffer.len());
                 let mark = self.message_mark(self.communicator.rank(), peer.part);
-                #[expect(
-                    unsafe_code,
-                    reason = "messages are stamped where the host can address them"
-                )]
-                // SAFETY: nothing used the buffer before packing, which is done.
-                unsafe { stamp::write(&mut buffer, mark.to_le_bytes()) }?;
+                stamp::write(&mut buffer, mark.to_le_bytes())
+                    .map_err(|error| self.failed(error))?;
                 let request = self.communicator.send(rank, tag, buffer.marked(mark));
                 flight.sends.push(Some(request.map_err(|error| self.failed(error))?));
             }
@@ -468,10 +471,11 @@ impl HaloExchange {
         if !self.stamps {
             return Ok(());
         }
-        #[expect(unsafe_code, reason = "stamps are read where the host can address them")]
-        // SAFETY: a request that is complete gives a buffer that no work uses, as `Request::test` says.
-        let stamp = unsafe { stamp::read(buffer) }?;
         let Peer { rank, part, .. } = self.transformer.routes(route).receives[message];
+        let read = stamp::read(buffer);
+        let stamp = read.map_err(|error| {
+            self.failed(error.about(format_args!("the message from rank {rank}")))
+        })?;
         // Its sender's mark, and not this rank's: what was recorded holds for every replay.
         if stamp.is_none_or(|stamp| stamp == self.message_mark(rank, part).to_le_bytes()) {
             return Ok(());

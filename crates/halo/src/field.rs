@@ -70,9 +70,10 @@ impl Dim {
     pub fn aligned(self, device: &Device, dtype: DType) -> Self {
         let elements = device.info().limits.argument_alignment.get().div_ceil(dtype.size());
         let [below, above] = self.around();
-        let below = below.next_multiple_of(elements);
-        let end = below + self.points() + above;
-        self.allocated(below, above + end.next_multiple_of(elements) - end)
+        let up = |count: usize| count.checked_next_multiple_of(elements).unwrap_or(usize::MAX);
+        let below = up(below);
+        let end = below.saturating_add(self.points()).saturating_add(above);
+        self.allocated(below, above.saturating_add(up(end) - end))
     }
 
     /// Values are on the points between cells: one more than cells. Neighbours share the point between them, which is
@@ -86,13 +87,13 @@ impl Dim {
     /// Indices of the elements that are owned.
     pub const fn owned(&self) -> std::ops::Range<usize> {
         let start = self.below();
-        start..start + self.points()
+        start..start.saturating_add(self.points())
     }
 
     /// Elements in memory.
     pub const fn allocation(&self) -> usize {
         let around = self.around();
-        around[0] + self.points() + around[1]
+        around[0].saturating_add(self.points()).saturating_add(around[1])
     }
 
     /// The axis of the topology it is along, if any.
@@ -121,7 +122,7 @@ impl Dim {
 
     /// Elements that are owned.
     pub(crate) const fn points(&self) -> usize {
-        self.cells + self.staggered as usize
+        self.cells.saturating_add(self.staggered as usize)
     }
 
     const fn around(&self) -> [usize; 2] {
@@ -349,6 +350,8 @@ fn refuse(name: &str, message: impl std::fmt::Display) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use backend_sim::{SimConfig, SimDevice};
+
     use super::*;
 
     #[test]
@@ -378,6 +381,26 @@ mod tests {
             assert!(error.message().contains(&format!("strides {strides:?}")), "{error}");
         }
         field.strided(&[-4, 9 * 4]).unwrap();
+    }
+
+    #[test]
+    fn numbers_beyond_memory_are_refused_and_do_not_wrap() {
+        let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
+        let most = usize::MAX;
+        for dim in [
+            Dim::axis(0, most).staggered(),
+            Dim::axis(0, 4).halo(most, 1),
+            Dim::axis(0, 4).allocated(most, 0),
+            Dim::axis(0, 4).allocated(0, most),
+            Dim::axis(0, 4).allocated(most, most),
+        ] {
+            for dim in [dim, dim.aligned(&device, DType::F64)] {
+                assert_eq!(dim.allocation(), most, "{dim:?}");
+                assert!(dim.owned().start <= dim.owned().end);
+                let error = FieldSpec::new("t", DType::U8, &[dim]).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            }
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ impl HaloExchange {
     /// Fills the halos. Work enqueued on the stream from then on sees them, and may change what is owned.
     ///
     /// Blocks until the neighbours are there, and where there are messages until these have arrived; not until the device
-    /// has copied.
+    /// has copied, if it copies regions itself.
     ///
     /// # Errors
     ///
@@ -117,6 +117,9 @@ impl HaloExchange {
         work: impl FnOnce(&mut Progress<'_, '_>) -> Result<R>,
     ) -> Result<Result<R>> {
         self.check(false, stream, fields)?;
+        if let Some(route) = &mut self.direct {
+            route.lend_on(stream)?;
+        }
         let specs = self.transformer.specs();
         let mut divided: SmallVec<[Divided<'_>; FEW]> = SmallVec::new();
         for (field, spec) in fields.iter_mut().zip(specs) {
@@ -134,7 +137,6 @@ impl HaloExchange {
             tag: self.mark(0),
             peers: &route.peers,
             views: &views,
-            stream,
             marks: &route.marks,
             timeout: self.transformer.options().timeout,
         };

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use runtime_core::{Device, Error, ErrorKind, Event, Result};
+use runtime_core::{Device, Error, ErrorKind, Event, Result, Stream};
 
 use crate::communicator::Storage;
 
@@ -15,6 +15,8 @@ pub(crate) struct Pool {
     /// Bytes of all buffers, lent or not.
     held: usize,
     idle: Vec<Idle>,
+    /// Whether others see the buffers that are lent, and may enqueue work that uses them.
+    shown: bool,
 }
 
 #[derive(Debug)]
@@ -32,7 +34,7 @@ impl Idle {
 
 impl Pool {
     pub(crate) fn new(device: &Device, pinned: bool, limit: usize) -> Self {
-        Self { device: device.clone(), pinned, limit, held: 0, idle: Vec::new() }
+        Self { device: device.clone(), pinned, limit, held: 0, idle: Vec::new(), shown: false }
     }
 
     pub(crate) fn held(&self) -> usize {
@@ -41,6 +43,31 @@ impl Pool {
 
     pub(crate) fn limit(&self) -> usize {
         self.limit
+    }
+
+    /// Notes that others see the buffers.
+    pub(crate) fn show(&mut self) {
+        self.shown = true;
+    }
+
+    /// As [`take`](Self::take), for work on `stream` that comes after whatever work of others uses the buffer.
+    pub(crate) fn take_for(
+        &mut self,
+        stream: &Stream,
+        bytes: usize,
+        deadline: Instant,
+    ) -> Result<Storage> {
+        let buffer = self.take(bytes, deadline)?;
+        let ordered = match &buffer {
+            // Page-locked memory orders its uses by itself.
+            Storage::Device(memory) if self.shown => memory.order_before(stream),
+            _ => Ok(()),
+        };
+        if let Err(error) = ordered {
+            self.give(buffer, None);
+            return Err(error);
+        }
+        Ok(buffer)
     }
 
     /// A buffer of exactly `bytes` bytes that nothing uses. Blocks only if the bound leaves no other way than to wait for

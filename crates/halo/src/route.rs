@@ -79,7 +79,7 @@ impl Route {
             Action::Fill | Action::Share => (&plan.sends, &plan.receives),
             Action::Reduce(_) => (&plan.receives, &plan.sends),
         };
-        let (sends, receives) = (peers(outgoing), peers(incoming));
+        let (sends, receives) = (peers(outgoing)?, peers(incoming)?);
         let fields = specs.len();
         let place = |staged: bool, peers: &[Peer], index: usize| match staged {
             true => (fields, peers[index].start),
@@ -263,15 +263,19 @@ impl Route {
     }
 }
 
-fn peers(messages: &[Message]) -> Vec<Peer> {
-    let mut start = 0;
-    let peers = messages.iter().map(|message| {
+fn peers(messages: &[Message]) -> Result<Vec<Peer>> {
+    let mut start = 0_usize;
+    let peer = |message: &Message| {
         let Message { peer: rank, part, bytes, .. } = *message;
         let peer = Peer { rank, part, bytes, start };
-        start += bytes.next_multiple_of(ALIGN);
-        peer
-    });
-    peers.collect()
+        let end = start.checked_add(bytes.next_multiple_of(ALIGN));
+        let Some(end) = end.filter(|end| isize::try_from(*end).is_ok()) else {
+            return Err(refuse("messages of 2^63 bytes or more in all".to_owned()));
+        };
+        start = end;
+        Ok(peer)
+    };
+    messages.iter().map(peer).collect()
 }
 
 fn copy(

@@ -18,7 +18,7 @@ use crate::direct::{DirectRoute, neighbours, share_lines};
 use crate::fingerprint::Fingerprint;
 use crate::options::{HaloOptions, MissingCorners, Staging, element};
 use crate::packed::{Incoming, Packed};
-use crate::plan::{Message, Plan, fingerprints};
+use crate::plan::{Plan, fingerprints};
 use crate::pool::Pool;
 use crate::route::{Action, CONSTANT_BYTES, Route};
 use crate::staging::{StagingTimes, Trial};
@@ -140,9 +140,8 @@ impl HaloTransformer {
             Staging::Device => (false, false),
             Staging::Auto => (is_far && !passes_memory, is_far && passes_memory),
         };
-        let bytes =
-            |messages: &[Message]| messages.iter().map(|message| message.bytes).sum::<usize>();
-        let once = bytes(&plan.sends) + bytes(&plan.receives);
+        let messages = plan.sends.iter().chain(&plan.receives);
+        let once = messages.map(|message| message.bytes).fold(0, usize::saturating_add);
         let limit = options.pool_bytes.unwrap_or(once.saturating_mul(4));
         let corners = match options.missing_corners {
             MissingCorners::Average => {
@@ -223,6 +222,7 @@ impl HaloTransformer {
     pub fn pack(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<Packed> {
         let route = self.route(Direction::Fill)?;
         self.check(false, stream, fields)?;
+        self.pool.lock().show();
         let (messages, event) = self.pack_route(route, stream, fields)?;
         let messages = messages.into_iter().map(|(rank, buffer)| (rank, Some(buffer))).collect();
         Ok(Packed { messages, event, pool: Arc::clone(&self.pool) })
@@ -236,6 +236,7 @@ impl HaloTransformer {
     /// `LimitExceeded` if the pool has no room, `OutOfMemory`; `Timeout` if buffers are still in use.
     pub fn incoming(&mut self) -> Result<Vec<Incoming>> {
         let route = self.route(Direction::Fill)?;
+        self.pool.lock().show();
         let buffers = self.receive_buffers(route)?;
         let incoming = buffers.into_iter().enumerate().map(|(index, (rank, buffer))| Incoming {
             index,
@@ -477,6 +478,11 @@ impl HaloTransformer {
             let stranger = stranger(stream.device(), &self.device);
             return refuse(ErrorKind::WrongDevice, format!("rank {rank}: a stream of {stranger}"));
         }
+        if stream.is_capturing() {
+            let message =
+                format!("rank {rank}: a stream that captures, which nothing can wait for");
+            return refuse(ErrorKind::InvalidArgument, message);
+        }
         if fields.len() != specs.len() {
             let (given, planned) = (fields.len(), specs.len());
             let message = format!("{given} fields of rank {rank}; {planned} are planned");
@@ -506,7 +512,7 @@ impl HaloTransformer {
         let route = &mut self.routes[route].1;
         let mut buffers = Vec::with_capacity(route.sends.len());
         for peer in &route.sends {
-            let taken = self.pool.lock().take(peer.bytes, deadline);
+            let taken = self.pool.lock().take_for(stream, peer.bytes, deadline);
             match taken {
                 Ok(buffer) => buffers.push(buffer),
                 Err(error) => {

@@ -1,20 +1,22 @@
 //! What is refused: before anything is sent, by errors that name what they are about.
 #![expect(clippy::unwrap_used, reason = "a test stops where something is wrong")]
-#![expect(unsafe_code, reason = "adopts memory")]
+#![expect(unsafe_code, reason = "adopts memory and launches kernels")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice};
 use halo::communicator::{
-    Buffer, Collectives, Communicator, Direct, Envelope, Request, ThreadCommunicator,
+    Buffer, Collectives, Communicator, Direct, Envelope, Request, Storage, ThreadCommunicator,
 };
 use halo::{
     Combine, Dim, Error, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer,
     Link, MissingCorners, Quantity, Result, Side, Staging, Symmetry, Topology,
 };
-use runtime_core::{DType, Device, Memory, NativeHandle, Stream};
+use runtime_core::{DType, Device, Grid, HostModule, Launch, Memory, NativeHandle, Stream, args};
 
 fn device() -> Device {
     Device::new(SimDevice::new(0, SimConfig::new())).unwrap()
@@ -155,7 +157,7 @@ fn no_ranks() {
     refused(Topology::cartesian(&[6], &[0], &[true]), "0 ranks along an axis");
     refused(Topology::cubed_sphere(6, [0, 1]), "0 ranks along an axis");
     refused(Topology::of_blocks::<2>(&[], &[]), "0 blocks with 2 axes; 1 to 3");
-    refused(ThreadCommunicator::group(0), "0 ranks; at least 1");
+    refused(ThreadCommunicator::group(0), "0 ranks; 1 to 16777216");
 }
 
 /// Sides of four cells and of six are no neighbours, which a turn of a block that is not square makes of them.
@@ -175,18 +177,20 @@ fn a_rotation_of_what_is_not_square() {
 
 /// Counts messages, and gives received ones back in host memory if it is asked to.
 #[derive(Debug)]
-struct Counter(ThreadCommunicator, AtomicUsize, bool);
+struct Counter(ThreadCommunicator, AtomicUsize, Option<Change>);
 
-/// A receive whose bytes come in another buffer than it got.
-struct Elsewhere(Box<dyn Request>);
+/// What becomes of a buffer before a request gives it out.
+type Change = fn(Buffer) -> Result<Buffer>;
 
-impl Request for Elsewhere {
+/// A receive that gives out something else than it got.
+struct Changed(Box<dyn Request>, Change);
+
+impl Request for Changed {
     fn envelope(&self) -> Envelope {
         self.0.envelope()
     }
     fn test(&mut self) -> Result<Option<Buffer>> {
-        let Some(buffer) = self.0.test()? else { return Ok(None) };
-        Ok(Some(Buffer::host(buffer.to_vec()?).marked(buffer.mark())))
+        self.0.test()?.map(self.1).transpose()
     }
 }
 
@@ -216,7 +220,10 @@ impl Communicator for Counter {
     }
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         let request = self.0.receive(from, tag, buffer)?;
-        Ok(if self.2 { Box::new(Elsewhere(request)) } else { request })
+        Ok(match self.2 {
+            Some(change) => Box::new(Changed(request, change)),
+            None => request,
+        })
     }
     fn progress(&self) -> u64 {
         self.0.progress()
@@ -232,7 +239,7 @@ fn told(
 ) -> Error {
     let errors = ThreadCommunicator::run(2, |ranks| {
         let rank = ranks.rank();
-        let (device, ranks) = (device(), Arc::new(Counter(ranks, AtomicUsize::new(0), false)));
+        let (device, ranks) = (device(), Arc::new(Counter(ranks, AtomicUsize::new(0), None)));
         let stream = device.default_stream();
         let shared = Arc::clone(&ranks) as Arc<dyn Communicator>;
         let options = HaloOptions::default();
@@ -303,13 +310,51 @@ fn messages_beyond_the_pool() {
     telling(ErrorKind::LimitExceeded, &["rank 1: a message of", "of 8 are in use"], &error);
 }
 
+fn elsewhere(buffer: Buffer) -> Result<Buffer> {
+    Ok(Buffer::host(buffer.to_vec()?).marked(buffer.mark()))
+}
+
+/// Lets work use the buffer of a message.
+fn used(mut buffer: Buffer) -> Result<Buffer> {
+    fn nap(_: &Grid<'_>) {
+        thread::sleep(Duration::from_millis(50));
+    }
+    buffer.with_storage(|storage| {
+        let Storage::Device(memory) = storage else { return Ok(()) };
+        let stream = memory.device().stream_create(&Default::default())?;
+        let module = memory.device().module_load(&HostModule::new().with("nap", nap))?;
+        // SAFETY: the kernel is safe Rust, without memory.
+        unsafe { module.kernel("nap")?.launch(&stream, &Launch::cover(1, 1), args![]) }?;
+        memory.fill(&stream, 0xee)
+    })?;
+    Ok(buffer)
+}
+
+/// The host does not look at its bytes meanwhile.
+#[test]
+fn a_transport_whose_work_uses_what_it_gives_back() {
+    let device = Device::new(HostDevice::new(0)).unwrap();
+    ThreadCommunicator::run(2, |ranks| {
+        let ranks = Arc::new(Counter(ranks, AtomicUsize::new(0), Some(used)));
+        let (stream, options) = (device.default_stream(), HaloOptions::default());
+        let mut halo = HaloExchange::new(ranks, &ring(), &[field(1)], &device, &options).unwrap();
+        let mut values = device.memory_from_slice(&stream, &[1.0; 10]).unwrap();
+        let error = halo.exchange(&stream, &mut [view(&mut values)]).unwrap_err();
+        telling(ErrorKind::Conflict, &["message from rank", "work uses the memory"], &error);
+        // No rank leaves before the other has its message.
+        halo
+    })
+    .unwrap();
+}
+
 /// However messages are staged.
 #[test]
 fn a_transport_that_gives_other_memory_back() {
     for staging in [Staging::Pinned, Staging::Device] {
         ThreadCommunicator::run(2, |ranks| {
             let (rank, device) = (ranks.rank(), device());
-            let ranks = Arc::new(Counter(ranks, AtomicUsize::new(0), rank == 1));
+            let ranks =
+                Arc::new(Counter(ranks, AtomicUsize::new(0), (rank == 1).then_some(elsewhere)));
             let stream = device.default_stream();
             let options = HaloOptions { staging, ..Default::default() };
             let mut halo =
@@ -366,4 +411,166 @@ fn fields_of_another_device() {
     let mut values = here.memory_allocate::<f64>(10).unwrap();
     let error = halo.pack(&device().default_stream(), &mut [view(&mut values)]).unwrap_err();
     telling(ErrorKind::WrongDevice, &words, &error);
+}
+
+#[test]
+fn more_ranks_than_there_are_machines() {
+    for size in [1 << 44, usize::MAX] {
+        let words = [&*size.to_string(), "1 to 16777216"];
+        let error = ThreadCommunicator::group(size).unwrap_err();
+        telling(ErrorKind::InvalidArgument, &words, &error);
+        let error = ThreadCommunicator::run(size, |_| ()).unwrap_err();
+        telling(ErrorKind::InvalidArgument, &words, &error);
+    }
+}
+
+#[test]
+fn messages_longer_than_memory() {
+    let cells = 1 << 29;
+    let topology = Topology::cubed_sphere(cells, [1, 1]).unwrap();
+    let dims = [0, 1].map(|axis| Dim::axis(axis, cells).halo(cells, cells));
+    let field = |number| FieldSpec::new(format!("f{number}"), DType::F16, &dims).unwrap();
+    let corners = [MissingCorners::Untouched, MissingCorners::Fill(1.0), MissingCorners::Average];
+    for missing_corners in corners {
+        for fields in [5, 9] {
+            let quantities: Vec<Quantity> =
+                (0..fields).map(|n| Quantity::scalar(field(n))).collect();
+            for staging in [Staging::Pinned, Staging::Device] {
+                let options = HaloOptions { missing_corners, staging, ..Default::default() };
+                let made = HaloTransformer::new(&topology, 0, &quantities, &device(), &options);
+                assert!(made.unwrap_err().message().contains("rank 0"));
+            }
+        }
+    }
+}
+
+/// A transport that does not do what it must.
+#[derive(Debug)]
+struct Strange {
+    ranks: ThreadCommunicator,
+    /// The number that it says of its rank, and of all.
+    place: [usize; 2],
+    /// What it gathers.
+    gathered: Option<Vec<u8>>,
+    /// Whose memory it reaches.
+    other: Option<ThreadCommunicator>,
+}
+
+impl Communicator for Strange {
+    fn rank(&self) -> usize {
+        self.place[0]
+    }
+    fn size(&self) -> usize {
+        self.place[1]
+    }
+    fn max_tag(&self) -> u32 {
+        self.ranks.max_tag()
+    }
+    fn collectives(&self) -> &Collectives {
+        self.ranks.collectives()
+    }
+    fn passes_memory_of(&self, device: &Device) -> bool {
+        self.ranks.passes_memory_of(device)
+    }
+    fn direct(&self) -> Option<Direct<'_>> {
+        self.other.as_ref()?.direct()
+    }
+    fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        self.ranks.send(to, tag, buffer)
+    }
+    fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        self.ranks.receive(from, tag, buffer)
+    }
+    fn all_gather(&self, mine: &[u8], timeout: Duration) -> Result<Vec<u8>> {
+        self.gathered.clone().map_or_else(|| self.ranks.all_gather(mine, timeout), Ok)
+    }
+    fn progress(&self) -> u64 {
+        self.ranks.progress()
+    }
+    fn wait_beyond(&self, seen: u64, deadline: Instant) {
+        self.ranks.wait_beyond(seen, deadline);
+    }
+}
+
+fn alone() -> ThreadCommunicator {
+    ThreadCommunicator::group(1).unwrap().remove(0)
+}
+
+#[test]
+fn a_transport_that_gathers_another_number_of_bytes() {
+    let topology = Topology::cartesian(&[3], &[1], &[true]).unwrap();
+    for gathered in [vec![], vec![1; 500]] {
+        let words = [&*format!("{} bytes of 1 ranks", gathered.len())];
+        let ranks =
+            Strange { ranks: alone(), place: [0, 1], gathered: Some(gathered), other: None };
+        let options = HaloOptions::default();
+        let made = HaloExchange::new(Arc::new(ranks), &topology, &[field(1)], &device(), &options);
+        telling(ErrorKind::Driver, &words, &made.unwrap_err());
+    }
+}
+
+#[test]
+fn a_transport_with_a_rank_that_does_not_exist() {
+    for place in [[3, 0], [7, 2], [usize::MAX - 1, usize::MAX]] {
+        let ranks = Strange { ranks: alone(), place, gathered: None, other: None };
+        let error = ranks.barrier(Duration::ZERO).unwrap_err();
+        let words = [&*format!("rank {} of {}", place[0], place[1])];
+        telling(ErrorKind::InvalidArgument, &words, &error);
+        telling(ErrorKind::InvalidArgument, &words, &ranks.reset(Duration::ZERO).unwrap_err());
+    }
+}
+
+/// Where ranks call an exchange by messages, and their neighbours are not in the group whose memory is reached.
+#[test]
+fn a_transport_that_reaches_the_memory_of_another_group() {
+    let device = device();
+    let errors = ThreadCommunicator::run(2, |ranks| {
+        let place = [ranks.rank(), ranks.size()];
+        let ranks = Strange { ranks, place, gathered: None, other: Some(alone()) };
+        let (stream, options) = (device.default_stream(), HaloOptions::default());
+        let quantities = [field(1)];
+        let mut halo =
+            HaloExchange::new(Arc::new(ranks), &ring(), &quantities, &device, &options).unwrap();
+        let mut values = device.memory_from_slice(&stream, &[1.0; 10]).unwrap();
+        let error = halo.start(&stream, &mut [view(&mut values)]).unwrap_err();
+        (place[0], error)
+    });
+    for (rank, error) in errors.unwrap() {
+        let words = if rank == 0 { "rank 1 of 1" } else { "rank 0 lends to itself" };
+        telling(ErrorKind::InvalidArgument, &[words], &error);
+    }
+}
+
+#[test]
+fn ranks_with_other_names_of_any_characters() {
+    let cases = [
+        (
+            ["a\nb", "a\nc"],
+            DType::F64,
+            "another name of field 0 than rank 0: a\\nc on rank 1, a\\nb on rank 0",
+        ),
+        (
+            ["q", "q\0"],
+            DType::F64,
+            "another name of field 0 than rank 0: q\\0 on rank 1, q on rank 0",
+        ),
+        (
+            ["a\nb", "a\nb"],
+            DType::F32,
+            "element type of field 0, a\\nb than rank 0: f32 on rank 1, f64 on",
+        ),
+    ];
+    for (names, of_second, words) in cases {
+        let errors = ThreadCommunicator::run(2, |ranks| {
+            let rank = ranks.rank();
+            let dtype = if rank == 0 { DType::F64 } else { of_second };
+            let field = FieldSpec::new(names[rank], dtype, &[Dim::axis(0, 3).halo(1, 1)]).unwrap();
+            let (quantities, options) = ([Quantity::scalar(field)], HaloOptions::default());
+            HaloExchange::new(Arc::new(ranks), &ring(), &quantities, &device(), &options)
+                .unwrap_err()
+        });
+        for error in errors.unwrap() {
+            telling(ErrorKind::InvalidArgument, &[words], &error);
+        }
+    }
 }

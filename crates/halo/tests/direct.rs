@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use backend_sim::{SimConfig, SimDevice};
 use halo::ErrorKind;
-use halo::communicator::{Communicator, Lent, Loan, Meeting, ThreadCommunicator};
-use runtime_core::{Device, Event, Memory, Stream};
+use halo::communicator::{Communicator, Lent, Loan, Marks, Meeting, ThreadCommunicator};
+use runtime_core::{Device, Memory, Stream};
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
@@ -24,7 +24,7 @@ fn device() -> Device {
 struct Rank {
     own: Memory<u64>,
     stream: Stream,
-    marks: [Event; 2],
+    marks: Marks,
 }
 
 impl Rank {
@@ -32,8 +32,8 @@ impl Rank {
         let stream = device.stream_create(&Default::default()).unwrap();
         let mut own = device.memory_allocate(16).unwrap();
         own.fill(&stream, value).unwrap();
-        let mark = || device.event_create(false).unwrap();
-        Self { own, stream, marks: [mark(), mark()] }
+        let marks = Marks::new(&stream).unwrap();
+        Self { own, stream, marks }
     }
 
     /// Lends its memory, and calls `f` with what the peers lend.
@@ -44,8 +44,8 @@ impl Rank {
         timeout: Duration,
         f: impl FnOnce(&[Lent<'_>]) -> halo::Result<()>,
     ) -> halo::Result<()> {
-        let Self { own, stream, marks } = self;
-        let loan = Loan { tag: 5, peers, views: &[own.view()], stream, marks, timeout };
+        let Self { own, marks, .. } = self;
+        let loan = Loan { tag: 5, peers, views: &[own.view()], marks, timeout };
         ranks.direct().unwrap().lend(&loan, |meeting| meeting.read(f))
     }
 
@@ -146,7 +146,7 @@ fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::R
             let mut got: Memory<u64> = device.memory_allocate(16).unwrap();
             let Rank { own, stream, marks } = &own;
             let views = [own.view()];
-            let loan = Loan { tag: 5, peers: &[1], views: &views, stream, marks, timeout: LONG };
+            let loan = Loan { tag: 5, peers: &[1], views: &views, marks, timeout: LONG };
             let lent = ranks.direct().unwrap().lend(&loan, |meeting| {
                 meeting.read(|lent| {
                     (0..20).try_for_each(|_| got.fill(stream, 7))?;
@@ -159,9 +159,9 @@ fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::R
             changed.wait();
             assert_eq!(got.to_vec(stream).unwrap(), [1; 16]);
         } else if ranks.rank() == 1 {
-            let Rank { own: memory, stream, marks } = &own;
+            let Rank { own: memory, marks, .. } = &own;
             let views = [memory.view()];
-            let loan = Loan { tag: 5, peers, views: &views, stream, marks, timeout: SHORT };
+            let loan = Loan { tag: 5, peers, views: &views, marks, timeout: SHORT };
             let lend = || ranks.direct().unwrap().lend(&loan, |meeting| give_up(meeting, &copied));
             let given_up = catch_unwind(AssertUnwindSafe(lend));
             assert!(!matches!(given_up, Ok(Ok(()))));
@@ -191,14 +191,53 @@ fn what_is_changed_after_a_panic_is_not_what_others_read() {
     });
 }
 
+/// A rank that has read goes on to a loan of another stream before the lender has looked at the mark of its reading.
+#[test]
+fn a_loan_of_another_stream_moves_no_mark() {
+    let config = SimConfig::new().jitter(Duration::from_millis(20));
+    let device = Device::new(SimDevice::new(0, config)).unwrap();
+    let (went_on, changed) = (Barrier::new(2), Barrier::new(2));
+    ThreadCommunicator::run(3, |ranks| {
+        let mut own = Rank::new(&device, 1);
+        if ranks.rank() == 0 {
+            let Rank { own: memory, marks, .. } = &own;
+            let views = [memory.view()];
+            let loan = Loan { tag: 5, peers: &[1], views: &views, marks, timeout: LONG };
+            let lent = ranks.direct().unwrap().lend(&loan, |meeting| {
+                meeting.read(|_| Ok(()))?;
+                went_on.wait();
+                Ok(())
+            });
+            lent.unwrap();
+            own.own.fill(&own.stream, 999).unwrap();
+            own.stream.synchronize().unwrap();
+            changed.wait();
+        } else if ranks.rank() == 1 {
+            let mut got: Memory<u64> = device.memory_allocate(16).unwrap();
+            let read = own.lend(&ranks, &[0], LONG, |lent| {
+                (0..20).try_for_each(|_| got.fill(&own.stream, 7))?;
+                got.view_mut().copy_from(&own.stream, &lent[0].views().next().unwrap())
+            });
+            read.unwrap();
+            Rank::new(&device, 2).lend(&ranks, &[2], LONG, |_| Ok(())).unwrap();
+            went_on.wait();
+            changed.wait();
+            assert_eq!(got.to_vec(&own.stream).unwrap(), [1; 16]);
+        } else {
+            own.lend(&ranks, &[1], LONG, |_| Ok(())).unwrap();
+        }
+    })
+    .unwrap();
+}
+
 #[test]
 fn a_failed_reading_is_not_tried_again() {
     let device = device();
     let outcomes = ThreadCommunicator::run(2, |ranks| {
         let own = Rank::new(&device, 1);
-        let Rank { own, stream, marks } = &own;
+        let Rank { own, marks, .. } = &own;
         let (peers, views) = ([1 - ranks.rank()], [own.view()]);
-        let loan = Loan { tag: 1, peers: &peers, views: &views, stream, marks, timeout: LONG };
+        let loan = Loan { tag: 1, peers: &peers, views: &views, marks, timeout: LONG };
         ranks.direct().unwrap().lend(&loan, |meeting| {
             let start = Instant::now();
             let failed =
@@ -315,7 +354,7 @@ fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
         let Rank { own, stream, marks } = &own;
         let peers = [1 - ranks.rank()];
         let views = [own.view()];
-        let loan = Loan { tag: 1, peers: &peers, views: &views, stream, marks, timeout: LONG };
+        let loan = Loan { tag: 1, peers: &peers, views: &views, marks, timeout: LONG };
         ranks.direct().unwrap().lend(&loan, |meeting| {
             if ranks.rank() == 0 {
                 // Rank 1 reads before this does.
@@ -352,8 +391,7 @@ fn loans_are_told_apart_by_tags() {
                     let own = Rank::new(device, tag);
                     let Rank { own, stream, marks } = &own;
                     let views = [own.view()];
-                    let loan =
-                        Loan { tag, peers: &peers, views: &views, stream, marks, timeout: LONG };
+                    let loan = Loan { tag, peers: &peers, views: &views, marks, timeout: LONG };
                     let read = ranks.direct().unwrap().lend(&loan, |meeting| {
                         let mut copy = Vec::new();
                         meeting.read(|lent| {

@@ -19,7 +19,7 @@ use common::world::{Cube, Flat};
 use common::{Case, Shape, Store};
 use devices::{host, sim};
 use halo::communicator::{
-    Buffer, Collectives, Communicator, Direct, Fault, Faults, FaultyCommunicator, Request,
+    Buffer, Collectives, Communicator, Direct, Fault, Faults, FaultyCommunicator, Request, Storage,
     ThreadCommunicator,
 };
 use halo::{
@@ -1102,6 +1102,40 @@ fn messages_of_a_transformer_return_to_its_pool() {
         assert!(held <= limit, "{held} of {limit}");
     }
     assert_eq!(values.to_vec(&stream).unwrap(), [42.0, 0.0, 1.0, 2.0, -1.0]);
+}
+
+/// Work that a program enqueued on a packed message comes before the next message in its buffer.
+#[test]
+fn a_message_is_not_packed_over_one_that_is_being_read() {
+    static PACKED: AtomicBool = AtomicBool::new(false);
+    fn held_up(_: &Grid<'_>) {
+        wait_for(&PACKED);
+    }
+    let device = host();
+    let [stream, reader] = [0, 1].map(|_| device.stream_create(&Default::default()).unwrap());
+    let module = device.module_load(&HostModule::new().with("held_up", held_up)).unwrap();
+    let kernel = module.kernel("held_up").unwrap();
+    let (quantities, options) = ([Quantity::scalar(spec())], HaloOptions::default());
+    let mut halo = HaloTransformer::new(&ring(2), 0, &quantities, &device, &options).unwrap();
+    let mut values = values(0, &stream);
+    let packed = halo.pack(&stream, &mut [values.view_mut().into()]).unwrap();
+    packed.synchronize(Duration::from_secs(20)).unwrap();
+    let (_, message) = packed.messages().next().unwrap();
+    let Storage::Device(memory) = message.storage() else { panic!("not of the device") };
+    let (first, mut copy) = (message.to_vec().unwrap(), device.memory_allocate::<u8>(32).unwrap());
+    // SAFETY: the kernel is safe Rust, without memory.
+    unsafe { kernel.launch(&reader, &Launch::cover(1, 1), args![]) }.unwrap();
+    copy.view_mut().copy_from(&reader, &memory.view()).unwrap();
+    drop(packed);
+    values.fill(&stream, 7.0).unwrap();
+    let packed = halo.pack(&stream, &mut [values.view_mut().into()]).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!packed.ready().unwrap(), "packed over a message that is being read");
+    PACKED.store(true, Ordering::Release);
+    packed.synchronize(Duration::from_secs(20)).unwrap();
+    assert_eq!(copy.to_vec(&reader).unwrap(), first);
+    let (_, message) = packed.messages().next().unwrap();
+    assert_eq!(message.to_vec().unwrap()[..8], 7.0_f64.to_ne_bytes());
 }
 
 /// The pool keeps to its bound, and reuses what it has.

@@ -170,6 +170,30 @@ fn the_first_failure_that_polling_meets_is_told() {
 }
 
 /// Work that fails takes nothing from the others, and the next exchange goes on.
+/// Before a neighbour takes notice.
+#[test]
+fn a_stream_that_captures_is_refused() {
+    for direct in [true, false] {
+        let options = HaloOptions { direct, timeout: LONG, ..Default::default() };
+        each(2, &options, |rank, mut halo, stream| {
+            let mut values = values(rank, &stream);
+            if rank == 0 {
+                let graphs = stream.device().graphs().unwrap();
+                let captured = graphs.capture(|capture| {
+                    let error =
+                        halo.exchange(capture, &mut [values.view_mut().into()]).unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+                    assert!(error.message().contains("rank 0: a stream that captures"), "{error}");
+                    Ok(())
+                });
+                captured.unwrap();
+            }
+            halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();
+            assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 2));
+        });
+    }
+}
+
 #[test]
 fn failed_work_does_not_fail_the_exchange() {
     for direct in [false, true] {

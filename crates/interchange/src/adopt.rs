@@ -160,8 +160,7 @@ impl ArrayExchange<Ordered> {
 }
 
 impl<S: State> ArrayExchange<S> {
-    /// Takes the array up as memory of `device` whose element type is known at run time alone. If the values are there for one
-    /// stream only, whoever takes it uses it on that stream first, or orders others after it.
+    /// Takes the array up as memory of `device` whose element type is known at run time alone. Does not wait for the values.
     ///
     /// # Errors
     ///
@@ -169,7 +168,8 @@ impl<S: State> ArrayExchange<S> {
     ///
     /// # Safety
     ///
-    /// Nothing but the layout's elements is touched, and they are written only if the access allows it.
+    /// Nothing but the layout's elements is touched, and they are written only if the access allows it. Every use, the
+    /// host's too, comes after the work that the [state](Self::state) names: the memory knows nothing of it.
     pub unsafe fn into_bytes(self, device: &Device) -> Result<AdoptedBytes, Refused<Self>> {
         match self.adopted_as::<u8>(device) {
             Ok((memory, offset)) => {

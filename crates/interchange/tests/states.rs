@@ -255,3 +255,17 @@ fn an_adopted_array_goes_back_when_the_work_on_it_is_done() {
     }
     assert_eq!((count.dropped(), bytes), (1, vec![7.0; 4]));
 }
+
+#[test]
+fn consumers_of_host_memory_get_values_that_are_there() {
+    let device = device();
+    let (pending, _, gate) = produced(&device);
+    let consumer = device.stream_create(&Default::default()).unwrap();
+    let ordered = pending.order_after(&consumer).unwrap();
+    assert!(!gate.is_open());
+    gate.open_later();
+    let tensor = ordered.into_dlpack(DlpackOptions::versioned()).unwrap();
+    // SAFETY: the tensor is read and given back.
+    let theirs = unsafe { ArrayExchange::from_dlpack(tensor, interchange::Ready) }.unwrap();
+    assert_eq!(values(&theirs), sevens());
+}

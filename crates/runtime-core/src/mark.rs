@@ -116,6 +116,11 @@ impl Marks {
         marks.iter().try_for_each(Mark::wait)
     }
 
+    /// Whether all uses are known to be done. Does not block.
+    pub(crate) fn are_over(&self) -> bool {
+        self.lock().iter().all(Mark::is_over)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Mark>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

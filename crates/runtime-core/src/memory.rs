@@ -14,7 +14,10 @@ use crate::contract::DeviceMemory;
 use crate::element::check_representation;
 use crate::mark::{InUse, Marks};
 use crate::uses::{Used, Uses};
-use crate::{Device, Element, Layout, MemoryView, MemoryViewMut, NativeHandle, Result, Stream};
+use crate::{
+    Device, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, NativeHandle, Result,
+    Stream,
+};
 
 /// Memory on a device for a fixed number of elements. One owner, freed on drop.
 ///
@@ -95,6 +98,15 @@ impl Allocation {
 
     fn wait(&self) -> Result<()> {
         self.marks.as_ref().map_or(Ok(()), Marks::wait)
+    }
+
+    /// Refuses memory that the host can address while work uses it.
+    fn check_idle(&self, operation: &'static str) -> Result<()> {
+        if self.marks.as_ref().is_none_or(Marks::are_over) {
+            return Ok(());
+        }
+        let message = format!("work uses the memory of {} bytes", self.bytes);
+        Err(Error::new(ErrorKind::Conflict, operation, message).on(self.device.id()))
     }
 }
 
@@ -221,13 +233,7 @@ impl<T: Element> Memory<T> {
     /// What waiting for that work reports, `DeviceLost` for instance. A failure of the work itself is reported by its
     /// stream.
     pub fn as_slice(&self) -> Option<Result<&[T]>> {
-        let pointer = self.host_pointer()?;
-        Some(self.allocation.wait().map(|()| {
-            // SAFETY: the memory holds `len` elements of any bits. Writes need `view_mut`, so none was enqueued since
-            // the wait, and none can be while the slice borrows the memory; who launches a graph promises that nobody
-            // has such a slice.
-            unsafe { std::slice::from_raw_parts(pointer, self.len) }
-        }))
+        self.slice_after(Allocation::wait)
     }
 
     /// The elements for writing, if the host can address them. Blocks until the work that uses this memory is done, and
@@ -237,11 +243,25 @@ impl<T: Element> Memory<T> {
     ///
     /// As [`as_slice`](Self::as_slice).
     pub fn as_mut_slice(&mut self) -> Option<Result<&mut [T]>> {
-        let pointer = self.host_pointer()?;
-        Some(self.allocation.wait().map(|()| {
-            // SAFETY: as in `as_slice`; reads cannot be enqueued either, for the slice borrows exclusively.
-            unsafe { std::slice::from_raw_parts_mut(pointer, self.len) }
-        }))
+        self.mut_slice_after(Allocation::wait)
+    }
+
+    /// As [`as_slice`](Self::as_slice), without blocking.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` unless the work that uses this memory is known to be done.
+    pub fn try_as_slice(&self) -> Option<Result<&[T]>> {
+        self.slice_after(|allocation| allocation.check_idle("try_as_slice"))
+    }
+
+    /// As [`as_mut_slice`](Self::as_mut_slice), without blocking.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_as_slice`](Self::try_as_slice).
+    pub fn try_as_mut_slice(&mut self) -> Option<Result<&mut [T]>> {
+        self.mut_slice_after(|allocation| allocation.check_idle("try_as_mut_slice"))
     }
 
     /// Lets what is enqueued on `stream` from here on come after all work on this memory, on whatever stream it was enqueued.
@@ -258,6 +278,29 @@ impl<T: Element> Memory<T> {
         let device = self.device();
         stream.device().check_same("order_before", device)?;
         self.allocation.uses.order_before(stream, device).map_err(|e| device.place(e))
+    }
+
+    /// The elements, when `done` has found that no work uses them.
+    fn slice_after(&self, done: impl FnOnce(&Allocation) -> Result<()>) -> Option<Result<&[T]>> {
+        let pointer = self.host_pointer()?;
+        Some(done(&self.allocation).map(|()| {
+            // SAFETY: the memory holds `len` elements of any bits. Writes need `view_mut`, so none was enqueued since work
+            // was found done, and none can be while the slice borrows the memory; who launches a graph promises that
+            // nobody has such a slice.
+            unsafe { std::slice::from_raw_parts(pointer, self.len) }
+        }))
+    }
+
+    /// As [`slice_after`](Self::slice_after), to write.
+    fn mut_slice_after(
+        &mut self,
+        done: impl FnOnce(&Allocation) -> Result<()>,
+    ) -> Option<Result<&mut [T]>> {
+        let pointer = self.host_pointer()?;
+        Some(done(&self.allocation).map(|()| {
+            // SAFETY: as in `slice_after`; reads cannot be enqueued either, for the slice borrows exclusively.
+            unsafe { std::slice::from_raw_parts_mut(pointer, self.len) }
+        }))
     }
 
     fn host_pointer(&self) -> Option<*mut T> {

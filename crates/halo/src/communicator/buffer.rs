@@ -171,7 +171,7 @@ impl Buffer {
         Ok(all.map(|all| &mut all[..self.len]))
     }
 
-    /// A copy of the bytes in use. Blocks until it is there.
+    /// A copy of the bytes in use. Blocks until it is there, and all work that was enqueued on the memory before is done.
     ///
     /// # Errors
     ///
@@ -179,13 +179,15 @@ impl Buffer {
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         match (self.as_slice()?, &self.storage) {
             (None, Storage::Device(memory)) => {
-                memory.view().slice(0..self.len)?.to_vec(&memory.device().default_stream())
+                let stream = memory.device().default_stream();
+                memory.order_before(&stream)?;
+                memory.view().slice(0..self.len)?.to_vec(&stream)
             }
             (bytes, _) => Ok(bytes.unwrap_or_default().to_vec()),
         }
     }
 
-    /// Replaces the bytes in use. Blocks until that is done.
+    /// Replaces the bytes in use. Blocks until that is done, and all work that was enqueued on the memory before.
     ///
     /// # Errors
     ///
@@ -199,6 +201,7 @@ impl Buffer {
             own.copy_from_slice(bytes);
         } else if let Storage::Device(memory) = &mut self.storage {
             let stream = memory.device().default_stream();
+            memory.order_before(&stream)?;
             memory.view_mut().slice(0..bytes.len())?.copy_from_slice(&stream, bytes)?;
         }
         Ok(())

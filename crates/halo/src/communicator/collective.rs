@@ -13,6 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{Error, ErrorKind, Result, bytemuck};
 
 use super::{Buffer, COLLECTIVE_TAG, Communicator, Request, deadline};
+use crate::topology::MOST_RANKS;
 
 /// One rank's state in the collective calls of its communicator. A transport makes one for each communicator, by `default`,
 /// and keeps it; one that wraps another gives out that one's.
@@ -66,6 +67,10 @@ impl Collectives {
             );
             return Err(Error::new(ErrorKind::Conflict, operation, message));
         };
+        if rank >= size || size > MOST_RANKS {
+            let message = format!("rank {rank} of {size}; at most {MOST_RANKS} ranks");
+            return Err(Error::new(ErrorKind::InvalidArgument, operation, message));
+        }
         if state.sources.is_empty() {
             let at = |distance| Source::new((rank + distance) % size);
             state.sources = distances(size).map(at).collect();

@@ -402,9 +402,10 @@ impl Tile {
 
 /// Refuses what is too large, before it is made: axes and ranks are counted by `i32` elsewhere, and every rank lists all
 /// cuts.
+/// More than any machine has.
+pub(crate) const MOST_RANKS: usize = 1 << 24;
+
 fn check_size(cells: &[usize], ranks: &[usize]) -> Result<()> {
-    /// More than any machine has.
-    const MOST_RANKS: usize = 1 << 24;
     const MOST_CELLS: usize = i32::MAX as usize;
     let all = ranks.iter().try_fold(1_usize, |all, ranks| all.checked_mul((*ranks).max(1)));
     if all.is_none_or(|all| all > MOST_RANKS) {

@@ -13,7 +13,7 @@ use super::{DlpackTensor, PROTOCOL, data_type};
 use crate::description::Description;
 use crate::owner::{Keeper, drop_for_c};
 use crate::state::{Ordered, Pending, Ready, State};
-use crate::{Access, ArrayExchange, Refused, dl_device};
+use crate::{Access, ArrayExchange, MemoryKind, Refused, dl_device};
 
 /// How a tensor is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,12 +52,18 @@ impl ArrayExchange<Ready> {
 
 impl ArrayExchange<Ordered> {
     /// As [`into_dlpack`](ArrayExchange::into_dlpack) of what is ready, for a consumer that uses the array on
-    /// [`stream`](Self::stream).
+    /// [`stream`](Self::stream). For host memory, whose consumers have no streams, it blocks until that stream is done with
+    /// what is enqueued.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As there, and what that stream reports.
     pub fn into_dlpack(self, options: DlpackOptions) -> Result<DlpackTensor, Refused<Self>> {
+        if self.array.kind == MemoryKind::Host
+            && let Err(error) = self.stream().synchronize()
+        {
+            return Err(Refused::new(self, error));
+        }
         self.tensor(options)
     }
 }

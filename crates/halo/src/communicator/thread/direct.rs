@@ -37,13 +37,38 @@ pub struct Loan<'a> {
     pub peers: &'a [usize],
     /// What they read.
     pub views: &'a [MemoryView<'a>],
-    /// The stream that last wrote the views, and reads those of the peers.
-    pub stream: &'a Stream,
-    /// Events to mark the stream with: when the views may be read, and when those of the peers have been. The same two
-    /// serve for the next loan.
-    pub marks: &'a [Event; 2],
+    /// The stream that last wrote the views, and reads those of the peers, with its marks.
+    pub marks: &'a Marks,
     /// How long to wait for the peers in [`Meeting::read`], and again for their reading at the end.
     pub timeout: Duration,
+}
+
+/// A stream with events to mark it with: when what it lends may be read, and when it has read what others lend.
+///
+/// The same serve for all loans of the stream. Nobody else can record them, and a later mark of the same stream stands for
+/// an earlier one.
+#[derive(Debug)]
+pub struct Marks {
+    stream: Stream,
+    lent: Event,
+    read: Event,
+}
+
+impl Marks {
+    /// Marks for loans of `stream`.
+    ///
+    /// # Errors
+    ///
+    /// What the device reports.
+    pub fn new(stream: &Stream) -> Result<Self> {
+        let event = || stream.device().event_create(false);
+        Ok(Self { stream: stream.clone(), lent: event()?, read: event()? })
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
 }
 
 /// What another rank lends.
@@ -83,7 +108,7 @@ impl<'c> Direct<'c> {
     /// after it: on the device, nothing waits on the host.
     ///
     /// Blocks until all peers have read, for at most the timeout from the end of `f` on; a peer that is late reads nothing
-    /// then. Whatever becomes of `f`, also if it panics, nobody begins to read the views when this returns, and what is
+    /// then. A peer that reads by then is waited for, for as long as what it gave to [`Meeting::read`] takes. Whatever becomes of `f`, also if it panics, nobody begins to read the views when this returns, and what is
     /// enqueued later comes after the peers' reading.
     ///
     /// # Errors
@@ -93,13 +118,14 @@ impl<'c> Direct<'c> {
     /// `f` and the device report.
     pub fn lend<R>(&self, loan: &Loan<'_>, f: impl FnOnce(&Meeting<'_>) -> Result<R>) -> Result<R> {
         self.check(loan.peers)?;
-        let is_usable = |view: &MemoryView<'_>| view.is_usable_on(loan.stream);
+        let Marks { stream, lent, .. } = loan.marks;
+        let is_usable = |view: &MemoryView<'_>| view.is_usable_on(stream);
         if let Some(index) = loan.views.iter().position(|view| !is_usable(view)) {
-            let stream = loan.stream.id();
+            let stream = stream.id();
             let message = format!("view {index} cannot be used on the loan's stream {stream}");
             return Err(Error::new(ErrorKind::WrongStream, "lend", message));
         }
-        loan.stream.record(&loan.marks[0])?;
+        stream.record(lent)?;
         let meeting = Meeting::begin(self, loan)?;
         let result = f(&meeting);
         // Peers that are there read what they came for, whatever became of this rank's reading.
@@ -110,10 +136,11 @@ impl<'c> Direct<'c> {
     }
 
     /// Says that this rank makes no loan with this tag, until the result is dropped: a peer that waits for one is told.
-    pub(crate) fn decline(&self, tag: u64, peers: &[usize]) -> Declined {
+    pub(crate) fn decline(&self, tag: u64, peers: &[usize]) -> Result<Declined> {
+        self.check(peers)?;
         self.group.shelf(self.rank).declined.lock().push(tag);
         peers.iter().for_each(|peer| self.group.signal(*peer).raise());
-        Declined { group: Arc::clone(self.group), rank: self.rank, tag }
+        Ok(Declined { group: Arc::clone(self.group), rank: self.rank, tag })
     }
 
     fn check(&self, peers: &[usize]) -> Result<()> {
@@ -224,7 +251,7 @@ impl<'a> Meeting<'a> {
             tag: loan.tag,
             views: loan.views.as_ptr().cast(),
             count: loan.views.len(),
-            ready: loan.marks[0].clone(),
+            ready: loan.marks.lent.clone(),
             readers: loan.peers.iter().map(|peer| (*peer, Reading::NotYet)).collect(),
         };
         let mut shelf = group.shelf(rank).loans.lock();
@@ -266,7 +293,7 @@ impl<'a> Meeting<'a> {
             && let Some(taken) = self.take_all()?
         {
             self.has_met.set(true);
-            let Loan { peers, stream, marks: [_, read], .. } = *self.loan;
+            let Loan { peers, marks: Marks { stream, read, .. }, .. } = *self.loan;
             for Taken { ready, .. } in &taken {
                 stream.wait(ready)?;
             }
@@ -409,8 +436,12 @@ impl<'a> Meeting<'a> {
     fn finish_reading(&self) {
         if !self.has_read.replace(true) {
             // A reading that failed may have enqueued copies all the same.
-            let Loan { stream, marks: [_, read], .. } = self.loan;
+            let Marks { stream, read, .. } = self.loan.marks;
             let is_marked = self.has_met.get() && stream.record(read).is_ok();
+            if self.has_met.get() && !is_marked {
+                // Peers would have nothing to wait for. A failure of the work is no use of their memory.
+                let _done = stream.synchronize();
+            }
             self.give_back(is_marked.then_some(read));
         }
     }
@@ -419,12 +450,13 @@ impl<'a> Meeting<'a> {
     fn close(&self) -> Result<()> {
         self.finish_reading();
         let Some(readers) = self.take_off_shelf() else { return Ok(()) };
-        let Loan { stream, timeout, .. } = self.loan;
+        let stream = &self.loan.marks.stream;
         let mut closed = Ok(());
         for (_, reading) in readers {
             if let Reading::Over(Some(event)) = reading {
-                // Where the device cannot wait, the host does.
-                closed = closed.and(stream.wait(&event).or_else(|_| event.wait_for(*timeout)));
+                // Where the device cannot wait, the host does: peers read until then.
+                let waited = stream.wait(&event).or_else(|_| event.wait());
+                closed = closed.and(waited);
             }
         }
         closed

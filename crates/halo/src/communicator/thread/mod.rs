@@ -11,9 +11,10 @@ use std::{fmt, thread};
 use runtime_core::{Device, Error, ErrorKind, Result};
 
 pub(crate) use self::direct::Declined;
-pub use self::direct::{Direct, Lent, Loan, Meeting};
+pub use self::direct::{Direct, Lent, Loan, Marks, Meeting};
 use self::group::Group;
 use super::{Buffer, Collectives, Communicator, Envelope, Request, Way};
+use crate::topology::MOST_RANKS;
 
 /// One of several ranks that are threads of one process.
 ///
@@ -52,10 +53,11 @@ impl ThreadCommunicator {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for no ranks.
+    /// `InvalidArgument` for no ranks, or more than 2^24.
     pub fn group(size: usize) -> Result<Vec<Self>> {
-        if size == 0 {
-            return Err(Error::new(ErrorKind::InvalidArgument, "group", "0 ranks; at least 1"));
+        if !(1..=MOST_RANKS).contains(&size) {
+            let message = format!("{size} ranks; 1 to {MOST_RANKS}");
+            return Err(Error::new(ErrorKind::InvalidArgument, "group", message));
         }
         let group = Arc::new(Group::new(size));
         let rank =
@@ -67,7 +69,7 @@ impl ThreadCommunicator {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for no ranks; `Driver` if a thread cannot be started: ranks that wait for it are told.
+    /// `InvalidArgument` for no ranks, or more than 2^24; `Driver` if a thread cannot be started: ranks that wait for it are told.
     ///
     /// # Panics
     ///
