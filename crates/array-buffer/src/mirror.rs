@@ -109,8 +109,10 @@ impl Mirror {
     /// Where the parts can be read on `stream` as they are.
     #[inline]
     pub(crate) fn read(&self, set: Set, stream: &Stream) -> Option<ReplicaId> {
-        let (lane, at) = self.lane(stream)?;
-        self.readable(set, at, 1 << lane).then_some(at)
+        let known = self.lane(stream)?;
+        let (lane, at) = known;
+        // The lane may be another stream's by now: a constant array forgets idle streams while others read it.
+        (self.readable(set, at, 1 << lane) && self.lane(stream) == Some(known)).then_some(at)
     }
 
     /// Whether the host can read the parts as they are.

@@ -1,5 +1,9 @@
 //! Random programs in which operations fail when they run: the host never reads a value that one of them has lost.
-#![expect(clippy::unwrap_used, reason = "a test stops where something is wrong")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::single_range_in_vec_init,
+    reason = "a test stops where something is wrong; boxes of one dimension"
+)]
 
 mod common;
 
