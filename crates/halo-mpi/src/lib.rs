@@ -1,7 +1,7 @@
-//! Halo exchange over MPI, any that `rsmpi` finds.
+//! Halo exchange over any MPI that `rsmpi` supports.
 //!
-//! The binding comes with the feature `mpi`, which needs an MPI and a libclang to build. Without it this crate is empty and
-//! builds anywhere.
+//! The feature `mpi` enables the binding. It needs an MPI and libclang to build. Without the feature this crate is
+//! empty and builds anywhere.
 #![cfg_attr(
     feature = "mpi",
     doc = r#"

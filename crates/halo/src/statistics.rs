@@ -39,7 +39,8 @@ pub struct NeighbourTraffic {
     pub sent: Traffic,
     /// Messages from it.
     pub received: Traffic,
-    /// Copies out of its fields. One for each exchange: what the rank copies out of its own is so with messages, too.
+    /// Copies directly from its fields, one for each exchange. Data that a rank exchanges with itself is counted here,
+    /// also in exchanges by messages.
     pub copied: Traffic,
 }
 

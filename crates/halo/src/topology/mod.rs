@@ -102,7 +102,7 @@ pub(crate) struct Piece {
     pub(crate) cells: [Range<isize>; AXES],
     /// From the receiver's block to the neighbour's.
     pub(crate) map: Map,
-    /// Cells of the neighbour.
+    /// The numbers of cells of the neighbour.
     pub(crate) neighbour_cells: [usize; AXES],
 }
 
