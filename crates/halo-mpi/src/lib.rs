@@ -31,7 +31,7 @@ use runtime_core::{DType, Device};
 
 fn main() -> halo::Result<()> {
     halo_mpi::run(|ranks| -> halo::Result<()> {
-        // A ring with three cells on each rank, and a ghost at either end.
+        // A ring with three cells on each rank, and one ghost at each end.
         let (rank, size) = (ranks.rank(), ranks.size());
         let topology = Topology::cartesian(&[3 * size], &[size], &[true])?;
         let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)])?;
