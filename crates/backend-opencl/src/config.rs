@@ -50,11 +50,11 @@ pub enum RegionMapping {
 /// | `memory` | `auto`, `buffer`, `svm`, `usm` | [`MemoryKind`] |
 /// | `regions` | `auto`, `runs`, `lanes` | [`RegionMapping`] |
 /// | `options` | text | compiler options for every module, before the module's own |
-/// | `cache` | `on`, `off` | whether built programs are cached on disk; programs whose source includes files never are |
+/// | `cache` | `on`, `off` | whether built programs are kept on disk; programs whose source includes files never are |
 /// | `cache-dir` | folder | the cache folder; by default in the user's cache folder |
 /// | `work-dir` | folder | writes source, options, log and binary of each module to a private folder there, which is removed with the module; the cache is not used then |
 /// | `keep` | `on`, `off` | keeps those folders; only with `work-dir` |
-/// | `verbose` | `on`, `off` | emits compiler logs of successful builds as `tracing` events of level `INFO` instead of `DEBUG` |
+/// | `verbose` | `on`, `off` | emits logs of successful builds as `tracing` events of level `INFO` instead of `DEBUG` |
 ///
 /// ```
 /// use backend_opencl::{MemoryKind, OpenClConfig};
