@@ -1,6 +1,6 @@
-//! What access to an array costs, against an uncontended `std::sync::RwLock` in the same run, and how it scales.
+//! The cost of access to an array, against an uncontended `std::sync::RwLock` in the same run, and its scaling.
 //!
-//! The device does nothing, so that what is measured is the array.
+//! The device does nothing, so only the array is measured.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -13,15 +13,15 @@ use benches::null::NullDevice;
 use benches::overhead::nanoseconds;
 use runtime_core::{Device, Result, Stream};
 
-/// Most nanoseconds that metadata may take.
+/// The most nanoseconds for metadata.
 const METADATA: f64 = 2.0;
-/// Most nanoseconds that a guard may add to making a view.
+/// The most nanoseconds that a guard may add to making a view.
 const VIEW: f64 = 50.0;
-/// Most nanoseconds that a miss may add to its copy.
+/// The most nanoseconds that a miss may add to its copy.
 const MISS: f64 = 1000.0;
-/// Least reads per second of two threads, as a multiple of one thread's.
+/// The minimum reads per second of two threads, relative to one thread.
 const TWO_THREADS: f64 = 1.6;
-/// Least reads per second of eight threads, as a multiple of two threads'.
+/// The minimum reads per second of eight threads, relative to two threads.
 const EIGHT_THREADS: f64 = 1.0;
 
 struct Table {
@@ -37,19 +37,19 @@ impl Table {
         println!("{name:44} {ours:10.1} {rival:10.1} {ratio:8.2}{verdict}");
     }
 
-    /// Ours may take no longer than the rival.
+    /// Ours must not be slower than the rival.
     fn no_slower(&mut self, name: &str, ours: impl FnMut(), rival: impl FnMut()) {
         let (ours, rival) = nanoseconds(self.batch, self.rounds, ours, rival);
         self.row(name, ours, rival, ours / rival, ours <= rival);
     }
 
-    /// Both times, with no limit.
+    /// Shows both times, without a limit.
     fn beside(&mut self, name: &str, ours: impl FnMut(), rival: impl FnMut()) {
         let (ours, rival) = nanoseconds(self.batch, self.rounds, ours, rival);
         self.row(name, ours, rival, ours / rival, true);
     }
 
-    /// Ours may take so many nanoseconds more than the rival.
+    /// Ours may take this many nanoseconds more than the rival.
     fn within(&mut self, name: &str, limit: f64, ours: impl FnMut(), rival: impl FnMut()) {
         let (ours, rival) = nanoseconds(self.batch, self.rounds, ours, rival);
         self.row(name, ours, rival, (ours - rival) / limit, ours - rival <= limit);
@@ -79,7 +79,7 @@ fn hits(table: &mut Table) -> Result<()> {
     let device = Device::new(NullDevice::default())?;
     let stream = device.default_stream();
     let lock = RwLock::new([0.0_f64; 64]);
-    // Guards are looked at where they are: handing one through `black_box` would measure how fast it moves.
+    // Guards are used in place: passing one through `black_box` would measure the cost of moving it.
     let read = || held(&lock.read());
 
     let mut ours = array()?;
@@ -92,14 +92,14 @@ fn hits(table: &mut Table) -> Result<()> {
     table.within("metadata | nothing", METADATA, reads, || {
         black_box(());
     });
-    // Views are made by a kernel's caller anyway: the rival makes them of plain memory.
+    // A kernel's caller makes views in any case: the rival makes them of plain memory.
     let memory = device.memory_allocate::<f64>(64)?;
     let plain =
         || drop(black_box(memory.view().reshape(&[8, 8]).and_then(|v| v.on_stream(&stream))));
     let view =
         || drop(black_box(ours.read(&stream).and_then(|guard| guard.view().map(|v| v.len()))));
     table.within("read and view | view", VIEW, view, plain);
-    // One call, so that the array knows who writes; written once, so that the device alone has the values.
+    // A single call, because the array records the writer; written once, so that only the device has the values.
     let mut write = |fill: bool| {
         let guard = &mut ours.read_write(&stream);
         if let Ok(guard) = guard
@@ -169,7 +169,7 @@ fn misses(table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Threads that read one valid array, each on a stream of its own.
+/// Threads that read one valid array, each on its own stream.
 fn threads(table: &mut Table, reads: u32) -> Result<()> {
     let device = Device::new(NullDevice::default())?;
     let ours = array()?;
@@ -180,8 +180,8 @@ fn threads(table: &mut Table, reads: u32) -> Result<()> {
             Ok(stream)
         })
         .collect::<Result<Vec<Stream>>>()?;
-    // From the first thread's first read to the last thread's last one, by the threads' own clocks: on a machine with no
-    // core to spare a thread that only watched would be late.
+    // Measured from the first read of the first thread to the last read of the last thread, by the threads' own clocks:
+    // on a machine without a free core, a separate observer thread would be late.
     let rate = |threads: usize| {
         let barrier = Barrier::new(threads);
         let work = |stream: &Stream| {
@@ -203,7 +203,7 @@ fn threads(table: &mut Table, reads: u32) -> Result<()> {
             begun.zip(ended).map_or(f64::NAN, |(begun, ended)| (ended - begun).as_secs_f64());
         f64::from(reads) * threads as f64 / seconds
     };
-    // The best of each, in turns: what a neighbour on the machine takes away, it takes from all.
+    // The best of each, in turns: other load on the machine affects all of them.
     let (mut one, mut two, mut eight) = (0.0_f64, 0.0_f64, 0.0_f64);
     for _ in 0..15 {
         one = one.max(rate(1));

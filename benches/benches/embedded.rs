@@ -1,5 +1,5 @@
-//! Embedded devices on QEMU: starting, calling, moving memory. Against a limit in time, and against the same machine behind
-//! QEMU's own debugger's server, by the same calls.
+//! Embedded devices on QEMU: starting, calling, copying memory. Each is compared with a time limit, and with the same
+//! machine behind QEMU's own debug server, by the same calls.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -15,12 +15,12 @@ const MACHINE: &str = "qemu-riscv64";
 const CALLS: &[u8] =
     include_bytes!("../../crates/backend-embedded/firmware/built/calls-riscv64.elf");
 const BOARD: &str = include_str!("../../crates/backend-embedded/boards/qemu-virt.toml");
-/// What the targets say.
+/// The time limits.
 const BOOT: Duration = Duration::from_millis(100);
 const CALL: Duration = Duration::from_micros(60);
 const WRITE: Duration = Duration::from_millis(10);
 const WRITE_BYTES: usize = 8 << 20;
-/// Far beyond what any call here takes.
+/// Far longer than any call here takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn main() -> Result<ExitCode> {
@@ -43,7 +43,7 @@ fn main() -> Result<ExitCode> {
     Ok(bench.finish())
 }
 
-/// A reset is the end of one process and the start of another, until its monitor answers.
+/// A reset ends one process and starts another. It is complete when the monitor of the new process answers.
 fn starting(bench: &mut Bench, device: &Embedded) {
     if bench.group("start of a machine") {
         let mut ours = || device.reset().expect("a reset");
@@ -124,7 +124,7 @@ fn memory(bench: &mut Bench, device: &Embedded, rival: &Embedded) -> Result<()> 
     Ok(())
 }
 
-/// The limit as a contestant that takes exactly so long.
+/// The limit as a contestant that takes exactly this long.
 fn within<'a>(limit: Duration, run: &'a mut dyn FnMut()) -> Rival<'a> {
     let name = match limit {
         BOOT => "100 ms",
@@ -134,7 +134,7 @@ fn within<'a>(limit: Duration, run: &'a mut dyn FnMut()) -> Rival<'a> {
     Rival { name, target: 1.0, run }
 }
 
-/// Waits without sleeping, which would take longer.
+/// Waits without sleeping, because sleeping would take longer.
 fn wait(time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {
@@ -142,7 +142,7 @@ fn wait(time: Duration) {
     }
 }
 
-/// QEMU as a debugger's server.
+/// QEMU as a debug server.
 struct Server {
     child: Child,
     port: u16,
@@ -183,7 +183,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Whether it ended already does not matter.
+        // The process may already have ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -1,4 +1,4 @@
-//! What the checked front costs over the direct trait call: copies, fills, events, launches, region plans.
+//! The cost of the checked front over the direct trait call: copies, fills, events, launches, region plans.
 //!
 //! Both sides run on a device that does nothing, in turns, in one process.
 
@@ -16,16 +16,16 @@ use runtime_core::{
     RegionSide, Result, Slot, args,
 };
 
-/// Most nanoseconds that the front may add to an operation.
+/// The most nanoseconds that the front may add to an operation.
 const PER_OPERATION: f64 = 20.0;
-/// Most nanoseconds that each kernel argument may add to that.
+/// The most nanoseconds that each kernel argument may add to that.
 const PER_ARGUMENT: f64 = 5.0;
-/// Most nanoseconds that it may add to mark the end of a use of memory that the host sees.
+/// The most nanoseconds for marking the end of a use of memory that the host can access.
 const PER_MARK: f64 = 40.0;
-/// Most nanoseconds that executing a region plan may add.
+/// The most nanoseconds that executing a region plan may add.
 const PER_PLAN: f64 = 1000.0;
 
-/// Rows of the table, and whether each kept its limit.
+/// The rows of the table, and whether each kept its limit.
 struct Table {
     batch: u32,
     rounds: usize,
@@ -76,7 +76,7 @@ fn copies(table: &mut Table) -> Result<()> {
         "copy_from_slice",
         PER_OPERATION,
         || drop(black_box(memory.view_mut().copy_from_slice(&stream, &host))),
-        // SAFETY: the null device touches no byte.
+        // SAFETY: the null device accesses no byte.
         || drop(black_box(unsafe { raw_stream.memory_copy_to(&*raw_memory, 0, &raw_host) })),
     );
     table.row(
@@ -118,7 +118,7 @@ fn copies(table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Memory that the host sees: the end of each use is marked. The rival marks its uses by hand, by one event.
+/// Memory that the host can access: the end of each use is marked. The rival marks its uses by hand, with one event.
 fn marks(table: &mut Table) -> Result<()> {
     let device = Device::new(NullDevice::default())?;
     let stream = device.default_stream();
@@ -137,7 +137,7 @@ fn marks(table: &mut Table) -> Result<()> {
         PER_OPERATION + PER_MARK,
         || drop(black_box(memory.view_mut().copy_from_pinned(&stream, &pinned))),
         || {
-            // SAFETY: the null device touches no byte.
+            // SAFETY: the null device accesses no byte.
             let done = unsafe { raw_stream.pinned_copy_to(&*raw_pinned, 0, &*raw_memory, 0, 8192) };
             drop(black_box(done));
             record();
@@ -197,7 +197,7 @@ fn launches(table: &mut Table) -> Result<()> {
             table.row(
                 &format!("launch, {count} arguments"),
                 PER_OPERATION + PER_ARGUMENT * f64::from(u32::try_from(count).unwrap_or(0)),
-                // SAFETY: the null device touches no byte.
+                // SAFETY: the null device accesses no byte.
                 || drop(black_box(unsafe { kernel.launch(&stream, &launch, args![$(view($index)),*]) })),
                 || {
                     let args = [$({ let _ = $index; argument(&*raw_memory) }),*];
@@ -256,7 +256,7 @@ fn plans(table: &mut Table) -> Result<()> {
         || {
             let slot = |memory| RawSlot { memory: Some(memory), offset: 0, bytes: 8192, split: 0 };
             let slots = [slot(&*raw_source), slot(&*raw_target)];
-            // SAFETY: the null device touches no byte.
+            // SAFETY: the null device accesses no byte.
             drop(black_box(unsafe { raw.execute(&*raw_stream, &*regions, &slots) }));
         },
     );

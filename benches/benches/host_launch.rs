@@ -1,6 +1,6 @@
-//! Launches on the host device against plain rayon: an empty kernel, and a step of diffusion.
+//! Launches on the host device against plain rayon: an empty kernel, and a diffusion step.
 //!
-//! Both sides use as many threads, run in turns, and end each call when the work is done.
+//! Both sides use the same number of threads, run in turns, and end each call when the work is done.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -10,10 +10,10 @@ use benches::{Bench, Rival};
 use rayon::prelude::*;
 use runtime_core::{Device, Grid, HostModule, Launch, Result, args};
 
-/// How fast a step on the device must be at least, as a share of the plain loop's speed.
+/// The minimum speed of a step on the device, relative to the plain loop.
 const WITHIN: f64 = 1.0 / 1.10;
 
-/// One explicit step of diffusion in the inner rows: `next = z + a (z_w + z_e + z_n + z_s − 4 z)`.
+/// One explicit diffusion step in the inner rows: `next = z + a (z_w + z_e + z_n + z_s − 4 z)`.
 fn row(width: usize, y: usize, next: &mut [f64], z: &[f64], a: f64) {
     let [north, here, south] = [y - 1, y, y + 1].map(|y| &z[y * width..][..width]);
     for x in 1..width - 1 {
@@ -32,7 +32,7 @@ fn rows(width: usize, first: usize, next: &mut [f64], z: &[f64], a: f64) {
     }
 }
 
-/// Rows that one task takes.
+/// The number of rows of one task.
 const BAND: usize = 64;
 
 fn diffuse(grid: &Grid<'_>, next: &mut [f64], z: &[f64], width: u64, a: f64) {

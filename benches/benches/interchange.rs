@@ -1,8 +1,8 @@
-//! What it costs to hand an array over and to take one, by every protocol, against dlpark and against filling the fields by
+//! The cost of exporting and importing an array by every protocol, against dlpark and against filling the fields by
 //! hand.
 //!
-//! An export is the making of the capsule, the conversion, and the release; an import is the conversion and the release.
-//! Nothing of the elements is touched.
+//! An export makes the capsule, converts it and releases it; an import converts and releases. The elements are not
+//! accessed.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -25,13 +25,13 @@ use interchange::{
 };
 use runtime_core::{DType, Device, DeviceKind, Layout, Result};
 
-/// Most nanoseconds for handing over or taking.
+/// The most nanoseconds for an export or an import.
 const LIMIT: f64 = 1000.0;
 
 const SHAPE: [i64; 3] = [64, 32, 16];
 const STRIDES: [i64; 3] = [512, 16, 1];
 const BYTES: [i64; 3] = [4096, 128, 8];
-/// No element is there, and none is touched.
+/// No elements are there, and none are accessed.
 const ADDRESS: usize = 1 << 20;
 
 struct Table {
@@ -53,7 +53,7 @@ fn main() -> Result<ExitCode> {
     let quick = std::env::args().any(|arg| arg == "--quick");
     let check = std::env::args().any(|arg| arg == "--check");
     let mut table = Table {
-        // Short ones, so that on a busy machine most are not interrupted.
+        // Short batches: on a busy machine most of them then run without interruption.
         batch: if quick { 100 } else { 500 },
         rounds: if quick { 3 } else { 2001 },
         missed: false,
@@ -90,7 +90,7 @@ fn memory(table: &mut Table) -> Result<()> {
                 made.set_dtype(dlpark::ffi::DLDataType::F64);
                 made.set_device(dlpark::ffi::DLDevice::CPU);
                 let _flags = made.set_flags(DlpackFlags::READ_ONLY).is_ok();
-                // SAFETY: the memory is kept, and its elements are as it says.
+                // SAFETY: the memory is kept alive, and its description is correct.
                 drop(black_box(unsafe { made.finish() }));
             }
         },
@@ -125,9 +125,9 @@ fn managed(device_type: i32) -> DLManagedTensorVersioned {
     }
 }
 
-/// A capsule of somebody else's array.
+/// A capsule of an array from other code.
 fn taken(managed: &mut DLManagedTensorVersioned) -> Option<ArrayExchange> {
-    // SAFETY: it outlives the capsule, and nobody follows its address.
+    // SAFETY: the tensor outlives the capsule, and its address is never dereferenced.
     let tensor = unsafe { DlpackTensor::from_versioned(NonNull::from(managed)) };
     // SAFETY: as above.
     unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.ok()
@@ -155,7 +155,7 @@ fn dlpack(table: &mut Table) {
         "dlpark",
         || drop(black_box(taken(&mut ours))),
         || {
-            // SAFETY: it outlives what is made of it.
+            // SAFETY: it outlives all objects made from it.
             let managed = unsafe { Managed::from_raw(&raw mut theirs) };
             drop(black_box(managed.map(|managed| managed.validate().is_ok())));
         },
@@ -193,7 +193,7 @@ fn dlpack(table: &mut Table) {
                     made.set_data(ptr::without_provenance_mut(ADDRESS));
                     made.set_dtype(dlpark::ffi::DLDataType::F64);
                     made.set_device(dlpark::ffi::DLDevice::CPU);
-                    // SAFETY: nobody follows its address.
+                    // SAFETY: the address is never dereferenced.
                     drop(black_box(unsafe { made.finish() }));
                 }
             },
@@ -215,7 +215,7 @@ fn dictionaries(table: &mut Table) {
     table.row(
         "array interface import",
         "fill fields",
-        // SAFETY: nobody follows the address.
+        // SAFETY: the address is never dereferenced.
         || drop(black_box(unsafe { ArrayExchange::from_array_interface(&given, ()) })),
         || drop(black_box(numpy())),
     );
@@ -315,7 +315,7 @@ fn arrow(table: &mut Table) {
         "fill fields",
         || {
             let (schema, array) = fill();
-            // SAFETY: nobody follows its address.
+            // SAFETY: the address is never dereferenced.
             let arrow = unsafe { ArrowDevice::from_raw(schema, array) };
             drop(black_box(ArrayExchange::from_arrow(arrow)));
         },

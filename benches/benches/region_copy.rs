@@ -1,5 +1,5 @@
-//! Region copies in host memory against `copy_nonoverlapping` and `ndarray`'s `assign` of the same views; and emulated ones
-//! against copies of the elements and of everything.
+//! Region copies in host memory, against `copy_nonoverlapping` and `ndarray`'s `assign` of the same views; and emulated
+//! region copies, against copies of single elements and of the whole field.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use ndarray::{Array, Array1, Array2, Array3, ArrayView, ArrayViewMut, Axis, Dime
 use rayon::prelude::*;
 use runtime_core::{Combine, Device, Element, HostSlot, RegionCopy, RegionProgram, RegionSide};
 
-/// A copy from one view to another, ready to run both ways.
+/// A copy from one view to another, ready to run by both methods.
 struct Case<'a, T, D: Dimension> {
     to: ArrayViewMut<'a, T, D>,
     from: ArrayView<'a, T, D>,
@@ -20,7 +20,7 @@ struct Case<'a, T, D: Dimension> {
 }
 
 impl<'a, T: Element, D: Dimension> Case<'a, T, D> {
-    /// `to` and `from` may have any strides; both views must be of the same shape.
+    /// `to` and `from` may have any strides; both views must have the same shape.
     fn new(mut to: ArrayViewMut<'a, T, D>, from: ArrayView<'a, T, D>) -> Self {
         assert_eq!(to.shape(), from.shape());
         let bytes = size_of::<T>().cast_signed();
@@ -57,14 +57,14 @@ impl<'a, T: Element, D: Dimension> Case<'a, T, D> {
         self.program.bytes()
     }
 
-    /// Compares one thread with one thread.
+    /// Compares both with one thread.
     fn compare(mut self, bench: &mut Bench, name: String, target: f64) {
         let (program, slots) = (&self.program, self.slots);
         let bytes = self.bytes();
         bench.compare(
             name,
             bytes,
-            // SAFETY: the slots are the two views, which nobody else uses during the call.
+            // SAFETY: the slots are the two views, which no other code uses during the call.
             &mut || unsafe { black_box(program).run(black_box(&slots)) },
             &mut [Rival {
                 name: "ndarray",
@@ -75,7 +75,7 @@ impl<'a, T: Element, D: Dimension> Case<'a, T, D> {
     }
 }
 
-/// How two axes of the source are turned on the way.
+/// How two axes of the source are rotated by the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Plain,
@@ -105,7 +105,7 @@ impl Turn {
         view
     }
 
-    /// The shape that becomes `shape`.
+    /// The source shape for the target shape `shape`.
     fn shape_before(self, mut shape: [usize; 3], [a, b]: [usize; 2]) -> [usize; 3] {
         if matches!(self, Self::Transposed | Self::By90 | Self::By270) {
             shape.swap(a, b);
@@ -114,12 +114,12 @@ impl Turn {
     }
 }
 
-/// An element type to measure with.
+/// An element type for the measurements.
 trait Number: Element + From<u16> {}
 impl Number for f32 {}
 impl Number for f64 {}
 
-/// An array of that shape with different numbers in it, all its pages touched.
+/// An array of this shape with different numbers in it. All its pages have been written.
 fn filled<T: Number, D: Dimension>(shape: impl ndarray::IntoDimension<Dim = D>) -> Array<T, D> {
     let mut next = 0_u16;
     Array::from_shape_simple_fn(shape.into_dimension(), || {
@@ -128,7 +128,7 @@ fn filled<T: Number, D: Dimension>(shape: impl ndarray::IntoDimension<Dim = D>) 
     })
 }
 
-/// The part of a cube of edge `edge + 2 * width` that is `shape` large: at `start` along axes `width` thin.
+/// The box of size `shape` in a cube of edge `edge + 2 * width`: it begins at `start` along axes with extent `width`.
 fn place(
     shape: [usize; 3],
     width: usize,
@@ -141,7 +141,7 @@ fn place(
     }
 }
 
-/// The faces of a cube, each axis in turn the thin one, turned in each plane: packed, unpacked, and moved.
+/// The faces of a cube, for each thin axis, rotated in each plane: packed, unpacked, and moved.
 fn faces<T: Number>(bench: &mut Bench) {
     let edges: &[usize] = if bench.is_quick() { &[32] } else { &[32, 64, 128, 256] };
     for &edge in edges {
@@ -186,7 +186,7 @@ fn faces<T: Number>(bench: &mut Bench) {
     }
 }
 
-/// Every turn in every plane of three axes.
+/// Every rotation in every plane of three axes.
 fn turns() -> Vec<(Turn, [usize; 2])> {
     let mut turns = vec![(Turn::Plain, [0, 1])];
     for axes in [[0, 1], [0, 2], [1, 2]] {
@@ -195,7 +195,7 @@ fn turns() -> Vec<(Turn, [usize; 2])> {
     turns
 }
 
-/// Whole matrices and blocks of larger ones, turned.
+/// Whole matrices and blocks of larger matrices, rotated.
 fn matrices<T: Number>(bench: &mut Bench) {
     let edges = [32, 64, 100, 128, 256, 512, 1024, 2048, 4096];
     let edges = if bench.is_quick() { &edges[..3] } else { &edges[..] };
@@ -209,9 +209,9 @@ fn matrices<T: Number>(bench: &mut Bench) {
             for turn in Turn::ALL {
                 let turned = turn.apply(from.slice(s![..edge, ..edge]), [0, 1]);
                 let target = match turn {
-                    // Contiguous, so that both do a plain copy.
+                    // Contiguous, so both make a plain copy.
                     Turn::Plain if pad == 0 => 0.9,
-                    // Not half a turn, which leaves rows whole: memory is the limit on both sides.
+                    // Not rotations by 180°, which keep rows contiguous: memory limits both sides.
                     Turn::By90 | Turn::By270 if pad == 0 && edge >= 512 => 2.0,
                     _ => 0.95,
                 };
@@ -241,12 +241,12 @@ fn contiguous(bench: &mut Bench) {
         bench.compare(
             format!("{kib} KiB"),
             case.bytes(),
-            // SAFETY: the slots are the two arrays, which nobody else uses during the call.
+            // SAFETY: the slots are the two arrays, which no other code uses during the call.
             &mut || unsafe { black_box(program).run(black_box(&slots)) },
             &mut [Rival {
                 name: "memcpy",
                 target: 0.9,
-                // SAFETY: as above, and both have as many elements.
+                // SAFETY: as above, and both have the same number of elements.
                 run: &mut || unsafe {
                     raw_to.copy_from_nonoverlapping(black_box(raw_from), black_box(kib * 128));
                 },
@@ -255,7 +255,7 @@ fn contiguous(bench: &mut Bench) {
     }
 }
 
-/// Waits until two threads get two cores, up to `tries` times in all: with one core this measures nothing.
+/// Waits until two threads get two cores, at most `tries` times in total: with one core the measurement means nothing.
 fn wait_for_cores(tries: &mut u32) {
     let work = || {
         (0..8_000_000_u64).fold(0_u64, |sum, n| black_box(sum.wrapping_mul(31) ^ n));
@@ -306,8 +306,8 @@ fn threads<T: Number>(bench: &mut Bench) {
                 &mut || {
                     for phase in 0..program.phases().len() {
                         (0..program.parts(phase)).into_par_iter().for_each(|part| {
-                            // SAFETY: the slots are the two views, which nobody else uses during the call;
-                            // a phase ends before the next begins.
+                            // SAFETY: the slots are the two views, which no other code uses during the call; a phase
+                            // ends before the next starts.
                             unsafe { program.run_part(phase, part, black_box(&slots)) };
                         });
                     }
@@ -322,9 +322,9 @@ fn threads<T: Number>(bench: &mut Bench) {
     }
 }
 
-/// The ghost columns of a field on a device that has no region copies, with storage of its own and no pauses: by a plan,
-/// against copies of one element each, and against the whole field to the host and back, during which no other work may
-/// use the field.
+/// The ghost columns of a field on a device without region copies, with its own storage and without pauses. A plan is
+/// compared with single-element copies, and with a copy of the whole field to the host and back, during which no other
+/// work may use the field.
 fn emulated(bench: &mut Bench) {
     const EDGE: usize = 512;
     if !bench.group(format!("ghost columns of {EDGE}^2 f64, emulated")) {
@@ -362,7 +362,7 @@ fn emulated(bench: &mut Bench) {
         &mut [
             Rival {
                 name: "by element",
-                // A copy that waits costs little here: batches gain on devices far from the host.
+                // A blocking copy costs little here: batches pay off on devices far from the host.
                 target: 0.0,
                 run: &mut || {
                     for (from, to) in ends() {
@@ -395,7 +395,7 @@ fn main() -> ExitCode {
     faces::<f32>(&mut bench);
     faces::<f64>(&mut bench);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("two threads");
-    // On a thread of the pool, so that handing work over is not measured each time.
+    // On a thread of the pool, so that passing work to it is not measured each time.
     bench.set_sample_time(Duration::from_millis(5));
     pool.install(|| {
         threads::<f32>(&mut bench);

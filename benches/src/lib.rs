@@ -1,10 +1,10 @@
-//! What the benchmarks share: timing ours against rivals in one run, and failing when a target is missed.
+//! Shared code of the benchmarks: it times our code against rivals in one run, and fails if a target is missed.
 //!
-//! Samples of all contestants are taken in turns, so that what slows the machine slows all of them, and medians are
-//! compared. Every benchmark takes
+//! Samples of all contestants are taken in turns: slowdowns of the machine then affect all of them. Medians are
+//! compared. Every benchmark accepts
 //!
 //! - `--check`: exit with 1 if a target is missed;
-//! - `--quick`: a few short samples per case, to see that it runs; targets are not looked at;
+//! - `--quick`: a few short samples per case, to check that it runs; targets are not checked;
 //! - `--verbose`: print every case, not only the worst of each group;
 //! - any other word: only groups whose title contains it.
 
@@ -17,13 +17,13 @@ use std::time::Duration;
 
 use turns::{Contestant, median, medians, middle, samples, spread, time};
 
-/// Somebody else's way of doing what ours does.
+/// Another implementation of the same task.
 pub struct Rival<'a> {
-    /// What to call it.
+    /// The name of the rival.
     pub name: &'a str,
-    /// How many times as fast ours has to be at least: 0.95 is at most about 5 % slower.
+    /// The required speed of ours relative to the rival: 0.95 means at most about 5 % slower.
     pub target: f64,
-    /// Does it once, to the end.
+    /// Runs the task once, to completion.
     pub run: &'a mut dyn FnMut(),
 }
 
@@ -40,7 +40,7 @@ struct Row {
     rival: String,
     ours: f64,
     theirs: f64,
-    /// Of ours and of theirs, where samples were taken here.
+    /// The spreads of ours and theirs, if samples were taken here.
     spreads: Option<[f64; 2]>,
     ratio: f64,
     target: f64,
@@ -113,7 +113,7 @@ impl Bench {
                 "--check" => bench.check = true,
                 "--quick" => bench.quick = true,
                 "--verbose" => bench.verbose = true,
-                // Cargo passes it to every benchmark.
+                // Cargo passes this argument to every benchmark.
                 "--bench" => {}
                 _ => bench.filter = Some(arg),
             }
@@ -121,22 +121,22 @@ impl Bench {
         bench
     }
 
-    /// Whether this is only a smoke run.
+    /// Whether this is only a quick run.
     pub fn is_quick(&self) -> bool {
         self.quick
     }
 
-    /// Begins a group of cases. `false` if the command line leaves it out.
+    /// Starts a group of cases. Returns `false` if the command line excludes it.
     pub fn group(&mut self, title: impl Into<String>) -> bool {
         self.end_group();
         self.title = title.into();
         self.filter.as_ref().is_none_or(|filter| self.title.contains(filter.as_str()))
     }
 
-    /// Times `ours` against each rival and notes the ratio of the medians, theirs to ours. `bytes` is the payload of one
-    /// call, 0 where that means nothing.
+    /// Times `ours` against each rival and records the ratio of the medians, theirs to ours. `bytes` is the payload of
+    /// one call, or 0 if that has no meaning.
     ///
-    /// A case that misses its target is measured once more, with more samples, and that counts.
+    /// A case that misses its target is measured again with more samples; the second result counts.
     pub fn compare(
         &mut self,
         case: impl Into<String>,
@@ -151,7 +151,7 @@ impl Bench {
         }
     }
 
-    /// As [`compare`](Self::compare), where both sides time themselves: a part of what they do is not to count.
+    /// As [`compare`](Self::compare), for contestants that time themselves because a part of their work does not count.
     pub fn compare_timed(
         &mut self,
         case: impl Into<String>,
@@ -161,7 +161,7 @@ impl Bench {
         self.judge(&case.into(), 0, 0.0, ours, (rival, target, theirs));
     }
 
-    /// As [`compare`](Self::compare), where ours may take so many seconds more than the rival.
+    /// As [`compare`](Self::compare), but ours may take this many seconds more than the rival.
     pub fn compare_within(
         &mut self,
         case: impl Into<String>,
@@ -203,8 +203,8 @@ impl Bench {
         }
     }
 
-    /// Median seconds of each contestant. If these do not do, contestants are measured once more, with more samples, and
-    /// that counts.
+    /// The median seconds of each contestant. If they do not pass, the contestants are measured again with more
+    /// samples; the second result counts.
     pub fn medians(
         &self,
         contestants: &mut [&mut Contestant<'_>],
@@ -218,8 +218,8 @@ impl Bench {
         medians(2 * samples - 1, self.sample_time(), contestants)
     }
 
-    /// Notes what [`medians`](Self::medians) found, here or in another process: seconds of ours and of a rival, as
-    /// [`compare`](Self::compare) does. A target of 0 is none.
+    /// Records results of [`medians`](Self::medians), from here or from another process: seconds of ours and of a
+    /// rival, as [`compare`](Self::compare) does. A target of 0 means no target.
     pub fn measured(
         &mut self,
         case: impl Into<String>,
@@ -232,7 +232,7 @@ impl Bench {
         self.note(Row { case, rival, ours, theirs, spreads: None, ratio, target, bytes });
     }
 
-    /// Notes a quantity that may not be larger than a limit.
+    /// Records a quantity that must not exceed a limit.
     pub fn limited(&mut self, case: &str, unit: &str, value: f64, limit: f64) {
         let missed = value > limit && !self.quick;
         let verdict = if missed { "  MISSED" } else { "" };
@@ -249,13 +249,13 @@ impl Bench {
         self.rows.push(row);
     }
 
-    /// Lets samples from now on take at least this long, instead of 200 µs. Threads that have to be woken need a few
+    /// Sets the minimum duration of later samples, instead of 200 µs. Threads that have to be woken need a few
     /// milliseconds until each has its core.
     pub fn set_sample_time(&mut self, at_least: Duration) {
         self.sample = at_least;
     }
 
-    /// The least time that one sample takes.
+    /// The minimum duration of one sample.
     fn sample_time(&self) -> Duration {
         if self.quick { Duration::from_micros(10) } else { self.sample }
     }
@@ -274,7 +274,7 @@ impl Bench {
         self.missed.extend(missed.map(|row| format!("{}: {}", self.title, row.case)));
     }
 
-    /// Ends the run: the exit code says whether targets were missed, if that was asked for.
+    /// Ends the run. The exit code says whether targets were missed, if `--check` was given.
     pub fn finish(mut self) -> ExitCode {
         self.end_group();
         if self.quick {

@@ -1,4 +1,4 @@
-//! A device that does nothing, so that what remains of a call's cost is that of the front before it.
+//! A device that does nothing. The remaining cost of a call is then that of the runtime's front.
 
 use std::cell::UnsafeCell;
 use std::hint::black_box;
@@ -16,7 +16,7 @@ use runtime_core::{
     NativeHandle, NativeKind, RegionProgram, Result,
 };
 
-/// Accepts everything and does nothing. Memory is an address that nobody follows.
+/// Accepts all calls and does nothing. Its memory is an address that is never dereferenced.
 #[derive(Debug)]
 pub struct NullDevice {
     info: DeviceInfo,
@@ -56,7 +56,7 @@ impl Default for NullDevice {
     }
 }
 
-/// Everything the null device gives out.
+/// The type of all objects that the null device returns.
 #[derive(Debug)]
 pub struct NullObject(usize);
 
@@ -76,7 +76,7 @@ impl CommonRuntime for NullDevice {
     }
 }
 
-// SAFETY: there is nothing to keep valid and no byte is ever touched.
+// SAFETY: there is nothing to keep valid, and no byte is ever accessed.
 unsafe impl AcceleratorDevice for NullDevice {
     fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
         Ok(Box::new(NullObject(bytes)))
@@ -145,7 +145,7 @@ unsafe impl AcceleratorDevice for NullDevice {
     }
 }
 
-// SAFETY: an execution touches no byte.
+// SAFETY: an execution accesses no byte.
 unsafe impl RegionCopyAbility for NullDevice {
     fn prepare(&self, _: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
         Ok(Box::new(NullObject(0)))
@@ -170,7 +170,7 @@ impl DeviceRegions for NullObject {
     }
 }
 
-// SAFETY: the length is what was asked for, and nobody can reach a byte.
+// SAFETY: the length is the requested one, and no byte can be accessed.
 unsafe impl DeviceMemory for NullObject {
     fn len(&self) -> usize {
         self.0
@@ -204,10 +204,10 @@ impl HostBytes {
     }
 }
 
-// SAFETY: bytes are handed out as a pointer, and the front orders whoever follows it.
+// SAFETY: bytes are handed out as a pointer, and the front orders all accesses through it.
 unsafe impl Sync for HostBytes {}
 
-// SAFETY: the block is of that length at least and stays in place.
+// SAFETY: the block has at least that length and stays in place.
 unsafe impl DevicePinned for HostBytes {
     fn len(&self) -> usize {
         self.1
@@ -218,7 +218,7 @@ unsafe impl DevicePinned for HostBytes {
     }
 }
 
-// SAFETY: the block is of that length at least and stays in place.
+// SAFETY: the block has at least that length and stays in place.
 unsafe impl DeviceMemory for HostBytes {
     fn len(&self) -> usize {
         self.1
@@ -245,7 +245,7 @@ impl DeviceModule for NullObject {
     }
 }
 
-/// As many parameters, all memory to read, as its name has letters.
+/// A kernel with as many parameters as its name has letters. All of them are memory to read.
 struct NullKernel(Vec<ParamInfo>);
 
 impl DeviceKernel for NullKernel {
@@ -258,7 +258,7 @@ impl DeviceKernel for NullKernel {
     }
 }
 
-// SAFETY: no byte is touched.
+// SAFETY: no byte is accessed.
 unsafe impl DeviceStream for NullObject {
     unsafe fn memory_copy(
         &self,

@@ -1,10 +1,10 @@
-//! Comparing two ways of making the same small call.
+//! Compares two ways of making the same small call.
 
 use std::time::Instant;
 
 use crate::turns::median;
 
-/// Median nanoseconds per call of `ours` and of `rival`, called in turns in batches.
+/// The median nanoseconds per call of `ours` and of `rival`, called in turns in batches.
 pub fn nanoseconds(
     batch: u32,
     rounds: usize,

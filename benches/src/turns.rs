@@ -1,11 +1,11 @@
-//! Timing contestants in turns.
+//! Times contestants in turns.
 
 use std::time::{Duration, Instant};
 
-/// A contestant: does its work so many times and gives the seconds that one time took.
+/// A contestant: runs its task the given number of times and returns the seconds per run.
 pub type Contestant<'a> = dyn FnMut(u32) -> f64 + 'a;
 
-/// Median seconds of each contestant over [`samples`].
+/// The median seconds of each contestant over [`samples`].
 pub fn medians(
     count: usize,
     at_least: Duration,
@@ -14,14 +14,14 @@ pub fn medians(
     samples(count, at_least, contestants).iter().map(|sorted| middle(sorted)).collect()
 }
 
-/// So many samples of each contestant in seconds, ascending, each of as many calls as take the contestant `at_least` so
-/// long. Samples of all contestants are taken in turns.
+/// Returns `count` samples of each contestant in seconds, in ascending order. Each sample has enough calls to take
+/// `at_least` this long. Samples of all contestants are taken in turns.
 pub fn samples(
     count: usize,
     at_least: Duration,
     contestants: &mut [&mut Contestant<'_>],
 ) -> Vec<Vec<f64>> {
-    // Also warms what they touch.
+    // This also warms up their memory.
     let calls: Vec<u32> = contestants.iter_mut().map(|run| calls(at_least, run)).collect();
     let mut times = vec![Vec::with_capacity(count); calls.len()];
     for sample in 0..count {
@@ -34,13 +34,13 @@ pub fn samples(
     times
 }
 
-/// The share of the median that half of the samples, which are ascending, keep within, to either side.
+/// The relative distance from the median within which half of the samples lie. Samples are in ascending order.
 pub(crate) fn spread(sorted: &[f64]) -> f64 {
     let (low, high) = (sorted[sorted.len() / 4], sorted[sorted.len() * 3 / 4]);
     (high - low) / 2.0 / middle(sorted)
 }
 
-/// Seconds of one of so many calls.
+/// Runs this number of calls, and returns the seconds per call.
 pub fn time(calls: u32, run: &mut dyn FnMut()) -> f64 {
     let start = Instant::now();
     for _ in 0..calls {
@@ -49,7 +49,7 @@ pub fn time(calls: u32, run: &mut dyn FnMut()) -> f64 {
     start.elapsed().as_secs_f64() / f64::from(calls)
 }
 
-/// How many calls take that long.
+/// The number of calls that take at least this long.
 fn calls(at_least: Duration, run: &mut Contestant<'_>) -> u32 {
     let mut calls = 1;
     run(1);
@@ -63,7 +63,7 @@ fn calls(at_least: Duration, run: &mut Contestant<'_>) -> u32 {
     }
 }
 
-/// More than `calls` times `factor`, which is at most 8.
+/// More than `calls` times `factor`; the factor is limited to 8.
 fn scaled(calls: u32, factor: f64) -> u32 {
     let scaled = f64::from(calls) * factor;
     #[expect(

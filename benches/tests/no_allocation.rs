@@ -1,4 +1,4 @@
-//! The checked front allocates nothing on the way to a backend.
+//! The checked front allocates nothing in calls to a backend.
 #![expect(unsafe_code, reason = "counts allocations, and launches on a device that does nothing")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -8,23 +8,23 @@ use array_buffer::ArrayBuffer;
 use benches::null::NullDevice;
 use runtime_core::{Device, ImageFormat, Launch, ModuleImage, args};
 
-/// The system's allocator, counting what the current thread takes.
+/// The system's allocator, with a count of the current thread's allocations.
 struct Counting;
 
 thread_local! {
     static TAKEN: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         TAKEN.with(|taken| taken.set(taken.get() + 1));
-        // SAFETY: the caller keeps the same conditions.
+        // SAFETY: the caller guarantees the same conditions.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the same conditions.
+        // SAFETY: the caller guarantees the same conditions.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn taken(mut work: impl FnMut()) -> usize {
-    // The first use of a stream is noted, which takes memory once.
+    // The first use of a stream is recorded, which allocates once.
     work();
     let before = TAKEN.with(Cell::get);
     work();
@@ -70,7 +70,7 @@ fn no_operation_allocates() {
         shown.as_mut_slice().unwrap().unwrap();
         stream.record(&event).unwrap();
         stream.wait(&event).unwrap();
-        // SAFETY: the null device touches no byte.
+        // SAFETY: the null device accesses no byte.
         unsafe { kernel.launch(&stream, &launch, args![&memory, &other, memory.view()]) }.unwrap();
     });
     assert_eq!(count, 0);
@@ -81,7 +81,7 @@ fn no_access_to_a_valid_replica_allocates() {
     let device = Device::new(NullDevice::default()).unwrap();
     let stream = device.default_stream();
     let mut array = ArrayBuffer::from_vec(vec![0.0_f64; 64], (8, 8)).unwrap();
-    // The same calls, so that the array knows who writes.
+    // The same calls, because the array records the writer.
     let mut write = |stream| {
         let mut guard = array.read_write(stream).unwrap();
         guard.view_mut().unwrap().fill(stream, 1.0).unwrap();

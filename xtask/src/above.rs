@@ -1,10 +1,10 @@
-//! What is built above the contract, whose tests run on the devices of a backend.
+//! Packages above the backends, whose tests run on the devices of a backend.
 
 use std::process::Command;
 
 use crate::run::cargo;
 
-/// A package with a test for each of its rules and each backend.
+/// A package whose rules have a test for each backend.
 pub(crate) struct Above {
     pub(crate) package: &'static str,
     /// Its test programs that have a module named after each backend.
@@ -18,7 +18,7 @@ pub(crate) const ALL: [Above; 3] = [
 ];
 
 impl Above {
-    /// Its tests on the devices of a backend.
+    /// The tests on the devices of a backend.
     pub(crate) fn tests(&self, backend: &str) -> Command {
         let mut command =
             cargo(&["test", "--no-fail-fast", "--all-features", "--package", self.package]);
@@ -34,7 +34,7 @@ mod tests {
 
     use super::*;
 
-    /// A module of a GPU that no run has in its list is skipped everywhere.
+    /// A test module for a GPU that no run lists would never run.
     #[test]
     fn every_program_with_tests_for_gpus_is_run() {
         let crates = crate::run::root().join("crates");

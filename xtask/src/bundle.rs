@@ -1,5 +1,5 @@
-//! Making a folder of tests, the demo and benchmarks for a machine that has a device and its driver, but neither Rust nor a
-//! network. `run_bundle` runs it there.
+//! Makes a folder of tests, the demo and benchmarks for a machine that has a device and its driver, but neither Rust
+//! nor a network. `run_bundle` runs it there.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,25 +12,25 @@ use serde_json::{Value, json};
 use crate::run::{cargo, programs, root};
 use crate::run_bundle::MANIFEST;
 
-/// Programs that one call of cargo builds. `NAME` stands for the backend.
+/// Programs that one cargo call builds. `NAME` stands for the backend.
 struct Item {
     title: &'static str,
     kind: Kind,
     build: &'static str,
-    /// Arguments on the machine, in full and to see briefly that it works.
+    /// Arguments on the target machine, for a full run and for a brief check that the program works.
     args: &'static str,
     quick: &'static str,
-    /// The last argument of each of several runs, if there is more than one.
+    /// If there are several runs, the last argument of each run.
     parts: &'static [&'static str],
-    /// Seconds that a run may take.
+    /// The time limit of a run in seconds.
     limit: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Lists devices; without one there is nothing else to run.
+    /// Lists devices. If there are none, nothing else can run.
     Devices,
-    /// A program of cargo's test runner; a package may have several.
+    /// A cargo test program. A package may have several.
     Tests,
     Program,
     Benchmark,
@@ -67,7 +67,7 @@ const CONFORMANCE: Item = Item {
     limit: 180,
 };
 
-/// A group in each run: one that is stopped takes no other with it.
+/// One group for each run: if a group is stopped, the others still run.
 const BENCHMARK: Item = Item {
     title: "benchmark",
     kind: Kind::Benchmark,
@@ -126,9 +126,9 @@ const TESTS: &[Item] = &[
     },
 ];
 
-/// The rival of the benchmark's packed faces, for machines that have CuPy.
+/// The rival for packed faces, for machines with CuPy.
 const CUPY: &str = "benches/benches/cuda/cupy_pack.py";
-/// Most bytes of a bundle.
+/// The largest size of a bundle in bytes.
 const LARGEST: u64 = 40 << 20;
 
 /// `cargo xtask bundle NAME`.
@@ -170,7 +170,7 @@ pub(crate) fn bundle(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Builds an item's programs into the folder: what is to be run of them.
+/// Builds an item's programs into the folder. Returns the manifest entries for their runs.
 fn add(folder: &Path, item: &Item, name: &str) -> Result<Vec<Value>> {
     let words = |text: &str| -> Vec<String> {
         text.replace("NAME", name).split_whitespace().map(str::to_owned).collect()
@@ -200,7 +200,7 @@ fn add(folder: &Path, item: &Item, name: &str) -> Result<Vec<Value>> {
     Ok(entries)
 }
 
-/// Adds the rival that is a program in Python.
+/// Adds the rival that is a Python program.
 fn add_cupy(folder: &Path) -> Result<Value> {
     fs::copy(root().join(CUPY), folder.join("bin/cupy_pack.py"))
         .with_context(|| format!("cannot copy {CUPY}"))?;
@@ -216,14 +216,14 @@ fn add_cupy(folder: &Path) -> Result<Value> {
     }))
 }
 
-/// The programs that cargo builds, small ones: the name of each target, and its file.
+/// Builds programs with cargo, optimized for size. Returns the name and the file of each target.
 fn build(words: &str) -> Result<Vec<(String, PathBuf)>> {
     let words: Vec<&str> = words.split_whitespace().collect();
     let mut command = cargo(&words);
     programs(command.args(["--profile", "bundle", "--message-format", "json-render-diagnostics"]))
 }
 
-/// What the bundle was made from, as far as git can tell.
+/// The git revision that the bundle was made from, if git can determine it.
 fn revision() -> String {
     let git =
         Command::new("git").args(["describe", "--always", "--dirty"]).current_dir(root()).output();

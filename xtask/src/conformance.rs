@@ -1,4 +1,4 @@
-//! Running the conformance suite and reading its report.
+//! Runs the conformance suite and reads its report.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,10 +12,10 @@ use crate::run::{cargo, foreign, must, root};
 use crate::stand_in::{self, StandIn};
 use crate::{above, cuda, install, opencl};
 
-/// What became of the rules, by device.
+/// The results of the rules, by device.
 pub(crate) type Tallies = BTreeMap<String, Tally>;
 
-/// What became of the rules on one device.
+/// The results of the rules on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
@@ -28,7 +28,7 @@ impl Tally {
         self.passed + self.failed.len() + self.skipped.len()
     }
 
-    /// Why no rule passed, if all have the same reason, such as a driver that is missing.
+    /// The reason why no rule passed, if it is the same for all, such as a missing driver.
     fn only_reason(&self) -> Option<&str> {
         let mut lines = self.failed.iter().chain(&self.skipped);
         let (_, first) = lines.next()?.split_once(": ")?;
@@ -37,7 +37,7 @@ impl Tally {
     }
 }
 
-/// Which driver a suite runs on, if not on the one that is found.
+/// The driver for a suite, if it is not the default one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct On<'a> {
     /// A word of an OpenCL platform's name.
@@ -98,7 +98,7 @@ pub(crate) fn test_backend(name: &str, on: On<'_>, install: bool) -> Result<()> 
     }
 }
 
-/// What is built above the contract, on the backend's devices.
+/// Runs the tests of packages above the backend on the backend's devices.
 fn above(name: &str, on: On<'_>, complaints: &Path) -> Result<()> {
     for above in &above::ALL {
         println!("\n{} on {name}", above.package);
@@ -112,7 +112,7 @@ fn above(name: &str, on: On<'_>, complaints: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The conformance test of a backend. The stand-in writes its complaints to `complaints`.
+/// The conformance test of a backend. A stand-in writes its complaints to `complaints`.
 pub(crate) fn suite(name: &str, on: On<'_>, complaints: &Path) -> Result<Command> {
     let mut command = match name {
         "cuda" | "embedded" | "hip" | "host" | "opencl" | "sim" => {
@@ -129,7 +129,7 @@ pub(crate) fn suite(name: &str, on: On<'_>, complaints: &Path) -> Result<Command
     Ok(command)
 }
 
-/// Lets tests run on the driver that was asked for.
+/// Makes tests run on the requested driver.
 fn choose(name: &str, on: On<'_>, command: &mut Command, complaints: &Path) -> Result<()> {
     match (name, on) {
         ("opencl", On { platform: Some(platform), stand_in: false }) => {
@@ -150,7 +150,7 @@ fn choose(name: &str, on: On<'_>, command: &mut Command, complaints: &Path) -> R
     Ok(())
 }
 
-/// Lets a suite run on a stand-in, whose compiler is the oldest that devices must work with.
+/// Makes a suite run on a stand-in. Its compiler is the oldest that devices must support.
 fn on_stand_in(stand_in: &StandIn, command: &mut Command, complaints: &Path) -> Result<()> {
     let tools = cuda::tools()?;
     cuda::compile_with(command, &tools, &tools.nvrtc[0]);
@@ -159,7 +159,7 @@ fn on_stand_in(stand_in: &StandIn, command: &mut Command, complaints: &Path) -> 
     Ok(())
 }
 
-/// A fresh file for the suite to report to.
+/// An empty file for the suite's report.
 pub(crate) fn report_file(name: &str) -> Result<PathBuf> {
     let folder = root().join("target/conformance");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -168,12 +168,12 @@ pub(crate) fn report_file(name: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Lets the suite report to `file`.
+/// Makes the suite write its report to `file`.
 pub(crate) fn watch<'a>(command: &'a mut Command, file: &Path) -> &'a mut Command {
     command.env("CONFORMANCE_REPORT", file)
 }
 
-/// Counts a report by device.
+/// Counts the results of a report by device.
 pub(crate) fn read(file: &Path) -> Result<Tallies> {
     let text =
         fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -185,7 +185,7 @@ pub(crate) fn read(file: &Path) -> Result<Tallies> {
     Ok(tallies)
 }
 
-/// Counts one line of a report.
+/// Counts the result in one line of a report.
 pub(crate) fn count(tallies: &mut Tallies, entry: &Value) -> Result<()> {
     let word = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
     let tally = tallies.entry(word("device")).or_default();

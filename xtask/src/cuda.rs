@@ -1,5 +1,5 @@
-//! What tests of CUDA devices use on a machine without a GPU: NVIDIA's compilers. The stand-in for the HIP runtime uses
-//! them, too.
+//! The tools for tests of CUDA devices on a machine without a GPU: NVIDIA's compilers. The stand-in for the HIP runtime
+//! uses them, too.
 
 use std::env;
 use std::fs;
@@ -10,19 +10,19 @@ use anyhow::{Context, Result};
 
 use crate::run::root;
 
-/// The variables that `backend-cuda` and its tests read, instead of looking for these where systems have them.
+/// The variables that override where `backend-cuda` and its tests look for these.
 const NVRTC: &str = "BACKEND_CUDA_NVRTC";
 const PTXAS: &str = "BACKEND_CUDA_PTXAS";
 
-/// The compilers, as the wheels that [`install`](crate::install) names put them under `target/venv`.
+/// The compilers. The wheels listed in [`install`](crate::install) put them under `target/venv`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tools {
-    /// The oldest run-time compiler that devices must work with, and the newest that is tested.
+    /// The oldest run-time compiler that devices must support, and the newest that is tested.
     pub(crate) nvrtc: [PathBuf; 2],
     ptxas: PathBuf,
 }
 
-/// The compilers, or what is missing.
+/// Returns the compilers, or an error that says what is missing.
 pub(crate) fn tools() -> Result<Tools> {
     tools_in(&root().join("target/venv/lib"))
 }
@@ -45,7 +45,7 @@ fn tools_in(lib: &Path) -> Result<Tools> {
     })
 }
 
-/// Lets tests compile with one of the compilers, unless the caller has chosen another.
+/// Makes tests use one of the compilers, unless the caller has chosen another.
 pub(crate) fn compile_with<'a>(
     command: &'a mut Command,
     tools: &Tools,

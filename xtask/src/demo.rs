@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use crate::run::{cargo, cargo_here, must, programs};
 use crate::{mpi, python};
 
-/// `cargo xtask demo`: the main job, in an MPI job of so many ranks if that is said; or the sphere.
+/// `cargo xtask demo`: the main demo, as an MPI job if a number of ranks is given; or the sphere.
 pub(crate) fn demo(mpi_ranks: Option<u32>, options: &[String]) -> Result<()> {
     let (name, options) = match options.split_first() {
         Some((first, others)) if first == "sphere" => ("sphere", others),
@@ -53,21 +53,22 @@ pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
     must(python::speed().args(flags()))
 }
 
-/// Runs the benchmarks, with every feature that can be built here.
+/// Runs the benchmarks with every feature that can be built here.
 pub(crate) fn benches() -> Result<Command> {
     let mut command = cargo(&["bench"]);
     command.args(mpi::features_of("benches", mpi::is_there()?)?);
     Ok(command)
 }
 
-/// Cargo, to run or build an example of the facade with every feature, or every one that needs nothing installed.
+/// A cargo command that runs or builds an example of the facade: with every feature, or with every feature that needs
+/// no installed software.
 fn example(verb: &str, name: &str, with_mpi: bool) -> Result<Command> {
     let mut command = cargo_here(&[verb, "--release", "--example", name]);
     command.args(mpi::features_of("runtime", with_mpi)?);
     Ok(command)
 }
 
-/// Ends with the program's own exit code: it has said what was wrong.
+/// Exits with the program's own exit code: the program has already printed its error.
 fn pass(command: &mut Command) -> Result<()> {
     let status = command
         .status()

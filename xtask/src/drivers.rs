@@ -1,4 +1,5 @@
-//! NVIDIA's own driver libraries, which load without a GPU: unpacked from Debian's packages under `target`, installed nowhere.
+//! NVIDIA's driver libraries, which load without a GPU. They are unpacked from Debian packages under `target` and not
+//! installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::run::{must, root};
 
-/// Packages with drivers of different ages, and what each is for. A release of Debian has some of them.
+/// Packages with drivers of different ages, and the purpose of each. A Debian release has some of them.
 pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("libcuda1", "the library of a CUDA driver, which needs no GPU to say so"),
     ("libnvidia-tesla-cuda1", "an older one"),
@@ -18,7 +19,7 @@ fn folder() -> PathBuf {
     root().join("target/drivers")
 }
 
-/// The libraries that are there, by package.
+/// The libraries that were found, by package.
 pub(crate) fn libraries() -> Vec<(&'static str, PathBuf)> {
     let library = |package: &(&'static str, &str)| {
         find(&folder().join(package.0)).map(|library| (package.0, library))
@@ -34,8 +35,8 @@ fn find(folder: &Path) -> Option<PathBuf> {
         .find_map(|path| if path.ends_with("libcuda.so.1") { Some(path) } else { find(&path) })
 }
 
-/// Brings the libraries from the section `non-free` of the Debian that is installed, which need not be among the sources of
-/// this machine, and leaves these as they are.
+/// Downloads the libraries from the section `non-free` of the installed Debian release. The section need not be among
+/// this machine's package sources, which stay unchanged.
 pub(crate) fn fetch() -> Result<()> {
     if !libraries().is_empty() {
         return Ok(());
@@ -48,7 +49,7 @@ pub(crate) fn fetch() -> Result<()> {
     let told = String::from_utf8_lossy(&asked.stdout);
     let releases = told.lines().filter_map(|line| line.split_once(' '));
     let source = releases
-        // The release itself, and not its updates.
+        // The release itself, without its updates.
         .filter(|(name, _)| !name.contains('-'))
         .map(|(name, place)| format!("deb {place} {name} non-free\n"))
         .next()
@@ -70,7 +71,7 @@ pub(crate) fn fetch() -> Result<()> {
     };
     must(apt().arg("update"))?;
     for (package, _) in PACKAGES {
-        // Its file is named after the package, version and architecture.
+        // The file name consists of the package, version and architecture.
         if !apt().args(["download", package]).output()?.status.success() {
             continue;
         }

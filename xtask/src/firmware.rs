@@ -1,6 +1,6 @@
-//! Compiling what runs on embedded processors: the monitors, the kernels of the demo and the programs of the tests.
+//! Compiles the programs for embedded processors: the monitors, the kernels of the demo and the test programs.
 //!
-//! What is compiled is kept in the repository, so that nobody needs the compilers but who changes its source.
+//! The binaries are kept in the repository, so only those who change the source need the compilers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ struct Target {
     name: &'static str,
     compiler: &'static str,
     flags: &'static [&'static str],
-    /// What calls functions on it.
+    /// The source of the monitor, which calls functions on it.
     monitor: &'static str,
 }
 
@@ -40,7 +40,7 @@ const TARGETS: [Target; 3] = [
     },
 ];
 
-/// For everything: nothing that differs between machines, and no padding to pages.
+/// Flags for all programs: no differences between machines, and no padding to pages.
 const COMMON: &[&str] = &[
     "-nostdlib",
     "-Wl,--build-id=none,--no-warn-rwx-segments",
@@ -52,7 +52,7 @@ const C: &[&str] = &[
     "-std=gnu17",
     "-ffreestanding",
     "-ffp-contract=off",
-    // Loops that copy would be calls of memcpy, which nobody has.
+    // Otherwise the compiler turns copy loops into calls of memcpy, which does not exist here.
     "-fno-tree-loop-distribute-patterns",
     "-Wall",
     "-Wextra",
@@ -64,12 +64,13 @@ const FIXED: &[&str] = &["-fno-pie", "-no-pie", "-static"];
 /// Linked to be loaded anywhere.
 const ANYWHERE: &[&str] = &["-fPIE", "-static-pie", "-Wl,-pie,--no-dynamic-linker,-z,notext"];
 
-/// The most that a monitor may take.
+/// The largest size of a monitor in bytes.
 const MONITOR_BYTES: u64 = 4096;
-/// The version of the compilers that made what is kept.
+/// The version of the compilers that made the binaries in the repository.
 const VERSION: &str = "12.2";
 
-/// `cargo xtask firmware`: compiles everything, or with `check` sees that what is kept is what the source gives.
+/// `cargo xtask firmware`: compiles everything. With `check`, only compares the binaries in the repository with their
+/// source.
 pub(crate) fn firmware(check: bool) -> Result<()> {
     if !check {
         return build(&root());
@@ -85,7 +86,7 @@ pub(crate) fn firmware(check: bool) -> Result<()> {
     Ok(())
 }
 
-/// Why the firmware cannot be checked here: it is compared byte by byte, which takes the compilers that made it.
+/// Why the firmware cannot be checked here: the comparison is byte by byte, so it needs the same compilers.
 pub(crate) fn absence() -> Option<String> {
     TARGETS.iter().find_map(|target| {
         let output = Command::new(target.compiler).arg("-dumpfullversion").output();
@@ -99,7 +100,7 @@ pub(crate) fn absence() -> Option<String> {
     })
 }
 
-/// A file that is compiled.
+/// A file to compile.
 struct Piece {
     output: PathBuf,
     source: &'static str,
@@ -109,7 +110,7 @@ struct Piece {
 const FIRMWARE: &str = "crates/backend-embedded/firmware";
 const DEMO: &str = "crates/runtime/examples/terrain";
 
-/// What is compiled for a processor. Only machines of QEMU have a monitor and take the demo.
+/// The files to compile for a processor. Only QEMU machines have a monitor and run the demo.
 fn pieces(target: &Target) -> Vec<Piece> {
     let name = target.name;
     let piece = |output: String, source, flags: &[&[&str]], more: &[String]| {
@@ -152,7 +153,7 @@ fn files() -> impl Iterator<Item = PathBuf> {
     TARGETS.iter().flat_map(|target| pieces(target).into_iter().map(|piece| piece.output))
 }
 
-/// Compiles everything to where it belongs below `folder`.
+/// Compiles everything into its place below `folder`.
 fn build(folder: &Path) -> Result<()> {
     for target in &TARGETS {
         for Piece { output, source, flags } in pieces(target) {
@@ -163,7 +164,7 @@ fn build(folder: &Path) -> Result<()> {
             let mut compiler = Command::new(target.compiler);
             compiler.args(target.flags).args(COMMON).args(flags).arg("-o").arg(&output);
             must(compiler.arg(root().join(source)).arg("-lgcc"))?;
-            // Compilers mark what they link as executable.
+            // Linkers mark their output as executable.
             let bytes = fs::read(&output)?;
             fs::remove_file(&output)?;
             fs::write(&output, bytes)?;

@@ -1,22 +1,23 @@
-//! What tests of HIP devices use on a machine without a GPU: the compilers of ROCm, as Debian and Ubuntu package them.
+//! The tools for tests of HIP devices on a machine without a GPU: ROCm's compilers from the packages of Debian and
+//! Ubuntu.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 
-/// The variable by which the tests are told of the compiler to try.
+/// The variable that tells the tests which compiler to try.
 const HIPCC: &str = "BACKEND_HIP_HIPCC";
-/// Where the package puts it.
+/// The path of the compiler from the package.
 const INSTALLED: &str = "/usr/bin/hipcc";
 
-/// The compiler that tests compile with: the caller's choice, or the package's where it is installed.
+/// The compiler for the tests: the caller's choice, or the package's compiler if it is installed.
 pub(crate) fn compiler() -> Option<OsString> {
     let installed = || Path::new(INSTALLED).exists().then(|| INSTALLED.into());
     env::var_os(HIPCC).or_else(installed)
 }
 
-/// Lets tests compile with `compiler`.
+/// Makes tests compile with `compiler`.
 pub(crate) fn compile_with<'a>(command: &'a mut Command, compiler: &OsStr) -> &'a mut Command {
     command.env(HIPCC, compiler)
 }

@@ -1,4 +1,4 @@
-//! Installing what the tests use.
+//! Installs the tools that the tests use.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::drivers;
 use crate::run::{must, root};
 
-/// Debian and Ubuntu packages, and what each is for.
+/// Debian and Ubuntu packages, and the purpose of each.
 const PACKAGES: &[(&str, &str)] = &[
     ("python3-venv", "the virtual environment for the Python checks"),
     ("ocl-icd-libopencl1", "the loader that finds OpenCL platforms"),
@@ -31,7 +31,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("gcc-arm-none-eabi", "the compiler of what runs on the second"),
 ];
 
-/// Python packages, and what each is for. They go into a virtual environment under `target`.
+/// Python packages, and the purpose of each. They are installed into a virtual environment under `target`.
 const PYTHON: &[(&str, &str)] = &[
     ("numpy", "reads the demo's output independently"),
     (
@@ -42,10 +42,10 @@ const PYTHON: &[(&str, &str)] = &[
     ("nvidia-cuda-nvcc==13.0.88", "an assembler of its output"),
 ];
 
-/// The nightly compiler whose Miri and sanitizers the tests use: one that is known to have them.
+/// The nightly compiler for Miri and the sanitizers. This version is known to include them.
 pub(crate) const NIGHTLY: &str = "nightly-2026-10-30";
 
-/// What tests the Python package: these bring what they ask for.
+/// The packages for testing the Python package, installed with their dependencies.
 const PYTHON_TESTS: &[(&str, &str)] = &[
     ("pytest", "runs the tests of the Python package"),
     ("pyarrow", "a second consumer of its arrays, besides NumPy"),
@@ -53,13 +53,13 @@ const PYTHON_TESTS: &[(&str, &str)] = &[
     ("mypy", "checks the package's stubs, and a program by them"),
 ];
 
-/// Intel's CPU runtime for OpenCL, and a library that it needs and does not ask for.
+/// Intel's CPU runtime for OpenCL, and a library that it needs but does not declare.
 const INTEL: [&str; 2] = ["intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"];
 
-/// Installs what is missing; where it cannot, says what to install.
+/// Installs what is missing. If it cannot, prints what to install.
 pub(crate) fn install() -> Result<()> {
     let rustup = |words: &[&str]| {
-        // Machines without rustup bring both components with their toolchain, and do without Miri.
+        // Machines without rustup get both components with their toolchain, and run without Miri.
         drop(Command::new("rustup").args(words).status());
     };
     rustup(&["component", "add", "rustfmt", "clippy"]);
@@ -92,25 +92,25 @@ pub(crate) fn install() -> Result<()> {
 
 /// Installs the Python packages of the tests.
 pub(crate) fn install_python() -> Result<()> {
-    // What these ask for besides is of newer versions, and not used here.
+    // Their other dependencies are of newer versions, and not used here.
     let packages = PYTHON.iter().map(|package| package.0);
     pip_install(["--no-deps"].into_iter().chain(packages))?;
     pip_install(PYTHON_TESTS.iter().map(|package| package.0))
 }
 
-/// Installs Intel's CPU runtime for OpenCL into the virtual environment: large, and under a licence of its own, so never
-/// as part of [`install`].
+/// Installs Intel's CPU runtime for OpenCL into the virtual environment. It is large and has its own licence, so
+/// [`install`] does not include it.
 pub(crate) fn install_intel() -> Result<()> {
     println!("installing {} from Intel, under Intel's licence", INTEL.join(" and "));
     pip_install(INTEL)
 }
 
-/// Where [`install_intel`] puts the runtime.
+/// The folder into which [`install_intel`] puts the runtime.
 pub(crate) fn intel_library() -> PathBuf {
     root().join("target/venv/lib/libintelocl.so")
 }
 
-/// Installs Python packages into the virtual environment, which is made if need be.
+/// Installs Python packages into the virtual environment, and creates that first if necessary.
 fn pip_install(words: impl IntoIterator<Item = &'static str>) -> Result<()> {
     let python = python();
     let works = Command::new(&python).args(["-m", "pip", "--version"]).output();
@@ -126,7 +126,7 @@ fn pip_install(words: impl IntoIterator<Item = &'static str>) -> Result<()> {
     )
 }
 
-/// The virtual environment's Python, which exists once something was installed into it.
+/// The Python interpreter of the virtual environment. It exists once a package was installed.
 pub(crate) fn python() -> PathBuf {
     root().join("target/venv/bin/python")
 }

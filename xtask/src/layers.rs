@@ -1,7 +1,7 @@
-//! Which crate of the workspace may depend on which, and what adding a device from outside it costs.
+//! The allowed dependencies between crates of the workspace, and the cost of adding a device from outside.
 
-/// Each crate and its allowed normal and build dependencies among ours; dev-dependencies are free. `docs/architecture.md` has the
-/// same table with the reasons.
+/// Each crate and its allowed normal and build dependencies within the workspace. Dev-dependencies are not restricted.
+/// `docs/architecture.md` has the same table with the reasons.
 #[cfg(test)]
 const LAYERS: &[(&str, &[&str])] = &[
     ("runtime-core", &[]),
@@ -41,7 +41,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What crates of ours must know nothing of, whoever brings it.
+/// External crates that these crates must not depend on, directly or indirectly.
 #[cfg(test)]
 const STRANGERS: &[(&str, &[&str])] = &[
     ("runtime-core", &["ndarray", "mpi", "rayon", "cudarc", "hip-sys", "opencl3"]),
@@ -49,7 +49,7 @@ const STRANGERS: &[(&str, &[&str])] = &[
     ("conformance", &["cudarc", "hip-sys", "opencl3"]),
 ];
 
-/// Crates that may use anything, and that nothing may use.
+/// Crates that may depend on any crate, and on which no crate may depend.
 #[cfg(test)]
 const TOPS: &[&str] = &["xtask", "benches"];
 
@@ -68,7 +68,7 @@ mod tests {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Edges between crates of the workspace that the table does not allow, and crates it does not have.
+    /// Returns dependencies between workspace crates that the table does not allow, and crates that the table lacks.
     fn violations(metadata: &Value) -> Vec<String> {
         let packages = metadata["packages"].as_array().unwrap();
         let names: Vec<&str> = packages.iter().map(|p| p["name"].as_str().unwrap()).collect();

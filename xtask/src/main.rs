@@ -1,4 +1,4 @@
-//! The workspace's own commands: `cargo xtask --help` lists them.
+//! The commands of this workspace: `cargo xtask --help` lists them.
 
 mod above;
 mod bundle;
@@ -38,92 +38,96 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Smooths real terrain on a device and shows the result; as `demo sphere` moves a hill around a sphere. `--help` as
-    /// the last word lists the options of either.
+    /// Smooths real terrain on a device and shows the result. `demo sphere` moves a hill around a sphere instead.
+    /// `--help` as the last word lists the options of either.
     #[command(disable_help_flag = true)]
     Demo {
-        /// Runs it in an MPI job of so many ranks, started by mpiexec. Comes before options of the demo.
+        /// Runs it in an MPI job with this number of ranks, started by mpiexec. Must come before options of the demo.
         #[arg(long, value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..))]
         mpi: Option<u32>,
         /// Options of the demo.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
-    /// Lists every device that can be opened, and why a backend has none.
+    /// Lists every device that can be opened, and the reason if a backend has none.
     Devices {
-        /// As JSON.
+        /// Prints JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Draws a decomposition of `halo` as SVG: ranks, neighbours, rotations; `-- --help` lists its options.
+    /// Draws a decomposition of `halo` as SVG, with ranks, neighbours and rotations. `-- --help` lists its options.
     #[command(disable_help_flag = true)]
     HaloMap {
         /// Options of the picture, such as `--topology cube:2x3`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
-    /// Runs everything: format, lints, docs, tests, conformance of every backend this machine can run.
+    /// Runs everything: format, lints, docs, tests, and the conformance suite of every backend that this machine can
+    /// run.
     Test {
-        /// First installs what the tests use: asks nothing as root on Debian and Ubuntu, else says what to install.
+        /// First installs the tools that the tests use. On Debian and Ubuntu as root it asks no questions; otherwise it
+        /// prints what to install.
         #[arg(long)]
         install: bool,
-        /// Also exchanges fields of every description on every decomposition, which takes long.
+        /// Also tests the exchange of every kind of field on every decomposition, which takes long.
         #[arg(long)]
         exhaustive: bool,
-        /// Within minutes: format, lints, units, documentation and conformance of the packages that a change touches.
+        /// A run of a few minutes: format, lints, unit tests, documentation and conformance of the packages that a
+        /// change touches.
         #[arg(long, conflicts_with_all = ["install", "exhaustive"])]
         quick: bool,
-        /// With --quick: this package, instead of those that differ from the last commit. May be given several times.
+        /// With --quick: checks this package, instead of those that differ from the last commit. Can be given several
+        /// times.
         #[arg(long = "package", short, value_name = "CRATE", requires = "quick")]
         packages: Vec<String>,
-        /// Runs the second lane, as `cargo xtask test` does.
+        /// Runs the second lane of tests; `cargo xtask test` calls this.
         #[arg(long, hide = true, value_name = "FOLDER")]
         apart: Option<PathBuf>,
     },
-    /// Runs every conformance rule on one backend, where a skipped rule is a failure; on GPUs, then, the tests of arrays and
-    /// halos.
+    /// Runs every conformance rule on one backend; a skipped rule is a failure. On GPUs, then runs the tests of arrays
+    /// and halos.
     TestBackend {
-        /// The backend: cuda, embedded, hip, host, opencl, sim, or foreign for the device of `docs/foreign-device`.
+        /// The backend: cuda, embedded, hip, host, opencl, sim, or foreign for the device in `docs/foreign-device`.
         name: String,
-        /// For cuda and hip: on the stand-in for the runtime, which needs no GPU and is none.
+        /// For cuda and hip: uses the stand-in for the runtime, which needs no GPU and is not a GPU.
         #[arg(long)]
         stand_in: bool,
-        /// For opencl: a word of the platform's name, such as intel or pocl, instead of the first platform.
+        /// For opencl: a word of the platform's name, such as intel or pocl, to use instead of the first platform.
         #[arg(long, value_name = "WORD")]
         platform: Option<String>,
-        /// First installs into target/venv what the run needs: that runtime for `opencl --platform intel`, compilers
-        /// for `cuda --stand-in` and `hip --stand-in`.
+        /// First installs what the run needs into target/venv: the runtime for `opencl --platform intel`, compilers for
+        /// `cuda --stand-in` and `hip --stand-in`.
         #[arg(long)]
         install: bool,
     },
-    /// Makes a folder of tests, the demo and benchmarks that runs on a machine with the vendor's driver, but without
-    /// Rust or a network.
+    /// Creates a folder of tests, the demo and benchmarks for a machine that has the vendor's driver, but neither Rust
+    /// nor a network.
     Bundle {
         /// The backend: cuda or hip.
         name: String,
     },
-    /// Runs a bundle, as its script `run` does.
+    /// Runs a bundle; the bundle's script `run` calls this.
     #[command(hide = true, override_usage = "run [OPTIONS] [WORD]...")]
     RunBundle(run_bundle::Options),
-    /// Compiles what runs on embedded processors and is kept in the repository.
+    /// Compiles the programs for embedded processors, whose binaries are kept in the repository.
     Firmware {
-        /// Only sees that what is kept is what its source gives.
+        /// Only checks that the binaries in the repository match their source.
         #[arg(long)]
         check: bool,
     },
-    /// Runs tests under Miri, ThreadSanitizer and AddressSanitizer, which `cargo xtask test` does briefly.
+    /// Runs tests under Miri, ThreadSanitizer and AddressSanitizer. `cargo xtask test` runs a part of them.
     Sanitize {
-        /// Which of them; all if none is named.
+        /// The tools to run; all of them by default.
         watchers: Vec<sanitize::Watcher>,
     },
-    /// Breaks the foreign device in every way that compiles, and checks that a rule notices.
+    /// Breaks the foreign device in every way that compiles, and checks that a conformance rule fails.
     Mutants,
-    /// Runs the benchmarks, which compare with their rivals in the same run.
+    /// Runs the benchmarks, which measure this code and its rivals in the same run.
     Bench {
-        /// Ends with an error if a target is missed.
+        /// Exits with an error if a target is missed.
         #[arg(long)]
         check: bool,
-        /// Runs each benchmark briefly, to see that it works.
+        /// Runs each benchmark briefly, to check that it works.
         #[arg(long)]
         quick: bool,
     },

@@ -1,4 +1,4 @@
-//! Whether MPI is there, the one package that features need to be built; and jobs of it.
+//! Detects MPI, the only package that a feature needs at build time, and starts MPI jobs.
 
 use std::process::{Command, Stdio};
 
@@ -7,16 +7,16 @@ use serde_json::Value;
 
 use crate::run::cargo;
 
-/// The feature that needs MPI and libclang, in every crate that has it.
+/// The feature that needs MPI and libclang. All crates that have it use this name.
 const FEATURE: &str = "mpi";
 
-/// Whether the binding of MPI can be built: whether its build script finds an MPI and a libclang.
+/// Whether the MPI binding can be built: whether its build script finds MPI and libclang.
 pub(crate) fn is_there() -> Result<bool> {
     eprintln!("checks whether halo-mpi can be built with its feature {FEATURE}");
     let check = ["check", "--quiet", "--package", "halo-mpi", "--features", FEATURE];
     let output = cargo(&check)
         .args(["--message-format", "json"])
-        // What is wrong with our own code shows elsewhere.
+        // Errors in our own code show up elsewhere.
         .stderr(Stdio::null())
         .output()
         .context("cannot start cargo")?;
@@ -27,7 +27,7 @@ pub(crate) fn is_there() -> Result<bool> {
     }))
 }
 
-/// What makes cargo build the workspace with every feature, or every one but [`FEATURE`].
+/// The cargo arguments for a workspace build with every feature, or with every feature except [`FEATURE`].
 pub(crate) fn features(with_mpi: bool) -> Result<Vec<String>> {
     chosen(with_mpi, None)
 }
@@ -62,7 +62,7 @@ fn chosen(with_mpi: bool, only: Option<&[&str]>) -> Result<Vec<String>> {
     Ok(vec!["--features".to_owned(), without_mpi(&metadata()?, only).join(",")])
 }
 
-/// `mpiexec` for so many ranks: as root too, for containers, and on machines with fewer cores.
+/// `mpiexec` for this number of ranks. It also works as root, for containers, and on machines with fewer cores.
 pub(crate) fn mpiexec(ranks: u32) -> Command {
     let mut command = Command::new("mpiexec");
     command
@@ -81,7 +81,7 @@ fn metadata() -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("cargo metadata")
 }
 
-/// Every feature of every package, or of some, but [`FEATURE`].
+/// Every feature of all packages, or of some packages, except [`FEATURE`].
 fn without_mpi(metadata: &Value, only: Option<&[&str]>) -> Vec<String> {
     let mut all = Vec::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! The proof that the contract cannot be half-implemented and that the conformance suite has teeth: the foreign
-//! device, broken in every way, must not compile or must fail a named rule.
+//! The check that the contract cannot be half-implemented and that the conformance suite detects errors: every broken
+//! version of the foreign device must fail to compile, or must fail a named rule.
 
 use std::fs;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use syn::{File, ImplItem, ImplItemFn, Item, ReturnType};
 use crate::conformance::{read, report_file, watch};
 use crate::run::{cargo, root};
 
-/// Traits of the contract that the foreign device implements.
+/// The traits of the contract that the foreign device implements.
 const TRAITS: &[&str] = &[
     "CommonRuntime",
     "AcceleratorDevice",
@@ -26,26 +26,26 @@ const TRAITS: &[&str] = &[
     "DeviceEvent",
 ];
 
-/// Fewest mutations that prove anything.
+/// The minimum number of mutants for a valid check.
 const LEAST: usize = 10;
 
 /// One way to break the device.
 struct Mutant {
     file: PathBuf,
     method: String,
-    /// Bytes of the file that are replaced.
+    /// The byte range of the file that is replaced.
     bytes: Range<usize>,
     change: Change,
 }
 
 enum Change {
-    /// The method is taken out.
+    /// Removes the method.
     Delete,
-    /// Its body is replaced by one that does nothing.
+    /// Replaces its body by one that does nothing.
     Nothing(&'static str),
 }
 
-/// Runs every mutant. An error names those that survived.
+/// Runs every mutant. The error names the mutants that survived.
 pub(crate) fn mutants() -> Result<()> {
     let source = root().join("docs/foreign-device");
     let copy = root().join("target/mutants/foreign-device");
@@ -86,7 +86,8 @@ pub(crate) fn mutants() -> Result<()> {
     Ok(())
 }
 
-/// Every method of the contract in the device's source, deleted; and those whose result can be faked, doing nothing.
+/// Finds every method of the contract in the device's source. Each is removed; if its result can be faked, it is also
+/// replaced by an empty body.
 fn find(source: &Path) -> Result<Vec<Mutant>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(source.join("src"))? {
@@ -111,7 +112,7 @@ fn find(source: &Path) -> Result<Vec<Mutant>> {
     Ok(found)
 }
 
-/// Methods in implementations of the contract's traits.
+/// The methods in implementations of the contract's traits.
 fn methods(file: &File) -> impl Iterator<Item = (String, &ImplItemFn)> {
     let blocks = file.items.iter().filter_map(|item| match item {
         Item::Impl(block) => {
@@ -128,8 +129,8 @@ fn methods(file: &File) -> impl Iterator<Item = (String, &ImplItemFn)> {
     })
 }
 
-/// A body that claims success and does nothing. Methods without a result are left out: giving something back is
-/// dropping it, which an empty body does as well.
+/// A body that reports success and does nothing. Methods without a result are left out: they release something by
+/// dropping it, and an empty body drops it as well.
 fn nothing(output: &ReturnType) -> Option<&'static str> {
     let ReturnType::Type(_, kind) = output else { return None };
     match quote(kind).as_str() {
@@ -168,7 +169,7 @@ fn place(source: &Path, copy: &Path, mutant: &Mutant) -> Result<()> {
     Ok(fs::write(file, text)?)
 }
 
-/// Copies the device to where its paths, one folder deeper, still lead to the crates.
+/// Copies the device to a place one folder deeper, and adapts its paths to the crates.
 fn lay_out(source: &Path, copy: &Path) -> Result<()> {
     fs::create_dir_all(copy)?;
     for file in ["Cargo.toml", "Cargo.lock", "src", "tests"] {
@@ -187,7 +188,7 @@ fn lay_out(source: &Path, copy: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Leaves a file alone that has the bytes already, so that cargo does not build it again.
+/// Does not touch a file that already has these bytes, so that cargo does not rebuild it.
 fn write_changed(file: &Path, bytes: Vec<u8>) -> Result<()> {
     if fs::read(file).is_ok_and(|present| present == bytes) {
         return Ok(());
@@ -201,7 +202,7 @@ fn at(copy: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Whether the compiler refuses the device for the missing method.
+/// Whether the compiler rejects the device because of the missing method.
 fn refused(copy: &Path, mutant: &Mutant) -> Result<(bool, String)> {
     let output = at(copy, &["check", "--quiet"]).output()?;
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! Which OpenCL platform the tests run on.
+//! The choice of the OpenCL platform for the tests.
 
 use std::env;
 use std::path::Path;
@@ -8,14 +8,15 @@ use anyhow::{Result, bail};
 
 use crate::install;
 
-/// The variable that makes `backend-opencl`'s tests take a platform by a word of its name, instead of the first.
+/// The variable that makes `backend-opencl`'s tests use a platform by a word of its name, instead of the first
+/// platform.
 const TEST_PLATFORM: &str = "OPENCL_TEST_PLATFORM";
-/// Where Debian's loader looks for platforms: a folder of `.icd` files, or one platform's library.
+/// The variable for where Debian's loader looks for platforms: a folder of `.icd` files, or one platform's library.
 const VENDORS: &str = "OCL_ICD_VENDORS";
-/// The devices that PoCL shows.
+/// The variable for the devices that PoCL provides.
 const POCL_DEVICES: &str = "POCL_DEVICES";
 
-/// Lets PoCL show two devices, unless the caller has chosen otherwise: rules about copies and waits between devices
+/// Makes PoCL provide two devices, unless the caller has chosen otherwise: rules about copies and waits between devices
 /// need two.
 pub(crate) fn two_devices(command: &mut Command) -> &mut Command {
     if env::var_os(POCL_DEVICES).is_none() {
@@ -24,7 +25,7 @@ pub(crate) fn two_devices(command: &mut Command) -> &mut Command {
     command
 }
 
-/// Lets tests run on the platform with this word in its name, on Intel's from where it is installed.
+/// Makes tests use the platform with this word in its name. Intel's platform is loaded from where it is installed.
 pub(crate) fn choose<'a>(command: &'a mut Command, platform: &str) -> Result<&'a mut Command> {
     if platform == "intel" && env::var_os(VENDORS).is_none() {
         command.env(VENDORS, installed(&install::intel_library())?);

@@ -1,4 +1,4 @@
-//! Test programs: built once for the whole workspace, run side by side, and counted.
+//! Test programs: built once for the whole workspace, run in parallel, and counted.
 
 use std::env;
 use std::io::{self, BufRead, BufReader};
@@ -15,10 +15,10 @@ use serde_json::Value;
 use crate::conformance::watch;
 use crate::run::{cargo, messages};
 
-/// How many test programs run at once: most of them wait for something for a part of their time.
+/// The number of test programs that run at once: most of them spend part of their time waiting.
 const AT_ONCE: usize = 2;
 
-/// A program of cargo's test runner.
+/// A cargo test program.
 #[derive(Debug)]
 struct Program {
     /// The package, by the name of its folder.
@@ -30,19 +30,19 @@ struct Program {
     file: PathBuf,
 }
 
-/// Every test program of the workspace.
+/// All test programs of the workspace.
 ///
-/// One build has all of them, with the same features. Cargo would choose other features for the dependencies of a
-/// package that is tested alone, and build them again.
+/// One build makes all of them, with the same features. When cargo tests a single package, it chooses other features
+/// for the dependencies and builds them again.
 #[derive(Debug)]
 pub(crate) struct Programs {
     programs: Vec<Program>,
-    /// Files of the workspace's libraries.
+    /// The files of the workspace's libraries.
     libraries: Vec<PathBuf>,
 }
 
 impl Programs {
-    /// Builds them.
+    /// Builds the programs.
     pub(crate) fn build(features: &[String]) -> Result<Self> {
         let mut build = cargo(&["test", "--no-run", "--workspace"]);
         build.args(features).args(["--message-format", "json-render-diagnostics"]);
@@ -70,19 +70,19 @@ impl Programs {
         Ok(built)
     }
 
-    /// The file of a library with this name that was built with them.
+    /// Returns the file of the library with this name from the same build.
     pub(crate) fn library(&self, name: &str) -> Result<&Path> {
         let found = self.libraries.iter().find(|file| file.file_name() == Some(name.as_ref()));
         found.map(PathBuf::as_path).with_context(|| format!("cargo built no {name}"))
     }
 
-    /// A run of all of them.
+    /// A run of all programs.
     pub(crate) fn all(&self) -> TestRun {
         TestRun::of(self.programs.iter().map(Program::command))
     }
 
-    /// A run of a package's programs with these names, or of all of the package if there is no name. What is not there
-    /// is an error.
+    /// A run of a package's programs with these names, or of all programs of the package if there are no names. A name
+    /// that does not exist is an error.
     pub(crate) fn of(&self, package: &str, names: &[&str]) -> Result<TestRun> {
         let find = |name: Option<&str>| {
             let found = self.programs.iter().filter(move |program| {
@@ -101,7 +101,7 @@ impl Programs {
 }
 
 impl Program {
-    /// Its start, as cargo starts it.
+    /// The command that starts the program, as cargo does.
     fn command(&self) -> Command {
         let mut command = Command::new(&self.file);
         command
@@ -115,11 +115,11 @@ impl Program {
     }
 }
 
-/// Programs that print what cargo's test runner prints, to be run and counted together.
+/// Programs with the output format of cargo's test runner, which are run and counted together.
 #[derive(Debug)]
 pub(crate) struct TestRun {
     commands: Vec<Command>,
-    /// Whether it is no failure if there is no test.
+    /// Whether a run without tests is a success.
     may_be_empty: bool,
 }
 
@@ -128,7 +128,7 @@ impl TestRun {
         Self { commands: commands.into_iter().collect(), may_be_empty: false }
     }
 
-    /// The same run, where it is no failure if there is no test.
+    /// The same run, in which a run without tests is a success.
     pub(crate) fn or_none(self) -> Self {
         Self { may_be_empty: true, ..self }
     }
@@ -141,13 +141,13 @@ impl TestRun {
         self
     }
 
-    /// Lets rules of the conformance suite report to `file`.
+    /// Makes rules of the conformance suite report to `file`.
     pub(crate) fn report_to(self, file: &Path) -> Self {
         self.each(|command| watch(command, file))
     }
 
-    /// Runs the programs and counts their tests. One alone shows its output as it comes; of several, each shows its
-    /// output when it has ended.
+    /// Runs the programs and counts their tests. A single program shows its output immediately; several programs show
+    /// their output when they end.
     pub(crate) fn run(self) -> Result<Counts> {
         let may_be_empty = self.may_be_empty;
         let counts = self.run_all()?;
@@ -180,8 +180,8 @@ impl TestRun {
     }
 }
 
-/// How long a program may be silent before a line says that it still runs, and how long a process that it left behind is
-/// waited for.
+/// How long a program may be silent before a line reports that it still runs, and how long to wait for a process that
+/// it left behind.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn run_and_count(command: &mut Command, live: bool, patience: Duration) -> Result<Counts> {
@@ -196,7 +196,7 @@ fn run_and_count(command: &mut Command, live: bool, patience: Duration) -> Resul
         .stdout(writer)
         .spawn()
         .with_context(|| format!("cannot start {}", program.display()))?;
-    // Closes this side's ends of the pipe: reading ends when all are closed.
+    // Closes this side's ends of the pipe: reading ends when all ends are closed.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let name = Path::new(&program).file_name().unwrap_or_default().display();
     let (sender, lines) = mpsc::channel();
@@ -224,7 +224,7 @@ fn run_and_count(command: &mut Command, live: bool, patience: Duration) -> Resul
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {}
         }
-        // A process that it left behind has the pipe.
+        // A process that the program left behind holds the pipe.
         left = ended.is_some();
         if left {
             break;
@@ -242,7 +242,7 @@ fn run_and_count(command: &mut Command, live: bool, patience: Duration) -> Resul
     }
     counts.clean = status.success() && !left;
     if !counts.clean && counts.failed == 0 {
-        // It failed, though none of its tests did.
+        // The program failed, although none of its tests did.
         counts.failed = 1;
     }
     if !live {
@@ -257,7 +257,7 @@ fn run_and_count(command: &mut Command, live: bool, patience: Duration) -> Resul
     Ok(counts)
 }
 
-/// What a test runner said of its failures, at most the last lines of it.
+/// The test runner's report of its failures: at most its last lines.
 fn report(text: &str) -> String {
     const LAST: usize = 60;
     let lines: Vec<_> = text.trim_matches('\n').lines().collect();
@@ -265,20 +265,20 @@ fn report(text: &str) -> String {
     lines[failures.max(lines.len().saturating_sub(LAST))..].join("\n")
 }
 
-/// Counts of cargo's test runner.
+/// The counts of cargo's test runner.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
     pub(crate) ignored: usize,
-    /// Whether every program ended with success.
+    /// Whether every program exited with success.
     pub(crate) clean: bool,
-    /// What each program that did not said at its end.
+    /// The last output of each program that failed.
     pub(crate) failures: Vec<String>,
 }
 
 impl Counts {
-    /// Adds what a line like `test result: ok. 3 passed; 0 failed; 1 ignored; …` says.
+    /// Adds the numbers in a line like `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
     pub(crate) fn add(&mut self, line: &str) {
         let Some(result) = line.strip_prefix("test result: ") else { return };
         for part in result.split(['.', ';']) {

@@ -1,4 +1,4 @@
-//! The Python package: built and installed as its users do, and its tests.
+//! Builds and installs the Python package as users do, and tests it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ fn folder() -> PathBuf {
     root().join("crates/python")
 }
 
-/// Why the package cannot be tested; `None` if it can.
+/// The reason why the package cannot be tested; `None` if it can.
 pub(crate) fn absence() -> Option<String> {
     let found =
         Command::new(install::python()).args(["-c", "import pytest, numpy, pyarrow"]).output();
@@ -28,7 +28,7 @@ pub(crate) fn install_package() -> Result<()> {
     must(Command::new(install::python()).args(words).arg(folder()))
 }
 
-/// The package's tests, those of one file if it is given.
+/// The tests of the package, or of one file.
 pub(crate) fn tests(file: Option<&str>) -> Command {
     let mut command = Command::new(install::python());
     command.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider"]).current_dir(folder());
@@ -36,14 +36,14 @@ pub(crate) fn tests(file: Option<&str>) -> Command {
     command
 }
 
-/// What handing arrays over costs, compared with what it costs between arrays of NumPy.
+/// Measures the cost of passing arrays, and compares it with that between NumPy arrays.
 pub(crate) fn speed() -> Command {
     let mut command = Command::new(install::python());
     command.arg(folder().join("tests/speed.py"));
     command
 }
 
-/// How many tests passed, failed and were skipped.
+/// Returns how many tests passed, failed and were skipped.
 pub(crate) fn run(command: &mut Command) -> Result<[usize; 3]> {
     let output = command.stderr(Stdio::inherit()).output().context("cannot start Python")?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -54,7 +54,7 @@ pub(crate) fn run(command: &mut Command) -> Result<[usize; 3]> {
     Ok(counts)
 }
 
-/// The numbers of a line like `1 failed, 52 passed, 3 skipped in 1.2s`.
+/// The numbers in a line like `1 failed, 52 passed, 3 skipped in 1.2s`.
 fn counts(line: &str) -> [usize; 3] {
     let number = |word: &str| {
         let mut words = line.split([' ', ',']).filter(|word| !word.is_empty()).collect::<Vec<_>>();

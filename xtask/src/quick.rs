@@ -1,4 +1,4 @@
-//! `cargo xtask test --quick`: what a change of a few packages most likely breaks, within minutes.
+//! `cargo xtask test --quick`: the checks that a change of a few packages is most likely to break, within minutes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,10 +15,10 @@ use crate::test::STRICT;
 use crate::totals::Totals;
 use crate::{cuda, mpi};
 
-/// The folder that is not of the workspace, and stands for devices of other people.
+/// A folder outside the workspace, an example of a third-party device.
 const FOREIGN: &str = "foreign-device";
 
-/// Runs the checks of these packages, or of those that differ from the last commit.
+/// Runs the checks of these packages, or of the packages that differ from the last commit.
 pub(crate) fn quick(packages: Vec<String>) -> Result<()> {
     let start = Instant::now();
     let all = members()?;
@@ -75,7 +75,8 @@ pub(crate) fn quick(packages: Vec<String>) -> Result<()> {
 
 /// The devices whose rules a change of these packages may break.
 ///
-/// What all devices rest on is tried on `host`, `sim` and the foreign one, which need nothing installed.
+/// Changes of code that all devices use are tested on `host`, `sim` and the foreign device, which need no installed
+/// software.
 fn devices(touched: &BTreeSet<String>) -> Vec<(&str, On<'static>, &'static str)> {
     const COMMON: [&str; 3] = ["runtime-core", "backend-support", "conformance"];
     let common = touched.iter().any(|package| COMMON.contains(&package.as_str()));
@@ -100,7 +101,7 @@ fn devices(touched: &BTreeSet<String>) -> Vec<(&str, On<'static>, &'static str)>
     devices.into_iter().map(on).collect()
 }
 
-/// The workspace's packages, whose folders have their names, and the foreign device.
+/// The workspace's packages, whose folders have the same names, and the foreign device.
 fn members() -> Result<BTreeSet<String>> {
     let mut members: BTreeSet<String> =
         ["xtask", "benches", FOREIGN].iter().map(ToString::to_string).collect();
@@ -110,7 +111,7 @@ fn members() -> Result<BTreeSet<String>> {
     Ok(members)
 }
 
-/// Files that differ from the last commit, new ones too, by their paths from the root.
+/// The files that differ from the last commit, including new files, by their paths from the root.
 fn changed_files() -> Result<Vec<String>> {
     let mut git = Command::new("git");
     git.args(["status", "--porcelain", "--untracked-files=all", "--no-renames"]);

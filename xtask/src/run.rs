@@ -1,4 +1,4 @@
-//! Running cargo.
+//! Runs cargo.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,22 +7,22 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-/// The workspace's root folder: that of the tree cargo was started in, for checkouts may share the folder that this
-/// program was built into.
+/// The root folder of the workspace in which cargo was started: several checkouts may share the build folder of this
+/// program.
 pub(crate) fn root() -> PathBuf {
     let built_in = || env!("CARGO_MANIFEST_DIR").into();
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(built_in));
     here.parent().unwrap_or(&here).to_owned()
 }
 
-/// Cargo, started in the root.
+/// A cargo command that starts in the root.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = started_here(args);
     command.current_dir(root());
     command
 }
 
-/// Cargo, for the device outside the workspace. It has the build folder that mutants of it have, too.
+/// A cargo command for the device outside the workspace. It shares its build folder with the mutants.
 pub(crate) fn foreign(args: &[&str]) -> Command {
     let (verb, others) = args.split_at(1);
     let mut command = cargo(verb);
@@ -31,7 +31,7 @@ pub(crate) fn foreign(args: &[&str]) -> Command {
     command
 }
 
-/// Cargo, started where the user is, for programs that take paths.
+/// A cargo command that starts in the user's current folder, for programs that take paths.
 pub(crate) fn cargo_here(args: &[&str]) -> Command {
     let mut command = started_here(args);
     command.arg("--manifest-path").arg(root().join("Cargo.toml"));
@@ -53,7 +53,7 @@ pub(crate) fn must(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What cargo reports in JSON, when `command` asks for it.
+/// The JSON messages of a cargo command.
 pub(crate) fn messages(command: &mut Command) -> Result<Vec<Value>> {
     let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
     ensure!(output.status.success(), "{} ended with {}", shown(command), output.status);
@@ -62,7 +62,7 @@ pub(crate) fn messages(command: &mut Command) -> Result<Vec<Value>> {
     lines.map(|line| Ok(serde_json::from_str(line)?)).collect()
 }
 
-/// The programs that cargo builds: the name of each target, and its file.
+/// The programs that a cargo command builds: the name of each target, and its file.
 pub(crate) fn programs(command: &mut Command) -> Result<Vec<(String, PathBuf)>> {
     let messages = messages(command)?;
     let program = |message: &Value| {

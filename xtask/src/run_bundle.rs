@@ -1,4 +1,4 @@
-//! Running a bundle where it was made for: every program with a limit of time, and a report that is there at any moment.
+//! Runs a bundle on its target machine. Every program has a time limit, and the report is up to date at any moment.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
@@ -17,40 +17,40 @@ use serde_json::{Value, json};
 use crate::conformance::count;
 use crate::programs::Counts;
 
-/// What is to be run, in order.
+/// The list of programs to run, in order.
 pub(crate) const MANIFEST: &str = "bundle.json";
 
-/// How long a program that was killed may take to end.
+/// How long to wait for the end of a program that was killed.
 const LAST_MOMENTS: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The bundle.
+    /// The folder of the bundle.
     #[arg(long, hide = true)]
     folder: PathBuf,
-    /// Where results go, and nothing else is written but temporary files: report.md, report.json, rules.jsonl, log.txt
-    /// and the demo's three files. The folder `report` of the bundle by default.
+    /// The folder for results: report.md, report.json, rules.jsonl, log.txt and the demo's three files. Except for
+    /// temporary files, nothing is written elsewhere. By default, the folder `report` of the bundle.
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
-    /// Only to see that it runs: benchmarks take few samples then, and prove nothing.
+    /// Only checks that everything runs: benchmarks take few samples, and their results mean nothing.
     #[arg(long)]
     quick: bool,
-    /// How long everything may take. What is running then is stopped, and the rest is left out.
+    /// The time limit for the whole run. At the limit, the current program is stopped and the rest is skipped.
     #[arg(long, value_name = "SECONDS", default_value_t = 540)]
     limit: u64,
-    /// Runs only what has one of these words in its title.
+    /// Runs only programs whose title contains one of these words.
     #[arg(value_name = "WORD")]
     only: Vec<String>,
 }
 
-/// What became of one program.
+/// The result of one program.
 enum Ended {
     NotRun(&'static str),
     Running,
     NotStarted(String),
     Code(i32),
     Signal(i32),
-    /// Stopped after its time.
+    /// Stopped at its time limit.
     Stopped,
 }
 
@@ -120,14 +120,14 @@ impl Part {
     }
 }
 
-/// Where a run writes.
+/// The files that a run writes.
 struct Places {
     results: PathBuf,
-    /// Lines of the conformance suite.
+    /// The lines of the conformance suite.
     rules: PathBuf,
-    /// What programs print.
+    /// The output of the programs.
     log: PathBuf,
-    /// For temporary files and caches. It goes with this.
+    /// The folder for temporary files and caches. It is removed when this is dropped.
     scratch: PathBuf,
 }
 
@@ -151,12 +151,12 @@ impl Places {
 
 impl Drop for Places {
     fn drop(&mut self) {
-        // The system clears up what is left of temporary files.
+        // If this fails, the system removes the temporary files later.
         let _ = fs::remove_dir_all(&self.scratch);
     }
 }
 
-/// Runs a bundle. A program that fails does not keep the next from running, but for the one that finds no device.
+/// Runs a bundle. If a program fails, the next still runs, unless the failed program is the one that looks for devices.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let begun = Instant::now();
     let folder = fs::canonicalize(&options.folder)
@@ -200,7 +200,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs one program for as long as it may take.
+/// Runs one program within its time limit.
 fn start(part: &mut Part, folder: &Path, places: &Places, left: Duration) -> Result<()> {
     let mut log = File::options().append(true).open(&places.log)?;
     writeln!(log, "\n=== {}", part.title)?;
@@ -216,12 +216,12 @@ fn start(part: &mut Part, folder: &Path, places: &Places, left: Duration) -> Res
         .env("XDG_CACHE_HOME", &places.scratch)
         .env("CUDA_CACHE_PATH", places.scratch.join("driver"))
         .env("CUPY_CACHE_DIR", places.scratch.join("cupy"))
-        // So that what was printed is in the log when it is stopped.
+        // The log then has all output even if the program is stopped.
         .env("PYTHONUNBUFFERED", "1")
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
-        // So that what it starts itself can be stopped with it.
+        // The programs that it starts can then be stopped with it.
         .process_group(0)
         .spawn();
     part.ended = match started {
@@ -236,13 +236,13 @@ fn start(part: &mut Part, folder: &Path, places: &Places, left: Duration) -> Res
     log.seek(SeekFrom::Start(from))?;
     log.read_to_end(&mut output)?;
     part.output = String::from_utf8_lossy(&output).into_owned();
-    // Tests that ran in processes of their own come before.
+    // Results of tests that ran in their own processes come before the last line.
     let last = part.output.lines().rfind(|line| line.starts_with("test result: "));
     last.into_iter().for_each(|line| part.counts.add(line));
     Ok(())
 }
 
-/// How a program ends, which is stopped at `end` with all that it started.
+/// Waits for the end of a program. At `end` it is stopped, with all programs that it started.
 fn wait(mut child: Child, end: Instant) -> Result<Ended> {
     let until = |child: &mut Child, end: Instant| -> Result<Option<ExitStatus>> {
         loop {
@@ -260,13 +260,13 @@ fn wait(mut child: Child, end: Instant) -> Result<Ended> {
     if !Command::new("/bin/sh").args(["-c", &group]).status().is_ok_and(|status| status.success()) {
         child.kill()?;
     }
-    // One that is stuck in the driver does not end, and is left behind.
+    // A program that is stuck in the driver does not end, and is left behind.
     until(&mut child, Instant::now() + LAST_MOMENTS)?;
     Ok(Ended::Stopped)
 }
 
 fn write_reports(places: &Places, manifest: &Value, parts: &[Part]) -> Result<()> {
-    // A program that was stopped may have written half a line.
+    // A program that was stopped may have written an incomplete line.
     let lines = fs::read(&places.rules)?;
     let lines = String::from_utf8_lossy(&lines);
     let rules: Vec<Value> =
@@ -320,7 +320,7 @@ fn markdown(manifest: &Value, parts: &[Part], rules: &[Value]) -> Result<String>
 mod tests {
     use super::*;
 
-    /// A bundle whose programs are lines for the machine's shell: what its report says, and whether all was well.
+    /// Runs a bundle whose programs are shell commands. Returns its report, and whether everything passed.
     fn run_lines(name: &str, lines: &[(&str, &str)], limit: u64) -> (bool, String, Value) {
         let folder = env::temp_dir().join(format!("bundle-{name}-{}", process::id()));
         fs::create_dir_all(&folder).unwrap();
@@ -365,7 +365,7 @@ mod tests {
         let started = report["programs"][0]["output"].as_str().unwrap().trim();
         let state = || fs::read_to_string(format!("/proc/{started}/stat")).unwrap_or_default();
         let runs = || !state().is_empty() && !state().contains(") Z");
-        // A process that is killed ends when it is its turn to run.
+        // A killed process ends when it is next scheduled.
         while runs() && begun.elapsed() < Duration::from_secs(40) {
             thread::sleep(Duration::from_millis(10));
         }
@@ -381,7 +381,7 @@ mod tests {
         assert!(passed);
     }
 
-    /// A run that is ended from outside leaves what was found until then.
+    /// If a run is killed from outside, the results so far remain.
     #[test]
     fn the_report_is_there_while_programs_run() {
         let lines = [("program", "echo first"), ("program", "cat report.md")];

@@ -1,5 +1,5 @@
-//! `cargo xtask sanitize`: tests under Miri and the compiler's sanitizers, which see undefined behaviour and data races
-//! where the result of a test is right by chance.
+//! `cargo xtask sanitize`: tests under Miri and the compiler's sanitizers. These detect undefined behaviour and data
+//! races even if the result of a test happens to be right.
 
 use std::env::consts::ARCH;
 use std::process::Command;
@@ -13,29 +13,29 @@ use crate::programs::TestRun;
 use crate::run::root;
 use crate::totals::Totals;
 
-/// What watches the tests.
+/// The tools that watch the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Watcher {
-    /// Undefined behaviour and data races, in small cases that it interprets.
+    /// Detects undefined behaviour and data races in small cases, which it interprets.
     Miri,
-    /// Data races.
+    /// Detects data races.
     Thread,
-    /// Use of memory that is not allocated, or no longer.
+    /// Detects the use of memory that is not allocated, or no longer allocated.
     Address,
 }
 
-/// Tests that one call of cargo runs.
+/// Tests that run in one cargo call.
 struct Set {
     title: &'static str,
-    /// What `cargo test` is called with.
+    /// The arguments of `cargo test`.
     words: &'static str,
     /// Flags of Miri.
     flags: &'static str,
-    /// Whether `cargo xtask test` runs it.
+    /// Whether `cargo xtask test` runs it, too.
     always: bool,
 }
 
-/// Tests forget guards on purpose: leaks are no failures.
+/// Tests leak guards on purpose, so leaks are not failures.
 const LEAKS: &str = "-Zmiri-disable-isolation -Zmiri-ignore-leaks";
 
 const MIRI: &[Set] = &[
@@ -48,7 +48,7 @@ const MIRI: &[Set] = &[
     Set {
         title: "capsules",
         words: "--package interchange --test release --test fuzz",
-        // Protocols hand addresses over as numbers.
+        // Protocols pass addresses as integers.
         flags: "-Zmiri-permissive-provenance -Zmiri-ignore-leaks",
         always: true,
     },
@@ -66,7 +66,7 @@ const MIRI: &[Set] = &[
     },
     Set {
         title: "the foreign device",
-        // Faults are tried in processes of their own, which Miri cannot start.
+        // Fault tests run in their own processes, which Miri cannot start.
         words: "--manifest-path docs/foreign-device/Cargo.toml --test conformance -- --skip faults::",
         flags: LEAKS,
         always: false,
@@ -120,7 +120,7 @@ impl Watcher {
         }
     }
 
-    /// A run of tests that it watches.
+    /// A run of tests under this tool.
     fn run(self, set: &Set) -> TestRun {
         let mut command = Command::new("cargo");
         command
@@ -130,7 +130,7 @@ impl Watcher {
         let sanitizer = match self {
             Self::Miri => {
                 command.args(["miri", "test"]).env("MIRIFLAGS", set.flags);
-                // Clocks of interpreted programs run on.
+                // Interpreted programs are slow, but their clocks are not.
                 command.env("CONFORMANCE_TIMEOUT", "600");
                 None
             }
@@ -138,14 +138,14 @@ impl Watcher {
             Self::Address => Some("address"),
         };
         if let Some(sanitizer) = sanitizer {
-            // The standard library is compiled for it, too. Programs of the build itself are not.
+            // The standard library is compiled with the sanitizer, too. Build scripts are not.
             command
                 .args(["test", "-Zbuild-std", "--target", &format!("{ARCH}-unknown-linux-gnu")])
                 .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
-                // Tests ask for more memory than there is.
+                // Tests request more memory than there is.
                 .env("TSAN_OPTIONS", "allocator_may_return_null=1")
                 .env("ASAN_OPTIONS", "allocator_may_return_null=1:detect_leaks=0")
-                // Platforms of OpenCL are not compiled for it.
+                // OpenCL platforms are not compiled with the sanitizer.
                 .env("OCL_ICD_VENDORS", "/nowhere");
         }
         command.args(["--no-fail-fast"]).args(set.words.split(' '));
@@ -180,7 +180,7 @@ pub(crate) fn sanitize(watchers: &[Watcher]) -> Result<()> {
     totals.close(start)
 }
 
-/// What `cargo xtask test` has of it.
+/// The part that `cargo xtask test` runs.
 pub(crate) fn briefly(totals: &mut Totals) {
     for watcher in [Watcher::Miri, Watcher::Thread] {
         match watcher.absence() {

@@ -1,4 +1,4 @@
-//! The stand-ins for the runtimes of GPUs, which tests run on where there is none.
+//! The stand-ins for GPU runtimes, which tests use on machines without a GPU.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::run::{cargo, messages};
 
-/// A stand-in: its package, its library, and the variable by which the backend is told of it.
+/// A stand-in: its package, its library, and the variable that points the backend to it.
 #[derive(Debug)]
 pub(crate) struct StandIn {
     package: &'static str,
@@ -28,7 +28,7 @@ pub(crate) const HIP: StandIn = StandIn {
     variable: "BACKEND_HIP_LIBRARY",
 };
 
-/// Where a stand-in says at its end what was not given back, and what broke a rule.
+/// The variable for the file in which a stand-in reports leaks and broken rules at its end.
 const REPORT: &str = "STAND_IN_REPORT";
 
 impl StandIn {
@@ -43,18 +43,19 @@ impl StandIn {
         library.with_context(|| format!("cargo built no {}", self.library))
     }
 
-    /// Lets tests run on the stand-in, whose library this is, and which reports to `report` at its end.
+    /// Makes tests use this stand-in with this library. The stand-in writes its report to `report` at its end.
     pub(crate) fn enable(&self, command: &mut Command, library: &Path, report: &Path) {
         command.env(self.variable, library).env(REPORT, report);
     }
 }
 
-/// Makes the file that stand-ins report to, or empties it.
+/// Creates the file for reports of stand-ins, or empties it.
 pub(crate) fn clear_report(report: &Path) -> Result<()> {
     fs::write(report, "").with_context(|| format!("cannot write {}", report.display()))
 }
 
-/// An error that shows what was not given back to the stand-in, and what the real runtime would not have admitted.
+/// Returns an error with the objects that were not returned to the stand-in, and the calls that the real runtime would
+/// not accept.
 pub(crate) fn check_report(report: &Path) -> Result<()> {
     let text =
         fs::read_to_string(report).with_context(|| format!("cannot read {}", report.display()))?;

@@ -1,6 +1,6 @@
-//! `cargo xtask test`: everything, in two lanes, with one closing table.
+//! `cargo xtask test`: runs everything, in two lanes, and prints one closing table.
 //!
-//! What needs one core, or a build folder of its own, runs in a second process beside the rest.
+//! Steps that need only one core, or a separate build folder, run in a second process at the same time as the rest.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::{
     stand_in,
 };
 
-/// What clippy is called with.
+/// The clippy arguments.
 pub(crate) const STRICT: [&str; 3] = ["--", "--deny", "warnings"];
 
 /// `cargo xtask test`.
@@ -35,7 +35,8 @@ pub(crate) fn test(with_install: bool, exhaustive: bool) -> Result<()> {
     totals.close(start)
 }
 
-/// What is built with every feature, and so in one folder: lints, documentation, and all tests of the workspace.
+/// Steps that are built with every feature and share one build folder: lints, documentation, and all tests of the
+/// workspace.
 fn workspace(totals: &mut Totals, exhaustive: bool) {
     totals.step("format", || {
         must(&mut cargo(&["fmt", "--all", "--check"]))?;
@@ -65,7 +66,7 @@ fn workspace(totals: &mut Totals, exhaustive: bool) {
         built = Some(Programs::build(&features)?);
         Ok(())
     });
-    // Without the programs there is nothing else to run.
+    // Without the programs nothing else can run.
     let Some(programs) = built else { return };
     let required = ["embedded", "host", "opencl", "sim"];
     let all = || Ok(programs.all().each(opencl::two_devices));
@@ -87,7 +88,7 @@ fn workspace(totals: &mut Totals, exhaustive: bool) {
     hip_without_gpu(totals, &programs);
 }
 
-/// What has build folders of its own.
+/// Steps with their own build folders.
 fn apart(totals: &mut Totals) {
     sanitize::briefly(totals);
     totals
@@ -104,7 +105,7 @@ fn apart(totals: &mut Totals) {
     numpy(totals);
 }
 
-/// The second lane: this program once more, whose output shows when it has ended.
+/// The second lane: a second process of this program. Its output is shown when it has ended.
 struct Beside {
     process: Child,
     folder: PathBuf,
@@ -130,7 +131,7 @@ impl Beside {
         Ok(Self { process, folder })
     }
 
-    /// Waits for its end, shows its output and adds what it found.
+    /// Waits for its end, shows its output and adds its results.
     fn finish(mut self, totals: &mut Totals) {
         match self.read() {
             Ok(others) => totals.append(others),
@@ -147,7 +148,7 @@ impl Beside {
     }
 }
 
-/// The second lane, in the process that [`test()`] starts. What it found goes into a file of `folder`.
+/// The second lane, in the process that [`test()`] starts. Its results are written to a file in `folder`.
 pub(crate) fn test_apart(folder: &Path) -> Result<()> {
     ensure!(folder.is_dir(), "no folder {}", folder.display());
     let mut totals = Totals::default();
@@ -155,7 +156,7 @@ pub(crate) fn test_apart(folder: &Path) -> Result<()> {
     Ok(fs::write(folder.join(Beside::TOTALS), serde_json::to_vec(&totals)?)?)
 }
 
-/// What builds the workspace with every feature that can be built here.
+/// The cargo arguments for a workspace build with every feature that can be built here.
 fn all_features(totals: &mut Totals) -> Result<Vec<String>> {
     let with_mpi = mpi::is_there()?;
     if !with_mpi {
@@ -166,8 +167,8 @@ fn all_features(totals: &mut Totals) -> Result<Vec<String>> {
     mpi::features(with_mpi)
 }
 
-/// What can be seen without a GPU: that every CUDA kernel compiles, and that backends, arrays and halos do right on the
-/// stand-ins for their runtimes, which compile with NVIDIA's compilers.
+/// Checks of GPU backends without a GPU: every CUDA kernel compiles, and backends, arrays and halos pass their tests on
+/// the stand-ins for the GPU runtimes, which use NVIDIA's compilers.
 fn without_gpu(totals: &mut Totals, programs: &Programs) {
     let tools = match cuda::tools() {
         Ok(tools) => tools,
@@ -196,7 +197,7 @@ fn without_gpu(totals: &mut Totals, programs: &Programs) {
                 Ok(programs.of(package, names)?.each(|program| {
                     cuda::compile_with(program, &tools, nvrtc);
                     stand_in.enable(program, library, &complaints);
-                    // Programs of these names have a module for each device.
+                    // Programs with these names have a module for each device.
                     program.args((!names.is_empty()).then(|| format!("{name}::")))
                 }))
             };
@@ -206,7 +207,7 @@ fn without_gpu(totals: &mut Totals, programs: &Programs) {
     }
 }
 
-/// Examples in documentation: on the stand-ins for GPUs, where they can compile.
+/// Examples in documentation, which run on the stand-ins for GPUs if these can compile.
 fn examples(totals: &mut Totals, features: &[String], programs: &Programs) {
     let mut examples = cargo(&["test", "--no-fail-fast", "--workspace", "--doc"]);
     examples.args(features);
@@ -226,14 +227,14 @@ fn examples(totals: &mut Totals, features: &[String], programs: &Programs) {
     given_back(totals, "examples in docs", &complaints);
 }
 
-/// A failure where the stand-in has complaints.
+/// Fails if the stand-in has complaints.
 fn given_back(totals: &mut Totals, title: &str, complaints: &Path) {
     if let Err(error) = stand_in::check_report(complaints) {
         totals.fail(&format!("{title}: what was given back"), &error);
     }
 }
 
-/// What can be seen of NVIDIA's drivers without a GPU: that they have every function, and are told from broken ones.
+/// Checks of NVIDIA's drivers without a GPU: they have every function, and are distinguished from broken drivers.
 fn cuda_drivers(totals: &mut Totals, programs: &Programs) {
     let libraries = drivers::libraries();
     if libraries.is_empty() {
@@ -250,8 +251,8 @@ fn cuda_drivers(totals: &mut Totals, programs: &Programs) {
     }
 }
 
-/// What can be seen of HIP without a GPU and without a stand-in: that every kernel compiles for two architectures, and
-/// that a runtime without a device is told from a broken one.
+/// Checks of HIP with neither a GPU nor a stand-in: every kernel compiles for two architectures, and a runtime without
+/// a device is distinguished from a broken runtime.
 fn hip_without_gpu(totals: &mut Totals, programs: &Programs) {
     if let Some(compiler) = hip::compiler() {
         let kernels = || {
@@ -270,7 +271,7 @@ fn hip_without_gpu(totals: &mut Totals, programs: &Programs) {
     totals.tests("HIP without a GPU", absence, &[], "");
 }
 
-/// The demo's array, read by NumPy.
+/// Reads the demo's array with NumPy.
 fn numpy(totals: &mut Totals) {
     let python = install::python();
     let found = Command::new(&python).args(["-c", "import numpy"]).output();
@@ -287,7 +288,7 @@ fn numpy(totals: &mut Totals) {
     });
 }
 
-/// The Python package, installed as its users do.
+/// Tests the Python package, installed as users do.
 fn python_package(totals: &mut Totals) {
     if let Some(why) = python::absence() {
         return totals.skip("python", &why);
@@ -296,7 +297,7 @@ fn python_package(totals: &mut Totals) {
     totals.counted("python", || python::run(opencl::two_devices(&mut python::tests(None))));
     totals.step("python: speed, briefly", || must(python::speed().arg("--quick")));
     if let Ok(tools) = cuda::tools() {
-        // The build of the workspace, which may be under way in the other lane, has the libraries.
+        // The workspace build, which may be running in the other lane, contains the libraries.
         let build = || Programs::build(&mpi::features(mpi::is_there()?)?);
         let programs = match build() {
             Ok(programs) => programs,
@@ -307,7 +308,7 @@ fn python_package(totals: &mut Totals) {
                 let complaints = root().join("target/conformance/stand-in-python.jsonl");
                 let mut tests = python::tests(Some("test_gpu.py"));
                 cuda::compile_with(&mut tests, &tools, &tools.nvrtc[0]);
-                // Consumers that name no stream mean the driver's own.
+                // Consumers that name no stream mean the driver's default stream.
                 tests.env("STAND_IN_DEFAULT_STREAMS", "1");
                 stand_in::clear_report(&complaints)?;
                 stand_in.enable(&mut tests, programs.library(stand_in.library)?, &complaints);

@@ -1,4 +1,4 @@
-//! The closing table of a test run: what each step found, and how long it took.
+//! The closing table of a test run: the results and the time of each step.
 
 use std::time::{Duration, Instant};
 
@@ -16,15 +16,15 @@ struct Row {
     failed: usize,
     skipped: usize,
     why: String,
-    /// How long the step took, in the first of its rows.
+    /// The time of the step, in the first of its rows.
     time: Option<Duration>,
 }
 
-/// What the steps of a run found.
+/// The results of the steps of a run.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Totals {
     rows: Vec<Row>,
-    /// What programs whose tests failed said of it.
+    /// The failure reports of programs whose tests failed.
     failures: Vec<String>,
 }
 
@@ -41,18 +41,18 @@ impl Totals {
         self.rows.push(Row { name, passed, failed, skipped, why, time: None });
     }
 
-    /// A failure that is no test of its own.
+    /// Adds a failure that is not a test.
     pub(crate) fn fail(&mut self, name: &str, error: &anyhow::Error) {
         println!("{error:#}");
         self.add(name, 0, 1, 0, &first_line(error));
     }
 
-    /// What cannot run here, and why.
+    /// Adds a step that cannot run here, with the reason.
     pub(crate) fn skip(&mut self, name: &str, why: &str) {
         self.add(name, 0, 0, 1, why);
     }
 
-    /// A step without which the others can do, with what is missing skipped.
+    /// Runs a step that the others do not need. If something is missing, it is skipped.
     pub(crate) fn optional(&mut self, name: &str, step: impl FnOnce() -> Result<()>) {
         self.timed(name, |totals| {
             let why = step().map_or_else(|error| format!("{error:#}"), |()| String::new());
@@ -63,7 +63,7 @@ impl Totals {
         });
     }
 
-    /// A step that passes or fails as a whole.
+    /// Runs a step that passes or fails as a whole.
     pub(crate) fn step(&mut self, name: &str, step: impl FnOnce() -> Result<()>) {
         self.timed(name, |totals| match step() {
             Ok(()) => totals.add(name, 1, 0, 0, ""),
@@ -71,7 +71,7 @@ impl Totals {
         });
     }
 
-    /// A step that counts its tests itself: passed, failed and skipped.
+    /// Runs a step that counts its own tests: passed, failed and skipped.
     pub(crate) fn counted(&mut self, name: &str, step: impl FnOnce() -> Result<[usize; 3]>) {
         self.timed(name, |totals| match step() {
             Ok([passed, failed, skipped]) => totals.add(name, passed, failed, skipped, ""),
@@ -79,8 +79,8 @@ impl Totals {
         });
     }
 
-    /// A step that runs tests, counted by the test runner and, for the conformance suite, by device.
-    /// A required device of which no rule was reported is a failure. `variant` tells rows of one device apart.
+    /// Runs a step with tests, counted by the test runner and, for the conformance suite, by device. It is a failure if
+    /// no rule was reported for a required device. `variant` distinguishes rows of the same device.
     pub(crate) fn tests(
         &mut self,
         name: &str,
@@ -116,7 +116,7 @@ impl Totals {
         // The runner counts a rule as one test, and a skipped one as passed.
         let (passed, failed) =
             (counts.passed.saturating_sub(rules), counts.failed.saturating_sub(broken));
-        // Where there are rules and no other test, they have their own rows.
+        // If there are rules and no other tests, only the rows of the rules are shown.
         if passed + failed + counts.ignored > 0 || rules + broken == 0 {
             let why = if counts.clean { "" } else { "see below" };
             self.add(name, passed, failed, counts.ignored, why);
@@ -131,7 +131,7 @@ impl Totals {
         }
     }
 
-    /// Runs a step between two headings; its first row gets the time it took.
+    /// Runs a step between two headings. Its first row gets the time of the step.
     fn timed(&mut self, name: &str, step: impl FnOnce(&mut Self)) {
         println!("\n== {name}");
         let (start, first) = (Instant::now(), self.rows.len());
@@ -148,7 +148,8 @@ impl Totals {
         self.failures.append(&mut others.failures);
     }
 
-    /// Prints the table, the failures and the closing line. An error says how many tests failed, unless none did.
+    /// Prints the table, the failures and the closing line. Returns an error with the number of failed tests if there
+    /// are any.
     pub(crate) fn close(&self, start: Instant) -> Result<()> {
         let head = ["", "s", "passed", "failed", "skipped", "why"].map(str::to_owned);
         let cells = self.rows.iter().map(|row| {

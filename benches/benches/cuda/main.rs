@@ -1,9 +1,10 @@
-//! The CUDA backend against calls of the driver written by hand in the same context: copies, allocations, launches,
-//! region copies, array accesses and a whole loop of diffusion.
+//! The CUDA backend against hand-written driver calls in the same context: copies, allocations, launches, region
+//! copies, array accesses and a whole diffusion loop.
 //!
-//! Both sides run in turns, and every timed call ends when the device is done, but for those that show what enqueueing
-//! costs the host. The rival checks and remembers nothing. Copies within the device come in rows, each at a place that the
-//! device's cache no longer has, so that neither launches nor the cache stand in for the bandwidth of its memory.
+//! Both sides run in turns. Every timed call ends when the device is done, except for cases that measure the enqueueing
+//! cost on the host. The rival checks and records nothing. Copies within the device come in series. Each copy uses a
+//! place that is no longer in the device's cache, so the result measures the bandwidth of device memory and not
+//! launches or the cache.
 
 mod raw;
 
@@ -25,23 +26,23 @@ use runtime_core::{
 
 use crate::raw::{Address, Raw};
 
-/// Copies of many bytes: a share of the rival's bandwidth.
+/// Large copies: the minimum fraction of the rival's bandwidth.
 const BANDWIDTH: f64 = 0.98;
-/// Small copies and launches: a tenth more time at most.
+/// Small copies and launches: at most a tenth more time.
 const LATENCY: f64 = 1.0 / 1.1;
-/// Contiguous region copies, as a share of the driver's copies within the device.
+/// Contiguous region copies, relative to the driver's copies within the device.
 const CONTIGUOUS: f64 = 0.8;
-/// Strided ones, against a copy of all the sectors that they touch.
+/// Strided region copies, relative to a copy of all the sectors that they access.
 const SECTORS: f64 = 1.0 / 1.5;
 /// Loops of kernels.
 const WITHIN: f64 = 1.0 / 1.05;
-/// No target: a figure for the report.
+/// No target: the value is only reported.
 const TOLD: f64 = 0.0;
 
-/// Bytes that memory moves at once.
+/// The bytes that memory transfers at once.
 const SECTOR: usize = 32;
 
-/// Copies within the device between two waits.
+/// The number of copies within the device between two waits.
 fn copies_at_once(bench: &Bench) -> usize {
     if bench.is_quick() { 2 } else { 32 }
 }
@@ -83,7 +84,7 @@ fn main() -> Result<ExitCode> {
     Ok(bench.finish())
 }
 
-/// Keeps the device busy until its clocks are up.
+/// Keeps the device busy until its clocks are at full speed.
 fn wake(raw: &Raw) {
     const BYTES: usize = 256 << 20;
     let addresses = [raw.memory(BYTES).expect("memory"), raw.memory(BYTES).expect("memory")];
@@ -94,7 +95,7 @@ fn wake(raw: &Raw) {
     }
 }
 
-/// Page-locked memory to the device and back.
+/// Copies pinned memory to the device and back.
 fn copies(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     if !bench.group("pinned copies") {
         return Ok(());
@@ -143,7 +144,7 @@ fn copies(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     Ok(())
 }
 
-/// Memory taken from the pool and given back, a hundred times, without waiting for the device.
+/// Memory allocated from the pool and freed, a hundred times, without waiting for the device.
 fn allocations(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     if !bench.group("allocations") {
         return Ok(());
@@ -152,7 +153,7 @@ fn allocations(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     for kib in [4, 1 << 10] {
         bench.compare_within(
             format!("{TIMES} allocations and frees, {kib} KiB"),
-            // Two microseconds each.
+            // Two microseconds for each.
             f64::from(TIMES) * 2e-6,
             &mut || {
                 for _ in 0..TIMES {
@@ -175,7 +176,7 @@ fn allocations(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     Ok(())
 }
 
-/// Kernels that do nothing: one and the wait for it, and a hundred and the wait for them.
+/// Kernels that do nothing: one and the wait for it, and a hundred and the wait for all of them.
 fn launches(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     if !bench.group("launches") {
         return Ok(());
@@ -228,7 +229,8 @@ fn launches(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     Ok(())
 }
 
-/// Seconds that one of so many calls takes the host. Waits are not counted, and come before the device's queue is full.
+/// Runs this number of calls, and returns the seconds per call on the host. Waits do not count, and come before the
+/// device's queue is full.
 fn enqueueing(calls: u32, call: &mut dyn FnMut(), wait: &dyn Fn()) -> f64 {
     const MOST: u32 = 100;
     let (mut left, mut spent) = (calls, Duration::ZERO);
@@ -259,13 +261,13 @@ fn region(extents: Vec<usize>, source: RegionSide, destination: RegionSide) -> R
     RegionCopy { dtype: DType::F64, extents, source, destination, negate, combine }
 }
 
-/// Places that take turns, without end.
+/// Cycles through the places, without end.
 fn turns(places: usize) -> impl FnMut() -> usize {
     let mut turns = (0..places).cycle();
     move || turns.next().unwrap_or(0)
 }
 
-/// The rival of region copies: the driver's, from a memory to another that have room for so many places.
+/// The rival of region copies: the driver's copy, between two memories with space for this number of places.
 fn dense_copies<'a>(
     raw: &'a Raw,
     copies: usize,
@@ -290,7 +292,8 @@ fn dense_copies<'a>(
     }
 }
 
-/// Where a cell of a box, numbered in row-major order, is in a field with these strides; `dense` has the box's own.
+/// The offset of a cell in a field with these strides. Cells are numbered in row-major order in a box with the strides
+/// `dense`.
 fn offset(cell: usize, dense: [usize; 3], strides: [usize; 3]) -> usize {
     dot([cell / dense[0], cell % dense[0] / dense[1], cell % dense[1]], strides)
 }
@@ -299,12 +302,12 @@ fn dot(at: [usize; 3], strides: [usize; 3]) -> usize {
     at.iter().zip(strides).map(|(at, stride)| at * stride).sum()
 }
 
-/// Numbers that tell cells apart.
+/// Numbers that differ from cell to cell.
 fn numbered(cells: usize) -> Vec<f64> {
     (0..cells).map(|cell| cell as f64).collect()
 }
 
-/// Region copies of what lies in one piece.
+/// Region copies of contiguous memory.
 fn contiguous(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     if !bench.group("contiguous region copies") {
         return Ok(());
@@ -350,10 +353,10 @@ fn contiguous(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     Ok(())
 }
 
-/// Width of halos, and cells along each edge of the fields.
+/// The width of halos, and the cells along each edge of the fields.
 const HALO: usize = 3;
 
-/// Faces of a field, packed: against a copy within the device that moves as many sectors.
+/// Packing faces of a field, against a copy within the device that moves as many sectors.
 fn faces(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     if !bench.group("packed faces") {
         return Ok(());
@@ -363,7 +366,7 @@ fn faces(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     let edge = if bench.is_quick() { 32 } else { 512 };
     let numbers = numbered(edge * edge * edge);
     let field = device.memory_from_slice(&stream, &numbers)?;
-    // Faces at the two nearest places share no line of the cache.
+    // Faces at the two nearest places share no cache line.
     const APART: usize = 16;
     let places = edge / APART;
     let cells = edge * edge * HALO;
@@ -386,7 +389,7 @@ fn faces(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
             let to = packed.view_mut().slice(place * cells..(place + 1) * cells)?;
             plan.execute(&stream, &mut [Slot::Read(from), Slot::Write(to)])
         };
-        // Faces begin at sectors. Of the sectors of a thin row a part is read; all else is dense.
+        // Faces start at sector boundaries. Sectors of a thin row are read only in part; all others are read fully.
         let read = match thin {
             2 => edge * edge * (HALO * size_of::<f64>()).next_multiple_of(SECTOR),
             _ => cells * size_of::<f64>(),
@@ -419,7 +422,7 @@ fn faces(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     Ok(())
 }
 
-/// All 26 neighbours' regions of eight fields, in one launch.
+/// The regions of all 26 neighbours, for eight fields, in one launch.
 fn boxes(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     if !bench.group("packed halos of eight fields") {
         return Ok(());
@@ -432,7 +435,7 @@ fn boxes(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     let fields: Vec<Memory<f64>> =
         (0..FIELDS).map(|_| device.memory_from_slice(&stream, &numbers)).collect::<Result<_>>()?;
     let strides = [edge * edge, edge, 1];
-    // What is packed, cell after cell.
+    // The packed elements, cell by cell.
     let (mut entries, mut expected) = (Vec::new(), Vec::new());
     for slot in 0..FIELDS {
         for neighbour in (0..27).filter(|neighbour| *neighbour != 13) {
@@ -474,7 +477,7 @@ fn boxes(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     Ok(())
 }
 
-/// An access to values that are on the device already: no call of the driver.
+/// Access to values that are already on the device makes no driver call.
 fn arrays(bench: &mut Bench, device: &Device) -> Result<()> {
     if !bench.group("arrays") {
         return Ok(());
@@ -492,10 +495,10 @@ fn arrays(bench: &mut Bench, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Steps between two waits: an even number, which leaves the result where the start was.
+/// The steps between two waits: an even number, so the result is in the first grid again.
 const STEPS: u32 = 20;
 
-/// The demo's loop, two grids that take turns.
+/// The demo's loop with two alternating grids.
 fn diffusion(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     if !bench.group("diffusion") {
         return Ok(());
@@ -509,7 +512,7 @@ fn diffusion(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         let heights: Vec<f64> = (0..side * side).map(|i| f64::from(i % 977)).collect();
         let bytes = size_of_val(heights.as_slice());
         let launch = Launch::cover_2d(side as usize, side as usize, [32, 8]);
-        // All of the grid from its first element on, without cells beyond its sides.
+        // The whole grid from its first element, without cells beyond its sides.
         let mut numbers = [0, 0, u64::from(side), u64::from(side), u64::from(side), 0];
         let (mut ax, mut ay) = (0.07_f64, 0.05_f64);
         let ([none, _, edge, ..], ax_there, ay_there) = (numbers, ax, ay);

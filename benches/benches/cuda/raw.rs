@@ -1,4 +1,4 @@
-//! The rival: a program written by hand against the driver's own functions, in the same context.
+//! The rival: a hand-written program with the driver's own functions, in the same context.
 
 use std::env;
 use std::error::Error;
@@ -14,7 +14,7 @@ pub(crate) type Address = u64;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Declares the functions that are taken from the driver's library.
+/// Declares the functions that are loaded from the driver's library.
 macro_rules! functions {
     ($($name:ident($($arg:ty),*);)*) => {
         #[expect(non_snake_case, reason = "functions have the names of the driver's headers")]
@@ -25,7 +25,7 @@ macro_rules! functions {
         impl Functions {
             fn bind(library: &Library) -> Result<Self> {
                 Ok(Self {
-                    // SAFETY: the driver's headers declare the function so.
+                    // SAFETY: the driver's headers declare the function with this type.
                     $($name: *unsafe { library.get(stringify!($name)) }?,)*
                 })
             }
@@ -54,28 +54,28 @@ functions! {
     );
 }
 
-/// A stream of its own. What it allocates lasts as long as the process.
+/// A separate stream. Its allocations are never freed.
 pub(crate) struct Raw {
     driver: Functions,
     stream: Handle,
     _library: Library,
 }
 
-/// Success, or the driver's number.
+/// Success, or an error with the driver's code.
 fn check(code: u32) -> Result<()> {
     if code == 0 { Ok(()) } else { Err(format!("the driver returns {code}").into()) }
 }
 
 /// The driver's flag for a stream that does not wait for the default one.
 const NON_BLOCKING: c_uint = 1;
-/// The driver's attribute of a pool: how many unused bytes it keeps when somebody waits.
+/// The driver's attribute of a pool: how many unused bytes it keeps across waits.
 const RELEASE_THRESHOLD: c_uint = 4;
 
 impl Raw {
-    /// Beside a device of the backend, whose context is current in this thread.
+    /// For use next to a device of the backend, whose context is current in this thread.
     pub(crate) fn new() -> Result<Self> {
         let name = env::var_os("BACKEND_CUDA_DRIVER").unwrap_or_else(|| "libcuda.so.1".into());
-        // SAFETY: loading the driver's library runs its constructors, as the backend's loading of it has done already.
+        // SAFETY: loading the driver's library runs its constructors; the backend has already loaded it.
         let library = unsafe { Library::new(name) }?;
         let driver = Functions::bind(&library)?;
         let mut stream = null_mut();
@@ -87,7 +87,7 @@ impl Raw {
         // SAFETY: `pool` is written.
         check(unsafe { (driver.cuDeviceGetDefaultMemPool)(&mut pool, device) })?;
         let value = (&raw mut all).cast();
-        // SAFETY: the attribute is a number of 64 bits, which is read.
+        // SAFETY: the attribute is a 64-bit number, which is only read.
         check(unsafe { (driver.cuMemPoolSetAttribute)(pool, RELEASE_THRESHOLD, value) })?;
         Ok(Self { driver, stream, _library: library })
     }
@@ -99,27 +99,27 @@ impl Raw {
         Ok(address)
     }
 
-    /// Page-locked host memory of zeros.
+    /// Allocates pinned (page-locked) host memory filled with zeros.
     pub(crate) fn pinned(&self, bytes: usize) -> Result<&'static mut [u8]> {
         let mut pointer = null_mut();
         // SAFETY: `pointer` is written.
         check(unsafe { (self.driver.cuMemHostAlloc)(&mut pointer, bytes, 0) })?;
-        // SAFETY: the driver has just allocated that many bytes, and nobody frees them.
+        // SAFETY: the driver has just allocated this many bytes, and no code frees them.
         unsafe { pointer.cast::<u8>().write_bytes(0, bytes) };
-        // SAFETY: as above; nobody else has them.
+        // SAFETY: as above; no other code has them.
         Ok(unsafe { std::slice::from_raw_parts_mut(pointer.cast(), bytes) })
     }
 
-    /// Copies pinned memory to the device, to the end.
+    /// Copies pinned memory to the device. Blocks until the copy is done.
     pub(crate) fn upload(&self, to: Address, from: &[u8]) -> Result<()> {
-        // SAFETY: both have that many bytes, and the copy is done when this returns.
+        // SAFETY: both have this many bytes, and the copy is done when this returns.
         check(unsafe {
             (self.driver.cuMemcpyHtoDAsync_v2)(to, from.as_ptr().cast(), from.len(), self.stream)
         })?;
         self.finish()
     }
 
-    /// Copies to pinned memory, to the end.
+    /// Copies to pinned memory. Blocks until the copy is done.
     pub(crate) fn download(&self, to: &mut [u8], from: Address) -> Result<()> {
         // SAFETY: as in `upload`.
         check(unsafe {
@@ -134,7 +134,7 @@ impl Raw {
         check(unsafe { (self.driver.cuMemcpyDtoDAsync_v2)(to, from, bytes, self.stream) })
     }
 
-    /// Takes memory from the pool and gives it back, in stream order.
+    /// Allocates memory from the pool and frees it, in stream order.
     pub(crate) fn allocate_and_free(&self, bytes: usize) -> Result<()> {
         let mut address = 0;
         // SAFETY: `address` is written.
@@ -143,7 +143,7 @@ impl Raw {
         check(unsafe { (self.driver.cuMemFreeAsync)(address, self.stream) })
     }
 
-    /// A kernel of PTX text.
+    /// Loads a kernel from PTX text.
     pub(crate) fn kernel(&self, ptx: &str, name: &str) -> Result<Handle> {
         let (ptx, name) = (CString::new(ptx)?, CString::new(name)?);
         let (mut module, mut function) = (null_mut(), null_mut());
@@ -158,7 +158,8 @@ impl Raw {
     ///
     /// # Safety
     ///
-    /// `arguments` point to values of the kernel's types, as many as it has, and the memory they name is large enough.
+    /// `arguments` point to as many values as the kernel has parameters, of the same types, and the memory that they
+    /// refer to is large enough.
     pub(crate) unsafe fn launch(
         &self,
         kernel: Handle,
@@ -167,7 +168,7 @@ impl Raw {
     ) -> Result<()> {
         let ([x, y, z], [i, j, k]) = (launch.grid, launch.block);
         let (shared, arguments) = (launch.shared_bytes, arguments.as_mut_ptr());
-        // SAFETY: the caller vouches for the arguments.
+        // SAFETY: the caller guarantees the arguments.
         check(unsafe {
             (self.driver.cuLaunchKernel)(
                 kernel,

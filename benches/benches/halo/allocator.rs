@@ -1,4 +1,4 @@
-//! What the current thread holds of the system's memory.
+//! The memory that the current thread holds.
 #![expect(unsafe_code, reason = "counts what is allocated")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -10,11 +10,11 @@ thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.set(HELD.get() + layout.size().cast_signed());
-        // SAFETY: the caller keeps the same conditions.
+        // SAFETY: the caller guarantees the same conditions.
         unsafe { System.alloc(layout) }
     }
 
@@ -28,7 +28,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes that this thread allocated and nobody freed, less those of others that it freed.
+/// The bytes that this thread allocated, minus the bytes that it freed.
 pub(crate) fn held() -> isize {
     HELD.get()
 }

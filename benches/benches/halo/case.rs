@@ -1,4 +1,4 @@
-//! The cases: periodic boxes on one or two ranks, their fields, and what belongs in the halos.
+//! The cases: periodic boxes on one or two ranks, their fields, and the expected values of the halos.
 
 use runtime_core::{Device, Memory, MemoryViewMut, Result, Stream};
 use serde::{Deserialize, Serialize};
@@ -7,17 +7,17 @@ use backend_host::HostDevice;
 use halo::{Dim, FieldSpec, Quantity, Topology};
 use runtime_core::DType;
 
-/// Width of the halos.
+/// The width of the halos.
 pub(crate) const HALO: usize = 3;
 
-/// The fastest dimension in memory: the last one, or the first, along which the ranks divide the box.
+/// The fastest dimension in memory: the last one, or the first. The ranks divide the box along the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
     C,
     Fortran,
 }
 
-/// Fields of `cells`³ f64 on each rank.
+/// Fields of `cells`³ `f64` on each rank.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Case {
     pub(crate) cells: usize,
@@ -26,7 +26,8 @@ pub(crate) struct Case {
     pub(crate) ranks: usize,
 }
 
-/// What a rank exchanges with its neighbour in one direction. Boxes are of all dimensions, the slowest in memory first.
+/// The data that a rank exchanges with its neighbour in one direction. Boxes have all dimensions, the slowest in memory
+/// first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
     /// The direction, as a number below 27.
@@ -37,14 +38,14 @@ pub(crate) struct Region {
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "there are no messages"))]
     pub(crate) peer: usize,
     pub(crate) extents: [usize; 3],
-    /// Where the cells begin that the neighbour gets.
+    /// The start of the cells that the neighbour gets.
     pub(crate) owned: [usize; 3],
-    /// Where the ghosts begin that the neighbour fills.
+    /// The start of the ghosts that the neighbour fills.
     pub(crate) ghosts: [usize; 3],
 }
 
 impl Case {
-    /// All of one size.
+    /// All cases with this number of ranks and cells.
     pub(crate) fn all(ranks: usize, cells: usize) -> Vec<Self> {
         let orders = [Order::C, Order::Fortran];
         let of = |fields| orders.map(|order| Self { cells, fields, order, ranks });
@@ -56,23 +57,23 @@ impl Case {
         format!("{cells}³, {fields} fields, {order:?}")
     }
 
-    /// Elements of a field along each dimension.
+    /// The number of elements of a field along each dimension.
     pub(crate) fn edge(&self) -> usize {
         self.cells + 2 * HALO
     }
 
-    /// Elements from one row, and from one plane, to the next.
+    /// The distance in elements from one row, and from one plane, to the next.
     pub(crate) fn pitches(&self) -> [usize; 2] {
         [self.edge(), self.edge() * self.edge()]
     }
 
-    /// Bytes of all halos of a rank.
+    /// The bytes of all halos of a rank.
     pub(crate) fn bytes(&self) -> u64 {
         let ghosts = self.edge().pow(3) - self.cells.pow(3);
         (ghosts * self.fields * size_of::<f64>()) as u64
     }
 
-    /// The dimension, in the order of memory, that the ranks divide.
+    /// The dimension that the ranks divide, in the order of memory.
     fn divided(&self) -> usize {
         match self.order {
             Order::C => 0,
@@ -80,11 +81,11 @@ impl Case {
         }
     }
 
-    /// What `rank` exchanges, in all 26 directions.
+    /// The regions that `rank` exchanges, in all 26 directions.
     pub(crate) fn regions(&self, rank: usize) -> Vec<Region> {
         let n = self.cells;
         let region = |id: usize| {
-            // Of each dimension: below, within or above.
+            // For each dimension: below, within or above.
             let ends = [id / 9, id / 3 % 3, id % 3];
             let pick = |choices: [usize; 3]| ends.map(|end| choices[end]);
             let is_across = ends[self.divided()] != 1;
@@ -118,7 +119,7 @@ impl Case {
     }
 }
 
-/// A device that gives each rank one thread: those of their streams.
+/// A device whose streams use one thread for each rank.
 pub(crate) fn device() -> Result<Device> {
     Device::new(HostDevice::with_threads(0, 1)?)
 }
@@ -151,7 +152,7 @@ impl Fields {
         &self.quantities
     }
 
-    /// Views of all fields, as they were planned.
+    /// Views of all fields, with the planned layout.
     pub(crate) fn views(&mut self) -> impl Iterator<Item = MemoryViewMut<'_>> {
         let layouts = self.quantities.iter().map(|quantity| quantity.components()[0].layout());
         self.memories
@@ -165,7 +166,7 @@ impl Fields {
         self.memories.iter_mut().map(slice)
     }
 
-    /// Makes all halos wrong, exchanges them, and sees that they are right.
+    /// Overwrites all halos with wrong values, exchanges them, and checks that they are right.
     pub(crate) fn prove(&mut self, name: &str, exchange: impl FnOnce(&mut Self)) {
         self.ghosts(|_, _, value| *value = f64::NAN);
         exchange(self);
@@ -195,7 +196,7 @@ fn slice(memory: &mut Memory<f64>) -> &mut [f64] {
     memory.as_mut_slice().expect("memory of the host").expect("work that succeeds")
 }
 
-/// What belongs at a place of a field: the number of its cell in the whole box.
+/// The expected value at a place of a field: the number of its cell in the whole box.
 fn expected(case: &Case, rank: usize, field: usize, place: usize) -> f64 {
     let edge = case.edge();
     let at = [place / edge / edge, place / edge % edge, place % edge];

@@ -1,4 +1,4 @@
-//! Jobs of MPI, which are this program once more.
+//! MPI jobs, which run this program again.
 
 use std::env;
 use std::io::ErrorKind;
@@ -6,20 +6,20 @@ use std::process::Command;
 
 use crate::measured::Measured;
 
-/// For the ranks of a job: the cells of its cases.
+/// The variable with the cells of the cases, for the ranks of a job.
 const ROLE: &str = "HALO_BENCH_CELLS";
 
-/// If this process is a rank of a job, the cells of its cases.
+/// Returns the cells of the cases if this process is a rank of a job.
 #[cfg(feature = "mpi")]
 pub(crate) fn role() -> Option<usize> {
     env::var(ROLE).ok()?.parse().ok()
 }
 
-/// What a job of so many ranks measured of cases with so many cells, or why there is none.
+/// Returns the measurements of a job with this number of ranks and cells, or the reason why there is no job.
 ///
 /// # Panics
 ///
-/// If the job fails.
+/// Panics if the job fails.
 pub(crate) fn results(ranks: usize, cells: usize) -> Result<Vec<Measured>, String> {
     if cfg!(not(feature = "mpi")) {
         return Err("built without the feature mpi".to_owned());
@@ -27,7 +27,8 @@ pub(crate) fn results(ranks: usize, cells: usize) -> Result<Vec<Measured>, Strin
     let mut command = Command::new("mpiexec");
     command.args(["-n", &ranks.to_string()]);
     command.arg(env::current_exe().map_err(|error| error.to_string())?).args(env::args().skip(1));
-    // In containers. Ranks that are threads need the cores of both: none is bound. MPICH takes no notice.
+    // Jobs also run as root, in containers. Ranks that are threads need the cores of all processes, so no process is
+    // bound to cores. MPICH ignores these variables.
     command.env(ROLE, cells.to_string()).env("OMPI_MCA_hwloc_base_binding_policy", "none");
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let output = match command.output() {

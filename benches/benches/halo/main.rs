@@ -1,8 +1,9 @@
-//! The halo exchange against Open MPI's datatypes, packing by hand and plain loops, and its promises of rotated edges and
-//! of plans.
+//! Measures the halo exchange against MPI datatypes, packing by hand and plain loops, and checks its limits for rotated
+//! edges and for plans.
 //!
-//! What needs MPI runs in jobs that this program starts of itself with `mpiexec`: in each, all contestants take turns in the
-//! same processes and on the same fields. Without MPI those are left out, and the reason told.
+//! Cases that need MPI run in jobs, for which this program starts itself with `mpiexec`. In each job, all contestants
+//! take turns in the same processes and on the same fields. Without MPI these cases are left out, and the reason is
+//! printed.
 
 mod allocator;
 mod case;
@@ -26,7 +27,7 @@ use crate::case::{Case, Fields, device};
 use crate::measured::Measured;
 use crate::ours::in_process;
 
-/// Rank threads need a while until each has its core.
+/// Rank threads need some time until each has its core.
 const SAMPLE: Duration = Duration::from_millis(5);
 
 fn main() -> Result<ExitCode> {
@@ -49,7 +50,7 @@ fn main() -> Result<ExitCode> {
     Ok(bench.finish())
 }
 
-/// Periodic boxes with so many cells along each axis of each rank.
+/// Periodic boxes with this number of cells along each axis of each rank.
 fn boxes(bench: &mut Bench, title: &str, ranks: usize, cells: usize) -> Result<()> {
     if !bench.group(format!("{title}, {cells}³")) {
         return Ok(());

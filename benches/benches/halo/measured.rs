@@ -1,4 +1,4 @@
-//! What was measured of a case, here or in a job of MPI, and what it has to be.
+//! The measurements of a case, from here or from an MPI job, and their targets.
 
 use benches::Bench;
 use benches::turns::Contestant;
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
 
-/// Our exchange on ranks of this process.
+/// Our exchange between ranks of this process.
 pub(crate) const IN_PROCESS: &str = "in process";
-/// Our exchange on ranks that are processes.
+/// Our exchange between ranks that are processes.
 pub(crate) const OVER_MPI: &str = "over MPI";
-/// Open MPI's, or another's, with a datatype for each box.
+/// The MPI library, with a datatype for each box.
 pub(crate) const DATATYPES: &str = "datatypes";
-/// Loops that pack and unpack, and MPI.
+/// Loops that pack and unpack, with MPI.
 pub(crate) const BY_HAND: &str = "by hand";
 /// Loops from field to field.
 pub(crate) const DIRECT_LOOP: &str = "direct loop";
 
-/// Seconds of one exchange of each contestant.
+/// The seconds of one exchange of each contestant.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Measured {
     case: Case,
@@ -43,18 +43,18 @@ impl Measured {
         named(&seconds)
     }
 
-    /// Prints it for the process that started this one.
+    /// Prints the measurement for the process that started this one.
     #[cfg(feature = "mpi")]
     pub(crate) fn tell(&self) {
         println!("{}", serde_json::to_string(self).expect("names and numbers"));
     }
 
-    /// What a line of a job's output tells.
+    /// Parses a line of a job's output.
     pub(crate) fn told(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }
 
-    /// Notes every pair of ours and a rival.
+    /// Records every pair of ours and a rival.
     pub(crate) fn note(&self, bench: &mut Bench) {
         for Pair { name, rival, ours, theirs, target } in self.pairs() {
             let case = format!("{}, {name}", self.case.name());
@@ -80,7 +80,7 @@ impl Measured {
     }
 }
 
-/// One of ours and a rival, in seconds.
+/// One of our contestants and a rival, in seconds.
 struct Pair {
     name: &'static str,
     rival: &'static str,
@@ -89,7 +89,7 @@ struct Pair {
     target: f64,
 }
 
-/// How many times as fast ours has to be at least; 0 where nothing is demanded.
+/// The required speed of ours relative to the rival; 0 if there is no requirement.
 fn target(case: &Case, ours: &str, rival: &str) -> f64 {
     match (ours, rival) {
         _ if case.cells != 128 => 0.0,

@@ -1,4 +1,4 @@
-//! What is measured: exchanges on one rank, on ranks that are threads, and over any communicator.
+//! The measured exchanges: on one rank, on ranks that are threads, and over any communicator.
 
 use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -23,7 +23,7 @@ impl Ours {
             .map(Self)
     }
 
-    /// Once, to the end.
+    /// Runs one exchange to completion.
     pub(crate) fn exchange(&mut self, fields: &mut Fields) {
         let stream = fields.stream.clone();
         let mut views: Vec<Field<'_>> = fields.views().map(Field::from).collect();
@@ -32,20 +32,20 @@ impl Ours {
     }
 }
 
-/// A rank that is alone.
+/// The communicator of a single rank.
 pub(crate) fn alone() -> Result<Arc<dyn Communicator>> {
     let ranks = ThreadCommunicator::group(1)?.pop().expect("one rank");
     Ok(Arc::new(ranks))
 }
 
-/// Ranks that are threads and wait to be told how often to do their part.
+/// Ranks that are threads and wait until they are called to run their part.
 pub(crate) struct Team {
     orders: Vec<Sender<u32>>,
     times: Receiver<f64>,
 }
 
 impl Team {
-    /// `rank` makes the part of each rank, in its thread.
+    /// `rank` makes the part of each rank, in the rank's thread.
     pub(crate) fn new<R: FnMut()>(
         size: usize,
         rank: impl Fn(ThreadCommunicator) -> R + Clone + Send + 'static,
@@ -69,16 +69,16 @@ impl Team {
         Ok(Self { orders: orders.collect(), times })
     }
 
-    /// Lets every rank do its part so many times. Gives the seconds of one time, on the slowest.
+    /// Makes every rank run its part this number of times. Returns the seconds per run on the slowest rank.
     pub(crate) fn run(&self, calls: u32) -> f64 {
         self.orders.iter().for_each(|order| order.send(calls).expect("a rank"));
-        // A rank that panics takes the others with it, and their ends of the channel.
+        // If a rank panics, the others fail too, and their ends of the channel close.
         let slowest = |slowest: f64, _| slowest.max(self.times.recv().expect("a rank"));
         self.orders.iter().fold(0.0, slowest)
     }
 }
 
-/// Ranks of a case, with fields on one device.
+/// The ranks of a case, with fields on one device.
 fn threads(case: Case) -> Result<Team> {
     let device = device()?;
     Team::new(case.ranks, move |ranks| {
@@ -89,7 +89,7 @@ fn threads(case: Case) -> Result<Team> {
     })
 }
 
-/// What runs in this process alone: ours and, where a rank exchanges with itself, the loop.
+/// The contestants in this process: ours and, if a rank exchanges with itself, the loop.
 pub(crate) fn in_process<'a>(
     case: Case,
     fields: &'a RefCell<Fields>,

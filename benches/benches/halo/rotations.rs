@@ -1,4 +1,4 @@
-//! Sides that are turned or mirrored, against the straight ones that they join.
+//! Rotated and mirrored sides, against the unrotated sides that they join.
 
 use benches::Bench;
 use benches::turns::time;
@@ -9,21 +9,21 @@ use runtime_core::{DType, Layout, Memory, Stream};
 
 use crate::case::{HALO, device};
 
-/// Cells along x and y, and levels.
+/// The cells along x and y, and the levels.
 const BLOCK: [usize; 3] = [128, 128, 79];
 
-/// A side, by its end of each axis.
+/// A side, by its end along each axis.
 type Ends = [i8; 3];
 const EAST: Ends = [1, 0, 0];
 const NORTH: Ends = [0, 1, 0];
 const ABOVE: Ends = [0, 0, 1];
 
-/// A turned edge may take 1.5 times as long as the slower straight one that it joins.
+/// A rotated edge may take 1.5 times as long as the slower of the unrotated edges that it joins.
 const EDGE: f64 = 1.0 / 1.5;
-/// A face that is turned in its own plane may take twice as long as one that is not.
+/// A face that is rotated in its own plane may take twice as long as an unrotated face.
 const FACE: f64 = 1.0 / 2.0;
 
-/// What is exchanged, and how it lies in memory.
+/// The exchanged values, and their order in memory.
 #[derive(Clone, Copy)]
 struct Values {
     components: usize,
@@ -39,7 +39,7 @@ const VALUES: [Values; 4] = [
     Values { components: 2, order: [2, 1, 0], name: "vector, x fastest" },
 ];
 
-/// Edges and faces, turned in all ways.
+/// Edges and faces, with all rotations.
 pub(crate) fn rotations(bench: &mut Bench) -> Result<()> {
     let values = if bench.is_quick() { &VALUES[..1] } else { &VALUES };
     if bench.group("turned edges") {
@@ -55,8 +55,8 @@ pub(crate) fn rotations(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Compares what lies beyond the first side by every symmetry with the same straight, and where axes are exchanged with
-/// the slower of both sides.
+/// Compares the exchange beyond the first side under every symmetry with the unrotated exchange. If axes are exchanged,
+/// compares with the slower of both sides.
 fn compare(bench: &mut Bench, values: Values, sides: [Ends; 2], target: f64) -> Result<()> {
     for blocks in [1, 2] {
         let mut straight = [
@@ -69,7 +69,7 @@ fn compare(bench: &mut Bench, values: Values, sides: [Ends; 2], target: f64) -> 
             }
             let mut turned = Seam::new(values, blocks, sides[0], symmetry)?;
             let joined = if symmetry.swaps() { 1..3 } else { 1..2 };
-            // A side that is joined to itself is copied one way.
+            // A side that is joined to itself is copied in one direction only.
             let ways = turned.bytes as f64 / straight[0].bytes as f64;
             let slower = |seconds: &[f64]| {
                 ways * seconds[joined.clone()].iter().copied().fold(0.0, f64::max)
@@ -92,7 +92,7 @@ fn compare(bench: &mut Bench, values: Values, sides: [Ends; 2], target: f64) -> 
     Ok(())
 }
 
-/// A block joined to itself, whose sides are copied, or one joined to a second, for which its side is packed.
+/// A block joined to itself, whose sides are copied, or joined to a second block, for which its side is packed.
 struct Seam {
     halo: HaloTransformer,
     stream: Stream,
@@ -129,7 +129,7 @@ impl Seam {
         Ok(Self { halo, stream, layout, memories, bytes })
     }
 
-    /// Seconds of one of so many calls.
+    /// Runs this number of calls, and returns the seconds per call.
     fn time(&mut self, calls: u32) -> f64 {
         let Self { halo, stream, layout, memories, .. } = self;
         time(calls, &mut || {
@@ -147,7 +147,7 @@ fn link(rank: usize, side: Ends, neighbour: usize, symmetry: Symmetry) -> Link {
     Link { rank, side: Side::new(side).expect("a side"), neighbour, symmetry }
 }
 
-/// The side that this one is joined to.
+/// The side that is joined to this side.
 fn through(side: Ends, symmetry: Symmetry) -> Ends {
     let mut joined = [0; 3];
     for (axis, end) in side.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The cubed sphere: exchanges of six ranks that are threads, and what a plan costs.
+//! The cubed sphere: exchanges of six ranks that are threads, and the cost of a plan.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::ours::Team;
 const LEVELS: usize = 79;
 const TILES: usize = 6;
 
-/// The plan of a C192 tile: at most so many seconds, and so many KiB.
+/// The limits for the plan of a C192 tile, in seconds and in KiB.
 const PLAN_SECONDS: f64 = 1e-3;
 const PLAN_KIB: f64 = 64.0;
 
-/// A tile's field of this number, levels in planes: the order of models of the cubed sphere.
+/// The field with this number on a tile. Levels are planes, as in cubed-sphere models.
 fn spec(cells: usize, field: usize) -> Result<FieldSpec> {
     let dim = |axis| Dim::axis(axis, cells).halo(HALO, HALO);
     FieldSpec::new(format!("field {field}"), DType::F64, &[Dim::free(LEVELS), dim(1), dim(0)])
 }
 
-/// Whole exchanges, one rank for each tile.
+/// Whole exchanges with one rank for each tile.
 pub(crate) fn exchanges(bench: &mut Bench) -> Result<()> {
     if !bench.group("cubed sphere") {
         return Ok(());
@@ -75,7 +75,7 @@ fn tile(
     })
 }
 
-/// What it takes to plan the exchange of a C192 tile.
+/// The cost of planning the exchange of a C192 tile.
 pub(crate) fn plans(bench: &mut Bench) -> Result<()> {
     if !bench.group("plans") {
         return Ok(());

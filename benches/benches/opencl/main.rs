@@ -1,8 +1,8 @@
-//! The OpenCL backend against hand-written opencl3 calls that do the same on the same device: copies, launches, region
-//! copies and a whole loop of diffusion.
+//! The OpenCL backend against hand-written opencl3 calls for the same work on the same device: copies, launches, region
+//! copies and a whole diffusion loop.
 //!
-//! Both sides run in turns, and every timed call ends when the device is done. The rival has an in-order queue of its own,
-//! which keeps times as a stream's does, and checks and remembers nothing.
+//! Both sides run in turns, and every timed call ends when the device is done. The rival has its own in-order queue,
+//! which records times like a stream's queue. It checks and stores nothing.
 
 mod raw;
 
@@ -19,7 +19,7 @@ use runtime_core::{
 
 use crate::raw::{Raw, Rect, set_args};
 
-/// How fast copies, launches and loops must be at least, as a share of the rival's speed.
+/// The minimum speed of copies, launches and loops, relative to the rival.
 const WITHIN: f64 = 1.0 / 1.05;
 /// Region copies must be faster.
 const FASTER: f64 = 1.0;
@@ -48,7 +48,7 @@ fn main() -> Result<ExitCode> {
     Ok(bench.finish())
 }
 
-/// Host to device and back, from ordinary memory and from page-locked memory.
+/// Host to device and back, from ordinary memory and from pinned memory.
 fn copies(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     if !bench.group("copies") {
         return Ok(());
@@ -125,7 +125,7 @@ fn copies(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     Ok(())
 }
 
-/// Kernels that do nothing: one and the wait for it, and a hundred and the wait for them.
+/// Kernels that do nothing: one and the wait for it, and a hundred and the wait for all of them.
 fn launches(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     if !bench.group("launches") {
         return Ok(());
@@ -166,15 +166,15 @@ fn launches(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     Ok(())
 }
 
-/// Cells along each edge of the field, and the width of the ghost cells around it.
+/// The cells along each edge of the field, and the width of the ghost cells around it.
 const EDGE: usize = 128;
 const GHOSTS: usize = 3;
-/// Bytes from row to row and from slice to slice of the field with its ghost cells.
+/// The bytes from row to row and from slice to slice of the field with its ghost cells.
 const PITCH: [usize; 2] =
     [(EDGE + 2 * GHOSTS) * size_of::<f64>(), (EDGE + 2 * GHOSTS).pow(2) * size_of::<f64>()];
 
-/// The six faces of the field. They go to the ghost cells on the other side, or each to the beginning of a memory that
-/// holds nothing else.
+/// The six faces of the field. They are copied to the ghost cells on the opposite side, or each to the start of a
+/// separate memory.
 fn faces(packed: bool) -> Vec<Rect> {
     let face = |dim: usize, upper: bool| {
         let mut extents = [EDGE; 3];
@@ -210,7 +210,7 @@ fn region(rect: &Rect, destination: usize) -> RegionCopy {
     }
 }
 
-/// The halo of a field in one plan against a rectangular copy for each face.
+/// The halo of a field in one plan, against one rectangular copy for each face.
 fn halos(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     if !bench.group("halos") {
         return Ok(());
@@ -224,7 +224,7 @@ fn halos(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
 
     for (name, packed) in [("to ghost cells", false), ("packed", true)] {
         let rects = faces(packed);
-        // Packed, every face has a memory of its own.
+        // When packed, every face has its own memory.
         let target = |index: usize| if packed { index } else { 0 };
         let lengths = if packed { vec![EDGE * EDGE * GHOSTS; rects.len()] } else { vec![cells] };
         let mut ours = Vec::new();
@@ -268,10 +268,10 @@ fn halos(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     Ok(())
 }
 
-/// Steps between two waits: an even number, which leaves the result where the start was.
+/// The steps between two waits: an even number, so the result is in the first grid again.
 const STEPS: u32 = 20;
 
-/// The demo's loop, two grids that take turns.
+/// The demo's loop with two alternating grids.
 fn diffusion(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     if !bench.group("diffusion") {
         return Ok(());
@@ -285,7 +285,7 @@ fn diffusion(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         let heights: Vec<f64> = (0..side * side).map(|i| f64::from(i % 977)).collect();
         let bytes = size_of_val(heights.as_slice());
         let launch = Launch::cover_2d(side as usize, side as usize, [32, 8]);
-        // All of the grid from its first element on, without cells beyond its sides.
+        // The whole grid from its first element, without cells beyond its sides.
         let (edge, ax, ay, none) = (u64::from(side), 0.07_f64, 0.05_f64, 0_u64);
         let step_ours = |z: &mut Memory<f64>, next: &mut Memory<f64>| {
             for _ in 0..STEPS {

@@ -1,4 +1,4 @@
-//! The rival: a program written by hand against opencl3, on the same device.
+//! The rival: a hand-written program with opencl3, on the same device.
 
 use std::ptr::{self, NonNull, null_mut};
 
@@ -17,13 +17,13 @@ use runtime_core::Launch;
 
 type Result<T> = std::result::Result<T, ClError>;
 
-/// A context and an in-order queue of its own.
+/// A separate context and in-order queue.
 pub(crate) struct Raw {
     queue: CommandQueue,
     context: Context,
 }
 
-/// Page-locked host memory: a buffer that stays mapped.
+/// Pinned (page-locked) host memory: a buffer that stays mapped.
 pub(crate) struct Mapped {
     pointer: NonNull<u8>,
     bytes: usize,
@@ -32,18 +32,17 @@ pub(crate) struct Mapped {
 
 impl Mapped {
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: the buffer has that many mapped bytes for as long as it lives; copies are waited for before anybody
-        // comes here again.
+        // SAFETY: the buffer has this many mapped bytes while it lives, and copies are waited for before the next call.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.bytes) }
     }
 }
 
-/// A rectangular copy as `clEnqueueCopyBufferRect` takes it: bytes, rows and slices.
+/// A rectangular copy with the parameters of `clEnqueueCopyBufferRect`: bytes, rows and slices.
 pub(crate) struct Rect {
     pub(crate) from: [usize; 3],
     pub(crate) to: [usize; 3],
     pub(crate) region: [usize; 3],
-    /// Bytes from row to row and from slice to slice.
+    /// The bytes from row to row and from slice to slice.
     pub(crate) from_pitch: [usize; 2],
     pub(crate) to_pitch: [usize; 2],
 }
@@ -59,16 +58,16 @@ impl Raw {
     }
 
     pub(crate) fn buffer(&self, bytes: usize) -> Result<Buffer<u8>> {
-        // SAFETY: no host memory is given to it.
+        // SAFETY: no host memory is passed.
         unsafe { Buffer::create(&self.context, CL_MEM_READ_WRITE, bytes, null_mut()) }
     }
 
     pub(crate) fn mapped(&self, bytes: usize) -> Result<Mapped> {
         let flags = CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR;
-        // SAFETY: no host memory is given to it.
+        // SAFETY: no host memory is passed.
         let buffer = unsafe { Buffer::create(&self.context, flags, bytes, null_mut()) }?;
         let (mut pointer, access) = (null_mut(), CL_MAP_READ | CL_MAP_WRITE);
-        // SAFETY: the buffer has that many bytes, and is kept as long as the pointer.
+        // SAFETY: the buffer has this many bytes, and lives as long as the pointer.
         unsafe {
             self.queue.enqueue_map_buffer(&buffer, CL_BLOCKING, access, 0, bytes, &mut pointer, &[])
         }?;
@@ -88,15 +87,15 @@ impl Raw {
         unsafe { self.queue.enqueue_read_buffer(from, CL_BLOCKING, 0, to, &[]) }.map(drop)
     }
 
-    /// Copies page-locked memory, to the end.
+    /// Copies pinned memory. Blocks until the copy is done.
     pub(crate) fn write_mapped(&self, to: &mut Buffer<u8>, from: &mut Mapped) -> Result<()> {
         let from = from.as_mut_slice();
-        // SAFETY: the mapping lives on while this waits for the copy; the driver checks the length.
+        // SAFETY: the mapping lives while this waits for the copy; the driver checks the length.
         unsafe { self.queue.enqueue_write_buffer(to, CL_NON_BLOCKING, 0, from, &[]) }?;
         self.finish()
     }
 
-    /// Copies to page-locked memory, to the end.
+    /// Copies to pinned memory. Blocks until the copy is done.
     pub(crate) fn read_mapped(&self, from: &Buffer<u8>, to: &mut Mapped) -> Result<()> {
         let to = to.as_mut_slice();
         // SAFETY: as in `write_mapped`.
@@ -112,7 +111,7 @@ impl Raw {
     ) -> Result<()> {
         let ([from_row, from_slice], [to_row, to_slice]) = (rect.from_pitch, rect.to_pitch);
         let (origin, target, region) = (rect.from.as_ptr(), rect.to.as_ptr(), rect.region.as_ptr());
-        // SAFETY: the three pointers are to three numbers each; the driver checks the ranges.
+        // SAFETY: the three pointers point to three numbers each; the driver checks the ranges.
         unsafe {
             self.queue.enqueue_copy_buffer_rect(
                 from,
@@ -139,12 +138,13 @@ impl Raw {
     ///
     /// # Safety
     ///
-    /// The kernel's arguments are set, and what they name is large enough and lives until it is done.
+    /// The kernel's arguments are set. The memory that they refer to is large enough and lives until the kernel is
+    /// done.
     pub(crate) unsafe fn launch(&self, kernel: &Kernel, launch: &Launch) -> Result<()> {
         let local = launch.block.map(|extent| extent as usize);
         let global: [usize; 3] = std::array::from_fn(|dim| launch.grid[dim] as usize * local[dim]);
         let (global, local) = (global.as_ptr(), local.as_ptr());
-        // SAFETY: the pointers are to three numbers each, and the caller vouches for the rest.
+        // SAFETY: the pointers point to three numbers each, and the caller guarantees the rest.
         unsafe {
             self.queue.enqueue_nd_range_kernel(kernel.get(), 3, ptr::null(), global, local, &[])
         }
@@ -161,7 +161,7 @@ macro_rules! set_args {
     ($kernel:expr, $($arg:expr),+) => {{
         let mut index = 0;
         $(
-            // SAFETY: the kernel has that parameter; buffers outlive its launches.
+            // SAFETY: the kernel has this parameter; buffers outlive its launches.
             unsafe { $kernel.set_arg(index, $arg) }.expect("an argument that the kernel takes");
             index += 1;
         )+

@@ -1,4 +1,4 @@
-//! Boards: what a description in TOML says.
+//! Boards: their description in TOML.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use serde::Deserialize;
 use crate::Processor;
 use crate::mailbox::GUARD_BYTES;
 
-/// What must be known of a board to run programs on it; `docs/embedded.md` describes the file.
+/// The properties of a board that are needed to run programs on it. `docs/embedded.md` describes the file.
 ///
 /// ```
 /// let board = backend_embedded::Board::parse(r#"
 ///     name = "QEMU virt"
 ///     processor = "riscv64"
-///     stack = 0x800F_0000  # where the stack of called functions begins; it grows down
+///     stack = 0x800F_0000  # start of the stack of called functions; it grows down
 ///     stub = 0x800F_0000   # 4 KiB of RAM for the routine that calls functions
 ///
 ///     [[memory]]           # what programs and data may use
@@ -29,28 +29,29 @@ use crate::mailbox::GUARD_BYTES;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Board {
-    /// What it is called.
+    /// The name of the board.
     pub name: String,
-    /// What programs are compiled for.
+    /// The processor that programs are compiled for.
     pub processor: Processor,
-    /// Address of the routine that calls functions, in [`STUB_BYTES`](Self::STUB_BYTES) of RAM that nothing else uses.
+    /// The address of the routine that calls functions: [`STUB_BYTES`](Self::STUB_BYTES) of RAM that nothing else uses.
     pub stub: u64,
-    /// Where the stack of called functions begins. It grows down.
+    /// The start of the stack of called functions. It grows down.
     pub stack: u64,
-    /// Where it ends: a function that writes the [`GUARD_BYTES`](Self::GUARD_BYTES) below faults, on processors with memory
-    /// protection, which a RISC-V must have for it. Without it, nothing but the end of RAM stops a stack.
+    /// The end of the stack. On processors with memory protection, a function that writes to the
+    /// [`GUARD_BYTES`](Self::GUARD_BYTES) below it faults; a RISC-V processor must have memory protection if this is
+    /// set. Without a limit, only the end of RAM stops a stack.
     pub stack_limit: Option<u64>,
-    /// A command of the debugger's server that resets the processor and leaves it halted, such as OpenOCD's `reset halt`.
+    /// A command of the debug server that resets the processor and leaves it halted, such as OpenOCD's `reset halt`.
     pub reset: Option<String>,
-    /// Numbers of registers.
+    /// The numbers of registers.
     #[serde(default)]
     pub registers: Registers,
-    /// Memory that programs and data may use.
+    /// The memory that programs and data may use.
     #[serde(deserialize_with = "areas")]
     pub memory: Vec<MemoryArea>,
 }
 
-/// Numbers that the debugger's server gives registers, where they are not the usual ones.
+/// The register numbers of the debug server, if they differ from the usual ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Registers {
@@ -82,16 +83,16 @@ fn areas<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Memory
 }
 
 impl Board {
-    /// What is guarded below [`stack_limit`](Self::stack_limit), which is a multiple of it.
+    /// The size of the guarded area below [`stack_limit`](Self::stack_limit). The limit is a multiple of it.
     pub const GUARD_BYTES: u64 = GUARD_BYTES;
-    /// RAM that the routine at [`stub`](Self::stub) takes.
+    /// The bytes of RAM that the routine at [`stub`](Self::stub) needs.
     pub const STUB_BYTES: u64 = 4096;
 
     /// Reads a description.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` saying what is wrong and where.
+    /// `InvalidArgument`; the error says what is wrong and where.
     pub fn parse(text: &str) -> Result<Self> {
         let board: Self = toml::from_str(text).map_err(|error| {
             refused(&format!("the board's description: {}", error.to_string().trim_end()))
@@ -104,7 +105,7 @@ impl Board {
     ///
     /// # Errors
     ///
-    /// As [`parse`](Self::parse), and if the file cannot be read.
+    /// As for [`parse`](Self::parse), and `InvalidArgument` if the file cannot be read.
     pub fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file)
             .map_err(|error| refused(&format!("{}: {error}", file.display())).with_source(error))?;
@@ -192,12 +193,12 @@ impl Board {
         }
     }
 
-    /// The page below the stack that is guarded.
+    /// The guarded page below the stack.
     pub(crate) fn guard(&self) -> Option<u64> {
         self.stack_limit.map(|limit| limit - Self::GUARD_BYTES)
     }
 
-    /// Whether the page that null pointers lead to is nothing that functions may write, and the processor can see to that.
+    /// Whether the page at address 0 is not memory that functions may write, and the processor can guard it.
     pub(crate) fn guards_null(&self) -> bool {
         let used = |address: u64| address < Self::GUARD_BYTES;
         let areas = self.memory.iter().any(|area| used(area.address));

@@ -1,4 +1,4 @@
-//! What every embedded device of this crate has in common.
+//! Helpers that all embedded devices of this crate use.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use runtime_core::{DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, Limits, M
 use crate::Processor;
 use crate::processor::ARGUMENTS;
 
-/// Who a device is.
+/// The identity of a device.
 pub(crate) struct Identity<'a> {
     pub(crate) index: usize,
     pub(crate) name: &'a str,
@@ -17,7 +17,7 @@ pub(crate) struct Identity<'a> {
     pub(crate) version: &'a str,
 }
 
-/// What a device says about itself.
+/// Makes the properties that a device reports.
 pub(crate) fn info(
     identity: &Identity<'_>,
     processor: Processor,
@@ -48,13 +48,13 @@ pub(crate) fn info(
             argument_bytes: 8 * ARGUMENTS,
             priorities: (0, 0),
         },
-        // What takes modules is an accelerator made of the device.
+        // Modules are loaded by an accelerator on top of the device.
         formats: Vec::new(),
         absent_formats: Vec::new(),
     }
 }
 
-/// The error of loading a module, which no embedded device does itself.
+/// The error of loading a module, which embedded devices do not support themselves.
 #[cold]
 pub(crate) fn no_modules(image: &ModuleImage<'_>) -> Error {
     let message =
@@ -62,7 +62,7 @@ pub(crate) fn no_modules(image: &ModuleImage<'_>) -> Error {
     Error::new(ErrorKind::InvalidModule, "module_load", message)
 }
 
-/// Locks whether or not a thread panicked while it held the lock: every critical section here leaves its data whole.
+/// Locks even if a thread panicked while it held the lock: every critical section here leaves its data consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

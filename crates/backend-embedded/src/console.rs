@@ -1,15 +1,15 @@
-//! What a program prints, as lines.
+//! The output of a program, as lines.
 
 use std::collections::VecDeque;
 
 use runtime_core::DeviceId;
 
-/// A longer line is cut into several.
+/// Longer lines are split.
 const LINE_BYTES: usize = 4096;
-/// More lines than nobody asks for; the oldest go.
+/// The most lines that are stored; the oldest are dropped.
 const LINES: usize = 10_000;
 
-/// Lines that nobody has asked for yet. Each is a `tracing` event of level `INFO`, too.
+/// Lines that were not taken yet. Each line is also emitted as a `tracing` event of level `INFO`.
 #[derive(Debug)]
 pub(crate) struct Console {
     device: DeviceId,
@@ -22,7 +22,7 @@ impl Console {
         Self { device, lines: VecDeque::new(), begun: Vec::new() }
     }
 
-    /// Takes up a printed byte.
+    /// Adds a printed byte.
     pub(crate) fn push(&mut self, byte: u8) {
         match byte {
             b'\r' => {}
@@ -36,12 +36,12 @@ impl Console {
         }
     }
 
-    /// The lines that are complete, once.
+    /// Returns the complete lines, each only once.
     pub(crate) fn take(&mut self) -> Vec<String> {
         self.lines.drain(..).collect()
     }
 
-    /// Ends a line that the program will not go on with.
+    /// Ends a line that the program will not continue.
     pub(crate) fn flush(&mut self) {
         if !self.begun.is_empty() {
             self.end_line();
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(console.take().len(), LINES);
     }
 
-    /// Notes what events say.
+    /// Records the texts of events.
     #[derive(Clone, Default)]
     struct Listener(Arc<Mutex<Vec<String>>>);
 

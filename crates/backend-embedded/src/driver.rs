@@ -7,19 +7,19 @@ use runtime_core::{Device, DeviceInfo, Driver, Embedded, Error, ErrorKind, Resul
 use crate::qemu::{self, MACHINES};
 use crate::{AcceleratorConfig, Board, EmbeddedAccelerator, GdbDevice, QemuConfig, QemuDevice};
 
-/// The number of boards behind a debugger's server, which no list has.
+/// The index of boards behind a debug server, which device lists do not contain.
 pub(crate) const GDB_INDEX: usize = MACHINES.len();
 
-/// The backend `embedded`: machines of QEMU, and boards behind a debugger's server.
+/// The backend `embedded`: QEMU machines, and boards behind a debug server.
 ///
 /// | selector | device |
 /// |---|---|
-/// | `embedded`, `embedded:0`, `embedded:qemu-riscv64` | QEMU's machine `virt`: RV64GC |
-/// | `embedded:1`, `embedded:qemu-cortex-m7` | QEMU's machine `mps2-an500`: Arm Cortex-M7 |
+/// | `embedded`, `embedded:0`, `embedded:qemu-riscv64` | the QEMU machine `virt`: RV64GC |
+/// | `embedded:1`, `embedded:qemu-cortex-m7` | the QEMU machine `mps2-an500`: Arm Cortex-M7 |
 /// | `embedded:gdb:HOST:PORT?board=FILE` | the processor behind a server of the GDB remote protocol, described by a [`Board`] |
 ///
 /// Options follow a question mark: those of [`QemuConfig::set`], and `timeout` of [`AcceleratorConfig::set`]. Opening a
-/// machine of QEMU twice gives two. [`open`] gives the embedded device itself.
+/// QEMU machine twice starts two machines. [`open`] returns the embedded device itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EmbeddedDriver;
 
@@ -55,11 +55,12 @@ impl Driver for EmbeddedDriver {
     }
 }
 
-/// Opens an embedded device by the selectors of [`EmbeddedDriver`]: to flash a program and call it.
+/// Opens an embedded device by a selector of [`EmbeddedDriver`], to flash a program and call its functions.
 ///
 /// # Errors
 ///
-/// `UnknownDevice` for a selector that names none; otherwise as [`QemuDevice::open`] and [`GdbDevice::connect`].
+/// `UnknownDevice` for a selector that matches no device. Otherwise as for [`QemuDevice::open`] and
+/// [`GdbDevice::connect`].
 pub fn open(selector: &str) -> Result<Embedded> {
     let selector: Selector = selector.parse()?;
     if selector.backend() != "embedded" {

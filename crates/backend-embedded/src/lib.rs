@@ -1,9 +1,9 @@
 //! Embedded devices: bare-metal programs that are flashed, called, timed, faulted and reset, and whose memory is read
-//! back. On QEMU, or on a board through the GDB remote protocol, by the same calls.
+//! back. The same calls work on QEMU and on a board through the GDB remote protocol.
 //!
-//! With the feature `embedded` off, or on another system than Linux, this crate is empty. With it on it still builds on
-//! any machine: QEMU is looked for when a device is opened, and its absence is an
-//! [`Unavailable`](runtime_core::ErrorKind::Unavailable) error that names the package.
+//! With the feature `embedded` off, or on a system other than Linux, this crate is empty. With the feature on, it still
+//! builds on any machine: it looks for QEMU when a device is opened, and returns an
+//! [`Unavailable`](runtime_core::ErrorKind::Unavailable) error that names the package if QEMU is missing.
 #![cfg_attr(
     all(feature = "embedded", target_os = "linux"),
     doc = r#"
@@ -41,7 +41,7 @@ mod program;
 mod qemu;
 mod signature;
 
-/// The text of `kernel.h`, which kernels are declared with: for build scripts that put it where a compiler finds it.
+/// The text of `kernel.h`, the header for declaring kernels. Build scripts write it where the compiler finds it.
 pub const KERNEL_HEADER: &str = include_str!("../firmware/include/kernel.h");
 
 pub use accelerator::{AcceleratorConfig, EmbeddedAccelerator};

@@ -1,4 +1,4 @@
-//! The mailbox that host and monitor share: `firmware/monitor/mailbox.h` has the same numbers.
+//! The mailbox that host and monitor share. `firmware/monitor/mailbox.h` has the same numbers.
 
 use crate::processor::{Arguments, Fault};
 
@@ -9,29 +9,29 @@ const STACK: usize = 208;
 const CALL: u64 = 2;
 const COPY: u64 = 5;
 
-/// The size of a page that is guarded against being written, and what its address is a multiple of.
+/// The size and alignment of a page that is guarded against writes.
 pub(crate) const GUARD_BYTES: u64 = 4096;
 
-/// The byte by which each side tells the other to look into the mailbox.
+/// The byte by which each side signals the other to read the mailbox.
 pub(crate) const RING: u8 = 1;
 
-/// What the monitor tells.
+/// An answer of the monitor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Answer {
-    /// It has started.
+    /// The monitor has started.
     Ready,
-    /// It has done what it was asked for.
+    /// The monitor has finished the request.
     Done {
         /// Both result registers.
         integers: [u64; 2],
         float: u64,
-        /// Instructions that the function retired, if the processor counts them.
+        /// The number of instructions that the function retired, if the processor counts them.
         instructions: u64,
     },
     /// The function was stopped.
     Fault {
         fault: Fault,
-        /// Likewise.
+        /// As for `Done`.
         instructions: u64,
     },
 }
@@ -41,7 +41,7 @@ pub(crate) fn empty() -> [u8; 8] {
     [0; 8]
 }
 
-/// A mailbox that asks for a call of the code at `entry`, with the stack below `stack`.
+/// A mailbox with a request to call the code at `entry`, with the stack below `stack`.
 pub(crate) fn call(entry: u64, stack: u64, arguments: &Arguments) -> Vec<u8> {
     let mut bytes = vec![0; STACK];
     put(&mut bytes, 0, &[CALL, entry, arguments.stack.len() as u64, 0, 0, 0, 0, stack]);
@@ -51,12 +51,12 @@ pub(crate) fn call(entry: u64, stack: u64, arguments: &Arguments) -> Vec<u8> {
     bytes
 }
 
-/// Has a call guard pages against being written: that at `below_stack`, and that of null pointers if `null` says so.
+/// Makes a call guard pages against writes: the page at `below_stack`, and the page at address 0 if `null` is set.
 pub(crate) fn guard(request: &mut [u8], below_stack: Option<u64>, null: bool) {
     put(request, GUARDS, &[below_stack.map_or(0, |page| page | 1), null.into()]);
 }
 
-/// A mailbox that asks for bytes to be copied from one address to another.
+/// A mailbox with a request to copy bytes from one address to another.
 pub(crate) fn copy(to: u64, from: u64, length: u64) -> Vec<u8> {
     let mut bytes = vec![0; FLOATS];
     put(&mut bytes, 0, &[COPY]);
@@ -64,10 +64,10 @@ pub(crate) fn copy(to: u64, from: u64, length: u64) -> Vec<u8> {
     bytes
 }
 
-/// How many bytes [`answer`] looks at.
+/// The number of bytes that [`answer`] reads.
 pub(crate) const ANSWER_BYTES: usize = STACK;
 
-/// The answer, unless the monitor is still at it.
+/// Returns the answer, unless the monitor is still working.
 pub(crate) fn answer(bytes: &[u8; ANSWER_BYTES]) -> Option<Answer> {
     let [state, _, _, instructions, cause, pc, address] = words(bytes, 0);
     match state {

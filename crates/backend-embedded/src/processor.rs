@@ -1,4 +1,4 @@
-//! Processors: what a call looks like in their registers, and what they call their faults.
+//! Processors: the registers of a call, and the names of their faults.
 
 use object::elf::{
     EF_ARM_ABI_FLOAT_HARD, EF_ARM_ABI_FLOAT_SOFT, EF_RISCV_FLOAT_ABI, EF_RISCV_FLOAT_ABI_DOUBLE,
@@ -21,23 +21,23 @@ pub enum Processor {
     CortexM7,
 }
 
-/// Most bytes of arguments that have no register.
+/// The most bytes of arguments that are not passed in registers.
 pub(crate) const STACK_BYTES: usize = 1024;
 
-/// Most arguments of a call: even if all take 8 bytes of stack, they fit.
+/// The most arguments of a call: they fit even if all of them take 8 bytes of stack.
 pub(crate) const ARGUMENTS: usize = STACK_BYTES / 8;
 
-/// Arguments of a call where its calling convention has them.
+/// The arguments of a call, placed according to its calling convention.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Arguments {
     pub(crate) integers: [u64; 8],
     pub(crate) floats: [u64; 8],
-    /// What lies at the stack pointer; a multiple of 16 bytes.
+    /// The bytes at the stack pointer; a multiple of 16 bytes.
     pub(crate) stack: Vec<u8>,
 }
 
-/// How a processor ended a call. The cause of a Cortex-M is its configurable fault status, and above it, from bit 32 on, that of
-/// hard faults.
+/// A fault that ended a call. On a Cortex-M, the cause is the configurable fault status, with the hard fault status
+/// from bit 32 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) cause: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Fault {
 }
 
 impl Processor {
-    /// The instruction set, as [`DeviceInfo::architecture`](runtime_core::DeviceInfo::architecture) has it.
+    /// The instruction set, as in [`DeviceInfo::architecture`](runtime_core::DeviceInfo::architecture).
     pub fn architecture(self) -> &'static str {
         match self {
             Self::Riscv64 => "rv64gc",
@@ -55,13 +55,13 @@ impl Processor {
         }
     }
 
-    /// The processor of an architecture.
+    /// The processor with this architecture.
     pub(crate) fn of(architecture: &str) -> Option<Self> {
         let all = [Self::Riscv64, Self::CortexM3, Self::CortexM7];
         all.into_iter().find(|processor| processor.architecture() == architecture)
     }
 
-    /// The number by which ELF knows it.
+    /// The machine number of the processor in ELF files.
     pub(crate) fn machine(self) -> u16 {
         match self {
             Self::Riscv64 => EM_RISCV,
@@ -69,8 +69,8 @@ impl Processor {
         }
     }
 
-    /// Whether an ELF file with these flags passes floating-point numbers in the registers where this processor's calling
-    /// convention has them. Files for Arm may leave it open.
+    /// Whether an ELF file with these flags passes floating-point numbers in the registers of this processor's calling
+    /// convention. Files for Arm may leave this open.
     pub(crate) fn passes_floats_as(self, flags: u32) -> bool {
         match self {
             Self::Riscv64 => flags & EF_RISCV_FLOAT_ABI == EF_RISCV_FLOAT_ABI_DOUBLE,
@@ -87,21 +87,21 @@ impl Processor {
         if self.is_64_bit() { u64::MAX } else { u32::MAX.into() }
     }
 
-    /// What is called to run the function at `address`: Thumb code is marked by the lowest bit.
+    /// The call target for the function at `address`: the lowest bit marks Thumb code.
     pub(crate) fn entry(self, address: u64) -> u64 {
         if self.is_64_bit() { address } else { address | 1 }
     }
 
-    /// Where the code that a symbol names lies.
+    /// The address of the code at a symbol.
     pub(crate) fn address(self, symbol: u64) -> u64 {
         if self.is_64_bit() { symbol } else { symbol & !1 }
     }
 
-    /// Puts arguments where the calling convention has them.
+    /// Places arguments according to the calling convention.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for an address that the processor does not have.
+    /// `InvalidArgument` for an address that the processor does not support.
     pub(crate) fn arguments(self, values: &[CallValue]) -> Result<Arguments> {
         let last = self.last_address();
         for (index, value) in values.iter().enumerate() {
@@ -125,7 +125,7 @@ impl Processor {
         Ok(arguments)
     }
 
-    /// The integer result and the bits of the floating-point one, of the registers that hold them.
+    /// Returns the integer result and the bits of the floating-point result from the result registers.
     pub(crate) fn result(self, integers: [u64; 2], float: u64) -> (u64, Option<u64>) {
         let pair = integers[1] << 32 | integers[0] & 0xFFFF_FFFF;
         match self {
@@ -135,7 +135,7 @@ impl Processor {
         }
     }
 
-    /// The routine that calls functions for a debugger.
+    /// The routine that calls functions for debuggers.
     pub(crate) fn stub(self) -> &'static [u8] {
         match self {
             Self::Riscv64 => include_bytes!("../firmware/built/stub-riscv64.elf"),
@@ -144,7 +144,7 @@ impl Processor {
         }
     }
 
-    /// The number that debuggers give the program counter.
+    /// The number of the program counter in the debugger protocol.
     pub(crate) fn pc_register(self) -> u32 {
         match self {
             Self::Riscv64 => 32,
@@ -152,7 +152,7 @@ impl Processor {
         }
     }
 
-    /// The number that debuggers give the program status register, where it must be right for code to run.
+    /// The number of the program status register in the debugger protocol, if code needs a correct value in it.
     pub(crate) fn xpsr_register(self) -> Option<u32> {
         match self {
             Self::Riscv64 => None,
@@ -188,7 +188,7 @@ fn riscv64(values: &[CallValue]) -> Arguments {
     let mut arguments = Arguments::default();
     let (mut integers, mut floats) = (0, 0);
     for value in values {
-        // A single in a wide register has ones above it.
+        // A single-precision value in a wide register has ones above it.
         let (bits, float) = match *value {
             CallValue::I32(value) => (i64::from(value).cast_unsigned(), false),
             CallValue::I64(value) => (value.cast_unsigned(), false),
@@ -212,7 +212,7 @@ fn riscv64(values: &[CallValue]) -> Arguments {
 fn cortex_m(values: &[CallValue], floats: bool) -> Arguments {
     let mut arguments = Arguments::default();
     let mut next = 0_usize;
-    // The sixteen single registers that are free; two make a double.
+    // The sixteen free single-precision registers; two of them form a double-precision register.
     let mut free = if floats { 0xFFFF_u32 } else { 0 };
     for value in values {
         let (bits, words, float) = match *value {
@@ -230,7 +230,7 @@ fn cortex_m(values: &[CallValue], floats: bool) -> Arguments {
                 arguments.floats[register as usize / 2] |= bits << (register % 2 * 32);
                 continue;
             }
-            // Once one is on the stack, all that follow are.
+            // After the first argument on the stack, all later arguments are on the stack.
             free = 0;
         } else {
             next = if words == 2 { next.next_multiple_of(2) } else { next };
@@ -251,7 +251,7 @@ fn cortex_m(values: &[CallValue], floats: bool) -> Arguments {
     arguments
 }
 
-/// A cause of `mcause`, and what `mtval` is then.
+/// The name of a cause in `mcause`, and the meaning of `mtval` for it.
 fn riscv64_cause(cause: u64) -> (&'static str, Option<&'static str>) {
     const ADDRESS: Option<&str> = Some("address");
     match cause {
@@ -271,14 +271,14 @@ fn riscv64_cause(cause: u64) -> (&'static str, Option<&'static str>) {
     }
 }
 
-/// A Cortex-M found no memory for the registers of a function that it stopped, and so forgot where that was. Whatever else
-/// went wrong, it is most often that the stack has overflowed.
+/// A Cortex-M could not store the registers of a function that it stopped, so the location of the fault is lost. Other
+/// faults may be reported as well, but the usual reason is a stack overflow.
 const STACKING_ERROR: &str = "STACKING_ERROR";
 /// Its bits in the configurable fault status register.
 const STACKING: u64 = 1 << 4 | 1 << 12;
 
-/// The first bit that is set in the configurable fault status register; it tells whether there is an address. Without any, the
-/// register of hard faults says what became one.
+/// The name of the first bit that is set in the configurable fault status register, and whether there is an address. If
+/// no bit is set, the hard fault status register gives the cause.
 fn cortex_m_cause(status: u64) -> (&'static str, Option<&'static str>) {
     const VECTOR_TABLE: u64 = 1 << 1;
     const FORCED: u64 = 1 << 30;
@@ -290,7 +290,8 @@ fn cortex_m_cause(status: u64) -> (&'static str, Option<&'static str>) {
     let name = match status.trailing_zeros() {
         _ if status == 0 && hard & DEBUG_EVENT != 0 => "BREAKPOINT",
         _ if status == 0 && hard & VECTOR_TABLE != 0 => "VECTOR_TABLE_ERROR",
-        // No fault became a hard one, so it is one of these, which nothing answers. QEMU does not tell them apart.
+        // No configurable fault escalated to a hard fault, so the cause is one of these two, for which there is no
+        // handler. QEMU does not distinguish them.
         _ if status == 0 && hard & FORCED != 0 => "BREAKPOINT_OR_SUPERVISOR_CALL",
         0 => "INSTRUCTION_ACCESS_VIOLATION",
         1 => "DATA_ACCESS_VIOLATION",

@@ -1,4 +1,4 @@
-//! Programs: what an ELF image has for a processor.
+//! Programs: the contents of an ELF image for a processor.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::signature;
 
 /// The section in which `KERNEL` of `kernel.h` declares kernels.
 const KERNELS: &str = ".kernels";
-/// No processor here has larger pages.
+/// The largest alignment: no supported processor has larger pages.
 const MOST_ALIGNMENT: u64 = 1 << 16;
 
 /// An ELF executable, read and checked.
@@ -23,11 +23,11 @@ const MOST_ALIGNMENT: u64 = 1 << 16;
 pub(crate) struct Program {
     pub(crate) segments: Vec<Segment>,
     pub(crate) symbols: BTreeMap<String, Symbol>,
-    /// Parameters of the kernels that it declares.
+    /// The parameters of the kernels that the program declares.
     pub(crate) kernels: BTreeMap<String, Vec<ParamInfo>>,
-    /// Whether it can lie anywhere.
+    /// Whether the program can be placed at any address.
     pub(crate) relocatable: bool,
-    /// What it may only be moved by multiples of.
+    /// The program may be moved by multiples of this only.
     pub(crate) alignment: u64,
     relocations: Vec<Relocation>,
 }
@@ -36,25 +36,25 @@ pub(crate) struct Program {
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) address: u64,
-    /// Its bytes, zeros at the end included.
+    /// Its bytes, including zeros at the end.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// An address that a program keeps in memory: relative to where the program lies.
+/// An address that a program stores in memory, relative to the program's own address.
 #[derive(Clone, Copy, Debug)]
 struct Relocation {
     place: u64,
-    /// `None` where it lies at the place already.
+    /// `None` if the value is already in memory.
     value: Option<u64>,
 }
 
 impl Program {
-    /// Reads an image for `processor`. Segments lie at their virtual addresses, in one of `areas` that can be written
-    /// unless the program can lie anywhere.
+    /// Reads an image for `processor`. Segments are placed at their virtual addresses, inside one of the writable
+    /// `areas`, unless the program can be placed at any address.
     ///
     /// # Errors
     ///
-    /// `InvalidModule` if it is no ELF executable for the processor, or a segment is outside the areas.
+    /// `InvalidModule` if it is not an ELF executable for the processor, or if a segment is outside the areas.
     pub(crate) fn read(image: &[u8], processor: Processor, areas: &[MemoryArea]) -> Result<Self> {
         let file = File::parse(image).map_err(|error| invalid(format!("no ELF file: {error}")))?;
         check_machine(&file, processor)?;
@@ -67,7 +67,7 @@ impl Program {
                 )));
             }
         };
-        // What all segments together may take, wherever they are to lie.
+        // The most bytes that all segments together may take, wherever they are placed.
         let writable = areas.iter().filter(|area| area.writable).map(|area| area.bytes);
         let mut left = match relocatable {
             true => writable.max().unwrap_or(0),
@@ -107,11 +107,11 @@ impl Program {
         Ok(program)
     }
 
-    /// The function or object of that name.
+    /// Returns the function or object of this name.
     ///
     /// # Errors
     ///
-    /// `KernelNotFound` naming it.
+    /// `KernelNotFound` with the name.
     pub(crate) fn symbol(&self, name: &str) -> Result<Symbol> {
         self.symbols.get(name).copied().ok_or_else(|| {
             let why = if self.symbols.is_empty() {
@@ -123,7 +123,7 @@ impl Program {
         })
     }
 
-    /// Where it begins, and how many bytes it spans.
+    /// Returns the start address and the number of bytes that it spans.
     pub(crate) fn extent(&self) -> (u64, u64) {
         let start = self.segments.iter().map(|segment| segment.address).min().unwrap_or(0);
         let end =
@@ -131,7 +131,7 @@ impl Program {
         (start, end.unwrap_or(0) - start)
     }
 
-    /// Refuses a program that says nowhere where it lies.
+    /// Refuses a program that has no fixed address.
     ///
     /// # Errors
     ///
@@ -145,11 +145,11 @@ impl Program {
         ))
     }
 
-    /// Moves it by `by` bytes.
+    /// Moves the program by `by` bytes.
     ///
     /// # Errors
     ///
-    /// `InvalidModule` if it keeps an address outside of its segments.
+    /// `InvalidModule` if the program stores an address outside of its segments.
     pub(crate) fn relocate(&mut self, by: u64, processor: Processor) -> Result<()> {
         let width = if processor.is_64_bit() { 8 } else { 4 };
         for Relocation { place, value } in std::mem::take(&mut self.relocations) {
@@ -226,7 +226,7 @@ fn symbols(file: &File<'_>, processor: Processor) -> BTreeMap<String, Symbol> {
             _ => return None,
         };
         let name = symbol.name().ok().filter(|name| !name.is_empty())?;
-        // What assembler names may be code and need not say so.
+        // Symbols from assembler files may be code without being marked as code.
         let data = symbol.kind() == SymbolKind::Data;
         Some((name.to_owned(), Symbol { address, bytes: symbol.size(), data }))
     });

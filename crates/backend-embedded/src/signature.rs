@@ -1,14 +1,14 @@
-//! What `KERNEL` of `kernel.h` declares: the parameters of a kernel as text of C.
+//! Parses the declarations of `KERNEL` in `kernel.h`: the parameters of a kernel as C text.
 
 use runtime_core::DType;
 use runtime_core::contract::{ParamAccess, ParamInfo, ParamKind};
 
-/// The name and the parameters of a declaration such as `saxpy(float *y, const float *x, float a, uint32_t n)`. A pointer to
-/// a type that is no element is memory of any element type.
+/// Returns the name and the parameters of a declaration such as `saxpy(float *y, const float *x, float a, uint32_t n)`.
+/// A pointer to a type that is not an element type stands for memory of any element type.
 ///
 /// # Errors
 ///
-/// What is wrong with it, in words.
+/// A description of what is wrong with the text.
 pub(crate) fn parse(text: &str) -> Result<(String, Vec<ParamInfo>), String> {
     let (name, rest) = text.split_once('(').ok_or("it has no parameters")?;
     let list = rest.trim_end().strip_suffix(')').ok_or("it does not end with a parenthesis")?;

@@ -1,4 +1,4 @@
-//! The conformance suite on QEMU's machine `virt`, through the adapter that makes an accelerator of it.
+//! The conformance suite on the QEMU machine `virt`, through the accelerator adapter.
 #![cfg(all(feature = "embedded", target_os = "linux"))]
 
 use backend_embedded::EmbeddedDriver;
@@ -8,7 +8,7 @@ const KERNELS: &[u8] = include_bytes!("../firmware/built/kernels-riscv64.elf");
 
 conformance::accelerator! {
     name: "embedded",
-    // The other machine has another processor, which these kernels are not for: a second instance takes its place.
+    // The other machine has a different processor, which cannot run these kernels, so a second instance replaces it.
     open: |index| match index {
         0 => EmbeddedDriver::new().open(&"embedded:qemu-riscv64".parse()?),
         _ => Err(Error::new(ErrorKind::UnknownDevice, "open", "one machine of the kernels' processor")),

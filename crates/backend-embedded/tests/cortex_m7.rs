@@ -1,6 +1,6 @@
-//! The rules of the conformance suite that depend on the processor, on the Cortex-M7: code, its arguments, and memory.
-//! Those about order and time are kept by the adapter, whatever the processor. One after the other, for 15 MiB are too
-//! few for rules that run side by side.
+//! The conformance rules that depend on the processor, on the Cortex-M7: code, its arguments, and memory. The adapter
+//! ensures the rules about order and time on any processor. The rules run one after the other, because 15 MiB are too
+//! few for parallel runs.
 #![cfg(all(feature = "embedded", target_os = "linux"))]
 
 use backend_embedded::EmbeddedDriver;

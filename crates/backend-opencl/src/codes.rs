@@ -1,4 +1,4 @@
-//! What the error codes of OpenCL mean.
+//! The meaning of OpenCL's error codes.
 
 use std::fmt::Display;
 
@@ -12,8 +12,8 @@ pub(crate) fn error(operation: &'static str, code: cl_int, what: impl Display) -
     with_code(kind(code), operation, code, what)
 }
 
-/// The error for a command that ended with a negative `status`: whatever the code, the program on the device did
-/// not come to its end.
+/// The error for a command that ended with a negative `status`. Whatever the code, the program on the device did not
+/// finish.
 #[cold]
 pub(crate) fn fault(operation: &'static str, status: cl_int, what: &str) -> Error {
     let kind = match kind(status) {

@@ -1,4 +1,4 @@
-//! How a device is opened.
+//! The options with which a device is opened.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use backend_support::options::{refused, switch};
 use runtime_core::{Error, ErrorKind, Result};
 
-/// What a device's memory is made of.
+/// The kind of memory that a device allocates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// Unified shared memory where the platform has it, else buffers.
+    /// Unified shared memory if the platform supports it, otherwise buffers.
     #[default]
     Auto,
     /// Memory objects (`cl_mem`).
@@ -31,30 +31,30 @@ impl fmt::Display for MemoryKind {
     }
 }
 
-/// How work-items share the elements of a region copy.
+/// How work-items divide the elements of a region copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RegionMapping {
-    /// Runs on processors, lanes on everything else.
+    /// Runs on CPUs, lanes on all other devices.
     #[default]
     Auto,
-    /// A work-item moves consecutive elements.
+    /// Each work-item copies consecutive elements.
     Runs,
-    /// Neighbouring work-items move neighbouring elements.
+    /// Neighbouring work-items copy neighbouring elements.
     Lanes,
 }
 
-/// How a device is opened; the options of a selector: `opencl:0?memory=svm&cache=off`.
+/// The options with which a device is opened. A selector can set them: `opencl:0?memory=svm&cache=off`.
 ///
 /// | option | values | effect |
 /// |---|---|---|
 /// | `memory` | `auto`, `buffer`, `svm`, `usm` | [`MemoryKind`] |
 /// | `regions` | `auto`, `runs`, `lanes` | [`RegionMapping`] |
 /// | `options` | text | compiler options for every module, before the module's own |
-/// | `cache` | `on`, `off` | whether built programs are kept on disk; those whose source includes files never are |
-/// | `cache-dir` | folder | where; the user's cache folder otherwise |
-/// | `work-dir` | folder | puts source, options, log and binary of each module there, in a private folder that is removed with the module; nothing is taken from the cache then |
-/// | `keep` | `on`, `off` | leaves those folders behind; only with `work-dir` |
-/// | `verbose` | `on`, `off` | compiler logs of successful builds as `tracing` events of level `INFO` instead of `DEBUG` |
+/// | `cache` | `on`, `off` | whether built programs are kept on disk; programs whose source includes files never are |
+/// | `cache-dir` | folder | the cache folder; by default in the user's cache folder |
+/// | `work-dir` | folder | writes source, options, log and binary of each module to a private folder there, which is removed with the module; the cache is not used then |
+/// | `keep` | `on`, `off` | keeps those folders; only with `work-dir` |
+/// | `verbose` | `on`, `off` | emits logs of successful builds as `tracing` events of level `INFO` instead of `DEBUG` |
 ///
 /// ```
 /// use backend_opencl::{MemoryKind, OpenClConfig};
@@ -67,26 +67,26 @@ pub enum RegionMapping {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenClConfig {
-    /// What memory is made of.
+    /// The kind of memory.
     pub memory: MemoryKind,
-    /// How work-items share region copies.
+    /// How work-items divide region copies.
     pub regions: RegionMapping,
     /// Compiler options for every module that is built from source, before the module's own.
     pub build_options: String,
-    /// Whether built programs are kept on disk.
+    /// Whether built programs are cached on disk.
     pub cache: bool,
-    /// Where they are kept; in the user's cache folder if `None`.
+    /// The cache folder. If `None`, it is in the user's cache folder.
     pub cache_dir: Option<PathBuf>,
-    /// Where intermediates of builds are put; nowhere if `None`.
+    /// The folder for intermediate files of builds. If `None`, they are not written.
     pub work_dir: Option<PathBuf>,
-    /// Whether intermediates are left behind when their module is unloaded.
+    /// Whether intermediate files are kept when their module is unloaded.
     pub keep: bool,
-    /// Whether compiler logs of successful builds are worth a `tracing` event of level `INFO`.
+    /// Whether compiler logs of successful builds are emitted as `tracing` events of level `INFO`.
     pub verbose: bool,
 }
 
 impl OpenClConfig {
-    /// The defaults: `memory=auto`, `regions=auto`, `cache=on`, no intermediates.
+    /// The defaults: `memory=auto`, `regions=auto`, `cache=on`, no intermediate files.
     pub fn new() -> Self {
         Self {
             memory: MemoryKind::Auto,
@@ -100,11 +100,12 @@ impl OpenClConfig {
         }
     }
 
-    /// Sets one option from text, as a selector gives it.
+    /// Sets one option from text, as it occurs in a selector.
     ///
     /// # Errors
     ///
-    /// `UnknownDevice` for an option that does not exist, `InvalidArgument` for a value it does not take.
+    /// `UnknownDevice` for an option that does not exist. `InvalidArgument` for a value that the option does not
+    /// accept.
     pub fn set(mut self, option: &str, value: &str) -> Result<Self> {
         let folder = || Some(PathBuf::from(value));
         match option {

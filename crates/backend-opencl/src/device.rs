@@ -1,4 +1,4 @@
-//! The device: making its objects and giving them back.
+//! The device: creates its objects and releases them.
 #![expect(
     unsafe_code,
     reason = "implements the contract's unsafe device trait, and takes a context that others made"
@@ -35,14 +35,14 @@ use crate::shared::{Context, Object, Retired, Shared};
 use crate::stream::OpenClStream;
 use crate::{MemoryKind, OpenClConfig};
 
-/// What PoCL calls its platform.
+/// The name of PoCL's platform.
 const POCL: &str = "Portable Computing Language";
 
-/// The key of a queue's priority, and its values.
+/// The key of the queue priority property, and its values.
 const CL_QUEUE_PRIORITY_KHR: u64 = 0x1096;
 const PRIORITIES: [u64; 3] = [1 << 2, 1 << 1, 1];
 
-/// An opened OpenCL device: what a [`Device`](runtime_core::Device) of this backend is made of.
+/// An opened OpenCL device: the backend of a [`Device`](runtime_core::Device).
 #[derive(Debug)]
 pub struct OpenClDevice {
     info: DeviceInfo,
@@ -54,13 +54,13 @@ pub struct OpenClDevice {
 }
 
 impl OpenClDevice {
-    /// Opens a device in a context that somebody else made. Buffers, queues and events of that context are the device's too,
-    /// and so are those of other devices that are opened in it. The context is retained, and released once.
-    /// [`Device::new`](runtime_core::Device::new) makes the device usable, and
-    /// [`Device::with_native_stream`](runtime_core::Device::with_native_stream) with a queue of theirs.
+    /// Opens a device in a context that other code created. The device can use buffers, queues and events of that
+    /// context, and those of other devices that are opened in it. The context is retained, and released once.
+    /// [`Device::new`](runtime_core::Device::new) makes the device usable. To use an existing queue, call
+    /// [`Device::with_native_stream`](runtime_core::Device::with_native_stream).
     ///
-    /// Handles are those of the interface `opencl`, of the kinds [`NativeKind::Context`] and [`NativeKind::Device`]. The
-    /// device may be a part of one.
+    /// The handles belong to the interface `opencl` and have the kinds [`NativeKind::Context`] and
+    /// [`NativeKind::Device`]. The device may be a sub-device.
     ///
     /// ```no_run
     /// use backend_opencl::{OpenClConfig, OpenClDevice};
@@ -81,12 +81,13 @@ impl OpenClDevice {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a handle of another interface or kind, or null, for a device that is not in the context or not
-    /// of this machine's platforms, or for an option that it does not take; `Unavailable` where there is no platform.
+    /// `InvalidArgument` for a handle of another interface or kind or a null handle, for a device that is not in the
+    /// context or not of this machine's platforms, or for an option that the device does not support. `Unavailable` if
+    /// there is no platform.
     ///
     /// # Safety
     ///
-    /// The handles are of a context and a device that are alive.
+    /// The handles are of a live context and a live device.
     pub unsafe fn from_native(
         context: NativeHandle,
         device: NativeHandle,
@@ -99,9 +100,9 @@ impl OpenClDevice {
             }
         }
         let pointer = |handle: NativeHandle| ptr::with_exposed_provenance_mut::<c_void>(handle.raw);
-        // The caller vouches for the device.
+        // The caller guarantees that the device is valid.
         let found = platform::of_handle(pointer(device))?;
-        // SAFETY: the caller vouches for the context.
+        // SAFETY: the caller guarantees that the context is valid.
         let context = unsafe { Context::retained(pointer(context), &found) }?;
         Self::open(&found, describe(&found)?, Arc::new(context), config)
     }
@@ -140,8 +141,8 @@ impl OpenClDevice {
         let regions = RegionKernels::new(&info, doubles, config.regions);
         let device = Self { info, priorities, by_pointer, builder, regions, shared };
         let queue = device.create_queue(0)?;
-        // Telling PoCL to begin with every command would only cost time. Others that begin by themselves gather commands
-        // behind the first one, or let a thread that waits for something else run them.
+        // Flushing each command would only cost time on PoCL. Other drivers that start commands on their own batch
+        // later commands behind the first, or let a thread that waits for something else run them.
         if found.platform.name == POCL && begins_by_itself(&queue) {
             device.shared.set_eager();
         }
@@ -153,7 +154,7 @@ impl OpenClDevice {
         &self.builder
     }
 
-    /// Whether its memory is addresses.
+    /// Whether its memory consists of addresses.
     pub(crate) fn is_by_pointer(&self) -> bool {
         self.by_pointer
     }
@@ -162,7 +163,8 @@ impl OpenClDevice {
         &self.regions
     }
 
-    /// The driver's handles of the platform and the device, in this order, valid for as long as the process.
+    /// The driver's handles of the platform and the device, in this order. They are valid for the lifetime of the
+    /// process.
     pub fn native_ids(&self) -> [usize; 2] {
         let found = &self.shared.found;
         [found.platform.id().expose_provenance(), found.id().expose_provenance()]
@@ -184,7 +186,7 @@ impl OpenClDevice {
     fn new_queue(&self, priority: i32) -> Result<cl_command_queue, cl_int> {
         let (context, device) = (self.shared.context.raw(), self.shared.found.id());
         if self.shared.found.version < (2, 0) {
-            // SAFETY: the device is of the context.
+            // SAFETY: the device belongs to the context.
             return unsafe {
                 opencl3::command_queue::create_command_queue(
                     context,
@@ -199,7 +201,7 @@ impl OpenClDevice {
             properties.extend([CL_QUEUE_PRIORITY_KHR, PRIORITIES[level]]);
         }
         properties.push(0);
-        // SAFETY: as above; the list ends with a zero, and is read by the call.
+        // SAFETY: as above; the list ends with a zero, and is only read during the call.
         unsafe {
             opencl3::command_queue::create_command_queue_with_properties(
                 context,
@@ -209,7 +211,7 @@ impl OpenClDevice {
         }
     }
 
-    /// Gives an object back when the work that streams have got so far is done.
+    /// Releases an object after the work that the streams have so far is done.
     fn retire(&self, object: Object, after: &[&dyn DeviceStream]) {
         self.shared.reap();
         let last = |stream: &&dyn DeviceStream| {
@@ -220,7 +222,7 @@ impl OpenClDevice {
     }
 }
 
-/// Whether a command runs although nobody told the driver to begin.
+/// Whether the driver runs a command that was not flushed.
 fn begins_by_itself(queue: &Queue) -> bool {
     const LONG_ENOUGH: Duration = Duration::from_millis(5);
     let Ok(marker) = queue.marker("open") else { return false };
@@ -230,11 +232,11 @@ fn begins_by_itself(queue: &Queue) -> bool {
         over = status(marker.raw()).is_ok_and(|status| status == CL_COMPLETE);
         thread::yield_now();
     }
-    // Nothing may be left in the queue, whatever came out.
+    // The queue must be empty, whatever the result.
     queue.flush().is_ok() && queue.wait(&marker).is_ok() && over
 }
 
-/// Takes an object of this backend out of its box.
+/// Downcasts an object of this backend out of its box.
 fn unboxed<T: Any>(object: Box<dyn Any>) -> Option<T> {
     object.downcast().ok().map(|object| *object)
 }
@@ -255,8 +257,8 @@ impl CommonRuntime for OpenClDevice {
     }
 }
 
-// SAFETY: memory has the length asked for and stays in place. The driver keeps buffers until commands that use them
-// are over; what it would not keep is retired until then.
+// SAFETY: memory has the requested length and stays in place. The driver keeps buffers until commands that use them are
+// over; objects that it does not keep are retired until then.
 unsafe impl AcceleratorDevice for OpenClDevice {
     fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
         Ok(Box::new(OpenClMemory::allocate(&self.shared, bytes, self.by_pointer, false)?))
@@ -279,7 +281,7 @@ unsafe impl AcceleratorDevice for OpenClDevice {
     }
 
     unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, _after: &[&dyn DeviceStream]) {
-        // The driver keeps the program until its kernels have run.
+        // The driver keeps the program until its kernels have finished.
         drop(module);
     }
 
@@ -342,7 +344,7 @@ unsafe impl AcceleratorDevice for OpenClDevice {
     }
 }
 
-// SAFETY: the devices of a context share its memory objects, and a stream's commands may name any of them.
+// SAFETY: the devices of a context share its memory objects, and a stream's commands may use any of them.
 unsafe impl PeerAccess for OpenClDevice {
     fn reaches(&self, other: &dyn AcceleratorDevice) -> bool {
         let any: &dyn Any = other;
@@ -361,7 +363,7 @@ unsafe impl PeerAccess for OpenClDevice {
         bytes: usize,
     ) -> Result<()> {
         let stream = own::<OpenClStream>(stream, "memory_copy")?;
-        // SAFETY: the caller vouches for the ranges, and both memories are of the stream's context.
+        // SAFETY: the caller guarantees the ranges, and both memories are of the stream's context.
         unsafe { stream.memory_copy(src, src_offset, dst, dst_offset, bytes) }
     }
 }
@@ -379,7 +381,7 @@ impl MemoryAdoption for OpenClDevice {
         bytes: usize,
         owner: Box<dyn Any + Send + Sync>,
     ) -> Result<Box<dyn DeviceMemory>> {
-        // SAFETY: the caller vouches for the handle.
+        // SAFETY: the caller guarantees that the handle is valid.
         Ok(Box::new(unsafe { OpenClMemory::adopt(&self.shared, handle, bytes, owner) }?))
     }
 }

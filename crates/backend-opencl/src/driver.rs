@@ -14,13 +14,13 @@ use crate::shared::Context;
 ///
 /// | selector | device |
 /// |---|---|
-/// | `opencl`, `opencl:2` | the first, the third of all |
-/// | `opencl:gpu:0` | the first of a kind: `cpu`, `gpu` or `accelerator` |
-/// | `opencl:pocl:1` | the second of the platforms with that word in their name or vendor |
-/// | `opencl:Tesla T4:0` | the first with those words in its own name, if no platform has them |
+/// | `opencl`, `opencl:2` | the first device of all, the third of all |
+/// | `opencl:gpu:0` | the first device of a kind: `cpu`, `gpu` or `accelerator` |
+/// | `opencl:pocl:1` | the second device of the platforms with that word in their name or vendor |
+/// | `opencl:Tesla T4:0` | the first device with those words in its own name, if no platform has them |
 ///
 /// Case does not matter, and words narrow the choice: `opencl:nvidia:gpu:0`. Options follow a question mark, see
-/// [`OpenClConfig`]. The devices of one platform that are open at once, through one driver, reach one another's memory
+/// [`OpenClConfig`]. Devices of one platform that one driver holds open at the same time can use each other's memory
 /// and events.
 #[derive(Debug, Default)]
 pub struct OpenClDriver {
@@ -29,12 +29,12 @@ pub struct OpenClDriver {
 }
 
 impl OpenClDriver {
-    /// A driver whose devices are opened with the default [`OpenClConfig`] and the options of their selectors.
+    /// A driver that opens devices with the default [`OpenClConfig`] and the options of their selectors.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A driver whose devices are opened with `config` and the options of their selectors.
+    /// A driver that opens devices with `config` and the options of their selectors.
     pub fn with_config(config: OpenClConfig) -> Self {
         Self { config, contexts: Mutex::default() }
     }
@@ -49,7 +49,7 @@ impl OpenClDriver {
         }
         let siblings: Vec<&Found> =
             all.iter().filter(|other| other.platform == found.platform).collect();
-        // Some platforms do not put all of their devices into one context.
+        // Some platforms do not support one context for all of their devices.
         let context = Arc::new(Context::new(&siblings).or_else(|_| Context::new(&[found]))?);
         if context.holds(siblings.len()) {
             contexts.push((found.platform.clone(), Arc::downgrade(&context)));
@@ -66,7 +66,7 @@ impl Driver for OpenClDriver {
     fn devices(&self) -> Result<Vec<DeviceInfo>> {
         let described: Vec<_> = platform::discover()?.iter().map(describe).collect();
         let works = described.iter().any(Result::is_ok);
-        // One that does not answer hides no other.
+        // A device that fails does not hide the others.
         let told = |described: Result<Description>| match described {
             Err(error) if works => {
                 tracing::warn!(%error, "an OpenCL device does not work");

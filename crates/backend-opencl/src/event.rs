@@ -1,4 +1,4 @@
-//! Marks in streams.
+//! Events in streams.
 #![expect(unsafe_code, reason = "implements the contract's unsafe event trait")]
 
 use std::ptr;
@@ -18,7 +18,7 @@ use crate::handle::{Event, Handle};
 use crate::queue::{Queue, stamp, status, wait_until_over};
 use crate::shared::Shared;
 
-/// An event: the command that was the last one in its queue when the event was recorded.
+/// An event: the command that was the last in its queue when the event was recorded.
 #[derive(Debug)]
 pub(crate) struct OpenClEvent {
     shared: Arc<Shared>,
@@ -26,7 +26,7 @@ pub(crate) struct OpenClEvent {
     mark: Mutex<Option<Arc<Mark>>>,
 }
 
-/// A command, and the queue it is in, unless others have enqueued it.
+/// A command, and its queue unless other code enqueued the command.
 #[derive(Debug)]
 pub(crate) struct Mark {
     pub(crate) event: Handle<Event>,
@@ -34,7 +34,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Whether the command is over, however it ended.
+    /// Whether the command is over, successful or not.
     pub(crate) fn is_over(&self) -> Result<bool, cl_int> {
         Ok(status(self.event.raw())? <= CL_COMPLETE)
     }
@@ -44,13 +44,13 @@ impl Mark {
         self.queue.as_ref().is_some_and(|own| Arc::ptr_eq(own, queue))
     }
 
-    /// Makes the driver begin with the command.
+    /// Makes the driver start the command.
     pub(crate) fn flush(&self) -> Result<(), cl_int> {
         if let Some(queue) = &self.queue {
             return queue.flush();
         }
         match get_event_info(self.event.raw(), CL_EVENT_COMMAND_QUEUE)? {
-            // One of the host's own, which is in no queue, is its owner's to complete.
+            // A user event is in no queue; its owner completes it.
             InfoType::Ptr(queue) if queue != 0 => {
                 flush(ptr::with_exposed_provenance_mut(queue.cast_unsigned()))
             }
@@ -58,7 +58,7 @@ impl Mark {
         }
     }
 
-    /// Blocks until the command is over, however it ended.
+    /// Blocks until the command is over, whether it succeeded or failed.
     pub(crate) fn wait(&self) -> Result<(), cl_int> {
         match &self.queue {
             Some(queue) => queue.wait(&self.event),
@@ -76,12 +76,12 @@ impl OpenClEvent {
         self.timing
     }
 
-    /// The latest mark.
+    /// The latest recorded command.
     pub(crate) fn mark(&self) -> Option<Arc<Mark>> {
         self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the latest mark; `None` if there was nothing to wait for.
+    /// Replaces the latest recorded command. `None` means that there was nothing to wait for.
     pub(crate) fn set(&self, mark: Option<Mark>) {
         let mark = mark.map(Arc::new);
         let before =
@@ -90,7 +90,7 @@ impl OpenClEvent {
     }
 }
 
-// SAFETY: commands of an in-order queue are over when a later one is, and their writes are visible then.
+// SAFETY: a command of an in-order queue is over when a later command is over, and its writes are visible then.
 unsafe impl DeviceEvent for OpenClEvent {
     fn wait(&self) -> Result<()> {
         self.shared.check("wait")?;
@@ -104,9 +104,9 @@ unsafe impl DeviceEvent for OpenClEvent {
         self.shared.check("query")?;
         let Some(mark) = self.mark() else { return Ok(true) };
         let over = match mark.is_over() {
-            // What nobody has told the driver to begin with would never be over.
+            // A command that was never flushed would never be over.
             Ok(false) => mark.flush().map(|()| false),
-            // Only a wait makes the command's writes visible; it has nothing to wait for.
+            // Only a wait makes the command's writes visible; it does not block here.
             Ok(true) => mark.wait().map(|()| true),
             Err(code) => Err(code),
         };

@@ -13,7 +13,7 @@ use runtime_core::Result;
 
 use crate::codes;
 
-/// What kind of object a handle refers to.
+/// The kind of object that a handle refers to.
 pub(crate) trait Kind {
     const RELEASE: unsafe fn(*mut c_void) -> Result<(), cl_int>;
     const RETAIN: unsafe fn(*mut c_void) -> Result<(), cl_int>;
@@ -41,34 +41,33 @@ kinds! {
     Event: "clReleaseEvent", event::retain_event, event::release_event;
 }
 
-/// One reference to an OpenCL object. Dropping it releases the reference; a failure is kept for the device's next
-/// synchronisation.
+/// A reference to an OpenCL object. Dropping it releases the reference; a failure is stored and reported by the
+/// device's next synchronization.
 ///
-/// The driver keeps an object alive for as long as commands that were enqueued need it, so a handle can be dropped
-/// with work in flight.
+/// The driver keeps an object alive while enqueued commands need it, so a handle can be dropped with work in flight.
 pub(crate) struct Handle<K: Kind> {
     raw: *mut c_void,
     failures: Arc<Failures>,
     kind: PhantomData<K>,
 }
 
-// SAFETY: OpenCL functions may be called from any thread; the one exception, setting a kernel's arguments, is made
-// under a lock.
+// SAFETY: OpenCL functions may be called from any thread. The only exception is setting a kernel's arguments, which is
+// done under a lock.
 unsafe impl<K: Kind> Send for Handle<K> {}
 // SAFETY: as above.
 unsafe impl<K: Kind> Sync for Handle<K> {}
 
 impl<K: Kind> Handle<K> {
-    /// Takes over a reference.
+    /// Takes ownership of a reference.
     ///
     /// # Safety
     ///
-    /// `raw` is an object of this kind, and the caller gives up one reference to it.
+    /// `raw` is an object of this kind, and the caller passes on one reference to it.
     pub(crate) unsafe fn own(raw: *mut c_void, failures: &Arc<Failures>) -> Self {
         Self { raw, failures: Arc::clone(failures), kind: PhantomData }
     }
 
-    /// A reference of its own to somebody else's object.
+    /// Makes a new reference to an object that other code owns.
     ///
     /// # Safety
     ///
@@ -77,7 +76,7 @@ impl<K: Kind> Handle<K> {
         raw: *mut c_void,
         failures: &Arc<Failures>,
     ) -> Result<Self, cl_int> {
-        // SAFETY: the caller vouches for the object.
+        // SAFETY: the caller guarantees that the object is valid.
         unsafe { K::RETAIN(raw) }?;
         // SAFETY: the reference was just made.
         Ok(unsafe { Self::own(raw, failures) })
@@ -90,7 +89,7 @@ impl<K: Kind> Handle<K> {
 
 impl<K: Kind> Drop for Handle<K> {
     fn drop(&mut self) {
-        // SAFETY: the reference is this handle's own, and given up once.
+        // SAFETY: the reference belongs to this handle, and is released once.
         if let Err(code) = unsafe { K::RELEASE(self.raw) } {
             self.failures.keep(codes::error(K::NAME, code, "an object could not be released"));
         }
@@ -110,7 +109,7 @@ mod tests {
     #[test]
     fn a_release_that_fails_is_kept_and_does_not_panic() {
         let failures = Arc::<Failures>::default();
-        // SAFETY: no driver takes a null handle: it reports that there is no such object.
+        // SAFETY: no driver accepts a null handle: it reports that there is no such object.
         drop(unsafe { Handle::<Mem>::own(std::ptr::null_mut(), &failures) });
         let error = failures.report().unwrap_err();
         assert_eq!(error.operation(), "clReleaseMemObject");

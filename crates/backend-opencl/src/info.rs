@@ -1,4 +1,4 @@
-//! What a device says about itself.
+//! The properties that a device reports.
 
 use std::num::NonZeroUsize;
 
@@ -29,10 +29,10 @@ const CL_DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL: cl_device_info = 0x
 /// A kind of unified shared memory that the device can read and write.
 const CL_UNIFIED_SHARED_MEMORY_ACCESS_INTEL: u64 = 1;
 
-/// Largest alignment that a device can ask for and OpenCL still guarantee: that of the widest vector type.
+/// The largest alignment that a device can require and OpenCL still guarantees: that of the widest vector type.
 const LEAST_ALIGNMENT: usize = 128;
 
-/// What the backend needs to know of a device, and what it tells its users.
+/// The properties of a device that the backend needs, and those that it reports to users.
 #[derive(Clone, Debug)]
 pub(crate) struct Description {
     pub(crate) info: DeviceInfo,
@@ -40,13 +40,13 @@ pub(crate) struct Description {
     pub(crate) doubles: bool,
     /// Whether queues can have a priority.
     pub(crate) priorities: bool,
-    /// Ways to address memory by pointers.
+    /// The ways to address memory by pointers.
     pub(crate) svm: Option<Pointers>,
     pub(crate) usm: Option<Pointers>,
     pub(crate) host: Option<HostMemory>,
 }
 
-/// Asks the driver for everything.
+/// Queries all properties from the driver.
 pub(crate) fn describe(found: &Found) -> Result<Description> {
     let data = |what: cl_device_info| {
         get_device_data(found.id(), what).map_err(|code| {
@@ -71,7 +71,7 @@ pub(crate) fn describe(found: &Found) -> Result<Description> {
         allocation_alignment: NonZeroUsize::new(align.clamp(16, LEAST_ALIGNMENT))
             .unwrap_or(NonZeroUsize::MIN),
         argument_alignment: NonZeroUsize::MIN,
-        // The number of work-items must fit the device's own size type, whatever the block.
+        // The number of work-items must fit the device's own size type for every block size.
         grid: if pointer < 8 { [u32::from(u16::MAX); 3] } else { [i32::MAX.unsigned_abs(); 3] },
         block: std::array::from_fn(|dim| block.get(dim).copied().unwrap_or(1)),
         block_size: u32::try_from(number(CL_DEVICE_MAX_WORK_GROUP_SIZE)?).unwrap_or(u32::MAX),
@@ -82,7 +82,7 @@ pub(crate) fn describe(found: &Found) -> Result<Description> {
     };
     let mut formats = Vec::new();
     let il = optional(CL_DEVICE_IL_VERSION).map(text).unwrap_or_default();
-    // Before, programs of that kind came by functions of an extension.
+    // In earlier versions, SPIR-V programs need functions of an extension.
     if found.version >= (2, 1) && il.contains("SPIR-V") {
         formats.push(ImageFormat::SpirV);
     }
@@ -126,7 +126,7 @@ pub(crate) fn describe(found: &Found) -> Result<Description> {
         _ => None,
     };
     let platform = get_platform_data(found.platform.id(), CL_PLATFORM_EXTENSIONS).map(text);
-    // Some platforms advertise the extension for themselves, some for each device.
+    // Some platforms report the extension for the platform, some for each device.
     let advertised = has(Usm::EXTENSION)
         || platform.is_ok_and(|all| all.split_whitespace().any(|name| name == Usm::EXTENSION));
     let accessible = |what| {
@@ -151,7 +151,7 @@ pub(crate) fn describe(found: &Found) -> Result<Description> {
     })
 }
 
-/// The instruction set as far as the platform tells it.
+/// The instruction set, as far as the platform reports it.
 fn architecture(found: &Found, extensions: &str) -> String {
     let number = |what| get_device_data(found.id(), what).ok().map(|bytes| integer(&bytes));
     if extensions.contains("cl_nv_device_attribute_query")
@@ -167,7 +167,7 @@ fn architecture(found: &Found, extensions: &str) -> String {
     }
     let version = get_device_data(found.id(), CL_DEVICE_VERSION).map(text).unwrap_or_default();
     match version.split_once("HSTR: ") {
-        // PoCL tells its compiler's target.
+        // PoCL reports the target of its compiler.
         Some((_, target)) => target.to_owned(),
         None if number(CL_DEVICE_ADDRESS_BITS) == Some(32) => "spir".to_owned(),
         None => "spir64".to_owned(),
@@ -181,7 +181,7 @@ fn pci(bytes: &[u8]) -> Option<PciAddress> {
     Some(PciAddress { domain: words.next()?, bus: words.next()?, device: words.next()? })
 }
 
-/// What the start of a part of a buffer must be a multiple of, in bytes.
+/// The required alignment of a sub-buffer's start, in bytes.
 pub(crate) fn base_alignment(found: &Found) -> Result<usize> {
     let bits = get_device_data(found.id(), CL_DEVICE_MEM_BASE_ADDR_ALIGN)
         .map_err(|code| codes::error("open", code, "the alignment of buffers"))?;
@@ -192,7 +192,7 @@ fn saturate(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// The device's name as the driver gives it, to tell builds for different devices apart.
+/// The device's name from the driver, to distinguish builds for different devices.
 pub(crate) fn fingerprint(found: &Found) -> String {
     let data = |what| get_device_data(found.id(), what).map(text).unwrap_or_default();
     let [name, version, driver] = [CL_DEVICE_NAME, CL_DEVICE_VERSION, CL_DRIVER_VERSION].map(data);

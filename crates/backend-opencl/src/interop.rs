@@ -1,4 +1,4 @@
-//! Queues, events and memory that others made.
+//! Queues, events and memory that other code created.
 #![expect(unsafe_code, reason = "takes up objects of the driver, and implements an unsafe ability")]
 
 use std::any::Any;
@@ -28,12 +28,12 @@ use crate::pointers::Allocated;
 use crate::queue::Queue;
 use crate::stream::OpenClStream;
 
-/// The driver's pointer behind a handle.
+/// The driver's pointer in a handle.
 fn pointer(handle: NativeHandle) -> *mut c_void {
     ptr::with_exposed_provenance_mut(handle.raw)
 }
 
-/// The address of an object that the driver names, 0 if it names none.
+/// The address of an object that the driver returns; 0 if there is none.
 fn address(info: InfoType) -> usize {
     if let InfoType::Ptr(address) = info { address.cast_unsigned() } else { 0 }
 }
@@ -43,7 +43,8 @@ impl OpenClDevice {
         Err(Error::new(ErrorKind::InvalidArgument, operation, message).on(&self.shared.id))
     }
 
-    /// What a memory object is a part of. `None` for what is no buffer, or of another context.
+    /// Returns the buffer that a memory object is a part of. Returns `None` if it is not a buffer, or is of another
+    /// context.
     fn buffer_origin(&self, object: *mut c_void) -> Result<Option<Origin>, cl_int> {
         let ask = |object, what: cl_mem_info| -> Result<usize, cl_int> {
             let number = integer(&get_mem_object_data(object, what)?);
@@ -63,13 +64,14 @@ impl OpenClDevice {
             base: whole.expose_provenance(),
             offset,
             bytes: ask(whole, CL_MEM_SIZE)?,
-            // The driver moves it to whichever device of the context uses it.
+            // The driver moves the buffer to the device of the context that uses it.
             device: (!self.shared.context.has_peers()).then_some(self.shared.found.index),
             kind: OriginKind::Device,
         }))
     }
 
-    /// What a pointer points into: nothing, unless it is unified shared memory, of which alone the driver tells.
+    /// Returns the allocation that a pointer points into. Returns `None` unless it is unified shared memory, because
+    /// the driver only identifies that kind.
     fn pointer_origin(&self, address: usize) -> Option<Origin> {
         let Allocated { base, bytes, kind, device } =
             self.shared.usm()?.allocation(self.shared.context.raw(), address)?;
@@ -84,7 +86,7 @@ impl OpenClDevice {
     }
 }
 
-// SAFETY: what is enqueued goes to the queue named. Queues and events are retained, and released once.
+// SAFETY: commands are enqueued to the given queue. Queues and events are retained, and released once.
 unsafe impl NativeInterop for OpenClDevice {
     unsafe fn stream(&self, handle: NativeHandle) -> Result<Box<dyn DeviceStream>> {
         const OPERATION: &str = "stream_from_native";
@@ -108,7 +110,7 @@ unsafe impl NativeInterop for OpenClDevice {
         {
             return self.refuse(OPERATION, format!("{handle:?} is out of order"));
         }
-        // SAFETY: the caller vouches for the queue.
+        // SAFETY: the caller guarantees that the queue is valid.
         let retained = unsafe { Handle::retain(raw, &shared.failures) }.map_err(failed)?;
         let queue = Queue::new(retained, Arc::clone(&shared.failures), shared.id.clone());
         queue.share();
@@ -119,7 +121,7 @@ unsafe impl NativeInterop for OpenClDevice {
 
     unsafe fn stream_end(&self, stream: &dyn DeviceStream) {
         let any: &dyn Any = stream;
-        // The reference of this backend's own stays until the work is done, which must have begun for that.
+        // This backend keeps its own reference until the work is done; for that, the work must have been started.
         if let Some(stream) = any.downcast_ref::<OpenClStream>() {
             stream.begin();
         }
@@ -135,7 +137,7 @@ unsafe impl NativeInterop for OpenClDevice {
         if address(context) != shared.context.raw().expose_provenance() {
             return self.refuse(OPERATION, format!("{handle:?} belongs to another context"));
         }
-        // SAFETY: the caller vouches for the event.
+        // SAFETY: the caller guarantees that the event is valid.
         let event = unsafe { Handle::retain(raw, &shared.failures) }.map_err(failed)?;
         let taken = OpenClEvent::new(shared, false);
         taken.set(Some(Mark { event, queue: None }));

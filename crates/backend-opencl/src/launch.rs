@@ -1,4 +1,4 @@
-//! Launches: arguments, and memory whose address OpenCL cannot name.
+//! Launches: arguments, and memory whose address OpenCL cannot express.
 #![expect(unsafe_code, reason = "sets arguments and enqueues kernels through the driver")]
 #![expect(
     clippy::multiple_unsafe_ops_per_block,
@@ -25,14 +25,14 @@ use crate::stream::OpenClStream;
 
 const OPERATION: &str = "launch";
 
-/// Memory that a launch uses in place of the argument's own.
+/// Memory that a launch uses instead of the argument's own memory.
 struct Stand {
     buffer: Handle<Mem>,
-    /// What is copied back, if the kernel may write it.
+    /// The part to copy back, if the kernel may write it.
     back: Option<Part>,
 }
 
-/// Bytes of a buffer, and where they are in the one that stands in for it.
+/// A part of a buffer, and its position in the buffer that replaces it.
 #[derive(Clone, Copy)]
 struct Part {
     whole: cl_mem,
@@ -61,7 +61,7 @@ impl OpenClKernel {
         let indices = (0..).filter(|index| Some(*index) != self.local);
         for (number, (index, arg)) in indices.zip(args).enumerate() {
             let aligned = self.check_alignment(shared, number, arg);
-            // SAFETY: the kernel is locked, and the caller vouches for the argument.
+            // SAFETY: the kernel is locked, and the caller guarantees the argument.
             let bound =
                 aligned.and_then(|()| unsafe { bind(stream, raw, index, arg, &mut stands) });
             bound.map_err(|error| self.named(error, &format!("argument {number}")))?;
@@ -76,7 +76,7 @@ impl OpenClKernel {
         }
         let local = launch.block.map(|extent| extent as usize);
         let global: [usize; 3] = std::array::from_fn(|dim| local[dim] * launch.grid[dim] as usize);
-        // SAFETY: the caller vouches for the kernel; its arguments are set, and copied by the call.
+        // SAFETY: the caller guarantees the kernel; its arguments are set, and copied during the call.
         let enqueued = unsafe {
             stream.submit_kernel(&self.name, |queue| {
                 enqueue_nd_range_kernel(
@@ -114,8 +114,8 @@ impl OpenClKernel {
         Ok(())
     }
 
-    /// Refuses blocks larger than this kernel can have, which may be less than the device's limit, and local memory of
-    /// no byte, which not every driver refuses.
+    /// Refuses blocks larger than this kernel supports, which may be less than the device's limit, and local memory of
+    /// 0 bytes, which not every driver refuses.
     fn check(&self, shared: &Shared, launch: &Launch) -> Result<()> {
         let block: u64 = launch.block.iter().map(|extent| u64::from(*extent)).product();
         let shared_bytes = self.static_bytes + u64::from(launch.shared_bytes);
@@ -143,7 +143,7 @@ impl OpenClKernel {
         Err(Error::new(ErrorKind::InvalidArgument, OPERATION, message).on(&shared.id))
     }
 
-    /// Refuses an address that the kernel's loads and stores of whole vectors cannot take.
+    /// Refuses an address that is not aligned for the kernel's vector loads and stores.
     fn check_alignment(&self, shared: &Shared, number: usize, arg: &RawArg<'_>) -> Result<()> {
         let RawArg::Memory { memory, origin, .. } = *arg else { return Ok(()) };
         let align = self.alignments.get(number).copied().unwrap_or(1);
@@ -158,13 +158,13 @@ impl OpenClKernel {
         }
     }
 
-    /// Says which launch was refused.
+    /// Adds the launch that was refused to the error.
     #[cold]
     fn refused(&self, error: Error, launch: &Launch) -> Error {
         self.named(error, &format!("grid {:?}, block {:?}", launch.grid, launch.block))
     }
 
-    /// The error with the kernel's name and what it is about.
+    /// Adds the kernel's name and the subject to the error.
     #[cold]
     fn named(&self, error: Error, what: &str) -> Error {
         let message = format!("kernel {:?}, {what}: {}", self.name, error.message());
@@ -192,12 +192,12 @@ unsafe fn bind(
     let failed = |code: cl_int| shared.error(OPERATION, code, format!("{arg:?}"));
     match *arg {
         RawArg::Value { bytes, .. } => {
-            // SAFETY: the value is copied by the call.
+            // SAFETY: the value is copied during the call.
             unsafe { set_kernel_arg(kernel, index, bytes.len(), bytes.as_ptr().cast()) }
                 .map_err(failed)
         }
         RawArg::Empty { .. } => {
-            // SAFETY: memory of no element is a null pointer in the kernel.
+            // SAFETY: memory without elements is a null pointer in the kernel.
             unsafe { set_kernel_arg(kernel, index, size_of::<cl_mem>(), ptr::null()) }
                 .map_err(failed)
         }
@@ -206,7 +206,7 @@ unsafe fn bind(
             let span = Span { origin, start, bytes, dense, writes };
             match memory.place() {
                 Place::Buffer(_) => {
-                    // SAFETY: the caller vouches for kernel and memory.
+                    // SAFETY: the caller guarantees kernel and memory.
                     unsafe { bind_buffer(stream, kernel, index, memory, span, stands) }
                 }
                 place => {
@@ -218,7 +218,7 @@ unsafe fn bind(
     }
 }
 
-/// Makes memory by pointer, or a whole buffer, an argument.
+/// Sets memory by pointer, or a whole buffer, as an argument.
 ///
 /// # Safety
 ///
@@ -238,12 +238,12 @@ pub(crate) unsafe fn set_memory(
         }
         // SAFETY: as above.
         (Place::Buffer(buffer), _) => unsafe { set_buffer(kernel, index, buffer.raw()) },
-        // SAFETY: as above; memory by pointer exists only on devices that have it.
+        // SAFETY: as above; memory by pointer exists only on devices that support it.
         (Place::Pointer(_), None) => unsafe { set_buffer(kernel, index, ptr::null_mut()) },
     }
 }
 
-/// Makes a buffer an argument.
+/// Sets a buffer as an argument.
 ///
 /// # Safety
 ///
@@ -253,11 +253,11 @@ pub(crate) unsafe fn set_buffer(
     index: cl_uint,
     buffer: cl_mem,
 ) -> Result<(), cl_int> {
-    // SAFETY: the handle is read by the call.
+    // SAFETY: the handle is only read during the call.
     unsafe { set_kernel_arg(kernel, index, size_of::<cl_mem>(), (&raw const buffer).cast()) }
 }
 
-/// The bytes of an argument, and where the kernel's pointer points.
+/// The bytes of an argument, and the position of the kernel's pointer in them.
 #[derive(Clone, Copy)]
 struct Span {
     origin: usize,
@@ -267,8 +267,9 @@ struct Span {
     writes: bool,
 }
 
-/// Makes a part of a buffer an argument. OpenCL has no pointers into buffers: a part is a buffer of its own, whose
-/// start must be aligned. A part that is not, is copied to a buffer that is, and back if the kernel may write it.
+/// Sets a part of a buffer as an argument. OpenCL has no pointers into buffers: a part needs its own sub-buffer, whose
+/// start must be aligned. A part that is not aligned is copied to an aligned buffer, and back if the kernel may write
+/// it.
 ///
 /// # Safety
 ///
@@ -348,7 +349,7 @@ unsafe fn bind_buffer(
     Ok(())
 }
 
-/// A part of a buffer as a buffer of its own.
+/// Creates a sub-buffer for a part of a buffer.
 fn sub_buffer(
     shared: &Shared,
     whole: cl_mem,
@@ -356,11 +357,11 @@ fn sub_buffer(
     bytes: usize,
 ) -> Result<Handle<Mem>, cl_int> {
     let region = cl_buffer_region { origin: start, size: bytes };
-    // SAFETY: the region lies inside the buffer, and is read by the call.
+    // SAFETY: the region lies inside the buffer, and is only read during the call.
     let raw = unsafe {
         create_sub_buffer(
             whole,
-            // Those of the whole.
+            // The flags of the whole buffer.
             0,
             CL_BUFFER_CREATE_TYPE_REGION,
             (&raw const region).cast(),

@@ -1,7 +1,8 @@
-//! OpenCL devices: processors, GPUs and other accelerators through any installed platform.
+//! OpenCL devices: CPUs, GPUs and other accelerators through any installed platform.
 //!
-//! With the feature `opencl` off this crate is empty. With it on it still builds on any machine: the OpenCL loader
-//! is looked for when a device is opened, and its absence is an [`Unavailable`](runtime_core::ErrorKind::Unavailable) error.
+//! With the feature `opencl` off this crate is empty. With the feature on, it still builds on any machine: it looks for
+//! the OpenCL loader when a device is opened, and returns [`Unavailable`](runtime_core::ErrorKind::Unavailable) if
+//! there is none.
 #![cfg_attr(
     feature = "opencl",
     doc = r#"
@@ -19,7 +20,7 @@ let source = "kernel void scale(global float *x, float by) { x[get_global_id(0)]
 let kernel = device.module_load(ModuleImage::source(ImageFormat::OpenClC, source))?.kernel("scale")?;
 let stream = device.default_stream();
 let mut x = device.memory_from_slice(&stream, &[1.0_f32, 2.0, 3.0, 4.0])?;
-// Sound: the kernel touches one element per work-item, and there are as many.
+// Sound: the kernel accesses one element per work-item, and there are as many elements.
 unsafe { kernel.launch(&stream, &Launch::cover(4, 4), args![&mut x, 2.0_f32]) }?;
 assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 # Ok::<(), runtime_core::Error>(())
@@ -29,25 +30,25 @@ assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 //!
 //! # Memory
 //!
-//! Device memory is a buffer (`cl_mem`), or an address where the platform has `cl_intel_unified_shared_memory`;
-//! the option `memory` of a selector chooses otherwise. A kernel gets a pointer to a view's first element. Into a
-//! buffer there are no pointers but to multiples of the device's base alignment (128 to 512 bytes as a rule), so a view
-//! that begins elsewhere is copied to a buffer of its own for the launch, and back if the kernel may write it. Memory
-//! by address (`memory=svm`, `memory=usm`) needs no such copies, and neither do rows of a multiple of
-//! [`Limits::argument_alignment`](runtime_core::Limits::argument_alignment). The first copy is warned of by `tracing`;
-//! [`Statistics::realigned`](runtime_core::Statistics::realigned) counts all.
+//! Device memory is a buffer (`cl_mem`), or an address if the platform supports `cl_intel_unified_shared_memory`. The
+//! selector option `memory` overrides this choice. A kernel gets a pointer to a view's first element. In a buffer,
+//! OpenCL only allows pointers to multiples of the device's base alignment (typically 128 to 512 bytes). A view that
+//! starts elsewhere is copied to a separate buffer for the launch, and copied back if the kernel may write it. Memory
+//! by address (`memory=svm`, `memory=usm`) needs no such copies. Rows whose length is a multiple of
+//! [`Limits::argument_alignment`](runtime_core::Limits::argument_alignment) do not need them, either. The first copy
+//! emits a `tracing` warning; [`Statistics::realigned`](runtime_core::Statistics::realigned) counts all copies.
 //!
 //! # Kernels
 //!
-//! Launches are checked against what the driver tells of a kernel's parameters: how many, memory or value, size, type,
-//! and `const`, without which a pointer takes mutable views alone. Pointers to `char` and `uchar` take memory of any type. A
-//! parameter in local memory is no argument of a launch: it gets
-//! [`Launch::shared_bytes`](runtime_core::Launch::shared_bytes), and a kernel may have one; without one, these bytes have
-//! no effect.
+//! Launches are checked against the driver's description of the kernel's parameters: their number, memory or value,
+//! size, type, and `const`. A pointer without `const` accepts only mutable views. Pointers to `char` and `uchar` accept
+//! memory of any type. A kernel may have one parameter in local memory. It is not an argument of a launch: its size is
+//! [`Launch::shared_bytes`](runtime_core::Launch::shared_bytes). Without such a parameter, these bytes have no effect.
 //!
-//! # Diagnosis
+//! # Diagnostics
 //!
-//! `tracing` events of the target `backend_opencl::profile` at level `TRACE` tell how long each command waited and ran.
+//! `tracing` events of the target `backend_opencl::profile` at level `TRACE` contain how long each command waited and
+//! ran.
 #![deny(unsafe_code)]
 #![cfg(feature = "opencl")]
 

@@ -31,10 +31,10 @@ use crate::platform::integer;
 use crate::queue::status;
 use crate::shared::{Object, Shared};
 
-/// What pinned memory is aligned to at least.
+/// The minimum alignment of pinned memory.
 const PINNED_ALIGNMENT: usize = 64;
 
-/// Where memory is.
+/// The location of memory.
 #[derive(Debug)]
 pub(crate) enum Place {
     /// A memory object.
@@ -48,11 +48,11 @@ pub(crate) struct OpenClMemory {
     place: Place,
     bytes: usize,
     visible: bool,
-    /// For memory adopted as a part of a buffer: that buffer, and where the part begins in it.
+    /// For memory adopted as a part of a buffer: that buffer, and the offset of the part.
     whole: Option<(Handle<Mem>, usize)>,
-    /// For adopted memory.
+    /// The owner of adopted memory.
     owner: Option<Box<dyn Any + Send + Sync>>,
-    /// Different from that of any other, and not 0.
+    /// A unique number that is not 0.
     number: u64,
 }
 
@@ -62,7 +62,7 @@ fn next_number() -> u64 {
 }
 
 impl OpenClMemory {
-    /// New memory; `unified` if the host is to address it.
+    /// Allocates memory. If `unified` is set, the host can address it.
     pub(crate) fn allocate(
         shared: &Shared,
         bytes: usize,
@@ -85,7 +85,7 @@ impl OpenClMemory {
         };
         let place = attempt()
             .or_else(|_| {
-                // Memory that waits for its last user may be what is missing.
+                // Retired memory may still occupy the space.
                 shared.drain();
                 attempt()
             })
@@ -93,11 +93,11 @@ impl OpenClMemory {
         Ok(Self { place, bytes, visible: unified, whole: None, owner: None, number: next_number() })
     }
 
-    /// Somebody else's memory.
+    /// Adopts memory that other code owns.
     ///
     /// # Safety
     ///
-    /// The handle names memory that stays until `owner` is dropped.
+    /// The handle identifies memory that lives until `owner` is dropped.
     pub(crate) unsafe fn adopt(
         shared: &Shared,
         handle: NativeHandle,
@@ -132,7 +132,7 @@ impl OpenClMemory {
                     return refuse(format!("{handle:?} has {size} bytes, not {bytes}"));
                 }
                 let retain = |raw| {
-                    // SAFETY: the caller vouches for the buffer, which keeps the one that it is a part of.
+                    // SAFETY: the caller guarantees that the buffer is valid; a sub-buffer keeps its parent alive.
                     unsafe { Handle::retain(raw, &shared.failures) }
                         .map_err(|code| shared.error("memory_adopt", code, format!("{handle:?}")))
                 };
@@ -172,8 +172,8 @@ impl OpenClMemory {
         &self.place
     }
 
-    /// Where an allocation of the device's own begins, if that is an address: a kernel may then find it in a table. Where
-    /// others' allocations begin is not always known, and must be for that.
+    /// The start address of the device's own allocation, if it has an address: a kernel may then find it in a table. A
+    /// table needs the start of an allocation, which is not always known for adopted memory.
     pub(crate) fn address(&self) -> Option<usize> {
         match (&self.place, &self.owner) {
             (Place::Pointer(address), None) => Some(*address),
@@ -181,17 +181,17 @@ impl OpenClMemory {
         }
     }
 
-    /// Differs from the number of memory that had its address before.
+    /// A number that differs from that of earlier memory at the same address.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether the host addresses it.
+    /// Whether the host can address it.
     pub(crate) fn is_visible(&self) -> bool {
         self.visible
     }
 
-    /// The buffer that a part of this memory can be made of, and where this memory begins in it.
+    /// The buffer of which a part of this memory can be made, and the offset of this memory in it.
     pub(crate) fn whole(&self) -> Option<(cl_mem, usize)> {
         match (&self.whole, &self.place) {
             (Some((whole, start)), _) => Some((whole.raw(), *start)),
@@ -200,7 +200,7 @@ impl OpenClMemory {
         }
     }
 
-    /// What is to be given back when the memory's last user is done, unless the driver sees to that itself.
+    /// Returns the object to release when the memory's last use is over, unless the driver handles that itself.
     pub(crate) fn into_object(self) -> Option<Object> {
         match (self.place, self.owner) {
             (Place::Buffer(buffer), Some(owner)) => Some(Object::Adopted(Some(buffer), owner)),
@@ -211,13 +211,13 @@ impl OpenClMemory {
     }
 }
 
-/// A new buffer.
+/// Creates a buffer.
 pub(crate) fn new_buffer(
     shared: &Shared,
     flags: u64,
     bytes: usize,
 ) -> Result<Handle<Mem>, opencl3::types::cl_int> {
-    // SAFETY: the context is alive, and no host memory is named.
+    // SAFETY: the context is alive, and no host memory is passed.
     let raw = unsafe { create_buffer(shared.context.raw(), flags, bytes, ptr::null_mut()) }?;
     // SAFETY: the buffer was just created.
     Ok(unsafe { Handle::own(raw, &shared.failures) })
@@ -227,7 +227,7 @@ fn to_usize(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Whatever a driver calls it, an allocation that fails has found no room.
+/// Any failed allocation counts as out of memory, whatever code the driver returns.
 #[cold]
 fn out_of_memory(shared: &Shared, operation: &'static str, code: i32, bytes: usize) -> Error {
     let error = shared.error(operation, code, format!("{bytes} bytes"));
@@ -244,7 +244,7 @@ fn out_of_memory(shared: &Shared, operation: &'static str, code: i32, bytes: usi
     }
 }
 
-// SAFETY: buffers and pointers have the length asked for, and unified memory keeps its address until it is freed.
+// SAFETY: buffers and pointers have the requested length, and unified memory keeps its address until it is freed.
 unsafe impl DeviceMemory for OpenClMemory {
     fn len(&self) -> usize {
         self.bytes
@@ -277,7 +277,7 @@ impl fmt::Debug for OpenClMemory {
 /// Host memory that the driver allocated for fast copies.
 #[derive(Debug)]
 pub(crate) struct OpenClPinned {
-    /// The buffer that stays mapped for its whole life, unless the memory needs no mapping.
+    /// The buffer that stays mapped as long as it lives, unless the memory needs no mapping.
     buffer: Option<Handle<Mem>>,
     address: usize,
     bytes: usize,
@@ -298,7 +298,7 @@ impl OpenClPinned {
         let buffer = new_buffer(shared, flags, bytes).map_err(failed)?;
         let queue = shared.service_queue()?;
         let mut address = ptr::null_mut();
-        // SAFETY: the buffer has that many bytes; the address is used once the mapping is there.
+        // SAFETY: the buffer has this many bytes; the address is used only after the mapping is done.
         let mapped = unsafe {
             queue.submit_marked(OPERATION, |queue| {
                 enqueue_map_buffer(

@@ -1,4 +1,4 @@
-//! Modules and kernels as the contract has them.
+//! Modules and kernels, as the traits of the runtime require them.
 #![expect(unsafe_code, reason = "creates kernels through the driver")]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,14 +30,14 @@ impl OpenClModule {
         Self { built, shared: Arc::clone(shared) }
     }
 
-    /// A new object for the kernel of that name, with arguments of its own.
+    /// Creates an object for the kernel of this name, with its own arguments.
     pub(crate) fn create(&self, name: &str) -> Result<Handle<Kernel>> {
         let shared = &self.shared;
         shared.check("kernel")?;
         let raw = signature::create(self.built.program.raw(), name).map_err(|code| {
             let error = shared.error("kernel", code, format!("no kernel {name:?} in the module"));
             match (error.kind(), error.driver()) {
-                // A program without any kernel has nothing to look in.
+                // A program without any kernel has no kernel names to search.
                 (ErrorKind::InvalidModule, Some(driver)) => {
                     Error::new(ErrorKind::KernelNotFound, "kernel", error.message())
                         .with_driver(driver.name.clone(), driver.code)
@@ -51,7 +51,7 @@ impl OpenClModule {
 }
 
 impl OpenClModule {
-    /// Most work-items in a block of a kernel.
+    /// The most work-items in a block of a kernel.
     pub(crate) fn most_items(&self, kernel: &Handle<Kernel>) -> u64 {
         let device = self.shared.found.id();
         let size = get_kernel_work_group_data(kernel.raw(), device, CL_KERNEL_WORK_GROUP_SIZE);
@@ -97,22 +97,22 @@ impl DeviceModule for OpenClModule {
     }
 }
 
-/// A kernel. Its arguments are a state of the driver's object, and so set under a lock.
+/// A kernel. Its arguments are state of the driver's object, so they are set under a lock.
 #[derive(Debug)]
 pub(crate) struct OpenClKernel {
     pub(crate) name: Arc<str>,
     parameters: Option<Vec<ParamInfo>>,
-    /// For each argument, what an address must be a multiple of, as far as that is known.
+    /// For each argument, the required alignment of an address, as far as it is known.
     pub(crate) alignments: Vec<usize>,
-    /// The parameter in local memory, which is no argument of a launch.
+    /// The parameter in local memory, which is not an argument of a launch.
     pub(crate) local: Option<cl_uint>,
-    /// Most work-items in a block of this kernel.
+    /// The most work-items in a block of this kernel.
     pub(crate) most: u64,
-    /// What the driver would have a block be a multiple of; 0 if it does not say.
+    /// The preferred multiple of the block size; 0 if the driver does not report it.
     pub(crate) preferred_multiple: u64,
-    /// The block that it was compiled for, if it takes no other.
+    /// The block size that the kernel was compiled for, if it supports no other.
     pub(crate) required: Option<[u64; 3]>,
-    /// Local memory that it declares itself.
+    /// The local memory that the kernel itself declares.
     pub(crate) static_bytes: u64,
     kernel: Mutex<Handle<Kernel>>,
 }

@@ -5,7 +5,7 @@ use runtime_core::{Error, ErrorKind, Result};
 
 use crate::module::OpenClKernel;
 
-/// Beyond so many work-items blocks gain nothing on most devices, and hold more of each at once.
+/// Above this number of work-items, blocks gain nothing on most devices, and each block occupies more resources.
 const USUAL: u64 = 256;
 
 impl Occupancy for OpenClKernel {
@@ -22,12 +22,12 @@ impl Occupancy for OpenClKernel {
     }
 
     fn resident_blocks(&self, _block: u32, _shared_bytes: u32) -> Result<Option<u32>> {
-        // No query tells how many blocks share a compute unit.
+        // OpenCL has no query for the number of blocks that share a compute unit.
         Ok(None)
     }
 }
 
-/// The largest multiple of `step` up to `most`, which is at least 1; `most` itself if there is none.
+/// The largest multiple of `step` up to `most`, which is at least 1. If there is none, `most` itself.
 fn largest_multiple(step: u64, most: u64) -> u64 {
     match most.checked_div(step) {
         None | Some(0) => most,

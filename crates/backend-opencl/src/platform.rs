@@ -1,4 +1,4 @@
-//! The platforms and devices of this machine, and which of them a selector names.
+//! The platforms and devices of this machine, and their selection by a selector.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -22,7 +22,7 @@ use runtime_core::{DeviceKind, Error, ErrorKind, Result, Selector};
 
 use crate::codes;
 
-/// The version of OpenCL that a device must have.
+/// The minimum version of OpenCL that a device must support.
 const LEAST_VERSION: (u32, u32) = (1, 2);
 
 /// An installed implementation of OpenCL.
@@ -37,12 +37,12 @@ pub(crate) struct Platform {
 /// A device of a platform.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    /// Its place among the devices of all platforms.
+    /// Its index among the devices of all platforms.
     pub(crate) index: usize,
     pub(crate) platform: Platform,
     pub(crate) name: String,
     pub(crate) kind: DeviceKind,
-    /// Major and minor version of OpenCL that it has.
+    /// The supported major and minor version of OpenCL.
     pub(crate) version: (u32, u32),
     id: usize,
 }
@@ -52,7 +52,7 @@ impl Platform {
         ptr::with_exposed_provenance_mut::<c_void>(self.id)
     }
 
-    /// Whether a word of a selector means it.
+    /// Whether a word of a selector matches it.
     fn is_called(&self, word: &str) -> bool {
         [&self.name, &self.vendor].into_iter().any(|text| has_word(text, word))
     }
@@ -64,15 +64,16 @@ impl Found {
     }
 }
 
-/// Every device of every platform, in the loader's order.
+/// Returns every device of every platform, in the loader's order.
 ///
-/// A platform that fails is left out as long as another has devices.
+/// A platform that fails is left out if another platform has devices.
 ///
 /// # Errors
 ///
-/// `Unavailable` if there is no loader, no platform or no device, saying which; what a platform reports if none works.
+/// `Unavailable` if there is no loader, no platform or no device; the error says which. If no platform works, the error
+/// that a platform reports.
 pub(crate) fn discover() -> Result<Vec<Found>> {
-    // Some platforms set themselves up at the first question, and not safely for several threads that ask at once.
+    // Some platforms initialize themselves at the first call, and not safely if several threads call at once.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = get_platform_ids().map_err(unavailable)?;
@@ -106,12 +107,12 @@ pub(crate) fn discover() -> Result<Vec<Found>> {
     }
 }
 
-/// The device of a handle, which is one of the driver's: one of all platforms' devices, or a part of one, which has its
-/// place.
+/// Returns the device of a driver's handle. The handle is one of the devices of all platforms, or a sub-device, which
+/// has the index of its device.
 ///
 /// # Errors
 ///
-/// As [`discover`]; `InvalidArgument` if it is none that this backend can use.
+/// As for [`discover`]. `InvalidArgument` if this backend cannot use the device.
 pub(crate) fn of_handle(id: cl_device_id) -> Result<Found> {
     let whole = root(id);
     let found = discover()?.into_iter().find(|found| found.id() == whole).ok_or_else(|| {
@@ -121,7 +122,7 @@ pub(crate) fn of_handle(id: cl_device_id) -> Result<Found> {
     Ok(Found { id: id.expose_provenance(), ..found })
 }
 
-/// The device that a device of the driver's is a part of, or itself.
+/// The device that a device of the driver is a part of, or the device itself.
 pub(crate) fn root(id: cl_device_id) -> cl_device_id {
     match get_device_info(id, CL_DEVICE_PARENT_DEVICE) {
         Ok(InfoType::Ptr(parent)) if parent != 0 => {
@@ -131,7 +132,7 @@ pub(crate) fn root(id: cl_device_id) -> cl_device_id {
     }
 }
 
-/// The place of a device among those of all platforms.
+/// The index of a device among those of all platforms.
 pub(crate) fn index_of(id: usize) -> Option<usize> {
     let all = discover().ok()?;
     all.iter().find(|found| found.id == id).map(|found| found.index)
@@ -179,7 +180,7 @@ fn devices_of(id: cl_platform_id, first: usize) -> Result<(Platform, Vec<Found>)
         };
         let bits = integer(&query(CL_DEVICE_TYPE)?);
         let kind = match bits {
-            // Devices of fixed functions cannot run kernels.
+            // Custom devices have fixed functions and cannot run kernels.
             _ if bits & CL_DEVICE_TYPE_CUSTOM != 0 => continue,
             _ if bits & CL_DEVICE_TYPE_GPU != 0 => DeviceKind::Gpu,
             _ if bits & CL_DEVICE_TYPE_ACCELERATOR != 0 => DeviceKind::Accelerator,
@@ -207,12 +208,12 @@ fn devices_of(id: cl_platform_id, first: usize) -> Result<(Platform, Vec<Found>)
     Ok((platform, devices))
 }
 
-/// The device that a selector names: words for the kind, the platform or the device, each narrowing the choice, and a
-/// number among those that are left.
+/// Returns the device that a selector names. Words for the kind, the platform or the device each narrow the choice. A
+/// number selects among the remaining devices.
 ///
 /// # Errors
 ///
-/// `UnknownDevice` if a word fits nothing or there are fewer devices, naming those there are.
+/// `UnknownDevice` if a word matches nothing or the number is too large; the error lists the existing devices.
 pub(crate) fn select(found: &[Found], selector: &Selector) -> Result<Found> {
     let (words, number) = match selector.parts() {
         [words @ .., last] if last.bytes().all(|b| b.is_ascii_digit()) => {
@@ -247,8 +248,8 @@ pub(crate) fn select(found: &[Found], selector: &Selector) -> Result<Found> {
     }
 }
 
-/// A word means a kind of device, else a platform, else a device: the name of a processor's maker is in the device
-/// names of other makers' platforms too.
+/// A word matches a kind of device, otherwise a platform, otherwise a device: device names of other platforms can
+/// contain the name of a CPU vendor, too.
 fn narrow<'a>(from: &[&'a Found], word: &str) -> Vec<&'a Found> {
     let those = |fits: &dyn Fn(&Found) -> bool| -> Vec<&'a Found> {
         from.iter().copied().filter(|found| fits(found)).collect()
@@ -272,7 +273,7 @@ fn unknown(selector: &Selector, found: &[Found], why: &str) -> Error {
     Error::new(ErrorKind::UnknownDevice, "open", message)
 }
 
-/// Whether a text has the word, or words, in lower case, with no letter or digit on either side.
+/// Whether a text contains the word or words, in lower case, without a letter or digit before or after.
 fn has_word(text: &str, word: &str) -> bool {
     let text = text.to_lowercase();
     let ends = |(at, found): (usize, &str)| {
@@ -283,13 +284,13 @@ fn has_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(ends)
 }
 
-/// A text as the driver gives it: with a NUL at the end, and blanks at either.
+/// Converts a text from the driver: it has a NUL at the end, and possibly blanks at both ends.
 pub(crate) fn text(bytes: Vec<u8>) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).trim().to_owned()
 }
 
-/// An integer of whatever size the driver gives it.
+/// Converts an integer from the driver, of any size.
 pub(crate) fn integer(bytes: &[u8]) -> u64 {
     let mut wide = [0; 8];
     let len = bytes.len().min(8);
@@ -301,7 +302,7 @@ pub(crate) fn integer(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(wide)
 }
 
-/// The version in a text such as `OpenCL 3.0 PoCL …`; 1.0 if there is none.
+/// The version in a text such as `OpenCL 3.0 PoCL …`; 1.0 if the text has no version.
 pub(crate) fn version(text: &str) -> (u32, u32) {
     let parse = |word: &str| {
         let (major, minor) = word.split_once('.')?;

@@ -1,4 +1,4 @@
-//! Memory that is an address: shared virtual memory of OpenCL 2, and Intel's unified shared memory.
+//! Memory by address: shared virtual memory of OpenCL 2, and Intel's unified shared memory.
 #![expect(unsafe_code, reason = "calls extension functions of the driver")]
 
 use std::ffi::{CStr, c_void};
@@ -21,7 +21,7 @@ use runtime_core::OriginKind;
 
 use crate::platform::integer;
 
-/// What is asked of an allocation of unified shared memory, and which kinds there are.
+/// The queries for an allocation of unified shared memory, and the kinds of allocations.
 const CL_MEM_ALLOC_TYPE_INTEL: cl_uint = 0x419A;
 const CL_MEM_ALLOC_BASE_PTR_INTEL: cl_uint = 0x419B;
 const CL_MEM_ALLOC_SIZE_INTEL: cl_uint = 0x419C;
@@ -30,24 +30,24 @@ const CL_MEM_TYPE_HOST_INTEL: usize = 0x4197;
 const CL_MEM_TYPE_DEVICE_INTEL: usize = 0x4198;
 const CL_MEM_TYPE_SHARED_INTEL: usize = 0x4199;
 
-/// Which allocations of unified shared memory a kernel reaches beside its arguments.
+/// The allocations of unified shared memory that a kernel accesses in addition to its arguments.
 const CL_KERNEL_EXEC_INFO_USM_PTRS_INTEL: cl_uint = 0x4203;
 
 /// How a device addresses memory by pointers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pointers {
-    /// Shared virtual memory; `fine` if host and device may use it in turn without mapping it.
+    /// Shared virtual memory. `fine` means that host and device may use it alternately without mapping it.
     Svm { fine: bool },
-    /// Unified shared memory; `shared` if there is memory that host and device both address.
+    /// Unified shared memory. `shared` means that there is memory that both host and device can address.
     Usm { functions: Usm, shared: bool },
 }
 
-/// Host memory of `cl_intel_unified_shared_memory`, which needs no command to be mapped.
+/// Host memory of `cl_intel_unified_shared_memory`, which needs no map command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostMemory(pub(crate) Usm);
 
 impl HostMemory {
-    /// Allocates host memory that the devices of the context address.
+    /// Allocates host memory that the devices of the context can address.
     pub(crate) fn allocate(
         &self,
         context: cl_context,
@@ -55,7 +55,7 @@ impl HostMemory {
         align: usize,
     ) -> Result<*mut c_void, cl_int> {
         let (align, mut code) = (cl_uint::try_from(align).unwrap_or(0), CL_OUT_OF_RESOURCES);
-        // SAFETY: the context is alive, no properties are named, and whoever gets the address frees it.
+        // SAFETY: the context is alive, no properties are passed, and the receiver of the address frees it.
         let pointer =
             unsafe { (self.0.host_alloc)(context, ptr::null(), bytes, align, &raw mut code) };
         match code {
@@ -65,7 +65,7 @@ impl HostMemory {
         }
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     ///
     /// # Safety
     ///
@@ -75,13 +75,13 @@ impl HostMemory {
         context: cl_context,
         pointer: *mut c_void,
     ) -> Result<(), cl_int> {
-        // SAFETY: the caller vouches for the pointer.
+        // SAFETY: the caller guarantees the pointer.
         checked(unsafe { (self.0.free)(context, pointer) })
     }
 }
 
 impl Pointers {
-    /// Whether there is memory that host and device both address.
+    /// Whether there is memory that both host and device can address.
     pub(crate) fn unified(&self) -> bool {
         match self {
             Self::Svm { fine } => *fine,
@@ -89,7 +89,7 @@ impl Pointers {
         }
     }
 
-    /// Allocates memory of the device, or if `unified`, memory that the host addresses as well.
+    /// Allocates device memory. If `unified` is set, the host can address it, too.
     pub(crate) fn allocate(
         &self,
         (context, device): (cl_context, cl_device_id),
@@ -101,14 +101,14 @@ impl Pointers {
         let pointer = match self {
             Self::Svm { .. } => {
                 let fine = if unified { CL_MEM_SVM_FINE_GRAIN_BUFFER } else { 0 };
-                // SAFETY: the context is alive, and whoever gets the address frees it.
+                // SAFETY: the context is alive, and the receiver of the address frees it.
                 unsafe { svm_alloc(context, CL_MEM_READ_WRITE | fine, bytes, align) }?
             }
             Self::Usm { functions, .. } => {
                 let allocate =
                     if unified { functions.shared_alloc } else { functions.device_alloc };
                 let mut code = CL_OUT_OF_RESOURCES;
-                // SAFETY: as above; no properties are named.
+                // SAFETY: as above; no properties are passed.
                 let pointer =
                     unsafe { allocate(context, device, ptr::null(), bytes, align, &raw mut code) };
                 if code != 0 {
@@ -120,7 +120,7 @@ impl Pointers {
         if pointer.is_null() { Err(CL_OUT_OF_RESOURCES) } else { Ok(pointer) }
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     ///
     /// # Safety
     ///
@@ -131,18 +131,18 @@ impl Pointers {
         pointer: *mut c_void,
     ) -> Result<(), cl_int> {
         match self {
-            // SAFETY: the caller vouches for the pointer.
+            // SAFETY: the caller guarantees the pointer.
             Self::Svm { .. } => unsafe { svm_free(context, pointer) },
             // SAFETY: as above.
             Self::Usm { functions, .. } => checked(unsafe { (functions.free)(context, pointer) }),
         }
     }
 
-    /// Enqueues a copy, and if it is `blocking`, waits for it; either side may be host memory.
+    /// Enqueues a copy, and waits for it if it is `blocking`. Either side may be host memory.
     ///
     /// # Safety
     ///
-    /// Both sides have `bytes` bytes, do not overlap, and stay until the copy has run.
+    /// Both sides have `bytes` bytes, do not overlap, and live until the copy is over.
     pub(crate) unsafe fn copy(
         &self,
         queue: cl_command_queue,
@@ -152,7 +152,7 @@ impl Pointers {
         bytes: usize,
     ) -> Result<cl_event, cl_int> {
         match self {
-            // SAFETY: the caller vouches for both sides.
+            // SAFETY: the caller guarantees both sides.
             Self::Svm { .. } => unsafe {
                 enqueue_svm_mem_cpy(queue, blocking, dst, src, bytes, 0, ptr::null())
             },
@@ -180,7 +180,7 @@ impl Pointers {
     ///
     /// # Safety
     ///
-    /// `pointer` has `bytes` bytes, and is a multiple of the pattern's length.
+    /// The memory at `pointer` has `bytes` bytes, and `pointer` is a multiple of the pattern's length.
     pub(crate) unsafe fn fill(
         &self,
         queue: cl_command_queue,
@@ -190,7 +190,7 @@ impl Pointers {
     ) -> Result<cl_event, cl_int> {
         let (start, len) = (pattern.as_ptr().cast::<c_void>(), pattern.len());
         match self {
-            // SAFETY: the caller vouches for the memory; the pattern is copied by the call.
+            // SAFETY: the caller guarantees the memory; the pattern is copied during the call.
             Self::Svm { .. } => unsafe {
                 enqueue_svm_mem_fill(queue, pointer, start, len, bytes, 0, ptr::null())
             },
@@ -214,12 +214,12 @@ impl Pointers {
         }
     }
 
-    /// Gives the driver the allocations that a kernel reaches by addresses that are not arguments. At most as many as the
-    /// kernel's launches need: the list replaces the one before, and each is the beginning of an allocation.
+    /// Passes the driver the allocations that a kernel accesses by addresses that are not arguments. The list replaces
+    /// the previous one and holds at most what the kernel's launches need. Each entry is the start of an allocation.
     ///
     /// # Safety
     ///
-    /// Nobody else sets arguments of the kernel meanwhile.
+    /// No other thread sets arguments of the kernel at the same time.
     pub(crate) unsafe fn set_indirect(
         &self,
         kernel: cl_kernel,
@@ -233,15 +233,15 @@ impl Pointers {
             Self::Usm { .. } => CL_KERNEL_EXEC_INFO_USM_PTRS_INTEL,
         };
         let (bytes, list) = (size_of_val(pointers), pointers.as_ptr().cast());
-        // SAFETY: the caller vouches for the kernel; the list is read by the call.
+        // SAFETY: the caller guarantees the kernel; the list is only read during the call.
         unsafe { set_kernel_exec_info(kernel, what, bytes, list) }
     }
 
-    /// Makes an address the kernel's argument.
+    /// Sets an address as the kernel's argument.
     ///
     /// # Safety
     ///
-    /// Nobody else sets arguments of the kernel meanwhile.
+    /// No other thread sets arguments of the kernel at the same time.
     pub(crate) unsafe fn set_argument(
         &self,
         kernel: cl_kernel,
@@ -249,7 +249,7 @@ impl Pointers {
         pointer: *const c_void,
     ) -> Result<(), cl_int> {
         match self {
-            // SAFETY: the caller vouches for the kernel.
+            // SAFETY: the caller guarantees the kernel.
             Self::Svm { .. } => unsafe { set_kernel_arg_svm_pointer(kernel, index, pointer) },
             Self::Usm { functions, .. } => {
                 // SAFETY: as above.
@@ -304,7 +304,8 @@ type Fill = unsafe extern "C" fn(
     *mut cl_event,
 ) -> cl_int;
 
-/// The functions of `cl_intel_unified_shared_memory`, which the loader does not export: each platform is asked.
+/// The functions of `cl_intel_unified_shared_memory`. The loader does not export them, so they are looked up for each
+/// platform.
 #[derive(Clone, Copy)]
 pub(crate) struct Usm {
     host_alloc: HostAlloc,
@@ -323,7 +324,7 @@ pub(crate) struct Allocated {
     pub(crate) base: usize,
     pub(crate) bytes: usize,
     pub(crate) kind: OriginKind,
-    /// The driver's handle of the device it is for, 0 if it is for none.
+    /// The driver's handle of its device; 0 if it has no device.
     pub(crate) device: usize,
 }
 
@@ -331,18 +332,19 @@ impl Usm {
     /// The name of the extension.
     pub(crate) const EXTENSION: &str = "cl_intel_unified_shared_memory";
 
-    /// Its host memory.
+    /// The host memory of the extension.
     pub(crate) fn host_memory(self) -> HostMemory {
         HostMemory(self)
     }
 
-    /// The allocation in the context that an address is in, which may be any number; `None` if it is in none.
+    /// Returns the allocation of the context that contains an address, which may be any number. Returns `None` if no
+    /// allocation contains it.
     pub(crate) fn allocation(self, context: cl_context, address: usize) -> Option<Allocated> {
         let pointer = ptr::without_provenance::<c_void>(address);
         let ask = |what: cl_uint| -> Option<usize> {
             let (mut value, mut len) = ([0_u8; 8], 0);
             let (most, place) = (value.len(), value.as_mut_ptr().cast::<c_void>());
-            // SAFETY: the driver follows no address that it is asked for, and writes at most that many bytes.
+            // SAFETY: the driver does not dereference the address, and writes at most this many bytes.
             let code = unsafe {
                 (self.allocation_info)(context, pointer, what, most, place, &raw mut len)
             };
@@ -363,9 +365,9 @@ impl Usm {
         })
     }
 
-    /// The functions of a platform that has the extension; `None` if one is missing.
+    /// Loads the functions of a platform that has the extension. Returns `None` if one is missing.
     pub(crate) fn load(platform: cl_platform_id) -> Option<Self> {
-        /// The function of that name as the type that the extension's specification gives it.
+        /// The function of this name, with the type from the extension's specification.
         macro_rules! function {
             ($name:literal as $type:ty) => {{
                 let address = function(platform, $name).ok()?;

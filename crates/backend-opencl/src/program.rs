@@ -1,4 +1,4 @@
-//! Building programs, and keeping what was built.
+//! Building programs, and caching the results.
 #![expect(unsafe_code, reason = "creates programs through the driver and asks for their binaries")]
 
 use std::ffi::{CStr, CString, c_void};
@@ -27,7 +27,7 @@ use crate::signature::Signatures;
 use crate::sizes;
 
 const OPERATION: &str = "module_load";
-/// Makes the driver remember the parameters of kernels, which launches are checked against.
+/// Makes the driver store the parameters of kernels, against which launches are checked.
 const ARGUMENT_INFO: &str = "-cl-kernel-arg-info";
 /// The first word of every SPIR-V module.
 const SPIRV_MAGIC: u32 = 0x0723_0203;
@@ -47,11 +47,11 @@ pub(crate) struct Builder {
     fingerprint: String,
 }
 
-/// A built program, and the folder with what it was built from, if there is one.
+/// A built program, and the folder with its intermediate files, if there is one.
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) program: Handle<handle::Program>,
-    /// `None` where the driver does not tell them.
+    /// `None` if the driver does not report them.
     pub(crate) signatures: Option<Signatures>,
     /// Removed with the program.
     pub(crate) _folder: Option<TempDir>,
@@ -78,12 +78,12 @@ impl Builder {
         Ok(Self { config: config.clone(), cache, fingerprint: fingerprint(&shared.found) })
     }
 
-    /// Builds a user's image, or loads what was built from it before.
+    /// Builds a user's image, or loads an earlier build of it.
     pub(crate) fn build(&self, shared: &Shared, image: &ModuleImage<'_>) -> Result<Built> {
         self.build_with(shared, image, &self.config.build_options)
     }
 
-    /// Builds an image of this backend, whose results must not depend on a user's options.
+    /// Builds an image of this backend. The result must not depend on the user's options.
     pub(crate) fn build_own(&self, shared: &Shared, image: &ModuleImage<'_>) -> Result<Built> {
         self.build_with(shared, image, "")
     }
@@ -92,7 +92,8 @@ impl Builder {
         let code = code(image)?;
         let options = join(options, image, code)?;
         let folder = self.intermediates(code, &options)?;
-        // Whoever wants intermediates wants those of this build; and what a source includes is in no key.
+        // A work folder must show this build, so the cache is not used. The cache key does not cover files that a
+        // source includes.
         let cache = self.cache.as_ref().filter(|_| folder.is_none() && !code.reads_files(&options));
         let key = CacheKey::new()
             .with(image.format().name())
@@ -128,7 +129,7 @@ impl Builder {
         Ok(Built { program, signatures, _folder: folder })
     }
 
-    /// A private folder with what is built, if the user wants one.
+    /// Makes a private folder with the intermediate files, if the user requested one.
     fn intermediates(&self, code: Code<'_>, options: &CStr) -> Result<Option<TempDir>> {
         let Some(parent) = &self.config.work_dir else { return Ok(None) };
         let mut named = tempfile::Builder::new();
@@ -171,7 +172,7 @@ impl Builder {
     }
 }
 
-/// What was built before, if it still loads.
+/// Returns an earlier build, if it still loads.
 fn cached(
     cache: &DiskCache,
     shared: &Shared,
@@ -181,7 +182,7 @@ fn cached(
     let entry = cache.get(key)?;
     let (signatures, binary) = unpack(&entry)?;
     let load = || -> Result<Handle<handle::Program>, cl_int> {
-        // SAFETY: the device is of the context.
+        // SAFETY: the device belongs to the context.
         let raw = unsafe {
             create_program_with_binary(shared.context.raw(), &[shared.found.id()], &[binary])
         }?;
@@ -200,7 +201,7 @@ fn cached(
     }
 }
 
-/// Puts a binary into the cache. That this cannot be done costs time alone.
+/// Puts a binary into the cache. A failure only costs time later.
 fn keep(cache: Option<&DiskCache>, key: &CacheKey, signatures: Option<&Signatures>, binary: &[u8]) {
     let Some(cache) = cache else { return };
     if let Err(error) = cache.put(key, &pack(signatures, binary)) {
@@ -209,21 +210,21 @@ fn keep(cache: Option<&DiskCache>, key: &CacheKey, signatures: Option<&Signature
 }
 
 impl Code<'_> {
-    /// Whether what is made of the source may depend on other files.
+    /// Whether the build may depend on other files.
     fn reads_files(self, options: &CStr) -> bool {
         let options = options.to_str().unwrap_or_default().split_whitespace();
         matches!(self, Self::Source(text) if reads_files(text, options))
     }
 }
 
-/// The line of a compiler's log that says most.
+/// The most informative line of a compiler's log.
 fn headline(log: &str) -> &str {
     let is_error = |line: &&str| line.to_ascii_lowercase().contains("error");
     let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.clone().find(is_error).or_else(|| lines.next()).unwrap_or("the compiler says nothing")
 }
 
-/// The options of a build: ours, the user's for every module, and the image's own.
+/// The options of a build: those of this crate, the user's options for every module, and the image's own.
 fn join(common: &str, image: &ModuleImage<'_>, code: Code<'_>) -> Result<CString> {
     let mut words: Vec<&str> = Vec::new();
     if matches!(code, Code::Source(_)) {
@@ -250,7 +251,7 @@ fn code<'a>(image: &'a ModuleImage<'_>) -> Result<Code<'a>> {
             Ok(text) => source(text),
             Err(_) => refuse("the source is no UTF-8 text"),
         },
-        // Some drivers crash on what is not even SPIR-V.
+        // Some drivers crash on data that is not SPIR-V.
         (ImageFormat::SpirV, ImageCode::Bytes(bytes)) => match bytes.first_chunk::<4>() {
             Some(first) if bytes.len().is_multiple_of(4) && is_magic(*first) => {
                 Ok(Code::SpirV(bytes))
@@ -268,7 +269,7 @@ fn is_magic(first: [u8; 4]) -> bool {
 fn create(shared: &Shared, code: Code<'_>) -> Result<Handle<handle::Program>> {
     let context = shared.context.raw();
     let raw = match code {
-        // To OpenCL, a length of 0 means text that ends with a NUL.
+        // In OpenCL, a length of 0 means text that ends with a NUL.
         Code::Source("") => create_program_with_source(context, &["\n"]),
         Code::Source(source) => create_program_with_source(context, &[source]),
         Code::SpirV(words) => create_program_with_il(context, words),
@@ -278,7 +279,7 @@ fn create(shared: &Shared, code: Code<'_>) -> Result<Handle<handle::Program>> {
     Ok(unsafe { Handle::own(raw, &shared.failures) })
 }
 
-/// Whatever a driver calls it, code that it does not take is an invalid module.
+/// Code that the driver refuses is an invalid module, whatever error code the driver returns.
 fn refused(shared: &Shared, code: cl_int, about: &str) -> Error {
     let error = shared.error(OPERATION, code, about);
     match (error.kind(), error.driver()) {
@@ -290,7 +291,7 @@ fn refused(shared: &Shared, code: cl_int, about: &str) -> Error {
     }
 }
 
-/// The program's binary for this device, among those for the others of the context.
+/// The program's binary for this device. The program has binaries for other devices of the context, too.
 fn binary(program: cl_program, shared: &Shared) -> Result<Vec<u8>, cl_int> {
     let word = size_of::<usize>();
     let devices = get_program_data(program, CL_PROGRAM_DEVICES)?;
@@ -319,9 +320,9 @@ fn binary(program: cl_program, shared: &Shared) -> Result<Vec<u8>, cl_int> {
     }
 }
 
-/// An entry of the cache: the length of the signatures' text, 0 if they are unknown, the text, and the binary.
+/// Packs an entry of the cache: the length of the signatures' text, 0 if they are unknown, the text, and the binary.
 fn pack(signatures: Option<&Signatures>, binary: &[u8]) -> Vec<u8> {
-    // A text begins with a line of its own, so that it is never empty.
+    // The text starts with an empty line, so that it is never empty.
     let text = signatures.map_or(String::new(), |all| format!("\n{}", all.to_text()));
     [&(text.len() as u64).to_le_bytes(), text.as_bytes(), binary].concat()
 }
@@ -336,7 +337,7 @@ fn unpack(entry: &[u8]) -> Option<(Option<Signatures>, &[u8])> {
     }
 }
 
-/// Intermediates are for people to look at: one that cannot be written does not fail the build.
+/// Writes an intermediate file. They are for people to read, so a failure does not fail the build.
 fn write(folder: Option<&TempDir>, name: &str, content: &[u8]) {
     let Some(folder) = folder else { return };
     let path: &Path = folder.path();

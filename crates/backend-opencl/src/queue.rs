@@ -1,4 +1,4 @@
-//! Command queues, and what became of the commands in them.
+//! Command queues, and the state of the commands in them.
 #![expect(unsafe_code, reason = "enqueues commands through the driver")]
 
 use std::collections::VecDeque;
@@ -19,10 +19,10 @@ use runtime_core::{DeviceId, Error, Result};
 use crate::codes;
 use crate::handle::{CommandQueue, Event, Handle};
 
-/// Commands whose end nobody has looked at, beyond which those that are over are forgotten.
+/// The number of unchecked commands above which finished commands are removed.
 const SWEEP_AT: usize = 64;
 
-/// An in-order command queue that remembers every command until it has seen how it ended.
+/// An in-order command queue that stores every command until it has seen how the command ended.
 #[derive(Debug)]
 pub(crate) struct Queue {
     raw: Handle<CommandQueue>,
@@ -36,11 +36,11 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct Pending {
     commands: VecDeque<Command>,
-    /// Whether the driver may still sit on some of them.
+    /// Whether the driver may still hold some of them back.
     unflushed: bool,
-    /// Whether others may enqueue here too, by the driver's own handle.
+    /// Whether other code may enqueue here too, through the driver's own handle.
     shared: bool,
-    /// Whether the last command is a marker behind what others may have enqueued.
+    /// Whether the last command is a marker after everything that other code may have enqueued.
     probed: bool,
 }
 
@@ -50,7 +50,7 @@ struct Command {
     label: Label,
 }
 
-/// What a command is: the operation, or a launch of this kernel.
+/// The kind of a command: an operation, or a launch of this kernel.
 #[derive(Clone, Debug)]
 enum Label {
     Operation(&'static str),
@@ -81,7 +81,7 @@ impl Label {
 }
 
 impl Queue {
-    /// Releases that fail later are kept in `keep`.
+    /// Wraps a queue. Failures of later releases are stored in `keep`.
     pub(crate) fn new(raw: Handle<CommandQueue>, keep: Arc<Failures>, device: DeviceId) -> Self {
         Self { raw, pending: Mutex::default(), failures: Failures::default(), keep, device }
     }
@@ -90,17 +90,17 @@ impl Queue {
         self.raw.raw()
     }
 
-    /// Enqueues what `enqueue` enqueues. The order of commands is that of the calls, whoever makes them.
+    /// Enqueues a command through `enqueue`. Commands from all threads run in the order of the calls.
     ///
     /// # Safety
     ///
-    /// `enqueue` returns the event of a command in this queue, and gives up one reference to it.
+    /// `enqueue` returns the event of a command in this queue, and passes on one reference to it.
     pub(crate) unsafe fn submit(
         &self,
         operation: &'static str,
         enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
     ) -> Result<(), cl_int> {
-        // SAFETY: the caller vouches for the event.
+        // SAFETY: the caller guarantees the event.
         unsafe { self.add(&mut self.lock(), Label::Operation(operation), enqueue) }
     }
 
@@ -114,11 +114,11 @@ impl Queue {
         kernel: &Arc<str>,
         enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
     ) -> Result<(), cl_int> {
-        // SAFETY: the caller vouches for the event.
+        // SAFETY: the caller guarantees the event.
         unsafe { self.add(&mut self.lock(), Label::Launch(Arc::clone(kernel)), enqueue) }
     }
 
-    /// As [`submit`](Self::submit), with a reference to the event for the caller.
+    /// As [`submit`](Self::submit), and returns a reference to the event.
     ///
     /// # Safety
     ///
@@ -129,7 +129,7 @@ impl Queue {
         enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
     ) -> Result<Handle<Event>, cl_int> {
         let mut pending = self.lock();
-        // SAFETY: the caller vouches for the event.
+        // SAFETY: the caller guarantees the event.
         unsafe { self.add(&mut pending, Label::Operation(operation), enqueue) }?;
         self.last_of(&pending)
     }
@@ -147,7 +147,7 @@ impl Queue {
             self.sweep_and_see(pending);
         }
         let raw = enqueue(self.raw())?;
-        // SAFETY: the caller vouches for the event.
+        // SAFETY: the caller guarantees the event.
         let event = unsafe { Handle::own(raw, &self.keep) };
         pending.commands.push_back(Command { event, label });
         pending.unflushed = true;
@@ -161,29 +161,29 @@ impl Queue {
         unsafe { Handle::retain(last.unwrap_or_default(), &self.keep) }
     }
 
-    /// From now on others may enqueue here: what they did is found out by markers.
+    /// Declares that other code may enqueue here from now on. Markers detect its work.
     pub(crate) fn share(&self) {
         self.lock().shared = true;
     }
 
-    /// A command behind everything that anybody enqueued.
+    /// Enqueues a marker after everything that was enqueued by any code.
     fn mark(&self, pending: &mut Pending, operation: &'static str) -> Result<(), cl_int> {
         let enqueue = |queue| {
-            // SAFETY: a marker touches nothing.
+            // SAFETY: a marker accesses no memory.
             unsafe { enqueue_marker_with_wait_list(queue, 0, ptr::null()) }
         };
         // SAFETY: the event is that of the marker.
         unsafe { self.add(pending, Label::Operation(operation), enqueue) }
     }
 
-    /// A command that does nothing, and its event.
+    /// Enqueues a command that does nothing, and returns its event.
     pub(crate) fn marker(&self, operation: &'static str) -> Result<Handle<Event>, cl_int> {
         let mut pending = self.lock();
         self.mark(&mut pending, operation)?;
         self.last_of(&pending)
     }
 
-    /// The last command, unless it is known to be over.
+    /// Returns the last command, unless it is known to be over.
     pub(crate) fn last(&self) -> Option<Handle<Event>> {
         let mut pending = self.lock();
         if pending.shared {
@@ -192,13 +192,13 @@ impl Queue {
         if pending.commands.is_empty() { None } else { self.last_of(&pending).ok() }
     }
 
-    /// Makes the driver begin with what was enqueued.
+    /// Makes the driver start the enqueued commands.
     pub(crate) fn flush(&self) -> Result<(), cl_int> {
         let mut pending = self.lock();
         if std::mem::take(&mut pending.unflushed) { flush(self.raw()) } else { Ok(()) }
     }
 
-    /// Whether every command is over. Says no while another thread is enqueueing.
+    /// Whether every command is over. Returns `false` while another thread is enqueueing.
     pub(crate) fn is_idle(&self) -> Result<bool, cl_int> {
         let Ok(mut pending) = self.pending.try_lock() else { return Ok(false) };
         self.sweep_and_see(&mut pending);
@@ -215,23 +215,23 @@ impl Queue {
         Ok(false)
     }
 
-    /// Blocks until every command enqueued so far is over; [`report`](Self::report) tells how they ended.
+    /// Blocks until every command enqueued so far is over. [`report`](Self::report) returns how they ended.
     pub(crate) fn finish(&self, operation: &'static str) {
-        // Before, since another thread may enqueue what is not waited for.
+        // Reset before the wait, because another thread may enqueue commands that this wait does not cover.
         self.lock().unflushed = false;
         if let Err(code) = finish(self.raw()) {
             self.failures.keep(codes::fault(operation, code, "the work of the stream"));
         }
     }
 
-    /// Blocks until the command is over, however it ended.
+    /// Blocks until the command is over, whether it succeeded or failed.
     pub(crate) fn wait(&self, event: &Handle<Event>) -> Result<(), cl_int> {
         self.lock().unflushed = false;
-        // If it ended with a failure, the queue notes that.
+        // If the command failed, the queue records that.
         wait_until_over(event)
     }
 
-    /// Reports the first failure of a command that was not reported before.
+    /// Returns the first failure of a command that was not reported before.
     pub(crate) fn report(&self) -> Result<()> {
         self.sweep(&mut self.lock());
         self.failures.report()
@@ -241,7 +241,7 @@ impl Queue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the commands that are over, and returns the last of them. They are the first ones, since the queue is in
+    /// Removes the commands that are over, and returns the last of them. They are at the front, because the queue is in
     /// order.
     fn sweep(&self, pending: &mut Pending) -> Option<Command> {
         let mut last = None;
@@ -260,20 +260,20 @@ impl Queue {
         last
     }
 
-    /// Forgets the commands that are over, and makes their writes visible to whoever acts upon that.
+    /// Removes the commands that are over, and makes their writes visible to code that relies on their end.
     fn sweep_and_see(&self, pending: &mut Pending) {
         if let Some(Command { event, .. }) = self.sweep(pending) {
-            // Only a wait does that; it has nothing to wait for.
+            // Only a wait makes writes visible; it does not block here.
             let _ = wait_for_events(&[event.raw()]);
         }
     }
 
-    /// Tells whoever listens about a command that was waited for and is not remembered.
+    /// Emits the trace event of a command that was waited for and is not stored.
     pub(crate) fn trace_one(&self, event: &Handle<Event>, operation: &'static str) {
         self.trace(event.raw(), &Label::Operation(operation));
     }
 
-    /// Tells whoever listens how long a command waited and ran.
+    /// Emits a trace event with the times that a command waited and ran.
     fn trace(&self, event: cl_event, label: &Label) {
         if !tracing::enabled!(target: "backend_opencl::profile", tracing::Level::TRACE) {
             return;
@@ -295,7 +295,7 @@ impl Queue {
     }
 }
 
-/// Blocks until the command is over, however it ended.
+/// Blocks until the command is over, whether it succeeded or failed.
 pub(crate) fn wait_until_over(event: &Handle<Event>) -> Result<(), cl_int> {
     match wait_for_events(&[event.raw()]) {
         Err(code) if status(event.raw()).is_ok_and(|status| status > CL_COMPLETE) => Err(code),
@@ -303,7 +303,7 @@ pub(crate) fn wait_until_over(event: &Handle<Event>) -> Result<(), cl_int> {
     }
 }
 
-/// How far a command has come: 0 when it is over, negative when it failed.
+/// The execution status of a command: 0 when it is over, negative if it failed.
 pub(crate) fn status(event: cl_event) -> Result<cl_int, cl_int> {
     match get_event_info(event, CL_EVENT_COMMAND_EXECUTION_STATUS)? {
         InfoType::Int(status) => Ok(status),

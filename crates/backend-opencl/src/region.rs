@@ -37,25 +37,25 @@ use crate::stream::OpenClStream;
 
 const OPERATION: &str = "execute";
 
-/// Numbers of memories that kernels take as arguments: fewer are set faster.
+/// The numbers of memory arguments for which there are kernels: fewer arguments are set faster.
 const SLOTS: [usize; 3] = [2, 8, RegionKernel::MAX_SLOTS];
 
-/// Bytes of the parameters that every kernel has, and of those for each slot.
+/// The bytes of the parameters that every kernel has, and of the parameters for each slot.
 const FIXED_BYTES: usize = 16;
 const SLOT_BYTES: usize = 16;
 
-/// The kernels of region copies, each built when it is first needed.
+/// The kernels of region copies. Each is built on first use.
 #[derive(Debug)]
 pub(crate) struct RegionKernels {
-    /// Kernels that the device can take, fewest slots first; none without a compiler.
+    /// The kernels that the device supports, fewest slots first. Empty if there is no compiler.
     kernels: Vec<Source>,
-    /// For any number of memories that have addresses.
+    /// The kernel for any number of memories that have addresses.
     by_address: Option<Source>,
     limits: RegionLimits,
     building: Mutex<()>,
 }
 
-/// A kernel, and what was built of it.
+/// A kernel, and its built module.
 type Source = (RegionKernel, OnceLock<OpenClModule>);
 
 impl RegionKernels {
@@ -63,7 +63,7 @@ impl RegionKernels {
         let compiles = info.formats.contains(&ImageFormat::OpenClC);
         let most = info.limits.argument_bytes.saturating_sub(FIXED_BYTES) / SLOT_BYTES;
         let (mapping, group) = match (mapping, info.kind) {
-            // A processor runs the items of a group one after the other.
+            // A CPU runs the work-items of a group one after the other.
             (RegionMapping::Auto, DeviceKind::Cpu) | (RegionMapping::Runs, _) => (Mapping::Runs, 1),
             (RegionMapping::Auto | RegionMapping::Lanes, _) => (Mapping::Lanes, 256),
         };
@@ -91,16 +91,16 @@ impl RegionKernels {
     }
 }
 
-/// A program made ready.
+/// A program that is ready to run.
 #[derive(Debug)]
 struct OpenClRegions {
     by_argument: Prepared,
-    /// Where memory has addresses and more of it is used than one launch takes as arguments.
+    /// Used if memory has addresses and the program uses more memories than one launch takes as arguments.
     by_address: Option<Prepared>,
 }
 
-/// Launches with their words on the device, and a kernel of their own, so that executions of different plans do not wait for
-/// one another.
+/// Launches with their words on the device. Each has its own kernel, so executions of different plans do not wait for
+/// each other.
 #[derive(Debug)]
 struct Prepared {
     lowered: RegionLaunches,
@@ -108,11 +108,11 @@ struct Prepared {
     bound: Mutex<Bound>,
 }
 
-/// A kernel and the addresses that it was given.
+/// A kernel and the addresses that were passed to it.
 #[derive(Debug)]
 struct Bound {
     kernel: Handle<Kernel>,
-    /// Of each slot the memory's number and where the slot begins.
+    /// For each slot, the memory's number and the start of the slot.
     places: Vec<(u64, u64)>,
     table: Option<Handle<Mem>>,
 }
@@ -124,7 +124,7 @@ impl DeviceRegions for OpenClRegions {
 }
 
 impl OpenClDevice {
-    /// The kernel with the fewest arguments that holds a program, or the one with most.
+    /// The kernel with the fewest arguments that fits a program, or else the kernel with the most arguments.
     fn with_arguments(&self, slots: usize) -> Option<&Source> {
         let kernels = &self.regions().kernels;
         kernels.iter().find(|(kernel, _)| kernel.slots() >= slots).or(kernels.last())
@@ -139,7 +139,7 @@ impl OpenClDevice {
             let source = kernel.source(Dialect::OpenClC);
             let image = ModuleImage::source(ImageFormat::OpenClC, source);
             let built = self.builder().build_own(&self.shared, &image)?;
-            // Nobody else builds meanwhile.
+            // No other thread builds at the same time.
             let _ = module.set(OpenClModule::new(built, &self.shared));
         }
         let none = || Error::new(ErrorKind::Driver, "plan_regions", "no kernel was built");
@@ -150,7 +150,7 @@ impl OpenClDevice {
         let shared = &self.shared;
         let module = self.region_module(source)?;
         let kernel = module.create(RegionKernel::NAME)?;
-        // A kernel may take smaller groups than the device does.
+        // A kernel may allow only smaller groups than the device.
         let most = usize::try_from(module.most_items(&kernel)).unwrap_or(usize::MAX);
         let limits = self.regions().limits;
         let limits = RegionLimits { group_size: limits.group_size.min(most), ..limits };
@@ -158,7 +158,7 @@ impl OpenClDevice {
         let failed =
             |code| shared.error("plan_regions", code, "the plan could not be put on the device");
         let words = upload(shared, lowered.words()).map_err(failed)?;
-        // SAFETY: nobody else has the kernel yet.
+        // SAFETY: no other code has the kernel yet.
         unsafe { set_fixed(kernel.raw(), words.as_ref(), source.0.binding()) }.map_err(failed)?;
         let places = vec![(0, 0); program.slots().len()];
         let bound = Mutex::new(Bound { kernel, places, table: None });
@@ -167,7 +167,7 @@ impl OpenClDevice {
 }
 
 impl Prepared {
-    /// Enqueues the launches of a kernel that takes memories as arguments.
+    /// Enqueues the launches of a kernel that gets memories as arguments.
     ///
     /// # Safety
     ///
@@ -184,28 +184,28 @@ impl Prepared {
                 match memory {
                     Some(memory) => {
                         let memory = own::<OpenClMemory>(memory, OPERATION)?;
-                        // SAFETY: the kernel is locked; a buffer is an argument as a whole.
+                        // SAFETY: the kernel is locked; the whole buffer is the argument.
                         unsafe { set_memory(shared, raw, index, memory.place(), 0) }
                     }
-                    // SAFETY: as above; the kernel leaves out what it would do with it.
+                    // SAFETY: as above; the kernel skips absent slots.
                     None => unsafe { set_buffer(raw, index, ptr::null_mut()) },
                 }
                 .map_err(failed)?;
                 // SAFETY: as above.
                 unsafe { set_number(raw, index + 1, offset as u64) }.map_err(failed)?;
             }
-            // Memory of another launch, perhaps of an earlier execution, may be gone.
+            // Memory of another launch, possibly of an earlier execution, may have been freed.
             for place in launch.slots.len()..most.unwrap_or(0) {
                 // SAFETY: as above.
                 unsafe { set_buffer(raw, slot_index(place), ptr::null_mut()) }.map_err(failed)?;
             }
-            // SAFETY: the caller vouches that the slots agree with the program.
+            // SAFETY: the caller guarantees that the slots match the program.
             unsafe { enqueue(stream, raw, launch) }?;
         }
         Ok(())
     }
 
-    /// Enqueues the launches of a kernel that has all addresses in a table.
+    /// Enqueues the launches of a kernel that gets all addresses in a table.
     ///
     /// # Safety
     ///
@@ -229,7 +229,7 @@ impl Prepared {
             bound.set(stream.shared(), slots)?;
         }
         for launch in self.lowered.launches() {
-            // SAFETY: the caller vouches that the slots agree with the program.
+            // SAFETY: the caller guarantees that the slots match the program.
             unsafe { enqueue(stream, bound.kernel.raw(), launch) }?;
         }
         Ok(())
@@ -237,7 +237,7 @@ impl Prepared {
 }
 
 impl Bound {
-    /// Gives the kernel a new table of the addresses. The driver keeps the one before for what uses it.
+    /// Passes the kernel a new table of the addresses. The driver keeps the previous table until its uses are over.
     fn set(&mut self, shared: &Shared, slots: &[RawSlot<'_>]) -> Result<()> {
         self.table = None;
         let raw = self.kernel.raw();
@@ -268,14 +268,14 @@ impl Bound {
 ///
 /// # Safety
 ///
-/// The kernel is locked, and the caller vouches for the memories.
+/// The kernel is locked, and the caller guarantees the memories.
 unsafe fn enqueue(stream: &OpenClStream, kernel: cl_kernel, launch: &RegionLaunch) -> Result<()> {
     // SAFETY: the kernel is locked.
     unsafe { set_number(kernel, 1, launch.start) }
         .map_err(|code| stream.shared().error(OPERATION, code, "where the launch begins"))?;
     let local = [launch.group_size];
     let global = [usize::try_from(launch.groups).unwrap_or(usize::MAX) * local[0]];
-    // SAFETY: the caller vouches for the memories; the arguments are copied by the call.
+    // SAFETY: the caller guarantees the memories; the arguments are copied during the call.
     unsafe {
         stream.submit("region_copy", |queue| {
             enqueue_nd_range_kernel(
@@ -292,8 +292,8 @@ unsafe fn enqueue(stream: &OpenClStream, kernel: cl_kernel, launch: &RegionLaunc
     }
 }
 
-// SAFETY: the kernel touches the elements that its words name, which are those of the program, and the launches are in
-// phase order in an in-order queue.
+// SAFETY: the kernel accesses the elements that its words describe, which are those of the program, and the launches
+// are in phase order in an in-order queue.
 unsafe impl RegionCopyAbility for OpenClDevice {
     fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
         self.shared.check("plan_regions")?;
@@ -322,7 +322,7 @@ unsafe impl RegionCopyAbility for OpenClDevice {
             own::<OpenClMemory>(memory, OPERATION).is_ok_and(|memory| memory.address().is_some())
         };
         match &regions.by_address {
-            // SAFETY: the caller vouches that the slots agree with the program.
+            // SAFETY: the caller guarantees that the slots match the program.
             Some(prepared) if memories.all(has_address) => unsafe {
                 prepared.with_table(stream, slots)
             },
@@ -338,12 +338,12 @@ unsafe impl RegionCopyAbility for OpenClDevice {
     }
 }
 
-/// Puts words on the device; `None` if there are none, for which there is no buffer.
+/// Copies words to the device. Returns `None` if there are none: an empty buffer is not possible.
 fn upload(shared: &Shared, words: &[u64]) -> Result<Option<Handle<Mem>>, cl_int> {
     if words.is_empty() {
         return Ok(None);
     }
-    // SAFETY: the words are copied by the call, which only reads them.
+    // SAFETY: the words are copied during the call, which only reads them.
     let raw = unsafe {
         create_buffer(
             shared.context.raw(),
@@ -356,22 +356,22 @@ fn upload(shared: &Shared, words: &[u64]) -> Result<Option<Handle<Mem>>, cl_int>
     Ok(Some(unsafe { Handle::own(raw, &shared.failures) }))
 }
 
-/// The parameter that takes the memory of a slot; its offset is the next one.
+/// The index of the parameter for the memory of a slot. The parameter for its offset follows.
 fn slot_index(slot: usize) -> cl_uint {
     cl_uint::try_from(2 + 2 * slot).unwrap_or(cl_uint::MAX)
 }
 
-/// Sets the arguments that stay, and those of slots that no launch binds.
+/// Sets the arguments that do not change, and those of slots that no launch binds.
 ///
 /// # Safety
 ///
-/// Nobody else sets arguments of the kernel meanwhile.
+/// No other thread sets arguments of the kernel at the same time.
 unsafe fn set_fixed(
     kernel: cl_kernel,
     words: Option<&Handle<Mem>>,
     binding: Binding,
 ) -> Result<(), cl_int> {
-    // SAFETY: the caller vouches for the kernel.
+    // SAFETY: the caller guarantees the kernel.
     unsafe { set_buffer(kernel, 0, words.map_or(ptr::null_mut(), Handle::raw)) }?;
     let Binding::Parameters(slots) = binding else { return Ok(()) };
     for slot in 0..slots {
@@ -383,12 +383,12 @@ unsafe fn set_fixed(
     Ok(())
 }
 
-/// Makes a number an argument.
+/// Sets a number as an argument.
 ///
 /// # Safety
 ///
 /// The kernel is locked.
 unsafe fn set_number(kernel: cl_kernel, index: cl_uint, number: u64) -> Result<(), cl_int> {
-    // SAFETY: the number is copied by the call.
+    // SAFETY: the number is copied during the call.
     unsafe { set_kernel_arg(kernel, index, size_of::<u64>(), (&raw const number).cast()) }
 }

@@ -1,4 +1,4 @@
-//! What a device's streams, memory and modules share with it.
+//! The state that a device's streams, memory and modules share with it.
 #![expect(unsafe_code, reason = "creates contexts and gives memory back to the driver")]
 #![expect(
     clippy::multiple_unsafe_ops_per_block,
@@ -26,12 +26,13 @@ use crate::platform::{self, Found, integer};
 use crate::pointers::{HostMemory, Pointers, Usm};
 use crate::queue::{self, Queue};
 
-/// A context: one with all devices of a platform, so that they reach one another's memory and events, or somebody else's.
+/// A context. It holds all devices of a platform, so that they can use each other's memory and events, or other code
+/// created it.
 #[derive(Debug)]
 pub(crate) struct Context {
     handle: Handle<handle::Context>,
     devices: usize,
-    /// Set when a device of the context was lost, which may have taken the context with it.
+    /// Set when a device of the context was lost, because the context may be lost with it.
     broken: AtomicBool,
 }
 
@@ -45,11 +46,11 @@ impl Context {
         Ok(Self { handle, devices: ids.len(), broken: AtomicBool::new(false) })
     }
 
-    /// A context that others made, which is retained.
+    /// Retains a context that other code created.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the device is not in it.
+    /// `InvalidArgument` if the device is not in the context.
     ///
     /// # Safety
     ///
@@ -58,13 +59,13 @@ impl Context {
         let failed = |code| codes::error("open", code, format_args!("{raw:p} is no context"));
         let devices = get_context_data(raw, CL_CONTEXT_DEVICES).map_err(failed)?;
         let ids: Vec<u64> = devices.chunks_exact(size_of::<cl_device_id>()).map(integer).collect();
-        // Of parts of devices some platforms name the whole.
+        // For sub-devices, some platforms list the whole device.
         let is_there = |id: cl_device_id| ids.contains(&(id.expose_provenance() as u64));
         if !is_there(device.id()) && !is_there(platform::root(device.id())) {
             let message = format!("{} is not in the context {raw:p}", device.name);
             return Err(Error::new(ErrorKind::InvalidArgument, "open", message));
         }
-        // SAFETY: the caller vouches for the context.
+        // SAFETY: the caller guarantees that the context is valid.
         let handle = unsafe { Handle::retain(raw, &Arc::default()) }.map_err(failed)?;
         Ok(Self { handle, devices: ids.len(), broken: AtomicBool::new(false) })
     }
@@ -73,12 +74,12 @@ impl Context {
         self.handle.raw()
     }
 
-    /// Whether there are other devices in it.
+    /// Whether the context has other devices.
     pub(crate) fn has_peers(&self) -> bool {
         self.devices > 1
     }
 
-    /// Whether it has that many devices.
+    /// Whether the context has this number of devices.
     pub(crate) fn holds(&self, devices: usize) -> bool {
         self.devices == devices
     }
@@ -94,35 +95,35 @@ pub(crate) struct Shared {
     pub(crate) id: DeviceId,
     pub(crate) found: Found,
     pub(crate) context: Arc<Context>,
-    /// How memory is addressed by pointers, if it can be.
+    /// How memory is addressed by pointers, if the device supports it.
     pub(crate) pointers: Option<Pointers>,
-    /// Host memory that needs not be mapped, if there is any.
+    /// Host memory that does not need mapping, if there is any.
     pub(crate) host: Option<HostMemory>,
-    /// What parts of a buffer that become kernel arguments must be aligned to.
+    /// The alignment of parts of a buffer that become kernel arguments.
     pub(crate) alignment: usize,
-    /// Local memory of a work-group.
+    /// The local memory of a work-group in bytes.
     pub(crate) local_bytes: u64,
     pub(crate) failures: Arc<Failures>,
-    /// Whether the driver begins with commands without being told to.
+    /// Whether the driver starts commands without a flush.
     eager: AtomicBool,
     lost: AtomicBool,
-    /// Whether the user was warned that launches copy what is not aligned.
+    /// Whether the user was warned that launches copy misaligned arguments.
     pub(crate) has_realigned: AtomicBool,
-    /// What memory is mapped and unmapped through.
+    /// The queue for mapping and unmapping memory.
     service: OnceLock<Arc<Queue>>,
     queues: Mutex<Vec<Arc<Queue>>>,
     retired: Mutex<Vec<Retired>>,
     retired_count: AtomicUsize,
 }
 
-/// An object whose end must wait for commands.
+/// An object that must live until commands are over.
 #[derive(Debug)]
 pub(crate) struct Retired {
     pub(crate) object: Object,
     pub(crate) after: Vec<Handle<handle::Event>>,
 }
 
-/// What is given back at the end.
+/// The objects that are released at the end.
 pub(crate) enum Object {
     /// Memory by pointer.
     Pointer(usize),
@@ -130,7 +131,7 @@ pub(crate) enum Object {
     Host(usize),
     /// Host memory mapped from a buffer.
     Mapped(Handle<handle::Mem>, usize),
-    /// What somebody else owns; with the reference to it, if it is a buffer.
+    /// Memory that other code owns: its owner, and the reference to it if it is a buffer.
     Adopted(Option<Handle<handle::Mem>>, Box<dyn Any + Send + Sync>),
 }
 
@@ -173,7 +174,7 @@ impl Shared {
         }
     }
 
-    /// The functions of unified shared memory, where the device has any.
+    /// The functions of unified shared memory, if the device supports it.
     pub(crate) fn usm(&self) -> Option<Usm> {
         match self.pointers {
             Some(Pointers::Usm { functions, .. }) => Some(functions),
@@ -181,13 +182,13 @@ impl Shared {
         }
     }
 
-    /// The error for a `code` that the driver returned; remembers if it says that the device is lost.
+    /// Makes the error for a `code` that the driver returned. Marks the device as lost if the code says so.
     #[cold]
     pub(crate) fn error(&self, operation: &'static str, code: cl_int, what: impl Display) -> Error {
         self.note(codes::error(operation, code, what))
     }
 
-    /// Passes an error on, and remembers if it says that the device is lost.
+    /// Passes an error on. Marks the device as lost if the error says so.
     pub(crate) fn note(&self, error: Error) -> Error {
         if error.kind() == ErrorKind::DeviceLost {
             self.lost.store(true, Ordering::Release);
@@ -196,7 +197,7 @@ impl Shared {
         error.on(&self.id)
     }
 
-    /// Refuses whatever is asked of a lost device.
+    /// Refuses calls on a lost device.
     pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
         if self.lost.load(Ordering::Acquire) {
             let message = "the device was lost in an earlier operation";
@@ -205,24 +206,24 @@ impl Shared {
         Ok(())
     }
 
-    /// Notes that the driver begins with commands without being told to.
+    /// Records that the driver starts commands without a flush.
     pub(crate) fn set_eager(&self) {
         self.eager.store(true, Ordering::Release);
     }
 
-    /// Whether the driver begins with commands without being told to.
+    /// Whether the driver starts commands without a flush.
     pub(crate) fn is_eager(&self) -> bool {
         self.eager.load(Ordering::Acquire)
     }
 
-    /// Remembers a queue until its commands are over, which may be after its stream was dropped.
+    /// Keeps a queue until its commands are over, which may be after its stream was dropped.
     pub(crate) fn add_queue(&self, queue: &Arc<Queue>) {
         let mut queues = lock(&self.queues);
         self.forget_idle(&mut queues);
         queues.push(Arc::clone(queue));
     }
 
-    /// Lets queues of dropped streams go once their work is done, and takes over their failures.
+    /// Drops queues of dropped streams once their work is done, and keeps their failures.
     fn forget_idle(&self, queues: &mut Vec<Arc<Queue>>) {
         queues.retain(|queue| {
             let forgotten = Arc::strong_count(queue) == 1 && queue.is_idle().unwrap_or(true);
@@ -233,7 +234,7 @@ impl Shared {
         });
     }
 
-    /// Blocks until every command in every queue is over; reports the first failure not reported before.
+    /// Blocks until every command in every queue is over. Returns the first failure that was not reported before.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let queues = lock(&self.queues).clone();
         let mut first = Ok(());
@@ -248,7 +249,7 @@ impl Shared {
         first.and_then(|()| self.failures.report())
     }
 
-    /// Gives an object back once all commands in `retired.after` are over.
+    /// Releases an object once all commands in `retired.after` are over.
     pub(crate) fn retire(&self, retired: Retired) {
         if retired.after.iter().all(is_over) {
             return self.give_back(retired.object);
@@ -260,7 +261,8 @@ impl Shared {
         self.retired_count.fetch_add(1, Ordering::Release);
     }
 
-    /// Gives an owner back in a thread that waits: it may hold the device itself, which nobody calls any more.
+    /// Releases an owner in a thread that waits: the owner may hold the device itself, and no later call would release
+    /// it.
     fn give_back_later(&self, retired: Retired) {
         let failures = Arc::clone(&self.failures);
         let waiting = Arc::new(Mutex::new(Some(retired)));
@@ -284,14 +286,14 @@ impl Shared {
         }
     }
 
-    /// Waits for everything in every queue, so that what was released is really free.
+    /// Waits for all work in every queue, so that all released memory is free.
     pub(crate) fn drain(&self) {
         let queues = lock(&self.queues).clone();
         queues.iter().for_each(|queue| queue.finish("memory_allocate"));
         self.reap_all();
     }
 
-    /// Gives back the retired objects whose commands are over.
+    /// Releases the retired objects whose commands are over.
     pub(crate) fn reap(&self) {
         if self.retired_count.load(Ordering::Acquire) == 0 {
             return;
@@ -303,11 +305,11 @@ impl Shared {
             self.retired_count.fetch_sub(ready.len(), Ordering::Release);
             ready
         };
-        // Owners run code of their own when they are dropped, and so not under the lock.
+        // Dropping an owner runs its own code, so it happens without the lock.
         ready.into_iter().for_each(|retired| self.give_back(retired.object));
     }
 
-    /// Waits for the commands that hold retired objects up, and gives these back.
+    /// Waits for the commands that retired objects depend on, and releases these objects.
     pub(crate) fn reap_all(&self) {
         let all = std::mem::take(&mut *lock(&self.retired));
         self.retired_count.fetch_sub(all.len(), Ordering::Release);
@@ -355,7 +357,7 @@ impl Shared {
         let failed = |code| self.error("pinned_free", code, "pinned memory could not be unmapped");
         let queue = self.service_queue()?;
         let pointer = ptr::with_exposed_provenance_mut::<c_void>(address);
-        // SAFETY: the buffer is mapped there, and nobody uses the mapping any more.
+        // SAFETY: the buffer is mapped there, and nothing uses the mapping any more.
         let unmapped = unsafe {
             queue.submit("pinned_free", |queue| {
                 enqueue_unmap_mem_object(queue, buffer.raw(), pointer, 0, ptr::null())
@@ -365,12 +367,12 @@ impl Shared {
         queue.flush().map_err(failed)
     }
 
-    /// Gives the device a queue of its own, once.
+    /// Sets the device's own queue, once.
     pub(crate) fn set_service_queue(&self, queue: Arc<Queue>) {
         let _ = self.service.set(queue);
     }
 
-    /// The device's own queue, which no stream uses.
+    /// The device's own queue. No stream uses it.
     pub(crate) fn service_queue(&self) -> Result<&Queue> {
         self.service.get().map(|queue| &**queue).ok_or_else(|| {
             Error::new(ErrorKind::Driver, "service_queue", "the device has no queue yet")

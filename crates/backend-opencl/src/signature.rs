@@ -1,4 +1,4 @@
-//! What the driver tells of kernels' parameters.
+//! The driver's description of kernel parameters.
 #![expect(unsafe_code, reason = "creates kernels to ask for their parameters")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +20,8 @@ use runtime_core::contract::{ParamAccess, ParamInfo, ParamKind};
 use crate::handle::{Handle, Kernel};
 use crate::platform::{integer, text};
 
-/// The parameters of every kernel of a program. Drivers tell them of programs built from source alone, and so they
-/// are kept beside the binary.
+/// The parameters of every kernel of a program. Drivers describe them only for programs built from source, so they are
+/// stored with the binary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Signatures(BTreeMap<String, Signature>);
 
@@ -29,30 +29,30 @@ pub(crate) struct Signatures(BTreeMap<String, Signature>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Signature(Vec<Parameter>);
 
-/// A parameter as its declaration says it.
+/// A parameter as it is declared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Parameter {
     space: Space,
     constant: bool,
-    /// Of a value whose type's name does not tell, if it was found out.
+    /// The size of a value whose type name does not give it, if it was determined.
     size: Option<usize>,
-    /// Such as `float*`.
+    /// For example `float*`.
     name: String,
 }
 
-/// Address space of what a parameter points to.
+/// The address space that a parameter points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Space {
     Global,
     Constant,
     Local,
-    /// It is a value.
+    /// The parameter is a value.
     Private,
-    /// The driver does not say.
+    /// The driver does not report it.
     Unknown,
 }
 
-/// The letters of the spaces in text.
+/// The letters of the address spaces in text form.
 const SPACES: [(Space, &str); 5] = [
     (Space::Global, "g"),
     (Space::Constant, "c"),
@@ -62,7 +62,7 @@ const SPACES: [(Space, &str); 5] = [
 ];
 
 impl Signatures {
-    /// Those of a built program, if the driver tells them.
+    /// Returns the signatures of a built program, if the driver reports them.
     pub(crate) fn of(program: cl_program) -> Option<Self> {
         let names = get_program_data(program, CL_PROGRAM_KERNEL_NAMES).map(text).ok()?;
         let names = names.split(';').map(str::trim).filter(|name| !name.is_empty());
@@ -79,7 +79,7 @@ impl Signatures {
         self.0.get(kernel)
     }
 
-    /// The types of values whose size is not known.
+    /// The types of values whose size is unknown.
     pub(crate) fn unsized_types(&self) -> Vec<String> {
         let parameters = self.0.values().flat_map(|signature| &signature.0);
         let is_unsized = |parameter: &&Parameter| {
@@ -91,7 +91,7 @@ impl Signatures {
         names.into_iter().collect()
     }
 
-    /// Notes the size of the values of a type.
+    /// Sets the size of the values of a type.
     pub(crate) fn set_size(&mut self, name: &str, size: usize) {
         let parameters = self.0.values_mut().flat_map(|signature| &mut signature.0);
         for parameter in parameters.filter(|parameter| parameter.name == name) {
@@ -99,7 +99,8 @@ impl Signatures {
         }
     }
 
-    /// As text, a line for each kernel: its name, and for each parameter a space, `const` or not, a size, and a type.
+    /// Converts to text, one line for each kernel: its name, and for each parameter the address space, `const` or not,
+    /// the size and the type.
     pub(crate) fn to_text(&self) -> String {
         let parameter = |Parameter { space, constant, size, name }: &Parameter| {
             let letter = SPACES.iter().find(|(known, _)| known == space).map_or("u", |s| s.1);
@@ -112,7 +113,7 @@ impl Signatures {
         self.0.iter().map(line).collect()
     }
 
-    /// From text; `None` for what [`to_text`](Self::to_text) does not write.
+    /// Converts from text. Returns `None` for text that [`to_text`](Self::to_text) does not produce.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let parameter = |field: &str| {
             let (letter, rest) = field.split_at_checked(1)?;
@@ -143,7 +144,7 @@ impl Signature {
         let parameter = |index| {
             let ask = |what| get_kernel_arg_data(kernel, index, what);
             let Ok(name) = ask(CL_KERNEL_ARG_TYPE_NAME).map(text) else {
-                // Of programs that were not built from source, only the number is known.
+                // For programs that were not built from source, only the number of parameters is known.
                 let name = String::new();
                 return Ok(Parameter { space: Space::Unknown, constant: false, size: None, name });
             };
@@ -160,7 +161,7 @@ impl Signature {
         (0..count).map(parameter).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Those that are arguments of a launch.
+    /// The parameters that are arguments of a launch.
     pub(crate) fn parameters(&self) -> Vec<ParamInfo> {
         let arguments = self.0.iter().filter(|parameter| parameter.space != Space::Local);
         let info = |parameter: &Parameter| match parameter.space {
@@ -176,7 +177,7 @@ impl Signature {
         arguments.map(info).collect()
     }
 
-    /// For each argument, what an address that is given for it must be a multiple of.
+    /// For each argument, the required alignment of an address.
     pub(crate) fn alignments(&self) -> Vec<usize> {
         let arguments = self.0.iter().filter(|parameter| parameter.space != Space::Local);
         let alignment = |parameter: &Parameter| {
@@ -200,14 +201,14 @@ impl Signature {
         self.0.iter().map(|parameter| parameter.name.as_str()).find(is_opaque)
     }
 
-    /// The indices of those in local memory, which are not.
+    /// The indices of parameters in local memory, which are not arguments of a launch.
     pub(crate) fn local(&self) -> Vec<cl_uint> {
         let all = (0..).zip(&self.0);
         all.filter(|(_, parameter)| parameter.space == Space::Local).map(|(i, _)| i).collect()
     }
 }
 
-/// A new object for the kernel of that name.
+/// Creates an object for the kernel of this name.
 pub(crate) fn create(program: cl_program, name: &str) -> Result<cl_kernel, cl_int> {
     let name = CString::new(name).map_err(|_| CL_INVALID_KERNEL_NAME)?;
     create_kernel(program, &name)
@@ -223,7 +224,7 @@ fn pointer(name: &str, constant: bool) -> ParamInfo {
     ParamInfo {
         kind: ParamKind::Memory,
         size: None,
-        // Bytes stand for memory of any type, and halves of words for types that the language has not.
+        // Bytes stand for memory of any type, and unsigned 16-bit words for types that OpenCL C does not have.
         dtype: scalar(element)
             .map(|(_, dtype)| dtype)
             .filter(|dtype| !matches!(dtype, DType::I8 | DType::U8 | DType::U16)),
@@ -233,7 +234,7 @@ fn pointer(name: &str, constant: bool) -> ParamInfo {
 
 fn value(name: &str) -> ParamInfo {
     let (size, dtype) = match scalar(name) {
-        // A truth value has no type of its own as a parameter.
+        // A `bool` parameter has no element type of its own.
         Some((size, DType::U8)) => (Some(size), None),
         Some((size, dtype)) => (Some(size), Some(dtype)),
         None => (vector(name), None),
@@ -241,7 +242,7 @@ fn value(name: &str) -> ParamInfo {
     ParamInfo { kind: ParamKind::Value, size, dtype, access: None }
 }
 
-/// Size and element type of a built-in type of OpenCL C.
+/// The size and element type of a built-in type of OpenCL C.
 fn scalar(name: &str) -> Option<(usize, DType)> {
     let dtype = match name {
         "char" => DType::I8,
@@ -260,7 +261,7 @@ fn scalar(name: &str) -> Option<(usize, DType)> {
     Some((dtype.size(), dtype))
 }
 
-/// Size of a vector such as `float4`; three components take the room of four.
+/// The size of a vector such as `float4`. Three components take the space of four.
 fn vector(name: &str) -> Option<usize> {
     let digits = name.find(|c: char| c.is_ascii_digit())?;
     let (size, _) = scalar(&name[..digits])?;

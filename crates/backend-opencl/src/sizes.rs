@@ -1,4 +1,4 @@
-//! Sizes of kernel parameters whose types a program defines itself, which no driver tells.
+//! The sizes of kernel parameters whose types the program defines. No driver reports them.
 #![expect(unsafe_code, reason = "runs a kernel that asks the compiler")]
 #![expect(
     clippy::multiple_unsafe_ops_per_block,
@@ -22,11 +22,11 @@ use crate::queue::Queue;
 use crate::shared::Shared;
 use crate::signature::{self, Signatures};
 
-/// The kernel that is added to a program's source.
+/// The name of the kernel that is added to a program's source.
 const NAME: &str = "device_runtime_parameter_sizes";
 
-/// Notes the sizes of values whose types' names do not tell. Types that cannot be named outside of their kernel's
-/// declaration stay unknown.
+/// Determines the sizes of values whose type names do not give them. Types that cannot be named outside of their
+/// kernel's declaration stay unknown.
 pub(crate) fn find(shared: &Shared, source: &str, options: &CStr, signatures: &mut Signatures) {
     let names = signatures.unsized_types();
     if names.is_empty() {
@@ -43,7 +43,7 @@ pub(crate) fn find(shared: &Shared, source: &str, options: &CStr, signatures: &m
     }
 }
 
-/// Builds the program once more, with a kernel that tells.
+/// Builds the program once more, with a kernel that writes the sizes.
 fn ask(
     shared: &Shared,
     queue: &Queue,
@@ -53,7 +53,7 @@ fn ask(
 ) -> Result<Vec<u64>, cl_int> {
     let mut text = format!("{source}\nkernel void {NAME}(global ulong *sizes) {{\n");
     for (index, name) in names.iter().enumerate() {
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(text, "    sizes[{index}] = sizeof({name});");
     }
     text += "}\n";
@@ -66,9 +66,9 @@ fn ask(
     let kernel: Handle<Kernel> = unsafe { Handle::own(raw, &shared.failures) };
     let mut sizes = vec![0_u64; names.len()];
     let buffer = new_buffer(shared, CL_MEM_READ_WRITE, size_of_val(&*sizes))?;
-    // SAFETY: nobody else has the kernel.
+    // SAFETY: no other code has the kernel.
     unsafe { set_buffer(kernel.raw(), 0, buffer.raw()) }?;
-    // SAFETY: the kernel writes as many numbers as the buffer has.
+    // SAFETY: the kernel writes exactly as many numbers as the buffer holds.
     unsafe {
         queue.submit("module_load", |queue| {
             let one = [1_usize];
@@ -84,7 +84,7 @@ fn ask(
             )
         })
     }?;
-    // SAFETY: the numbers stay until the copy is over, which is waited for.
+    // SAFETY: the numbers live until the copy is over, because the copy is waited for.
     let read = unsafe {
         queue.submit_marked("module_load", |queue| {
             let to = sizes.as_mut_ptr().cast();

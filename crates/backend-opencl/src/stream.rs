@@ -41,7 +41,7 @@ impl OpenClStream {
         &self.shared
     }
 
-    /// The last command that is not over, for whoever must wait for this stream.
+    /// The last command that is not over, for other work that must wait for this stream.
     pub(crate) fn last(&self) -> Option<Handle<Event>> {
         self.queue.last()
     }
@@ -57,7 +57,7 @@ impl OpenClStream {
         enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
     ) -> Result<()> {
         self.shared.check(operation)?;
-        // SAFETY: the caller vouches for the event.
+        // SAFETY: the caller guarantees the event.
         unsafe { self.queue.submit(operation, enqueue) }
             .map_err(|code| self.shared.error(operation, code, "a command was not accepted"))
     }
@@ -73,7 +73,7 @@ impl OpenClStream {
         enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
     ) -> Result<()> {
         self.shared.check("launch")?;
-        // SAFETY: the caller vouches for the event.
+        // SAFETY: the caller guarantees the event.
         unsafe { self.queue.submit_kernel(kernel, enqueue) }
             .map_err(|code| self.shared.error("launch", code, "the launch was not accepted"))
     }
@@ -82,7 +82,7 @@ impl OpenClStream {
         &self.queue
     }
 
-    /// Lets the driver begin with what was enqueued, if it must be told.
+    /// Makes the driver start the enqueued commands, if it needs a flush.
     pub(crate) fn flush(&self, operation: &'static str) -> Result<()> {
         if self.shared.is_eager() {
             return Ok(());
@@ -92,14 +92,14 @@ impl OpenClStream {
             .map_err(|code| self.shared.error(operation, code, "commands were not submitted"))
     }
 
-    /// Lets the driver begin with what was enqueued, since nobody enqueues any more.
+    /// Makes the driver start the enqueued commands, because no more commands will follow.
     pub(crate) fn begin(&self) {
         if let Err(code) = self.queue.flush() {
             self.shared.failures.keep(self.shared.error("stream_drop", code, "a stream's work"));
         }
     }
 
-    /// A command that does nothing.
+    /// Enqueues a command that does nothing.
     fn marker(&self) -> Result<Handle<Event>> {
         self.queue
             .marker("record")
@@ -114,7 +114,7 @@ impl Drop for OpenClStream {
     }
 }
 
-// SAFETY: commands name exactly the ranges given, the queue is in order, and copies whose host side is a slice are
+// SAFETY: commands use exactly the given ranges, the queue is in order, and copies whose host side is a slice are
 // waited for.
 unsafe impl DeviceStream for OpenClStream {
     unsafe fn memory_copy(
@@ -128,7 +128,7 @@ unsafe impl DeviceStream for OpenClStream {
         const OPERATION: &str = "memory_copy";
         let (src, dst) = (own(src, OPERATION)?, own(dst, OPERATION)?);
         let (src, dst) = (End::Device(src, src_offset), End::Device(dst, dst_offset));
-        // SAFETY: the caller vouches for the ranges.
+        // SAFETY: the caller guarantees the ranges.
         unsafe { self.copy(OPERATION, src, dst, bytes) }
     }
 
@@ -141,7 +141,7 @@ unsafe impl DeviceStream for OpenClStream {
         const OPERATION: &str = "memory_copy_to";
         let dst = End::Device(own(dst, OPERATION)?, offset);
         let host = End::Host(src.as_ptr().cast_mut().cast());
-        // SAFETY: the caller vouches for the range; the slice is only read, and stays until the copy is over.
+        // SAFETY: the caller guarantees the range; the slice is only read, and lives until the copy is over.
         unsafe { self.copy_and_wait(OPERATION, host, dst, src.len()) }
     }
 
@@ -154,7 +154,7 @@ unsafe impl DeviceStream for OpenClStream {
         const OPERATION: &str = "memory_copy_from";
         let src = End::Device(own(src, OPERATION)?, offset);
         let host = End::Host(dst.as_mut_ptr().cast());
-        // SAFETY: the caller vouches for the range; the slice stays until the copy is over.
+        // SAFETY: the caller guarantees the range; the slice lives until the copy is over.
         unsafe { self.copy_and_wait(OPERATION, src, host, dst.len()) }?;
         self.queue.report().map_err(|error| self.shared.note(error))
     }
@@ -170,7 +170,7 @@ unsafe impl DeviceStream for OpenClStream {
         const OPERATION: &str = "pinned_copy_to";
         let host = own::<OpenClPinned>(src, OPERATION)?.ptr().wrapping_add(src_offset);
         let dst = End::Device(own(dst, OPERATION)?, dst_offset);
-        // SAFETY: the caller vouches for both ranges, and for the pinned memory until the copy has run.
+        // SAFETY: the caller guarantees both ranges, and the pinned memory until the copy is over.
         unsafe { self.copy(OPERATION, End::Host(host.cast()), dst, bytes) }
     }
 
@@ -196,7 +196,7 @@ unsafe impl DeviceStream for OpenClStream {
         bytes: usize,
         pattern: &[u8],
     ) -> Result<()> {
-        // SAFETY: the caller vouches for the range.
+        // SAFETY: the caller guarantees the range.
         unsafe { self.fill(own(dst, "memory_fill")?, offset, bytes, pattern) }
     }
 
@@ -207,7 +207,7 @@ unsafe impl DeviceStream for OpenClStream {
         args: &[RawArg<'_>],
     ) -> Result<()> {
         let kernel = own::<OpenClKernel>(kernel, "launch")?;
-        // SAFETY: the caller vouches for the kernel and its arguments.
+        // SAFETY: the caller guarantees the kernel and its arguments.
         unsafe { kernel.launch(self, launch, args) }?;
         self.flush("launch")
     }
@@ -215,7 +215,7 @@ unsafe impl DeviceStream for OpenClStream {
     fn record(&self, event: &dyn DeviceEvent) -> Result<()> {
         self.shared.check("record")?;
         let event = own::<OpenClEvent>(event, "record")?;
-        // A time needs a command of its own: the last one may have ended long ago.
+        // A time stamp needs its own command: the last command may have ended long ago.
         let last = if event.has_timing() { Some(self.marker()?) } else { self.queue.last() };
         event.set(last.map(|event| Mark { event, queue: Some(Arc::clone(&self.queue)) }));
         Ok(())
@@ -229,13 +229,13 @@ unsafe impl DeviceStream for OpenClStream {
             return Ok(());
         }
         if mark.is_over().map_err(failed)? {
-            // Makes its writes visible without a command, and has nothing to wait for.
+            // This makes the command's writes visible without a command. It does not block.
             return mark.wait().map_err(failed);
         }
-        // What another queue waits for must be under way.
+        // Commands that another queue waits for must be started.
         mark.flush().map_err(failed)?;
         let list = [mark.event.raw()];
-        // SAFETY: the event is alive and of this context; the list is read by the call.
+        // SAFETY: the event is alive and of this context; the list is only read during the call.
         unsafe {
             self.submit("wait", |queue| enqueue_barrier_with_wait_list(queue, 1, list.as_ptr()))
         }

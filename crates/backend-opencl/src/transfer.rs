@@ -31,7 +31,7 @@ pub(crate) enum End<'a> {
     Host(*mut c_void),
 }
 
-/// What a copy calls, by the kinds of its ends.
+/// The driver call for a copy, by the kinds of its ends.
 enum Route<'a> {
     Buffers {
         src: cl_mem,
@@ -54,21 +54,21 @@ enum Route<'a> {
         from: *mut c_void,
         to: *mut c_void,
     },
-    /// A buffer and an address that the host cannot use.
+    /// A buffer and an address that the host cannot use: staged through the host.
     Staged,
 }
 
-/// A place as a command names it.
+/// A location as a command refers to it.
 enum Named {
     Buffer(cl_mem, usize),
     Address { pointer: *mut c_void, host: bool },
 }
 
-/// What a copy through the host moves at a time.
+/// The number of bytes that a copy through the host moves at a time.
 const STAGE_BYTES: usize = 1 << 20;
 
 impl End<'_> {
-    /// The place so many bytes on.
+    /// The location this many bytes further on.
     fn behind(self, bytes: usize) -> Self {
         match self {
             Self::Device(memory, offset) => Self::Device(memory, offset + bytes),
@@ -93,7 +93,7 @@ impl End<'_> {
 impl Route<'_> {
     /// # Safety
     ///
-    /// Both ends have `bytes` bytes, which stay until the copy has run.
+    /// Both ends have `bytes` bytes, which live until the copy is over.
     unsafe fn enqueue(
         self,
         queue: cl_command_queue,
@@ -102,7 +102,7 @@ impl Route<'_> {
     ) -> Result<cl_event, cl_int> {
         let no = ptr::null();
         match self {
-            // SAFETY: the caller vouches for the ranges, here and below.
+            // SAFETY: the caller guarantees the ranges, here and below.
             Self::Buffers { src, from, dst, to } => unsafe {
                 enqueue_copy_buffer(queue, src, dst, from, to, bytes, 0, no)
             },
@@ -148,7 +148,7 @@ impl OpenClStream {
     ///
     /// # Safety
     ///
-    /// Both ends have `bytes` bytes, which do not overlap; those of the host stay until the copy has run.
+    /// Both ends have `bytes` bytes, which do not overlap. Host memory lives until the copy is over.
     pub(crate) unsafe fn copy(
         &self,
         operation: &'static str,
@@ -157,10 +157,10 @@ impl OpenClStream {
         bytes: usize,
     ) -> Result<()> {
         match self.route(src, dst) {
-            // SAFETY: the caller vouches for both ends.
+            // SAFETY: the caller guarantees both ends.
             Route::Staged => unsafe { self.copy_staged(operation, src, dst, bytes) },
             route => {
-                // SAFETY: the caller vouches for both ends, and the event is that of the copy.
+                // SAFETY: the caller guarantees both ends, and the event is that of the copy.
                 unsafe {
                     self.submit(operation, |queue| route.enqueue(queue, CL_NON_BLOCKING, bytes))
                 }?;
@@ -169,7 +169,7 @@ impl OpenClStream {
         }
     }
 
-    /// Enqueues a copy and blocks until it is over, also when it fails.
+    /// Enqueues a copy and blocks until it is over, whether it succeeds or fails.
     ///
     /// # Safety
     ///
@@ -183,10 +183,10 @@ impl OpenClStream {
     ) -> Result<()> {
         self.shared().check(operation)?;
         let (route, queue) = (self.route(src, dst), self.queue());
-        // SAFETY: the caller vouches for both ends.
+        // SAFETY: the caller guarantees both ends.
         match unsafe { route.enqueue(queue.raw(), CL_BLOCKING, bytes) } {
             Ok(event) => {
-                // SAFETY: the event is that of the copy, which is over: nobody needs to remember it.
+                // SAFETY: the event is that of the copy, which is over, so the queue need not store it.
                 let copy: Handle<Event> = unsafe { Handle::own(event, &self.shared().failures) };
                 queue.trace_one(&copy, operation);
                 match status(copy.raw()) {
@@ -197,14 +197,14 @@ impl OpenClStream {
                 }
             }
             Err(code) => {
-                // Nothing may be left that still uses the host's memory.
+                // No command may still use the host's memory.
                 queue.finish(operation);
                 Err(self.shared().error(operation, code, "a copy was not made"))
             }
         }
     }
 
-    /// A copy in pieces through the host, each of which is waited for.
+    /// Copies in pieces through the host, and waits for each piece.
     ///
     /// # Safety
     ///
@@ -220,7 +220,7 @@ impl OpenClStream {
         let host = End::Host(stage.as_mut_ptr().cast());
         for start in (0..bytes).step_by(STAGE_BYTES) {
             let piece = (bytes - start).min(STAGE_BYTES);
-            // SAFETY: the stage has as many bytes; the caller vouches for the other end.
+            // SAFETY: the staging memory has this many bytes; the caller guarantees the other end.
             unsafe { self.copy_and_wait(operation, src.behind(start), host, piece) }?;
             // SAFETY: as above.
             unsafe { self.copy_and_wait(operation, host, dst.behind(start), piece) }?;
@@ -232,8 +232,8 @@ impl OpenClStream {
     ///
     /// # Safety
     ///
-    /// The range lies inside the memory; it starts at a multiple of the pattern's alignment, and its length is one of
-    /// the pattern's.
+    /// The range lies inside the memory. It starts at a multiple of the pattern's alignment, and its length is a
+    /// multiple of the pattern's length.
     pub(crate) unsafe fn fill(
         &self,
         dst: &OpenClMemory,
@@ -246,11 +246,11 @@ impl OpenClStream {
             Place::Pointer(address) => address + offset,
         };
         if start.is_multiple_of(pattern.len()) {
-            // SAFETY: the caller vouches for the range.
+            // SAFETY: the caller guarantees the range.
             unsafe { self.fill_aligned(dst, offset, bytes, pattern) }?;
         } else {
-            // OpenCL wants the start to be a multiple of the pattern's length. A pattern of two components may start
-            // half-way: the same bytes are the pattern with its halves exchanged, between two single halves.
+            // OpenCL requires the start to be a multiple of the pattern's length. A pattern of two components may start
+            // in the middle: the same bytes are the pattern with its halves exchanged, between two single halves.
             let (first, second) = pattern.split_at(pattern.len() / 2);
             let half = first.len();
             let exchanged = [second, first].concat();
@@ -260,7 +260,7 @@ impl OpenClStream {
                 (offset + bytes - half, half, second),
             ];
             for (start, len, pattern) in parts.into_iter().filter(|(_, len, _)| *len > 0) {
-                // SAFETY: the parts are those of the caller's range.
+                // SAFETY: the parts lie in the caller's range.
                 unsafe { self.fill_aligned(dst, start, len, pattern) }?;
             }
         }
@@ -280,7 +280,7 @@ impl OpenClStream {
         let (start, len) = (pattern.as_ptr().cast::<c_void>(), pattern.len());
         let no = ptr::null();
         let enqueue = |queue| match (End::Device(dst, offset).named(), &self.shared().pointers) {
-            // SAFETY: the caller vouches for the range; the pattern is copied by the call.
+            // SAFETY: the caller guarantees the range; the pattern is copied during the call.
             (Named::Buffer(buffer, offset), _) => unsafe {
                 enqueue_fill_buffer(queue, buffer, start, len, offset, bytes, 0, no)
             },
@@ -288,7 +288,7 @@ impl OpenClStream {
             (Named::Address { pointer, .. }, Some(api)) => unsafe {
                 api.fill(queue, pointer, pattern, bytes)
             },
-            // Memory by address exists only where it can be used.
+            // Memory by address exists only on devices that support it.
             (Named::Address { .. }, None) => Err(opencl3::error_codes::CL_INVALID_VALUE),
         };
         // SAFETY: the event is that of the fill.

@@ -1,4 +1,4 @@
-//! The device against the contract's rules, on every kind of memory.
+//! The conformance rules on the device, with every kind of memory.
 #![cfg(feature = "opencl")]
 
 use std::env;
@@ -7,10 +7,10 @@ use std::sync::LazyLock;
 use backend_opencl::OpenClDriver;
 use runtime_core::{Device, Driver, Result};
 
-/// Which platform is tested: a word of a selector. Without it, the first one.
+/// The platform under test, as a word of a selector. By default, the first platform.
 const PLATFORM: &str = "OPENCL_TEST_PLATFORM";
 
-/// One for the process, so that its devices are in one context.
+/// One for the whole process, so its devices share a context.
 static DRIVER: LazyLock<OpenClDriver> = LazyLock::new(OpenClDriver::new);
 
 fn open(index: usize, options: &str) -> Result<Device> {
@@ -21,7 +21,7 @@ fn open(index: usize, options: &str) -> Result<Device> {
     DRIVER.open(&selector.parse()?)
 }
 
-/// As a processor is used by default.
+/// The default configuration of a CPU.
 mod defaults {
     conformance::accelerator! {
         name: "opencl",
@@ -30,7 +30,7 @@ mod defaults {
     }
 }
 
-/// Memory of the other kind, by address if there is such memory, and region copies as on a GPU.
+/// The other kind of memory (by address, if the device supports it), and region copies as on a GPU.
 mod others {
     use runtime_core::ErrorKind;
 

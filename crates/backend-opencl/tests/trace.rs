@@ -1,4 +1,5 @@
-//! What commands tell of themselves. In a process of its own: who listens to `tracing` is found out once for all threads.
+//! The trace events of commands. Runs in its own process: `tracing` determines once for all threads which listeners
+//! there are.
 #![cfg(feature = "opencl")]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(unsafe_code, reason = "launches the test's own kernel")]
@@ -11,7 +12,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Notes the operations that are told, warnings of views that are not aligned among them, and the longest time that one ran.
+/// Records the reported operations, including warnings about misaligned views, and the longest run time.
 #[derive(Clone, Default)]
 struct Listener(Arc<Mutex<(Vec<String>, u64)>>);
 
@@ -72,14 +73,14 @@ fn commands_tell_how_long_they_ran_and_what_is_not_aligned() {
         let image = ModuleImage::source(ImageFormat::OpenClC, text);
         let kernel = device.module_load(image).unwrap().kernel("work").unwrap();
         let mut x = device.memory_from_slice(&stream, &[0.0_f32; 64]).unwrap();
-        // SAFETY: there are as many elements as work-items, each of which touches its own.
+        // SAFETY: there are as many elements as work-items, and each work-item accesses its own element.
         unsafe { kernel.launch(&stream, &Launch::cover(64, 8), args![&mut x]) }.unwrap();
         stream.synchronize().unwrap();
         let (operations, longest) = listener.0.lock().unwrap().clone();
         assert_eq!(operations, ["memory_copy_to", "launch"]);
         assert!(longest > 0);
 
-        // One warning for the device, however many launches copy.
+        // One warning for the device, regardless of how many launches copy.
         for start in [1, 3] {
             let part = x.view_mut().slice(start..start + 8).unwrap();
             // SAFETY: as above.

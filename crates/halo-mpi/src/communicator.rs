@@ -1,4 +1,4 @@
-//! Ranks that are processes of an MPI job.
+//! Ranks as processes of an MPI job.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,32 +14,32 @@ use crate::message::Bytes;
 use crate::request::{MpiRequest, Open};
 use crate::tag::{MAX_TAG, Tags};
 
-/// One of the ranks of an MPI job. [`run`](crate::run) makes it.
+/// One of the ranks of an MPI job. [`run`](crate::run) creates it.
 ///
-/// MPI works on messages only while it is called, so they make progress while this rank waits or tests. Calls take turns:
-/// the communicator can be used from several threads.
+/// MPI processes messages only during calls, so messages make progress while this rank waits or tests. Calls are
+/// serialized: several threads can use the communicator.
 ///
-/// A message has at most 2147483647 bytes. Messages that are too long for their receive are errors, and never written
-/// beyond it: a receive is handed to MPI when its message is there.
+/// A message has at most 2147483647 bytes. A message that is too long for its receive is an error and is never written
+/// beyond the buffer: a receive is passed to MPI only when its message has arrived.
 pub struct MpiCommunicator {
     shared: Arc<Shared>,
     collectives: Collectives,
 }
 
-/// What outlives the communicator with its requests.
+/// The state that lives on with the requests after the communicator is dropped.
 pub(crate) struct Shared {
     pub(crate) handle: Handle,
     pub(crate) open: Mutex<Open>,
     pub(crate) place: Place,
     device_aware: AtomicBool,
-    /// How often this rank waited since a request was complete.
+    /// The number of waits of this rank since a request completed.
     idle: AtomicU32,
-    /// Whether the latest wait of this rank was in vain.
+    /// Whether the latest wait of this rank timed out.
     late: AtomicBool,
     failed: OnceLock<String>,
 }
 
-/// Where a rank is.
+/// The position of a rank in the job and on its node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) rank: usize,
@@ -78,7 +78,8 @@ impl MpiCommunicator {
         self.shared.place.local_size
     }
 
-    /// This rank's own of the devices of its node, which ranks take in turn; `None` if there are none.
+    /// Chooses this rank's device among those of its node; ranks are assigned in turn. Returns `None` if there are no
+    /// devices.
     ///
     /// ```no_run
     /// # fn pick(ranks: &halo_mpi::MpiCommunicator) -> Option<&'static str> {
@@ -89,11 +90,11 @@ impl MpiCommunicator {
         devices.get(self.shared.place.local_rank.checked_rem(devices.len())?)
     }
 
-    /// Says whether this MPI takes addresses of device memory, whatever `HALO_MPI_DEVICE_AWARE` says.
+    /// Sets whether this MPI accepts addresses of device memory. Overrides `HALO_MPI_DEVICE_AWARE`.
     ///
     /// # Safety
     ///
-    /// If `true`, it takes those of all devices whose memory is sent.
+    /// If `true`, MPI must accept addresses of all devices whose memory is sent.
     #[expect(unsafe_code, reason = "MPI believes it")]
     pub unsafe fn set_device_aware(&self, device_aware: bool) {
         self.shared.device_aware.store(device_aware, Ordering::Relaxed);
@@ -111,23 +112,23 @@ impl MpiCommunicator {
 }
 
 impl Shared {
-    /// Refuses what comes after a failure of MPI.
+    /// Refuses calls after a failure of MPI.
     pub(crate) fn check(&self, envelope: &Envelope) -> Result<()> {
         let Some(failure) = self.failed.get() else { return Ok(()) };
         let message = format!("{envelope}, after: {failure}");
         Err(Error::new(ErrorKind::PeerLost, envelope.operation(), message))
     }
 
-    /// Remembers a failure of MPI, after which nothing is certain.
+    /// Stores a failure of MPI. The state of MPI is unknown after it.
     pub(crate) fn note(&self, error: Error) -> Error {
         if error.kind() == ErrorKind::Driver {
-            // The first is the cause.
+            // The first failure is the cause.
             let _known = self.failed.set(error.to_string());
         }
         error
     }
 
-    /// Notes that a request is over.
+    /// Records that a request is over.
     pub(crate) fn note_progress(&self) {
         self.idle.store(0, Ordering::Relaxed);
         self.late.store(false, Ordering::Relaxed);
@@ -146,7 +147,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// `Timeout`; what MPI reports.
+    /// `Timeout`. The errors that MPI reports.
     pub(crate) fn drain(&self, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -163,12 +164,12 @@ impl Shared {
         }
     }
 
-    /// Waits until all ranks have come to their end, as MPI does when it ends; but not for ever if the latest wait of this
-    /// rank was in vain.
+    /// Waits until all ranks have reached their end, as MPI does when it ends. Ends with an error after the timeout if
+    /// the latest wait of this rank timed out.
     ///
     /// # Errors
     ///
-    /// `Timeout`; what MPI reports.
+    /// `Timeout`. The errors that MPI reports.
     pub(crate) fn part(&self, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
         let mut barrier = Barrier::new(&Turn::take("run")?, self.handle)?;
@@ -183,7 +184,7 @@ impl Shared {
     }
 }
 
-/// Rounds of waiting before a rank sleeps between its looks, and before it sleeps longer.
+/// The number of waits before a rank sleeps between checks, and before it sleeps longer.
 const YIELDS: u32 = 2000;
 const NAPS: u32 = YIELDS + 1000;
 const SHORT: Duration = Duration::from_micros(20);
@@ -224,15 +225,15 @@ impl Communicator for MpiCommunicator {
         self.start(Way::Receive, from, tag, buffer)
     }
 
-    /// Always 0: MPI tells of nothing that it is not asked about.
+    /// Always 0: MPI reports progress only when it is called.
     fn progress(&self) -> u64 {
         0
     }
 
     fn wait_beyond(&self, _: u64, deadline: Instant) {
-        // A failure is remembered for the requests.
+        // A failure is stored for the requests.
         let _open = self.shared.sweep();
-        // MPI has no wait that ends at a time. The longer nothing came, the longer this rank sleeps before it looks again.
+        // MPI has no wait with a timeout. The longer nothing arrives, the longer this rank sleeps between checks.
         let rounds = self.shared.idle.fetch_add(1, Ordering::Relaxed);
         let left = deadline.saturating_duration_since(Instant::now());
         match rounds {

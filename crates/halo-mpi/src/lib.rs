@@ -1,7 +1,7 @@
-//! Halo exchange over MPI, any that `rsmpi` finds.
+//! Halo exchange over any MPI that `rsmpi` supports.
 //!
-//! The binding comes with the feature `mpi`, which needs an MPI and a libclang to build. Without it this crate is empty and
-//! builds anywhere.
+//! The feature `mpi` enables the binding. It needs an MPI and libclang to build. Without the feature this crate is
+//! empty and builds anywhere.
 #![cfg_attr(
     feature = "mpi",
     doc = r#"
@@ -31,7 +31,7 @@ use runtime_core::{DType, Device};
 
 fn main() -> halo::Result<()> {
     halo_mpi::run(|ranks| -> halo::Result<()> {
-        // A ring with three cells on each rank, and a ghost at either end.
+        // A ring with three cells on each rank, and one ghost at each end.
         let (rank, size) = (ranks.rank(), ranks.size());
         let topology = Topology::cartesian(&[3 * size], &[size], &[true])?;
         let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)])?;

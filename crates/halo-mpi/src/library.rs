@@ -8,10 +8,10 @@ use mpi::ffi;
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{Error, ErrorKind, Result};
 
-/// Held during every call: MPI is asked only for threads that take turns.
+/// Held during every call: MPI is initialized only for threads that call it one at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A turn to call MPI, which is running.
+/// The right to call MPI, which is running.
 pub(crate) struct Turn(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 impl Turn {
@@ -19,7 +19,7 @@ impl Turn {
     ///
     /// # Errors
     ///
-    /// `PeerLost` if MPI is not running, or not any more.
+    /// `PeerLost` if MPI is not running, or no longer running.
     pub(crate) fn take(operation: &'static str) -> Result<Self> {
         let turn = TURN.lock();
         let (mut begun, mut ended) = (0, 0);
@@ -34,7 +34,7 @@ impl Turn {
     }
 }
 
-/// Runs `f`, which calls MPI by other means, in its turn.
+/// Runs `f`, which calls MPI by other means, while holding the turn.
 pub(crate) fn in_turn<R>(f: impl FnOnce() -> R) -> R {
     let _turn = TURN.lock();
     f()
@@ -42,21 +42,21 @@ pub(crate) fn in_turn<R>(f: impl FnOnce() -> R) -> R {
 
 const SUCCESS: c_int = ffi::MPI_SUCCESS.cast_signed();
 
-/// A communicator that returns errors.
+/// A communicator whose calls return errors.
 #[derive(Clone, Copy)]
 pub(crate) struct Handle(pub(crate) ffi::MPI_Comm);
 
-// SAFETY: a handle names an object of the library, which any thread may use in its turn.
+// SAFETY: a handle identifies an object of the library, which any thread may use while it holds the turn.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
 impl Handle {
-    /// Makes errors on the communicator return.
+    /// Makes calls on the communicator return errors.
     ///
     /// # Safety
     ///
-    /// It is a communicator, and stays one while MPI runs.
+    /// `communicator` is a communicator, and remains valid while MPI runs.
     pub(crate) unsafe fn new(turn: &Turn, communicator: ffi::MPI_Comm) -> Result<Self> {
         // SAFETY: the caller has a communicator, and MPI is running.
         let code = unsafe { ffi::MPI_Comm_set_errhandler(communicator, ffi::RSMPI_ERRORS_RETURN) };
@@ -69,23 +69,23 @@ impl Handle {
         const OPERATION: &str = "tag limit";
         let mut value = ptr::null_mut::<c_int>();
         let mut found = 0;
-        // Signed in some libraries, and not in others.
+        // The constant is signed in some libraries and unsigned in others.
         let key = c_int::try_from(ffi::MPI_TAG_UB).unwrap_or_default();
         let place = (&raw mut value).cast::<c_void>();
-        // SAFETY: the attribute is a pointer to an int, which is written to `value`.
+        // SAFETY: the attribute is a pointer to an int; MPI writes the pointer to `value`.
         let code = unsafe { ffi::MPI_Comm_get_attr(self.0, key, place, &mut found) };
         outcome(turn, OPERATION, code)?;
         if found == 0 || value.is_null() {
             return Err(Error::new(ErrorKind::Driver, OPERATION, "MPI does not tell"));
         }
-        // SAFETY: MPI set it to an int of its own that lasts as long as the communicator.
+        // SAFETY: MPI set it to its own int, which lives as long as the communicator.
         let limit = unsafe { *value };
         u32::try_from(limit)
             .map_err(|_| Error::new(ErrorKind::Driver, OPERATION, format!("MPI tells {limit}")))
     }
 }
 
-/// All ranks on their way to one place in the program.
+/// A barrier that all ranks enter without blocking.
 pub(crate) struct Barrier(ffi::MPI_Request);
 
 impl Barrier {
@@ -98,17 +98,17 @@ impl Barrier {
         Ok(Self(request))
     }
 
-    /// Whether all ranks are there.
+    /// Whether all ranks have reached it.
     pub(crate) fn test(&mut self, turn: &Turn) -> Result<bool> {
         let mut done = 0;
-        // SAFETY: the request was started, or is null since it was found complete.
+        // SAFETY: the request was started, or is null because it was found complete.
         let code = unsafe { ffi::MPI_Test(&mut self.0, &mut done, ffi::RSMPI_STATUS_IGNORE) };
         outcome(turn, "run", code)?;
         Ok(done != 0)
     }
 }
 
-/// The result of a call, by its code.
+/// Converts the code of a call to its result.
 pub(crate) fn outcome(_turn: &Turn, operation: &'static str, code: c_int) -> Result<()> {
     if code == SUCCESS { Ok(()) } else { Err(failure(operation, code)) }
 }
@@ -118,12 +118,12 @@ fn failure(operation: &'static str, code: c_int) -> Error {
     const ROOM: usize = ffi::MPI_MAX_ERROR_STRING as usize;
     let mut text = [0 as c_char; ROOM];
     let mut length = 0;
-    // SAFETY: the text has the room that MPI demands. The code came from a call, in whose turn this is.
+    // SAFETY: the text has the size that MPI requires. The code came from a call during this turn.
     let told = unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr(), &mut length) };
     let length = if told == SUCCESS { usize::try_from(length).unwrap_or(0).min(ROOM) } else { 0 };
     let text: Vec<u8> = text[..length].iter().map(|c| c.to_ne_bytes()[0]).collect();
     let text = String::from_utf8_lossy(&text);
-    // Such as `MPI_ERR_RANK: invalid rank`.
+    // For example `MPI_ERR_RANK: invalid rank`.
     let (name, words) = text.split_once(": ").unwrap_or(("MPI", &text));
     Error::new(ErrorKind::Driver, operation, words).with_driver(name.to_owned(), code.into())
 }

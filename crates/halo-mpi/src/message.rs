@@ -1,8 +1,8 @@
-//! One message that MPI sends or receives.
+//! A single message that MPI sends or receives.
 //!
-//! A receive is not posted until its message is there, and is known to have the right length. A message that is too long
-//! for its receive is not safely an error: Open MPI 4.1 reports it after it wrote beyond the buffer, where it copies
-//! straight from the sender's memory.
+//! A receive is posted only when its message has arrived and is known to have the right length. MPI does not report a
+//! message that is too long safely: Open MPI 4.1, when it copies directly from the sender's memory, reports the error
+//! only after it has written beyond the buffer.
 #![expect(unsafe_code, reason = "lends MPI the bytes of buffers")]
 
 use std::ffi::{c_int, c_void};
@@ -16,14 +16,14 @@ use runtime_core::{Error, ErrorKind, NativeKind, Result};
 use crate::library::{Handle, Turn, outcome};
 use crate::tag::{Digest, Tags};
 
-/// A buffer, and what MPI is told of it.
+/// A buffer, with its address and length for MPI.
 pub(crate) struct Bytes {
     buffer: Buffer,
     address: *mut c_void,
     count: c_int,
 }
 
-// SAFETY: the address is that of memory that the buffer owns, and goes where it goes.
+// SAFETY: the address is that of memory that the buffer owns, and that moves with the buffer.
 unsafe impl Send for Bytes {}
 
 impl Bytes {
@@ -31,7 +31,7 @@ impl Bytes {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for too many bytes, or memory that MPI is not given.
+    /// `InvalidArgument` for too many bytes, or for memory that this MPI does not accept.
     pub(crate) fn new(envelope: &Envelope, mut buffer: Buffer, device_aware: bool) -> Result<Self> {
         let count = int(envelope, "bytes", envelope.len)?;
         let address = if let Some(bytes) = buffer.as_mut_slice()? {
@@ -52,7 +52,7 @@ impl Bytes {
         Ok(Self { buffer, address, count })
     }
 
-    /// Room for a message that nobody wants.
+    /// Makes space for a message that no request waits for.
     fn scratch(envelope: &Envelope, found: &Found) -> Result<Self> {
         let envelope = Envelope { len: found.len, ..*envelope };
         Self::new(&envelope, Buffer::host(vec![0; found.len]), false)
@@ -64,7 +64,7 @@ fn int(envelope: &Envelope, what: &str, value: usize) -> Result<c_int> {
         .map_err(|_| envelope.invalid(format!("{what}: {value}; MPI's limit is {}", c_int::MAX)))
 }
 
-/// A message that is there to be received, and matches nothing else any more.
+/// A message that has arrived and that no other receive can match.
 pub(crate) struct Found {
     handle: ffi::MPI_Message,
     pub(crate) tag: u32,
@@ -72,11 +72,11 @@ pub(crate) struct Found {
     digest: Digest,
 }
 
-// SAFETY: the handle names an object of the library, which any thread may use in its turn.
+// SAFETY: the handle identifies an object of the library, which any thread may use while it holds the turn.
 unsafe impl Send for Found {}
 
 impl Found {
-    /// Why it is not the message of a receive, if it is not.
+    /// Returns the error if this is not the message of a receive.
     pub(crate) fn misfit(&self, tags: Tags, envelope: &Envelope) -> Option<Error> {
         if self.digest != tags.digest(envelope.mark) {
             return Some(envelope.wrong_mark());
@@ -85,7 +85,7 @@ impl Found {
     }
 }
 
-/// Looks for the earliest message from a peer. Any tag will do: marks are in tags.
+/// Looks for the earliest message from a peer. It accepts any tag, because tags contain marks.
 pub(crate) fn find(turn: &Turn, on: Handle, tags: Tags, peer: usize) -> Result<Option<Found>> {
     const OPERATION: &str = "receive";
     let failed = |message| Error::new(ErrorKind::Driver, OPERATION, message);
@@ -108,20 +108,20 @@ pub(crate) fn find(turn: &Turn, on: Handle, tags: Tags, peer: usize) -> Result<O
     let code = unsafe { ffi::MPI_Get_count(status.as_ptr(), ffi::RSMPI_UINT8_T, &mut count) };
     outcome(turn, OPERATION, code)?;
     let len = usize::try_from(count).map_err(|_| failed(format!("a message of {count} bytes")))?;
-    // SAFETY: zeros are a status, and MPI has filled it since.
+    // SAFETY: an all-zero status is valid, and MPI has filled it since.
     let (tag, digest) = tags.split(unsafe { status.assume_init() }.MPI_TAG);
     Ok(Some(Found { handle, tag, len, digest }))
 }
 
-/// A message that MPI works on.
+/// A message that MPI is processing.
 pub(crate) struct Message {
     handle: ffi::MPI_Request,
     operation: &'static str,
-    /// Taken when MPI is done with them.
+    /// Taken when MPI no longer uses them.
     bytes: Option<Bytes>,
 }
 
-// SAFETY: the handle names an object of the library, which any thread may use in its turn.
+// SAFETY: the handle identifies an object of the library, which any thread may use while it holds the turn.
 unsafe impl Send for Message {}
 
 impl Message {
@@ -136,8 +136,8 @@ impl Message {
         let tag = tags.join(envelope.tag, envelope.mark);
         // SAFETY: constants of the library.
         let (unit, mut handle) = unsafe { (ffi::RSMPI_UINT8_T, ffi::RSMPI_REQUEST_NULL) };
-        // SAFETY: the address begins `count` bytes that the buffer owns. It stays in this message until MPI is done, and is
-        // leaked if that is never known.
+        // SAFETY: the address is the start of `count` bytes that the buffer owns. The buffer stays in this message
+        // until MPI no longer uses it, and is leaked if that never becomes known.
         let code = unsafe {
             ffi::MPI_Isend(bytes.address, bytes.count, unit, peer, tag, on.0, &mut handle)
         };
@@ -145,7 +145,7 @@ impl Message {
         Ok(Self { handle, operation: envelope.operation(), bytes: Some(bytes) })
     }
 
-    /// Receives a message into the buffer, which is as long. Without one it is received, too, and thrown away.
+    /// Receives a message into a buffer of the same length. Without a buffer the message is received and discarded.
     pub(crate) fn receive(
         turn: &Turn,
         envelope: &Envelope,
@@ -158,7 +158,8 @@ impl Message {
         };
         // SAFETY: constants of the library.
         let (unit, mut handle) = unsafe { (ffi::RSMPI_UINT8_T, ffi::RSMPI_REQUEST_NULL) };
-        // SAFETY: as in `send`; the message has exactly `count` bytes, and nobody else can use those of the buffer.
+        // SAFETY: as in `send`; the message has exactly `count` bytes, and no other code can use the bytes of the
+        // buffer.
         let code = unsafe {
             ffi::MPI_Imrecv(bytes.address, bytes.count, unit, &mut found.handle, &mut handle)
         };
@@ -166,10 +167,10 @@ impl Message {
         Ok(Self { handle, operation: envelope.operation(), bytes: Some(bytes) })
     }
 
-    /// Gives the buffer if MPI is done with it.
+    /// Returns the buffer if MPI no longer uses it.
     pub(crate) fn test(&mut self, turn: &Turn) -> Result<Option<Buffer>> {
         let mut done = 0;
-        // SAFETY: the handle is of a request that was started, or null if it was found complete.
+        // SAFETY: the handle is that of a started request, or null if the request was found complete.
         let code = unsafe { ffi::MPI_Test(&mut self.handle, &mut done, ffi::RSMPI_STATUS_IGNORE) };
         outcome(turn, self.operation, code)?;
         let done = if done == 0 { None } else { self.bytes.take() };

@@ -1,4 +1,4 @@
-//! Requests: which message meets which receive, and what becomes of those that are dropped.
+//! Requests: how messages and receives are matched, and how dropped requests end.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -13,36 +13,36 @@ use crate::library::{Handle, Turn};
 use crate::message::{Bytes, Found, Message, find};
 use crate::tag::Tags;
 
-/// What is not over, of one communicator.
+/// The open requests and messages of one communicator.
 pub(crate) struct Open {
     tags: Tags,
     /// By peer and tag.
     lines: HashMap<(usize, u32), Line>,
-    /// How many receives nobody waits for.
+    /// The number of receives whose requests were dropped.
     unwanted: usize,
-    /// Messages that MPI works on and nobody waits for.
+    /// Messages in progress whose requests were dropped.
     abandoned: Vec<Message>,
 }
 
-/// What has no partner yet, in order.
+/// Receives or messages without a partner, in order.
 #[derive(Default)]
 struct Line {
     receives: VecDeque<Arc<Receive>>,
-    /// Messages that came before their receive.
+    /// Messages that arrived before their receive.
     found: VecDeque<Found>,
 }
 
-/// A receive, known to its request and its line.
+/// A receive, shared by its request and its line.
 struct Receive {
     envelope: Envelope,
-    /// Locked while `Open` is, or alone.
+    /// Locked while `Open` is locked, or alone.
     stage: Mutex<Stage>,
 }
 
 enum Stage {
-    /// No message yet. Without a buffer nobody waits for it.
+    /// No message yet. If there is no buffer, the request was dropped.
     Waiting(Option<Bytes>),
-    /// MPI receives a message, the right one unless there is an error.
+    /// MPI receives a message. With an error, it is the wrong message.
     Arriving(Message, Option<Error>),
     Over,
 }
@@ -52,7 +52,7 @@ impl Open {
         Self { tags, lines: HashMap::new(), unwanted: 0, abandoned: Vec::new() }
     }
 
-    /// Lets messages that are there meet the receives of a line.
+    /// Matches messages that have arrived with the receives of a line.
     fn meet(&mut self, turn: &Turn, on: Handle, (peer, tag): (usize, u32)) -> Result<()> {
         while let Some(found) = find(turn, on, self.tags, peer)? {
             self.lines.entry((peer, found.tag)).or_default().found.push_back(found);
@@ -81,24 +81,25 @@ impl Open {
         Ok(())
     }
 
-    /// Whether somebody waits for everything.
+    /// Whether no dropped request is still open.
     pub(crate) fn is_swept(&self) -> bool {
         self.unwanted == 0 && self.abandoned.is_empty()
     }
 
-    /// Takes messages that nobody waits for, and frees those that MPI is done with. Gives how many it works on still.
+    /// Takes messages whose requests were dropped, and frees those that MPI has finished. Returns how many are still in
+    /// progress.
     pub(crate) fn sweep(&mut self, turn: &Turn, on: Handle) -> Result<usize> {
         if self.unwanted > 0 {
             let lines: Vec<_> = self.lines.keys().copied().collect();
             lines.into_iter().try_for_each(|line| self.meet(turn, on, line))?;
         }
-        // An error ends a message as well.
+        // An error ends a message, too.
         self.abandoned.retain_mut(|message| matches!(message.test(turn), Ok(None)));
         Ok(self.abandoned.len())
     }
 }
 
-/// A request to MPI.
+/// A request of MPI.
 pub(crate) struct MpiRequest {
     shared: Arc<Shared>,
     envelope: Envelope,
@@ -150,7 +151,7 @@ impl MpiRequest {
                 }
                 match &mut *receive.stage.lock() {
                     Stage::Waiting(_) => Ok(None),
-                    // A failure of MPI has ended it, if it was not tested before.
+                    // A failure of MPI has ended the request, unless it was tested before.
                     Stage::Over => self.shared.check(envelope).and_then(|()| Err(envelope.over())),
                     Stage::Arriving(message, misfit) => {
                         let arrived = message.test(&Turn::take(envelope.operation())?)?;

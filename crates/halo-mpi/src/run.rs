@@ -1,4 +1,4 @@
-//! The frame of a rank: MPI from its beginning to its end.
+//! The run of a rank: starts MPI and ends it.
 
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,23 +15,24 @@ use crate::communicator::{MpiCommunicator, Place};
 use crate::library::{Handle, Turn, in_turn};
 use crate::tag::Tags;
 
-/// What a rank that panics ends the job with: the code of a Rust program that does.
+/// The exit code of the job if a rank panics: that of a Rust program that panics.
 const PANICKED: i32 = 101;
 const FAILED: i32 = 1;
 
-/// How long a rank waits at its end for messages that were abandoned, and for ranks that it waited for in vain.
+/// How long a rank waits at its end for messages of dropped requests, and for ranks that it waited for until a timeout.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Starts MPI, runs `f` as one rank of the job, and ends MPI. A program does this once.
 ///
-/// If `f` panics or fails, the whole job ends, with code 101 or 1, and so does this process: others would wait for it in
-/// vain. It ends with code 1, too, if the latest wait of a rank was a timeout and the other ranks have not come to their end
-/// 10 seconds after it. The communicator sends nothing after `run`.
+/// If `f` panics or fails, the whole job ends with code 101 or 1, including this process: otherwise other ranks would
+/// wait for it forever. The job also ends with code 1 if messages of dropped requests are still in transit 10 seconds
+/// after `f` returns, if MPI fails then, or if the latest wait of a rank timed out and the other ranks have not reached
+/// their end 10 seconds later. The communicator sends nothing after `run`.
 ///
 /// # Errors
 ///
-/// `Conflict` if MPI was started before; `Unavailable` if it does not take calls from several threads in turn; what MPI
-/// reports when it sets up the communicator.
+/// `Conflict` if MPI was started before. `Unavailable` if MPI does not support serialized calls from several threads.
+/// The errors that MPI reports when it sets up the communicator.
 pub fn run<E: Debug>(f: impl FnOnce(MpiCommunicator) -> Result<(), E>) -> Result<()> {
     let started = in_turn(|| mpi::initialize_with_threading(Threading::Serialized));
     let (universe, threading) =
@@ -44,7 +45,7 @@ pub fn run<E: Debug>(f: impl FnOnce(MpiCommunicator) -> Result<(), E>) -> Result
     let rank = ranks.rank();
     let shared = Arc::clone(ranks.shared());
     match catch_unwind(AssertUnwindSafe(|| f(ranks))) {
-        // The panic hook has told.
+        // The panic hook has printed the panic.
         Err(_panic) => abort(&universe, PANICKED),
         Ok(Err(error)) => {
             eprintln!("rank {rank}: {error:?}");
@@ -64,12 +65,12 @@ fn abort(universe: &Universe, code: i32) -> ! {
     in_turn(|| universe.world().abort(code))
 }
 
-/// A communicator of its own for the job's ranks.
+/// Makes a separate communicator for the job's ranks.
 #[expect(unsafe_code, reason = "hands a communicator of rsmpi to the library's own calls")]
 fn join(universe: &Universe) -> Result<MpiCommunicator> {
     let world = universe.world();
     let (own, node) = in_turn(|| {
-        // What else the program does with MPI cannot meet our messages.
+        // Other MPI messages of the program cannot be mistaken for ours.
         (world.duplicate(), world.split_shared(world.rank()))
     });
     let number = |value: i32| usize::try_from(value).unwrap_or(0);
@@ -77,7 +78,7 @@ fn join(universe: &Universe) -> Result<MpiCommunicator> {
     let (local_rank, local_size) = (number(node.rank()), number(node.size()));
     in_turn(|| drop(node));
     let turn = Turn::take("run")?;
-    // SAFETY: it was made just now, and is forgotten below: it lasts as long as MPI runs.
+    // SAFETY: it was made above, and is forgotten below, so it lives as long as MPI runs.
     let handle = unsafe { Handle::new(&turn, own.as_raw()) }?;
     std::mem::forget(own);
     let tags = Tags::up_to(handle.max_tag(&turn)?);

@@ -1,42 +1,42 @@
-//! What a tag of MPI says: the tag of a message, and above it as much of its mark as there is room for.
+//! MPI tags: the tag of a message in the low bits, and as much of its mark as fits above it.
 
 use std::ffi::c_int;
 
-/// The largest tag of a message: every MPI has so many.
+/// The largest tag of a message. Every MPI supports it.
 pub(crate) const MAX_TAG: u32 = 32767;
 const TAG_BITS: u32 = 15;
 
-/// How an MPI's tags are divided.
+/// The division of MPI tags into tag and mark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tags {
     mark_bits: u32,
 }
 
-/// What is left of a mark: equal for equal marks, and hardly ever for others.
+/// The part of a mark that fits: equal for equal marks, and rarely equal for different marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Digest(u32);
 
 impl Tags {
-    /// Of an MPI whose largest tag this is.
+    /// For an MPI with this largest tag.
     pub(crate) fn up_to(limit: u32) -> Self {
         let tags = limit.min(c_int::MAX.unsigned_abs()) + 1;
         Self { mark_bits: (tags >> TAG_BITS).checked_ilog2().unwrap_or(0) }
     }
 
     pub(crate) fn digest(self, mark: u64) -> Digest {
-        // Fibonacci hashing: numbers that follow each other are far apart in the highest bits. Without a mark it is 0.
+        // Fibonacci hashing: consecutive numbers differ in their highest bits. The digest of mark 0 is 0.
         let spread = mark.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let highest = spread.checked_shr(u64::BITS - self.mark_bits).unwrap_or(0);
         #[expect(clippy::cast_possible_truncation, reason = "16 bits are left at most")]
         Digest(highest as u32)
     }
 
-    /// The tag of MPI for a message.
+    /// The MPI tag of a message.
     pub(crate) fn join(self, tag: u32, mark: u64) -> c_int {
         (tag | self.digest(mark).0 << TAG_BITS).cast_signed()
     }
 
-    /// What a tag of MPI says.
+    /// The parts of an MPI tag.
     pub(crate) fn split(self, tag: c_int) -> (u32, Digest) {
         let tag = tag.cast_unsigned();
         (tag & MAX_TAG, Digest(tag >> TAG_BITS))
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn tags_and_marks_fit_what_mpi_has() {
-        // At least; some libraries; Open MPI; what none has.
+        // The minimum; some libraries; Open MPI; a value that no library has.
         for (limit, bits) in
             [(32767, 0), (65534, 0), (65535, 1), (1 << 20, 5), (0x7FFF_FFFF, 16), (u32::MAX, 16)]
         {
@@ -66,7 +66,7 @@ mod tests {
         }
     }
 
-    /// Those of exchanges made one after the other, and of their exchanges and messages.
+    /// The marks of successive exchange objects, of their exchanges and of their messages.
     #[test]
     fn marks_near_each_other_have_unlike_digests() {
         let tags = Tags::up_to(i32::MAX.cast_unsigned());

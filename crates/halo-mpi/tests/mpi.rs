@@ -1,7 +1,7 @@
 //! Jobs of several ranks.
 //!
-//! Each test is the program of its ranks as well: it starts `mpiexec` on itself, once for each number of ranks, and the
-//! ranks find by `HALO_MPI_TEST` what they are.
+//! Each test is also the program of its ranks: it starts `mpiexec` on itself, once for each number of ranks.
+//! `HALO_MPI_TEST` tells a process which test it is a rank of.
 #![cfg(feature = "mpi")]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
@@ -31,10 +31,10 @@ use nix::sys::signal::{Signal, raise};
 use rules::{LONG, RULES};
 use runtime_core::{DType, Device};
 
-/// After this many seconds `mpiexec` ends a job, with code 110.
+/// `mpiexec` ends a job after this many seconds, with code 110.
 const LIMIT: &str = "120";
 
-/// Jobs take turns: there are more ranks than cores in one.
+/// Jobs take turns: a single job has more ranks than there are cores.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Whether this process is a rank of the test `name`.
@@ -42,17 +42,17 @@ fn is_rank(name: &str) -> bool {
     env::var_os("HALO_MPI_TEST").is_some_and(|test| test == name)
 }
 
-/// What a rank says that has come to its end.
+/// The output of a rank that has reached its end.
 const DONE: &str = "this rank is done";
 
 fn done() -> ! {
     println!("{DONE}");
-    // Without the test's own report.
+    // Without the test harness's report.
     std::process::exit(0);
 }
 
-/// As a rank, runs `program` and never returns. Otherwise starts a job of `size` ranks of the test `name`; `None` if there
-/// is no MPI.
+/// In a rank, runs `program` and never returns. Otherwise starts a job of `size` ranks of the test `name`. Returns
+/// `None` if MPI is missing.
 fn job(
     name: &str,
     size: usize,
@@ -68,7 +68,7 @@ fn job(
         .arg(env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads", "1"])
         .env("HALO_MPI_TEST", name)
-        // In containers, with more ranks than cores. MPICH takes no notice.
+        // For containers, and for more ranks than cores. MPICH ignores these variables.
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
         .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
@@ -88,7 +88,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
-/// A job that ends well.
+/// A job that succeeds.
 fn passes(name: &str, size: usize, program: impl FnOnce(MpiCommunicator) -> Result<()>) {
     if let Some(output) = job(name, size, program) {
         let said = said(&output);
@@ -97,16 +97,16 @@ fn passes(name: &str, size: usize, program: impl FnOnce(MpiCommunicator) -> Resu
     }
 }
 
-/// What a rank says of how long it waited for 2 seconds.
+/// The output of a rank with the time that it waited for a timeout of 2 seconds.
 fn in_time(start: Instant) -> &'static str {
-    // On a busy machine it is late.
+    // On a busy machine the wait is longer.
     match start.elapsed().as_secs() {
         2..20 => "in time",
         _ => "at another time",
     }
 }
 
-/// A job that ends with this code, before its time is over, after saying these words.
+/// A job that ends with this code before its time limit, after printing these words.
 fn ends(
     name: &str,
     size: usize,
@@ -153,8 +153,8 @@ fn every_rule_holds_on_6_ranks() {
     passes("every_rule_holds_on_6_ranks", 6, all_rules);
 }
 
-/// Exchanges of scalars and vectors of two element types, on a device that is memory of the host and on one that is not,
-/// with every byte compared.
+/// Exchanges of scalars and vectors of two element types, on a host device and on a device with separate memory. Every
+/// byte is compared.
 fn halos(topology: &Topology, world: &dyn World, ranks: MpiCommunicator) -> Result<()> {
     let field = |dtype| Shape { free: vec![2], ..Shape::new(dtype, 2) };
     let quantities = vec![
@@ -201,7 +201,7 @@ fn halos_of_a_sphere_are_right_on_6_ranks() {
     });
 }
 
-/// Rank 1 has its fields where MPI does not reach, and stages its messages.
+/// The fields of rank 1 are in memory that MPI does not accept, so it stages its messages.
 #[test]
 fn a_job_mixes_devices() {
     passes("a_job_mixes_devices", 2, |ranks| {
@@ -225,7 +225,7 @@ fn a_job_mixes_devices() {
     });
 }
 
-/// The ranks that were there, the late one, and all of them after a reset, on the same channel and on another.
+/// The ranks that were in time, the late rank, and all ranks after a reset, on the same channel and on another.
 #[test]
 fn a_late_rank_does_not_ruin_the_communicator() {
     passes("a_late_rank_does_not_ruin_the_communicator", 3, |ranks| {
@@ -264,7 +264,8 @@ fn a_late_rank_does_not_ruin_the_communicator() {
     });
 }
 
-/// Two exchanges of one communicator that ranks use in unlike orders: no message of one is taken for one of the other.
+/// Two exchanges of one communicator that ranks use in different orders: no message of one is mistaken for a message of
+/// the other.
 fn unlike_orders(ranks: &Arc<MpiCommunicator>, device: &Device) -> Result<()> {
     let rank = ranks.rank();
     let stream = device.default_stream();
@@ -277,7 +278,7 @@ fn unlike_orders(ranks: &Arc<MpiCommunicator>, device: &Device) -> Result<()> {
     let mut exchanges = [join()?, join()?];
     let mut values = device.memory_from_slice(&stream, &[0_u8, 1, 0])?;
     let error = exchanges[rank].exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
-    // One that is refused a message before it sends its own leaves the other without.
+    // A rank whose receive is refused before it sends its own message leaves the other without a message.
     let is_refused = error.kind() == ErrorKind::InvalidArgument;
     let words = format!("exchange 1 of rank {rank}: another message came from rank {}", 1 - rank);
     assert_eq!(error.message().starts_with(&words), is_refused, "{error}");
@@ -287,7 +288,7 @@ fn unlike_orders(ranks: &Arc<MpiCommunicator>, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// In memory of a device, and in page-locked memory.
+/// In device memory, and in pinned memory.
 #[test]
 fn messages_of_another_exchange_are_refused() {
     passes("messages_of_another_exchange_are_refused", 2, |ranks| {
@@ -297,7 +298,7 @@ fn messages_of_another_exchange_are_refused() {
     });
 }
 
-/// A rank that has a timeout and ends well ends the job all the same: MPI would wait for the other one for ever.
+/// A rank that has a timeout and ends normally still ends the job: MPI would wait for the other rank forever.
 #[test]
 fn a_rank_that_stopped_does_not_hold_up_the_end() {
     let words = ["timeout: after 10s, other ranks have not come to their end"];
@@ -394,7 +395,7 @@ fn an_error_ends_the_job_with_its_code() {
 
 #[test]
 fn a_rank_that_dies_ends_the_job_with_its_code() {
-    // As shells tell of a signal: 128 and its number.
+    // As shells report a signal: 128 plus its number.
     let code = 128 + Signal::SIGKILL as i32;
     ends("a_rank_that_dies_ends_the_job_with_its_code", 3, code, &[], |ranks| {
         ranks.barrier(LONG)?;
@@ -422,7 +423,7 @@ fn what_was_abandoned_does_not_hold_up_the_end() {
         drop(ranks.receive(1 - ranks.rank(), 1, Buffer::host(vec![0; 10]))?);
         drop(ranks.receive(ranks.rank(), 1, Buffer::host(vec![0; 10]))?);
         drop(ranks.send(ranks.rank(), 1, Buffer::host(vec![0; 8_000_000]))?);
-        // Small enough to go ahead of a receive that never comes.
+        // Small enough to be sent ahead of a receive that never comes.
         drop(ranks.send(1 - ranks.rank(), 2, Buffer::host(vec![0; 10]))?);
         Ok(())
     });
@@ -430,7 +431,7 @@ fn what_was_abandoned_does_not_hold_up_the_end() {
 
 #[test]
 fn a_send_that_nobody_receives_is_told_at_the_end() {
-    // After 10 seconds of patience.
+    // After waiting 10 seconds.
     let words = ["timeout: after 10s, 1 abandoned messages are on their way"];
     ends("a_send_that_nobody_receives_is_told_at_the_end", 2, 1, &words, |ranks| {
         if ranks.rank() == 0 {
@@ -474,7 +475,7 @@ fn a_wait_sleeps() {
     });
 }
 
-/// What this thread has used of a processor.
+/// The CPU time that this thread has used.
 fn processor_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap())

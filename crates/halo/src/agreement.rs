@@ -1,4 +1,4 @@
-//! Ranks compare their plans, once.
+//! The one-time comparison of the ranks' plans.
 
 use std::time::Duration;
 
@@ -9,13 +9,15 @@ use crate::difference::find;
 use crate::transfer::refuse;
 use crate::{HaloOptions, HaloTransformer};
 
-/// What ranks must agree on about an exchange, as hashes that are the same on every machine: of the topology, of the fields,
-/// of the options that all ranks share, and of the messages.
+/// The properties of an exchange that ranks must agree on, as hashes that are the same on every machine: hashes of the
+/// topology, of the fields, of the options that all ranks share, and of the messages.
 ///
-/// [`HaloExchange::new`](crate::HaloExchange::new) compares those of all ranks by itself. Programs that carry messages by
-/// themselves compare those of their [transformers](crate::HaloTransformer::fingerprint) before the first.
+/// [`HaloExchange::new`](crate::HaloExchange::new) compares the fingerprints of all ranks itself. Programs with their
+/// own transport compare the fingerprints of their [transformers](crate::HaloTransformer::fingerprint) before the first
+/// message.
 ///
-/// Two are equal if one rank made the same plan twice; for plans of different ranks there is [`compare`](Self::compare).
+/// Two fingerprints are equal if one rank made the same plan twice. To compare the plans of different ranks use
+/// [`compare`](Self::compare).
 ///
 /// ```
 /// # use backend_host::HostDevice;
@@ -31,7 +33,7 @@ use crate::{HaloOptions, HaloTransformer};
 ///     Ok(halo.fingerprint().to_bytes())
 /// };
 ///
-/// // Your transport brings the bytes of all ranks to each of them.
+/// // Your transport sends the bytes of each rank to all ranks.
 /// let alike = [plan(0, 1)?, plan(1, 1)?].map(PlanFingerprint::from_bytes);
 /// PlanFingerprint::compare(&alike)?;
 /// let unlike = [plan(0, 1)?, plan(1, 2)?].map(PlanFingerprint::from_bytes);
@@ -46,11 +48,11 @@ pub struct PlanFingerprint {
     /// The number of fields.
     pub(crate) count: u128,
     pub(crate) fields: u128,
-    /// In a sum that is 0 over all ranks if both ends of each message agree.
+    /// Summed over all ranks this is 0 if both ends of each message agree.
     pub(crate) balance: u128,
 }
 
-/// What ranks have unlike, and which of them have it unlike rank 0.
+/// A property that differs between ranks, with the ranks that differ from rank 0.
 enum Difference {
     Topology(Vec<usize>),
     Options(Vec<usize>),
@@ -60,7 +62,7 @@ enum Difference {
 }
 
 impl PlanFingerprint {
-    /// Bytes of one.
+    /// The number of bytes of a fingerprint.
     pub const BYTES: usize = 5 * size_of::<u128>();
 
     /// The hashes as bytes, to send.
@@ -71,7 +73,7 @@ impl PlanFingerprint {
         bytes
     }
 
-    /// What [`to_bytes`](Self::to_bytes) gave, on any rank.
+    /// Restores a fingerprint from the result of [`to_bytes`](Self::to_bytes) on any rank.
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         let mut numbers = [0; 5];
         let places = bytes.as_chunks().0;
@@ -79,12 +81,12 @@ impl PlanFingerprint {
         Self::from_numbers(numbers)
     }
 
-    /// Whether the plans of all ranks fit together: `ranks` has that of each of them, in their order.
+    /// Checks that the plans of all ranks match. `ranks` holds the fingerprint of each rank, in the order of ranks.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` that says what differs first, and on which ranks: the topology; the options, which are reach, missing
-    /// corners, messages and channel; the number of fields; the fields; or the order of their dimensions in memory.
+    /// `InvalidArgument` with the first property that differs, and the ranks: the topology; the options (reach, missing
+    /// corners, messages and channel); the number of fields; the fields; or the order of their dimensions in memory.
     pub fn compare(ranks: &[Self]) -> Result<()> {
         Self::difference(ranks).map_or(Ok(()), |difference| Err(difference.error(ranks)))
     }
@@ -136,41 +138,42 @@ impl Difference {
     }
 }
 
-/// The ranks that have something else than rank 0.
+/// The ranks whose value differs from that of rank 0.
 fn unlike_first<T>(ranks: &[T], part: impl Fn(&T) -> u128) -> Vec<usize> {
     (0..ranks.len()).filter(|rank| part(&ranks[*rank]) != part(&ranks[0])).collect()
 }
 
-/// What a rank brings.
+/// The contribution of a rank.
 #[derive(Debug)]
 pub(crate) struct Brought<'a> {
     pub(crate) plan: PlanFingerprint,
-    /// What the plan is made of.
+    /// The transformer that holds the plan.
     pub(crate) transformer: &'a HaloTransformer,
-    /// 0 for none that others can have.
+    /// The device's number; 0 if no other rank can use the device.
     pub(crate) device: u64,
-    /// Whether it puts marks into its messages.
+    /// Whether it puts stamps into its messages.
     pub(crate) stamps: bool,
-    /// Whether its messages have two ways, of which none was chosen.
+    /// Whether its messages have two possible paths that must be measured.
     pub(crate) measures: bool,
 }
 
-/// What ranks found out about each other.
+/// The result of the comparison.
 #[derive(Debug)]
 pub(crate) struct Agreement {
-    /// Whether they have one device.
+    /// Whether all ranks have the same device.
     pub(crate) device: bool,
-    /// Whether all put marks into their messages.
+    /// Whether all ranks put stamps into their messages.
     pub(crate) stamps: bool,
-    /// Whether messages of all have two ways, of which none was chosen.
+    /// Whether the messages of all ranks have two possible paths that must be measured.
     pub(crate) measures: bool,
-    /// The numbers that ranks gave the exchange.
+    /// The serial numbers that ranks gave the exchange.
     pub(crate) serials: Vec<u64>,
 }
 
-/// Compares what ranks planned. `None` for a rank that could not make its plan, so that the others hear of it.
+/// Compares the plans of all ranks. `own` is `None` on a rank that could not make its plan: the other ranks then get an
+/// error.
 ///
-/// Blocks until all ranks are there; again, to find out where, if their plans differ.
+/// Blocks until all ranks have called it. If their plans differ, it blocks again to find the difference.
 pub(crate) fn agree(
     communicator: &dyn Communicator,
     own: Option<&Brought<'_>>,
@@ -222,7 +225,7 @@ fn numbers(
     Ok(all.as_chunks().0.iter().map(|bytes| u128::from_le_bytes(*bytes)).collect())
 }
 
-/// As [`Communicator::all_gather`], for an exchange that is being made, which errors name.
+/// As [`Communicator::all_gather`]. Errors name the exchange that is being made.
 pub(crate) fn gather(
     communicator: &dyn Communicator,
     channel: u32,
@@ -246,9 +249,10 @@ fn gathered(communicator: &dyn Communicator, mine: &[u8], timeout: Duration) -> 
     Ok(all)
 }
 
-/// Tells all ranks whether each of them made what it needs. Its own failure tells a rank more than that others failed.
+/// Shares with all ranks whether each rank made what it needs. A rank's own error says more than the error that others
+/// failed.
 ///
-/// Blocks until all ranks are there.
+/// Blocks until all ranks have called it.
 pub(crate) fn all_made<T>(
     communicator: &dyn Communicator,
     own: Result<T>,

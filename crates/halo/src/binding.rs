@@ -9,9 +9,10 @@ use smallvec::SmallVec;
 
 use crate::{Dim, FieldSpec};
 
-/// The values of a field during an exchange: what the rank owns, to read, and the ghosts around it, to write.
+/// The values of a field during an exchange: the owned values to read, and the ghosts around them to write.
 ///
-/// Fields of one exchange share no elements, ghosts among them: they are in different memories, or in parts of one.
+/// Fields of one exchange share no elements, including ghosts: they are in different memories, or in separate parts of
+/// one memory.
 #[derive(Debug)]
 pub struct Field<'a> {
     owned: Option<MemoryView<'a>>,
@@ -19,15 +20,16 @@ pub struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// All values of the field, owned and ghosts, laid out as its [spec](FieldSpec) says.
+    /// All values of the field, owned values and ghosts, with the layout of its [spec](FieldSpec).
     pub fn new(values: MemoryViewMut<'a>) -> Self {
         Self { owned: None, values }
     }
 
-    /// The values of a field of which the owned ones may be read elsewhere meanwhile: a view of a box with all of them,
-    /// and a view as for [`new`](Self::new), through which nothing but ghosts is written.
+    /// The values of a field whose owned values may be read elsewhere during the exchange. `owned` is a view of a box
+    /// that contains all owned values. `ghosts` is a view as for [`new`](Self::new), through which only ghosts are
+    /// written.
     ///
-    /// Whoever keeps account of the parts of an array lends such views; they are of one memory.
+    /// Types that keep account of the parts of an array lend such views. Both views are of one memory.
     ///
     /// # Errors
     ///
@@ -43,12 +45,12 @@ impl<'a> Field<'a> {
         Ok(Self { owned: Some(owned), values: ghosts })
     }
 
-    /// A view of all values, owned and ghosts.
+    /// Returns a view of all values, owned values and ghosts.
     pub fn view(&self) -> MemoryView<'_> {
         self.values.as_view()
     }
 
-    /// A view of all values to write, to set the ghosts beyond a physical boundary for instance.
+    /// Returns a view of all values for writing, for example to set the ghosts beyond a physical boundary.
     ///
     /// # Errors
     ///
@@ -64,7 +66,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Checks it against what was planned, and that it can be used on a stream of the device.
+    /// Checks the field against its plan, and that it can be used on a stream of the device.
     pub(crate) fn check(
         &self,
         spec: &FieldSpec,
@@ -110,7 +112,7 @@ impl<'a> Field<'a> {
         }
         let whole = self.values.as_view();
         if let Some(owned) = &self.owned {
-            // Places of elements count from the first byte of all values.
+            // Offsets of elements count from the first byte of all values.
             let (has, all) = (owned.byte_range(), whole.byte_range());
             let needed = whole.region(&owned_box(spec))?.byte_range();
             if has.start < all.start || has.start > needed.start || has.end < needed.end {
@@ -127,7 +129,7 @@ impl<'a> Field<'a> {
         Ok(())
     }
 
-    /// What the rank owns, for others to read, and what is around it.
+    /// Splits the field into the owned values, for other ranks to read, and the values around them.
     pub(crate) fn divide(&mut self, spec: &FieldSpec) -> Result<(MemoryView<'_>, AroundMut<'_>)> {
         self.values.reborrow().split_box(&owned_box(spec))
     }
@@ -140,12 +142,12 @@ impl<'a> Field<'a> {
     }
 }
 
-/// The indices of what a rank owns of a field.
+/// The index ranges of the values that a rank owns of a field.
 fn owned_box(spec: &FieldSpec) -> SmallVec<[Range<usize>; MAX_RANK]> {
     spec.dims().iter().map(Dim::owned).collect()
 }
 
-/// Another device than the expected one, which may be the same hardware.
+/// The description of a device that differs from the expected one. Both may be the same hardware.
 pub(crate) fn stranger(other: &Device, expected: &Device) -> String {
     match other.id() == expected.id() {
         true => format!("another opening of {}", other.id()),

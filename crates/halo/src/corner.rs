@@ -11,10 +11,10 @@ use crate::plan::{ALIGN, box_side};
 use crate::transfer::{Edge, refuse};
 use crate::{Field, FieldSpec, Side};
 
-/// Sets each ghost of a missing corner to the mean of two ghosts next to the block: the one as far beyond the first side,
-/// and the one as far beyond the other.
+/// Sets each ghost of a missing corner to the mean of two ghosts next to the block: the ghost at the same distance
+/// beyond the first side, and the ghost at the same distance beyond the other side.
 ///
-/// Devices copy and do not compute, so the few values go through the host.
+/// Devices only copy here and do not compute, so the few values go through the host.
 #[derive(Debug)]
 pub(crate) struct Corners {
     gather: RegionPlan,
@@ -23,7 +23,7 @@ pub(crate) struct Corners {
     boxes: Vec<Means>,
 }
 
-/// Where the values of one corner are: those beyond one side, then those beyond the other.
+/// The position of the values of one corner: the values beyond one side, then those beyond the other.
 #[derive(Debug)]
 struct Means {
     dtype: DType,
@@ -77,7 +77,7 @@ impl Corners {
         })
     }
 
-    /// Sets the corners, once all other ghosts are there. Blocks until they are.
+    /// Sets the corners after all other ghosts are filled. Blocks until they are.
     pub(crate) fn fill(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
         if self.boxes.is_empty() {
             return Ok(());
@@ -133,7 +133,7 @@ const fn has_means(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::C64 | DType::C128)
 }
 
-/// Replaces elements by their means with others.
+/// Replaces elements by their means with other elements.
 fn means(dtype: DType, values: &mut [u8], others: &[u8]) {
     fn each<T: Element>(values: &mut [u8], others: &[u8], mean: impl Fn(T, T) -> T) {
         let size = size_of::<T>();

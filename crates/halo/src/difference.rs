@@ -1,4 +1,4 @@
-//! What ranks have unlike: which attribute of their descriptions, and its values.
+//! Differences between ranks: the attribute of their descriptions that differs, and its values.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::fingerprint::Fingerprint;
 use crate::transfer::{Fields, refuse};
 use crate::{FieldSpec, HaloOptions, Topology};
 
-/// Something that ranks must have alike.
+/// A property that must be the same on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attribute {
     pub(crate) what: String,
@@ -23,7 +23,7 @@ impl Attribute {
     }
 }
 
-/// Everything that ranks must have alike about an exchange, in an order in which one attribute depends on those before alone.
+/// All properties of an exchange that must be the same on all ranks. Each attribute depends only on earlier ones.
 pub(crate) fn attributes(
     topology: &Topology,
     options: &HaloOptions,
@@ -72,10 +72,10 @@ pub(crate) fn attributes(
     all
 }
 
-/// The error for ranks whose attributes differ, which names the first one that does; `None` if none does. All ranks call it
-/// at once.
+/// Returns the error for ranks whose attributes differ, which names the first that differs. Returns `None` if none
+/// differs. All ranks call this together.
 ///
-/// Blocks until all ranks are there, about log2 of the number of attributes times.
+/// Blocks until all ranks have called it, about log2 of the number of attributes times.
 #[cold]
 pub(crate) fn find(
     communicator: &dyn Communicator,
@@ -89,7 +89,7 @@ pub(crate) fn find(
         let numbers = all.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
         Ok(numbers.map(|number| usize::try_from(number).unwrap_or(usize::MAX)).collect())
     };
-    // Of so many attributes from the first on.
+    // `prints[n]` is the hash of the first `n` attributes.
     let mut print = Fingerprint::new();
     let mut prints = vec![print.value()];
     for Attribute { what, value } in own {

@@ -14,31 +14,31 @@ use crate::route::fill;
 use crate::transfer::refuse;
 use crate::{FieldSpec, Topology};
 
-/// Memories of which no list is allocated.
+/// Up to this number of memories, the lists need no allocation.
 const FEW: usize = 16;
 
-/// Copies from what neighbours own, and from what the rank itself owns, to ghosts: one launch.
+/// Copies owned values of neighbours, and of the rank itself, to ghosts in one launch.
 ///
-/// Slots of its plan are the rank's fields, those of each rank in `peers`, and the constants.
+/// The slots of its plan are the rank's fields, the fields of each rank in `peers`, and the constants.
 #[derive(Debug)]
 pub(crate) struct DirectRoute {
     plan: RegionPlan,
     fields: usize,
-    /// Neighbours that it reads from, or that read from it.
+    /// The neighbours that this rank reads from, or that read from it.
     pub(crate) peers: Vec<usize>,
-    /// The ranks that it reads from, itself too, with the bytes.
+    /// The ranks that this rank reads from, possibly itself, with the bytes.
     pub(crate) copied: Vec<(usize, usize)>,
-    /// For the loans of its fields, on the stream of the latest.
+    /// The marks for loans of its fields, on the stream of the latest exchange.
     pub(crate) marks: Marks,
     /// Values for missing corners.
     constants: Option<Memory<u8>>,
 }
 
-/// What a rank owns of a field, and what is around it.
+/// The owned part of a field, and the part around it.
 pub(crate) type Divided<'a> = (MemoryView<'a>, AroundMut<'a>);
 
 impl DirectRoute {
-    /// The copies of `rank`, of whose neighbours these are the fields.
+    /// Makes the copies of `rank`. `neighbours` holds the fields of its neighbours.
     pub(crate) fn new(
         rank: usize,
         device: &Device,
@@ -58,7 +58,7 @@ impl DirectRoute {
             for (transfer, _) in messages.flat_map(|message| &message.blocks) {
                 let mut copy = Sides::between(specs, theirs, transfer).copy();
                 copy.source.slot = fields * (1 + index) + transfer.source;
-                // They lend what they own, and nothing around it.
+                // Neighbours lend only the elements that they own, without ghosts.
                 copy.source.offset -= owned(&theirs[transfer.source])?.1;
                 entries.push(copy);
             }
@@ -92,7 +92,7 @@ impl DirectRoute {
         Ok(())
     }
 
-    /// Enqueues all copies; how many launches that are. What is lent is that of `peers`, in their order.
+    /// Enqueues all copies. Returns the number of launches. `lent` is in the order of `peers`.
     pub(crate) fn execute(
         &self,
         stream: &Stream,
@@ -113,7 +113,7 @@ impl DirectRoute {
     }
 }
 
-/// The error for fields of two ranks that share elements, if some do.
+/// Returns the error for fields of two ranks that share elements, if there are any.
 #[cold]
 pub(crate) fn shared_elements(
     rank: usize,
@@ -135,11 +135,11 @@ pub(crate) fn shared_elements(
     })
 }
 
-/// Whether a processor's cores would hand most of what a rank reads to and fro between their caches.
+/// Whether direct reads would mostly move cache lines back and forth between the cores of a processor.
 ///
-/// Cells that neighbours read lie in the cache lines of ghosts beside them if they are few in a row, and the ghosts are
-/// written each time. That costs more than to gather the cells in a message, as long as that stays in a cache, and is
-/// large enough to be worth the hand-over.
+/// If rows are short, the cells that neighbours read share cache lines with ghosts, which are written in every
+/// exchange. That costs more than gathering the cells in a message, if the message fits a cache and is large enough to
+/// outweigh its cost.
 pub(crate) fn share_lines(specs: &[FieldSpec], plan: &Plan) -> bool {
     const LINE: usize = 64;
     const MESSAGES: Range<usize> = 32 << 10..(1 << 20) + 1;
@@ -157,7 +157,7 @@ pub(crate) fn share_lines(specs: &[FieldSpec], plan: &Plan) -> bool {
     MESSAGES.contains(&all) && 2 * narrow > all
 }
 
-/// The neighbours of a rank with their fields. `all` has of each rank how its fields lie in memory.
+/// Returns the neighbours of a rank with their fields. `all` holds the memory placement of the fields of each rank.
 pub(crate) fn neighbours(
     topology: &Topology,
     specs: &[FieldSpec],

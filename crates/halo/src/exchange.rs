@@ -20,17 +20,17 @@ use crate::transfer::{Edge, refuse};
 use crate::transformer::{Direction, HaloTransformer};
 use crate::{Dim, Field, Quantity, Topology};
 
-/// Fills the halos of a set of fields with what the neighbours own there, again and again.
+/// Fills the halos of a set of fields with the values that the neighbours own, repeatedly.
 ///
-/// Made once for the fields of a program; every rank makes it, and calls it for the same exchanges in the same order, by
-/// the same methods. Each exchange packs all fields in one launch, sends one message to each neighbour rank, or
-/// [several](HaloOptions::messages), and unpacks messages as they arrive, in one launch for all that are there. What a rank
-/// exchanges with itself is copied as it packs and never sent. Where memories are arguments of launches, which
-/// [`RegionPlan::launches`](runtime_core::RegionPlan::launches) tells of, more than one launch may be needed for many of them.
+/// A program makes one exchange for its fields. Every rank makes it, and calls the same methods for the same exchanges
+/// in the same order. Each exchange packs all fields in one launch and sends one message to each neighbour rank, or
+/// [several](HaloOptions::messages). It unpacks messages as they arrive, all that are there in one launch. Data that a
+/// rank exchanges with itself is copied while packing and never sent. On devices where memories are launch arguments,
+/// many memories may need more than one launch: see [`RegionPlan::launches`](runtime_core::RegionPlan::launches).
 ///
 /// Ranks that are threads of one process, with fields on clones of one [`Device`], need no messages in
-/// [`exchange`](Self::exchange) and [`overlap`](Self::overlap): one launch copies from what the neighbours own to the ghosts.
-/// See [`HaloOptions::direct`].
+/// [`exchange`](Self::exchange) and [`overlap`](Self::overlap): one launch copies the neighbours' owned values to the
+/// ghosts. See [`HaloOptions::direct`].
 ///
 /// Work is enqueued on the caller's stream: packing comes after everything enqueued there before, and what is enqueued
 /// after [`finish`](InFlight::finish) comes after unpacking. The host waits for messages, and for packing where messages
@@ -41,17 +41,18 @@ use crate::{Dim, Field, Quantity, Topology};
 /// does: the ghosts that neighbours get from it are unspecified.
 pub struct HaloExchange {
     pub(crate) transformer: HaloTransformer,
-    /// Where ranks read each other's fields.
+    /// Set if ranks read each other's fields directly.
     pub(crate) direct: Option<DirectRoute>,
     pub(crate) communicator: Arc<dyn Communicator>,
-    /// Whether all messages of all ranks end with their mark.
+    /// Whether all messages of all ranks end with a stamp.
     stamps: bool,
     pub(crate) state: State,
-    /// Counts exchanges; the same on every rank.
+    /// The number of exchanges so far; the same on every rank.
     pub(crate) number: u64,
-    /// What tells it from others of the communicator: a number of each rank.
+    /// The serial number of this exchange object on each rank. It distinguishes this one from others of the
+    /// communicator.
     serials: Vec<u64>,
-    /// Which of the channel's tags it uses; the same on every rank, and another one after each reset.
+    /// Selects the channel's tags that are in use. It is the same on every rank, and changes with each reset.
     epoch: u32,
 }
 
@@ -59,49 +60,51 @@ pub struct HaloExchange {
 pub(crate) enum State {
     Idle,
     Running(Flight),
-    /// An exchange failed half-way.
+    /// An exchange failed before it was finished.
     Broken,
 }
 
-/// An exchange on its way.
+/// An exchange in progress.
 #[derive(Debug)]
 pub(crate) struct Flight {
     route: usize,
     stream: Stream,
     packed: Event,
-    /// Packed messages that were not sent yet.
+    /// Messages to send once they are packed.
     outgoing: Vec<(usize, Buffer)>,
     sends: Vec<Option<Box<dyn Request>>>,
     receives: Vec<Option<Box<dyn Request>>>,
-    /// Messages that wait for others to be unpacked with them.
+    /// Messages that arrived and wait to be unpacked together with others.
     arrived: Vec<(usize, Storage)>,
     is_unpacked: bool,
-    /// What tells ranks that wait for this one's fields instead.
+    /// Makes an error for ranks that wait to read this rank's fields directly.
     _declined: Option<Declined>,
 }
 
-/// Tags of a channel. After each reset others are used, so that messages from before are not taken for later ones.
+/// The number of tag sets of a channel. Each reset moves to the next set, so that late messages from before a reset are
+/// not mistaken for new ones.
 const EPOCHS: u32 = 16;
-/// Tags of an epoch. Exchanges take turns, so that messages of two of them do not overtake each other.
+/// Tags per epoch. Successive exchanges use different tags, so that their messages do not overtake each other.
 const TURNS: u32 = 4;
 const CHANNEL_TAGS: u32 = EPOCHS * TURNS;
 
 impl HaloExchange {
-    /// The exchange of this rank for fields on `device`. All ranks call it at once, with the same topology, quantities
-    /// and options, and compare what they planned.
+    /// Makes the exchange of this rank for fields on `device`. All ranks call this together, with the same topology,
+    /// quantities and options, and compare their plans.
     ///
-    /// Blocks until all ranks are there, and until they have [chosen](crate::Staging::Auto) the way of their messages.
+    /// Blocks until all ranks have called it, and until they have [chosen](crate::Staging::Auto) the path of their
+    /// messages.
     ///
     /// This is a [collective call](Communicator#collective-calls). If a rank is late, all ranks call
-    /// [`Communicator::reset`], and make the exchange again. If the ranks are told what does not fit, they may make it again
-    /// at once.
+    /// [`Communicator::reset`] and make the exchange again. If the error says what does not match, the ranks may make
+    /// the exchange again without a reset.
     ///
     /// # Errors
     ///
-    /// Those of [`HaloTransformer::new`]; `InvalidArgument`, on every rank, if the topology has not as many ranks as the
-    /// communicator, if the ranks' topologies, options or fields do not fit together, with the attribute that differs and
-    /// its values, or if another rank failed to make its plan or to measure its messages; those of [`Communicator::all_gather`], `Timeout`, `PeerLost` and `Conflict` among
-    /// them.
+    /// The errors of [`HaloTransformer::new`]. `InvalidArgument`, on every rank, if the number of ranks of the topology
+    /// differs from that of the communicator; if the ranks' topologies, options or fields do not match, with the
+    /// attribute that differs and its values; or if another rank failed to make its plan or to measure its messages.
+    /// The errors of [`Communicator::all_gather`], including `Timeout`, `PeerLost` and `Conflict`.
     pub fn new(
         communicator: Arc<dyn Communicator>,
         topology: &Topology,
@@ -116,7 +119,7 @@ impl HaloExchange {
             true => Ok(own),
             false => own.route(Direction::Fill).map(|_| own),
         });
-        // Within a process, each opened device has a default stream of its own.
+        // Within a process, each opened device has its own default stream.
         let shared = if is_direct { device.default_stream().id() } else { 0 };
         let brought = own.as_ref().ok().map(|own| Brought {
             plan: own.fingerprint(),
@@ -127,15 +130,15 @@ impl HaloExchange {
         });
         let serial = communicator.collectives().next_exchange();
         let agreed = agree(&*communicator, brought.as_ref(), serial, options);
-        // Its own failure tells a rank more than that ranks disagree.
+        // A rank's own error says more than the error that ranks disagree.
         let mut transformer = own?;
         let Agreement { device, mut stamps, measures, serials } = agreed?;
-        // Another one than that of exchanges that failed before the ranks reset.
+        // Differs from the epoch of exchanges that failed before the ranks reset.
         let epoch = epoch(communicator.collectives().resets());
         let direct = if device { transformer.direct(&*communicator)? } else { None };
         if direct.is_none() {
             if measures {
-                // Ranks that could not measure may have left messages, without a reset.
+                // Ranks that failed to measure may have left messages behind, without a reset.
                 let tag = tag(options.channel, self::epoch(serials[0]), 0);
                 transformer.measure_staging(&*communicator, tag, &serials)?;
                 stamps = transformer.stamps();
@@ -179,16 +182,16 @@ impl HaloExchange {
         HaloTransformer::with_transport(topology, rank, quantities, device, options, passes)
     }
 
-    /// Begins to fill the halos. Does not block, unless the pool has no room left.
+    /// Starts to fill the halos. Blocks only if the pool is full and must wait for a buffer that is still in use.
     ///
-    /// Owned values must not change until the packing is done, which work enqueued on `stream` later waits for; ghosts
-    /// belong to the exchange until it is finished.
+    /// Owned values must not change until packing is done: work enqueued on `stream` later runs after packing. The
+    /// ghosts belong to the exchange until it is finished.
     ///
     /// # Errors
     ///
     /// `Conflict` if an earlier exchange was dropped or failed: see [`reset`](Self::reset). `InvalidArgument`,
-    /// `WrongDevice` and `LimitExceeded` as [`HaloTransformer::pack`]: nothing has happened then. Otherwise what the
-    /// device or the transport reports.
+    /// `WrongDevice` and `LimitExceeded` as for [`HaloTransformer::pack`]; the exchange has not started then. Any other
+    /// error comes from the device or the transport.
     pub fn start<'a, 'f>(
         &'a mut self,
         stream: &Stream,
@@ -197,16 +200,17 @@ impl HaloExchange {
         self.launch(Direction::Fill, stream, fields)
     }
 
-    /// Begins the reverse: each owned element is combined with all ghosts that are copies of it. Ghosts stay as they are.
+    /// Starts the reverse exchange: combines each owned element with all ghosts that are copies of it. Ghosts do not
+    /// change.
     ///
-    /// Contributions come in a fixed order, by the rank that holds the ghost, side and field, so that results do not
-    /// depend on which message is first. Vectors are turned and negated as on their way out. With
-    /// [`Combine::Replace`] the last contribution stays.
+    /// Contributions are combined in a fixed order, by the rank that holds the ghost, then by side and field. The
+    /// result does not depend on which message arrives first. Vector components are permuted and negated as in the
+    /// forward exchange. With [`Combine::Replace`] the last contribution stays.
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start); `InvalidArgument` if a field's elements do not admit the operation, `Conflict` for a
-    /// field whose owned values are lent to read.
+    /// As for [`start`](Self::start). `InvalidArgument` if a field's element type does not support the operation.
+    /// `Conflict` for a field whose owned values are lent for reading.
     pub fn start_reduce<'a, 'f>(
         &'a mut self,
         stream: &Stream,
@@ -216,11 +220,11 @@ impl HaloExchange {
         self.launch(Direction::Reduce(combine), stream, fields)
     }
 
-    /// The reverse: [`start_reduce`](Self::start_reduce) and [`finish`](InFlight::finish).
+    /// Runs the reverse exchange: [`start_reduce`](Self::start_reduce), then [`finish`](InFlight::finish).
     ///
     /// # Errors
     ///
-    /// Theirs.
+    /// As for [`start_reduce`](Self::start_reduce) and [`finish`](InFlight::finish).
     pub fn reduce(
         &mut self,
         stream: &Stream,
@@ -230,41 +234,43 @@ impl HaloExchange {
         self.start_reduce(stream, fields, combine)?.finish()
     }
 
-    /// Makes the points that two ranks share the same on both, for fields staggered along one axis: the rank that has
-    /// them at the high end of its block takes those of its neighbour, which has them at the low end. Where two like
-    /// ends meet, the later rank takes them.
+    /// Makes the points that two ranks share equal on both ranks, for fields staggered along one axis. The rank that
+    /// has the points at the high end of its block takes the values of the neighbour, which has them at the low end. If
+    /// two low ends or two high ends meet, the rank with the higher number takes the values.
     ///
-    /// Other fields are left alone.
+    /// Does not change other fields.
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start); `InvalidArgument` if a field is staggered along more than one axis, or a block is joined
-    /// to itself so that its points have no owner; `Conflict` for a field whose owned values are lent to read.
+    /// As for [`start`](Self::start). `InvalidArgument` if a field is staggered along more than one axis, or if a block
+    /// is joined to itself so that its points have no owner. `Conflict` for a field whose owned values are lent for
+    /// reading.
     pub fn synchronize_shared(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
         self.launch(Direction::Shared, stream, fields)?.finish()
     }
 
-    /// Makes exchanges possible again after one that was dropped or failed, and
-    /// [collective calls](Communicator#collective-calls) with them. All ranks call it at once.
+    /// Makes exchanges and [collective calls](Communicator#collective-calls) possible again after an exchange was
+    /// dropped or failed. All ranks call this together.
     ///
-    /// Blocks until all ranks are there, for at most twice the timeout: others may have to wait for the exchange to fail
-    /// before they come. Ghosts of the exchange that was given up are unspecified.
+    /// Blocks until all ranks have called it, for at most twice the timeout: other ranks may first have to wait until
+    /// their exchange fails. The ghosts of the abandoned exchange are unspecified.
     ///
-    /// Messages of that exchange that met no receive, and receives that met no message, keep their tag, which comes again after
-    /// 16 resets of the communicator or of its exchanges. The later exchange that meets one is an error then, and to be reset in turn.
+    /// Messages of that exchange without a matching receive, and receives without a matching message, keep their tag. A
+    /// tag is used again after 16 resets of the communicator or of its exchanges. A later exchange that meets such a
+    /// message or receive then fails and must be reset too.
     ///
     /// # Errors
     ///
-    /// `Timeout`: call it again, which goes on where this one ended, also if others got through meanwhile. `PeerLost`;
-    /// `Conflict` if a reset of another exchange waits for other ranks; `InvalidArgument` if another rank resets something
-    /// else. Exchanges are not possible then.
+    /// `Timeout`: call this again; it continues where the earlier call ended, even if other ranks completed it
+    /// meanwhile. `PeerLost`. `Conflict` if a reset of another exchange waits for other ranks. `InvalidArgument` if
+    /// another rank resets something else. After an error, exchanges are not possible.
     pub fn reset(&mut self) -> Result<()> {
         if let State::Running(_) | State::Broken = self.state {
             self.transformer.forget_buffers();
         }
-        // Until all ranks have got through.
+        // This state remains until all ranks have completed the reset.
         self.state = State::Broken;
-        // Some may have got further than others.
+        // Some ranks may have started more exchanges than others.
         let own = Reset { what: self.transformer.options().channel.into(), number: self.number };
         let timeout = self.transformer.options().timeout.saturating_mul(2);
         let all = reset(&*self.communicator, own, timeout)
@@ -275,34 +281,38 @@ impl HaloExchange {
             return Err(Error::new(ErrorKind::InvalidArgument, "reset", message));
         }
         self.number = all.iter().map(|rank| rank.number).max().unwrap_or(self.number);
-        // The same everywhere, also if a rank finished an earlier reset of this exchange as one of the communicator.
+        // The same on all ranks, even if a rank completed an earlier reset of this exchange as a reset of the
+        // communicator.
         self.epoch = epoch(self.communicator.collectives().resets());
         self.state = State::Idle;
         Ok(())
     }
 
-    /// What exchanges moved so far, and how long that took as far as the device is done with it. Does not block.
+    /// Returns the traffic of the exchanges so far, and the times of all work that the device has finished. Does not
+    /// block.
     ///
-    /// Times are there if the [options](HaloOptions::timing) ask for them; at most 64 launches are measured at a time.
+    /// Times are measured if the [options](HaloOptions::timing) request them; at most 64 launches are measured at a
+    /// time.
     ///
     /// # Errors
     ///
-    /// What the device reports.
+    /// The errors that the device reports.
     pub fn statistics(&self) -> Result<HaloStatistics> {
         self.transformer.recorder.lock().statistics()
     }
 
-    /// As [`HaloTransformer::edges`].
+    /// Returns the same as [`HaloTransformer::edges`].
     pub fn edges(&self) -> &[Edge] {
         self.transformer.edges()
     }
 
-    /// Packing and unpacking, to ask it for its messages and its memory.
+    /// Returns the part that packs and unpacks, for its message sizes and its memory use.
     pub fn transformer(&self) -> &HaloTransformer {
         &self.transformer
     }
 
-    /// What a rank marks this exchange with: no other exchange of the communicator has the same mark of that rank.
+    /// Returns the number with which a rank marks this exchange. No other exchange of the communicator has the same
+    /// mark of that rank.
     pub(crate) fn mark(&self, rank: usize) -> u64 {
         mark(self.serials[rank], self.number)
     }
@@ -328,7 +338,7 @@ impl HaloExchange {
                 return Err(error);
             }
         };
-        // From here on other ranks take notice.
+        // From here on other ranks are affected.
         self.state = State::Broken;
         self.number += 1;
         let own = self.transformer.routes(route).own_bytes;
@@ -370,7 +380,7 @@ impl HaloExchange {
         Ok(InFlight { exchange: self, fields, messages, corners })
     }
 
-    /// Checks that an exchange of these fields can begin.
+    /// Checks that an exchange of these fields can start.
     pub(crate) fn check(
         &self,
         writes_owned: bool,
@@ -389,7 +399,7 @@ impl HaloExchange {
         self.transformer.check(writes_owned, stream, fields)
     }
 
-    /// Does what can be done without waiting; whether that was all.
+    /// Advances the exchange as far as possible without waiting. Returns whether it is complete.
     fn advance(&mut self, fields: &mut [Field<'_>]) -> Result<bool> {
         let State::Running(mut flight) = std::mem::replace(&mut self.state, State::Broken) else {
             return Err(self.error(ErrorKind::Conflict, "the exchange failed before".to_owned()));
@@ -444,7 +454,7 @@ impl HaloExchange {
         Ok(flight.is_unpacked && are_all_sent)
     }
 
-    /// The buffer of a request that is complete: the one that it got, or one like it.
+    /// Returns the buffer of a request that is complete: the buffer that the request got, or an equal one.
     fn complete(&self, place: &mut Option<Box<dyn Request>>) -> Result<Option<Buffer>> {
         let Some(request) = place else { return Ok(None) };
         let tested = request.test().map_err(|error| self.failed(error))?;
@@ -459,14 +469,14 @@ impl HaloExchange {
         Ok(tested)
     }
 
-    /// What tells a message from others: the mark of its sender, and which of its messages it is.
+    /// The number that identifies a message: the mark of its sender, and the number of the message among the sender's.
     fn message_mark(&self, sender: usize, part: usize) -> u64 {
         const PART: u32 = 48;
         self.mark(sender) ^ (part as u64) << PART
     }
 
-    /// Refuses a message whose bytes the transport gave out before they were there, or that it took for another, where the
-    /// host sees that.
+    /// Refuses a message if the host can see that the transport returned it before its bytes had arrived, or that it is
+    /// a different message.
     fn check_stamp(&self, buffer: &Buffer, route: usize, message: usize) -> Result<()> {
         if !self.stamps {
             return Ok(());
@@ -476,7 +486,8 @@ impl HaloExchange {
         let stamp = read.map_err(|error| {
             self.failed(error.about(format_args!("the message from rank {rank}")))
         })?;
-        // Its sender's mark, and not this rank's: what was recorded holds for every replay.
+        // Compares with the sender's mark, not with this rank's: the sender's mark in a record is valid for every
+        // replay.
         if stamp.is_none_or(|stamp| stamp == self.message_mark(rank, part).to_le_bytes()) {
             return Ok(());
         }
@@ -484,14 +495,14 @@ impl HaloExchange {
         Err(self.failed(Error::new(ErrorKind::Driver, "exchange", message)))
     }
 
-    /// What the transport reports, and of which exchange.
+    /// Adds the number of the exchange and the rank to an error of the transport.
     #[cold]
     pub(crate) fn failed(&self, error: Error) -> Error {
         let (number, rank) = (self.number, self.communicator.rank());
         error.about(format_args!("exchange {number} of rank {rank}"))
     }
 
-    /// Blocks until there may be more to do.
+    /// Blocks until more can be done.
     fn wait(&self, seen: u64, deadline: Instant) -> Result<()> {
         let State::Running(flight) = &self.state else { return Ok(()) };
         if !flight.outgoing.is_empty() {
@@ -537,11 +548,11 @@ fn epoch(number: u64) -> u32 {
 #[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]
 fn tag(channel: u32, epoch: u32, number: u64) -> u32 {
     let turn = (number % u64::from(TURNS)) as u32;
-    // Tag 0 is that of collective calls.
+    // Tag 0 belongs to collective calls.
     1 + channel * CHANNEL_TAGS + epoch * TURNS + turn
 }
 
-/// What marks the messages of a rank's exchange.
+/// The mark of the messages of a rank's exchange.
 pub(crate) fn mark(serial: u64, number: u64) -> u64 {
     (serial << u32::BITS).wrapping_add(number)
 }
@@ -556,31 +567,31 @@ impl fmt::Debug for HaloExchange {
     }
 }
 
-/// An exchange on its way: [`finish`](Self::finish) it.
+/// An exchange in progress. Call [`finish`](Self::finish) to complete it.
 ///
-/// If it is dropped or forgotten before it is finished or [polled](Self::poll) to its end, the next exchange is a `Conflict`
-/// until [`HaloExchange::reset`].
+/// If it is dropped or forgotten before it is finished or [polled](Self::poll) to completion, the next exchange is a
+/// `Conflict` until [`HaloExchange::reset`].
 #[must_use = "halos are filled by finish()"]
 #[derive(Debug)]
 pub struct InFlight<'a, 'f> {
     exchange: &'a mut HaloExchange,
     fields: &'a mut [Field<'f>],
-    /// Messages it receives.
+    /// The number of messages that this rank receives.
     messages: usize,
-    /// Where corners may have to be averaged.
+    /// The stream on which corners may have to be averaged.
     corners: Option<Stream>,
 }
 
 impl InFlight<'_, '_> {
-    /// Sends what is packed, unpacks what has arrived; whether that was all. Does not block, unless it sets the last ghosts to
-    /// [averages](crate::MissingCorners::Average).
+    /// Sends messages that are packed and unpacks messages that have arrived. Returns whether the exchange is complete.
+    /// Blocks only to set the last ghosts to [averages](crate::MissingCorners::Average).
     ///
-    /// Where messages go through host memory they leave with the first call after packing is done: call it now and then
+    /// If messages go through host memory, the first call after packing is done sends them: call this from time to time
     /// while other work runs.
     ///
     /// # Errors
     ///
-    /// What the device or the transport reports; the exchange has failed then.
+    /// The errors that the device or the transport reports; the exchange has then failed.
     pub fn poll(&mut self) -> Result<bool> {
         if let State::Idle = self.exchange.state {
             return Ok(true);
@@ -591,20 +602,20 @@ impl InFlight<'_, '_> {
                 self.exchange.state = State::Broken;
                 self.exchange.transformer.average_corners(stream, self.fields)?;
             }
-            // Only now: an exchange that its caller did not see done was given up.
+            // Only now: if the caller never saw that the exchange is complete, it counts as abandoned.
             self.exchange.state = State::Idle;
         }
         Ok(done)
     }
 
-    /// What the rank owns of a field, if there is such a field.
+    /// Returns the values of a field that the rank owns, if the field exists.
     pub(crate) fn owned(&self, field: usize) -> Option<Result<MemoryView<'_>>> {
         let spec = self.exchange.transformer.specs().get(field)?;
         let owned: Vec<Range<usize>> = spec.dims().iter().map(Dim::owned).collect();
         Some(self.fields.get(field)?.view().region(&owned))
     }
 
-    /// Messages of which the unpacking is enqueued.
+    /// Returns the number of messages whose unpacking is enqueued.
     pub fn unpacked(&self) -> usize {
         match &self.exchange.state {
             State::Running(flight) => {
@@ -615,13 +626,14 @@ impl InFlight<'_, '_> {
         }
     }
 
-    /// Blocks until all messages are there and unpacking is enqueued. Work enqueued on the stream from now on sees the
-    /// halos.
+    /// Blocks until all messages have arrived and unpacking is enqueued. Work enqueued on the stream from now on sees
+    /// the halos.
     ///
     /// # Errors
     ///
-    /// `Timeout`, `PeerLost`; `InvalidArgument` for a message of another exchange, which ranks that use several in unlike
-    /// orders send; what the device or the transport reports. The exchange has failed then.
+    /// `Timeout`, `PeerLost`. `InvalidArgument` for a message of another exchange: ranks that use several exchanges in
+    /// different orders send such messages. The errors that the device or the transport reports. After any error the
+    /// exchange has failed.
     pub fn finish(mut self) -> Result<()> {
         let deadline = deadline(self.exchange.transformer.options().timeout);
         loop {

@@ -1,10 +1,10 @@
-//! What a field is: element type, dimensions, and where it lies in memory.
+//! The description of a field: element type, dimensions and memory layout.
 
 use runtime_core::{DType, Device, Error, ErrorKind, Layout, MAX_RANK, Result};
 
 use crate::symmetry::AXES;
 
-/// One dimension of a field: the elements that the rank owns, and those around them.
+/// One dimension of a field: the elements that the rank owns, and the ghosts around them.
 ///
 /// ```
 /// use halo::Dim;
@@ -12,7 +12,7 @@ use crate::symmetry::AXES;
 /// // 64 cells along x, halos of 3, and an allocation padded by one more element at the end.
 /// let x = Dim::axis(0, 64).halo(3, 3).allocated(3, 4);
 /// assert_eq!(x.allocation(), 71);
-/// // Points between 32 cells along y: 33, of which the outer ones are shared with the neighbours.
+/// // The 33 points between 32 cells along y. The outer points are shared with the neighbours.
 /// let y = Dim::axis(1, 32).staggered().halo(2, 1);
 /// assert_eq!(y.owned(), 2..35);
 /// let levels = Dim::free(79);
@@ -28,35 +28,34 @@ pub struct Dim {
 }
 
 impl Dim {
-    /// A dimension along axis `axis` of the topology (0 is x, 1 is y, 2 is z), in which the rank has `cells` cells.
+    /// A dimension along axis `axis` of the topology (0 is x, 1 is y, 2 is z) with `cells` cells on this rank.
     pub const fn axis(axis: usize, cells: usize) -> Self {
         Self { axis: Some(axis), cells, staggered: false, halo: [0; 2], around: None }
     }
 
-    /// A dimension that the topology does not divide, such as levels or species: all of it is exchanged.
+    /// A dimension that the topology does not divide, such as levels or species. Its whole extent is exchanged.
     pub const fn free(extent: usize) -> Self {
         Self { axis: None, cells: extent, staggered: false, halo: [0; 2], around: None }
     }
 
-    /// How many elements are exchanged below and above those that are owned.
+    /// Sets how many elements are exchanged below and above the owned elements.
     #[must_use]
     pub const fn halo(mut self, below: usize, above: usize) -> Self {
         self.halo = [below, above];
         self
     }
 
-    /// How many elements there are in memory below and above those that are owned; as many as the halo has unless this
-    /// says otherwise.
+    /// Sets how many elements are allocated below and above the owned elements. The default is the width of the halo.
     #[must_use]
     pub const fn allocated(mut self, below: usize, above: usize) -> Self {
         self.around = Some([below, above]);
         self
     }
 
-    /// As many elements of `dtype` in memory as let kernels of the device take any row without a copy, if this is the fastest
-    /// dimension: at least as many as before, so that rows and what the rank owns of each begin at multiples of
-    /// [`Limits::argument_alignment`](runtime_core::Limits::argument_alignment). Nothing changes on devices whose pointers
-    /// point anywhere. Say this last.
+    /// Pads the allocation of the fastest dimension for elements of `dtype`, so that kernels of the device can take any
+    /// row without a copy. It allocates at least as many elements as before. Each row, and the owned part of each row,
+    /// starts at a multiple of [`Limits::argument_alignment`](runtime_core::Limits::argument_alignment). This changes
+    /// nothing on devices that accept any address. Call it last.
     ///
     /// ```
     /// # use halo::Dim;
@@ -76,27 +75,27 @@ impl Dim {
         self.allocated(below, above.saturating_add(up(end) - end))
     }
 
-    /// Values are on the points between cells: one more than cells. Neighbours share the point between them, which is
-    /// not exchanged.
+    /// Places the values on the points between cells: there is one more point than cells. Neighbours share the point
+    /// between them, which is not exchanged.
     #[must_use]
     pub const fn staggered(mut self) -> Self {
         self.staggered = true;
         self
     }
 
-    /// Indices of the elements that are owned.
+    /// The indices of the owned elements.
     pub const fn owned(&self) -> std::ops::Range<usize> {
         let start = self.below();
         start..start.saturating_add(self.points())
     }
 
-    /// Elements in memory.
+    /// The number of elements in memory.
     pub const fn allocation(&self) -> usize {
         let around = self.around();
         around[0].saturating_add(self.points()).saturating_add(around[1])
     }
 
-    /// The axis of the topology it is along, if any.
+    /// The axis of the topology along which the dimension runs, if any.
     pub const fn along(&self) -> Option<usize> {
         self.axis
     }
@@ -115,12 +114,12 @@ impl Dim {
         self.cells
     }
 
-    /// Elements in memory below those that are owned.
+    /// The number of elements in memory below the owned elements.
     pub(crate) const fn below(&self) -> usize {
         self.around()[0]
     }
 
-    /// Elements that are owned.
+    /// The number of owned elements.
     pub(crate) const fn points(&self) -> usize {
         self.cells.saturating_add(self.staggered as usize)
     }
@@ -157,10 +156,11 @@ impl Dim {
     }
 }
 
-/// A field as one rank has it: element type, dimensions in the order of its shape, and strides.
+/// The description of a field on one rank: element type, dimensions in the order of its shape, and strides.
 ///
-/// Dimensions may be in any order, strides of any sign and with any padding. Fields of all ranks agree in everything
-/// but the numbers of cells, what is allocated around them, and strides; these must be in the same order.
+/// Dimensions may be in any order. Strides may have any sign and any padding. The descriptions on different ranks may
+/// differ only in the numbers of cells, in what is allocated around them, and in the strides. The strides must have the
+/// same order on all ranks.
 ///
 /// ```
 /// use halo::{Dim, FieldSpec};
@@ -185,8 +185,8 @@ impl FieldSpec {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for more than [`MAX_RANK`] dimensions, an axis that comes twice or does not exist, a halo
-    /// wider than what is allocated for it, or an allocation beyond `isize` bytes.
+    /// `InvalidArgument` for more than [`MAX_RANK`] dimensions, for an axis that occurs twice or does not exist, for a
+    /// halo wider than its allocation, or for an allocation beyond `isize` bytes.
     pub fn new(name: impl Into<String>, dtype: DType, dims: &[Dim]) -> Result<Self> {
         let name = name.into();
         for (index, dim) in dims.iter().enumerate() {
@@ -204,9 +204,9 @@ impl FieldSpec {
         Ok(Self { name, dims: dims.to_vec(), layout })
     }
 
-    /// The same field with dimensions in this order in memory, the slowest first, without gaps.
+    /// Returns the same field with its dimensions in this order in memory, the slowest first, without gaps.
     ///
-    /// Fortran's order is that of all dimensions backwards. Views of such a field have its [layout](Self::layout):
+    /// Fortran order is the reverse order of all dimensions. Views of such a field have its [layout](Self::layout):
     ///
     /// ```
     /// # use backend_host::HostDevice;
@@ -214,7 +214,7 @@ impl FieldSpec {
     /// # use runtime_core::{DType, Device};
     /// # let device = Device::new(HostDevice::new(0))?;
     /// # let stream = device.default_stream();
-    /// // real(8) :: f(0:3, 0:4), of which f(1:2, 1:3) are owned.
+    /// // real(8) :: f(0:3, 0:4). The rank owns f(1:2, 1:3).
     /// let dims = [Dim::axis(0, 2).halo(1, 1), Dim::axis(1, 3).halo(1, 1)];
     /// let spec = FieldSpec::new("f", DType::F64, &dims)?.ordered(&[1, 0])?;
     /// assert_eq!((spec.layout().shape(), spec.layout().strides()), (&[4, 5][..], &[1, 4][..]));
@@ -232,7 +232,7 @@ impl FieldSpec {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` unless each dimension comes once.
+    /// `InvalidArgument` unless each dimension occurs exactly once.
     pub fn ordered(self, order: &[usize]) -> Result<Self> {
         let mut strides = [0_isize; MAX_RANK];
         let mut next = 1_isize;
@@ -250,12 +250,12 @@ impl FieldSpec {
         self.strided(strides)
     }
 
-    /// The same field with these strides, counted in elements.
+    /// Returns the same field with these strides, counted in elements.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` unless there is a stride for each dimension, each steps over all that faster ones span, and all
-    /// elements lie within `isize` bytes.
+    /// `InvalidArgument` unless there is a stride for each dimension, each stride steps over the whole span of the
+    /// faster dimensions, and all elements lie within `isize` bytes.
     pub fn strided(self, strides: &[isize]) -> Result<Self> {
         let shape = shape(&self.dims);
         let layout = Layout::new(self.dtype(), &shape, strides)
@@ -270,14 +270,14 @@ impl FieldSpec {
                 let message = format!("strides {strides:?} let elements of {shape:?} overlap");
                 return Err(refuse(&self.name, message));
             }
-            // Within `isize`, as the layout is.
+            // No overflow: the layout was checked to lie within `isize`.
             span += stride.wrapping_mul(extent - 1);
         }
         Ok(Self { layout, ..self })
     }
 
-    /// What the fields of ranks may differ in besides their numbers of cells: for each dimension the elements in memory
-    /// below and above those that are owned, and the stride.
+    /// The properties that may differ between ranks, apart from the numbers of cells. For each dimension: the elements
+    /// in memory below and above the owned elements, and the stride.
     pub(crate) fn placement(&self) -> impl Iterator<Item = [i64; 3]> + '_ {
         self.dims.iter().zip(self.layout.strides()).map(|(dim, stride)| {
             let [below, above] = dim.around();
@@ -285,7 +285,8 @@ impl FieldSpec {
         })
     }
 
-    /// The same field as a rank has it whose block has so many cells, and whose [placement](Self::placement) is this.
+    /// Returns the same field on a rank whose block has these cells and whose field has this
+    /// [placement](Self::placement).
     pub(crate) fn placed(&self, cells: [usize; AXES], placement: &[[i64; 3]]) -> Result<Self> {
         let whole = |number: i64| usize::try_from(number).unwrap_or(usize::MAX);
         let dims = self.dims.iter().zip(placement).map(|(dim, [below, above, _])| Dim {
@@ -298,12 +299,12 @@ impl FieldSpec {
         Self::new(self.name.as_str(), self.dtype(), &dims.collect::<Vec<_>>())?.strided(&strides)
     }
 
-    /// The name, for messages.
+    /// The name of the field, which errors contain.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Type of the elements.
+    /// The type of the elements.
     pub fn dtype(&self) -> DType {
         self.layout.dtype()
     }
@@ -313,10 +314,11 @@ impl FieldSpec {
         &self.dims
     }
 
-    /// What a view of the field must be like: everything that is allocated.
+    /// The layout that a view of the field must have. It covers all allocated elements.
     ///
-    /// `memory.view_mut().with_layout(start, spec.layout())` is such a view, whose first element is the one at byte `start`: 0
-    /// unless strides are negative. In row-major order without gaps `memory.view_mut().reshape(spec.layout().shape())` is, too.
+    /// `memory.view_mut().with_layout(start, spec.layout())` is such a view. Its first element is at byte `start`,
+    /// which is 0 unless strides are negative. In row-major order without gaps,
+    /// `memory.view_mut().reshape(spec.layout().shape())` is such a view, too.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -326,12 +328,12 @@ impl FieldSpec {
         self.dims.iter().find(|dim| dim.axis == Some(axis))
     }
 
-    /// Extents of the dimensions that no axis divides.
+    /// The extents of the dimensions that no axis divides.
     pub(crate) fn free_extents(&self) -> impl Iterator<Item = usize> + '_ {
         self.dims.iter().filter(|dim| dim.axis.is_none()).map(|dim| dim.cells)
     }
 
-    /// Dimensions from the slowest in memory to the fastest.
+    /// The dimensions from the slowest in memory to the fastest.
     pub(crate) fn memory_order(&self) -> impl Iterator<Item = usize> + use<> {
         let strides = self.layout.strides();
         let mut order: Vec<usize> = (0..strides.len()).collect();

@@ -1,8 +1,8 @@
-//! Hashes that are the same on every rank, whatever machine and compiler it has.
+//! Hashes that are the same on every rank, independent of machine and compiler.
 
 use crate::Symmetry;
 
-/// A 128-bit hash of what was fed to it: FNV-1a, and a finaliser.
+/// A 128-bit hash of its input: FNV-1a, and a finaliser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint(u128);
 
@@ -23,7 +23,7 @@ impl Fingerprint {
         self.bytes(&(number as u64).to_le_bytes());
     }
 
-    /// Text, apart from what follows it.
+    /// Adds text, separated from the text that follows.
     pub(crate) fn text(&mut self, text: &str) {
         self.number(text.len());
         self.bytes(text.as_bytes());
@@ -36,7 +36,7 @@ impl Fingerprint {
             .for_each(|n| self.number(n));
     }
 
-    /// The hash, mixed so that sums of alike hashes do not cancel.
+    /// The hash, mixed so that sums of similar hashes do not cancel.
     #[expect(clippy::cast_possible_truncation, reason = "takes the halves of a number")]
     pub(crate) const fn value(self) -> u128 {
         let high = mix((self.0 >> 64) as u64 ^ mix(self.0 as u64));

@@ -1,4 +1,4 @@
-//! What a quantity is: how its components change when the axes do.
+//! The kind of a quantity: how its components change when the axes change.
 
 use runtime_core::{Error, ErrorKind, Result};
 
@@ -7,21 +7,22 @@ use crate::{FieldSpec, Symmetry};
 /// How the components of a quantity change where the axes of two blocks differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// One component, the same in any axes: a temperature.
+    /// One component that is the same in any axes, such as a temperature.
     Scalar,
-    /// One component that changes its sign under reflections: a vorticity.
+    /// One component that changes its sign under reflections, such as a vorticity.
     PseudoScalar,
-    /// Two components along x and y, which change places and signs with the axes: a wind. The third component of a vector in
-    /// three dimensions is a [`Scalar`](Self::Scalar) beside it: its axis, z, is the same on all blocks.
+    /// Two components along x and y, which change places and signs with the axes, such as a wind. The third component
+    /// of a vector in three dimensions is a separate [`Scalar`](Self::Scalar): its axis, z, is the same on all blocks.
     Vector,
-    /// Two components that change places with the axes and keep their signs: lengths of cell edges along x and y.
+    /// Two components that change places with the axes and keep their signs, such as lengths of cell edges along x and
+    /// y.
     UnsignedPair,
-    /// Four components xx, xy, yx, yy, each with the places and signs of two vectors: a stress.
+    /// Four components xx, xy, yx, yy, which change places and signs like the product of two vectors, such as a stress.
     Tensor,
 }
 
 impl Kind {
-    /// How many components it has.
+    /// The number of components.
     pub const fn components(self) -> usize {
         match self {
             Self::Scalar | Self::PseudoScalar => 1,
@@ -30,8 +31,8 @@ impl Kind {
         }
     }
 
-    /// Which of the neighbour's components becomes `component` of the receiver, and whether negated, if `symmetry`
-    /// takes the receiver's axes to the neighbour's.
+    /// Returns which of the neighbour's components becomes `component` of the receiver, and whether it is negated.
+    /// `symmetry` maps the receiver's axes to the neighbour's.
     pub(crate) fn source(self, component: usize, symmetry: Symmetry) -> (usize, bool) {
         match self {
             Self::Scalar => (0, false),
@@ -47,11 +48,11 @@ impl Kind {
     }
 }
 
-/// A physical quantity: one field for each component, and what they are together.
+/// A physical quantity: one field for each component, and their kind.
 ///
-/// A field that is staggered along x or y alone has no place in itself across an edge that exchanges x and y. Its values
-/// there belong to a partner staggered along the other axis: give both as a [vector](Self::vector), or as an
-/// [unsigned pair](Self::unsigned_pair) if they keep their signs.
+/// A field that is staggered along x or y only cannot be exchanged with itself across an edge that swaps x and y. Its
+/// values there belong to a partner that is staggered along the other axis. Describe both together as a
+/// [vector](Self::vector), or as an [unsigned pair](Self::unsigned_pair) if they keep their signs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quantity {
     kind: Kind,
@@ -63,8 +64,8 @@ impl Quantity {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` unless there are as many components as the kind has; or if they differ in element type, or in
-    /// the extents of dimensions that no axis of the topology divides.
+    /// `InvalidArgument` if the number of components is not that of the kind, or if the components differ in element
+    /// type or in the extents of dimensions that no axis of the topology divides.
     pub fn new(kind: Kind, components: Vec<FieldSpec>) -> Result<Self> {
         if components.len() != kind.components() {
             let message = format!(
@@ -135,12 +136,12 @@ impl Quantity {
         Self::new(Kind::Tensor, components.into())
     }
 
-    /// What it is.
+    /// The kind of the quantity.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Its fields.
+    /// The fields of the quantity.
     pub fn components(&self) -> &[FieldSpec] {
         &self.components
     }

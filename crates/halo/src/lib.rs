@@ -1,9 +1,10 @@
-//! Halo exchange: any fields, any layout, any rotation, packed where the fields are.
+//! Halo exchange for any fields, memory layouts and rotated neighbours. The device of the fields packs them.
 //!
-//! A program that divides a grid among ranks describes it once: a [`Topology`] says who owns which cells and what lies
-//! beyond the sides of each block, a [`Quantity`] what a field is and how it lies in memory. [`HaloExchange`] plans
-//! everything from that, compares it with the other ranks, and then fills halos as often as it is told to: one launch packs
-//! all fields, one message goes to each neighbour, and messages are unpacked as they arrive.
+//! A program that divides a grid among ranks describes the division once. A [`Topology`] states which rank owns which
+//! cells and what lies beyond the sides of each block. A [`Quantity`] states what a field is and how it lies in memory.
+//! [`HaloExchange`] makes a plan from this description, compares it with the plans of the other ranks, and then fills
+//! the halos on every call: one launch packs all fields, each neighbour gets one message, and messages are unpacked as
+//! they arrive.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -15,14 +16,14 @@
 //!
 //! // 8 × 6 cells, periodic along x, on two ranks, which are threads here.
 //! let topology = Topology::cartesian(&[8, 6], &[2, 1], &[true, false])?;
-//! // Opened once: ranks that share a device copy out of each other's fields.
+//! // Opened once: ranks that share a device copy directly from each other's fields.
 //! let device = Device::new(HostDevice::new(0))?;
 //! let halos = ThreadCommunicator::run(topology.ranks(), |ranks| -> halo::Result<Vec<f64>> {
 //!     let stream = device.stream_create(&StreamOptions::default())?;
 //!     let rank = ranks.rank();
 //!     let [nx, ny, _] = topology.block(rank)?.cells;
 //!
-//!     // Rows of x with one ghost around: y is the slower dimension.
+//!     // Rows along x with one ghost cell on every side: y is the slower dimension.
 //!     let dims = [Dim::axis(1, ny).halo(1, 1), Dim::axis(0, nx).halo(1, 1)];
 //!     let height = FieldSpec::new("height", DType::F64, &dims)?;
 //!     let shape = height.layout().shape().to_vec();
@@ -48,36 +49,38 @@
 //!
 //! # Overlap
 //!
-//! [`overlap`](HaloExchange::overlap) runs work of the program while halos are on their way, in messages or straight out of
-//! the neighbours' memory, and lends that work what the rank owns. [`interior_and_rim`] cuts a stencil step into what
-//! can be computed meanwhile and what cannot. [`start`](HaloExchange::start) and [`finish`](InFlight::finish) do the same in
-//! two calls, by messages alone.
+//! [`overlap`](HaloExchange::overlap) runs work of the program during an exchange, whether by messages or by direct
+//! copies from the neighbours' memory. It lends that work the values that the rank owns. [`interior_and_rim`] splits a
+//! stencil step into the part that can be computed during the exchange and the part that cannot.
+//! [`start`](HaloExchange::start) and [`finish`](InFlight::finish) do the same in two calls, always by messages.
 //!
-//! Who keeps values in an array whose parts are lent apart, such as `ArrayBuffer`, gives the exchange owned values to
-//! read and ghosts to write as a [`Field::split`], and reads the owned values by the array meanwhile.
+//! An array type that lends parts of its memory separately, such as `ArrayBuffer`, passes the owned values (to read)
+//! and the ghosts (to write) to the exchange as a [`Field::split`]. The owned values can be read through the array
+//! during the exchange.
 //!
 //! # Rotated and reflected neighbours
 //!
-//! Where the axes of two blocks differ, as on the [cubed sphere](Topology::cubed_sphere), components of vectors and
-//! tensors change places and signs as their [`Kind`] says, in the copy that packs them. Staggered fields keep their
-//! places between cells; the points that two ranks share are not exchanged, but can be
-//! [made the same](HaloExchange::synchronize_shared).
+//! Where the axes of two blocks differ, as on the [cubed sphere](Topology::cubed_sphere), the components of vectors and
+//! tensors change places and signs according to their [`Kind`], in the copy that packs them. Staggered fields keep
+//! their positions between cells. Points that two ranks share are not exchanged, but
+//! [`synchronize_shared`](HaloExchange::synchronize_shared) makes them equal.
 //!
-//! # Back
+//! # Reverse exchange
 //!
-//! [`reduce`](HaloExchange::reduce) takes contributions from ghosts to their owners: sums, minima, maxima, in an order that
-//! does not depend on timing.
+//! [`reduce`](HaloExchange::reduce) sends contributions from ghosts to their owners: sums, minima or maxima, in an
+//! order that does not depend on timing.
 //!
 //! # Other transports
 //!
-//! Whatever implements [`Communicator`](communicator::Communicator) carries messages: threads here, MPI in `halo-mpi`.
-//! [`HaloTransformer`] packs and unpacks for programs that carry them by themselves.
+//! Any implementation of [`Communicator`](communicator::Communicator) carries messages: threads in this crate, MPI in
+//! `halo-mpi`. [`HaloTransformer`] only packs and unpacks, for programs with their own transport.
 //!
 //! # Limits
 //!
-//! Fields have up to six dimensions, of which one runs along each axis of the topology, and are in memory of one device,
-//! and share no elements. A halo is at most as wide as the neighbour's block. Beyond corners where tiles meet without a cell,
-//! ghosts stay as they are, are set to a value or averaged. `docs/halo.md` has the map of the crate.
+//! Fields have up to six dimensions. Each axis of the topology has one dimension that runs along it. All fields are in
+//! memory of one device and share no elements. A halo is at most as wide as the neighbour's block. Ghosts beyond
+//! corners where tiles meet without a cell stay unchanged, are set to a value, or are averaged. `docs/halo.md`
+//! describes the structure of the crate.
 #![deny(unsafe_code)]
 
 mod agreement;

@@ -1,4 +1,4 @@
-//! Choices of an exchange.
+//! The options of an exchange.
 
 use std::time::Duration;
 
@@ -8,35 +8,35 @@ use runtime_core::{Bool, DType, Element, bf16, bytemuck, f16};
 use crate::route::CONSTANT_BYTES;
 use crate::transfer::Reach;
 
-/// What becomes of ghosts where tiles meet in a corner and no cell lies, as at the eight corners of the cube.
+/// How to set ghosts at corners where tiles meet but no cell lies, as at the eight corners of the cube.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum MissingCorners {
-    /// They stay as they are.
+    /// Leaves them unchanged.
     #[default]
     Untouched,
-    /// They are set to this value, rounded to the type of the field.
+    /// Sets them to this value, rounded to the element type of the field.
     Fill(f64),
-    /// They are set to the mean of two ghosts next to the block: the one as far beyond the first side of the corner, and the
-    /// one as far beyond the other. For floating-point elements; `finish`, or the `poll` that
-    /// completes the exchange, then waits until unpacking is done.
+    /// Sets them to the mean of two ghosts next to the block: the ghost at the same distance beyond the first side of
+    /// the corner, and the ghost at the same distance beyond the other side. Only for floating-point elements.
+    /// `finish`, or the `poll` that completes the exchange, then waits until unpacking is done.
     Average,
 }
 
 /// How messages get from the device to the transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Staging {
-    /// In the device's memory if the host addresses it, through page-locked host memory if the transport does not pass
-    /// the device's memory, and otherwise whatever is faster.
+    /// Uses the device's memory if the host can address it. Otherwise uses pinned host memory if the transport does not
+    /// accept the device's memory, and the faster of the two if it does.
     ///
-    /// That is measured by [`HaloExchange::new`](crate::HaloExchange::new), if it is so on every rank and ranks do not
-    /// read each other's [fields](HaloOptions::direct): messages as long as those of an exchange are sent a few times
-    /// each way, the slowest rank counts, and all ranks choose the same.
-    /// [`HaloTransformer::staging`](crate::HaloTransformer::staging) tells the choice,
-    /// [`HaloStatistics::staging`](crate::HaloStatistics::staging) the times.
-    /// If some rank has no choice, ranks that have one choose the device's memory.
+    /// [`HaloExchange::new`](crate::HaloExchange::new) measures which is faster if every rank has this choice and ranks
+    /// do not read each other's [fields](HaloOptions::direct). It sends messages as long as those of an exchange a few
+    /// times each way. The slowest rank counts, and all ranks choose the same.
+    /// [`HaloTransformer::staging`](crate::HaloTransformer::staging) returns the choice,
+    /// [`HaloStatistics::staging`](crate::HaloStatistics::staging) the times. If some rank does not have the choice,
+    /// the ranks that have it use the device's memory.
     #[default]
     Auto,
-    /// Through page-locked host memory.
+    /// Through pinned (page-locked) host memory.
     Pinned,
     /// In the device's memory.
     Device,
@@ -48,25 +48,26 @@ pub enum Messages {
     /// One message with all fields.
     #[default]
     Aggregate,
-    /// One message for each field, in the order of fields: one is unpacked while the next is on its way.
+    /// One message for each field, in the order of the fields: a message is unpacked while the next is in transit.
     Separate,
     /// [`Above`](Self::Above) [`LARGE`](Self::LARGE) bytes.
     Auto,
-    /// A message of its own for each field that has more than so many bytes for that rank, and one message with all others,
-    /// which comes first.
+    /// A separate message for each field that has more than this number of bytes for the receiving rank, and one
+    /// message with all other fields, which comes first.
     Above(usize),
 }
 
 impl Messages {
-    /// The bytes beyond which a field goes by itself with [`Auto`](Self::Auto): 256 KiB, a rule of thumb.
+    /// The number of bytes above which [`Auto`](Self::Auto) sends a field in its own message: 256 KiB, a rule of thumb.
     ///
-    /// Between two processes of one machine with two busy cores (Open MPI 4.1), eight fields of 8 KiB took twice as long in
-    /// eight messages as in one; at 256 KiB there was less between the two than between runs; and what is gained came at
-    /// 128 KiB for fields whose halos lie scattered, and at 2 MiB for halos in rows. A network has another bound, and so has a
-    /// device whose launches are slow: measure, and say [`Above`](Self::Above).
+    /// It was measured between two processes on one machine with two busy cores (Open MPI 4.1). Eight fields of 8 KiB
+    /// took twice as long in eight messages as in one. At 256 KiB the difference was smaller than the difference
+    /// between runs. Separate messages became faster at 128 KiB for fields whose halos are scattered in memory, and at
+    /// 2 MiB for halos in rows. The best limit differs for a network, and for a device with slow launches: measure it
+    /// and use [`Above`](Self::Above).
     pub const LARGE: usize = 256 << 10;
 
-    /// The bytes beyond which a field goes by itself.
+    /// The number of bytes above which a field gets its own message.
     pub(crate) fn limit(self) -> usize {
         match self {
             Self::Aggregate => usize::MAX,
@@ -77,7 +78,8 @@ impl Messages {
     }
 }
 
-/// Choices of an exchange. All ranks have the same reach, missing corners, messages and channel; the rest is each rank's own.
+/// Options of an exchange. Reach, missing corners, messages and channel must be the same on all ranks; each rank sets
+/// the other options itself.
 ///
 /// ```
 /// use std::time::Duration;
@@ -93,25 +95,28 @@ pub struct HaloOptions {
     pub timeout: Duration,
     /// Whether edges and corners are exchanged.
     pub reach: Reach,
-    /// What becomes of ghosts at corners without cells.
+    /// How to set ghosts at corners without cells.
     pub missing_corners: MissingCorners,
     /// How messages get to the transport.
     pub staging: Staging,
     /// How fields share messages.
     pub messages: Messages,
-    /// Whether ranks that are threads of one process, with fields on one opened device, copy out of each other's fields in
-    /// [`exchange`](crate::HaloExchange::exchange) and [`overlap`](crate::HaloExchange::overlap), and send no messages.
+    /// Whether ranks copy directly from each other's fields in [`exchange`](crate::HaloExchange::exchange) and
+    /// [`overlap`](crate::HaloExchange::overlap), without messages. This is possible if the ranks are threads of one
+    /// process with fields on the same opened device.
     ///
-    /// One opened device are clones of one [`Device`](runtime_core::Device): open it before the ranks begin. Ranks that
-    /// open one each send messages. So do ranks on a host of whose fields neighbours would read little but rows shorter
-    /// than a cache line, 32 KiB to 1 MiB: such lines have ghosts in them that are written meanwhile.
+    /// Clones of one [`Device`](runtime_core::Device) are the same opened device: open it before the ranks start. Ranks
+    /// that each open the device themselves send messages. Ranks on a host device also send messages if neighbours
+    /// would mostly read rows shorter than a cache line, 32 KiB to 1 MiB in total: such cache lines also hold ghosts
+    /// that are written at the same time.
     pub direct: bool,
-    /// Whether launches are timed by events: see [`HaloStatistics`](crate::HaloStatistics). Bytes are counted in any case.
+    /// Whether events measure the times of launches: see [`HaloStatistics`](crate::HaloStatistics). Bytes are always
+    /// counted.
     pub timing: bool,
-    /// Bytes that message buffers may have together; four times those of one exchange by default.
+    /// The most bytes that all message buffers may have together. The default is four times the bytes of one exchange.
     pub pool_bytes: Option<usize>,
-    /// Tells exchanges apart that use one communicator at the same time: each has another channel. Ranks finish them in
-    /// the same order.
+    /// Distinguishes exchanges that use one communicator at the same time: each has its own channel. Ranks finish them
+    /// in the same order.
     pub channel: u32,
 }
 
@@ -131,7 +136,7 @@ impl Default for HaloOptions {
     }
 }
 
-/// A number as an element.
+/// Converts a number to the bytes of an element.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,4 +1,4 @@
-//! Exchanges that a program works beside, and that are over when the call returns.
+//! Exchanges that complete within one call, with or without work of the program meanwhile.
 
 use std::fmt;
 
@@ -13,30 +13,31 @@ use crate::transfer::refuse;
 use crate::transformer::HaloTransformer;
 use crate::{Field, HaloExchange, InFlight};
 
-/// Fields whose bookkeeping needs no allocation.
+/// Up to this number of fields, the lists need no allocation.
 const FEW: usize = 4;
 
 impl HaloExchange {
-    /// Fills the halos. Work enqueued on the stream from then on sees them, and may change what is owned.
+    /// Fills the halos. Work enqueued on the stream from then on sees them, and may change the owned values.
     ///
     /// Blocks until the neighbours are there, and where there are messages until these have arrived; not until the device
     /// has copied, if it copies regions itself.
     ///
     /// # Errors
     ///
-    /// Those of [`start`](Self::start) and [`finish`](InFlight::finish). Where ranks read each other's fields,
-    /// `InvalidArgument` if those of two share elements, and
-    /// `Conflict` if a neighbour called another method for this exchange.
+    /// As for [`start`](Self::start) and [`finish`](InFlight::finish). If ranks read each other's fields,
+    /// `InvalidArgument` if fields of two ranks share elements, and `Conflict` if a neighbour called another method for
+    /// this exchange.
     pub fn exchange(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
         self.overlap(stream, fields, |_| Ok(()))
     }
 
-    /// Fills the halos while `work` runs, and gives what that gives. Otherwise as [`exchange`](Self::exchange).
+    /// Fills the halos while `work` runs, and returns the result of `work`. Otherwise as [`exchange`](Self::exchange).
     ///
-    /// `work` computes what needs no ghosts, and enqueues it on any stream: [`interior_and_rim`](crate::interior_and_rim)
-    /// says what that is, and [`Progress::owned`] is what it may read. It may take longer than the timeout of this rank, but
-    /// neighbours that are done wait for it to [poll](Progress::poll). If it fails the exchange is finished all the same; if it
-    /// panics the exchange has failed on this rank, and other ranks are told unless they have no need of it any more.
+    /// `work` computes the part that needs no ghosts, and enqueues it on any stream.
+    /// [`interior_and_rim`](crate::interior_and_rim) determines that part, and `work` may read [`Progress::owned`]. It
+    /// may take longer than the timeout of this rank, but neighbours that are done wait until it
+    /// [polls](Progress::poll). If `work` fails, the exchange is still completed. If `work` panics, the exchange has
+    /// failed on this rank, and other ranks get an error unless they no longer need this rank.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -48,11 +49,11 @@ impl HaloExchange {
     /// # let stream = device.default_stream();
     /// # let topology = Topology::cartesian(&[4, 3], &[1, 1], &[true, true])?;
     /// # let [ranks] = ThreadCommunicator::group(1)?.try_into().unwrap();
-    /// // Three rows of four cells, with a ghost around.
+    /// // Three rows of four cells, with one ghost cell on every side.
     /// let field = FieldSpec::new("f", DType::F64, &[Dim::axis(1, 3).halo(1, 1), Dim::axis(0, 4).halo(1, 1)])?;
     /// # let options = HaloOptions::default();
     /// # let mut halo = HaloExchange::new(Arc::new(ranks), &topology, &[Quantity::scalar(field)], &device, &options)?;
-    /// // Cells whose neighbours are all owned, counted from the first owned one as in `owned`.
+    /// // Cells whose neighbours are all owned. Indices start at the first owned cell, as in `owned`.
     /// let step = interior_and_rim(&[0..3, 0..4], &[(1, 1), (1, 1)]);
     /// assert_eq!(step.interior, [1..2, 1..3]);
     ///
@@ -74,10 +75,10 @@ impl HaloExchange {
     ///     let pitch = owned.layout().strides()[0] as u64;
     ///     // SAFETY: the kernel is safe Rust, and reads no ghosts.
     ///     unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![interior.view_mut(), owned.span()?, pitch]) }?;
-    ///     // Poll between launches, so that messages go on.
+    ///     // Poll between launches, so that messages make progress.
     ///     progress.poll()
     /// })?;
-    /// // Now the rim, by other launches: four boxes.
+    /// // Other launches then compute the rim: four boxes.
     /// assert_eq!(step.rim.len(), 4);
     /// assert_eq!(interior.to_vec(&stream)?, [4.0 * 14.0, 4.0 * 15.0]);
     /// assert_eq!(values.to_vec(&stream)?[6..12], [10.0, 7.0, 8.0, 9.0, 10.0, 7.0]);
@@ -86,12 +87,12 @@ impl HaloExchange {
     ///
     /// # Errors
     ///
-    /// Those of [`exchange`](Self::exchange), and that of `work`. If polling failed, what it reported first, whatever `work`
-    /// made of it.
+    /// The errors of [`exchange`](Self::exchange), and the error of `work`. If polling failed, the first error that it
+    /// returned, whatever `work` does with it.
     ///
     /// # Panics
     ///
-    /// If `work` panics.
+    /// Panics if `work` panics.
     pub fn overlap<R>(
         &mut self,
         stream: &Stream,
@@ -109,7 +110,7 @@ impl HaloExchange {
         result
     }
 
-    /// Out of what neighbours own; what `work` gives.
+    /// Runs the exchange by copies from the neighbours' owned values. Returns the result of `work`.
     fn read<R>(
         &mut self,
         stream: &Stream,
@@ -125,7 +126,7 @@ impl HaloExchange {
         for (field, spec) in fields.iter_mut().zip(specs) {
             divided.push(field.divide(spec)?);
         }
-        // From here on other ranks take notice.
+        // From here on other ranks are affected.
         self.state = State::Broken;
         self.number += 1;
         let (Some(route), Some(direct)) = (&self.direct, self.communicator.direct()) else {
@@ -153,10 +154,10 @@ impl HaloExchange {
     }
 }
 
-/// How far an exchange is that a program works beside.
+/// The state of an exchange that is in progress while the program works.
 pub struct Progress<'a, 'f> {
     path: Path<'a, 'f>,
-    /// Why the exchange failed, if polling met that.
+    /// Why the exchange failed, if `poll` returned an error.
     failure: Option<Error>,
 }
 
@@ -205,7 +206,7 @@ impl<'a, 'f> Progress<'a, 'f> {
         Self { path, failure: None }
     }
 
-    /// Blocks until all is done. Nothing can be done after a failure, which is told instead.
+    /// Blocks until the exchange is complete. After a failure nothing more can be done, and the failure is returned.
     fn finish(self) -> Result<()> {
         match (self.failure, self.path) {
             (Some(failure), _) => Err(failure),
@@ -214,12 +215,12 @@ impl<'a, 'f> Progress<'a, 'f> {
         }
     }
 
-    /// Does what can be done without waiting; whether that was all, so that work enqueued on the exchange's stream from now
-    /// on sees the halos. Does not block.
+    /// Advances the exchange as far as possible. Returns whether it is complete: work enqueued on its stream from now
+    /// on then sees the halos. Does not block.
     ///
     /// # Errors
     ///
-    /// As [`InFlight::poll`]; the same again when it is called after that.
+    /// As for [`InFlight::poll`]. Later calls return the same error again.
     pub fn poll(&mut self) -> Result<bool> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
@@ -231,11 +232,11 @@ impl<'a, 'f> Progress<'a, 'f> {
         polled.inspect_err(|error| self.failure = Some(error.clone()))
     }
 
-    /// What the rank owns of a field, by its number in the exchange: the box without ghosts.
+    /// Returns the values of a field that the rank owns: the box without ghosts. `field` is its number in the exchange.
     ///
-    /// Its indices count from the first owned element, whereas [`Dim::owned`](crate::Dim::owned) counts from the first of
-    /// the memory. Where there are ghosts beyond the ends of its rows it has gaps: kernels that are Rust functions take
-    /// its [`span`](MemoryView::span).
+    /// Indices start at the first owned element, whereas those of [`Dim::owned`](crate::Dim::owned) start at the first
+    /// element of the memory. If there are ghosts at the ends of its rows, the box has gaps: pass its
+    /// [`span`](MemoryView::span) to kernels that are Rust functions.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Messages in the hands of those who have a transport of their own.
+//! Packed and incoming messages, for programs with their own transport.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +10,8 @@ use runtime_core::{Event, Result};
 use crate::communicator::Buffer;
 use crate::pool::Pool;
 
-/// Messages that are packed, or will be once the device gets there. Their buffers go back to the pool when this is
-/// dropped.
+/// Messages that are packed, or will be packed when the device reaches the launch. Their buffers return to the pool
+/// when this is dropped.
 #[derive(Debug)]
 pub struct Packed {
     pub(crate) messages: Vec<(usize, Option<Buffer>)>,
@@ -24,7 +24,7 @@ impl Packed {
     ///
     /// # Errors
     ///
-    /// What the device reports.
+    /// The errors that the device reports.
     pub fn ready(&self) -> Result<bool> {
         self.event.is_done()
     }
@@ -33,13 +33,13 @@ impl Packed {
     ///
     /// # Errors
     ///
-    /// `Timeout`; what the device reports.
+    /// `Timeout`. Other errors that the device reports.
     pub fn synchronize(&self, timeout: Duration) -> Result<()> {
         self.event.wait_for(timeout)
     }
 
-    /// The messages: rank and buffer, whose bytes are there once they are packed. Several to one rank come in their order,
-    /// which is that of its [`incoming`](crate::HaloTransformer::incoming).
+    /// The messages: destination rank and buffer. The bytes are valid once the messages are packed. Messages to one
+    /// rank are in the order of its [`incoming`](crate::HaloTransformer::incoming).
     pub fn messages(&self) -> impl Iterator<Item = (usize, &Buffer)> {
         self.messages.iter().filter_map(|(rank, buffer)| Some((*rank, buffer.as_ref()?)))
     }
@@ -56,45 +56,45 @@ impl Drop for Packed {
     }
 }
 
-/// A message to receive. Its buffer goes back to the pool when this is dropped.
+/// A message to receive. Its buffer returns to the pool when this is dropped.
 #[derive(Debug)]
 pub struct Incoming {
     pub(crate) index: usize,
     pub(crate) rank: usize,
     pub(crate) buffer: Option<Buffer>,
-    /// Whether it was given bytes, or its memory to whoever may write there.
+    /// Whether bytes were copied into it, or its memory was handed out for writing.
     pub(crate) is_filled: AtomicBool,
     pub(crate) pool: Arc<Mutex<Pool>>,
 }
 
 impl Incoming {
-    /// Whose message it is.
+    /// The rank that sends the message.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Sets its bytes. Blocks until they are there.
+    /// Sets the bytes of the message. Blocks until they are copied.
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` unless they are as many as the message has; what copying to the device reports.
+    /// `OutOfBounds` unless the number of bytes is that of the message. Errors of the copy to the device.
     pub fn copy_from_slice(&mut self, bytes: &[u8]) -> Result<()> {
         self.buffer.as_mut().map_or(Ok(()), |buffer| buffer.copy_from_slice(bytes))?;
         *self.is_filled.get_mut() = true;
         Ok(())
     }
 
-    /// Its bytes to receive into, if the host can address them.
+    /// Returns the bytes of the message to receive into, if the host can address them.
     ///
     /// # Errors
     ///
-    /// What earlier uses of the buffer report.
+    /// Errors of earlier uses of the buffer.
     pub fn as_mut_slice(&mut self) -> Result<Option<&mut [u8]>> {
         *self.is_filled.get_mut() = true;
         self.buffer.as_mut().map_or(Ok(None), Buffer::as_mut_slice)
     }
 
-    /// Its bytes, on the device perhaps, for transports that know such memory by its handle.
+    /// Returns the buffer, possibly on the device, for transports that identify such memory by its handle.
     pub fn buffer(&self) -> Option<&Buffer> {
         self.is_filled.store(true, Ordering::Relaxed);
         self.buffer.as_ref()

@@ -1,4 +1,4 @@
-//! What one rank sends, receives and copies by itself: for each neighbour one message, or several.
+//! The messages that a rank sends and receives, one or several for each neighbour, and its local copies.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,35 +9,36 @@ use crate::fingerprint::Fingerprint;
 use crate::transfer::{Edge, Fields, Pattern, Transfer, index_of, refuse};
 use crate::{Dim, FieldSpec, Messages, Topology};
 
-/// What the places of a message's blocks are multiples of, so that devices move whole words.
+/// The alignment of blocks in a message: devices can then move whole words.
 pub(crate) const ALIGN: usize = 16;
 
-/// Bytes of the stamp, which tells a message from others of its rank and from those of other exchanges.
+/// The number of bytes of a stamp. It distinguishes a message from others of its rank and from those of other
+/// exchanges.
 pub(crate) const STAMP_BYTES: usize = 8;
 
 /// The exchange of one rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// By rank and part.
+    /// Ordered by rank and part.
     pub(crate) sends: Vec<Message>,
-    /// By rank and part.
+    /// Ordered by rank and part.
     pub(crate) receives: Vec<Message>,
-    /// What the rank copies by itself.
+    /// Copies of data that the rank exchanges with itself.
     pub(crate) local: Vec<Transfer>,
-    /// Ghost elements that nobody sends.
+    /// Ghost elements that no rank sends.
     pub(crate) edges: Vec<Edge>,
 }
 
-/// What goes from one rank to another together. Both order it by side of the receiver and by field, so that it tells
-/// nothing about itself.
+/// The data of one message between two ranks. Both order it by side of the receiver and by field, so the message needs
+/// no description of itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) peer: usize,
-    /// 0 for the fields that go together, a field's number and 1 for one that goes by itself.
+    /// 0 for the message with the combined fields. For a field with its own message, the field's number plus 1.
     pub(crate) part: usize,
-    /// With [`STAMP_BYTES`] at the end.
+    /// Includes [`STAMP_BYTES`] at the end.
     pub(crate) bytes: usize,
-    /// Transfers, and where each begins.
+    /// The transfers, and the offset of each.
     pub(crate) blocks: Vec<(Transfer, usize)>,
 }
 
@@ -50,7 +51,7 @@ impl Plan {
         sharing: Messages,
     ) -> Result<Self> {
         let (incoming, edges) = fields.incoming(topology, rank, pattern)?;
-        // Whoever is within the widest halo of this rank has this rank within its own.
+        // Any rank within the widest halo of this rank has this rank within its own widest halo.
         let reach = match pattern {
             Pattern::Halo(_) => fields.reach(),
             Pattern::Shared => 1,
@@ -79,7 +80,7 @@ impl Plan {
         })
     }
 
-    /// Bytes that the rank copies by itself.
+    /// The number of bytes that the rank exchanges with itself.
     pub(crate) fn own_bytes(&self, specs: &[FieldSpec]) -> usize {
         let bytes = |transfer: &Transfer| {
             let spec = &specs[transfer.field];
@@ -89,7 +90,8 @@ impl Plan {
         self.local.iter().map(bytes).fold(0, usize::saturating_add)
     }
 
-    /// What this rank sends less what it receives, in a sum that is 0 over all ranks if they agree on every message.
+    /// A hash sum of the sent messages minus that of the received messages. The sum over all ranks is 0 if they agree
+    /// on every message.
     pub(crate) fn balance(&self, specs: &[FieldSpec], rank: usize) -> u128 {
         let print = |from, to, message: &Message| {
             let mut print = Fingerprint::new();
@@ -114,7 +116,7 @@ impl Plan {
     }
 }
 
-/// Transfers of a rank as messages.
+/// Groups the transfers of a rank into messages.
 fn messages(
     specs: &[FieldSpec],
     rank: usize,
@@ -167,8 +169,8 @@ fn messages(
     Ok(messages)
 }
 
-/// The dimensions of a transfer in the order of the receiver's memory, the slowest first, with their extents; those of
-/// one element are left out.
+/// The dimensions of a transfer in the order of the receiver's memory, the slowest first, with their extents.
+/// Dimensions with one element are left out.
 fn extents<'a>(
     spec: &'a FieldSpec,
     transfer: &'a Transfer,
@@ -180,7 +182,7 @@ fn extents<'a>(
     spec.memory_order().map(move |dim| (dim, extent(dim))).filter(|(_, extent)| *extent != 1)
 }
 
-/// The sides of a transfer as region copies know them.
+/// The two ends of a transfer, as region copies describe them.
 pub(crate) struct Sides<'a> {
     specs: &'a [FieldSpec],
     /// The fields as the sender has them.
@@ -190,12 +192,12 @@ pub(crate) struct Sides<'a> {
 }
 
 impl<'a> Sides<'a> {
-    /// Of a transfer whose near end is a field of `specs`, and the other one a message or a field of these too.
+    /// A transfer whose near end is a field of `specs`. The other end is a message, or also a field of `specs`.
     pub(crate) fn new(specs: &'a [FieldSpec], transfer: &'a Transfer) -> Self {
         Self::between(specs, specs, transfer)
     }
 
-    /// Of a transfer from fields of another rank to those of this one.
+    /// A transfer from fields of another rank to fields of this rank.
     pub(crate) fn between(
         specs: &'a [FieldSpec],
         sender: &'a [FieldSpec],
@@ -250,7 +252,7 @@ impl<'a> Sides<'a> {
                     let stride = along.map_or(0, |dim| stride(spec, dim));
                     if run.backwards { -stride } else { stride }
                 }
-                // The free dimensions of partners come in the same order.
+                // The free dimensions of partners are in the same order.
                 None => {
                     let number = (0..*dim).filter(|dim| is_free(dim, receiver)).count();
                     let own = (0..spec.dims().len()).filter(|dim| is_free(dim, spec)).nth(number);
@@ -295,7 +297,8 @@ pub(crate) fn box_side(spec: &FieldSpec, slot: usize, ranges: &[Range<usize>]) -
     RegionSide { slot, offset: offset(spec, ranges.iter().map(|range| range.start)), strides }
 }
 
-/// The layout of what a rank owns of a field, and how many bytes after the lowest of the field its lowest byte lies.
+/// The layout of the owned part of a field, and the offset in bytes of its lowest byte from the lowest byte of the
+/// field.
 pub(crate) fn owned(spec: &FieldSpec) -> Result<(Layout, usize)> {
     let shape: Vec<usize> = spec.dims().iter().map(Dim::points).collect();
     let layout = Layout::new(spec.dtype(), &shape, spec.layout().strides())?;
@@ -304,7 +307,7 @@ pub(crate) fn owned(spec: &FieldSpec) -> Result<(Layout, usize)> {
 }
 
 fn stride(spec: &FieldSpec, dim: usize) -> isize {
-    // Only a stride that nobody steps along can overflow.
+    // Only the stride of a dimension with at most one element can overflow.
     spec.layout().strides()[dim].wrapping_mul(spec.dtype().size().cast_signed())
 }
 
@@ -315,7 +318,7 @@ fn offset(spec: &FieldSpec, index: impl Iterator<Item = usize>) -> usize {
     usize::try_from(from_origin - spec.layout().span_bytes().start).unwrap_or(usize::MAX)
 }
 
-/// A hash of each field: everything about it that all ranks must agree on.
+/// A hash of each field, over everything that all ranks must agree on.
 pub(crate) fn fingerprints(fields: &Fields) -> Vec<u128> {
     let print = |(field, spec): (usize, &FieldSpec)| {
         let mut print = Fingerprint::new();

@@ -1,4 +1,4 @@
-//! The buffers of messages: bounded, counted in bytes, and reused once nothing uses them any more.
+//! The pool of message buffers: bounded in bytes, and reused once a buffer is no longer in use.
 
 use std::time::Instant;
 
@@ -6,13 +6,13 @@ use runtime_core::{Device, Error, ErrorKind, Event, Result, Stream};
 
 use crate::communicator::Storage;
 
-/// Buffers in memory of one device, or in memory page-locked for it.
+/// Buffers in memory of one device, or in host memory pinned for it.
 #[derive(Debug)]
 pub(crate) struct Pool {
     device: Device,
     pinned: bool,
     limit: usize,
-    /// Bytes of all buffers, lent or not.
+    /// The bytes of all buffers, lent or not.
     held: usize,
     idle: Vec<Idle>,
     /// Whether others see the buffers that are lent, and may enqueue work that uses them.
@@ -22,7 +22,7 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct Idle {
     buffer: Storage,
-    /// When its last use is over.
+    /// The event after its last use.
     after: Option<Event>,
 }
 
@@ -70,15 +70,15 @@ impl Pool {
         Ok(buffer)
     }
 
-    /// A buffer of exactly `bytes` bytes that nothing uses. Blocks only if the bound leaves no other way than to wait for
-    /// an earlier use to end.
+    /// Returns a buffer of exactly `bytes` bytes that is not in use. Blocks only if the limit leaves no other choice
+    /// than to wait for an earlier use to end.
     pub(crate) fn take(&mut self, bytes: usize, deadline: Instant) -> Result<Storage> {
         for index in 0..self.idle.len() {
             if len(&self.idle[index].buffer) == bytes && self.idle[index].is_free()? {
                 return Ok(self.idle.swap_remove(index).buffer);
             }
         }
-        // Others make room, those that are free before those to wait for.
+        // Other buffers make room. Free buffers go first, then those that must be waited for.
         while self.held.saturating_add(bytes) > self.limit {
             let mut next = None;
             for (index, idle) in self.idle.iter().enumerate() {
@@ -114,12 +114,12 @@ impl Pool {
         Ok(buffer)
     }
 
-    /// Takes a buffer back, whose last use is over at the event.
+    /// Takes back a buffer whose last use ends at the event.
     pub(crate) fn give(&mut self, buffer: Storage, after: Option<Event>) {
         self.idle.push(Idle { buffer, after });
     }
 
-    /// Forgets all buffers: those that are lent will not come back.
+    /// Drops the account of all buffers: lent buffers will not come back.
     pub(crate) fn clear(&mut self) {
         self.idle.clear();
         self.held = 0;
@@ -159,7 +159,7 @@ mod tests {
         pool.give(one, None);
         drop(pool.take(60, soon()).unwrap());
         pool.give(two, None);
-        // Another size takes the place of an idle one.
+        // A buffer of another size replaces an idle one.
         let three = pool.take(30, soon()).unwrap();
         assert_eq!((len(&three), pool.held()), (30, 90));
         pool.clear();

@@ -11,26 +11,26 @@ use crate::plan::{ALIGN, Message, Plan, Sides, box_side};
 use crate::transfer::{Edge, Transfer, refuse};
 use crate::{Field, FieldSpec};
 
-/// What becomes of the elements that arrive.
+/// How arriving elements are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Owned elements overwrite their ghosts.
     Fill,
-    /// Ghosts are combined with the elements that they are copies of.
+    /// Ghosts are combined with their original elements.
     Reduce(Combine),
-    /// Points that two ranks share become those of their owner.
+    /// Points that two ranks share take the value of their owner.
     Share,
 }
 
-/// The launches of one direction, and with whom messages are exchanged.
+/// The launches of one direction, and the peers of its messages.
 #[derive(Debug)]
 pub(crate) struct Route {
-    /// Into all messages, and what the rank copies by itself.
+    /// Packs all messages, and copies the data that the rank exchanges with itself.
     pack: RegionPlan,
-    /// Out of all messages, one plan after the other.
+    /// Unpacks all messages, by one plan after the other.
     unpack: Vec<RegionPlan>,
-    /// Out of messages of which each has a slot and some may be absent; `None` where `unpack` is that, or where the order
-    /// of messages matters.
+    /// Unpacks messages of which some may be absent; each has a slot. `None` if `unpack` serves for this, or if the
+    /// order of messages matters.
     unpack_some: Option<RegionPlan>,
     pub(crate) sends: Vec<Peer>,
     pub(crate) receives: Vec<Peer>,
@@ -38,7 +38,8 @@ pub(crate) struct Route {
     pub(crate) own_bytes: usize,
     /// Values for missing corners.
     constants: Option<Memory<u8>>,
-    /// Where messages are on the device if they travel through page-locked memory: sent ones, and received ones.
+    /// The memory of messages on the device if they travel through pinned memory: of sent messages, and of received
+    /// messages.
     staging: Option<[Memory<u8>; 2]>,
     action: Action,
 }
@@ -47,10 +48,10 @@ pub(crate) struct Route {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     pub(crate) rank: usize,
-    /// Tells it from others of the rank.
+    /// Distinguishes the message from others of the rank.
     pub(crate) part: usize,
     pub(crate) bytes: usize,
-    /// Where it is in the staging memory.
+    /// Its offset in the staging memory.
     start: usize,
 }
 
@@ -108,7 +109,7 @@ impl Route {
         }
         let pack = device.plan_regions(&entries)?;
 
-        // Arrivals: whose elements they are, what they are, and the copy of each.
+        // Arrivals: their order key, their transfer, and their copy.
         let arrivals = |staged: bool| {
             let mut arrivals = Vec::new();
             for (index, message) in incoming.iter().enumerate() {
@@ -144,7 +145,7 @@ impl Route {
                     let ends = (sides.target(), sides.source());
                     (transfer, copy(specs, transfer, &sides, ends, transfer.negate, combine))
                 }));
-                // Contributions meet in one element: in this order, whatever arrives first.
+                // Several contributions meet in one element: they are combined in this order, whichever arrives first.
                 all.sort_by_key(|(transfer, _)| (transfer.to, transfer.side.id(), transfer.field));
                 for entries in layers(specs, all, combine) {
                     unpack.push(device.plan_regions(&entries)?);
@@ -173,7 +174,7 @@ impl Route {
         })
     }
 
-    /// Enqueues packing all messages, into buffers of their lengths; how many launches that are.
+    /// Enqueues packing all messages, into buffers of matching lengths. Returns the number of launches.
     pub(crate) fn pack(
         &mut self,
         stream: &Stream,
@@ -202,7 +203,7 @@ impl Route {
         Ok(self.pack.launches())
     }
 
-    /// Enqueues unpacking messages, given with their indices, at once; how many launches that are.
+    /// Enqueues unpacking messages together, given with their indices. Returns the number of launches.
     pub(crate) fn unpack(
         &mut self,
         stream: &Stream,
@@ -234,7 +235,7 @@ impl Route {
         Ok(plans.iter().map(RegionPlan::launches).sum())
     }
 
-    /// Adds a slot for each message, those that are not in the batch absent.
+    /// Adds a slot for each message. Slots of messages that are not in the batch are absent.
     fn bind<'a>(&'a self, batch: &'a [(usize, Storage)], slots: &mut Vec<Slot<'a>>) -> Result<()> {
         let fields = slots.len();
         slots.extend(self.receives.iter().map(|_| Slot::Absent));
@@ -257,7 +258,7 @@ impl Route {
         !matches!(self.action, Action::Reduce(_))
     }
 
-    /// Whether it writes what ranks own.
+    /// Whether it writes elements that ranks own.
     pub(crate) fn writes_owned(&self) -> bool {
         self.action != Action::Fill
     }
@@ -290,7 +291,7 @@ fn copy(
     RegionCopy { dtype, extents, source, destination, negate, combine }
 }
 
-/// A box of a field, filled with its constant of the memory bound to `slot`.
+/// The copy that fills a box of a field with its constant, from the memory bound to `slot`.
 pub(crate) fn fill(spec: &FieldSpec, edge: &Edge, slot: usize) -> RegionCopy {
     RegionCopy {
         dtype: spec.dtype(),
@@ -321,8 +322,8 @@ fn check_combine(specs: &[FieldSpec], combine: Combine) -> Result<()> {
     }
 }
 
-/// Copies in layers that run one after the other: one if the device orders those that meet, and otherwise as many as
-/// keep copies into the same elements apart.
+/// Splits copies into layers that run one after the other: one layer if the device orders copies into the same
+/// elements, otherwise as many layers as needed so that no two copies of a layer write the same elements.
 fn layers(
     specs: &[FieldSpec],
     copies: Vec<(&Transfer, RegionCopy)>,

@@ -1,4 +1,4 @@
-//! The way of messages from the device to the transport, measured where two are possible.
+//! The path of messages from the device to the transport, measured if two paths are possible.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -11,37 +11,39 @@ use crate::options::Staging;
 use crate::plan::Plan;
 use crate::transfer::refuse;
 
-/// How long the messages of an exchange took each way when it was made: from memory of the device to memory of the
-/// neighbours' devices, without packing and unpacking, on the slowest rank, in the fastest of three rounds.
+/// How long the messages of an exchange took each way when the exchange was made: from the device's memory to the
+/// memory of the neighbours' devices, without packing and unpacking, on the slowest rank, in the fastest of three
+/// rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StagingTimes {
-    /// Through page-locked host memory.
+    /// Through pinned (page-locked) host memory.
     pub pinned: Duration,
     /// In the device's memory.
     pub device: Duration,
 }
 
 impl StagingTimes {
-    /// How often each message was sent each way.
+    /// The number of times that each message was sent each way.
     pub const ROUNDS: usize = 1 + ROUNDS;
 }
 
-/// Rounds that count, after one that does not: memory is slower when it is first used.
+/// The number of rounds that count. One more round comes before them and does not count, because memory is slower on
+/// first use.
 const ROUNDS: usize = 3;
 
-/// What a rank brings instead of a time if it failed.
+/// The value that a rank contributes instead of a time if it failed.
 const FAILED: u64 = u64::MAX;
 
-/// Messages like those of an exchange, sent before there are any.
+/// Trial messages with the sizes of those of an exchange, sent before the first exchange.
 pub(crate) struct Trial<'a> {
     communicator: &'a dyn Communicator,
     stream: Stream,
     tag: u32,
-    /// What tells the exchange that is made from others of the communicator: a number of each rank.
+    /// The serial number of the exchange on each rank. It distinguishes the exchange from others of the communicator.
     serials: &'a [u64],
-    /// When messages must be there.
+    /// The time at which messages must have arrived.
     deadline: Instant,
-    /// When ranks must have told each other.
+    /// The time at which ranks must have exchanged their results.
     end: Instant,
 }
 
@@ -50,7 +52,7 @@ struct Carried {
     way: Way,
     rank: usize,
     buffer: Buffer,
-    /// Where it is on the device if the buffer is not there.
+    /// The message's memory on the device, if the buffer is not on the device.
     memory: Option<Memory<u8>>,
 }
 
@@ -66,14 +68,14 @@ impl<'a> Trial<'a> {
         Self { communicator, stream, tag, serials, deadline: deadline(timeout), end }
     }
 
-    /// Sends the messages of a plan each way. All ranks call it at once, and get the same: which way is faster, and the
-    /// times. Blocks until all ranks are there, and for at most twice the timeout.
+    /// Sends the messages of a plan each way. All ranks call this together. Returns the faster way, which is the same
+    /// on all ranks, and the times. Blocks until all ranks have called it, for at most twice the timeout.
     pub(crate) fn run(&self, plan: &Plan) -> Result<(Staging, StagingTimes)> {
         let pinned = self.time(plan, Staging::Pinned)?;
         let device = self.time(plan, Staging::Device)?;
         let choice = if pinned < device { Staging::Pinned } else { Staging::Device };
-        // That of the next rank, which is the same but for a replay: its own times differ from those of the record, whose
-        // messages went as its ranks chose.
+        // Take the choice of the next rank. Normally all choices are equal. In a replay, the rank's own times differ
+        // from those of the record, but its messages were sent as the recorded ranks chose.
         let all = self.gather(&[u8::from(choice == Staging::Pinned)])?;
         let next = (self.communicator.rank() + 1) % self.communicator.size();
         let choice = if all[next] == 1 { Staging::Pinned } else { Staging::Device };
@@ -109,7 +111,7 @@ impl<'a> Trial<'a> {
         carried.collect()
     }
 
-    /// Lets all messages get from device to device once.
+    /// Sends all messages from device to device once.
     fn round(&self, messages: &mut [Carried]) -> Result<Duration> {
         let start = Instant::now();
         let left = || self.deadline.saturating_duration_since(Instant::now());
@@ -137,11 +139,11 @@ impl<'a> Trial<'a> {
         Ok(start.elapsed())
     }
 
-    /// The longest time of all ranks, or an error on all of them if one failed.
+    /// Returns the longest time of all ranks, or an error on all ranks if one rank failed.
     fn slowest(&self, own: Result<Duration>) -> Result<Duration> {
         let nanos = own.as_ref().ok().and_then(|own| u64::try_from(own.as_nanos()).ok());
         let all = self.gather(&nanos.unwrap_or(FAILED).to_le_bytes());
-        // Its own failure tells a rank more than that ranks failed.
+        // A rank's own error says more than the error that ranks failed.
         own?;
         let all = all?;
         let times: Vec<u64> =

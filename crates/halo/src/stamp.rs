@@ -7,7 +7,7 @@ use crate::plan::STAMP_BYTES;
 
 type Stamp = [u8; STAMP_BYTES];
 
-/// Whether messages in memory of the device can have one.
+/// Whether messages in the device's memory can have a stamp.
 pub(crate) fn reaches(device: &Device) -> Result<bool> {
     Ok(device.memory_allocate::<u8>(STAMP_BYTES)?.host_ptr().is_some())
 }

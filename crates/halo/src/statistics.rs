@@ -1,4 +1,4 @@
-//! What exchanges moved, and how long that took.
+//! The traffic and the times of exchanges.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,29 +7,30 @@ use runtime_core::{Device, Event, Result, Stream, Traffic};
 
 use crate::staging::StagingTimes;
 
-/// What the exchanges of one rank moved, and how long that took.
+/// The traffic and the times of the exchanges of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HaloStatistics {
-    /// What went to and came from each neighbour, by rank. The rank itself is among them if it exchanges with itself.
+    /// The traffic with each neighbour, by rank. Includes the rank itself if it exchanges with itself.
     pub neighbours: Vec<NeighbourTraffic>,
-    /// Launches of all of this on the device; none where region copies are emulated. Each of the three takes one, or as many
-    /// as the device needs for so many memories: see [`RegionPlan::launches`](runtime_core::RegionPlan::launches).
+    /// The number of launches on the device; 0 if region copies are emulated. Packing, unpacking and direct copies take
+    /// one launch each, or more if the device needs them for many memories: see
+    /// [`RegionPlan::launches`](runtime_core::RegionPlan::launches).
     pub launches: u64,
-    /// Launches that pack messages, and copy what the rank exchanges with itself.
+    /// Launches that pack messages, and copy the data that the rank exchanges with itself.
     pub pack: Time,
-    /// Exchanges of messages, from the moment when the first is given to the transport until the last is there, seen by
-    /// the host.
+    /// Exchanges of messages, from the moment when the host passes the first message to the transport until the last
+    /// has arrived, as measured by the host.
     pub wire: Time,
     /// Launches that unpack messages.
     pub unpack: Time,
-    /// Launches that copy out of the neighbours' fields, and of the rank's own.
+    /// Launches that copy from the neighbours' fields, and from the rank's own.
     pub copy: Time,
-    /// Messages sent each way to choose the [staging](crate::Staging::Auto), if that was measured; they count nowhere
-    /// else.
+    /// The messages sent each way to choose the [staging](crate::Staging::Auto), if that was measured. No other
+    /// statistic counts them.
     pub staging: Option<StagingTimes>,
 }
 
-/// What went to one neighbour and came from it.
+/// The traffic to and from one neighbour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NeighbourTraffic {
     /// The neighbour.
@@ -38,16 +39,17 @@ pub struct NeighbourTraffic {
     pub sent: Traffic,
     /// Messages from it.
     pub received: Traffic,
-    /// Copies out of its fields. One for each exchange: what the rank copies out of its own is so with messages, too.
+    /// Copies directly from its fields, one for each exchange. Data that a rank exchanges with itself is counted here,
+    /// also in exchanges by messages.
     pub copied: Traffic,
 }
 
-/// How long something took together.
+/// A number of measurements and their total time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
-    /// How often it was measured.
+    /// The number of measurements.
     pub count: u64,
-    /// The time that took.
+    /// The total time.
     pub total: Duration,
 }
 
@@ -66,7 +68,7 @@ pub(crate) enum Part {
     Copy,
 }
 
-/// Which way bytes went.
+/// The direction in which bytes moved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Moved {
     Sent,
@@ -74,10 +76,10 @@ pub(crate) enum Moved {
     Copied,
 }
 
-/// Launches whose times were not read yet. Beyond them, launches are not measured.
+/// The most launches whose times are not yet read. Further launches are not measured.
 const MOST_OPEN: usize = 64;
 
-/// Counts what exchanges do. Times come from events that are read once they are reached, so that nobody waits for them.
+/// Counts the work of exchanges. Times come from events that are read once they are reached, so nothing waits for them.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     device: Device,
@@ -100,7 +102,7 @@ impl Recorder {
         }
     }
 
-    /// What is known by now.
+    /// The statistics so far.
     pub(crate) fn statistics(&mut self) -> Result<HaloStatistics> {
         self.read()?;
         Ok(self.statistics.clone())
@@ -110,7 +112,7 @@ impl Recorder {
         self.statistics.staging = Some(times);
     }
 
-    /// Calls `f`, which enqueues a part of an exchange on the stream and says how many launches that were.
+    /// Calls `f`, which enqueues a part of an exchange on the stream and returns the number of launches.
     pub(crate) fn measure(
         &mut self,
         part: Part,
@@ -145,7 +147,7 @@ impl Recorder {
         Ok(result)
     }
 
-    /// Reads the times of what is done.
+    /// Reads the times of launches that are done.
     fn read(&mut self) -> Result<()> {
         while let Some((part, [begin, end])) = self.open.front() {
             let Some(time) = end.try_elapsed_since(begin)? else { return Ok(()) };
@@ -177,17 +179,17 @@ impl Recorder {
         traffic.bytes += bytes as u64;
     }
 
-    /// Notes that an exchange begins. What one before sent that failed does not count.
+    /// Records the start of an exchange. Messages of an earlier exchange that failed do not count.
     pub(crate) fn begin(&mut self) {
         self.sent = None;
     }
 
-    /// Notes that the transport gets messages.
+    /// Records that the transport gets messages.
     pub(crate) fn sending(&mut self) {
         self.sent = self.timing.then(Instant::now);
     }
 
-    /// Notes that all messages are there.
+    /// Records that all messages have arrived.
     pub(crate) fn all_received(&mut self) {
         if let Some(sent) = self.sent.take() {
             self.statistics.wire.add(sent.elapsed());

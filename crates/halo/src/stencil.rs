@@ -1,22 +1,23 @@
-//! Which elements of a stencil step need the halo.
+//! The elements of a stencil step that need the halo.
 
 use std::ops::Range;
 
-/// The elements of a stencil step: those that need no ghost, and those that do.
+/// The elements of a stencil step: those that need no ghosts, and those that do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stencil {
-    /// The box of elements whose neighbours are all owned: compute it while the halo is on its way. Empty along some
-    /// dimension if there are none.
+    /// The box of elements whose neighbours are all owned: compute it during the exchange. If there are no such
+    /// elements, it is empty along some dimension.
     pub interior: Vec<Range<usize>>,
-    /// Boxes of all others, apart from each other: compute them once the halo is there.
+    /// Disjoint boxes of all other elements: compute them after the exchange.
     pub rim: Vec<Vec<Range<usize>>>,
 }
 
-/// Cuts the owned elements of a field for a stencil that reaches `widths[d]` = (below, above) elements along dimension `d`.
-/// Boxes count from where `owned` does: from the first element of the memory for [`Dim::owned`](crate::Dim::owned), from the
-/// first owned one, as in [`Progress::owned`](crate::Progress::owned), for ranges that begin with 0.
+/// Splits the owned elements of a field for a stencil that reaches `widths[d]` = (below, above) elements along
+/// dimension `d`. The indices of the boxes have the same origin as `owned`: the first element of the memory for
+/// [`Dim::owned`](crate::Dim::owned), or the first owned element, as in [`Progress::owned`](crate::Progress::owned),
+/// for ranges that start at 0.
 ///
-/// Rim boxes at the ends of the first dimensions span all of the later ones, so that in row-major order the largest are
+/// Rim boxes at the ends of the first dimensions span all later dimensions: in row-major order the largest boxes are
 /// contiguous. Dimensions without a width are not cut.
 ///
 /// ```
@@ -31,7 +32,7 @@ pub fn interior_and_rim(owned: &[Range<usize>], widths: &[(usize, usize)]) -> St
     let mut rim = Vec::new();
     for (dim, &(below, above)) in widths.iter().enumerate().take(owned.len()) {
         let Range { start, end } = owned[dim];
-        // Where both ends take more than there is, the lower one takes its part first.
+        // If the widths at both ends exceed the extent, the lower end takes its part first.
         let low = start.saturating_add(below).min(end.max(start));
         let high = end.saturating_sub(above).max(low);
         for ends in [start..low, high..end] {

@@ -1,15 +1,15 @@
-//! The eight symmetries of the square, and the maps between index spaces that are made of them.
+//! The eight symmetries of the square, and the maps between index spaces that use them.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Most axes that a topology can divide.
+/// The most axes that a topology can divide.
 pub(crate) const AXES: usize = 3;
 
-/// One of the eight symmetries of the square: how the axes of one block lie in those of another.
+/// One of the eight symmetries of the square: how the axes of one block lie relative to those of another.
 ///
-/// It maps coordinates: the receiver's axis 0 (x) and axis 1 (y) run along the neighbour's axes, perhaps exchanged,
-/// perhaps backwards. A third axis is never touched.
+/// It maps coordinates: the receiver's axis 0 (x) and axis 1 (y) run along the neighbour's axes, possibly exchanged,
+/// possibly backwards. A third axis never changes.
 ///
 /// ```
 /// use halo::Symmetry;
@@ -24,18 +24,18 @@ pub(crate) const AXES: usize = 3;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Symmetry {
     swap: bool,
-    /// Whether the receiver's axis runs against the one it lies along.
+    /// Whether the receiver's axis runs against the neighbour's axis.
     flip: [bool; 2],
 }
 
 impl Symmetry {
-    /// Both axes as they are.
+    /// Both axes unchanged.
     pub const IDENTITY: Self = Self { swap: false, flip: [false, false] };
-    /// A turn by 90° anticlockwise: x along y, y against x.
+    /// A rotation by 90° anticlockwise: x along y, y against x.
     pub const QUARTER: Self = Self { swap: true, flip: [false, true] };
-    /// A turn by 180°.
+    /// A rotation by 180°.
     pub const HALF: Self = Self { swap: false, flip: [true, true] };
-    /// A turn by 90° clockwise: x against y, y along x.
+    /// A rotation by 90° clockwise: x against y, y along x.
     pub const THREE_QUARTERS: Self = Self { swap: true, flip: [true, false] };
     /// x runs backwards.
     pub const MIRROR_X: Self = Self { swap: false, flip: [true, false] };
@@ -46,7 +46,7 @@ impl Symmetry {
     /// x and y are exchanged, and both run backwards.
     pub const ANTITRANSPOSE: Self = Self { swap: true, flip: [true, true] };
 
-    /// All eight.
+    /// All eight symmetries.
     pub const ALL: [Self; 8] = [
         Self::IDENTITY,
         Self::QUARTER,
@@ -58,7 +58,7 @@ impl Symmetry {
         Self::ANTITRANSPOSE,
     ];
 
-    /// Along which of the neighbour's axes this axis of the receiver runs, and whether against it.
+    /// Returns the neighbour's axis along which this axis of the receiver runs, and whether it runs against that axis.
     pub const fn axis(self, axis: usize) -> (usize, bool) {
         match (axis, self.swap) {
             (0, false) => (0, self.flip[0]),
@@ -69,7 +69,7 @@ impl Symmetry {
         }
     }
 
-    /// First this one, then `next`.
+    /// Applies this symmetry first, then `next`.
     #[must_use]
     pub const fn then(self, next: Self) -> Self {
         let (x, x_flip) = self.axis(0);
@@ -78,7 +78,7 @@ impl Symmetry {
         Self { swap: on.0 == 1, flip: flips }
     }
 
-    /// The one that undoes it.
+    /// The inverse symmetry.
     #[must_use]
     pub const fn inverse(self) -> Self {
         match self.swap {
@@ -92,7 +92,7 @@ impl Symmetry {
         self.swap
     }
 
-    /// Whether it turns right hands into left ones.
+    /// Whether it changes right-handed axes into left-handed ones.
     pub const fn is_reflection(self) -> bool {
         self.swap ^ self.flip[0] ^ self.flip[1]
     }
@@ -125,20 +125,20 @@ impl fmt::Debug for Symmetry {
 
 /// A map from one index space to another: a symmetry, then a shift.
 ///
-/// It maps continuous coordinates. Cell `i` is the interval from `i` to `i + 1`, point `i` lies at `i`, so that cells and
-/// the points between them follow from one map.
+/// It maps continuous coordinates. Cell `i` is the interval from `i` to `i + 1`, and point `i` lies at `i`, so one map
+/// serves both cells and the points between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Map {
     pub(crate) symmetry: Symmetry,
-    /// Along the axes of the space it maps to.
+    /// The shift along the axes of the target space.
     pub(crate) shift: [isize; AXES],
 }
 
 impl Map {
     pub(crate) const IDENTITY: Self = Self { symmetry: Symmetry::IDENTITY, shift: [0; AXES] };
 
-    /// The map from the block beyond `side` of one that has `own` cells to its neighbour, which has `other` cells and is
-    /// joined to that side. `None` if the joined sides differ in length.
+    /// The map for a block with `own` cells whose `side` is joined to a neighbour with `other` cells: from the block's
+    /// coordinates to the neighbour's. `None` if the joined sides differ in length.
     pub(crate) fn joining(
         symmetry: Symmetry,
         side: [i8; AXES],
@@ -160,7 +160,7 @@ impl Map {
         Some(Self { symmetry, shift })
     }
 
-    /// The axis that the intervals of `axis` are mapped to, and their image.
+    /// The axis that the intervals along `axis` are mapped to, and their image.
     pub(crate) fn interval(&self, axis: usize, cells: &Range<isize>) -> (usize, Range<isize>) {
         let (on, against) = self.symmetry.axis(axis);
         let shift = self.shift[on];
@@ -171,7 +171,7 @@ impl Map {
         (on, image)
     }
 
-    /// The box of cells that `cells` is mapped to.
+    /// The image of the box `cells`.
     pub(crate) fn image(&self, cells: &[Range<isize>; AXES]) -> [Range<isize>; AXES] {
         let mut image = [0..0, 0..0, 0..0];
         for (axis, cells) in cells.iter().enumerate() {
@@ -181,7 +181,7 @@ impl Map {
         image
     }
 
-    /// The same map from coordinates that begin at `start`.
+    /// The same map for coordinates that start at `start`.
     pub(crate) fn starting_at(&self, start: &[isize; AXES]) -> Self {
         let mut shift = self.shift;
         for (axis, start) in start.iter().enumerate() {
@@ -191,7 +191,7 @@ impl Map {
         Self { shift, ..*self }
     }
 
-    /// The same map with what it maps to shifted.
+    /// The same map with its image shifted.
     pub(crate) fn shifted(&self, by: &[isize; AXES]) -> Self {
         Self { shift: std::array::from_fn(|axis| self.shift[axis] + by[axis]), ..*self }
     }
@@ -211,7 +211,7 @@ impl Map {
 mod tests {
     use super::*;
 
-    /// Where a symmetry takes a point, by its matrix.
+    /// Applies a symmetry to a point, by its matrix.
     fn apply(symmetry: Symmetry, point: [isize; 2]) -> [isize; 2] {
         let mut image = [0; 2];
         for (axis, along) in point.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Which elements of which field go from which rank to which.
+//! Transfers: which elements of which field go from which rank to which rank.
 
 use std::ops::Range;
 
@@ -8,17 +8,17 @@ use crate::symmetry::AXES;
 use crate::topology::{Piece, Surroundings};
 use crate::{Dim, FieldSpec, Kind, Quantity, Side, Topology};
 
-/// Which of a block's surroundings are exchanged.
+/// The parts of a block's surroundings that are exchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reach {
     /// Sides, edges and corners.
     #[default]
     Full,
-    /// Sides alone: for stencils without diagonals.
+    /// Sides only: for stencils without diagonals.
     Faces,
 }
 
-/// What is exchanged.
+/// The elements that are exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
     /// Ghost elements.
@@ -31,39 +31,39 @@ pub(crate) enum Pattern {
 #[derive(Clone, Debug)]
 pub(crate) struct Fields {
     specs: Vec<FieldSpec>,
-    /// For each field, the kind of its quantity and the number of that one's first field.
+    /// For each field, the kind of its quantity and the number of that quantity's first field.
     roles: Vec<(Kind, usize)>,
 }
 
-/// A box of elements of one field that is copied from elements of another rank, or of the same.
+/// A box of elements of one field that is copied from elements of another rank, or of the same rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Transfer {
     pub(crate) from: usize,
     pub(crate) to: usize,
-    /// The side of the receiver beyond which, or on which, they lie.
+    /// The side of the receiver beyond which, or on which, the elements lie.
     pub(crate) side: Side,
     /// The receiver's field.
     pub(crate) field: usize,
     /// The sender's field.
     pub(crate) source: usize,
     pub(crate) negate: bool,
-    /// The receiver's elements along each axis; 0 is the first that is owned.
+    /// The receiver's elements along each axis; 0 is the first owned element.
     pub(crate) target: [Range<isize>; AXES],
-    /// The sender's elements for each axis of the receiver.
+    /// For each axis of the receiver, the elements of the sender.
     pub(crate) origin: [Run; AXES],
 }
 
-/// Ghost cells below and above along each axis.
+/// The numbers of ghost cells below and above along each axis.
 type Widths = [[usize; 2]; AXES];
 
-/// Elements of the sender along the receiver's axis.
+/// A run of elements of the sender along an axis of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     /// The sender's axis.
     pub(crate) axis: usize,
-    /// Its element that becomes the receiver's first; 0 is the first that is owned.
+    /// The sender's element that becomes the receiver's first element; 0 is the first owned element.
     pub(crate) first: isize,
-    /// Whether the next one is the one before.
+    /// Whether the sender's index decreases from element to element.
     pub(crate) backwards: bool,
 }
 
@@ -72,17 +72,17 @@ pub(crate) struct Run {
 pub struct Edge {
     /// The field's number in the exchange.
     pub field: usize,
-    /// The side of the block beyond which they lie.
+    /// The side of the block beyond which the elements lie.
     pub side: Side,
-    /// Their indices along each dimension of the field.
+    /// The ranges of indices along each dimension of the field.
     pub ranges: Vec<Range<usize>>,
-    /// Whether it is a corner at which tiles meet but no cell lies, as at the eight corners of the cube; otherwise it is
-    /// a physical boundary.
+    /// Whether it is a corner at which tiles meet but no cell lies, as at the eight corners of the cube. Otherwise it
+    /// is a physical boundary.
     pub missing_corner: bool,
 }
 
 impl Fields {
-    /// The fields of `quantities`, of a rank with so many cells along each axis of the topology.
+    /// The fields of `quantities` on a rank. Checks that their cells are those of the rank's block.
     pub(crate) fn new(quantities: &[Quantity], topology: &Topology, rank: usize) -> Result<Self> {
         let (mut specs, mut roles) = (Vec::new(), Vec::new());
         for quantity in quantities {
@@ -143,7 +143,7 @@ impl Fields {
         dims.flat_map(Dim::widths).max().unwrap_or(0)
     }
 
-    /// What `rank` receives, in the order of fields and of sides, and what nobody sends.
+    /// Returns what `rank` receives, in the order of fields and of sides, and the ghosts that no rank sends.
     pub(crate) fn incoming(
         &self,
         topology: &Topology,
@@ -152,7 +152,7 @@ impl Fields {
     ) -> Result<(Vec<Transfer>, Vec<Edge>)> {
         let (mut transfers, mut edges) = (Vec::new(), Vec::new());
         let cells = topology.block(rank)?.cells;
-        // Fields are often alike.
+        // Several fields often have the same widths.
         let mut known: Vec<(Widths, Surroundings)> = Vec::new();
         for (field, spec) in self.specs.iter().enumerate() {
             let Some(widths) = widths(spec, rank, pattern)? else { continue };
@@ -188,7 +188,7 @@ impl Fields {
         Ok((transfers, edges))
     }
 
-    /// The transfer of a piece; `None` for shared points that the receiver owns.
+    /// The transfer of a piece. `None` for shared points that the receiver owns.
     fn transfer(
         &self,
         rank: usize,
@@ -204,7 +204,7 @@ impl Fields {
         for axis in (0..AXES).filter(|axis| side.0[*axis] != 0) {
             let width = widths[axis][usize::from(side.0[axis] > 0)];
             let limit = piece.neighbour_cells[symmetry.axis(axis).0];
-            // A halo that goes beyond a neighbour goes beyond the nearest one.
+            // A halo that exceeds a neighbour always exceeds the nearest one.
             let is_nearest =
                 piece.cells[axis].end == 0 || piece.cells[axis].start == cells[axis].cast_signed();
             if width > limit && is_nearest {
@@ -274,8 +274,8 @@ impl Fields {
         Ok(Some(Transfer { from, to, side, field, source, negate, target, origin }))
     }
 
-    /// Whether the receiver gives up its values of shared points: at a high end that meets a low one, and otherwise at
-    /// the later of the two sides.
+    /// Whether the receiver's values of shared points are overwritten: at a high end that is joined to a low end, and
+    /// otherwise at the later of the two sides by rank and side number.
     fn is_overwritten(&self, rank: usize, field: usize, piece: &Piece) -> Result<bool> {
         let joined = piece.side.through(piece.map.symmetry);
         let is_high = |side: Side| side.0.contains(&1);
@@ -294,7 +294,7 @@ impl Fields {
     }
 }
 
-/// Ghost cells that a field has below and above along each axis; `None` if it takes no part.
+/// The numbers of ghost cells of a field below and above along each axis. `None` if the field does not take part.
 fn widths(spec: &FieldSpec, rank: usize, pattern: Pattern) -> Result<Option<Widths>> {
     let dim = |axis| spec.along(axis);
     match pattern {
@@ -315,10 +315,10 @@ fn widths(spec: &FieldSpec, rank: usize, pattern: Pattern) -> Result<Option<Widt
     }
 }
 
-/// The elements that stand for cells: themselves, or points between them.
+/// The elements that correspond to cells: the cells themselves, or the points between them.
 ///
-/// Beyond an end of the block, points are those on the far side of each cell, and shared points those on the near side.
-/// Along the block they are those before each cell, and the last one too.
+/// Beyond an end of the block, ghost points are those on the far side of each cell, and shared points are those on the
+/// near side. Along the block, points are those before each cell, and the point after the last cell.
 fn points(
     spec: &FieldSpec,
     axis: usize,
@@ -339,9 +339,9 @@ fn points(
     }
 }
 
-/// The index along a dimension of what lies so far from the first element owned.
+/// The index along a dimension of the element at this distance from the first owned element.
 pub(crate) fn index_of(dim: &Dim, from_owned: isize) -> usize {
-    // Transfers stay inside what is allocated, as the widths were checked.
+    // Transfers stay inside the allocation, because the widths were checked.
     dim.below().wrapping_add_signed(from_owned)
 }
 

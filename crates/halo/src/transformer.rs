@@ -1,4 +1,4 @@
-//! Packing and unpacking, for those who have a transport of their own.
+//! Packing and unpacking, for programs with their own transport.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ use crate::statistics::{Part, Recorder};
 use crate::transfer::{Edge, Fields, Pattern, refuse};
 use crate::{Field, FieldSpec, Quantity, Topology};
 
-/// Packs the halos of any fields into one buffer for each neighbour, or more as the [options](HaloOptions::messages) say, and
-/// unpacks the buffers that neighbours sent.
+/// Packs the halos of any fields into one buffer for each neighbour, or several as the [options](HaloOptions::messages)
+/// specify, and unpacks the buffers that neighbours sent.
 ///
-/// This is an exchange without the transport; [`HaloExchange`](crate::HaloExchange) has both. What a rank exchanges with
-/// itself is copied when it packs, in the same launch, and is in no buffer.
+/// This is an exchange without the transport; [`HaloExchange`](crate::HaloExchange) includes one. Data that a rank
+/// exchanges with itself is copied when it packs, in the same launch, and is in no buffer.
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,19 +80,19 @@ pub struct HaloTransformer {
     device: Device,
     options: HaloOptions,
     staged: bool,
-    /// Whether the host cannot address memory of the device.
+    /// Whether the host cannot address the device's memory.
     is_far: bool,
-    /// Whether messages could as well be staged otherwise.
+    /// Whether the other staging is possible, too.
     staging_is_open: bool,
     routes: Vec<(Direction, Route)>,
     corners: Option<Corners>,
     pub(crate) recorder: Mutex<Recorder>,
     pool: Arc<Mutex<Pool>>,
-    /// The stream of the latest launch, and its end.
+    /// The stream of the latest launch, and the event at the end of that launch.
     last: Option<(Stream, Event)>,
 }
 
-/// What an exchange does.
+/// The direction of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Fill,
@@ -101,14 +101,15 @@ pub(crate) enum Direction {
 }
 
 impl HaloTransformer {
-    /// The exchange of one rank for fields on `device`. Every rank has the same quantities, options and topology.
+    /// Makes the transformer of one rank for fields on `device`. Every rank uses the same quantities, options and
+    /// topology.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`, with the field, side and rank that it is about: a rank that the topology does not have; two
-    /// fields of one name; a field whose cells are not those of the rank's block; a halo wider than the neighbour's block; a
-    /// field staggered along one axis without a partner where axes change places; elements without sign that would change
-    /// it. `OutOfMemory`; what the device reports.
+    /// `InvalidArgument`, with the field, side and rank concerned: a rank that the topology does not have; two fields
+    /// with the same name; a field whose cells are not those of the rank's block; a halo wider than the neighbour's
+    /// block; a field staggered along one axis without a partner where axes change places; or elements without a sign
+    /// that would have to change it. `OutOfMemory`. Other errors that the device reports.
     pub fn new(
         topology: &Topology,
         rank: usize,
@@ -122,7 +123,7 @@ impl HaloTransformer {
         Ok(transformer)
     }
 
-    /// As [`new`](Self::new), for a transport that passes memory of the device or does not, and without its launches.
+    /// As [`new`](Self::new), for a transport that may pass the device's memory, and without making the launches.
     pub(crate) fn with_transport(
         topology: &Topology,
         rank: usize,
@@ -168,12 +169,13 @@ impl HaloTransformer {
         })
     }
 
-    /// Whether messages cost less than reading the fields of ranks that are threads.
+    /// Whether messages are cheaper than reading the fields of other ranks directly, if the ranks are threads.
     pub(crate) fn prefers_messages(&self) -> bool {
         self.device.info().kind == DeviceKind::Host && share_lines(self.fields.specs(), &self.plan)
     }
 
-    /// The exchange of ranks that read each other's fields, if all of them can. Blocks until all ranks are there.
+    /// Makes the exchange of ranks that read each other's fields, if all ranks can. Blocks until all ranks have called
+    /// it.
     pub(crate) fn direct(&self, communicator: &dyn Communicator) -> Result<Option<DirectRoute>> {
         let specs = self.fields.specs();
         let HaloOptions { channel, timeout, .. } = self.options;
@@ -188,7 +190,7 @@ impl HaloTransformer {
         Ok(own.ok().filter(|_| !all.contains(&0)))
     }
 
-    /// Chooses the faster way for messages. All ranks call it at once; blocks until all are there.
+    /// Chooses the faster path for messages. All ranks call this together; it blocks until all ranks have called it.
     pub(crate) fn measure_staging(
         &mut self,
         communicator: &dyn Communicator,
@@ -210,15 +212,16 @@ impl HaloTransformer {
         Ok(())
     }
 
-    /// Enqueues packing the messages to all neighbours, and copying what the rank exchanges with itself. Does not block.
+    /// Enqueues packing the messages to all neighbours, and copying the data that the rank exchanges with itself. Does
+    /// not block.
     ///
-    /// One launch, in the order of the stream: after what was enqueued before.
+    /// Packing is one launch in the order of the stream: it runs after all work enqueued before.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for another number of fields than planned, or one whose shape, strides or element type differ;
-    /// `WrongDevice`, `WrongStream`; `LimitExceeded` if the pool has no room. Nothing was enqueued then. Otherwise what
-    /// the device reports.
+    /// `InvalidArgument` if the number of fields differs from the plan, or if a field has a different shape, strides or
+    /// element type. `WrongDevice`, `WrongStream`. `LimitExceeded` if the pool has no room. Nothing was enqueued in
+    /// these cases. Other errors that the device reports.
     pub fn pack(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<Packed> {
         let route = self.route(Direction::Fill)?;
         self.check(false, stream, fields)?;
@@ -228,12 +231,12 @@ impl HaloTransformer {
         Ok(Packed { messages, event, pool: Arc::clone(&self.pool) })
     }
 
-    /// A buffer for each message that this rank receives; those of one rank in the order in which it
-    /// [packs](Packed::messages) them.
+    /// Returns a buffer for each message that this rank receives. The buffers for one sender are in the order in which
+    /// the sender [packs](Packed::messages) them.
     ///
     /// # Errors
     ///
-    /// `LimitExceeded` if the pool has no room, `OutOfMemory`; `Timeout` if buffers are still in use.
+    /// `LimitExceeded` if the pool has no room. `OutOfMemory`. `Timeout` if buffers are still in use.
     pub fn incoming(&mut self) -> Result<Vec<Incoming>> {
         let route = self.route(Direction::Fill)?;
         self.pool.lock().show();
@@ -248,14 +251,15 @@ impl HaloTransformer {
         Ok(incoming.collect())
     }
 
-    /// Enqueues unpacking messages, all of [`incoming`](Self::incoming) or some. Does not block.
+    /// Enqueues unpacking messages: all messages of [`incoming`](Self::incoming) or some of them. Does not block.
     ///
-    /// They take one launch, or as many as [`RegionPlan::launches`](runtime_core::RegionPlan::launches) says for so many memories.
+    /// Unpacking takes one launch, or several if there are many memories: see
+    /// [`RegionPlan::launches`](runtime_core::RegionPlan::launches).
     ///
     /// # Errors
     ///
-    /// As [`pack`](Self::pack); `InvalidArgument` if a message comes twice, is of another transformer, or if its memory
-    /// was never asked for, so that nothing can have been received into it.
+    /// As for [`pack`](Self::pack). `InvalidArgument` if a message occurs twice, belongs to another transformer, or if
+    /// its memory was never requested, which means that nothing can have been received into it.
     pub fn unpack(
         &mut self,
         stream: &Stream,
@@ -286,8 +290,8 @@ impl HaloTransformer {
         self.unpack_route(route, stream, fields, batch)
     }
 
-    /// Sets corners without cells to [averages](MissingCorners::Average), if the options say so: once all messages are
-    /// unpacked. Blocks until that is done on the device.
+    /// Sets corners without cells to [averages](MissingCorners::Average), if the options specify this. Call it after
+    /// all messages are unpacked. Blocks until the device is done.
     ///
     /// # Errors
     ///
@@ -309,17 +313,17 @@ impl HaloTransformer {
         if self.staged { Staging::Pinned } else { Staging::Device }
     }
 
-    /// Whether there is a choice to [measure](Self::measure_staging).
+    /// Whether there is a choice of staging to [measure](Self::measure_staging).
     pub(crate) fn staging_is_open(&self) -> bool {
         self.staging_is_open
     }
 
-    /// Ghosts that no neighbour fills: beyond physical boundaries, and at corners without cells, which the
-    /// [options](HaloOptions::missing_corners) may have set. Set them once the exchange is finished, by work on the same
-    /// stream: by a kernel, since boxes may have gaps between their rows, which fills do not take.
+    /// The ghosts that no neighbour fills: ghosts beyond physical boundaries, and ghosts at corners without cells,
+    /// which the [options](HaloOptions::missing_corners) may have set. Set them after the exchange is finished, by a
+    /// kernel on the same stream: boxes may have gaps between their rows, which fills do not support.
     ///
-    /// With [`Reach::Faces`](crate::Reach::Faces) only boxes beyond one side are listed. Ghosts beyond two or three sides are
-    /// filled by nobody then, whatever lies there.
+    /// With [`Reach::Faces`](crate::Reach::Faces) only boxes beyond one side are listed. Ghosts beyond two or three
+    /// sides are then never filled, even if a neighbour has cells there.
     ///
     /// ```
     /// # use backend_host::HostDevice;
@@ -336,7 +340,7 @@ impl HaloTransformer {
     /// let module = device.module_load(&HostModule::new().with("set", set))?;
     /// let kernel = module.kernel("set")?;
     ///
-    /// // Walls in the west and in the east; what leaves in the north comes back in the south.
+    /// // Walls in the west and in the east; periodic from north to south.
     /// let topology = Topology::cartesian(&[2, 2], &[1, 1], &[false, true])?;
     /// let field = FieldSpec::new("f", DType::F64, &[Dim::axis(1, 2).halo(1, 1), Dim::axis(0, 2).halo(1, 1)])?;
     /// let quantities = [Quantity::scalar(field)];
@@ -359,26 +363,26 @@ impl HaloTransformer {
         &self.plan.edges
     }
 
-    /// For each message that goes to a rank: the rank and the bytes.
+    /// The destination rank and the number of bytes of each message to send.
     pub fn sends(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.plan.sends.iter().map(|message| (message.peer, message.bytes))
     }
 
-    /// For each message that comes from a rank: the rank and the bytes.
+    /// The source rank and the number of bytes of each message to receive.
     pub fn receives(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.plan.receives.iter().map(|message| (message.peer, message.bytes))
     }
 
-    /// Bytes that message buffers have, and that they may have at most.
+    /// The number of bytes that message buffers have now, and the most that they may have.
     pub fn pool_bytes(&self) -> (usize, usize) {
         let pool = self.pool.lock();
         (pool.held(), pool.limit())
     }
 
-    /// What other ranks must have planned alike, to [compare](PlanFingerprint::compare) it with theirs.
+    /// The hashes that ranks [compare](PlanFingerprint::compare) to check that their plans match.
     ///
-    /// Messages do not describe themselves: ranks that disagree take elements of one field for those of another. The
-    /// transport, which is the caller's, carries what is compared, once.
+    /// Messages do not describe themselves: ranks with different plans would mistake elements of one field for those of
+    /// another. The caller's transport carries the hashes once.
     pub fn fingerprint(&self) -> PlanFingerprint {
         let HaloOptions { reach, missing_corners, messages, channel, .. } = &self.options;
         let mut options = Fingerprint::new();
@@ -414,17 +418,17 @@ impl HaloTransformer {
         &self.options
     }
 
-    /// Whether messages can end with their stamps.
+    /// Whether messages can end with a stamp.
     pub(crate) fn stamps(&self) -> bool {
         self.staged || !self.is_far
     }
 
-    /// What other ranks must have alike, to be read.
+    /// Everything that must be the same on other ranks, in readable form.
     pub(crate) fn attributes(&self) -> Vec<Attribute> {
         attributes(&self.topology, &self.options, &self.fields)
     }
 
-    /// The number of a route, made when it is first needed.
+    /// Returns the index of a route, which is made on first use.
     pub(crate) fn route(&mut self, direction: Direction) -> Result<usize> {
         if let Some(index) = self.routes.iter().position(|(of, _)| *of == direction) {
             return Ok(index);
@@ -451,7 +455,7 @@ impl HaloTransformer {
         &self.routes[route].1
     }
 
-    /// The values of missing corners, if there are any to set.
+    /// The values of missing corners, if the options set any.
     fn constants(&self) -> Result<Option<Memory<u8>>> {
         let MissingCorners::Fill(value) = self.options.missing_corners else { return Ok(None) };
         if !self.plan.edges.iter().any(|edge| edge.missing_corner) {
@@ -463,8 +467,8 @@ impl HaloTransformer {
         self.device.memory_from_slice(&self.device.default_stream(), &values).map(Some)
     }
 
-    /// Checks a stream and fields before anything is enqueued: that each is what was planned, can be used on the stream, and
-    /// shares no elements with another.
+    /// Checks a stream and fields before anything is enqueued: each field matches its plan, can be used on the stream,
+    /// and shares no elements with another field.
     pub(crate) fn check(
         &self,
         writes_owned: bool,
@@ -500,7 +504,7 @@ impl HaloTransformer {
         Ok(())
     }
 
-    /// Enqueues packing: the ranks of messages and their buffers, and when they are packed.
+    /// Enqueues packing. Returns the ranks and buffers of the messages, and the event after packing.
     pub(crate) fn pack_route(
         &mut self,
         route: usize,
@@ -540,7 +544,7 @@ impl HaloTransformer {
         }
     }
 
-    /// The ranks of messages to receive, and buffers for them that nothing uses.
+    /// Returns the source ranks of the messages, and buffers for them that are not in use.
     pub(crate) fn receive_buffers(&mut self, route: usize) -> Result<Vec<(usize, Buffer)>> {
         let deadline = deadline(self.options.timeout);
         let mut pool = self.pool.lock();
@@ -559,7 +563,7 @@ impl HaloTransformer {
         Ok(buffers)
     }
 
-    /// Enqueues unpacking messages by their numbers, which differ.
+    /// Enqueues unpacking of the messages with these numbers, which all differ.
     pub(crate) fn unpack_route(
         &mut self,
         route: usize,
@@ -582,7 +586,7 @@ impl HaloTransformer {
         Ok(())
     }
 
-    /// Whether a message of so many bytes can have this buffer.
+    /// Whether this buffer fits a message of this number of bytes.
     pub(crate) fn is_like_own(&self, buffer: &Buffer, bytes: usize) -> bool {
         let is_of_kind = match buffer.storage() {
             Storage::Host(_) => false,
@@ -594,17 +598,17 @@ impl HaloTransformer {
             && (buffer.len(), buffer.capacity()) == (bytes, bytes)
     }
 
-    /// Gives a buffer back that nothing uses.
+    /// Returns a buffer that is not in use to the pool.
     pub(crate) fn recycle(&self, buffer: Buffer) {
         self.pool.lock().give(buffer.into_storage(), None);
     }
 
-    /// Forgets buffers that are lent.
+    /// Drops the account of buffers that are lent.
     pub(crate) fn forget_buffers(&mut self) {
         self.pool.lock().clear();
     }
 
-    /// Lets the stream wait for earlier launches on another one: they share staging memory.
+    /// Makes the stream wait for earlier launches on another stream, because they share staging memory.
     fn follow(&self, stream: &Stream) -> Result<()> {
         match &self.last {
             Some((last, event)) if last != stream => stream.wait(event),

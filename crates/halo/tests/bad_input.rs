@@ -1,4 +1,4 @@
-//! What is refused: before anything is sent, by errors that name what they are about.
+//! Refused input: it is refused before anything is sent, with errors that name what is wrong.
 #![expect(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 #![expect(unsafe_code, reason = "adopts memory and launches kernels")]
 
@@ -53,7 +53,7 @@ fn a_halo_wider_than_the_neighbour() {
     );
 }
 
-/// Refusals and ranks that disagree name fields.
+/// Refusals, and errors for ranks that disagree, name fields.
 #[test]
 fn two_fields_of_one_name() {
     refused(
@@ -62,7 +62,7 @@ fn two_fields_of_one_name() {
     );
 }
 
-/// Elements that lie at one place would be written twice.
+/// Elements at the same address would be written twice.
 #[test]
 fn overlapping_regions() {
     let field = FieldSpec::new("height", DType::F64, &[Dim::axis(0, 3).halo(2, 2), Dim::free(2)]);
@@ -72,15 +72,15 @@ fn overlapping_regions() {
     );
 }
 
-/// Ten elements of a memory from this one on, adopted; the memory outlives what is made here.
+/// Adopts ten elements of a memory, starting with this one. The memory outlives the adopted part.
 fn adopted(memory: &Memory<f64>, first: usize) -> Memory<f64> {
     let native = memory.view().native().unwrap();
     let handle = NativeHandle { raw: native.raw + first * size_of::<f64>(), ..native };
-    // SAFETY: elements of the memory, which nothing touches before the exchange of these is refused.
+    // SAFETY: elements of the memory, which are not accessed before the exchange of these fields is refused.
     unsafe { memory.device().memory_adopt(handle, 10, ()) }.unwrap().unwrap()
 }
 
-/// Whatever is done with them, by messages and without; whether one memory is adopted twice or parts of it that overlap.
+/// For every operation, with messages and without; one memory adopted twice, or overlapping parts of a memory.
 #[test]
 fn fields_that_share_elements() {
     type Use = fn(&mut HaloExchange, &Stream, &mut [Field<'_>]) -> Result<()>;
@@ -111,7 +111,7 @@ fn fields_that_share_elements() {
     let mut messages = halo.incoming().unwrap();
     messages.iter_mut().for_each(|message| drop(message.as_mut_slice()));
     refused(halo.unpack(&stream, &mut fields, messages), words);
-    // Ranks that read each other's fields lend nothing then.
+    // If ranks read each other's fields, they lend nothing in this case.
     ThreadCommunicator::run(2, |ranks| {
         let (rank, ranks) = (ranks.rank(), Arc::new(ranks));
         let mut halo =
@@ -129,7 +129,7 @@ fn fields_that_share_elements() {
 #[test]
 fn a_rank_that_the_topology_does_not_have() {
     refused(plan(&ring(), 2, &[field(1)]), "rank 2 of a topology of 2");
-    // As many ranks as there are take part in the comparison, and all of them are told.
+    // All ranks take part in the comparison, and all of them get the error.
     let made = ThreadCommunicator::run(3, |ranks| {
         let ranks = Arc::new(ranks);
         HaloExchange::new(ranks, &ring(), &[field(1)], &device(), &HaloOptions::default()).map(drop)
@@ -160,7 +160,7 @@ fn no_ranks() {
     refused(ThreadCommunicator::group(0), "0 ranks; 1 to 16777216");
 }
 
-/// Sides of four cells and of six are no neighbours, which a turn of a block that is not square makes of them.
+/// A side of four cells and a side of six cannot be neighbours; rotating a block that is not square would join them.
 #[test]
 fn a_rotation_of_what_is_not_square() {
     let link = |rank, side, neighbour, symmetry| Link { rank, side, neighbour, symmetry };
@@ -175,7 +175,7 @@ fn a_rotation_of_what_is_not_square() {
     Topology::of_blocks(&[[6, 4], [4, 6]], &links).unwrap();
 }
 
-/// Counts messages, and gives received ones back in host memory if it is asked to.
+/// Counts messages. If configured, it returns received messages in host memory.
 #[derive(Debug)]
 struct Counter(ThreadCommunicator, AtomicUsize, Option<Change>);
 
@@ -210,7 +210,7 @@ impl Communicator for Counter {
     fn passes_memory_of(&self, device: &Device) -> bool {
         self.0.passes_memory_of(device)
     }
-    /// None: what is lent is not counted.
+    /// Returns `None`: loans are not counted.
     fn direct(&self) -> Option<Direct<'_>> {
         None
     }
@@ -233,7 +233,7 @@ impl Communicator for Counter {
     }
 }
 
-/// What rank 1 of two is told of its two fields, without having sent a message; the exchange works afterwards.
+/// The errors of rank 1 of two for its two fields, without a message sent. The exchange works afterwards.
 fn told(
     exchange: impl Fn(&mut HaloExchange, &Stream, &mut [Memory<f64>; 2]) -> Result<()> + Sync,
 ) -> Error {
@@ -269,7 +269,7 @@ fn telling(kind: ErrorKind, words: &[&str], error: &Error) {
     assert!(words.iter().all(|word| error.message().contains(word)), "{words:?} in {error}");
 }
 
-/// `field_must_match_spec`: what is planned for one element type and shape takes no other.
+/// `field_must_match_spec`: a plan for one element type and shape accepts no other.
 #[test]
 fn field_must_match_spec() {
     let error = told(|halo, stream, [height, _]| {
@@ -297,7 +297,7 @@ fn a_field_bound_to_another_stream() {
     telling(ErrorKind::WrongStream, &["field depth of rank 1"], &error);
 }
 
-/// The bound of the pool is each rank's own.
+/// Each rank sets its own limit of the pool.
 #[test]
 fn messages_beyond_the_pool() {
     let options = HaloOptions { pool_bytes: Some(8), ..HaloOptions::default() };
@@ -347,7 +347,7 @@ fn a_transport_whose_work_uses_what_it_gives_back() {
     .unwrap();
 }
 
-/// However messages are staged.
+/// With every staging of messages.
 #[test]
 fn a_transport_that_gives_other_memory_back() {
     for staging in [Staging::Pinned, Staging::Device] {
@@ -361,7 +361,8 @@ fn a_transport_that_gives_other_memory_back() {
                 HaloExchange::new(ranks, &ring(), &[field(1)], &device, &options).unwrap();
             let mut values = device.memory_from_slice(&stream, &[1.0; 10]).unwrap();
             let done = halo.exchange(&stream, &mut [view(&mut values)]);
-            // Rank 0 sends what rank 1 refuses. Rank 1 may leave before it has sent all that rank 0 waits for.
+            // Rank 0 sends a message that rank 1 refuses. Rank 1 may leave before it has sent everything that rank 0
+            // waits for.
             if rank == 1 {
                 let words = ["Host(40)", "receive", "from rank 0"];
                 telling(ErrorKind::InvalidArgument, &words, &done.unwrap_err());

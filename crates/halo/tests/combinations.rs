@@ -1,4 +1,4 @@
-//! Fields of every description on every decomposition: each pair of choices occurs, or with `HALO_EXHAUSTIVE` all
+//! All kinds of fields on all kinds of decompositions. Each pair of choices occurs; with `HALO_EXHAUSTIVE`, all
 //! combinations.
 #![allow(
     clippy::unwrap_used,
@@ -22,29 +22,29 @@ use runtime_core::{DType, Device};
 
 #[derive(Clone, Copy, Debug)]
 enum Decomposition {
-    /// Ranks on each tile of the cube: rows, columns.
+    /// The cube, with the ranks on each tile: rows, columns.
     Sphere([usize; 2]),
-    /// Ranks along each axis, and whether it is periodic.
+    /// A box, with the ranks along each axis, and whether the axis is periodic.
     Box([usize; 2], [bool; 2]),
-    /// Two blocks, joined by this symmetry.
+    /// Two blocks joined by this symmetry.
     Joined(Symmetry),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Placing {
     Dense,
-    /// With more allocated around a field than its halo.
+    /// More elements allocated around a field than its halo.
     Padded,
     /// The fastest dimension runs backwards, with gaps.
     Backwards,
 }
 
-/// Which components of a quantity are staggered along x and y.
+/// The components of a quantity that are staggered along x and y.
 type Grid = [[bool; 2]; 4];
 
 const CELLS: Grid = [[false; 2]; 4];
 const POINTS: Grid = [[true; 2]; 4];
-/// Components on the sides they go through, and on those they go along.
+/// Components on the sides that they cross, and on the sides that they run along.
 const C_GRID: Grid = [[true, false], [false, true], [false; 2], [false; 2]];
 const D_GRID: Grid = [[false, true], [true, false], [false; 2], [false; 2]];
 
@@ -81,15 +81,15 @@ fn decompositions() -> Vec<Decomposition> {
     spheres.chain(boxes).chain(Symmetry::ALL.map(Decomposition::Joined)).collect()
 }
 
-/// How many choices there are of each thing.
+/// The number of choices for each factor.
 const FACTORS: usize = 6;
-/// One choice of each.
+/// One choice for each factor.
 type Choice = [usize; FACTORS];
-/// The places of those that do not go with all of each other.
+/// The indices of the two factors whose choices cannot all be combined.
 const KIND: usize = 1;
 const DTYPE: usize = 2;
 
-/// What a choice stands for.
+/// The meaning of a choice.
 #[derive(Clone, Copy, Debug)]
 struct Combination {
     decomposition: Decomposition,
@@ -140,13 +140,13 @@ impl Factors {
     }
 }
 
-/// Whether elements have the signs that the kind may change.
+/// Whether the elements can have the signs that the kind needs.
 fn is_possible(kind: usize, dtype: usize) -> bool {
     let is_unsigned = matches!(KINDS[kind].0, Kind::Scalar | Kind::UnsignedPair);
     is_unsigned || DType::ALL[dtype].admits_negate()
 }
 
-/// Two choices: factor and value, of a factor and a later one.
+/// Two choices, each a factor and a value; the second factor comes later than the first.
 type Pair = [(usize, usize); 2];
 
 fn goes_together(pair: Pair) -> bool {
@@ -165,7 +165,7 @@ fn pairs_of(choice: &Choice) -> impl Iterator<Item = Pair> {
     (0..FACTORS).flat_map(move |a| (a + 1..FACTORS).map(move |b| [(a, choice[a]), (b, choice[b])]))
 }
 
-/// Few combinations in which every two choices that go together occur together.
+/// A small set of combinations in which every allowed pair of choices occurs.
 fn pairwise(counts: Choice) -> Vec<Choice> {
     let values = |factor: usize| (0..counts[factor]).map(move |value| (factor, value));
     let later = |a: (usize, usize)| (a.0 + 1..FACTORS).flat_map(values).map(move |b| [a, b]);
@@ -210,10 +210,10 @@ impl Combination {
         vec![(kind, components.collect())]
     }
 
-    /// Exchanges it, and compares every byte.
+    /// Runs the exchange, and compares every byte.
     fn check(&self, device: &Device) {
         let _told = Told(self);
-        // Blocks that differ by a cell, none narrower than the halo.
+        // Block sizes that differ by one cell, none smaller than the halo.
         let cells = |ranks: usize| self.width * ranks + 1;
         let check = |topology: &Topology, world: &dyn World| {
             let quantities = self.quantities();
@@ -239,7 +239,7 @@ impl Combination {
     }
 }
 
-/// Says on a panic what was tested.
+/// Prints the tested combination on a panic.
 struct Told<'a>(&'a Combination);
 
 impl Drop for Told<'_> {
@@ -250,7 +250,7 @@ impl Drop for Told<'_> {
     }
 }
 
-/// `HALO_EXHAUSTIVE=1` takes all combinations, `HALO_EXHAUSTIVE=100` every hundredth.
+/// `HALO_EXHAUSTIVE=1` tests all combinations, `HALO_EXHAUSTIVE=100` every hundredth.
 #[test]
 fn fields_of_every_description_on_every_decomposition() {
     let factors = Factors { decompositions: decompositions() };
@@ -279,7 +279,7 @@ fn every_pair_of_choices_occurs() {
     let choices = pairwise(counts);
     let found: BTreeSet<Pair> = choices.iter().flat_map(pairs_of).collect();
     assert!(found.iter().all(|pair| goes_together(*pair)));
-    // All values of any two factors together, but for kinds whose elements lack a sign.
+    // All pairs of values of any two factors, except kinds whose element type has no sign.
     let total: usize =
         (0..FACTORS).flat_map(|a| (a + 1..FACTORS).map(move |b| counts[a] * counts[b])).sum();
     let signed = KINDS.iter().filter(|(k, _)| !matches!(k, Kind::Scalar | Kind::UnsignedPair));

@@ -1,4 +1,4 @@
-//! Ranks that read each other's memory.
+//! Ranks that read each other's memory directly.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -15,12 +15,12 @@ use runtime_core::{Device, Memory, Stream};
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
 
-/// A device whose streams are really late.
+/// A device whose streams run with a real delay.
 fn device() -> Device {
     Device::new(SimDevice::new(0, SimConfig::new())).unwrap()
 }
 
-/// What a rank has to lend.
+/// The memory that a rank lends.
 struct Rank {
     own: Memory<u64>,
     stream: Stream,
@@ -36,7 +36,7 @@ impl Rank {
         Self { own, stream, marks }
     }
 
-    /// Lends its memory, and calls `f` with what the peers lend.
+    /// Lends its memory, and calls `f` with the peers' views.
     fn lend(
         &self,
         ranks: &ThreadCommunicator,
@@ -49,7 +49,7 @@ impl Rank {
         ranks.direct().unwrap().lend(&loan, |meeting| meeting.read(f))
     }
 
-    /// One exchange, in which a rank copies an element of each peer's memory. Gives what it got.
+    /// One exchange, in which a rank copies an element of each peer's memory. Returns the copied elements.
     fn exchange(
         &mut self,
         ranks: &ThreadCommunicator,
@@ -117,7 +117,7 @@ fn a_rank_that_panics_instead_is_missed() {
             let own = Rank::new(&device, 1);
             let peers = [(ranks.rank() + 1) % 3, (ranks.rank() + 2) % 3];
             if ranks.rank() == 2 {
-                // Never comes: 0 and 1 have each other, and wait for it.
+                // Never joins: 0 and 1 have met, and wait for it.
                 thread::sleep(SHORT);
                 panic!("on purpose");
             }
@@ -134,8 +134,8 @@ fn a_rank_that_panics_instead_is_missed() {
     assert_eq!(read.into_inner(), 0);
 }
 
-/// Rank 1 gives up, in its own way, after rank 0 has enqueued its copy of what rank 1 lends, and changes that. The device
-/// is so late that the copy is still to come.
+/// Rank 1 fails in some way after rank 0 has enqueued its copy of the memory that rank 1 lends. Rank 1 then changes
+/// that memory. The device is so late that the copy has not run yet.
 fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::Result<()> + Sync) {
     let config = SimConfig::new().jitter(Duration::from_millis(20));
     let device = Device::new(SimDevice::new(0, config)).unwrap();
@@ -186,7 +186,7 @@ fn what_is_changed_after_a_panic_is_not_what_others_read() {
     gives_up(&[0], |meeting, copied| {
         meeting.read(|_| Ok(()))?;
         copied.wait();
-        // At once: printing where it was would take longer than the copy.
+        // Without printing the location of the panic, which would take longer than the copy.
         resume_unwind(Box::new("on purpose"))
     });
 }
@@ -256,7 +256,7 @@ fn a_failed_reading_is_not_tried_again() {
     }
 }
 
-/// Notes what has been read when the memory beside it goes.
+/// Records what has been read when the memory next to it is dropped.
 struct Beside<'a> {
     read: &'a AtomicUsize,
     at_end: &'a AtomicUsize,
@@ -344,7 +344,7 @@ fn wrong_peers_and_a_second_loan_are_refused() {
     own.lend(&one, &[], LONG, |_| Ok(())).unwrap();
 }
 
-/// A rank works beside the exchange; the others read what it lends meanwhile, and it ends when they have.
+/// One rank works during the exchange. The others read its views meanwhile, and it ends after they have read.
 #[test]
 fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
     let device = device();
@@ -357,7 +357,7 @@ fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
         let loan = Loan { tag: 1, peers: &peers, views: &views, marks, timeout: LONG };
         ranks.direct().unwrap().lend(&loan, |meeting| {
             if ranks.rank() == 0 {
-                // Rank 1 reads before this does.
+                // Rank 1 reads before this rank does.
                 read.wait();
                 assert!(!meeting.has_read());
             }
@@ -378,7 +378,7 @@ fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
     .for_each(Result::unwrap);
 }
 
-/// Loans with different tags do not mix, whatever their order.
+/// Loans with different tags do not mix, in any order.
 #[test]
 fn loans_are_told_apart_by_tags() {
     let device = device();
@@ -417,7 +417,7 @@ fn failures_at_random_leave_nothing_behind() {
         let peers = [(rank + 1) % 3, (rank + 2) % 3];
         let mut own = Rank::new(&device, 0);
         for step in 0..60_u64 {
-            // One of them fails in every other step, before or after the others came.
+            // One of them fails in every other step, before or after the others have joined.
             let fails = (step % 2 == 1).then_some((step / 2 % 3) as usize);
             if (step / 6) % 3 == rank as u64 {
                 thread::sleep(Duration::from_millis(1));

@@ -1,10 +1,10 @@
-//! `docs/halo.md` names tests that there are.
+//! The tests that `docs/halo.md` names exist.
 #![expect(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Rust files in a folder and below it.
+/// The Rust files in a folder and below it.
 fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,4 +1,4 @@
-//! How exchanges behave in time: order of streams, arrival of messages, failures, and what comes after them.
+//! Exchanges over time: the order of streams, the arrival of messages, failures, and recovery from them.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -28,7 +28,7 @@ use halo::{
 };
 use runtime_core::{DType, Device, Grid, HostModule, Launch, Memory, Stream, args};
 
-/// A ring of so many ranks with three cells each, and one ghost at either end.
+/// A ring with this number of ranks, three cells on each, and one ghost cell at each end.
 fn ring(ranks: usize) -> Topology {
     Topology::cartesian(&[3 * ranks], &[ranks], &[true]).unwrap()
 }
@@ -53,7 +53,7 @@ fn expected(rank: usize, ranks: usize) -> Vec<f64> {
     (0..5).map(|i| ((3 * rank + cells + i - 1) % cells) as f64).collect()
 }
 
-/// Runs `f` on each rank of a ring, on a device of its own.
+/// Runs `f` on each rank of a ring. Each rank has its own device.
 fn on_ring<R: Send>(
     ranks: usize,
     options: &HaloOptions,
@@ -71,7 +71,7 @@ fn exchange(halo: &mut HaloExchange, stream: &Stream, values: &mut Memory<f64>) 
     halo.exchange(stream, &mut [values.view_mut().into()])
 }
 
-/// Waits until the flag is set, but not for ever.
+/// Waits until the flag is set, with a time limit.
 fn wait_for(flag: &AtomicBool) {
     let start = Instant::now();
     while !flag.load(Ordering::Acquire) && start.elapsed() < Duration::from_secs(20) {
@@ -95,7 +95,7 @@ fn start_does_not_block_host() {
             stream.device().module_load(&HostModule::new().with("held_up", held_up)).unwrap();
         let kernel = module.kernel("held_up").unwrap();
         let mut values = values(rank, &stream);
-        // SAFETY: the kernel is safe Rust, which touches nothing but its argument.
+        // SAFETY: the kernel is safe Rust and only accesses its argument.
         unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![values.view_mut()]) }.unwrap();
         let mut fields = [values.view_mut().into()];
         let mut flight = halo.start(&stream, &mut fields).unwrap();
@@ -104,7 +104,7 @@ fn start_does_not_block_host() {
         STARTED.fetch_add(1, Ordering::AcqRel);
         flight.finish().unwrap();
         let mut expected = expected(rank, 2);
-        // wait_for_producer_stream: what the kernel wrote has arrived.
+        // wait_for_producer_stream: the values that the kernel wrote have arrived.
         [0, 1, 3, 4].into_iter().for_each(|i| expected[i] += 100.0);
         assert_eq!(values.to_vec(&stream).unwrap(), expected);
     });
@@ -132,7 +132,7 @@ fn wait_for_producer_stream() {
     });
 }
 
-/// They share staging memory.
+/// The two exchanges share staging memory.
 #[test]
 fn launches_come_after_those_on_other_streams() {
     static OPEN: AtomicBool = AtomicBool::new(false);
@@ -148,7 +148,7 @@ fn launches_come_after_those_on_other_streams() {
     let mut halo =
         HaloTransformer::new(&ring(2), 0, &quantities, &device, &HaloOptions::default()).unwrap();
     let mut held = device.memory_allocate::<f64>(1).unwrap();
-    // SAFETY: the kernel is safe Rust, which touches nothing.
+    // SAFETY: the kernel is safe Rust and accesses no memory.
     unsafe { kernel.launch(&one, &Launch::cover(1, 1), args![held.view_mut()]) }.unwrap();
     let early = halo.pack(&one, &mut [first.view_mut().into()]).unwrap();
     let late = halo.pack(&two, &mut [second.view_mut().into()]).unwrap();
@@ -160,7 +160,7 @@ fn launches_come_after_those_on_other_streams() {
     }
 }
 
-/// A kernel still reads the halo of the last step when the messages of the next one are there.
+/// A kernel still reads the halo of the last step when the messages of the next step have arrived.
 #[test]
 fn early_receive_completion() {
     static GO: AtomicBool = AtomicBool::new(false);
@@ -186,7 +186,7 @@ fn early_receive_completion() {
         let mut fields = [values.view_mut().into()];
         let flight = halo.start(&stream, &mut fields).unwrap();
         if rank == 1 {
-            // Its message is under way.
+            // Its message is in transit.
             std::thread::sleep(Duration::from_millis(20));
             GO.store(true, Ordering::Release);
         }
@@ -274,7 +274,7 @@ fn a_rank_that_takes_no_part_is_a_timeout() {
     });
 }
 
-/// Fields that are refused leave everything as it was, buffers too.
+/// Refused fields leave everything unchanged, including buffers.
 #[test]
 fn failure_leaves_clean_state() {
     on_ring(2, &HaloOptions::default(), |rank, mut halo, stream| {
@@ -318,7 +318,7 @@ fn failure_leaves_clean_state() {
     });
 }
 
-/// Whatever one rank has otherwise than the others, all of them are told, and none waits.
+/// For any property that differs on one rank, all ranks get an error, and no rank has to wait for it.
 #[test]
 fn ranks_disagree() {
     let device = host();
@@ -363,7 +363,7 @@ fn ranks_disagree() {
         let quantities = names.iter().map(field).collect::<Result<Vec<_>>>()?;
         HaloExchange::new(Arc::new(ranks), &ring(3), &quantities, &device, &HaloOptions::default())
     };
-    // Fields of one type in another order would change places.
+    // Fields of one type in a different order would be swapped.
     let names =
         disagree(&|rank, ranks| named(ranks, &if rank == 2 { ["v", "u"] } else { ["u", "v"] }));
     let second = disagree(&|rank, ranks| named(ranks, &["u", if rank == 1 { "w" } else { "v" }]));
@@ -465,7 +465,7 @@ fn ranks_disagree() {
             assert_eq!(error.message(), format!("ranks {words}"));
         }
     }
-    // One cannot make its plan: it says why, the others that it did not.
+    // One rank cannot make its plan: its error gives the reason, and the other ranks' errors say that it failed.
     let own = disagree(&|rank, ranks| {
         let field = FieldSpec::new("f", DType::F64, &[dim(if rank == 1 { 4 } else { 1 })]);
         with(ranks, field, &ring(3))
@@ -478,7 +478,7 @@ fn ranks_disagree() {
     assert!(count.iter().all(|error| error.message().contains(message)));
 }
 
-/// Each rank has another device, or its messages in other memory: all kinds meet.
+/// Each rank has a different device, or its messages in different memory: all combinations occur.
 #[test]
 fn ranks_on_unlike_devices() {
     let kinds = [
@@ -507,7 +507,7 @@ fn ranks_on_unlike_devices() {
     }
 }
 
-/// Sees every tag.
+/// Records every tag.
 #[derive(Debug)]
 struct Spy(ThreadCommunicator, Arc<AtomicU32>);
 
@@ -589,7 +589,7 @@ fn exchanges_on_different_channels_may_overlap() {
         let mut two = values(rank, &stream);
         let [a, b] = &mut halos;
         let (mut first, mut second) = ([one.view_mut().into()], [two.view_mut().into()]);
-        // Each rank begins with another one; all finish them in one order.
+        // Each rank starts with a different exchange; all finish them in the same order.
         let (first, second) = if rank == 0 {
             let first = a.start(&stream, &mut first).unwrap();
             (first, b.start(&stream, &mut second).unwrap())
@@ -605,7 +605,7 @@ fn exchanges_on_different_channels_may_overlap() {
     .unwrap();
 }
 
-/// Plans of fields that are alike but for the order of their dimensions, and for what they are, are apart.
+/// Plans differ if their fields differ only in the order of their dimensions, or only in their kind.
 #[test]
 fn plan_key_is_complete() {
     let topology = Topology::cubed_sphere(4, [1, 1]).unwrap();
@@ -620,7 +620,7 @@ fn plan_key_is_complete() {
     Case { topology: &topology, world: &Cube { cells: 4 }, quantities, options }.exchange(&host());
 }
 
-/// More elements than launches of some libraries could index.
+/// More elements than launches of some libraries can index.
 #[test]
 fn launch_limits_checked() {
     let topology = Topology::cartesian(&[4], &[2], &[true]).unwrap();
@@ -631,8 +631,8 @@ fn launch_limits_checked() {
         .carry(&host());
 }
 
-/// Whatever happens to messages, an exchange gives the right values or an error, and in time: with two fields in one message
-/// or in two, wherever the host can address messages.
+/// With any fault of messages, an exchange returns the right values or an error, within its timeout. With two fields in
+/// one message or in two, for all memory that the host can address.
 #[test]
 fn faults_of_the_transport_never_give_wrong_values() {
     let staging = |seed| match seed % 3 {
@@ -641,7 +641,7 @@ fn faults_of_the_transport_never_give_wrong_values() {
         _ => (host(), Staging::Device),
     };
     for fault in Fault::ALL {
-        // Those that lose nothing.
+        // Faults that lose nothing.
         let harmless = matches!(fault, Fault::Delay | Fault::Reorder);
         let (mut happened, mut told) = (0, 0);
         for seed in 0..6 {
@@ -651,13 +651,13 @@ fn faults_of_the_transport_never_give_wrong_values() {
                 let (device, staging) = staging(seed);
                 let faults = Faults::new(seed + 100 * rank as u64).with(fault, 0.2);
                 let ranks = Arc::new(FaultyCommunicator::new(ranks, faults));
-                // What is late is there in time.
+                // Late messages still arrive within this timeout.
                 let timeout = Duration::from_millis(if harmless { 20_000 } else { 1_000 });
                 let options = HaloOptions { staging, messages, timeout, ..Default::default() };
                 let shared = Arc::clone(&ranks) as Arc<dyn Communicator>;
                 let done = steps_of_two_fields(shared, &device, &options);
                 if let (Err(error), true) = (&done, harmless) {
-                    // Messages of one line that overtake each other are others'.
+                    // If messages of one line overtake each other, a receive gets another message.
                     assert_eq!((fault, messages), (Fault::Reorder, Messages::Separate), "{error}");
                 }
                 (ranks.count(fault), done.is_err())
@@ -672,7 +672,7 @@ fn faults_of_the_transport_never_give_wrong_values() {
     }
 }
 
-/// Who looks at the end of a message in memory that the host addresses waits for packing, and not for later work.
+/// Reading the end of a message in host-addressable memory waits for packing, but not for later work.
 #[test]
 fn stamps_wait_for_no_later_work() {
     static FINISHED: AtomicU32 = AtomicU32::new(0);
@@ -685,7 +685,7 @@ fn stamps_wait_for_no_later_work() {
         }
     }
     let options = HaloOptions { direct: false, ..Default::default() };
-    // One device, so that messages pass from rank to rank without a copy.
+    // A single device, so messages move from rank to rank without a copy.
     let device = host();
     ThreadCommunicator::run(2, |communicator| {
         let rank = communicator.rank();
@@ -696,7 +696,7 @@ fn stamps_wait_for_no_later_work() {
         let mut values = values(rank, &stream);
         let mut fields = [values.view_mut().into()];
         let flight = halo.start(&stream, &mut fields).unwrap();
-        // SAFETY: the kernel is safe Rust, without memory.
+        // SAFETY: the kernel is safe Rust and has no memory arguments.
         unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![2_u64]) }.unwrap();
         flight.finish().unwrap();
         assert!(!stream.is_done().unwrap(), "finish waited for the kernel");
@@ -706,10 +706,11 @@ fn stamps_wait_for_no_later_work() {
     .unwrap();
 }
 
-/// Narrow rows go by messages on a host, so that no cache line goes to and fro; long ones, few and many are copied.
+/// Narrow rows go by messages on a host device, so that no cache line moves back and forth. Long rows, few rows and
+/// many rows are copied directly.
 #[test]
 fn narrow_rows_are_sent_on_a_host_and_others_are_read() {
-    // The extent of the dimension that is divided, that of the other one, and whether the divided one is the faster.
+    // The extent of the divided dimension, that of the other dimension, and whether the divided one is the faster.
     let cases = [
         ((host(), 8, 4000, true), true),
         ((host(), 8, 4000, false), false),
@@ -756,7 +757,8 @@ fn narrow_rows_are_sent_on_a_host_and_others_are_read() {
     }
 }
 
-/// Exchanges two fields on a ring of three ranks a few times, each time other values, and compares what is there then.
+/// Exchanges two fields on a ring of three ranks a few times, with different values each time, and compares the
+/// results.
 fn steps_of_two_fields(
     ranks: Arc<dyn Communicator>,
     device: &Device,
@@ -897,7 +899,7 @@ fn missing_corners_are_averaged() {
     let topology = Topology::cubed_sphere(3, [1, 1]).unwrap();
     let world = Cube { cells: 3 };
     let options = HaloOptions { missing_corners: MissingCorners::Average, ..Default::default() };
-    // One runs fastest along y, the other along x.
+    // One component runs fastest along y, the other along x.
     let turned = Shape { order: vec![1, 0], ..Shape::new(DType::F32, 2) };
     let quantities =
         vec![(Kind::Scalar, vec![Shape::new(DType::F32, 2)]), (Kind::Scalar, vec![turned])];
@@ -937,12 +939,12 @@ fn missing_corners_are_averaged() {
     assert!(made.unwrap_err().message().contains("field n: averages of elements of i32"));
 }
 
-/// Owned values and ghosts of one memory as a program that keeps account of them lends them.
+/// Owned values and ghosts of one memory, lent separately as by a type that keeps account of them.
 #[test]
 fn owned_values_stay_readable_in_flight() {
     on_ring(2, &HaloOptions::default(), |rank, mut halo, stream| {
         let values = values(rank, &stream);
-        // SAFETY: the exchange writes nothing but ghosts, and the view below is of owned cells.
+        // SAFETY: the exchange writes only ghosts, and the view below contains only owned cells.
         let ghosts = unsafe { values.view_mut_shared() };
         let owned = values.view().slice(1..4).unwrap();
         let mut fields = [Field::split(owned, ghosts).unwrap()];
@@ -958,10 +960,10 @@ fn owned_values_stay_readable_in_flight() {
         let other = self::values(rank, &stream);
         let mut third = self::values(rank, &stream);
         assert!(Field::split(other.view(), third.view_mut()).is_err());
-        // Two of three owned values, and a value of somebody else before the field.
+        // Two of three owned values, and a value before the field that belongs to other code.
         let long = stream.device().memory_from_slice(&stream, &[0.0; 6]).unwrap();
         for (read, bytes) in [(2..4, "16..32"), (0..5, "0..40")] {
-            // SAFETY: it is refused before anything is read or written.
+            // SAFETY: the call is refused before anything is read or written.
             let ghosts = unsafe { long.view_mut_shared() }.slice(1..6).unwrap();
             let read = long.view().slice(read).unwrap();
             let error =
@@ -973,7 +975,7 @@ fn owned_values_stay_readable_in_flight() {
     });
 }
 
-/// A plan takes no memory of the device, however many elements it is for.
+/// A plan uses no device memory, for any number of elements.
 #[test]
 fn plans_have_no_index_arrays() {
     let device = sim(0);
@@ -988,7 +990,7 @@ fn plans_have_no_index_arrays() {
     assert_eq!(used(), before);
 }
 
-/// One launch packs, one for each batch of messages unpacks, and nothing passes the host unless it must.
+/// One launch packs, one launch for each batch of messages unpacks, and no data goes through the host unless it must.
 #[test]
 fn launches_and_copies_are_few() {
     const STEPS: u64 = 5;
@@ -1060,7 +1062,7 @@ fn nothing_to_exchange_is_an_exchange() {
     .unwrap();
 }
 
-/// For transports of one's own: buffers come back whatever becomes of them.
+/// For custom transports: buffers return to the pool in every case.
 #[test]
 fn messages_of_a_transformer_return_to_its_pool() {
     let device = sim(4);
@@ -1138,7 +1140,7 @@ fn a_message_is_not_packed_over_one_that_is_being_read() {
     assert_eq!(message.to_vec().unwrap()[..8], 7.0_f64.to_ne_bytes());
 }
 
-/// The pool keeps to its bound, and reuses what it has.
+/// The pool keeps its limit, and reuses its buffers.
 #[test]
 fn buffers_are_bounded() {
     let options = HaloOptions { pool_bytes: Some(47), ..Default::default() };
@@ -1154,7 +1156,7 @@ fn buffers_are_bounded() {
             exchange(&mut halo, &stream, &mut values).unwrap();
         }
         let (held, limit) = halo.transformer().pool_bytes();
-        // Two messages out and two in, of a value and a number each.
+        // Two messages out and two in, each with one value and one stamp.
         assert_eq!(limit, 4 * 4 * 16);
         assert!((1..=limit).contains(&held), "{held} of {limit}");
     });

@@ -1,4 +1,4 @@
-//! Messages that go wrong.
+//! Messages with faults.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod rules;
@@ -13,7 +13,7 @@ use rules::{LONG, RULES};
 
 const SHORT: Duration = Duration::from_millis(20);
 
-/// Runs two ranks that both have these faults.
+/// Runs two ranks, both with these faults.
 fn two<T: Send>(
     faults: &Faults,
     f: impl Fn(FaultyCommunicator<ThreadCommunicator>) -> T + Sync,
@@ -21,14 +21,14 @@ fn two<T: Send>(
     ThreadCommunicator::run(2, |ranks| f(FaultyCommunicator::new(ranks, faults.clone()))).unwrap()
 }
 
-/// Rank 0 sends `count` messages of 8 bytes, of which each has its number in it. Gives what rank 1 receives of them.
+/// Rank 0 sends `count` messages of 8 bytes. Each contains its number. Returns the messages that rank 1 receives.
 fn messages(faults: &Faults, count: u8, timeout: Duration) -> Vec<Result<u8>> {
     let mut received = two(faults, |ranks| {
         let mut outcomes = Vec::new();
         if ranks.rank() == 0 {
             let send = |i| ranks.send(1, 1, Buffer::host(vec![i; 8])).unwrap();
             let sent: Vec<_> = (0..count).map(send).collect();
-            // As long as this rank is needed: it sends what is late, and to leave is another fault.
+            // Stays until rank 1 is done: it sends late messages, and leaving would be another fault.
             std::thread::sleep(2 * SHORT);
             ranks.barrier(LONG).unwrap();
             drop(sent);
@@ -109,7 +109,7 @@ fn an_early_receive_has_the_bytes_of_before() {
     let faults = Faults::new(3).with(Fault::Early, 0.5);
     let received = messages(&faults, 40, LONG);
     let numbers: Vec<u8> = received.into_iter().map(Result::unwrap).collect();
-    // Those that are there are in their places: the message of an early one is not another's.
+    // Messages that arrived are at their places: the message of an early receive is never delivered to another receive.
     let early = numbers.iter().filter(|number| **number == 255).count();
     assert!((5..35).contains(&early), "{numbers:?}");
     assert!(numbers.iter().zip(0..).all(|(number, i)| *number == 255 || *number == i));
@@ -153,7 +153,7 @@ fn nothing_hangs_whatever_goes_wrong() {
                 let received = ranks.receive(peer, 1, Buffer::host(vec![0; 64])).unwrap();
                 let sent = match ranks.send(peer, 1, Buffer::host(vec![step; 64])) {
                     Ok(sent) => sent,
-                    // The other has done its steps.
+                    // The other rank has finished its steps.
                     Err(error) => return assert_eq!(error.kind(), ErrorKind::PeerLost, "{error}"),
                 };
                 let mut requests = [Some(received), Some(sent)];

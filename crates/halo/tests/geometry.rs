@@ -1,4 +1,4 @@
-//! Every ghost has what is at its place, and nothing else is touched.
+//! Every ghost gets the value of its place in space, and nothing else is changed.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -43,7 +43,7 @@ fn all_kinds(width: usize) -> Vec<(Kind, Vec<Shape>)> {
     ]
 }
 
-/// Kinds of a topology with one axis.
+/// The kinds for a topology with one axis.
 fn scalars(width: usize) -> Vec<(Kind, Vec<Shape>)> {
     let field = || Shape::new(DType::I32, width);
     vec![
@@ -118,7 +118,7 @@ fn halos_of_one_to_four_and_unlike_widths() {
     }
 }
 
-/// Two of three allocated points are exchanged, and those alone.
+/// Two of three allocated points are exchanged, and no others.
 #[test]
 fn subwidth_exchange() {
     let topology = Topology::cubed_sphere(6, [1, 1]).unwrap();
@@ -190,8 +190,8 @@ fn blocks_joined_by_every_symmetry() {
     }
 }
 
-/// A tile has the same halo however it is cut: all layouts agree with the geometry, hence with each other; here on
-/// vectors of the grids A to D with every value unique.
+/// A tile has the same halo for every layout: all layouts agree with the geometry, so they agree with each other.
+/// Tested here with vectors on the grids A to D, with all values different.
 #[test]
 fn layout_invariance() {
     let device = host();
@@ -206,7 +206,7 @@ fn layout_invariance() {
     }
 }
 
-/// Physical boundaries and corners without cells: what is left to be set, each ghost once.
+/// Physical boundaries and corners without cells: the ghosts that the program must set, each listed once.
 #[test]
 fn edges_are_the_ghosts_that_nobody_fills() {
     let channel = Topology::cartesian(&[5, 6], &[2, 2], &[true, false]).unwrap();
@@ -262,7 +262,7 @@ fn boxes_in_threads(device: &runtime_core::Device) {
     case(&topology, &world, all_kinds(2)).exchange(device);
 }
 
-/// Of eight messages, three and three and two take one launch each, wherever they are.
+/// Eight messages are unpacked in batches of three, three and two. Each batch takes one launch, in any memory.
 fn batches_take_one_launch(device: &runtime_core::Device) {
     let topology = Topology::cartesian(&[6, 6, 1], &[3, 3, 1], &[true, true, false]).unwrap();
     let world = Flat { cells: [6, 6, 1], periodic: [true, true, false] };

@@ -1,4 +1,4 @@
-//! Fields that share messages, and fields that do not.
+//! Fields that share messages, and fields with their own messages.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -24,7 +24,7 @@ use halo::{
 };
 use runtime_core::{DType, Support};
 
-/// Three fields on a ring of three ranks, of which the middle one is large.
+/// Three fields on a ring of three ranks. The middle field is large.
 #[test]
 fn a_field_goes_with_others_or_by_itself() {
     const STEPS: u64 = 3;
@@ -34,7 +34,7 @@ fn a_field_goes_with_others_or_by_itself() {
     let small = Shape { free: vec![Messages::LARGE / 8], ..Shape::new(DType::F64, 1) };
     let quantities = [small.clone(), large, small].map(|shape| (Kind::Scalar, vec![shape]));
     let [less, more] = [Messages::LARGE, Messages::LARGE + 1];
-    // Each a multiple of 16, but for the last, and a number of 8 bytes.
+    // Each a multiple of 16, except for the last field, plus a stamp of 8 bytes.
     for (messages, expected) in [
         (Messages::Aggregate, vec![less + (more + 15) + less + 8]),
         (Messages::Separate, vec![less + 8, more + 7 + 8, less + 8]),
@@ -89,12 +89,12 @@ fn the_bound_of_a_message_can_be_set() {
     assert_eq!(same(Messages::Above(16), Messages::Aggregate), one);
     assert_eq!(same(Messages::Above(0), Messages::Separate), each);
     assert_eq!(same(Messages::Above(Messages::LARGE), Messages::Auto), one);
-    // The smaller one with others, of which there are none: it comes first.
+    // The message for combined fields contains only the smaller field here. It comes first.
     let reversed = vec![(1, 16), (1, 24), (2, 16), (2, 24)];
     assert_eq!(same(Messages::Above(15), Messages::Above(5)), reversed);
 }
 
-/// On every device, staged and not, by an exchange and by hand.
+/// On every device, staged and not, by an exchange and with a custom transport.
 fn halos_do_not_depend_on_messages(device: &runtime_core::Device) {
     let topology = Topology::cubed_sphere(6, [1, 2]).unwrap();
     let on = |staggered| Shape::new(DType::F64, 2).staggered(staggered);
@@ -114,13 +114,13 @@ fn halos_do_not_depend_on_messages(device: &runtime_core::Device) {
     }
 }
 
-/// Eight fields with 26 neighbours: 34 memories by messages, 216 where ranks read each other's fields.
+/// Eight fields with 26 neighbours: 34 memories by messages, 216 if ranks read each other's fields.
 fn launches_do_not_grow_with_neighbours(device: &runtime_core::Device) {
     let topology = Topology::cartesian(&[3; 3], &[3; 3], &[true; 3]).unwrap();
     let world = Flat { cells: [3; 3], periodic: [true; 3] };
     let shape = Shape::new(DType::F64, 1);
     let quantities = vec![(Kind::Scalar, vec![shape]); 8];
-    // Nothing tells what memory of OpenCL is: its own tests do.
+    // The kind of OpenCL memory cannot be queried here: the OpenCL tests cover it.
     let is_native =
         device.capabilities().region_copy == Support::Native && device.id().backend() != "opencl";
     for direct in [false, true] {
@@ -137,7 +137,7 @@ fn launches_do_not_grow_with_neighbours(device: &runtime_core::Device) {
             case.check(rank, &stores, &stream);
             let statistics = exchange.statistics().unwrap();
             assert_eq!(statistics.neighbours.len(), 26);
-            // Packing, unpacking whichever messages were there, or copying out of others' fields.
+            // Packing, unpacking any messages that have arrived, or copying directly from other ranks' fields.
             let HaloStatistics { pack, unpack, copy, launches, .. } = statistics;
             assert_eq!((pack.count, copy.count), if direct { (0, 1) } else { (1, 0) });
             if is_native {
@@ -156,7 +156,7 @@ fn fields() -> Vec<Quantity> {
     ["f", "g"].map(|name| field(name).unwrap()).to_vec()
 }
 
-/// Exchanges two fields of a ring of three ranks a few times; what both are afterwards, or an error.
+/// Exchanges two fields of a ring of three ranks a few times. Returns the values of both afterwards, or an error.
 fn steps(
     ranks: Arc<dyn Communicator>,
     options: &HaloOptions,
@@ -187,7 +187,7 @@ fn is_right(rank: usize, added: f64, found: &[Vec<f64>; 2]) {
     }
 }
 
-/// Two messages of one length from one rank: whatever happens to them, neither is taken for the other.
+/// Two messages of equal length from one rank: with any fault, neither is mistaken for the other.
 #[test]
 fn faults_never_let_fields_change_places() {
     for fault in Fault::ALL {
@@ -196,7 +196,7 @@ fn faults_never_let_fields_change_places() {
             let counts = ThreadCommunicator::run(3, |ranks| {
                 let faults = Faults::new(seed + 100 * ranks.rank() as u64).with(fault, 0.2);
                 let ranks = Arc::new(FaultyCommunicator::new(ranks, faults));
-                // What is late is there in time.
+                // Late messages still arrive within this timeout.
                 let timeout = Duration::from_secs(if fault == Fault::Delay { 20 } else { 1 });
                 let (messages, staging) = (Messages::Separate, Staging::Pinned);
                 let options = HaloOptions { messages, staging, timeout, ..Default::default() };

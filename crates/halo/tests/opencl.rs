@@ -1,4 +1,4 @@
-//! What an exchange takes on a device that does not put memories into descriptors.
+//! The number of launches of an exchange on a device where memories are launch arguments.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -15,10 +15,10 @@ use halo::communicator::{Communicator, ThreadCommunicator};
 use halo::{Dim, Field, FieldSpec, HaloExchange, HaloOptions, Quantity, Staging, Topology};
 use runtime_core::{Combine, DType, Memory, RegionCopy, RegionSide};
 
-/// Memories that one launch takes.
+/// The most memories in one launch.
 const MEMORIES: usize = 32;
 
-/// All fields of a rank and the memory of its messages take one launch to pack and one to unpack.
+/// All fields of a rank and the memory of its messages take one launch for packing and one for unpacking.
 #[test]
 fn one_launch_per_direction_for_32_memories() {
     const RANKS: usize = 2;
@@ -76,11 +76,11 @@ fn one_launch_per_direction_for_32_memories() {
         }
         after - before
     });
-    // Of both ranks: packing and unpacking, in every step.
+    // On both ranks: packing and unpacking, in every step.
     assert_eq!(executions.unwrap(), vec![2 * RANKS as u64 * STEPS; RANKS]);
 }
 
-/// Rows that begin where a kernel's pointer may.
+/// Rows that start at addresses to which kernel pointers may point.
 #[test]
 fn dimensions_are_aligned_for_a_device() {
     for memory in ["buffer", "svm"] {

@@ -1,4 +1,4 @@
-//! Exchanges of ranks that are threads: work beside them, what becomes of them when a rank fails, and what they count.
+//! Exchanges of ranks that are threads: concurrent work, failures of ranks, and statistics.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_precision_loss,
@@ -26,7 +26,7 @@ use runtime_core::{
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// A ring of ranks with three cells each, and one ghost at either end.
+/// A ring of ranks with three cells each, and one ghost cell at each end.
 fn join(ranks: Arc<ThreadCommunicator>, device: &Device, options: &HaloOptions) -> HaloExchange {
     let topology = Topology::cartesian(&[3 * ranks.size()], &[ranks.size()], &[true]).unwrap();
     let spec = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).unwrap();
@@ -58,7 +58,7 @@ fn each(ranks: usize, options: &HaloOptions, f: impl Fn(usize, HaloExchange, Str
     .unwrap();
 }
 
-/// What is owned can be read beside the exchange, on either path, and halos are there when it ends.
+/// Owned values can be read during the exchange, by messages and directly, and halos are filled when it ends.
 #[test]
 fn work_beside_an_exchange() {
     for direct in [false, true] {
@@ -86,7 +86,7 @@ fn work_beside_an_exchange() {
     }
 }
 
-/// Rust functions take the owned box of a field of two dimensions as a row, on either path.
+/// Rust functions get the owned box of a two-dimensional field as a row, by messages and directly.
 #[test]
 fn the_owned_box_is_lent_to_rust_functions() {
     fn copy(_: &Grid<'_>, out: &mut [f64], owned: &[f64]) {
@@ -115,7 +115,7 @@ fn the_owned_box_is_lent_to_rust_functions() {
                 .overlap(&stream, fields, |progress| {
                     let owned = progress.owned(0)?;
                     assert_eq!(owned.layout().shape(), [3, 2]);
-                    // SAFETY: the kernel reads two of four columns, which are those of the box.
+                    // SAFETY: the kernel reads two of four columns, which belong to the box.
                     let args = args![out.view_mut(), unsafe { owned.span() }?];
                     // SAFETY: the kernel is safe Rust.
                     unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args) }?;
@@ -129,7 +129,7 @@ fn the_owned_box_is_lent_to_rust_functions() {
     }
 }
 
-/// A failure that polling meets is told as it was, on either path, whatever the work makes of it.
+/// If polling fails, the error is returned unchanged, by messages and directly, whatever the work does with it.
 #[test]
 fn the_first_failure_that_polling_meets_is_told() {
     let passes_it_on = |failure: Error| Err(failure);
@@ -169,7 +169,7 @@ fn the_first_failure_that_polling_meets_is_told() {
     }
 }
 
-/// Work that fails takes nothing from the others, and the next exchange goes on.
+/// Work that fails does not affect the other ranks, and the next exchange works.
 /// Before a neighbour takes notice.
 #[test]
 fn a_stream_that_captures_is_refused() {
@@ -209,7 +209,7 @@ fn failed_work_does_not_fail_the_exchange() {
     }
 }
 
-/// Whether messages were there already makes no difference: one rank alone waits for none.
+/// The result is the same if messages have already arrived: a single rank waits for none.
 #[test]
 fn an_exchange_that_nobody_saw_done_was_given_up() {
     each(1, &HaloOptions::default(), |rank, mut halo, stream| {
@@ -224,7 +224,7 @@ fn an_exchange_that_nobody_saw_done_was_given_up() {
     });
 }
 
-/// The timeout is for waiting, not for the work.
+/// The timeout limits the waiting, not the work.
 #[test]
 fn work_may_take_longer_than_the_timeout() {
     for direct in [false, true] {
@@ -245,7 +245,7 @@ fn work_may_take_longer_than_the_timeout() {
     }
 }
 
-/// Reading directly on one rank and messages on the other do not meet: told at once, whoever is first.
+/// A rank that reads directly and a rank that sends messages do not match: both get an error at once, in any order.
 #[test]
 fn ranks_that_call_unlike_methods_are_told() {
     for late in 0..2 {
@@ -285,7 +285,7 @@ fn ranks_that_call_unlike_methods_are_told() {
     }
 }
 
-/// A rank that panics is missed at once, and nobody reads its memory when that is freed.
+/// The panic of a rank is noticed at once, and no rank reads its memory after it is freed.
 #[test]
 fn a_panic_beside_an_exchange_is_told_to_the_others() {
     let missed = AtomicUsize::new(0);
@@ -297,7 +297,7 @@ fn a_panic_beside_an_exchange_is_told_to_the_others() {
                 assert!(rank != 1, "on purpose");
                 Ok(())
             });
-            // Perhaps it had read before rank 1 gave up.
+            // This rank may have read before rank 1 failed.
             match outcome {
                 Ok(()) => assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 3)),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::PeerLost),
@@ -321,7 +321,7 @@ fn a_rank_that_does_not_come_is_a_timeout_and_may_come_after_a_reset() {
         if rank != 2 {
             let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout);
-            // For rank 2, or for one that gave up waiting for it.
+            // Waits for rank 2, or for a rank that stopped waiting for it.
             assert!(
                 error.message().contains(&format!("rank {rank} waited 1s for rank")),
                 "{error}"
@@ -340,7 +340,7 @@ fn a_rank_that_does_not_come_is_a_timeout_and_may_come_after_a_reset() {
     });
 }
 
-/// Two exchanges of one communicator, on one channel, each with values of its own.
+/// Two exchanges of one communicator on one channel, each with its own values.
 fn two(
     timeout: [Duration; 2],
     options: &HaloOptions,
@@ -390,7 +390,7 @@ fn messages_of_another_exchange_are_refused() {
         two([second, second], &options, |rank, mut exchanges, mut memories, stream| {
             let fields = &mut [memories[rank].view_mut().into()];
             let error = exchanges[rank].exchange(&stream, fields).unwrap_err();
-            // One that is refused a message before it sends its own leaves the other without.
+            // A rank whose receive is refused before it sends its own message leaves the other without a message.
             match error.kind() {
                 ErrorKind::InvalidArgument => {
                     let peer = 1 - rank;
@@ -408,8 +408,8 @@ fn messages_of_another_exchange_are_refused() {
     }
 }
 
-/// Two fields of two ranks in one memory, one after the other or one between the elements of the other, that are read by
-/// neighbours or sent.
+/// Two fields of two ranks in one memory, one after the other or interleaved. Neighbours read them directly, or they
+/// are sent.
 #[test]
 fn fields_in_parts_of_one_memory() {
     let devices = [sim(), Device::new(HostDevice::with_threads(0, 1).unwrap()).unwrap()];
@@ -483,7 +483,7 @@ fn fields_in_parts_of_one_memory() {
     }
 }
 
-/// Two ranks that adopt one memory, wherever that is noticed.
+/// Two ranks adopt one memory. This is detected in any case.
 #[test]
 fn fields_of_ranks_that_share_elements() {
     let device = sim();
@@ -495,7 +495,7 @@ fn fields_of_ranks_that_share_elements() {
             let rank = communicator.rank();
             let native = memory.view().native().unwrap();
             let handle = NativeHandle { raw: native.raw + 24 * rank, ..native };
-            // SAFETY: elements of the memory, and what touches them here is refused.
+            // SAFETY: elements of the memory; operations that access them here are refused.
             let own = unsafe { device.memory_adopt::<f64>(handle, 5, ()) };
             let mut own = own.unwrap().unwrap();
             let mut halo = join(Arc::new(communicator), &device, &HaloOptions::default());
@@ -516,7 +516,7 @@ fn fields_of_ranks_that_share_elements() {
     }
 }
 
-/// Each rank has its fields laid out in its own way, on a device of its own or on a common one.
+/// Each rank has its own field layout, on its own device or on a common device.
 #[test]
 fn ranks_lay_their_fields_out_as_they_like() {
     for common in [true, false] {
@@ -526,7 +526,7 @@ fn ranks_lay_their_fields_out_as_they_like() {
             let device = if common { shared.clone() } else { sim() };
             let topology = Topology::cartesian(&[8, 3], &[2, 1], &[true, true]).unwrap();
             let cells = topology.block(rank).unwrap().cells;
-            // One is padded, the other runs backwards.
+            // One rank's field is padded, the other's runs backwards.
             let around = if rank == 0 { [2, 3] } else { [1, 1] };
             let dims = [0, 1].map(|axis| {
                 Dim::axis(axis, cells[axis]).halo(1, 1).allocated(around[0], around[1])
@@ -577,7 +577,7 @@ fn ranks_lay_their_fields_out_as_they_like() {
     }
 }
 
-/// Nobody steps along a dimension of one element.
+/// The stride of a dimension with one element is never used.
 #[test]
 fn a_dimension_of_one_element_has_any_stride() {
     let device = sim();
@@ -604,7 +604,7 @@ fn a_dimension_of_one_element_has_any_stride() {
     }
 }
 
-/// One rank, its own neighbour, has a field without elements whose offsets would lie before its memory.
+/// A single rank, its own neighbour, has a field without elements whose offsets would lie before its memory.
 #[test]
 fn a_field_without_elements_may_run_backwards() {
     let device = sim();
@@ -632,7 +632,7 @@ fn a_field_without_elements_may_run_backwards() {
     }
 }
 
-/// Also for a caller who stops when polling says that all is done.
+/// Also for a caller that stops when polling reports completion.
 #[test]
 fn averages_are_there_when_polling_ends() {
     let device = sim();
@@ -671,22 +671,22 @@ fn averages_are_there_when_polling_ends() {
 
 const STEPS: u64 = 8;
 
-/// Times come from events that nobody waits for: the host synchronises as often with them as without.
+/// Times come from events that nothing waits for: the host synchronizes equally often with and without them.
 #[test]
 fn timers_do_not_sync() {
-    // Ranks that read each other's fields do not synchronise at all.
+    // Ranks that read each other's fields do not synchronize at all.
     for timing in [false, true] {
         assert_eq!(synchronizations_of_reading(timing), 0);
     }
     for staging in [Staging::Device, Staging::Pinned] {
         let counts = [false, true].map(|timing| synchronizations_of_messages(staging, timing));
         assert_eq!(counts[0], counts[1], "{staging:?}");
-        // Page-locked memory waits for its copies before it shows itself.
+        // Access to pinned memory waits for its copies.
         assert_eq!(counts[0] > 0, staging == Staging::Pinned, "{staging:?}: {counts:?}");
     }
 }
 
-/// A rank that waits in vain says in which exchange: when it makes it, and when it reads.
+/// The error of a rank whose wait times out names the exchange, both when making it and when reading.
 #[test]
 fn timeouts_name_the_exchange_and_the_rank() {
     let late = |error: Error, words: &str| {
@@ -714,7 +714,8 @@ fn timeouts_name_the_exchange_and_the_rank() {
     late(made.unwrap_err(), "rank 0 makes its exchange of channel 3: rank 0 waited");
 }
 
-/// What a rank exchanges with itself is counted as its own, with messages and without, and back as forth.
+/// Data that a rank exchanges with itself is counted as its own, with messages and without, and also in the reverse
+/// exchange.
 #[test]
 fn what_a_rank_copies_by_itself_is_counted() {
     for direct in [false, true] {
@@ -730,12 +731,12 @@ fn what_a_rank_copies_by_itself_is_counted() {
     }
 }
 
-/// The time since an exchange that failed is not that of the next.
+/// The time since a failed exchange does not count for the next exchange.
 #[test]
 fn a_failed_exchange_does_not_count_in_the_next() {
     let timeout = Duration::from_secs(2);
     let options = HaloOptions { direct: false, timing: true, timeout, ..Default::default() };
-    // Ranks are there for all but the exchange that fails.
+    // Ranks take part in all exchanges except the one that fails.
     let both = Barrier::new(2);
     each(2, &options, |rank, mut halo, stream| {
         let mut values = values(rank, &stream);
@@ -779,9 +780,9 @@ fn synchronizations_of_reading(timing: bool) -> u64 {
     counts.unwrap().into_iter().max().unwrap()
 }
 
-/// One thread lets both ranks take their steps in turn, each when the device is done with the one before, and packing is
-/// held up until both have started. So whether a buffer is free, a message packed or there does not depend on time, and nor
-/// does the count.
+/// One thread runs the steps of both ranks in turn, each after the device has finished the step before. Packing is held
+/// back until both have started. The result therefore does not depend on time: neither whether a buffer is free, nor
+/// whether a message is packed or has arrived, nor the count.
 fn synchronizations_of_messages(staging: Staging, timing: bool) -> u64 {
     static STARTED: AtomicU64 = AtomicU64::new(0);
     fn held_up(_: &Grid<'_>, until: u64) {
@@ -812,7 +813,7 @@ fn synchronizations_of_messages(staging: Staging, timing: bool) -> u64 {
     for _ in 0..STEPS {
         let next = STARTED.load(Ordering::Acquire) + 1;
         for stream in &streams {
-            // SAFETY: the kernel is safe Rust, without memory.
+            // SAFETY: the kernel is safe Rust and has no memory arguments.
             unsafe { kernel.launch(stream, &Launch::cover(1, 1), args![next]) }.unwrap();
         }
         let mut fields = [[of_first.view_mut().into()], [of_second.view_mut().into()]];
@@ -822,7 +823,8 @@ fn synchronizations_of_messages(staging: Staging, timing: bool) -> u64 {
             second.start(&streams[1], of_second).unwrap(),
         ];
         STARTED.store(next, Ordering::Release);
-        // Each in turn: one sends, the other receives and sends, the first receives, the other is told of that.
+        // In turn: the first rank sends; the second receives and sends; the first receives; the second sees that its
+        // send is complete.
         let mut done = [false; 2];
         for _round in 0..4 {
             for (done, flight) in done.iter_mut().zip(&mut flights) {
@@ -845,13 +847,13 @@ fn synchronizations_of_messages(staging: Staging, timing: bool) -> u64 {
     count
 }
 
-/// What one rank of two has counted when the device is done.
+/// The statistics of one of two ranks when the device is done.
 fn counts_of(halo: &HaloExchange, rank: usize, direct: bool, timing: bool) {
     let statistics = halo.statistics().unwrap();
     let [neighbour] = statistics.neighbours[..] else { panic!("one neighbour") };
     assert_eq!(neighbour.rank, 1 - rank);
     let (messages, copies) = if direct { (0, STEPS) } else { (STEPS, 0) };
-    // Two elements each way, and in a message the number of the exchange.
+    // Two elements each way, and a stamp in each message.
     for (traffic, count, bytes) in [
         (neighbour.sent, messages, 32),
         (neighbour.received, messages, 32),

@@ -1,4 +1,4 @@
-//! One rank's messages in a file.
+//! The recorded messages of one rank.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 use std::fs;
@@ -13,14 +13,14 @@ use runtime_core::{DType, Device};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// Something that depends on every message: each rank mixes what its neighbours send, several steps long.
+/// A result that depends on every message: each rank mixes the messages of its neighbours, over several steps.
 fn program(ranks: &dyn Communicator) -> Result<Vec<u8>> {
     let (rank, size) = (ranks.rank(), ranks.size());
     let mut state: Vec<u8> = (0..40).map(|i| if i == rank { 200 } else { 7 }).collect();
     for step in 0..5 {
         let mut requests = Vec::new();
         for peer in (0..size).filter(|peer| *peer != rank) {
-            // Twice the same line, to be taken in whatever order they complete.
+            // The same line twice, completed in any order.
             for _ in 0..2 {
                 requests.push(Some(ranks.send(peer, 1 + step, Buffer::host(state.clone()))?));
                 requests.push(Some(ranks.receive(peer, 1 + step, Buffer::host(vec![0; 40]))?));
@@ -41,7 +41,7 @@ fn program(ranks: &dyn Communicator) -> Result<Vec<u8>> {
     Ok(state)
 }
 
-/// The result of rank 1 of 3, which is recorded.
+/// The result of rank 1 of 3, whose messages are recorded.
 fn record(file: &Path) -> Vec<u8> {
     let results = ThreadCommunicator::run(3, |ranks| match ranks.rank() {
         1 => program(&Recorder::create(ranks, file)?),
@@ -62,7 +62,8 @@ fn a_rank_alone_does_what_it_did_among_others() {
     }
 }
 
-/// The values of one rank of three after three steps of an exchange, each on what the step before left.
+/// The values of one of three ranks after three steps of an exchange. Each step starts with the result of the step
+/// before.
 fn steps(ranks: Arc<dyn Communicator>) -> Vec<f64> {
     let topology = Topology::cartesian(&[9], &[3], &[true]).unwrap();
     let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(2, 1)]).unwrap();
@@ -102,7 +103,7 @@ fn what_was_not_recorded_is_told() {
     let error = replay.receive(0, 9, Buffer::host(vec![0; 40])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PeerLost);
     assert!(error.message().starts_with("receive of 40 bytes from rank 0, tag 9"), "{error}");
-    // Of tag 1 there were two.
+    // Tag 1 had two messages.
     for expected in [None, None, Some(ErrorKind::PeerLost)] {
         let received = replay.receive(0, 1, Buffer::host(vec![0; 40]));
         assert_eq!(received.err().map(|error| error.kind()), expected);
@@ -130,14 +131,14 @@ fn every_damaged_byte_is_noticed() {
         damaged[at] ^= 0x10;
         assert_eq!(open(&damaged).unwrap_err().0, ErrorKind::InvalidArgument, "byte {at}");
     }
-    // The beginning has 48 bytes, a message of 40 has 88: any other end is in the middle of one.
+    // The head has 48 bytes, and a message of 40 bytes takes 88. Any other length ends in the middle of a message.
     for end in 0..300 {
         let ends_a_message = end >= 48 && (end - 48) % 88 == 0;
         assert_eq!(open(&whole[..end]).is_ok(), ends_a_message, "byte {end}");
     }
 }
 
-/// Those before and those to come, whole as they are.
+/// Records of earlier and later versions, otherwise intact.
 #[test]
 fn records_of_other_versions_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -174,7 +175,7 @@ fn a_record_of_a_rank_that_does_not_exist_is_refused() {
     }
 }
 
-/// A program that asks for another message than the one that was there is told.
+/// A program that requests a different message than the recorded one gets an error.
 #[test]
 fn another_mark_is_not_replayed() {
     let folder = tempfile::tempdir().unwrap();

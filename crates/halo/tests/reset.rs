@@ -1,4 +1,4 @@
-//! Exchanges that failed on some ranks, and what comes after a reset.
+//! Exchanges that failed on some ranks, and exchanges after a reset.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_precision_loss,
@@ -15,7 +15,7 @@ use halo::communicator::{Communicator, ThreadCommunicator};
 use halo::{Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Result, Topology};
 use runtime_core::{DType, Memory, Stream};
 
-/// Runs `f` on two ranks of a ring that send each other messages, with three cells each and one ghost at either end.
+/// Runs `f` on two ranks of a ring that exchange messages, with three cells each and one ghost cell at each end.
 fn two(timeout: Duration, f: impl Fn(usize, HaloExchange, Memory<f64>, Stream) + Sync) {
     let topology = Topology::cartesian(&[6], &[2], &[true]).unwrap();
     let spec = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).unwrap();
@@ -38,7 +38,7 @@ fn exchange(halo: &mut HaloExchange, values: &mut Memory<f64>, stream: &Stream) 
     halo.exchange(stream, &mut [values.view_mut().into()])
 }
 
-/// Exchanges with other values each time, so that those of a message of before are seen.
+/// Exchanges different values each time, so that values of an earlier message are detected.
 fn goes_on(rank: usize, halo: &mut HaloExchange, values: &mut Memory<f64>, stream: &Stream) {
     for step in 0..9 {
         let own = [0, 1, 2].map(|cell| f64::from(10 * step) + (3 * rank + cell) as f64);
@@ -51,7 +51,7 @@ fn goes_on(rank: usize, halo: &mut HaloExchange, values: &mut Memory<f64>, strea
     }
 }
 
-/// One rank fails at once, the other when its exchange has waited in vain.
+/// One rank fails at once, the other when its exchange times out.
 #[test]
 fn a_reset_waits_until_the_others_have_failed() {
     let begin = Barrier::new(2);
@@ -70,7 +70,7 @@ fn a_reset_waits_until_the_others_have_failed() {
 fn a_reset_that_waited_in_vain_can_be_repeated() {
     let [late, through] = [Barrier::new(2), Barrier::new(2)];
     two(Duration::from_secs(1), |rank, mut halo, mut values, stream| {
-        // Whether one gives up once or twice, and whichever of them does.
+        // Whether a rank fails once or twice, and whichever rank it is.
         for (first, times) in [(0, 1), (1, 2)] {
             if rank == first {
                 drop(halo.start(&stream, &mut [values.view_mut().into()]).unwrap());
@@ -92,7 +92,7 @@ fn a_reset_that_waited_in_vain_can_be_repeated() {
     });
 }
 
-/// A message from before the reset lies where a later exchange looks for its own, if tags stay the same.
+/// If tags did not change, a message from before the reset would match a receive of a later exchange.
 #[test]
 fn messages_from_before_a_reset_meet_none_of_later() {
     two(Duration::from_secs(5), |rank, mut halo, mut values, stream| {
@@ -106,7 +106,7 @@ fn messages_from_before_a_reset_meet_none_of_later() {
     });
 }
 
-/// Both ranks, with messages alone and without.
+/// Both ranks, with messages only and without messages.
 fn ranks(
     f: impl Fn(&Arc<dyn Communicator>, &dyn Fn(u32, Duration) -> Result<HaloExchange>) + Sync,
 ) {
@@ -164,7 +164,7 @@ fn a_late_rank_does_not_ruin_the_communicator() {
     });
 }
 
-/// Collective calls work then, the exchange does not until all ranks reset it.
+/// Collective calls work afterwards. The exchange only works after all ranks have reset it.
 #[test]
 fn ranks_that_reset_something_else_are_told() {
     ranks(|ranks, make| {
@@ -192,7 +192,7 @@ fn ranks_that_reset_something_else_are_told() {
     });
 }
 
-/// What waits in vain is repeated, or the whole communicator is reset; not another exchange.
+/// A reset that timed out is repeated, or the whole communicator is reset; not another exchange.
 #[test]
 fn a_reset_of_one_exchange_does_not_go_on_as_that_of_another() {
     let [early, through] = [Barrier::new(2), Barrier::new(2)];
@@ -214,14 +214,14 @@ fn a_reset_of_one_exchange_does_not_go_on_as_that_of_another() {
         }
         ranks.barrier(LONG).unwrap();
         drop(two);
-        // That rank 1 alone has reset it before makes no difference.
+        // It makes no difference that only rank 1 has reset it before.
         one.reset().unwrap();
         works(ranks, one);
         works(ranks, make(0, LONG).unwrap());
     });
 }
 
-/// One of them gets in, and the others are told.
+/// One thread enters the call, and the others get an error.
 #[test]
 fn collective_calls_of_one_rank_take_turns() {
     let [one, two]: [_; 2] = ThreadCommunicator::group(2).unwrap().try_into().unwrap();

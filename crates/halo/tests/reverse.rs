@@ -1,4 +1,4 @@
-//! From ghosts back to owners, and points that ranks share.
+//! Reductions from ghosts to owners, and points that ranks share.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -19,10 +19,10 @@ use devices::{host, sim};
 use halo::{Combine, Field, HaloExchange, HaloOptions, Kind, Messages, Topology};
 use runtime_core::{DType, Device, Stream};
 
-/// The values of a field of one rank, by index, without those that nobody may touch.
+/// The values of a field of one rank, by index, without elements that must not be accessed.
 type Values = Vec<Vec<f64>>;
 
-/// Width of the halo, and of a field's allocation around its cells.
+/// The width of the halo, and of a field's allocation around its cells.
 const W: usize = 2;
 
 fn case<'a>(
@@ -36,14 +36,14 @@ fn case<'a>(
     Case { topology, world, quantities, options: HaloOptions::default() }
 }
 
-/// What a rank puts at an index: of unlike size, so that the order of sums shows.
+/// The value of a rank at an index. Magnitudes differ, so that the order of sums affects the result.
 fn noise(rank: usize, component: usize, index: usize) -> f64 {
     let hash =
         (rank * 7919 + component * 104_729 + index * 31 + 17).wrapping_mul(0x9e37_79b9) % 1009;
     (hash as f64 + 1.0) * 3.0_f64.powi((hash % 21) as i32 - 10)
 }
 
-/// Fills all elements, calls `act`, and gives the values before and after.
+/// Fills all elements, calls `act`, and returns the values before and after.
 fn run(
     case: &Case<'_>,
     device: &Device,
@@ -67,8 +67,8 @@ fn run(
     })
 }
 
-/// The elements of a two-dimensional field of a rank: index, position in half cells of the tile, and how far outside of
-/// what is owned it is along x and y.
+/// The elements of a two-dimensional field of a rank: index, position in half cells of the tile, and the distance
+/// outside of the owned part along x and y.
 fn elements(case: &Case<'_>, rank: usize, component: usize) -> Vec<(usize, [i64; 3], [i8; 2])> {
     let block = case.topology.block(rank).unwrap();
     let staggered = case.quantities[0].1[component].staggered;
@@ -96,7 +96,7 @@ fn elements(case: &Case<'_>, rank: usize, component: usize) -> Vec<(usize, [i64;
     elements
 }
 
-/// What a component is of a vector in space along the tile's directions.
+/// The direction of a component in space, for a vector along the tile's directions.
 fn direction(
     case: &Case<'_>,
     rank: usize,
@@ -110,13 +110,14 @@ fn direction(
     Some((place.at, direction))
 }
 
-/// A place, and the axis along which a component lies there.
+/// A place, and the axis along which a component lies at the place.
 type Key = ([i64; 3], usize);
 
-/// Rank, side and component of a contribution.
+/// The rank, side and component of a contribution.
 type Order = (usize, i8, usize);
 
-/// Contributions of ghosts to each place along each axis, in the order of rank, side and component, by a sweep over space.
+/// The contributions of ghosts to each place along each axis, in the order of rank, side and component, found by a
+/// search through space.
 fn contributions(case: &Case<'_>, results: &[(Values, Values)]) -> BTreeMap<Key, Vec<f64>> {
     let mut all: BTreeMap<Key, Vec<(Order, f64)>> = BTreeMap::new();
     for (rank, (before, _)) in results.iter().enumerate() {
@@ -162,7 +163,7 @@ fn check_reduction(case: &Case<'_>, device: &Device, combine: Combine) {
                         };
                     }
                 }
-                // Bit for bit: sums are taken in this order.
+                // Equal in every bit: sums are computed in this order.
                 let found = after[component][index];
                 assert_eq!(
                     found.to_bits(),
@@ -204,8 +205,8 @@ fn reductions_of_vectors_on_spheres(device: &Device) {
     }
 }
 
-/// Points that two ranks share have one value afterwards, that of the rank that has them at its low end; all others keep
-/// theirs.
+/// Points that two ranks share have one value afterwards: that of the rank that has them at its low end. All other
+/// points keep their values.
 fn shared_points_of_spheres(device: &Device) {
     let [x, y] = [[true, false, false], [false, true, false]];
     for grid in [[x, y], [y, x]] {
@@ -235,8 +236,8 @@ fn shared_points_of_spheres(device: &Device) {
                             continue;
                         }
                         let (place, along) = direction(&case, rank, component, at).unwrap();
-                        // What crosses an edge of the cube has another direction in space on either side, but leaves
-                        // at a high end and enters at a low one.
+                        // A component across an edge of the cube has different directions in space on the two sides,
+                        // but it leaves at a high end and enters at a low end.
                         let crosses = axis == component;
                         let along_axis =
                             if crosses { 3 } else { along.iter().position(|c| *c != 0).unwrap() };
@@ -265,7 +266,7 @@ fn shared_points_of_spheres(device: &Device) {
 
 on_all_devices!(reductions_on_boxes, reductions_of_vectors_on_spheres, shared_points_of_spheres);
 
-/// Whatever the timing of ranks and devices, sums are the same.
+/// Sums are the same for any timing of ranks and devices.
 #[test]
 fn sums_depend_neither_on_timing_nor_on_messages() {
     let topology = Topology::cubed_sphere(4, [1, 1]).unwrap();
@@ -285,7 +286,7 @@ fn sums_depend_neither_on_timing_nor_on_messages() {
     assert!(seen.windows(2).all(|pair| pair[0] == pair[1]));
 }
 
-/// The inner product of x with the halo of y is that of the sums of x with y.
+/// The inner product of x with the halo of y equals that of the sums of x with y.
 #[test]
 fn sums_are_the_adjoint_of_exchanges() {
     let topology = Topology::cubed_sphere(5, [1, 2]).unwrap();

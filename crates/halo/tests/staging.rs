@@ -1,4 +1,4 @@
-//! The way of messages, measured where there are two.
+//! The path of messages, measured if there are two.
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
 mod devices;
@@ -21,7 +21,7 @@ use runtime_core::{DType, Device};
 
 const RANKS: usize = 4;
 
-/// What becomes of a message before it is sent.
+/// A change of a message before it is sent.
 type Before = fn(&Storage) -> Result<()>;
 
 /// A transport that is slow with some memory, or fails.
@@ -30,7 +30,7 @@ struct Uneven {
     inner: ThreadCommunicator,
     before: Before,
     passes: bool,
-    /// Messages other than those of collective calls.
+    /// The number of messages, without those of collective calls.
     sent: Arc<AtomicU32>,
 }
 
@@ -91,10 +91,10 @@ fn slow_with_device(storage: &Storage) -> Result<()> {
     Ok(())
 }
 
-/// What a rank has chosen, what it has measured, and how many messages it sent for that.
+/// The choice of a rank, its measurements, and the number of messages that it sent for them.
 type Outcome = Result<(Staging, Option<StagingTimes>, u32)>;
 
-/// Makes an exchange on a row of ranks, whose last one has a transport of its own; then exchanges.
+/// Makes an exchange on a row of ranks, whose last rank has a special transport, then runs exchanges.
 fn outcomes(
     last: Before,
     passes: bool,
@@ -161,9 +161,9 @@ fn nothing_is_measured_where_there_is_one_way() {
         (true, &all, Staging::Device, &|_| host()),
         (true, &told(Staging::Pinned), Staging::Pinned, &sims),
         (true, &told(Staging::Device), Staging::Device, &sims),
-        // One rank has no choice.
+        // One rank does not have the choice.
         (true, &all, Staging::Device, &|rank| if rank == 1 { host() } else { sims(rank) }),
-        // Ranks read each other's fields.
+        // Ranks read each other's fields directly.
         (true, &HaloOptions::default(), Staging::Device, &|_| one.clone()),
     ] {
         for outcome in outcomes(at_once, passes, options, device) {
@@ -190,7 +190,7 @@ fn a_rank_that_cannot_measure_is_an_error_on_all() {
         .collect();
     assert!(start.elapsed() < Duration::from_secs(20));
     assert_eq!((errors[3].kind(), errors[3].message()), (ErrorKind::Driver, "on purpose"));
-    // Its neighbour waits for its message, the others are told.
+    // Its neighbour waits for its message, and the other ranks get an error.
     assert!([ErrorKind::Timeout, ErrorKind::PeerLost].contains(&errors[2].kind()), "{}", errors[2]);
     for error in &errors[..2] {
         let told = error.message().contains("ranks [2, 3] could not measure");
@@ -206,7 +206,7 @@ fn ranks_that_wait_for_ever_measure_too() {
     }
 }
 
-/// The device of one rank is lost sooner or later while the exchange is made: all ranks have it, or none.
+/// The device of one rank is lost at some time while the exchange is made: all ranks succeed, or none.
 #[test]
 fn a_rank_that_cannot_make_its_launches_is_an_error_on_all() {
     let topology = Topology::cartesian(&[4], &[2], &[true]).unwrap();

@@ -1,4 +1,4 @@
-//! Ranks that are threads.
+//! Ranks as threads.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod rules;
@@ -35,7 +35,7 @@ fn results_come_in_the_order_of_ranks() {
     assert_eq!(ranks, [0, 10, 20, 30, 40]);
 }
 
-/// Runs `f` on ranks of which one panics, and gives the panic that comes out.
+/// Runs `f` on ranks of which one panics, and returns the panic that the run ends with.
 fn panics(size: usize, f: impl Fn(ThreadCommunicator) + Sync) -> String {
     let run = AssertUnwindSafe(|| ThreadCommunicator::run(size, f));
     let panic = catch_unwind(run).unwrap_err();
@@ -52,13 +52,13 @@ fn a_panic_ends_the_waits_of_others_at_once() {
             panic!("on purpose")
         }
         rank => {
-            // Even those that wait for a rank in good health, who will not come.
+            // Including ranks that wait for a healthy rank that will not come.
             let from = if rank == 0 { 1 } else { 0 };
             let received = ranks.receive(from, 1, Buffer::host(vec![0])).unwrap();
             let error = ranks.wait(received, LONG).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::PeerLost);
             assert!(error.message().starts_with("rank 1 panicked"), "{error}");
-            // It stays so.
+            // The error is permanent.
             let error = ranks.send(rank, 1, Buffer::default()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::PeerLost);
             assert_eq!(ranks.barrier(LONG).unwrap_err().kind(), ErrorKind::PeerLost);
@@ -161,7 +161,7 @@ fn a_wait_sleeps() {
     .unwrap();
 }
 
-/// What this thread has used of a processor.
+/// The CPU time that this thread has used.
 fn processor_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap())

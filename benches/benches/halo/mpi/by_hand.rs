@@ -1,4 +1,4 @@
-//! Packed by hand: one message for each direction, with all fields, unpacked when it arrives.
+//! Packing by hand: one message for each direction, with all fields, unpacked when it arrives.
 #![expect(unsafe_code, reason = "lends buffers to MPI, and packs as C does")]
 
 use super::calls::{Datatype, End, Requests};
@@ -48,7 +48,7 @@ impl ByHand {
         let pitches = case.pitches();
         let fields: Vec<*mut f64> = fields.slices().map(<[f64]>::as_mut_ptr).collect();
         for direction in &mut self.directions {
-            // SAFETY: the buffer is used when the message is there.
+            // SAFETY: the buffer is used only after the message has arrived.
             unsafe { self.receives.receive(&direction.end(false)) };
         }
         for direction in &mut self.directions {
@@ -58,7 +58,7 @@ impl ByHand {
             let boxes = direction.outgoing.chunks_exact_mut(size);
             for (packed, field) in boxes.zip(&fields) {
                 let from = field.wrapping_add(start(&case, owned));
-                // SAFETY: the box lies in the field, and has as many elements as the buffer's part.
+                // SAFETY: the box lies in the field, and has as many elements as its part of the buffer.
                 unsafe {
                     copy_box(extents, from, pitches, packed.as_mut_ptr(), [row, row * rows]);
                 }

@@ -1,11 +1,11 @@
-//! The calls of MPI that the rivals make. Errors end the job, as MPI does unless told otherwise.
+//! The MPI calls of the rivals. Errors end the job, which is MPI's default.
 #![expect(unsafe_code, reason = "calls MPI")]
 
 use std::ffi::c_int;
 
 use mpi::ffi;
 
-/// A type of elements that MPI knows.
+/// An MPI datatype of elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Datatype(ffi::MPI_Datatype);
 
@@ -16,7 +16,7 @@ impl Datatype {
         Self(unsafe { ffi::RSMPI_DOUBLE })
     }
 
-    /// A box of an array of f64. It lasts as long as MPI.
+    /// A box in an array of `f64`. It is never freed.
     pub(crate) fn subarray(sizes: [usize; 3], extents: [usize; 3], starts: [usize; 3]) -> Self {
         let [sizes, extents, starts] = [sizes, extents, starts].map(|dims| dims.map(int));
         let (order, element) = (int(ffi::MPI_ORDER_C as usize), Self::double().0);
@@ -33,7 +33,7 @@ impl Datatype {
                 &mut datatype,
             );
         }
-        // SAFETY: it was made just now.
+        // SAFETY: the datatype was created above.
         unsafe { ffi::MPI_Type_commit(&mut datatype) };
         Self(datatype)
     }
@@ -52,20 +52,20 @@ pub(crate) struct End {
     pub(crate) tag: usize,
 }
 
-/// Messages that are on their way between the ranks of the job.
+/// Messages in transit between the ranks of the job.
 #[derive(Default)]
 pub(crate) struct Requests(Vec<ffi::MPI_Request>);
 
 impl Requests {
     /// # Safety
     ///
-    /// The elements are there, and nobody changes them, until the request is complete.
+    /// The elements are valid, and no code changes them, until the request is complete.
     pub(crate) unsafe fn send(&mut self, end: &End) {
         // SAFETY: constants of the library.
         let (world, mut request) = unsafe { (ffi::RSMPI_COMM_WORLD, ffi::RSMPI_REQUEST_NULL) };
         let (count, peer, tag) = (int(end.count), int(end.peer), int(end.tag));
         let address = end.address.cast();
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             ffi::MPI_Isend(address, count, end.datatype.0, peer, tag, world, &mut request);
         }
@@ -74,23 +74,23 @@ impl Requests {
 
     /// # Safety
     ///
-    /// The elements are there, and nobody uses them, until the request is complete.
+    /// The elements are valid, and no code uses them, until the request is complete.
     pub(crate) unsafe fn receive(&mut self, end: &End) {
         // SAFETY: constants of the library.
         let (world, mut request) = unsafe { (ffi::RSMPI_COMM_WORLD, ffi::RSMPI_REQUEST_NULL) };
         let (count, peer, tag) = (int(end.count), int(end.peer), int(end.tag));
         let address = end.address.cast();
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             ffi::MPI_Irecv(address, count, end.datatype.0, peer, tag, world, &mut request);
         }
         self.0.push(request);
     }
 
-    /// Blocks until one is complete. Gives its number, or `None` if all were before.
+    /// Blocks until one request is complete. Returns its number, or `None` if all were complete before.
     pub(crate) fn wait_any(&mut self) -> Option<usize> {
         let mut index = 0;
-        // SAFETY: every request was started, or is null since it was found complete.
+        // SAFETY: every request was started, or is null because it was found complete.
         unsafe {
             ffi::MPI_Waitany(
                 int(self.0.len()),
@@ -103,7 +103,7 @@ impl Requests {
         usize::try_from(index).ok()
     }
 
-    /// Blocks until all are complete, and forgets them.
+    /// Blocks until all requests are complete, and removes them.
     pub(crate) fn wait_all(&mut self) {
         // SAFETY: as in `wait_any`.
         unsafe {
@@ -113,7 +113,7 @@ impl Requests {
     }
 }
 
-/// Blocks until all ranks of the job are there.
+/// Blocks until all ranks of the job have called it.
 pub(crate) fn barrier() {
     // SAFETY: a constant of the library.
     let world = unsafe { ffi::RSMPI_COMM_WORLD };

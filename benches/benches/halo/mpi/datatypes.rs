@@ -1,11 +1,11 @@
-//! A datatype for each box of each field, from memory to memory: MPI packs.
+//! A datatype for each box of each field. MPI packs, directly from memory to memory.
 #![expect(unsafe_code, reason = "lends fields to MPI")]
 
 use super::calls::{Datatype, End, Requests};
 use crate::case::{Fields, Region};
 
 pub(crate) struct Datatypes {
-    /// With the box that is sent, and the one that is received.
+    /// Each with the box that is sent, and the box that is received.
     regions: Vec<(Region, Datatype, Datatype)>,
     requests: Requests,
 }
@@ -21,7 +21,7 @@ impl Datatypes {
     }
 
     pub(crate) fn exchange(&mut self, fields: &mut Fields) {
-        // In the order of the receiver's directions, a tag for each field and direction.
+        // A tag for each field and direction, where the direction is the receiver's.
         for (number, field) in fields.slices().enumerate() {
             let address = field.as_mut_ptr();
             for (region, owned, ghosts) in &self.regions {
@@ -32,7 +32,7 @@ impl Datatypes {
                     peer: region.peer,
                     tag: 27 * number + direction,
                 };
-                // SAFETY: the fields are borrowed until all is complete, and ghosts overlap nothing else.
+                // SAFETY: the fields are borrowed until all requests are complete, and ghosts overlap nothing else.
                 unsafe { self.requests.receive(&end(ghosts, region.id)) };
                 // SAFETY: as above; owned cells are only read.
                 unsafe { self.requests.send(&end(owned, region.opposite)) };

@@ -1,4 +1,4 @@
-//! A rank of a job of MPI: ours and the rivals between processes, in turns.
+//! A rank of an MPI job: ours and the rivals between processes, in turns.
 
 mod by_hand;
 mod calls;
@@ -21,7 +21,7 @@ use crate::case::{Case, Fields, device};
 use crate::measured::{BY_HAND, DATATYPES, Measured, OVER_MPI};
 use crate::ours::{Ours, in_process};
 
-/// Measures all cases with so many cells, and tells them from rank 0.
+/// Measures all cases with this number of cells. Rank 0 prints the results.
 pub(crate) fn run(bench: &Bench, cells: usize) -> Result<()> {
     halo_mpi::run(|ranks| {
         let ranks = Arc::new(ranks);
@@ -53,7 +53,7 @@ fn measure(case: Case, bench: &Bench, ranks: &Arc<MpiCommunicator>) -> Result<()
         return Ok(());
     }
     let mut contestants = in_process(case, &fields)?;
-    // A rank that is alone sends nothing, and over MPI is in process.
+    // A single rank sends nothing, so its exchange over MPI is the one in process.
     let jointly = if case.ranks > 1 { 3 } else { 2 };
     for (number, (name, exchange)) in all_ranks[..jointly].iter_mut().enumerate() {
         contestants.push((
@@ -69,16 +69,16 @@ fn measure(case: Case, bench: &Bench, ranks: &Arc<MpiCommunicator>) -> Result<()
     Ok(())
 }
 
-/// Rank 0 calls the others to take part; meanwhile they sleep.
+/// Rank 0 calls the other ranks to take part; they sleep until then.
 #[derive(Clone, Copy)]
 struct Turns<'a>(&'a MpiCommunicator);
 
 impl Turns<'_> {
-    /// Not one of an exchange, which are low.
+    /// Not a tag of an exchange, which are low.
     const TAG: u32 = 32_000;
     const NAP: Duration = Duration::from_millis(1);
 
-    /// Calls the other ranks to run a contestant so many times; 0 times is the end.
+    /// Calls the other ranks to run a contestant this number of times; 0 times ends them.
     fn call(self, contestant: usize, calls: u32) {
         let call = serde_json::to_vec(&(contestant, calls)).expect("numbers");
         let mut padded = [b' '; 40];
@@ -89,7 +89,7 @@ impl Turns<'_> {
         }
     }
 
-    /// What rank 0 calls for.
+    /// Returns the next call of rank 0.
     fn next(self) -> Result<Option<(usize, u32)>> {
         let mut called = self.0.receive(0, Self::TAG, Buffer::host(vec![0; 40]))?;
         let call = loop {
@@ -102,7 +102,7 @@ impl Turns<'_> {
         Ok((calls > 0).then_some((contestant, calls)))
     }
 
-    /// Runs a contestant together with the other ranks. Gives the seconds of one time.
+    /// Runs a contestant together with the other ranks. Returns the seconds per run.
     fn run(self, calls: u32, exchange: &mut dyn FnMut()) -> f64 {
         calls::barrier();
         time(calls, exchange)

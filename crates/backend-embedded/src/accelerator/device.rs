@@ -1,4 +1,4 @@
-//! The adapter itself: memory map and symbols make an accelerator.
+//! The adapter: turns a memory map and symbols into an accelerator.
 #![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
 
 use std::num::NonZeroUsize;
@@ -26,10 +26,10 @@ use super::stream::{EmbeddedStream, LAUNCH_BYTES};
 use crate::common::lock;
 use crate::processor::{ARGUMENTS, Processor};
 
-/// What allocations start at multiples of.
+/// The alignment of allocations.
 const ALIGNMENT: usize = 64;
 
-/// How an embedded device is used as an accelerator.
+/// The options of an accelerator made from an embedded device.
 #[derive(Clone, Debug)]
 pub struct AcceleratorConfig {
     pub(crate) timeout: Duration,
@@ -42,12 +42,12 @@ impl Default for AcceleratorConfig {
 }
 
 impl AcceleratorConfig {
-    /// Launches may take a minute.
+    /// The default: launches may take one minute.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How long a launch may take before it is a fault and the processor is reset.
+    /// Sets how long a launch may take. After that it counts as a fault, and the processor is reset.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.max(Duration::from_micros(1));
@@ -58,7 +58,7 @@ impl AcceleratorConfig {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for another option, or a value that is no such number.
+    /// `InvalidArgument` for another option, or for a value that is not a valid number of seconds.
     pub fn set(self, option: &str, value: &str) -> Result<Self> {
         if option != "timeout" {
             return Err(options::refused(option, value, "the option timeout"));
@@ -72,13 +72,13 @@ impl AcceleratorConfig {
     }
 }
 
-/// Any embedded device whose memory map and symbols are known, as an accelerator: allocations are parts of its
-/// largest memory that can be written, modules are loaded beside each other, and a launch is a call.
+/// An accelerator made from any embedded device with a known memory map and symbols. Allocations are parts of its
+/// largest writable memory, several modules can be loaded at the same time, and a launch is a call.
 ///
-/// Streams are queues of the host, and the one processor runs their launches in turns. Copies do not need it where the
-/// device's memory can be reached while it runs. A fault ends the launch and nothing else. A launch that takes
-/// longer than [`AcceleratorConfig::with_timeout`] says is a fault, too, after which the processor is reset; memory
-/// and modules stay. The program that was flashed must not use the memory that this hands out.
+/// Streams are queues on the host, and the single processor runs their launches one at a time. Copies do not need the
+/// processor if the device's memory can be accessed while it runs. A fault only ends its launch. A launch that exceeds
+/// the time of [`AcceleratorConfig::with_timeout`] is a fault, too; the processor is then reset, but memory and modules
+/// remain. The flashed program must not use the memory that this accelerator allocates.
 #[derive(Debug)]
 pub struct EmbeddedAccelerator {
     info: DeviceInfo,
@@ -86,7 +86,7 @@ pub struct EmbeddedAccelerator {
     shared: Arc<Shared>,
 }
 
-/// What streams and modules share with the device.
+/// The state that streams and modules share with the device.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) device: Embedded,
@@ -95,16 +95,16 @@ pub(crate) struct Shared {
     pub(crate) heap: Arc<Heap>,
     pub(crate) timeout: Duration,
     lost: AtomicBool,
-    /// Held while the processor works for one stream, up to the reset after a launch that hangs.
+    /// Locked while the processor works for one stream, including the reset after a launch that hangs.
     turn: Mutex<()>,
 }
 
 impl EmbeddedAccelerator {
-    /// Takes over `device`.
+    /// Takes ownership of `device`.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if its processor is not known, or it has no memory that can be written.
+    /// `InvalidArgument` if its processor is not supported, or if it has no writable memory.
     pub fn new(device: Embedded, config: &AcceleratorConfig) -> Result<Self> {
         let refused =
             |what: String| Error::new(ErrorKind::InvalidArgument, "open", what).on(device.id());
@@ -128,14 +128,14 @@ impl EmbeddedAccelerator {
         Ok(Self { info, queues: Queues::new(identity), shared: Arc::new(shared) })
     }
 
-    /// The embedded device, for its console and to look into its memory.
+    /// The embedded device, to read its console and its memory.
     pub fn embedded(&self) -> &Embedded {
         &self.shared.device
     }
 }
 
 impl Shared {
-    /// Refuses whatever is asked of a lost device.
+    /// Refuses calls on a lost device.
     pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
         if self.lost.load(Ordering::Acquire) {
             let lost =
@@ -145,7 +145,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Does something with the device, and notes if it is lost by it.
+    /// Calls `act` with the device, and records if the device is lost.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&Embedded) -> Result<T>) -> Result<T> {
         self.check("enqueue")?;
         let done = act(&self.device);
@@ -155,13 +155,13 @@ impl Shared {
         done
     }
 
-    /// As [`with`](Self::with), when nobody else has the processor.
+    /// As [`with`](Self::with), with exclusive use of the processor.
     pub(crate) fn exclusively<T>(&self, act: impl FnOnce(&Embedded) -> Result<T>) -> Result<T> {
         let _turn = lock(&self.turn);
         self.with(act)
     }
 
-    /// A part of the device's memory.
+    /// Takes a part of the device's memory.
     pub(crate) fn take(
         &self,
         operation: &'static str,
@@ -191,7 +191,7 @@ fn info(device: &DeviceInfo, area: &MemoryArea) -> DeviceInfo {
             block: [1024, 1024, 64],
             block_size: 1024,
             shared_bytes: 0,
-            // The geometry is the first.
+            // The geometry is the first argument.
             arguments: device.limits.arguments.min(ARGUMENTS) - 1,
             argument_bytes: 8 * (device.limits.arguments.min(ARGUMENTS) - 1),
             priorities: (0, 0),
@@ -217,8 +217,8 @@ impl CommonRuntime for EmbeddedAccelerator {
     }
 }
 
-// SAFETY: memory is a range of the device that no other has, and work in flight holds the ranges it touches, so that a
-// free, which drops the device's hold, cannot give them to others too early.
+// SAFETY: memory is a range of the device that no other memory overlaps. Work in flight holds the ranges it accesses,
+// so a free, which drops the device's hold, cannot hand them out too early.
 unsafe impl AcceleratorDevice for EmbeddedAccelerator {
     fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
         self.shared.check("memory_allocate")?;

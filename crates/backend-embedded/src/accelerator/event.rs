@@ -10,14 +10,14 @@ use runtime_core::{NativeHandle, NativeKind, Result};
 
 use super::device::Shared;
 
-/// A mark in a queue, and the device whose loss it reports.
+/// A mark in a queue, and the device. The event reports the loss of the device.
 #[derive(Debug)]
 pub(crate) struct EmbeddedEvent {
     pub(crate) event: Event,
     pub(crate) shared: Arc<Shared>,
 }
 
-// SAFETY: a mark is reached by the thread that did the work before it, under a lock that whoever waits takes.
+// SAFETY: the thread that did the earlier work marks the event as reached, under a lock that waiting threads take.
 unsafe impl DeviceEvent for EmbeddedEvent {
     fn wait(&self) -> Result<()> {
         self.event.wait()?;

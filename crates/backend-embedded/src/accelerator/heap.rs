@@ -1,19 +1,19 @@
-//! Which parts of a device's memory are free.
+//! The free parts of a device's memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::common::lock;
 
-/// A range of addresses from which others are taken, the highest that fits first: programs that are linked to where
-/// memory begins find it free.
+/// A range of addresses from which parts are taken, the highest that fits first: the start of memory stays free for
+/// programs that are linked to it.
 #[derive(Debug)]
 pub(crate) struct Heap {
-    /// Start and length of each free range; no two touch.
+    /// The start and length of each free range; no two ranges are adjacent.
     free: Mutex<BTreeMap<u64, u64>>,
 }
 
-/// A range that is taken for as long as this lives.
+/// A range that is taken while this value lives.
 #[derive(Debug)]
 pub(crate) struct Range {
     heap: Arc<Heap>,
@@ -26,7 +26,7 @@ impl Heap {
         Arc::new(Self { free: Mutex::new(BTreeMap::from([(address, bytes)])) })
     }
 
-    /// Takes `bytes` at a multiple of `alignment`, a power of two. `None` if there is no such range.
+    /// Takes `bytes` at a multiple of `alignment`, a power of two. Returns `None` if there is no such range.
     pub(crate) fn take(self: &Arc<Self>, bytes: u64, alignment: u64) -> Option<Range> {
         let mut free = self.lock();
         let address = free.iter().rev().find_map(|(start, length)| {
@@ -36,7 +36,7 @@ impl Heap {
         self.split(&mut free, address, bytes)
     }
 
-    /// Takes `bytes` at `address`. `None` if they are not all free.
+    /// Takes `bytes` at `address`. Returns `None` unless all of them are free.
     pub(crate) fn take_at(self: &Arc<Self>, address: u64, bytes: u64) -> Option<Range> {
         self.split(&mut self.lock(), address, bytes)
     }
@@ -59,7 +59,7 @@ impl Heap {
         Some(Range { heap: Arc::clone(self), address, bytes })
     }
 
-    /// Bytes that are free, in however many ranges.
+    /// The total number of free bytes in all ranges.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.lock().values().sum()
     }

@@ -1,4 +1,4 @@
-//! Memory of an embedded device as an accelerator has it, and host memory that is pinned in name.
+//! Device memory of an embedded accelerator, and host memory that is pinned in name only.
 #![expect(unsafe_code, reason = "implements the contract's unsafe memory traits")]
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use runtime_core::{NativeHandle, NativeKind, Result};
 
 use super::heap::Range;
 
-/// Device memory. Work in flight holds the range, so that dropping this takes nothing away from it.
+/// Device memory. Work in flight holds the range, so dropping this does not free it early.
 #[derive(Debug)]
 pub(crate) struct EmbeddedMemory {
     pub(crate) range: Arc<Range>,
@@ -22,7 +22,7 @@ impl EmbeddedMemory {
     }
 }
 
-// SAFETY: a range has its length for as long as it is held, and no other has any of its bytes.
+// SAFETY: a range keeps its length while it is held, and no other range contains any of its bytes.
 unsafe impl DeviceMemory for EmbeddedMemory {
     fn len(&self) -> usize {
         self.len
@@ -38,11 +38,11 @@ unsafe impl DeviceMemory for EmbeddedMemory {
     }
 }
 
-/// Host memory that copies run from and to while the host goes on.
+/// Host memory for copies that run while the host continues.
 #[derive(Debug)]
 pub(crate) struct EmbeddedPinned(pub(crate) Arc<Block>);
 
-// SAFETY: a block has its length and stays in place until its last user is gone; it is at least 64 bytes aligned.
+// SAFETY: a block keeps its length and address until its last user is gone; it is aligned to at least 64 bytes.
 unsafe impl DevicePinned for EmbeddedPinned {
     fn len(&self) -> usize {
         self.0.len()
@@ -53,10 +53,10 @@ unsafe impl DevicePinned for EmbeddedPinned {
     }
 }
 
-/// A part of device memory that work touches.
+/// A part of device memory that work accesses.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// Held for as long as the work may run.
+    /// Held while the work may run.
     _range: Arc<Range>,
     pub(crate) address: u64,
     pub(crate) bytes: usize,

@@ -1,4 +1,4 @@
-//! Modules: programs that are loaded beside others.
+//! Modules: programs in the memory of the device, several at the same time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ pub(crate) struct EmbeddedModule {
     kernels: BTreeMap<String, (u64, Arc<[ParamInfo]>)>,
 }
 
-/// A function of a module that is declared as a kernel.
+/// A function of a module that the module declares as a kernel.
 #[derive(Clone)]
 pub(crate) struct EmbeddedKernel {
     pub(crate) name: Arc<str>,
     pub(crate) address: u64,
     pub(crate) parameters: Arc<[ParamInfo]>,
-    /// The module's memory, which stays for as long as a launch may use it.
+    /// The module's memory, which remains while a launch may use it.
     _module: Arc<Range>,
 }
 
 impl EmbeddedModule {
-    /// Loads an ELF executable: anywhere if it is position-independent, else where it was linked to.
+    /// Loads an ELF executable: at any address if it is position-independent, otherwise at its link address.
     pub(crate) fn load(shared: &Arc<Shared>, image: &ModuleImage<'_>) -> Result<Self> {
         let ImageCode::Bytes(bytes) = image.code() else {
             return Err(invalid(format!("an image of {} that is no binary", image.format())));

@@ -1,4 +1,4 @@
-//! Streams: queues whose work is copies by the host and calls on the device.
+//! Streams: queues of host copies and calls on the device.
 #![expect(unsafe_code, reason = "implements the contract's unsafe stream trait")]
 
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::heap::Range;
 use super::memory::{Part, part, pinned_span};
 use super::module::EmbeddedKernel;
 
-/// Bytes of `struct launch` of `kernel.h`.
+/// The size of `struct launch` in `kernel.h`.
 pub(crate) const LAUNCH_BYTES: u64 = 24;
-/// What is copied at a time through a buffer of the host.
+/// The number of bytes that are copied at a time through a host buffer.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A stream. Its launches find their geometry in a range of its own.
+/// A stream. Its own range of memory holds the geometry of its launches.
 #[derive(Debug)]
 pub(crate) struct EmbeddedStream {
     queue: Queue,
@@ -41,7 +41,7 @@ impl EmbeddedStream {
     }
 }
 
-/// Calls `f` with the place and length of each piece of `bytes`.
+/// Calls `f` with the offset and length of each piece of `bytes`.
 fn pieces(bytes: usize, f: impl FnMut((usize, usize)) -> Result<()>) -> Result<()> {
     let piece = |start| (start, PIECE_BYTES.min(bytes - start));
     (0..bytes).step_by(PIECE_BYTES).map(piece).try_for_each(f)
@@ -63,7 +63,7 @@ fn fill(device: &Embedded, dst: &Part, pattern: &[u8]) -> Result<()> {
     })
 }
 
-/// Arguments as a call takes them, and the memory that they point to.
+/// The arguments of a call, and the memory that they point to.
 fn arguments(
     kernel: &EmbeddedKernel,
     geometry: &Range,
@@ -86,7 +86,7 @@ fn arguments(
     Ok((values, parts))
 }
 
-/// A value of the type that its parameter declares, extended as C does it.
+/// A value with the type of its parameter, extended as in C.
 fn value(bytes: &[u8], parameter: &ParamInfo) -> Result<CallValue> {
     let wrong = || {
         let message = format!("a value of {} bytes for {parameter:?}", bytes.len());
@@ -114,7 +114,7 @@ fn geometry_bytes(launch: &Launch) -> Vec<u8> {
     launch.grid.iter().chain(&launch.block).flat_map(|extent| extent.to_le_bytes()).collect()
 }
 
-/// Calls a kernel. If it hangs, the processor is reset before anybody else gets it.
+/// Calls a kernel. If it hangs, the processor is reset before other work uses it.
 fn run(shared: &Shared, kernel: &EmbeddedKernel, values: &[CallValue]) -> Result<()> {
     shared.exclusively(|device| {
         let called = device.call_at(kernel.address, values, shared.timeout);
@@ -146,9 +146,9 @@ fn run(shared: &Shared, kernel: &EmbeddedKernel, values: &[CallValue]) -> Result
     })
 }
 
-// SAFETY: parts lie inside memories, work touches its parts alone, a queue runs it in order, and blocking copies are
-// done with their slice before they return. Copies of bytes are made by the system or a debugger's server, so that
-// unordered ones leave them unspecified and no more.
+// SAFETY: parts lie inside memories, work accesses only its parts, a queue runs it in order, and blocking copies end
+// before they return their slice. The system or a debug server copies bytes, so unordered copies only leave the bytes
+// unspecified.
 unsafe impl DeviceStream for EmbeddedStream {
     unsafe fn memory_copy(
         &self,

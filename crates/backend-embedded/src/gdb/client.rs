@@ -8,14 +8,14 @@ use runtime_core::{Error, ErrorKind, Result};
 
 use super::packet::Packets;
 
-/// How long the server may take to answer what does not run the processor.
+/// The timeout for answers that do not run the processor.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the server may take to answer the first packet: one that serves another debugger accepts a connection and says
-/// nothing.
+/// The timeout for the first answer: a server that is busy with another debugger accepts a connection but does not
+/// answer.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
-/// Bytes of a packet if the server does not say what it takes.
+/// The packet size in bytes if the server does not report it.
 const PACKET_BYTES: usize = 1024;
-/// What a debugger tells of system calls that fail: `EFAULT` and `ENOSYS`, as the protocol counts them.
+/// The error codes for failed system calls: `EFAULT` and `ENOSYS` in the numbering of the protocol.
 const BAD_ADDRESS: u32 = 14;
 const NO_SUCH_CALL: u32 = 88;
 
@@ -23,23 +23,23 @@ const NO_SUCH_CALL: u32 = 88;
 #[derive(Debug)]
 pub(crate) struct Client {
     packets: Packets,
-    /// Bytes of memory that one packet carries.
+    /// The bytes of memory that fit in one packet.
     memory_bytes: usize,
 }
 
-/// Whether the processor stands still.
+/// Whether the processor has stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
-    /// It reached a breakpoint, or was halted.
+    /// The processor reached a breakpoint, or was halted.
     Stopped(Stop),
-    /// The time was over first.
+    /// The timeout ended first.
     Running,
 }
 
-/// What the server tells of a processor that has stopped.
+/// The server's report of a stopped processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
-    /// The number of a signal, as GDB counts them.
+    /// The signal number in the numbering of GDB.
     pub(crate) signal: u8,
     /// The answer, such as `T05swbreak:;`.
     pub(crate) told: String,
@@ -58,8 +58,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if nobody serves there, or says nothing, as while another debugger is served; `Driver` if it is no server
-    /// of the protocol.
+    /// `Unavailable` if no server listens there, or if it does not answer, for example because it serves another
+    /// debugger. `Driver` if it does not use the protocol.
     pub(crate) fn connect(address: &str, timeout: Duration) -> Result<Self> {
         let unavailable = |error: io::Error| {
             let message = format!("no debugger's server at {address}: {error}");
@@ -93,10 +93,10 @@ impl Client {
         let size = features.split(';').find_map(|feature| feature.strip_prefix("PacketSize="));
         let size =
             size.and_then(|size| usize::from_str_radix(size, 16).ok()).unwrap_or(PACKET_BYTES);
-        // Two digits for a byte, and room for the address.
+        // A byte takes two digits; the address needs space, too.
         self.memory_bytes = size.saturating_sub(64).clamp(32, 1 << 17) / 2;
         if features.contains("qXfer:features:read+") {
-            // QEMU writes registers for nobody who has not asked which there are.
+            // QEMU only writes registers after a client has queried the register list.
             self.ask(OPERATION, "qXfer:features:read:target.xml:0,40")?;
         }
         if self.ask(OPERATION, "QStartNoAckMode")? == b"OK" {
@@ -150,7 +150,7 @@ impl Client {
         Ok(())
     }
 
-    /// Writes a register of as many bytes as the value.
+    /// Writes a register. Its size is that of the value.
     pub(crate) fn write_register(
         &mut self,
         operation: &'static str,
@@ -162,7 +162,7 @@ impl Client {
         self.must(operation, &packet, || format!("register {number}"))
     }
 
-    /// Reads a register; `None` if the server does not tell it.
+    /// Reads a register. Returns `None` if the server does not report it.
     pub(crate) fn read_register(
         &mut self,
         operation: &'static str,
@@ -174,15 +174,15 @@ impl Client {
             .map(|bytes| bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))))
     }
 
-    /// Takes away the breakpoint on an instruction, if there is one.
+    /// Removes the breakpoint on an instruction, if there is one.
     pub(crate) fn clear_breakpoint(&mut self, operation: &'static str, address: u64) -> Result<()> {
-        // Servers refuse to take away what is not there.
+        // Servers refuse to remove a breakpoint that does not exist.
         self.ask(operation, &format!("z0,{address:x},2"))?;
         self.ask(operation, &format!("z1,{address:x},2"))?;
         Ok(())
     }
 
-    /// Sets a breakpoint on an instruction of two bytes, in memory or, where that cannot be written, in the processor.
+    /// Sets a breakpoint on a two-byte instruction: in memory, or in the processor if that memory is read-only.
     pub(crate) fn set_breakpoint(&mut self, operation: &'static str, address: u64) -> Result<()> {
         if self.ask(operation, &format!("Z0,{address:x},2"))? == b"OK" {
             return Ok(());
@@ -192,13 +192,13 @@ impl Client {
         })
     }
 
-    /// Lets the processor run.
+    /// Makes the processor run.
     pub(crate) fn resume(&mut self, operation: &'static str) -> Result<()> {
         self.packets.send("c").map_err(|error| lost(operation, error))
     }
 
-    /// Waits until a running processor stops, or for `timeout`. Text that it prints goes to `print`, whether the server passes
-    /// it on or the program asks its debugger to write it.
+    /// Waits until a running processor stops, or for `timeout`. Text that it prints goes to `print`, whether the server
+    /// forwards it or the program makes the debugger write it.
     pub(crate) fn wait(
         &mut self,
         operation: &'static str,
@@ -224,15 +224,15 @@ impl Client {
                     }
                 }
             }
-            // A program that prints without end has its time like any other.
+            // The timeout also holds for a program that prints without end.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Ok(Run::Running);
             }
         }
     }
 
-    /// Does a system call that a program makes of its debugger, which waits for the result: writes to the standard output
-    /// and error are printed, all others fail.
+    /// Serves a system call of a program, which waits for the result. Writes to standard output and standard error are
+    /// printed; all other calls fail.
     fn serve(
         &mut self,
         operation: &'static str,
@@ -247,7 +247,7 @@ impl Client {
         };
         let result = match write {
             Some((address, bytes)) => {
-                // It is told how much was written, and asks for the rest.
+                // The program gets the number of bytes written, and calls again for the rest.
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(self.memory_bytes);
                 let mut text = vec![0; bytes];
                 match self.read(operation, address, &mut text) {
@@ -273,13 +273,13 @@ impl Client {
         }
     }
 
-    /// Gives the server a command of its own, which `monitor` does in GDB. What it says about it is a `tracing` event.
+    /// Sends the server a command of its own, as `monitor` does in GDB. The output of the command is a `tracing` event.
     pub(crate) fn command(&mut self, operation: &'static str, command: &str) -> Result<()> {
         let mut packet = "qRcmd,".to_owned();
         push_hex(&mut packet, command.as_bytes());
         let answer = self.ask(operation, &packet)?;
         match from_hex(&answer).filter(|text| !text.is_empty()) {
-            // Instead of OK.
+            // The output of the command, instead of OK.
             Some(text) => {
                 let text = String::from_utf8_lossy(&text);
                 tracing::debug!(command, answer = text.trim_end(), "the debugger's server");
@@ -290,9 +290,9 @@ impl Client {
         }
     }
 
-    /// Lets the processor go, and the connection.
+    /// Releases the processor, and closes the connection.
     pub(crate) fn detach(&mut self) {
-        // Whoever does not answer any more is left all the same.
+        // Closes the connection even if the server no longer answers.
         drop(self.ask("detach", "D"));
     }
 
@@ -313,8 +313,8 @@ impl Client {
         })
     }
 
-    /// Sends a packet and gives the answer, `None` if there is none within `timeout`. What servers tell on their own is passed
-    /// over: text that is printed, and that the processor stopped, when nobody waits for that any more.
+    /// Sends a packet and returns the answer, or `None` if there is none within `timeout`. Skips packets that the
+    /// server sends on its own: printed text, and stop reports that nothing waits for any more.
     fn ask_within(
         &mut self,
         operation: &'static str,
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn whoever_sends_without_end_has_the_time_of_others() {
-        // What a program prints; acknowledgements; a notification; a system call.
+        // Output of a program; acknowledgements; a notification; a system call.
         for packet in ["$O61#b6", "+", "%Stop:T05#a1", "$Fgettimeofday,0,0#00"] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

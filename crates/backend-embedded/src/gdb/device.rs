@@ -1,4 +1,4 @@
-//! A board behind a debugger's server as an embedded device.
+//! A board behind a debug server as an embedded device.
 
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,19 +19,18 @@ use crate::driver::GDB_INDEX;
 use crate::mailbox::{self, Answer};
 use crate::program::Program;
 
-/// How soon a call notices that somebody resets.
+/// The time within which a call notices a reset by another thread.
 const SLICE: Duration = Duration::from_millis(20);
-/// The state of a Cortex-M that runs Thumb code, its only one.
+/// The status register of a Cortex-M that runs Thumb code, the only state that it supports.
 const XPSR_THUMB: u64 = 1 << 24;
-/// How long the server may take to accept a connection.
+/// The timeout for the server to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A board that a debugger's server, such as OpenOCD, pyOCD, probe-rs or QEMU, lets others use by the GDB remote
-/// protocol.
+/// A board behind a debug server that uses the GDB remote protocol, such as OpenOCD, pyOCD, probe-rs or QEMU.
 ///
-/// Functions are called by a small routine in the board's RAM, which ends at a breakpoint: programs need nothing of their
-/// own. Memory can be accessed between calls alone, since the processor must stand still for it. Dropping the
-/// device lets the processor go.
+/// A small routine in the board's RAM calls functions and ends at a breakpoint: programs need no support for it. Memory
+/// can only be accessed between calls, because the processor must be halted for it. Dropping the device lets the
+/// processor run.
 #[derive(Debug)]
 pub struct GdbDevice {
     info: DeviceInfo,
@@ -40,17 +39,17 @@ pub struct GdbDevice {
     stub: Stub,
     console: Mutex<Console>,
     program: Mutex<Program>,
-    /// Held during a call.
+    /// Locked during a call.
     connection: Mutex<Connection>,
-    /// How many resets wait for a call to give up.
+    /// The number of resets that wait for a call to end.
     resets: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Connection {
-    /// `None` if it is lost.
+    /// `None` if the connection is lost.
     client: Option<Client>,
-    /// Whether a call that timed out goes on.
+    /// Whether a call that timed out is still running.
     busy: bool,
 }
 
@@ -85,8 +84,8 @@ impl GdbDevice {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if nobody serves there, or says nothing, as while another debugger is served; `Driver` if the server
-    /// refuses what is needed; `DeviceLost` if it does not go on.
+    /// `Unavailable` if no server listens there, or if it does not answer, for example because it serves another
+    /// debugger. `Driver` if the server refuses a required function. `DeviceLost` if the server stops responding.
     pub fn connect(address: &str, board: Board) -> Result<Self> {
         let info = info(&board);
         let id = info.id.clone();
@@ -106,7 +105,7 @@ impl GdbDevice {
         Ok(device)
     }
 
-    /// Connects if need be, halts and resets the processor, and writes the routine and `program`.
+    /// Connects if necessary, halts and resets the processor, and writes the routine and `program`.
     fn prepare(
         &self,
         connection: &mut Connection,
@@ -124,7 +123,8 @@ impl GdbDevice {
             if let Some(command) = &self.board.reset {
                 client.command(operation, command)?;
             }
-            // Some servers set no breakpoint twice, and some set it in memory, where the routine is now written anew.
+            // Some servers refuse to set a breakpoint twice, and some set it in memory, where the routine is rewritten
+            // now.
             client.clear_breakpoint(operation, self.stub.stopped)?;
             for segment in &self.stub.program.segments {
                 client.write(operation, segment.address, &segment.bytes)?;
@@ -137,7 +137,7 @@ impl GdbDevice {
         })
     }
 
-    /// Does something to the halted processor. A connection that is lost stays so until it is reset.
+    /// Calls `act` for the halted processor. A lost connection remains lost until the device is reset.
     fn with<T>(
         &self,
         operation: &'static str,
@@ -168,7 +168,7 @@ impl GdbDevice {
         done
     }
 
-    /// The connection, if the processor stands still.
+    /// Returns the connection if the processor is halted.
     fn idle(&self, operation: &'static str) -> Result<MutexGuard<'_, Connection>> {
         let mut connection = lock(&self.connection);
         if connection.busy {
@@ -182,7 +182,7 @@ impl GdbDevice {
         Ok(connection)
     }
 
-    /// The connection, from a call that gives up if there is one.
+    /// Returns the connection, after a call in progress has given it up.
     fn interrupt(&self) -> MutexGuard<'_, Connection> {
         self.resets.fetch_add(1, Ordering::Relaxed);
         let connection = lock(&self.connection);
@@ -209,7 +209,7 @@ impl GdbDevice {
         )
     }
 
-    /// Waits until the processor stops; `None` if time is over, or somebody resets.
+    /// Waits until the processor stops. Returns `None` at the timeout, or if another thread resets the device.
     fn until_stopped(&self, client: &mut Client, timeout: Duration) -> Result<Option<Stop>> {
         let began = Instant::now();
         loop {
@@ -293,7 +293,7 @@ impl EmbeddedDevice for GdbDevice {
     }
 
     fn code_write(&self, address: u64, bytes: &[u8]) -> Result<()> {
-        // The routine has the processor forget, before each call, the instructions that it has cached.
+        // Before each call, the routine makes the processor discard its instruction cache.
         self.with("code_write", |client| client.write("code_write", address, bytes))
     }
 

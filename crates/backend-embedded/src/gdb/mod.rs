@@ -1,4 +1,4 @@
-//! Boards behind a debugger's server, by the GDB remote protocol.
+//! Boards behind a debug server, through the GDB remote protocol.
 
 mod client;
 mod device;

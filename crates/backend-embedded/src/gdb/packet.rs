@@ -4,18 +4,18 @@ use std::io::{self, ErrorKind as Io, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A longer packet is nothing that was asked for.
+/// The largest packet: no request has a longer answer.
 const MOST_BYTES: usize = 1 << 20;
-/// How long a packet may take to be sent.
+/// The timeout for sending a packet.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const SHORTEST: Duration = Duration::from_micros(1);
 
-/// A connection to a debugger's server.
+/// A connection to a debug server.
 #[derive(Debug)]
 pub(crate) struct Packets {
     stream: TcpStream,
     received: Vec<u8>,
-    /// Whether each side acknowledges what it gets.
+    /// Whether each side acknowledges packets.
     acknowledged: bool,
 }
 
@@ -26,7 +26,7 @@ impl Packets {
         Ok(Self { stream, received: Vec::new(), acknowledged: true })
     }
 
-    /// Neither side acknowledges from here on.
+    /// Turns acknowledgements off for both sides.
     pub(crate) fn without_acknowledgement(&mut self) {
         self.acknowledged = false;
     }
@@ -37,19 +37,20 @@ impl Packets {
         self.stream.write_all(format!("${payload}#{sum:02x}").as_bytes())
     }
 
-    /// Asks the server to stop the processor.
+    /// Makes the server stop the processor.
     pub(crate) fn interrupt(&mut self) -> io::Result<()> {
         self.stream.write_all(&[3])
     }
 
-    /// The next packet, or `None` if none comes before the deadline; without a deadline it is waited for.
+    /// Returns the next packet, or `None` if none comes before the deadline. Without a deadline it waits until a packet
+    /// comes.
     pub(crate) fn receive(&mut self, deadline: Option<Instant>) -> io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(payload) = self.next_received()? {
                 return Ok(Some(payload));
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            // What is there already is read in any case, and a socket takes no timeout of nothing.
+            // Data that has already arrived is read in any case, and a socket does not accept a timeout of zero.
             self.stream.set_read_timeout(left.map(|left| left.max(SHORTEST)))?;
             let mut bytes = [0; 4096];
             match self.stream.read(&mut bytes) {
@@ -59,17 +60,17 @@ impl Packets {
                     if matches!(error.kind(), Io::WouldBlock | Io::TimedOut | Io::Interrupted) => {}
                 Err(error) => return Err(error),
             }
-            // A server that sends no end of what is no packet has its time like any other.
+            // The deadline also holds for a server that keeps sending data that is not a packet.
             if left.is_some_and(|left| left.is_zero()) {
                 return self.next_received();
             }
         }
     }
 
-    /// Takes the first packet of what was received, if it is complete.
+    /// Takes the first packet from the received data, if it is complete.
     fn next_received(&mut self) -> io::Result<Option<Vec<u8>>> {
         let broken = |what: &str| io::Error::new(Io::InvalidData, what.to_owned());
-        // Acknowledgements and notifications stand between packets.
+        // Acknowledgements and notifications come between packets.
         let Some(start) = self.received.iter().position(|byte| *byte == b'$') else {
             self.received.clear();
             return Ok(None);
@@ -100,7 +101,7 @@ fn checksum(payload: &[u8]) -> u8 {
     payload.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte))
 }
 
-/// Undoes escapes (`}` and a byte) and runs (a byte, `*` and a count).
+/// Expands escapes (`}` and a byte) and runs (a byte, `*` and a count).
 fn expand(payload: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(payload.len());
     let mut rest = payload.iter();

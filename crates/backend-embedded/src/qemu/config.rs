@@ -1,4 +1,4 @@
-//! How a machine is opened.
+//! The options of a machine.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -8,16 +8,18 @@ use runtime_core::Result;
 
 use super::machine::{Machine, RESERVED};
 
-/// The most RAM that can be asked for: what machines write behind it at each start would lie inside of more.
+/// The most RAM that can be requested: above this, data that machines write behind the RAM at each start would lie
+/// inside it.
 const MOST_RAM: u64 = 1020 << 20;
 
-/// How a QEMU machine is opened. Selectors have the same options: `embedded:qemu-riscv64?icount=on&memory=64`.
+/// The options with which a QEMU machine is opened. Selectors have the same options:
+/// `embedded:qemu-riscv64?icount=on&memory=64`.
 #[derive(Clone, Debug)]
 pub struct QemuConfig {
     pub(crate) icount: bool,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) program: Option<OsString>,
-    /// How long the emulator may take for anything but a called function: to tell its version, to start, to copy.
+    /// The timeout of the emulator for everything except a called function: reporting its version, starting, copying.
     pub(crate) patience: Duration,
 }
 
@@ -28,7 +30,7 @@ impl Default for QemuConfig {
 }
 
 impl QemuConfig {
-    /// Without counting, with the machine's usual RAM, on the emulator that is found in `PATH`.
+    /// The defaults: no instruction counting, the machine's default RAM, and the emulator from `PATH`.
     pub fn new() -> Self {
         Self::default()
     }
@@ -37,13 +39,13 @@ impl QemuConfig {
     ///
     /// | option | values, the first is the default | effect |
     /// |---|---|---|
-    /// | `icount` | `off`, `on` | QEMU counts instructions, and time passes by their number: `counters` has `instructions`, the same in every run |
-    /// | `memory` | mebibytes | RAM of the machine, where it can be chosen |
+    /// | `icount` | `off`, `on` | QEMU counts instructions, and time depends on their number: `counters` has `instructions`, the same in every run |
+    /// | `memory` | mebibytes | RAM of the machine, if it can be chosen |
     /// | `qemu` | path | the emulator |
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for an option that is none, or a value that it does not take.
+    /// `InvalidArgument` for an option that does not exist, or a value that the option does not accept.
     pub fn set(mut self, option: &str, value: &str) -> Result<Self> {
         match option {
             "icount" => self.icount = options::switch(option, value)?,
@@ -61,7 +63,7 @@ impl QemuConfig {
         Ok(self)
     }
 
-    /// RAM of `machine`.
+    /// The bytes of RAM of `machine`.
     pub(crate) fn ram_bytes(&self, machine: &Machine) -> Result<u64> {
         match self.memory_bytes {
             Some(bytes) if machine.ram_is_fixed && bytes != machine.ram_bytes => {

@@ -8,7 +8,7 @@ use runtime_core::{Error, ErrorKind, Result};
 
 const NAME: &str = "instructions";
 
-/// Instructions that called functions retired, whatever the monitor did besides: the same numbers in every run.
+/// The number of instructions that called functions retired, without those of the monitor: the same in every run.
 #[derive(Debug)]
 pub(crate) struct InstructionCounter(Arc<AtomicU64>);
 

@@ -1,4 +1,4 @@
-//! A machine of QEMU as an embedded device.
+//! A QEMU machine as an embedded device.
 
 use std::fs::File;
 use std::io::{self, ErrorKind as Io, Read, Write};
@@ -26,14 +26,14 @@ use crate::console::Console;
 use crate::mailbox::{self, Answer, RING};
 use crate::program::Program;
 
-/// A socket takes no timeout of nothing.
+/// The shortest timeout: a socket does not accept a timeout of zero.
 const SHORTEST: Duration = Duration::from_micros(1);
 
-/// A machine that QEMU emulates, running a monitor that calls functions of flashed programs.
+/// A machine that QEMU emulates. It runs a monitor that calls functions of flashed programs.
 ///
-/// Its RAM is a file without a name that both processes have open, so that memory is read and written without the
-/// machine's help, even while a function runs. Nothing of it is on disk. The process is killed when this is dropped or
-/// its owner dies, however it dies.
+/// Its RAM is a file without a name that both processes have open. Memory is therefore read and written without the
+/// machine's help, even while a function runs. Nothing of it is on disk. The process is killed when this value is
+/// dropped, or when the owning process ends in any way.
 #[derive(Debug)]
 pub struct QemuDevice {
     info: DeviceInfo,
@@ -46,28 +46,28 @@ pub struct QemuDevice {
     program: Mutex<Program>,
     instructions: Arc<AtomicU64>,
     counters: Option<InstructionCounter>,
-    /// Held while it is replaced.
+    /// Locked while the process is replaced.
     process: Mutex<Option<Process>>,
-    /// Held during a call.
+    /// Locked during a call.
     line: Mutex<Line>,
 }
 
 /// The machine's serial line.
 #[derive(Debug, Default)]
 struct Line {
-    /// `None` if the process is gone.
+    /// `None` if the process has ended.
     socket: Option<UnixStream>,
-    /// Whether a call that timed out goes on.
+    /// Whether a call that timed out is still running.
     busy: bool,
 }
 
 impl QemuDevice {
-    /// Starts the machine of that name, `qemu-riscv64` or `qemu-cortex-m7`, and its monitor.
+    /// Starts the machine with this name, `qemu-riscv64` or `qemu-cortex-m7`, and its monitor.
     ///
     /// # Errors
     ///
-    /// `Unavailable` if its emulator is not installed, naming the package; `UnknownDevice` for another name;
-    /// `InvalidArgument` for an option that the machine does not take; `DeviceLost` if it does not start.
+    /// `Unavailable` if its emulator is not installed; the error names the package. `UnknownDevice` for another name.
+    /// `InvalidArgument` for an option that the machine does not support. `DeviceLost` if the machine does not start.
     pub fn open(machine: &str, config: QemuConfig) -> Result<Self> {
         let index = MACHINES.iter().position(|known| known.name == machine).ok_or_else(|| {
             let known: Vec<_> = MACHINES.iter().map(|machine| machine.name).collect();
@@ -108,12 +108,12 @@ impl QemuDevice {
         Ok(device)
     }
 
-    /// The process id of the emulator, unless it ended.
+    /// The process id of the emulator, or `None` if it has ended.
     pub fn process_id(&self) -> Option<u32> {
         lock(&self.process).as_ref().map(Process::id)
     }
 
-    /// Ends the process, if there is one, and starts another once `prepare` has made the memory what it must be.
+    /// Ends the process, if there is one. Starts another after `prepare` has set up the memory.
     fn restart(
         &self,
         operation: &'static str,
@@ -121,7 +121,7 @@ impl QemuDevice {
     ) -> Result<()> {
         let mut process = lock(&self.process);
         drop(process.take());
-        // A call that was under way has ended with the process.
+        // A call in progress has ended with the process.
         let mut line = lock(&self.line);
         *line = Line::default();
         lock(&self.console).flush();
@@ -156,7 +156,8 @@ impl QemuDevice {
         }
     }
 
-    /// Starts the emulator with RAM, monitor and serial line, none of which has a name that others could open.
+    /// Starts the emulator with RAM, monitor and serial line. None of them has a name, so no other process can open
+    /// them.
     fn boot(&self) -> io::Result<(Process, UnixStream)> {
         let mut monitor = anonymous_file("monitor")?;
         monitor.write_all(self.machine.monitor)?;
@@ -182,7 +183,7 @@ impl QemuDevice {
         Ok((Process::start(command, &inherited)?, ours))
     }
 
-    /// Rings, and waits for the answer.
+    /// Signals the machine, and waits for the answer.
     fn exchange(
         &self,
         line: &mut Line,
@@ -197,15 +198,15 @@ impl QemuDevice {
         answer.map_err(|error| self.ended(line, operation, error))
     }
 
-    /// Reads what the machine sends until it has answered; `None` if it has not within `timeout`.
+    /// Reads what the machine sends until it answers. Returns `None` if there is no answer within `timeout`.
     fn wait(&self, line: &mut Line, timeout: Duration) -> io::Result<Option<Answer>> {
         let socket = line.socket.as_mut().ok_or(Io::NotConnected)?;
-        // A timeout beyond what the clock can tell is none.
+        // A timeout that the clock cannot represent means no timeout.
         let deadline = Instant::now().checked_add(timeout);
         let mut bytes = [0; 4096];
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            // What is there already is read in any case.
+            // Data that has already arrived is read in any case.
             socket.set_read_timeout(left.map(|left| left.max(SHORTEST)))?;
             match socket.read(&mut bytes) {
                 Ok(0) => return Err(Io::UnexpectedEof.into()),
@@ -226,18 +227,18 @@ impl QemuDevice {
         }
     }
 
-    /// Gives the console what was printed, and says whether the machine rang.
+    /// Passes printed bytes to the console. Returns whether the machine signalled.
     fn take_up(&self, bytes: &[u8]) -> bool {
         let mut console = lock(&self.console);
         bytes.iter().filter(|byte| **byte != RING).for_each(|byte| console.push(*byte));
         bytes.contains(&RING)
     }
 
-    /// The line, if the machine can be asked for something.
+    /// Returns the line if the machine can take a request.
     fn idle_line(&self, operation: &'static str) -> Result<MutexGuard<'_, Line>> {
         let mut line = lock(&self.line);
         if line.busy {
-            // It may have ended meanwhile.
+            // The call may have ended meanwhile.
             match self.wait(&mut line, Duration::ZERO) {
                 Ok(Some(answer)) => {
                     self.finish(&answer);
@@ -253,8 +254,8 @@ impl QemuDevice {
         Ok(line)
     }
 
-    /// Takes up that a call has ended, in time or late: what it retired counts, and one that did not return will not go on
-    /// with the line that it began.
+    /// Records the end of a call, in time or late. Counts its retired instructions. A call that did not return will not
+    /// continue its incomplete output line.
     fn finish(&self, answer: &Answer) {
         match *answer {
             Answer::Done { instructions, .. } => {
@@ -272,7 +273,7 @@ impl QemuDevice {
     fn ended(&self, line: &mut Line, operation: &'static str, error: io::Error) -> Error {
         *line = Line::default();
         lock(&self.console).flush();
-        // Whoever resets the machine has the process, and has ended it.
+        // A thread that resets the machine holds the process, and has ended it.
         let process = self.process.try_lock().ok().and_then(|mut process| process.take());
         let lost = match process {
             Some(process) => gone(operation, &process.end()),
@@ -363,7 +364,7 @@ impl EmbeddedDevice for QemuDevice {
             match self.exchange(&mut line, OPERATION, self.config.patience)? {
                 Some(Answer::Done { .. }) => to += length,
                 answer => {
-                    // What it does from here on, nobody knows.
+                    // The state of the machine is unknown from here on.
                     *line = Line::default();
                     drop(self.process.try_lock().ok().and_then(|mut process| process.take()));
                     let patience = self.config.patience;
@@ -415,7 +416,7 @@ impl EmbeddedDevice for QemuDevice {
     }
 
     fn console(&self) -> Result<Vec<String>> {
-        // A call that times out may go on printing.
+        // A call that timed out may continue to print.
         if let Ok(mut line) = self.line.try_lock()
             && line.busy
             && let Ok(Some(answer)) = self.wait(&mut line, Duration::ZERO)

@@ -1,4 +1,4 @@
-//! What went wrong with a machine of QEMU.
+//! The errors of QEMU machines.
 
 use std::io;
 
@@ -6,13 +6,13 @@ use runtime_core::{Error, ErrorKind};
 
 use super::process::End;
 
-/// The error of a machine that is there no more.
+/// The error for a machine that is lost.
 #[cold]
 pub(crate) fn lost(operation: &'static str, message: &str) -> Error {
     Error::new(ErrorKind::DeviceLost, operation, message).with_driver("QEMU_LOST", 0)
 }
 
-/// The error of a machine whose emulator ended.
+/// The error for a machine whose emulator ended.
 #[cold]
 pub(crate) fn gone(operation: &'static str, end: &End) -> Error {
     match lockup(&end.complaints) {
@@ -21,7 +21,8 @@ pub(crate) fn gone(operation: &'static str, end: &End) -> Error {
     }
 }
 
-/// What QEMU complains of when a Cortex-M faults where it can take no fault, which ends it: a line, and the registers.
+/// Finds QEMU's message that a Cortex-M locked up, which means that it faulted where it cannot handle a fault. QEMU
+/// then ends. The message is a line followed by the registers.
 fn lockup(complaints: &str) -> Option<String> {
     let (_, told) = complaints.split_once("Lockup: ")?;
     let why = told.lines().next()?;
@@ -30,7 +31,7 @@ fn lockup(complaints: &str) -> Option<String> {
     Some(format!("the processor locked up{place}: {why}"))
 }
 
-/// The error of memory that is not accessible.
+/// The error for memory that is not accessible.
 #[cold]
 pub(crate) fn refused(operation: &'static str, error: io::Error) -> Error {
     Error::new(ErrorKind::Driver, operation, "the machine's RAM is not accessible")

@@ -1,4 +1,4 @@
-//! The machines of QEMU that are used.
+//! The supported QEMU machines.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,34 +15,34 @@ use crate::common::{self, Identity};
 /// A machine and its monitor.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    /// The word of its selector.
+    /// Its name in selectors.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) processor: Processor,
-    /// The emulator, and Debian's package that has it.
+    /// The emulator, and the Debian package that contains it.
     pub(crate) program: &'static str,
     pub(crate) package: &'static str,
     pub(crate) arguments: &'static [&'static str],
     pub(crate) monitor: &'static [u8],
     pub(crate) ram: u64,
-    /// How much RAM there is, unless the config says otherwise and the machine can have more or less.
+    /// The default size of RAM. The config can change it if the machine supports other sizes.
     pub(crate) ram_bytes: u64,
     pub(crate) ram_is_fixed: bool,
-    /// Bytes of RAM behind what programs may use, which the machine writes at each start.
+    /// Bytes of RAM after the area for programs. The machine writes them at each start.
     pub(crate) tail: u64,
-    /// Whether what `icount` counts can be read.
+    /// Whether the count of `icount` can be read.
     pub(crate) counts: bool,
 }
 
-/// Offsets in RAM: where the stack begins, which grows down; where code waits to be copied; the mailbox; where programs
-/// begin. `firmware/monitor` has the same.
+/// Offsets in RAM: the start of the stack, which grows down; code that waits to be copied; the mailbox; the start of
+/// programs. `firmware/monitor` has the same numbers.
 pub(crate) const STACK: u64 = 0xE_0000;
 pub(crate) const STAGING: u64 = 0xE_0000;
 pub(crate) const STAGING_BYTES: usize = 0x1_0000;
 pub(crate) const MAILBOX: u64 = 0xF_0000;
 pub(crate) const RESERVED: u64 = 0x10_0000;
 
-/// Every machine, in the order of their numbers.
+/// All machines, in the order of their indices.
 pub(crate) static MACHINES: [Machine; 2] = [
     Machine {
         name: "qemu-riscv64",
@@ -55,7 +55,7 @@ pub(crate) static MACHINES: [Machine; 2] = [
         ram: 0x8000_0000,
         ram_bytes: 252 << 20,
         ram_is_fixed: false,
-        // A mebibyte for its device tree, at the last address that suits below the end of RAM or of 3 GiB.
+        // 1 MiB for the device tree, at the last suitable address below the end of RAM or below 3 GiB.
         tail: 4 << 20,
         counts: true,
     },
@@ -76,7 +76,7 @@ pub(crate) static MACHINES: [Machine; 2] = [
 ];
 
 impl Machine {
-    /// What programs may use of `ram_bytes` of RAM.
+    /// The part of `ram_bytes` of RAM that programs may use.
     pub(crate) fn memory_map(&self, ram_bytes: u64) -> Vec<MemoryArea> {
         vec![MemoryArea {
             name: "ram".to_owned(),
@@ -86,13 +86,13 @@ impl Machine {
         }]
     }
 
-    /// The emulator that is started.
+    /// The emulator to start.
     pub(crate) fn program(&self, config: &QemuConfig) -> OsString {
         config.program.clone().unwrap_or_else(|| self.program.into())
     }
 }
 
-/// What is known of machine `index` without starting it.
+/// The properties of machine `index` that are known without starting it.
 pub(crate) fn info(index: usize, config: &QemuConfig) -> Result<DeviceInfo> {
     let machine = &MACHINES[index];
     let mut command = Command::new(machine.program(config));
@@ -103,14 +103,14 @@ pub(crate) fn info(index: usize, config: &QemuConfig) -> Result<DeviceInfo> {
         index,
         name: machine.title,
         vendor: "QEMU",
-        // As in `QEMU emulator version 7.2.22 (Debian …)`.
+        // For example `QEMU emulator version 7.2.22 (Debian …)`.
         version: told.split_whitespace().nth(3).unwrap_or("unknown"),
     };
     let map = machine.memory_map(config.ram_bytes(machine)?);
     Ok(common::info(&identity, machine.processor, &map))
 }
 
-/// The error of an emulator that does not tell its version: most often, it is not installed.
+/// The error for an emulator that does not report its version. Usually it is not installed.
 #[cold]
 fn unasked(machine: &Machine, config: &QemuConfig, error: io::Error) -> Error {
     let program = machine.program(config);

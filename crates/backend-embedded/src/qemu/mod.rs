@@ -1,4 +1,5 @@
-//! Machines of QEMU: a process, RAM in a shared file, and a monitor that is told by a serial line to look into it.
+//! QEMU machines: a process, RAM in a shared file, and a monitor. A byte on the serial line makes the monitor read its
+//! mailbox.
 
 mod config;
 mod counters;

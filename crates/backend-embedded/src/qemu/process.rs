@@ -1,4 +1,4 @@
-//! Processes that end with their owner, whatever happens.
+//! Child processes that always end with their owner.
 #![expect(unsafe_code, reason = "says what a child does between fork and exec")]
 
 use std::fmt;
@@ -19,29 +19,29 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, close, getpid, read};
 
-/// The command of Linux that says which signal tells of a file's events, which `libc` lacks for some systems.
+/// The Linux command that selects the signal for a file's events. `libc` lacks it for some systems.
 const F_SETSIG: libc::c_int = 10;
-/// What is told of a child's complaints.
+/// The most bytes of a child's standard error that are reported.
 const COMPLAINT_BYTES: usize = 2048;
-/// What is looked at of a line that a command prints.
+/// The most bytes of a printed line that are read.
 const LINE_BYTES: usize = 4096;
 
-/// A running child and what it starts, a group of processes. Dropping it kills them all, and so does the end of this
-/// process: the child may be a script that starts another and waits for it.
+/// A running child and the processes that it starts, as one process group. Dropping this kills the group, and so does
+/// the end of this process. The child may be a script that starts another process and waits for it.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
     complaints: File,
-    /// The system kills the group when the last copy of this is closed. `None` once that has happened.
+    /// The system kills the group when the last copy of this is closed. `None` after that.
     alive: Option<PipeWriter>,
 }
 
-/// How a child ended.
+/// The way in which a child ended.
 #[derive(Debug, Default)]
 pub(crate) struct End {
-    /// Its status, in words.
+    /// Its exit status as text.
     pub(crate) status: String,
-    /// The beginning of what it wrote to its standard error.
+    /// The start of its standard error.
     pub(crate) complaints: String,
 }
 
@@ -53,8 +53,8 @@ impl fmt::Display for End {
 }
 
 impl Process {
-    /// Starts `command` with the files in `inherited` open under the same numbers, and nothing to read. What it prints goes
-    /// where the command says, what it complains of is kept.
+    /// Starts `command` with no standard input. The files in `inherited` are open in the child under the same numbers.
+    /// Standard output goes where the command directs it; standard error is stored.
     pub(crate) fn start(mut command: Command, inherited: &[OwnedFd]) -> io::Result<Self> {
         let complaints = anonymous_file("complaints")?;
         let (watch, alive) = io::pipe()?;
@@ -63,18 +63,18 @@ impl Process {
         kept.push(watch.as_raw_fd());
         let (watched, owners) = (watch.as_raw_fd(), alive.as_raw_fd());
         let before_exec = move || {
-            // A core file would have the machine's RAM.
+            // A core file would contain the machine's RAM.
             setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
             for number in &kept {
-                // SAFETY: this process has a copy of every file that was open in its owner when it was started, and the
-                // owner holds these until then.
+                // SAFETY: the child process has a copy of every file that was open in its owner when it was started,
+                // and the owner keeps these files open until then.
                 let file = unsafe { BorrowedFd::borrow_raw(*number) };
                 fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()))?;
             }
             close(owners)?;
             die_with_the_owner_of(watched)
         };
-        // SAFETY: the closure makes system calls and does nothing else: it takes no lock and allocates nothing.
+        // SAFETY: the closure only makes system calls: it takes no lock and allocates nothing.
         unsafe { command.pre_exec(before_exec) };
         let child = command.spawn()?;
         Ok(Self { child, complaints, alive: Some(alive) })
@@ -85,7 +85,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Kills it if it still runs, and says how it ended.
+    /// Kills the child if it still runs, and returns how it ended.
     pub(crate) fn end(mut self) -> End {
         let status = self.kill().map_or("unknown".to_owned(), |status| status.to_string());
         let mut complaints = vec![0; COMPLAINT_BYTES];
@@ -96,7 +96,7 @@ impl Process {
 
     fn kill(&mut self) -> Option<ExitStatus> {
         drop(self.alive.take()?);
-        // For a child that has closed what it inherited. No other group can have its number before it was waited for.
+        // For a child that has closed its inherited files. No other group can have its number before it was waited for.
         if let Ok(group) = i32::try_from(self.child.id()) {
             let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }
@@ -110,30 +110,30 @@ impl Drop for Process {
     }
 }
 
-/// Has the system kill the calling process and all others of its group when nobody has the other end of a pipe any more.
-/// It sends the signal whether the owner closes that end or dies, however it dies, and to processes that the child started,
-/// too, which know nothing of their parent's owner.
+/// Makes the system kill the calling process and its whole group when the other end of a pipe is closed. The system
+/// sends the signal when the owner closes that end or dies for any reason. It also kills processes that the child
+/// started, which do not watch the owner themselves.
 fn die_with_the_owner_of(pipe: RawFd) -> io::Result<()> {
     let group = -getpid().as_raw();
     for (command, value) in [(libc::F_SETOWN, group), (F_SETSIG, libc::SIGKILL)] {
-        // SAFETY: both commands take a number and no memory.
+        // SAFETY: both commands take a number and access no memory.
         Errno::result(unsafe { libc::fcntl(pipe, command, value) })?;
     }
-    // SAFETY: the caller has the file open, and closes it nowhere.
+    // SAFETY: the caller has the file open, and never closes it.
     let pipe = unsafe { BorrowedFd::borrow_raw(pipe) };
     fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_ASYNC | OFlag::O_NONBLOCK))?;
-    // The owner may have died before there was anybody to be told.
+    // The owner may have died before the signal was set up.
     match read(pipe, &mut [0]) {
         Err(Errno::EAGAIN) => Ok(()),
         _ => Err(Errno::EPIPE.into()),
     }
 }
 
-/// The first line that `command` prints. Then it is killed.
+/// Returns the first line that `command` prints, then kills it.
 ///
 /// # Errors
 ///
-/// `TimedOut` if there is no line, nor an end, within `timeout`.
+/// `TimedOut` if the command neither prints a line nor ends within `timeout`.
 pub(crate) fn first_line(mut command: Command, timeout: Duration) -> io::Result<String> {
     let (mut ours, theirs) = UnixStream::pair()?;
     command.stdout(OwnedFd::from(theirs));
@@ -159,7 +159,7 @@ pub(crate) fn first_line(mut command: Command, timeout: Duration) -> io::Result<
     Ok(String::from_utf8_lossy(&line).into_owned())
 }
 
-/// A file in memory that has no name and is gone with its last user.
+/// Creates a file in memory without a name, which is deleted with its last user.
 pub(crate) fn anonymous_file(name: &str) -> io::Result<File> {
     Ok(memfd_create(name, MFdFlags::MFD_CLOEXEC)?.into())
 }
@@ -224,7 +224,7 @@ mod tests {
             process.end().to_string()
         };
         assert_eq!(ended("echo no >&2; exit 3"), "exit status: 3; no");
-        // A core file would be of no size.
+        // A core file would be empty.
         assert_eq!(ended("kill -ABRT $$"), "signal: 6 (SIGABRT)");
     }
 }

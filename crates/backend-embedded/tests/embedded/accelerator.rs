@@ -1,4 +1,4 @@
-//! Embedded devices as accelerators, beyond the rules.
+//! Embedded devices as accelerators, in addition to the conformance rules.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn image(bytes: &'static [u8]) -> ModuleImage<'static> {
     ModuleImage::binary(ImageFormat::Elf, bytes)
 }
 
-/// An accelerator, and the embedded device that it is made of.
+/// An accelerator, and its embedded device.
 fn open(timeout: Duration) -> Option<(Device, Embedded)> {
     let device = Embedded::new(MACHINES[0].open_with(QemuConfig::new())?);
     let config = AcceleratorConfig::new().with_timeout(timeout);
@@ -31,14 +31,14 @@ fn a_launch_that_hangs_is_a_fault_and_everything_else_stays() {
     let kept = device.memory_from_slice(&stream, &[1_u32, 2, 3]).unwrap();
     let mut out = device.memory_from_slice(&stream, &[0_u32; 3]).unwrap();
     let spin = module.kernel("spin").unwrap();
-    // SAFETY: it writes one element.
+    // SAFETY: the kernel writes one element.
     unsafe { spin.launch(&stream, &Launch::cover(1, 1), args![&mut out, u64::MAX]) }.unwrap();
     let error = stream.synchronize().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}");
     assert_eq!(error.driver().unwrap().name, "LAUNCH_TIMEOUT");
     assert!(error.message().contains("\"spin\""), "{error}");
     let add_one = module.kernel("add_one").unwrap();
-    // SAFETY: it writes three elements.
+    // SAFETY: the kernel writes three elements.
     unsafe { add_one.launch(&stream, &Launch::cover(3, 1), args![&mut out, 3_u32]) }.unwrap();
     assert_eq!(out.view().to_vec::<u32>(&stream).unwrap(), [1; 3]);
     assert_eq!(kept.view().to_vec::<u32>(&stream).unwrap(), [1, 2, 3]);
@@ -56,7 +56,7 @@ fn a_device_whose_process_ends_is_lost_for_good() {
     let mut out = device.memory_allocate::<u32>(1).unwrap();
     kill_it(process);
     let spin = module.kernel("spin").unwrap();
-    // SAFETY: it writes one element.
+    // SAFETY: the kernel writes one element.
     let _ = unsafe { spin.launch(&stream, &Launch::cover(1, 1), args![&mut out, 1_u64]) };
     for lost in [stream.synchronize(), stream.synchronize(), device.synchronize()] {
         assert_eq!(lost.unwrap_err().kind(), ErrorKind::DeviceLost);
@@ -71,7 +71,7 @@ fn a_program_linked_to_an_address_is_a_module_while_that_is_free() {
     let module = device.module_load(calls()).unwrap();
     let error = device.module_load(calls()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
-    // It declares no kernels.
+    // The program declares no kernels.
     assert_eq!(module.kernel("add").unwrap_err().kind(), ErrorKind::KernelNotFound);
     drop(module);
     device.module_load(calls()).unwrap();
@@ -90,7 +90,7 @@ fn arrays_are_coherent_on_an_embedded_device() {
         let read = x.read(&stream).unwrap();
         let mut write = y.read_write(&stream).unwrap();
         let arguments = args![write.view_mut().unwrap(), read.view().unwrap(), 2.0_f32, 1000_u32];
-        // SAFETY: it touches a thousand elements of each.
+        // SAFETY: the kernel accesses a thousand elements of each.
         unsafe { saxpy.launch(&stream, &Launch::cover(1000, 64), arguments) }.unwrap();
     }
     let found = y.read_host().unwrap();
@@ -113,7 +113,7 @@ fn selectors_open_accelerators_with_options() {
     let mut out = device.memory_allocate::<u32>(1).unwrap();
     let mut counter = device.counters().unwrap().open(&["instructions"]).unwrap();
     let mut count = |rounds: u64| {
-        // SAFETY: it writes one element.
+        // SAFETY: the kernel writes one element.
         unsafe { spin.launch(&stream, &Launch::cover(1, 1), args![&mut out, rounds]) }.unwrap();
         stream.synchronize().unwrap();
         let mut total = [0];

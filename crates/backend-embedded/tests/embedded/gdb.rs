@@ -1,4 +1,4 @@
-//! Boards behind a debugger's server: QEMU's own, running the same program.
+//! Boards behind a debug server: QEMU's own server, with the same program.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +19,7 @@ struct Served {
     command: &'static [&'static str],
     calls: &'static [u8],
     nowhere: u64,
-    /// Where the stack ends, and what writing below it is called.
+    /// The end of the stack, and the name of the fault of a write below it.
     stack_limit: u64,
     overflow: &'static str,
 }
@@ -51,7 +51,7 @@ const BOARDS: [Served; 3] = [
     },
 ];
 
-/// QEMU as a debugger's server, which ends with this.
+/// QEMU as a debug server, which is killed when this is dropped.
 struct Server {
     child: Child,
     port: u16,
@@ -65,7 +65,7 @@ impl Drop for Server {
 }
 
 impl Served {
-    /// `None` where QEMU is not installed.
+    /// Returns `None` if QEMU is not installed.
     fn start(&self) -> Option<Server> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         self.start_at(port)
@@ -93,7 +93,7 @@ impl Served {
         folder.join(format!("{}.toml", self.board)).display().to_string()
     }
 
-    /// Connects as soon as somebody serves.
+    /// Connects as soon as the server listens.
     fn connect(&self, port: u16) -> Embedded {
         let began = Instant::now();
         loop {
@@ -215,7 +215,7 @@ fn a_board_is_an_accelerator() {
     let stream = device.default_stream();
     let mut data = device.memory_from_slice(&stream, &[1_u32, 2, 3]).unwrap();
     let add_one = module.kernel("add_one").unwrap();
-    // SAFETY: it writes three elements.
+    // SAFETY: the kernel writes three elements.
     unsafe { add_one.launch(&stream, &Launch::cover(3, 1), args![&mut data, 3_u32]) }.unwrap();
     assert_eq!(data.view().to_vec::<u32>(&stream).unwrap(), [2, 3, 4]);
 }
@@ -225,7 +225,7 @@ fn a_server_that_nobody_answers_at_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let board = || Board::read(Path::new(&BOARDS[0].board())).unwrap();
-    // It accepts in its own time, as a server does that has a debugger.
+    // It accepts connections later, as a server does that is busy with a debugger.
     let began = Instant::now();
     let error = GdbDevice::connect(&address, board()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -1,4 +1,4 @@
-//! Bad input: each is an error that says what was wrong, and the device works on.
+//! Bad input: each case is an error that says what is wrong, and the device continues to work.
 
 use std::time::Duration;
 
@@ -60,8 +60,8 @@ fn selectors_that_name_nothing_are_refused() {
     );
 }
 
-/// Finds the program header of a little-endian ELF file and changes a field of its first loaded segment, which has this place
-/// in headers of 64 and of 32 bits.
+/// Finds the program header of a little-endian ELF file and changes a field of its first loaded segment. `at_64` and
+/// `at_32` are the field's offsets in headers of 64 and of 32 bits.
 fn changed(image: &[u8], [at_64, at_32]: [usize; 2], to: u64) -> Vec<u8> {
     let mut image = image.to_vec();
     let (wide, table, size) = if image[4] == 2 { (true, 32, 56) } else { (false, 28, 32) };
@@ -78,7 +78,8 @@ fn changed(image: &[u8], [at_64, at_32]: [usize; 2], to: u64) -> Vec<u8> {
 const ADDRESS: [usize; 2] = [16, 8];
 const BYTES_IN_MEMORY: [usize; 2] = [40, 20];
 
-/// A little-endian ELF file for Arm or RISC-V that says that floating-point numbers are passed in integer registers.
+/// A little-endian ELF file for Arm or RISC-V whose flags say that floating-point numbers are passed in integer
+/// registers.
 fn with_soft_floats(image: &[u8]) -> Vec<u8> {
     let mut image = image.to_vec();
     if image[4] == 2 {
@@ -120,9 +121,9 @@ fn kernels(machine: &str) -> &'static [u8] {
     }
 }
 
-/// Images that differ from a good one in a single byte: any of the headers, and some of the others.
+/// Images that differ from a good image in a single byte: any byte of the headers, and some of the others.
 fn damaged(good: &[u8], step: usize) -> impl Iterator<Item = (usize, Vec<u8>)> {
-    // Those of an ELF file of 64 bits with three segments.
+    // The headers of a 64-bit ELF file with three segments.
     let headers = 0..64 + 3 * 56;
     headers.clone().chain((headers.end..good.len()).step_by(step)).map(|place| {
         let mut image = good.to_vec();
@@ -147,7 +148,7 @@ fn damaged_modules_are_taken_or_refused() {
     }
 }
 
-/// What is taken is called, too: it may do anything, but the device is right again with the next program.
+/// An accepted image is also called: it may do anything, but the device works again with the next program.
 #[test]
 fn damaged_programs_are_flashed_or_refused() {
     let machine = &MACHINES[0];
@@ -187,7 +188,7 @@ fn bad_calls_are_refused() {
         let limit = device.info().limits.arguments;
         let many = vec![I32(1); limit + 1];
         refused(device.call("add", &many, LONG), ErrorKind::InvalidArgument, &limit.to_string());
-        // The most that are passed do no harm.
+        // The maximum number of arguments does no harm.
         assert_eq!(device.call("add", &many[1..], LONG).unwrap().i32(), 2);
         let area = &device.memory_map()[0];
         refused(device.memory_write(area.address - 4, &[0; 8]), ErrorKind::OutOfBounds, "8 bytes");

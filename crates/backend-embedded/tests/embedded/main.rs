@@ -1,5 +1,5 @@
-//! Embedded devices beyond the contract of accelerators: programs that are flashed and called, their faults, and boards
-//! behind a debugger's server.
+//! Embedded devices apart from accelerators: programs that are flashed and called, their faults, and boards behind a
+//! debug server.
 #![cfg(all(feature = "embedded", target_os = "linux"))]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
@@ -16,20 +16,20 @@ use backend_embedded::{QemuConfig, QemuDevice};
 use runtime_core::contract::CallValue;
 use runtime_core::{Embedded, ErrorKind};
 
-/// Longer than anything but what hangs.
+/// Longer than any call that does not hang.
 const LONG: Duration = Duration::from_secs(20);
 
 /// A machine, and the program `firmware/programs/calls.c` for it.
 struct Machine {
     name: &'static str,
     calls: &'static [u8],
-    /// An address that nothing answers at.
+    /// An address without memory or devices.
     nowhere: u64,
-    /// What writing through a null pointer is called.
+    /// The name of the fault of a write through a null pointer.
     null: &'static str,
     /// `return 1` and `return 2` as instructions.
     code: [&'static [u8]; 2],
-    /// A jump to where the processor starts.
+    /// A jump to the processor's start address.
     restart: &'static [u8],
 }
 
@@ -53,7 +53,7 @@ const MACHINES: [Machine; 2] = [
 ];
 
 impl Machine {
-    /// A machine with the program flashed, or `None` where its emulator is not installed.
+    /// Starts a machine with the program flashed. Returns `None` if its emulator is not installed.
     fn open(&self) -> Option<Embedded> {
         self.open_with(QemuConfig::new()).map(|device| {
             let device = Embedded::new(device);
@@ -78,7 +78,7 @@ fn machines() -> impl Iterator<Item = (&'static Machine, Embedded)> {
     MACHINES.iter().filter_map(|machine| Some((machine, machine.open()?)))
 }
 
-/// What a call of `add` with good arguments must give, whatever happened before.
+/// A call of `add` with valid arguments must return the right result, whatever happened before.
 #[track_caller]
 fn must_work(device: &Embedded) {
     let sum = device.call("add", &[CallValue::I32(2), CallValue::I32(-44)], LONG).unwrap();

@@ -1,4 +1,4 @@
-//! The emulator's process: that it is alone, ends when it must, and costs nothing while it waits.
+//! The emulator's process: only one runs, it ends when it must, and it uses no CPU time while it waits.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ use crate::{LONG, MACHINES, must_work};
 
 fn runs(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // A zombie has ended.
+    // A zombie has already ended.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
@@ -84,7 +84,7 @@ fn a_device_outlives_the_thread_that_opened_it() {
     assert!(runs(process));
 }
 
-/// Opens a device and says its processes, in a process of its own that is then killed.
+/// Opens a device and prints its processes, in a separate process that is then killed.
 #[test]
 fn a_killed_owner_takes_its_processes_along() {
     const CHILD: &str = "BACKEND_EMBEDDED_TEST_CHILD";
@@ -171,7 +171,7 @@ fn an_idle_machine_takes_no_time() {
     let ticks = || -> u64 {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
         let (_, rest) = stat.rsplit_once(") ").unwrap();
-        // Times in user and system mode, the 14th and 15th field.
+        // The times in user and system mode, in the 14th and 15th fields.
         rest.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
     };
     thread::sleep(Duration::from_millis(100));

@@ -75,7 +75,7 @@ fn memory_is_shared_with_the_program() {
     }
 }
 
-/// More than the program of the tests takes.
+/// More than the test program uses.
 const PROGRAM_BYTES: u64 = 1 << 20;
 
 #[test]
@@ -106,7 +106,7 @@ fn code_written_over_code_runs() {
                 assert_eq!(device.call_at(place, &[], LONG).unwrap().i32(), value);
             }
         }
-        // Longer than what the monitor copies at a time.
+        // Longer than the pieces that the monitor copies.
         let mut long = vec![0; 200_000];
         long.extend_from_slice(machine.code[1]);
         device.code_write(place, &long).unwrap();
@@ -159,7 +159,7 @@ fn two_boots_count_the_same_instructions() {
         Some(counts)
     };
     let Some(first) = counts() else { return };
-    // `nothing` is a return and no more; a thousand elements more take a thousand times the loop.
+    // `nothing` is only a return; a thousand more elements take a thousand more loop steps.
     assert_eq!(first[0], 1);
     assert_eq!((first[2] - first[1]) % 1000, 0);
     for _ in 0..3 {
@@ -232,7 +232,7 @@ fn a_fault_ends_the_line_that_was_begun() {
     }
 }
 
-/// Those of a call that faults, and of one that returns late.
+/// The instructions of a call that faults, and of a call that returns late.
 #[test]
 fn instructions_of_calls_that_return_no_result_count() {
     let machine = &MACHINES[0];
@@ -253,7 +253,7 @@ fn instructions_of_calls_that_return_no_result_count() {
     device.call("sum", &long(2000), LONG).unwrap();
     let each = (counted() - 2 * thousand) / 1000;
     let before = counted();
-    // It leaves RAM after so many steps.
+    // The function leaves RAM after this number of steps.
     let steps = 1000;
     let end = area.address + area.bytes + (4 << 20);
     let beyond = [Address(end - 4 * steps), I32(i32::MAX)];
@@ -269,7 +269,7 @@ fn instructions_of_calls_that_return_no_result_count() {
         device.call("nothing", &[], LONG).is_ok()
     });
     assert!(ended, "the call never ended");
-    // `nothing` is one.
+    // `nothing` is one instruction.
     let late = counted() - before - 1;
     assert_eq!(late, thousand + (30_000_000 - 1000) * each);
 }
@@ -310,7 +310,7 @@ fn a_function_that_restarts_the_monitor_is_a_fault_and_the_next_call_is_right() 
 fn a_processor_that_locks_up_is_lost_until_it_is_reset() {
     let Some(device) = MACHINES[1].open() else { return };
     let place = device.memory_map()[0].address + PROGRAM_BYTES;
-    // It masks faults, and faults: `cpsid f; udf #0`.
+    // The code masks faults, and then faults: `cpsid f; udf #0`.
     device.code_write(place, &[0x71, 0xB6, 0x00, 0xDE]).unwrap();
     let error = device.call_at(place, &[], LONG).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");

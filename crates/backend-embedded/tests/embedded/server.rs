@@ -1,4 +1,4 @@
-//! Debuggers' servers that answer otherwise than QEMU's: without a processor, as a test's script says.
+//! Debug servers with other answers than QEMU's: without a processor, controlled by a test's script.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -22,14 +22,14 @@ const BOARD: &str = r#"
     memory = [{ name = "ram", address = 0x20002000, bytes = 0x1000 }]
 "#;
 const RAM: u64 = 0x2000_2000;
-/// The beginning of a mailbox that asks for a call: 2, in 8 bytes.
+/// The start of a mailbox with a request to call: 2, in 8 bytes.
 const CALL: &str = "0200000000000000";
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Memory, whose calls return their first argument as soon as they are made.
+/// Memory. Calls return their first argument immediately.
 #[derive(Default)]
 struct Memory {
     bytes: BTreeMap<u64, u8>,
@@ -43,7 +43,7 @@ impl Memory {
     }
 
     fn write(&mut self, address: u64, digits: &str) {
-        // A request has all registers.
+        // A request contains all registers.
         if digits.starts_with(CALL) && digits.len() >= 2 * 192 {
             self.mailbox = address;
         }
@@ -52,13 +52,13 @@ impl Memory {
         }
     }
 
-    /// Lets the function return: the processor is at the breakpoint.
+    /// Makes the function return: the processor is at the breakpoint.
     fn finish(&mut self) -> Vec<String> {
         self.bytes.insert(self.mailbox, 3);
         vec!["T05swbreak:;".to_owned()]
     }
 
-    /// What every server answers, most of all that it has done what it was asked for.
+    /// The usual answers of a server, most of all the confirmation of a request.
     fn answer(&mut self, packet: &str) -> Vec<String> {
         let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
         let range = |text: &str| {
@@ -86,14 +86,14 @@ impl Memory {
     }
 }
 
-/// A server's end of a connection.
+/// The server's end of a connection.
 struct Peer {
     stream: TcpStream,
     received: Vec<u8>,
 }
 
 impl Peer {
-    /// The next packet, or `None` when the other side is gone.
+    /// The next packet, or `None` when the other side has closed the connection.
     fn receive(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.received.iter().position(|byte| *byte == b'#')
@@ -114,12 +114,13 @@ impl Peer {
 
     fn send(&mut self, payload: &str) {
         let sum = payload.bytes().fold(0, |sum: u8, byte| sum.wrapping_add(byte));
-        // Whoever has hung up is noticed when nothing is received.
+        // A closed connection is noticed when nothing is received.
         let _ = self.stream.write_all(format!("${payload}#{sum:02x}").as_bytes());
     }
 }
 
-/// A device behind a server whose answers are a script's, or else the usual ones, and the number of its connections.
+/// A device behind a server, and the number of its connections. The script answers first; the usual answers apply
+/// otherwise.
 fn connect(
     mut script: impl FnMut(&str, &mut Memory) -> Option<Vec<String>> + Send + 'static,
 ) -> (Embedded, Arc<AtomicUsize>) {
@@ -149,7 +150,7 @@ fn must_call(device: &Embedded) {
     assert_eq!(device.call_at(RAM, &[I32(-7)], LONG).unwrap().i32(), -7);
 }
 
-/// As OpenOCD does.
+/// As in OpenOCD.
 #[test]
 fn a_server_that_sets_no_breakpoint_twice_is_reset_again_and_again() {
     let mut set = BTreeSet::new();
@@ -169,7 +170,7 @@ fn a_server_that_sets_no_breakpoint_twice_is_reset_again_and_again() {
     assert_eq!(connections.load(Ordering::Relaxed), 1);
 }
 
-/// As pyOCD does.
+/// As in pyOCD.
 #[test]
 fn a_server_may_answer_a_command_by_text() {
     let (commands, given) = mpsc::channel();
@@ -191,7 +192,7 @@ fn a_request_that_is_refused_leaves_the_connection() {
         let (device, connections) = connect(move |packet, _| {
             packet.strip_prefix(refused)?;
             requests += 1;
-            // The first is that of opening.
+            // The first is the connection of opening.
             (requests == 2).then(|| vec![answer.to_owned()])
         });
         must_call(&device);
@@ -216,7 +217,7 @@ fn what_a_program_writes_through_its_debugger_is_printed() {
             packet.strip_prefix('F')?;
             results.send(packet.to_owned()).unwrap();
         }
-        // A result lets the program go on.
+        // A result lets the program continue.
         Some(match requests.next() {
             Some(request) => vec![format!("F{request}")],
             None => memory.finish(),

@@ -1,14 +1,14 @@
-//! Machines without a loader, a platform or a device: what is missing is told.
+//! Machines without a loader, a platform or a device: the error says what is missing.
 
 use std::{env, fs, process};
 
 use backend_opencl::OpenClDriver;
 use runtime_core::{Driver, ErrorKind};
 
-/// Set in the processes that a test starts, since what is there is found out once.
+/// Set in the processes that a test starts, because platforms are looked up only once.
 const CHILD: &str = "OPENCL_TEST_ABSENCE";
 
-/// What the driver says in a process with these variables.
+/// The driver's report in a process with these variables.
 fn told(test: &str, variables: &[(&str, &str)]) -> String {
     let output = process::Command::new(env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -22,7 +22,7 @@ fn told(test: &str, variables: &[(&str, &str)]) -> String {
     text
 }
 
-/// In the process that was started: says what the driver says. Whether this is that process.
+/// In the started process, prints the driver's report. Returns whether this is that process.
 fn tell() -> bool {
     if env::var_os(CHILD).is_none() {
         return false;
@@ -60,7 +60,7 @@ fn no_platform() {
     let folder = tempfile::tempdir().unwrap();
     let text =
         told("absence::no_platform", &[("OCL_ICD_VENDORS", folder.path().to_str().unwrap())]);
-    // A machine without a loader has no platform either, and says what comes first.
+    // A machine without a loader has no platform either, and the first missing part is reported.
     let expected = ["an OpenCL loader, but no platform", "no OpenCL loader"];
     assert!(expected.iter().any(|part| text.contains(part)), "{text}");
 }
@@ -70,7 +70,7 @@ fn no_device() {
     if tell() {
         return;
     }
-    // PoCL shows the devices that it is asked for; other platforms do not listen.
+    // PoCL provides the requested devices; other platforms ignore the variable.
     let text = told("absence::no_device", &[("POCL_DEVICES", "no-such-device")]);
     let expected = ["no OpenCL device", "no platform", "no OpenCL loader", " devices"];
     assert!(expected.iter().any(|part| text.contains(part)), "{text}");

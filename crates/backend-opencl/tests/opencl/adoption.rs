@@ -1,4 +1,4 @@
-//! Buffers and queues that others made, and that others use too.
+//! Buffers and queues that other code created and also uses.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -19,11 +19,11 @@ fn context(device: &Device) -> *mut c_void {
 }
 
 pub(crate) fn buffer(device: &Device, flags: u64, bytes: usize) -> cl_mem {
-    // SAFETY: the context is alive, and no host memory is named.
+    // SAFETY: the context is alive, and no host memory is passed.
     unsafe { create_buffer(context(device), flags, bytes, ptr::null_mut()) }.unwrap()
 }
 
-/// Adopts a buffer, and gives up the reference to it.
+/// Adopts a buffer, and releases the reference to it.
 pub(crate) fn adopt(
     device: &Device,
     buffer: cl_mem,
@@ -32,9 +32,9 @@ pub(crate) fn adopt(
 ) -> Memory<i32> {
     let raw = buffer.expose_provenance();
     let handle = NativeHandle { api: "opencl", kind: NativeKind::Object, raw };
-    // SAFETY: the buffer has so many numbers, which nobody else uses.
+    // SAFETY: the buffer has this many numbers, which no other code uses.
     let memory = unsafe { device.memory_adopt::<i32>(handle, len, owner) }.unwrap().unwrap();
-    // SAFETY: the reference is this function's to give up.
+    // SAFETY: this function owns the reference.
     unsafe { release_mem_object(buffer) }.unwrap();
     memory
 }
@@ -51,7 +51,7 @@ fn a_part_of_a_buffer_keeps_the_whole() {
         unsafe { create_sub_buffer(whole, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, about) }
             .unwrap();
     let mut memory = adopt(&device, part, 256, ());
-    // SAFETY: the last reference of this test's own.
+    // SAFETY: this test owns the last reference.
     unsafe { release_mem_object(whole) }.unwrap();
     let mut expected: Vec<i32> = (0..256).collect();
     memory.view_mut().copy_from_slice(&stream, &expected).unwrap();
@@ -104,7 +104,7 @@ fn an_owner_that_holds_the_device_is_given_back() {
     }
 }
 
-/// Whoever has the native queue may enqueue there, and marks are behind what they did.
+/// Other code with the native queue may enqueue there, and events cover that work, too.
 #[test]
 fn work_of_others_in_a_stream_is_waited_for() {
     use opencl3::command_queue::{enqueue_marker_with_wait_list, flush};
@@ -129,7 +129,7 @@ fn work_of_others_in_a_stream_is_waited_for() {
         assert!(began.elapsed() < Duration::from_secs(30), "the stream is never done");
     }
     for event in [gate, foreign] {
-        // SAFETY: the references are this test's own.
+        // SAFETY: this test owns the references.
         unsafe { release_event(event) }.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Programs kept on disk.
+//! Programs that are cached on disk.
 
 use std::path::Path;
 use std::{env, fs, process};
@@ -8,7 +8,7 @@ use runtime_core::{Launch, args};
 use crate::{open, run, source};
 
 const TEXT: &str = "kernel void fill(global uint *x) { x[get_global_id(0)] = 7; }";
-/// Set in the processes that a test starts: the cache they share.
+/// Set in the processes that a test starts: the cache that they share.
 const SHARED: &str = "OPENCL_TEST_CACHE";
 
 fn build_and_run(folder: &Path) -> bool {
@@ -57,7 +57,7 @@ fn other_options_are_another_program() {
     assert_eq!(entries(path).len(), 3);
 }
 
-/// What a source includes is not part of what it is found by.
+/// The cache key does not cover included files.
 #[test]
 fn a_source_that_includes_files_is_built_anew() {
     let (folder, headers) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,4 +1,5 @@
-//! Contexts, queues and events that others made: the test is another library, by the driver's own functions.
+//! Contexts, queues and events that other code created. The test acts as another library, with the driver's own
+//! functions.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -34,7 +35,7 @@ fn handle(kind: NativeKind, raw: *mut c_void) -> NativeHandle {
     NativeHandle { api: "opencl", kind, raw: raw.expose_provenance() }
 }
 
-/// Another library: a context of its own, for one device or two, and a queue.
+/// Another library: its own context, for one device or two, and a queue.
 struct Others {
     context: cl_context,
     devices: Vec<cl_device_id>,
@@ -42,7 +43,7 @@ struct Others {
 }
 
 impl Others {
-    /// `None`, said aloud, where there are not so many devices.
+    /// Returns `None`, and prints why, if there are not enough devices.
     fn new(devices: usize) -> Option<Self> {
         let driver = OpenClDriver::new();
         if driver.devices().is_ok_and(|all| all.len() < devices) {
@@ -63,7 +64,7 @@ impl Others {
     fn open(&self, device: cl_device_id) -> runtime_core::Result<OpenClDevice> {
         let context = handle(NativeKind::Context, self.context);
         let device = handle(NativeKind::Device, device);
-        // Copies between buffers and memory by address would wait for what is before them.
+        // Copies between buffers and memory by address would wait for earlier commands.
         let config = OpenClConfig::new().set("memory", "buffer")?;
         // SAFETY: both are alive.
         unsafe { OpenClDevice::from_native(context, device, &config) }
@@ -78,16 +79,16 @@ impl Others {
     }
 
     fn buffer(&self, bytes: usize) -> cl_mem {
-        // SAFETY: the context is alive, and no host memory is named.
+        // SAFETY: the context is alive, and no host memory is passed.
         unsafe { create_buffer(self.context, CL_MEM_READ_WRITE, bytes, ptr::null_mut()) }.unwrap()
     }
 
-    /// Fills a buffer on the library's own queue, after an event if there is one.
+    /// Fills a buffer on the library's own queue, after an event if one is given.
     fn fill(&self, buffer: cl_mem, value: i32, len: usize, after: &[cl_event]) -> cl_event {
         let pattern = (&raw const value).cast();
         let count = u32::try_from(after.len()).unwrap();
         let list = if after.is_empty() { ptr::null() } else { after.as_ptr() };
-        // SAFETY: the buffer has so many numbers; pattern and list are read by the call.
+        // SAFETY: the buffer has this many numbers; pattern and list are only read during the call.
         unsafe { enqueue_fill_buffer(self.queue, buffer, pattern, 4, 0, 4 * len, count, list) }
             .unwrap()
     }
@@ -95,7 +96,7 @@ impl Others {
     fn read(&self, buffer: cl_mem, len: usize) -> Vec<i32> {
         let mut numbers = vec![0_i32; len];
         let to = numbers.as_mut_ptr().cast();
-        // SAFETY: buffer and vector have so many numbers, and the call waits.
+        // SAFETY: buffer and vector have this many numbers, and the call waits.
         let event = unsafe {
             enqueue_read_buffer(self.queue, buffer, CL_BLOCKING, 0, 4 * len, to, 0, ptr::null())
         };
@@ -114,7 +115,7 @@ impl Others {
 
 impl Drop for Others {
     fn drop(&mut self) {
-        // SAFETY: the references are this library's own.
+        // SAFETY: this library owns the references.
         unsafe { release_command_queue(self.queue) }.unwrap();
         // SAFETY: as above.
         unsafe { release_context(self.context) }.unwrap();
@@ -123,7 +124,7 @@ impl Drop for Others {
 
 fn new_queue(context: cl_context, device: cl_device_id, bits: u64) -> cl_command_queue {
     let properties = [u64::from(CL_QUEUE_PROPERTIES), bits, 0];
-    // SAFETY: the device is of the context, and the list ends with a zero.
+    // SAFETY: the device belongs to the context, and the list ends with a zero.
     unsafe { create_command_queue_with_properties(context, device, properties.as_ptr()) }.unwrap()
 }
 
@@ -137,7 +138,8 @@ fn count(info: InfoType) -> u32 {
     count
 }
 
-/// Waits until references are as many as before: the driver gives up its own a little after the work.
+/// Waits until the reference counts are the same as before: the driver releases its own references shortly after the
+/// work.
 #[track_caller]
 fn back_to<T: PartialEq + std::fmt::Debug>(before: T, references: impl Fn() -> T) {
     let began = Instant::now();
@@ -148,7 +150,7 @@ fn back_to<T: PartialEq + std::fmt::Debug>(before: T, references: impl Fn() -> T
 }
 
 fn release(event: cl_event) {
-    // SAFETY: the callers' reference.
+    // SAFETY: the callers hold a reference.
     unsafe { release_event(event) }.unwrap();
 }
 
@@ -168,16 +170,16 @@ fn a_device_in_a_context_of_others_computes_on_their_buffer() {
         let theirs = unsafe { interop.stream_from_native(others.queue_handle()) }.unwrap();
         let mut memory = {
             let object = handle(NativeKind::Object, buffer);
-            // SAFETY: the buffer has so many numbers, which are used in the order of the queue.
+            // SAFETY: the buffer has this many numbers, which are used in the order of the queue.
             unsafe { device.memory_adopt::<i32>(object, 256, ()) }.unwrap().unwrap()
         };
         let text = "kernel void k(global int *x) { x[get_global_id(0)] += get_global_id(0) + 2; }";
         let kernel = device.module_load(source(text)).unwrap().kernel("k").unwrap();
         // SAFETY: there are as many work-items as numbers.
         unsafe { kernel.launch(&theirs, &Launch::cover(256, 64), args![&mut memory]) }.unwrap();
-        // The library's own work comes behind it in its queue, before this device is gone.
+        // The library's own work follows in its queue, before this device is dropped.
         assert_eq!(others.read(buffer, 256), (42..298).collect::<Vec<i32>>());
-        // On the device's own stream, behind the queue.
+        // On the device's own stream, after the queue.
         let stream = device.default_stream();
         stream.wait(&theirs.record_event().unwrap()).unwrap();
         memory.fill(&stream, 7).unwrap();
@@ -186,10 +188,10 @@ fn a_device_in_a_context_of_others_computes_on_their_buffer() {
         assert!(buffer_references() > 1, "the buffer is not retained");
     }
     back_to(1, buffer_references);
-    // What was lent is still there.
+    // The lent objects are still valid.
     release(others.fill(buffer, 3, 256, &[]));
     assert_eq!(others.read(buffer, 256), [3; 256]);
-    // SAFETY: the last reference is this test's own.
+    // SAFETY: this test owns the last reference.
     unsafe { release_mem_object(buffer) }.unwrap();
     back_to(before, || others.references());
 }
@@ -244,7 +246,7 @@ fn an_event_of_others_holds_a_stream_back() {
     let gate = create_user_event(others.context).unwrap();
     let filled = others.fill(buffer, 2, 64, &[gate]);
     let object = handle(NativeKind::Object, buffer);
-    // SAFETY: the buffer has so many numbers, which nobody uses but behind the events.
+    // SAFETY: the buffer has this many numbers, which are only used after the events.
     let memory = unsafe { device.memory_adopt::<i32>(object, 64, ()) }.unwrap().unwrap();
     let mut copy = device.memory_allocate::<i32>(64).unwrap();
     for event in [gate, filled] {
@@ -270,7 +272,7 @@ fn an_event_of_others_holds_a_stream_back() {
         back_to(1, || count(get_event_info(event, CL_EVENT_REFERENCE_COUNT).unwrap()));
         release(event);
     }
-    // SAFETY: the last reference is this test's own.
+    // SAFETY: this test owns the last reference.
     unsafe { release_mem_object(buffer) }.unwrap();
 }
 
@@ -305,7 +307,7 @@ fn a_part_of_a_device_is_a_device() {
     assert_eq!(memory.to_vec(&stream).unwrap(), [4; 10]);
     drop((memory, stream, device, others));
     for part in parts {
-        // SAFETY: the references are this test's own.
+        // SAFETY: this test owns the references.
         unsafe { release_device(part) }.unwrap();
     }
 }
@@ -342,7 +344,7 @@ fn origins_name_the_whole_buffer() {
     let theirs = elsewhere.buffer(64);
     assert_eq!(origin(theirs), None);
     for object in [part, whole, theirs] {
-        // SAFETY: the references are this test's own.
+        // SAFETY: this test owns the references.
         unsafe { release_mem_object(object) }.unwrap();
     }
 }
@@ -360,18 +362,18 @@ fn what_is_not_of_the_context_is_refused() {
         (handle(NativeKind::Stream, unordered), "out of order"),
         (null, "null"),
     ] {
-        // SAFETY: queues that are none of the device's are refused.
+        // SAFETY: queues that do not belong to the device are refused.
         let error = unsafe { interop.stream_from_native(queue) }.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.message().contains(why), "{error}");
     }
     // SAFETY: the list is empty.
     let event = unsafe { enqueue_marker_with_wait_list(elsewhere.queue, 0, ptr::null()) }.unwrap();
-    // SAFETY: events that are none of the context's are refused.
+    // SAFETY: events that do not belong to the context are refused.
     let error = unsafe { interop.event_from_native(handle(NativeKind::Event, event)) }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     release(event);
-    // SAFETY: the reference is this test's own.
+    // SAFETY: this test owns the reference.
     unsafe { release_command_queue(unordered) }.unwrap();
 
     let context = handle(NativeKind::Context, others.context);

@@ -1,4 +1,4 @@
-//! Arguments and geometry as OpenCL has them.
+//! Arguments and geometry in OpenCL.
 
 use runtime_core::contract::{ParamAccess, ParamKind};
 use runtime_core::{DType, ErrorKind, Launch, Layout, Plain, args};
@@ -14,7 +14,7 @@ fn parameters_are_read_from_the_loaded_kernel() {
                       pair p, local float *scratch, global char *bytes) {}";
     let kernel = device.module_load(source(text)).unwrap().kernel("k").unwrap();
     let found = kernel.parameters().unwrap();
-    // Local memory is no argument of a launch.
+    // Local memory is not an argument of a launch.
     assert_eq!(found.len(), 7);
     let memory = |index: usize| (found[index].kind, found[index].dtype, found[index].access);
     assert_eq!(memory(0), (ParamKind::Memory, Some(DType::F32), Some(ParamAccess::Read)));
@@ -23,7 +23,7 @@ fn parameters_are_read_from_the_loaded_kernel() {
     assert_eq!(memory(6), (ParamKind::Memory, None, Some(ParamAccess::Write)));
     assert_eq!((found[3].size, found[3].dtype), (Some(1), None));
     assert_eq!((found[4].size, found[4].dtype), (Some(16), None));
-    // The size of a type that the program defines is asked of the compiler.
+    // The compiler determines the size of a type that the program defines.
     assert_eq!((found[5].kind, found[5].size), (ParamKind::Value, Some(8)));
 }
 
@@ -65,7 +65,7 @@ fn local_memory_is_the_shared_memory_of_a_launch() {
     let launch = Launch::cover(4, 4).with_shared(16);
     run(&kernel, &launch, args![&mut x, 10]).unwrap();
     assert_eq!(x.view().to_vec::<i32>(&stream).unwrap(), [14, 13, 12, 11]);
-    // Without any, the driver refuses.
+    // Without any local memory, the driver refuses the launch.
     let error = run(&kernel, &Launch::cover(4, 4), args![&mut x, 10]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     let error = module.kernel("two").unwrap_err();
@@ -103,7 +103,7 @@ fn images_and_samplers_are_refused_with_their_kernel() {
     let Some(device) = open("") else { return };
     for parameter in ["read_only image2d_t i", "sampler_t s"] {
         let text = format!("kernel void k(global int *x, {parameter}) {{}}");
-        // Some devices take no such source in the first place.
+        // Some devices do not accept such source at all.
         let Ok(module) = device.module_load(source(&text)) else { continue };
         let error = module.kernel("k").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidModule, "{parameter}");
@@ -191,7 +191,7 @@ fn views_begin_anywhere() {
             }
             let found = output.view().to_vec::<i32>(&stream).unwrap();
             assert_eq!(found, expected, "{options}, from element {start} on");
-            // Backwards: the pointer is at the last element.
+            // Backwards: the pointer points to the last element.
             let backwards = Layout::new(DType::I32, &[40], &[-1]).unwrap();
             let forward = input.view().slice(start..start + 40).unwrap();
             let back = forward.with_layout(39 * 4, &backwards).unwrap();
@@ -204,7 +204,7 @@ fn views_begin_anywhere() {
     }
 }
 
-/// Bytes between the elements of a view belong to somebody else, and a copy would overwrite what they get meanwhile.
+/// Bytes between the elements of a view belong to other code, and a copy would overwrite its concurrent writes.
 #[test]
 fn a_written_view_with_gaps_begins_where_the_device_can_point() {
     const TEXT: &str = "kernel void k(global int *out) { out[2 * get_global_id(0)] = 5; }";
@@ -254,7 +254,7 @@ fn halves_of_words_stand_for_types_that_the_language_has_not() {
     assert_eq!(x.view().to_vec::<half::bf16>(&stream).unwrap(), [half::bf16::NEG_ONE; 4]);
 }
 
-/// A device with that kind of memory, if there is one.
+/// Opens a device with this kind of memory, if it supports it.
 fn open_if(options: &str) -> Option<runtime_core::Device> {
     use runtime_core::Driver;
     let plain = open("")?;
@@ -296,7 +296,7 @@ fn suggested_blocks_are_what_the_driver_prefers() {
     assert!(error.message().contains("square") && error.message().contains("[2, 2, 1]"), "{error}");
 }
 
-/// Rows of 100 numbers are copied for launches, unless the device's pointers point anywhere; rows that are padded are not.
+/// Launches copy rows of 100 numbers, unless the device accepts any address. Padded rows are not copied.
 #[test]
 fn launches_on_rows_that_are_not_aligned_are_counted() {
     for memory in ["buffer", "svm"] {
@@ -320,7 +320,7 @@ fn launches_on_rows_that_are_not_aligned_are_counted() {
                 run(&kernel, &Launch::new([1; 3], [100, 1, 1]), args![to, from]).unwrap();
             }
             let after = device.statistics().realigned;
-            // Of the second and the third row: from, and to and back.
+            // For the second and the third row: `from` is copied once, and `to` there and back.
             let expected = if copied { (6, 6 * 400) } else { (0, 0) };
             let found = (after.count - before.count, after.bytes - before.bytes);
             assert_eq!(found, expected, "{memory}, rows of {pitch}");

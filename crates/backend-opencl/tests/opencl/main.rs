@@ -1,4 +1,4 @@
-//! What OpenCL devices do beyond the rules that every device keeps.
+//! OpenCL devices beyond the conformance rules.
 #![cfg(feature = "opencl")]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(unsafe_code, reason = "launches the tests' own kernels and takes native handles")]
@@ -20,13 +20,13 @@ use runtime_core::{
     Arg, Device, Driver, ErrorKind, ImageFormat, Kernel, Launch, ModuleImage, Result,
 };
 
-/// Says aloud that a test has nothing to test. Not by `eprintln!`, which the test harness hides when the test passes.
+/// Prints that a test has nothing to test. Not by `eprintln!`, which the test harness hides when the test passes.
 fn skip(why: impl fmt::Display) {
     drop(writeln!(stderr(), "skipped: {why}"));
 }
 
-/// Opens the first device, or the first of the platform that the environment names, with these options. `None`, said
-/// aloud, where there is no device.
+/// Opens the first device, or the first device of the platform in the environment variable, with these options. Returns
+/// `None`, and prints why, if there is no device.
 fn open(options: &str) -> Option<Device> {
     open_with(&OpenClDriver::new(), 0, options)
 }
@@ -35,13 +35,13 @@ fn open_with(driver: &OpenClDriver, index: usize, options: &str) -> Option<Devic
     found(driver, index, options, &[ErrorKind::Unavailable])
 }
 
-/// As [`open`]; `None`, too, where the device refuses the options.
+/// As [`open`]. Also returns `None` if the device refuses the options.
 fn open_if_it_can(options: &str) -> Option<Device> {
     let reasons = [ErrorKind::Unavailable, ErrorKind::InvalidArgument];
     found(&OpenClDriver::new(), 0, options, &reasons)
 }
 
-/// Opens a device, or says aloud which of these reasons it has not to open.
+/// Opens a device, or prints which of these reasons prevents it.
 fn found(driver: &OpenClDriver, index: usize, options: &str, why: &[ErrorKind]) -> Option<Device> {
     let platform = env::var("OPENCL_TEST_PLATFORM").map_or(String::new(), |word| word + ":");
     let selector = format!("opencl:{platform}{index}{options}").parse().unwrap();
@@ -59,7 +59,7 @@ fn source(text: &str) -> ModuleImage<'_> {
     ModuleImage::source(ImageFormat::OpenClC, text)
 }
 
-/// Launches one of the tests' kernels, which touch one element per work-item of the memory they are given.
+/// Launches one of the tests' kernels. Each work-item accesses one element of the memory arguments.
 fn run(kernel: &Kernel, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
     // SAFETY: as above; the callers launch as many work-items as there are elements.
     unsafe { kernel.launch(&kernel.device().default_stream(), launch, args) }

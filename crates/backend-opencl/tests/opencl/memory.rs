@@ -10,7 +10,7 @@ use crate::{open, open_with, run, source};
 
 #[test]
 fn memory_of_another_context_is_refused() {
-    // Two drivers have two contexts.
+    // Devices of two drivers are in two contexts.
     let Some(one) = open("?memory=buffer") else { return };
     let two = open("?memory=buffer").unwrap();
     assert!(!one.reaches(&two));
@@ -73,7 +73,7 @@ fn the_backends_own_device_tells_its_handles() {
 fn pinned_memory_does_not_wait_for_the_default_stream() {
     let Some(device) = open("") else { return };
     if !device.info().driver_version.contains("Portable Computing Language") {
-        // Others map memory when they please; Intel's runtime does when the processor is idle.
+        // Other platforms map memory at any time; Intel's runtime does so when the CPU is idle.
         return;
     }
     let stream = device.default_stream();
@@ -104,9 +104,9 @@ fn adopted_addresses_are_filled_from_where_they_are() {
     let Some(unified) = device.unified_memory() else { return };
     let memory = unified.allocate::<f32>(64).unwrap();
     let handle = memory.native().unwrap();
-    // Aligned for a component, and not for both.
+    // Aligned for one component, but not for both.
     let inside = NativeHandle { raw: handle.raw + 4, ..handle };
-    // SAFETY: the numbers are there for as long as their owner, and nobody else uses them.
+    // SAFETY: the numbers live as long as their owner, and no other code uses them.
     let adopted = unsafe { device.memory_adopt::<Complex<f32>>(inside, 16, memory) };
     let mut adopted = adopted.unwrap().unwrap();
     let value = Complex::new(1.0_f32, 2.0);

@@ -1,4 +1,4 @@
-//! Source, SPIR-V, options, logs and intermediates.
+//! Source, SPIR-V, options, logs and intermediate files.
 
 use std::fs;
 
@@ -59,13 +59,13 @@ fn spirv_runs_where_it_is_taken_and_is_refused_elsewhere() {
     let kernel = module.kernel("scale").unwrap();
     run(&kernel, &Launch::cover(3, 1), args![&mut x, 0.5_f32]).unwrap();
     assert_eq!(x.view().to_vec::<f32>(&stream).unwrap(), [0.5, 1.0, 1.5]);
-    // Few drivers tell the parameters of such a kernel, but all tell how many there are.
+    // Few drivers report the parameters of such a kernel, but all report their number.
     drop(x);
     for wrong in [args![], args![1.0_f32], args![1.0_f32, 2.0_f32, 3.0_f32]] {
         let error = run(&kernel, &Launch::cover(3, 1), wrong).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     }
-    // Words that are no module, and a module cut short.
+    // Words that are not a module, and a truncated module.
     for broken in [&SCALE_SPIRV[..SCALE_SPIRV.len() / 2], &SCALE_SPIRV[4..], &[3, 2, 35, 7]] {
         let image = ModuleImage::binary(ImageFormat::SpirV, broken);
         assert_eq!(device.module_load(image).unwrap_err().kind(), ErrorKind::InvalidModule);

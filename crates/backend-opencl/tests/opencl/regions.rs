@@ -6,7 +6,7 @@ use runtime_core::{Combine, DType, Device, Memory, RegionCopy, RegionSide, Slot}
 use crate::adoption::{adopt, buffer};
 use crate::{open, open_if_it_can};
 
-/// An entry that takes one number of `source` to the element `to` of `destination`.
+/// An entry that copies one number of `source` to the element `to` of `destination`.
 fn entry(source: usize, destination: usize, to: usize) -> RegionCopy {
     let side = |slot, element: usize| RegionSide { slot, offset: element * 4, strides: vec![4] };
     RegionCopy {
@@ -19,7 +19,7 @@ fn entry(source: usize, destination: usize, to: usize) -> RegionCopy {
     }
 }
 
-/// Buffers are arguments, of which a launch takes 32; addresses lie in a table, which takes all.
+/// A launch takes 32 buffers as arguments; a table holds any number of addresses.
 #[test]
 fn as_many_launches_as_it_takes() {
     let buffers = [(1_u32, 1), (7, 1), (31, 1), (32, 2), (100, 4)];
@@ -35,7 +35,7 @@ fn as_many_launches_as_it_takes() {
     }
 }
 
-/// Gathers a number of each source, from other memory each time, on two streams.
+/// Gathers a number of each source, from different memory each time, on two streams.
 fn gather(device: &Device, sources: u32, launches: usize) {
     let count = sources as usize;
     let entries: Vec<_> = (0..count).map(|index| entry(index, count, index)).collect();
@@ -64,7 +64,7 @@ fn gather(device: &Device, sources: u32, launches: usize) {
     }
 }
 
-/// Where memory is addresses, a buffer of others is an argument all the same, and so is everything beside it.
+/// If memory is by address, an adopted buffer is still an argument, and so are all other memories of the launch.
 #[test]
 fn adopted_buffers_go_with_addresses() {
     let Some(device) = open_if_it_can("?memory=svm") else { return };
@@ -93,7 +93,8 @@ fn adopted_buffers_go_with_addresses() {
     }
 }
 
-/// What one execution bound is gone at the next, also where a launch binds less than another of the same plan.
+/// Memory bound by one execution is released at the next, even if a launch binds fewer memories than another launch of
+/// the same plan.
 #[test]
 fn executions_do_not_see_the_memory_of_others() {
     let Some(device) = open("?memory=buffer") else { return };

@@ -1,4 +1,4 @@
-//! Topologies from words and files.
+//! Makes topologies from descriptions and files.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail, ensure};
 use halo::{Link, Side, Symmetry, Topology};
 use serde::Deserialize;
 
-/// The most ranks that a picture has room for.
+/// The most ranks that fit in a picture.
 const MOST: usize = 1000;
 
-/// A topology by its description; `periodic` names the axes of a box that are.
+/// Makes a topology from its description; `periodic` names the periodic axes of a box.
 pub(crate) fn topology(description: &str, periodic: &str) -> Result<Topology> {
     let (kind, rest) = description.split_once(':').unwrap_or((description, ""));
     ensure!(
@@ -40,7 +40,7 @@ fn cube(words: &str) -> Result<Topology> {
     let [rows, columns] = layout[..] else {
         bail!("{} numbers in a layout of rows and columns", layout.len());
     };
-    // As many as let all blocks be alike, and a halo of some cells fit.
+    // Enough cells that all blocks are equal and a halo of a few cells fits.
     let alike = rows.max(1).saturating_mul(columns.max(1)).saturating_mul(4);
     Ok(Topology::cubed_sphere(cells.unwrap_or(alike), [rows, columns])?)
 }
@@ -58,7 +58,7 @@ fn cells_in_a_box(words: &str, periodic: &str) -> Result<Topology> {
     Ok(Topology::cartesian(&cells, &ranks, &wraps)?)
 }
 
-/// What a file says: cells of the block of each rank, and what is beyond their sides.
+/// The contents of a file: the cells of each rank's block, and what lies beyond the sides of the blocks.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Blocks {
@@ -96,7 +96,7 @@ fn sides() -> Vec<Side> {
     (-1..=1).flat_map(|y| (-1..=1).filter_map(move |x| Side::new([x, y]))).collect()
 }
 
-/// The one with this name.
+/// Returns the element with this name.
 fn one_of<T: Copy + ToString>(all: &[T], name: &str, what: &str) -> Result<T> {
     all.iter().copied().find(|one| one.to_string() == name).with_context(|| {
         let names: Vec<String> = all.iter().map(T::to_string).collect();

@@ -16,22 +16,22 @@ use clap::Parser;
 use halo::{Dim, FieldSpec, HaloTransformer, Quantity, Topology};
 use runtime_core::{DType, Device};
 
-/// Draws a decomposition as SVG: tiles as they unfold, ranks with their numbers, local axes, and the sides that are
-/// joined, in the colour of the symmetry between them.
+/// Draws a decomposition as SVG: unfolded tiles, ranks with their numbers, local axes, and the joined sides, in the
+/// colour of the symmetry between them.
 #[derive(Parser)]
 #[command(name = "cargo xtask halo-map", bin_name = "cargo xtask halo-map")]
 struct Options {
-    /// What to draw: cube:ROWSxCOLUMNS (ranks on each tile) or cube:CELLS/ROWSxCOLUMNS; box:CELLSxCELLS/RANKSxRANKS, x
-    /// first, or the same with one axis; file:PATH for blocks and links as JSON.
+    /// The decomposition: cube:ROWSxCOLUMNS (ranks on each tile) or cube:CELLS/ROWSxCOLUMNS;
+    /// box:CELLSxCELLS/RANKSxRANKS, x first, or the same with one axis; file:PATH for blocks and links as JSON.
     #[arg(long)]
     topology: String,
-    /// For boxes: the periodic axes, such as x or xy; the others are open.
+    /// For boxes: the periodic axes, such as x or xy. The other axes are open.
     #[arg(long, default_value = "")]
     periodic: String,
-    /// Adds the bytes that a halo of so many cells takes to each neighbour, for one field of f64.
+    /// Adds the bytes that a halo of this width sends to each neighbour, for one field of f64.
     #[arg(long, value_name = "CELLS")]
     halo: Option<usize>,
-    /// The file to write.
+    /// The output file.
     #[arg(long, default_value = "halo-map.svg")]
     output: PathBuf,
 }
@@ -59,7 +59,7 @@ fn run(options: &Options) -> Result<String> {
     Ok(format!("{}: {ranks} ranks, {tiles} tiles", file.display()))
 }
 
-/// For each rank, the ranks it sends to and the bytes, for one field of f64 with so wide a halo.
+/// For each rank, the ranks that it sends to and the bytes, for one field of f64 with a halo of this width.
 fn messages(topology: &Topology, halo: usize) -> Result<Vec<Vec<(usize, usize)>>> {
     let device = Device::new(HostDevice::with_threads(0, 1)?)?;
     let of_rank = |rank| {

@@ -1,4 +1,4 @@
-//! Tiles laid side by side in a plane, as the surface unfolds.
+//! Places tiles next to each other in a plane, as the surface unfolds.
 
 use std::cmp::Reverse;
 
@@ -24,7 +24,7 @@ impl Rect {
     }
 }
 
-/// Where a tile lies in the plane: its axes along those of the plane, then a shift.
+/// The placement of a tile in the plane: its axes along those of the plane, then a shift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub(crate) symmetry: Symmetry,
@@ -47,12 +47,12 @@ impl Placement {
         Rect { low: a, high: a }.join(&Rect { low: b, high: b })
     }
 
-    /// The rectangle of a tile with so many cells.
+    /// The rectangle of a tile with these cells.
     fn tile(&self, cells: [usize; 2]) -> Rect {
         self.rect(&Rect { low: [0; 2], high: cells.map(usize::cast_signed) })
     }
 
-    /// The ends of a side of a tile with so many cells, in the direction of the tile's axis along it.
+    /// The ends of a side of a tile with these cells, in the direction of the tile's axis along it.
     pub(crate) fn edge(&self, cells: [usize; 2], side: Side) -> [[isize; 2]; 2] {
         [0, 1].map(|end| {
             self.point(std::array::from_fn(|axis| match side.ends()[axis] {
@@ -63,7 +63,7 @@ impl Placement {
         })
     }
 
-    /// Where a side of the tile faces in the plane.
+    /// The direction in the plane that a side of the tile faces.
     pub(crate) fn facing(&self, side: Side) -> [isize; 2] {
         let mut facing = [0; 2];
         for (axis, end) in side.ends()[..2].iter().enumerate() {
@@ -77,14 +77,14 @@ impl Placement {
 /// The placements of all tiles.
 #[derive(Debug)]
 pub(crate) struct Net {
-    /// Cells of each tile.
+    /// The cells of each tile.
     pub(crate) cells: Vec<[usize; 2]>,
     pub(crate) placed: Vec<Placement>,
 }
 
 impl Net {
-    /// Places the first tile, and beside those that are placed whatever is joined to them and finds room there, tiles with
-    /// the same axes first, in the order of their numbers. What finds none begins anew, to the right.
+    /// Places the first tile, then the tiles that are joined to placed tiles and fit next to them: tiles with the same
+    /// axes first, in the order of their numbers. A tile that does not fit starts a new group to the right.
     pub(crate) fn new(topology: &Topology, cells: Vec<[usize; 2]>) -> Self {
         let mut placed: Vec<Option<Placement>> = vec![None; cells.len()];
         let mut seams: Vec<Seam> =
@@ -113,12 +113,12 @@ impl Net {
         Self { cells, placed: placed.into_iter().flatten().collect() }
     }
 
-    /// Where the neighbour of a seam would lie if the plane went on beyond the seam's side.
+    /// The placement of a seam's neighbour if the plane continued beyond the seam's side.
     pub(crate) fn beyond(&self, seam: &Seam) -> Placement {
         beyond(self.placed[seam.tile], &self.cells, seam)
     }
 
-    /// Whether both tiles of a seam lie side by side in the plane.
+    /// Whether both tiles of a seam lie next to each other in the plane.
     pub(crate) fn is_unfolded(&self, seam: &Seam) -> bool {
         self.beyond(seam) == self.placed[seam.neighbour]
     }
@@ -135,7 +135,7 @@ fn beyond(from: Placement, cells: &[[usize; 2]], seam: &Seam) -> Placement {
     let (own, other) = (from.tile(cells[seam.tile]), unshifted.tile(cells[seam.neighbour]));
     let facing = from.facing(seam.side);
     let shift = std::array::from_fn(|axis| match facing[axis] {
-        // Joined sides are equally long.
+        // Joined sides have the same length.
         0 => own.low[axis] - other.low[axis],
         1 => own.high[axis] - other.low[axis],
         _ => own.low[axis] - other.high[axis],

@@ -10,11 +10,11 @@ use crate::net::{Net, Placement, Rect};
 
 /// The longer side of the net.
 const SIZE: f64 = 900.0;
-/// Room around the net for what stands beside its tiles.
+/// The space around the net for labels next to its tiles.
 const MARGIN: f64 = 46.0;
-/// How far from an edge the numbers of the ranks beyond it stand, and the letter of its seam.
+/// The distances from an edge to the numbers of the ranks beyond it, and to the letter of its seam.
 const BESIDE: [f64; 2] = [12.0, 30.0];
-/// Height of a line of the legend.
+/// The height of a line of the legend.
 const LINE: f64 = 20.0;
 
 const STYLE: &str = "\
@@ -30,7 +30,7 @@ text { font-family: sans-serif; text-anchor: middle; dominant-baseline: central;
 .missing-corner { fill: #ffffff; stroke: #c00000; stroke-width: 2; }
 .legend text { text-anchor: start; }";
 
-/// The colour of a seam, and what it is called. From its other end a quarter turn is three quarters of one.
+/// The colour and the name of a seam. Seen from its other end, a quarter turn is a three-quarter turn.
 fn look(symmetry: Symmetry) -> (&'static str, &'static str) {
     match symmetry {
         Symmetry::IDENTITY => ("#000000", "same axes"),
@@ -43,14 +43,14 @@ fn look(symmetry: Symmetry) -> (&'static str, &'static str) {
     }
 }
 
-/// Tiles as they unfold, in the pixels of the picture.
+/// Unfolded tiles, in the pixels of the picture.
 struct Canvas<'a> {
     topology: &'a Topology,
     net: Net,
     /// The cells of each rank in its tile.
     blocks: Vec<(usize, Rect)>,
     bounds: Rect,
-    /// Pixels for a cell.
+    /// The number of pixels for a cell.
     unit: f64,
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn draw(
 impl<'a> Canvas<'a> {
     fn new(topology: &'a Topology) -> Result<Self> {
         ensure!(topology.axes() <= 2, "{} axes; a picture has 2", topology.axes());
-        // What has one axis is given some height.
+        // Blocks with only one axis get some height.
         let mut blocks = Vec::new();
         for rank in 0..topology.ranks() {
             let mut block = topology.block(rank)?;
@@ -193,8 +193,8 @@ impl<'a> Canvas<'a> {
         group
     }
 
-    /// The sides that a seam joins: one line where they lie together, else one each with an arrow, the same way along
-    /// both, and a letter.
+    /// The sides that a seam joins. If they lie together, one line; otherwise one line for each side, with an arrow, in
+    /// the same direction along both, and a letter.
     fn seam(&self, seam: &Seam, letter: &str) -> Group {
         let (colour, _) = look(seam.symmetry);
         let own = self.net.placed[seam.tile];
@@ -234,7 +234,7 @@ impl<'a> Canvas<'a> {
         group
     }
 
-    /// The numbers of the ranks beyond a seam, turned as their axes are.
+    /// The numbers of the ranks beyond a seam, rotated like their axes.
     fn ranks_beyond(&self, seam: &Seam) -> Vec<Text> {
         let beyond = self.net.beyond(seam);
         let tile = self.net.tile(seam.tile);
@@ -250,7 +250,7 @@ impl<'a> Canvas<'a> {
             if *of != seam.neighbour || !touches {
                 return None;
             }
-            // In the middle of the block along the side, and just beyond it.
+            // Centred along the block's side, and just beyond it.
             let (middle, edge) = (self.middle(&block), self.middle(&tile));
             let half = [0, 1].map(|k| 0.5 * (self.at(tile.high)[k] - self.at(tile.low)[k]).abs());
             let place: [f64; 2] = std::array::from_fn(|k| match facing[k] {
@@ -258,7 +258,7 @@ impl<'a> Canvas<'a> {
                 _ => edge[k] + (half[k] + BESIDE[0]) * outward[k],
             });
             let [x, y] = [Side::EAST, Side::NORTH].map(|side| on_screen(beyond.facing(side)));
-            // Letters stand along x and grow against y, which runs down on the screen.
+            // Text runs along x, and its height is against y, which points down on the screen.
             let matrix = format!(
                 "matrix({} {} {} {} {} {})",
                 x[0],
@@ -275,7 +275,7 @@ impl<'a> Canvas<'a> {
         numbers.collect()
     }
 
-    /// Corners of tiles where the sides are joined to something but no cell lies beyond.
+    /// Corners of tiles whose sides are joined but beyond which no cell lies.
     fn missing_corners(&self) -> Vec<Circle> {
         let seams: Vec<(usize, Side)> =
             self.topology.seams().map(|seam| (seam.tile, seam.side)).collect();
@@ -303,7 +303,7 @@ impl<'a> Canvas<'a> {
     }
 }
 
-/// What the colours are, and how many lines that takes.
+/// Explains the colours. Returns also the number of lines.
 fn legend(looks: &[(&str, &str)], has_missing_corners: bool, top: f64) -> (Group, u32) {
     let mut told: Vec<&(&str, &str)> = Vec::new();
     for look in looks {
@@ -342,7 +342,7 @@ fn line(from: [f64; 2], to: [f64; 2]) -> Line {
     line.set("x2", round(to[0])).set("y2", round(to[1]))
 }
 
-/// The head of an arrow that comes from `from` and ends at `tip`.
+/// The head of an arrow that runs from `from` to `tip`.
 fn arrow(from: [f64; 2], tip: [f64; 2], size: f64) -> Path {
     let length = (tip[0] - from[0]).hypot(tip[1] - from[1]).max(f64::MIN_POSITIVE);
     let along = [0, 1].map(|k| (tip[k] - from[k]) / length);
@@ -370,7 +370,7 @@ fn pixels(cells: isize) -> f64 {
     cells as f64
 }
 
-/// Tenths of pixels are enough.
+/// Tenths of a pixel are precise enough.
 fn round(pixels: f64) -> Value {
     ((pixels * 10.0).round() / 10.0).into()
 }

@@ -1,4 +1,4 @@
-//! Facts of pictures.
+//! Tests of pictures.
 
 use std::env;
 use std::fs;
@@ -21,7 +21,7 @@ fn of_class<'a>(document: &'a Document<'_>, class: &str) -> Vec<Node<'a, 'a>> {
     all.filter(|node| node.attribute("class") == Some(class)).collect()
 }
 
-/// Without those of the legend, which stand for none.
+/// Without the attributes of the legend.
 fn attributes(document: &Document<'_>, class: &str, names: &[&str]) -> Vec<String> {
     let words = |node: Node<'_, '_>| {
         let words: Vec<&str> = names.iter().map(|name| node.attribute(*name).unwrap()).collect();
@@ -54,7 +54,7 @@ fn the_cube_has_every_rank_and_every_seam_once() {
             "4 east, 5 west, identity",
         ]
     );
-    // Twelve edges of which five are unfolded, and three tiles at each of eight corners.
+    // Twelve edges, five of which are unfolded, and three tiles at each of eight corners.
     let lines = |node: &Node<'_, '_>| node.children().filter(|n| n.has_tag_name("line")).count();
     let folded = of_class(&document, "seam").iter().filter(|seam| lines(seam) == 2).count();
     assert_eq!(folded, 7);
@@ -62,7 +62,7 @@ fn the_cube_has_every_rank_and_every_seam_once() {
     assert_eq!(of_class(&document, "axes").len(), 6);
 }
 
-/// Beyond the west of tile 0 lies the north of tile 4 from east to west: its ranks 29, 28 and 27 from south to north.
+/// Beyond the west side of tile 0 lies the north side of tile 4, reversed: its ranks 29, 28 and 27 from south to north.
 #[test]
 fn ranks_beyond_a_seam_stand_where_they_lie() {
     let text = drawn("cube:2x3", "");
@@ -77,9 +77,9 @@ fn ranks_beyond_a_seam_stand_where_they_lie() {
     west.sort_by(|a, b| at(b)[5].total_cmp(&at(a)[5]));
     let numbers: Vec<&str> = west.iter().map(|node| node.text().unwrap().trim()).collect();
     assert_eq!(numbers, ["29", "28", "27"]);
-    // The neighbour's x runs against this tile's y: down on the screen.
+    // The neighbour's x runs against this tile's y, which means down on the screen.
     assert_eq!(at(west[0])[..4], [0.0, 1.0, -1.0, 0.0]);
-    // From both ends of seven edges: of six that turn, where sides of three ranks meet sides of two, and of a straight one.
+    // Seven edges, each from both ends: six are rotated and join sides of three ranks to sides of two; one is straight.
     assert_eq!(beyond.len(), 6 * (3 + 2) + (3 + 3));
 }
 
@@ -163,7 +163,7 @@ fn bad_topologies_are_one_line_that_names_the_value() {
     }
 }
 
-/// `UPDATE_PICTURES=1` writes it anew.
+/// `UPDATE_PICTURES=1` writes it again.
 #[test]
 fn the_picture_in_the_documentation_is_fresh() {
     let (description, name) = SHOWN;

@@ -1,10 +1,10 @@
-//! What messages are sent from and received into.
+//! The buffers that messages are sent from and received into.
 
 use std::fmt;
 
 use runtime_core::{Device, Error, ErrorKind, Memory, Pinned, Result};
 
-/// Bytes of a message: memory with one owner, of which the first [`len`](Self::len) bytes are in use.
+/// The bytes of a message: memory with one owner, whose first [`len`](Self::len) bytes are in use.
 ///
 /// ```
 /// use halo::communicator::Buffer;
@@ -22,13 +22,13 @@ pub struct Buffer {
     mark: u64,
 }
 
-/// The memory of a [`Buffer`], all of it.
+/// The whole memory of a [`Buffer`].
 pub enum Storage {
     /// Ordinary host memory.
     Host(Vec<u8>),
-    /// Page-locked host memory. Whoever looks at it waits for the copies that use it.
+    /// Pinned (page-locked) host memory. Access from the host waits for the copies that use it.
     Pinned(Pinned<u8>),
-    /// Memory of a device. Where the host can address it, whoever looks at it waits for the streams it was used on.
+    /// Memory of a device. If the host can address it, access from the host waits for the streams that used it.
     Device(Memory<u8>),
 }
 
@@ -41,7 +41,7 @@ impl Storage {
         }
     }
 
-    /// Whether one can stand in for the other: the same kind, of the same device, equally large.
+    /// Whether one storage can replace the other: same kind, same device, same size.
     fn is_like(&self, other: &Self) -> bool {
         self.capacity() == other.capacity()
             && match (self, other) {
@@ -54,17 +54,17 @@ impl Storage {
 }
 
 impl Buffer {
-    /// All of these bytes.
+    /// A buffer of all these bytes.
     pub fn host(bytes: Vec<u8>) -> Self {
         Self::new(Storage::Host(bytes))
     }
 
-    /// All of this page-locked memory.
+    /// A buffer of all of this pinned memory.
     pub fn pinned(pinned: Pinned<u8>) -> Self {
         Self::new(Storage::Pinned(pinned))
     }
 
-    /// All of this device memory.
+    /// A buffer of all of this device memory.
     pub fn device(memory: Memory<u8>) -> Self {
         Self::new(Storage::Device(memory))
     }
@@ -73,7 +73,7 @@ impl Buffer {
         Self { len: storage.capacity(), storage, mark: 0 }
     }
 
-    /// Bytes in use: what is sent, or the length of the message to receive.
+    /// The number of bytes in use: the bytes to send, or the length of the message to receive.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -83,29 +83,29 @@ impl Buffer {
         self.len == 0
     }
 
-    /// The same bytes with this mark: a number that goes with the message, beside its bytes, to tell it from others of its
-    /// source and tag. A message without has 0.
+    /// Returns the same buffer with this mark: a number that is sent with the message, in addition to its bytes, to
+    /// distinguish it from others with the same source and tag. The mark of a message is 0 unless it is set.
     #[must_use]
     pub fn marked(mut self, mark: u64) -> Self {
         self.mark = mark;
         self
     }
 
-    /// The mark of the message that is sent, or of the one to receive.
+    /// The mark of the message to send or to receive.
     pub fn mark(&self) -> u64 {
         self.mark
     }
 
-    /// Bytes of the memory.
+    /// The size of the memory in bytes.
     pub fn capacity(&self) -> usize {
         self.storage.capacity()
     }
 
-    /// Says how many bytes are in use, from the first one on.
+    /// Sets how many bytes are in use, starting with the first.
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` beyond the capacity.
+    /// `OutOfBounds` if `len` exceeds the capacity.
     pub fn set_len(&mut self, len: usize) -> Result<()> {
         if len > self.capacity() {
             let message = format!("{len} bytes of a buffer for {}", self.capacity());
@@ -115,21 +115,21 @@ impl Buffer {
         Ok(())
     }
 
-    /// The memory.
+    /// The memory of the buffer.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// The memory, to lend it to work that fills or reads it.
+    /// Calls `f` with the memory, to lend it to work that fills or reads it.
     ///
-    /// Replacing it by other memory sets the bytes in use to at most what that has.
+    /// If `f` replaces the memory, the number of bytes in use is limited to the new capacity.
     pub fn with_storage<R>(&mut self, f: impl FnOnce(&mut Storage) -> R) -> R {
         let result = f(&mut self.storage);
         self.len = self.len.min(self.storage.capacity());
         result
     }
 
-    /// The memory without its length in use.
+    /// Returns the memory, without the number of bytes in use.
     pub fn into_storage(self) -> Storage {
         self.storage
     }
@@ -143,11 +143,11 @@ impl Buffer {
         }
     }
 
-    /// The bytes in use, if the host can address them. Blocks until work that writes them is done.
+    /// Returns the bytes in use, if the host can address them. Blocks until work that writes them is done.
     ///
     /// # Errors
     ///
-    /// What that work's streams report.
+    /// The errors that the streams of that work report.
     pub fn as_slice(&self) -> Result<Option<&[u8]>> {
         let all = match &self.storage {
             Storage::Host(bytes) => Some(&bytes[..]),
@@ -157,11 +157,11 @@ impl Buffer {
         Ok(all.map(|all| &all[..self.len]))
     }
 
-    /// The bytes in use, to write, if the host can address them. Blocks until work that uses them is done.
+    /// Returns the bytes in use for writing, if the host can address them. Blocks until work that uses them is done.
     ///
     /// # Errors
     ///
-    /// What that work's streams report.
+    /// The errors that the streams of that work report.
     pub fn as_mut_slice(&mut self) -> Result<Option<&mut [u8]>> {
         let all = match &mut self.storage {
             Storage::Host(bytes) => Some(&mut bytes[..]),
@@ -171,11 +171,12 @@ impl Buffer {
         Ok(all.map(|all| &mut all[..self.len]))
     }
 
-    /// A copy of the bytes in use. Blocks until it is there, and all work that was enqueued on the memory before is done.
+    /// Returns a copy of the bytes in use. Blocks until all work that was enqueued on the memory before, and then the copy,
+    /// is done.
     ///
     /// # Errors
     ///
-    /// What copying from the device reports.
+    /// The errors of the copy from the device.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         match (self.as_slice()?, &self.storage) {
             (None, Storage::Device(memory)) => {
@@ -191,7 +192,7 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` unless `bytes` are as many as are in use; what copying to the device reports.
+    /// `OutOfBounds` unless the number of bytes equals the number in use. The errors of the copy to the device.
     pub fn copy_from_slice(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.len() != self.len {
             let message = format!("{} bytes into {} in use", bytes.len(), self.len);
@@ -207,8 +208,8 @@ impl Buffer {
         Ok(())
     }
 
-    /// Takes over the bytes of a buffer that is equally long, whose own bytes are unspecified then. Nothing is copied
-    /// where the memories can be exchanged.
+    /// Takes the bytes of a buffer of the same length; the bytes of that buffer are then unspecified. Copies nothing if
+    /// the memories can be exchanged.
     pub(crate) fn take_from(&mut self, source: &mut Self) -> Result<()> {
         if self.storage.is_like(&source.storage) {
             std::mem::swap(&mut self.storage, &mut source.storage);
@@ -222,7 +223,7 @@ impl Buffer {
 }
 
 impl Default for Buffer {
-    /// No bytes.
+    /// An empty buffer.
     fn default() -> Self {
         Self::host(Vec::new())
     }

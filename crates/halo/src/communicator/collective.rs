@@ -1,8 +1,8 @@
-//! Calls that every rank takes part in, made of messages.
+//! Collective calls: every rank takes part in them. They are implemented with messages.
 //!
-//! What one rank sends another in these calls is a row of frames, each with a head that says what it is. A rank whose call
-//! fails says so in a frame of its own, so that a rank which comes late does not take what it finds for an answer. A reset
-//! discards the frames before its own: nothing of an earlier call meets a later one.
+//! In these calls, one rank sends another a sequence of frames. Each frame has a head that states its kind. A rank
+//! whose call fails sends a frame of its own kind: a rank that comes late then does not mistake earlier frames for an
+//! answer. A reset discards the frames before its own, so nothing of an earlier call meets a later call.
 
 use std::fmt;
 use std::mem;
@@ -15,46 +15,46 @@ use runtime_core::{Error, ErrorKind, Result, bytemuck};
 use super::{Buffer, COLLECTIVE_TAG, Communicator, Request, deadline};
 use crate::topology::MOST_RANKS;
 
-/// One rank's state in the collective calls of its communicator. A transport makes one for each communicator, by `default`,
-/// and keeps it; one that wraps another gives out that one's.
+/// The state of one rank in the collective calls of its communicator. Each transport makes one for each communicator,
+/// by `default`, and keeps it. A communicator that wraps another returns that of the other.
 #[derive(Default)]
 pub struct Collectives {
     state: Mutex<State>,
-    /// Exchanges that this rank has begun to make.
+    /// The number of exchanges that this rank has started to make.
     exchanges: AtomicU64,
-    /// Resets that this rank has got through.
+    /// The number of resets that this rank has completed.
     resets: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
-    /// Ranks that frames come from, at the distances 1, 2, 4, … behind this one.
+    /// The ranks from which frames come, at the distances 1, 2, 4, … before this rank.
     sources: Vec<Source>,
-    /// Calls since the latest reset: the same on every rank that has come so far.
+    /// The number of calls since the latest reset: the same on every rank that has come this far.
     calls: u64,
-    /// Why calls are refused.
+    /// The error because of which calls are refused.
     failed: Option<Error>,
-    /// A reset that waited in vain.
+    /// A reset that timed out.
     reset: Option<Gather>,
 }
 
 impl Collectives {
-    /// Whether no call was made.
+    /// Whether no collective call was made.
     pub(super) fn are_unused(&self) -> bool {
         self.state.try_lock().is_some_and(|state| state.sources.is_empty())
     }
 
-    /// A number for an exchange that this rank makes, at least 1: larger than those before.
+    /// The next serial number for an exchange that this rank makes: at least 1, and larger than earlier ones.
     pub(crate) fn next_exchange(&self) -> u64 {
         self.exchanges.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// How often the ranks have reset: the same on all of them in a collective call.
+    /// The number of completed resets: in a collective call it is the same on all ranks.
     pub(crate) fn resets(&self) -> u64 {
         self.resets.load(Ordering::Relaxed)
     }
 
-    /// The state for one call.
+    /// Locks the state for one call.
     fn begin<C: Communicator + ?Sized>(
         &self,
         operation: &'static str,
@@ -85,7 +85,7 @@ impl fmt::Debug for Collectives {
     }
 }
 
-/// 1, 2, 4, …, all below `size`.
+/// The distances 1, 2, 4, … below `size`.
 fn distances(size: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(1_usize), |distance| distance.checked_mul(2))
         .take_while(move |distance| *distance < size)
@@ -106,7 +106,7 @@ pub(super) fn all_gather<C: Communicator + ?Sized>(
         );
         return Err(Error::new(ErrorKind::Conflict, operation, message));
     }
-    // Unless the call comes to its end, which a panic of the transport prevents.
+    // Replaced when the call returns. It remains if the transport panics.
     state.failed = Some(Error::new(ErrorKind::Driver, operation, "the call panicked"));
     state.calls += 1;
     let mut gather = Gather::new(Kind::Data, state.calls, mine);
@@ -115,7 +115,7 @@ pub(super) fn all_gather<C: Communicator + ?Sized>(
     if let Err(error) = &gathered {
         let (rank, size) = (ranks.rank(), ranks.size());
         for distance in distances(size) {
-            // A rank that is gone need not know.
+            // A rank that has left needs no notice.
             let to = (rank + size - distance) % size;
             let head = Head { kind: Kind::Failed, call: state.calls, number: code(error.kind()) };
             let _told = head.send(ranks, to);
@@ -124,7 +124,7 @@ pub(super) fn all_gather<C: Communicator + ?Sized>(
     gathered.map(|()| gather.into_bytes(ranks.rank()))
 }
 
-/// What ranks reset together: each says what it resets, and a number.
+/// The contribution of a rank to a common reset: what it resets, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reset {
     /// [`COMMUNICATOR`](Self::COMMUNICATOR), or a channel.
@@ -155,8 +155,8 @@ impl fmt::Display for Reset {
     }
 }
 
-/// Makes collective calls possible again; gives what all ranks reset, in their order. A call that waited in vain goes on
-/// where it ended when it is made again.
+/// Makes collective calls possible again. Returns the contributions of all ranks, in their order. After a timeout, a
+/// repeated call continues where the earlier call ended.
 pub(crate) fn reset<C: Communicator + ?Sized>(
     ranks: &C,
     own: Reset,
@@ -167,7 +167,7 @@ pub(crate) fn reset<C: Communicator + ?Sized>(
     let mut gather = match state.reset.take() {
         None => Gather::new(Kind::Reset, state.calls, &own.to_bytes()),
         Some(earlier) => {
-            // Ranks that came meanwhile have read what this one resets.
+            // Ranks that came meanwhile may have read the earlier contribution of this rank.
             let begun = Reset::from_bytes(earlier.mine());
             if own.what != begun.what && own.what != Reset::COMMUNICATOR {
                 let message = format!(
@@ -197,7 +197,7 @@ pub(crate) fn reset<C: Communicator + ?Sized>(
 }
 
 impl State {
-    /// Blocks until the bytes of all ranks are there.
+    /// Blocks until the bytes of all ranks have arrived.
     fn finish<C: Communicator + ?Sized>(
         &mut self,
         ranks: &C,
@@ -225,12 +225,13 @@ impl State {
         }
     }
 
-    /// An error if a rank that frames come from has failed in this call or one before, or resets without having made it.
+    /// Returns an error if a source has failed in this call or an earlier one, or has started a reset without making
+    /// this call.
     fn hear<C: Communicator + ?Sized>(&mut self, ranks: &C, operation: &'static str) -> Result<()> {
         let rank = ranks.rank();
         for source in &mut self.sources {
             match source.poll(ranks) {
-                // It may have nothing left to say. Whoever needs its bytes finds the error again.
+                // The peer may have sent everything it had to. A rank that needs more bytes of it gets the error again.
                 Err(error) if error.kind() == ErrorKind::PeerLost => {}
                 polled => polled?,
             }
@@ -251,7 +252,7 @@ impl State {
     }
 }
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Bytes of a call.
@@ -264,11 +265,11 @@ enum Kind {
 
 const KINDS: [Kind; 3] = [Kind::Data, Kind::Failed, Kind::Reset];
 
-/// The beginning of a frame.
+/// The head of a frame.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     kind: Kind,
-    /// The number of the call; for a reset, of the latest before it.
+    /// The number of the call. For a reset, the number of the latest call before it.
     call: u64,
     /// The length of the bytes that follow, or the code of an error.
     number: usize,
@@ -276,17 +277,17 @@ struct Head {
 
 impl Head {
     const BYTES: usize = 24;
-    /// What messages of others hardly begin with.
+    /// A start that other messages are unlikely to have.
     const MAGIC: u64 = u64::from_le_bytes(*b"halofrm\0");
 
-    /// Starts sending it.
+    /// Starts sending the head.
     fn send<C: Communicator + ?Sized>(self, ranks: &C, to: usize) -> Result<Box<dyn Request>> {
         let words = [Self::MAGIC | self.kind as u64, self.call, self.number as u64];
         let bytes: [u8; Self::BYTES] = bytemuck::cast(words.map(u64::to_le));
         ranks.send(to, COLLECTIVE_TAG, Buffer::host(bytes.to_vec()))
     }
 
-    /// `None` for bytes that are no head.
+    /// Returns `None` if the bytes are not a head.
     fn read(bytes: &[u8]) -> Option<Self> {
         let words = bytemuck::try_pod_read_unaligned::<[u64; 3]>(bytes).ok()?;
         let [start, call, number] = words.map(u64::from_le);
@@ -295,7 +296,7 @@ impl Head {
     }
 }
 
-/// Errors that have a code of their own. Any other is a `Driver` to the ranks that hear of it.
+/// Errors with their own code. Other ranks see any other error as `Driver`.
 const CODES: [ErrorKind; 6] = [
     ErrorKind::Driver,
     ErrorKind::Timeout,
@@ -309,14 +310,14 @@ fn code(kind: ErrorKind) -> usize {
     CODES.iter().position(|known| *known == kind).unwrap_or(0)
 }
 
-/// A rank that frames come from.
+/// A rank from which frames come.
 struct Source {
     rank: usize,
     /// The receive of a head, or of the bytes after it.
     request: Option<Box<dyn Request>>,
-    /// The head of the bytes that are awaited.
+    /// The head of the bytes to receive next.
     head: Option<Head>,
-    /// A frame that nothing has used yet.
+    /// A frame that no call has used yet.
     frame: Option<Frame>,
 }
 
@@ -331,7 +332,7 @@ impl Source {
         Self { rank, request: None, head: None, frame: None }
     }
 
-    /// Receives the next frame, as far as it is there.
+    /// Receives the next frame, as far as it has arrived.
     fn poll<C: Communicator + ?Sized>(&mut self, ranks: &C) -> Result<()> {
         while self.frame.is_none() {
             let request = match &mut self.request {
@@ -362,7 +363,7 @@ impl Source {
         Ok(())
     }
 
-    /// Begins a frame with its head.
+    /// Starts a frame with its head.
     fn begin(&mut self, bytes: &[u8]) -> Result<()> {
         match Head::read(bytes) {
             Some(head) if head.kind != Kind::Failed && head.number > 0 => self.head = Some(head),
@@ -391,16 +392,16 @@ impl Source {
     }
 }
 
-/// One call by Bruck's algorithm: in each round, ranks have the bytes of twice as many ranks as before, beginning with their
-/// own. It can be waited for again after a timeout: each frame is sent once, and met once.
+/// One call by Bruck's algorithm: in each round, every rank has the bytes of twice as many ranks as before, starting
+/// with its own. After a timeout the wait can be repeated: each frame is sent once and received once.
 struct Gather {
     kind: Kind,
     call: u64,
-    /// The bytes of ranks that are there, beginning with this rank's.
+    /// The bytes of the ranks received so far, starting with this rank's.
     all: Vec<u8>,
-    /// Bytes of each rank.
+    /// The number of bytes of each rank.
     len: usize,
-    /// Ranks whose bytes are there.
+    /// The number of ranks whose bytes have arrived.
     held: usize,
     /// Whether the frame of this round was sent.
     is_sent: bool,
@@ -420,12 +421,12 @@ impl Gather {
         }
     }
 
-    /// What this rank brings to a reset.
+    /// This rank's contribution to a reset.
     fn mine(&self) -> &[u8; Reset::BYTES] {
         self.all.first_chunk().unwrap_or(&[0; Reset::BYTES])
     }
 
-    /// Does what can be done without waiting; whether that was all.
+    /// Advances as far as possible without waiting. Returns whether the call is complete.
     fn advance<C: Communicator + ?Sized>(
         &mut self,
         ranks: &C,
@@ -447,14 +448,14 @@ impl Gather {
             }
             let source = &mut sources[self.held.ilog2() as usize];
             match source.poll(ranks) {
-                // Whatever it was, it came before the reset.
+                // The error came from before the reset.
                 Err(error) if self.discards(&error) => continue,
                 polled => polled?,
             }
             let received = match (source.frame.take(), self.kind) {
                 (Some(Frame::Data(received)), Kind::Data)
                 | (Some(Frame::Reset { bytes: received, .. }), Kind::Reset) => received,
-                // What came before the reset.
+                // Frames from before the reset.
                 (Some(Frame::Data(_) | Frame::Failed { .. }), Kind::Reset) => continue,
                 (frame, _) => {
                     source.frame = frame;
@@ -481,7 +482,7 @@ impl Gather {
             }
         }
         self.sends = open;
-        // Ranks that gave up read the rest when they reset again.
+        // Ranks that timed out read the rest when they reset again.
         let are_sent = self.kind == Kind::Reset || self.sends.is_empty();
         Ok(self.held >= size && are_sent)
     }
@@ -490,7 +491,7 @@ impl Gather {
         self.kind == Kind::Reset && error.kind() == ErrorKind::InvalidArgument
     }
 
-    /// A rank that it waits for.
+    /// A rank that the call waits for.
     fn awaited(&self, sources: &[Source]) -> usize {
         match sources.get(self.held.ilog2() as usize) {
             Some(source) if self.is_sent => source.rank,
@@ -498,9 +499,9 @@ impl Gather {
         }
     }
 
-    /// The bytes of all ranks, in their order.
+    /// Returns the bytes of all ranks, in their order.
     fn into_bytes(mut self, rank: usize) -> Vec<u8> {
-        // They begin with this rank's.
+        // The stored bytes start with this rank's.
         self.all.rotate_right(rank * self.len);
         self.all
     }

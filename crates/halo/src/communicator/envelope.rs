@@ -1,4 +1,4 @@
-//! What is known of a message besides its bytes.
+//! The description of a message without its bytes.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use runtime_core::{Error, ErrorKind, Result};
 
 use super::{Buffer, Communicator};
 
-/// Which way a message goes, seen from the rank that asked for it.
+/// The direction of a message, seen from the rank that made the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
     /// To the peer.
@@ -15,23 +15,23 @@ pub enum Way {
     Receive,
 }
 
-/// Which message a request is for. Displays as `receive of 24 bytes from rank 1, tag 7`.
+/// Describes the message that a request is for. Displays as `receive of 24 bytes from rank 1, tag 7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Envelope {
-    /// Which way it goes.
+    /// The direction of the message.
     pub way: Way,
     /// The rank at the other end.
     pub peer: usize,
     /// The tag.
     pub tag: u32,
-    /// Bytes sent, or expected.
+    /// The number of bytes sent, or expected.
     pub len: usize,
     /// The [mark](Buffer::mark) sent, or expected.
     pub mark: u64,
 }
 
 impl Envelope {
-    /// The envelope of a request to be made: what every communicator begins with.
+    /// The envelope of a new request. Every communicator starts a request with it.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Envelope {
         Error::new(ErrorKind::InvalidArgument, self.operation(), message)
     }
 
-    /// The error of a receive whose message has another length, such as `40` or `more than 24`.
+    /// The error of a receive whose message has another length. `length` is, for example, `40` or `more than 24`.
     pub fn wrong_length(&self, length: impl fmt::Display) -> Error {
         let Self { peer, tag, len, .. } = self;
         self.invalid(format!("{length} bytes came from rank {peer}, tag {tag}, for {len}"))
@@ -81,7 +81,7 @@ impl Envelope {
         ))
     }
 
-    /// The error of a test of a request that is over.
+    /// The error of testing a request that is over.
     pub fn over(&self) -> Error {
         self.invalid(format!("{self} is over and was tested again"))
     }

@@ -1,4 +1,4 @@
-//! Messages that go wrong, for tests.
+//! Fault injection into messages, for tests.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -14,31 +14,31 @@ use super::{
     deadline,
 };
 
-/// What can go wrong with a message.
+/// A fault of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// It is sent late, or its receive completes late; in order with others of its line, which are those of the same ranks
-    /// and tag.
+    /// It is sent late, or its receive completes late. It stays in order with others of its line, which are the
+    /// messages between the same ranks with the same tag.
     Delay,
     /// It is sent late, and others of its line overtake it.
     Reorder,
     /// It arrives twice.
     Duplicate,
-    /// It arrives without its end.
+    /// It arrives without its last bytes.
     Truncate,
     /// It does not arrive.
     Drop,
-    /// Its receive completes before it is there: the buffer's bytes are those of before.
+    /// Its receive completes before it has arrived: the buffer still has its earlier bytes.
     Early,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 6] =
         [Self::Delay, Self::Reorder, Self::Duplicate, Self::Truncate, Self::Drop, Self::Early];
 }
 
-/// How often messages go wrong, and in which ways.
+/// How often which faults occur.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,19 +56,19 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// None, with this seed: the same calls of a rank have the same faults.
+    /// No faults yet, with this seed. With the same seed, the same calls of a rank have the same faults.
     pub fn new(seed: u64) -> Self {
         Self { seed, chances: [0.0; Fault::ALL.len()], longest: Duration::from_millis(2) }
     }
 
-    /// Lets it happen to this share of the messages, between 0 and 1.
+    /// Applies this fault to this fraction of the messages, between 0 and 1.
     #[must_use]
     pub fn with(mut self, fault: Fault, chance: f64) -> Self {
         self.chances[fault as usize] = chance;
         self
     }
 
-    /// The longest delay; 2 ms by default.
+    /// Sets the longest delay; 2 ms by default.
     #[must_use]
     pub fn longest(mut self, longest: Duration) -> Self {
         self.longest = longest;
@@ -76,9 +76,10 @@ impl Faults {
     }
 }
 
-/// A communicator whose messages go wrong as [`Faults`] say. Each rank's own faults happen to what it sends and receives.
+/// A communicator that applies [`Faults`] to its messages. Each rank's faults apply to the messages that it sends and
+/// receives.
 ///
-/// Messages of collective calls are spared.
+/// Messages of collective calls have no faults.
 ///
 /// ```
 /// use std::time::Duration;
@@ -108,7 +109,7 @@ struct Shared<C> {
     faults: Faults,
     numbers: Mutex<fastrand::Rng>,
     counts: [AtomicU64; Fault::ALL.len()],
-    /// Messages that were not sent yet.
+    /// Messages that were not yet sent.
     held: Mutex<VecDeque<Held>>,
 }
 
@@ -116,12 +117,12 @@ struct Shared<C> {
 struct Held {
     envelope: Envelope,
     until: Instant,
-    /// Others of its line stay behind it.
+    /// Whether later messages of its line stay behind it.
     in_order: bool,
     progress: Arc<Mutex<Progress>>,
 }
 
-/// How far a send has got.
+/// The state of a send.
 #[derive(Debug)]
 enum Progress {
     Held(Buffer),
@@ -130,11 +131,11 @@ enum Progress {
     Over,
 }
 
-/// How long a rank sleeps at most while messages may be late.
+/// The longest time that a rank sleeps while messages may be late.
 const TICK: Duration = Duration::from_micros(100);
 
 impl<C: Communicator + 'static> FaultyCommunicator<C> {
-    /// Lets messages of a communicator go wrong.
+    /// Applies faults to the messages of a communicator.
     pub fn new(inner: C, faults: Faults) -> Self {
         let seed = faults.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ inner.rank() as u64;
         let numbers = Mutex::new(fastrand::Rng::with_seed(seed));
@@ -142,14 +143,14 @@ impl<C: Communicator + 'static> FaultyCommunicator<C> {
         Self { shared: Arc::new(Shared { inner, faults, numbers, counts, held: Mutex::default() }) }
     }
 
-    /// How often this has happened to messages of this rank.
+    /// The number of messages of this rank to which this fault was applied.
     pub fn count(&self, fault: Fault) -> u64 {
         self.shared.counts[fault as usize].load(Ordering::Relaxed)
     }
 }
 
 impl<C: Communicator + 'static> Shared<C> {
-    /// What happens to a message, if anything.
+    /// Chooses the fault of a message, if any.
     fn draw(&self, among: &[Fault]) -> Option<Fault> {
         let mut numbers = self.numbers.lock();
         let happens = |fault: &&Fault| numbers.f64() < self.faults.chances[**fault as usize];
@@ -162,7 +163,7 @@ impl<C: Communicator + 'static> Shared<C> {
         deadline(self.faults.longest.mul_f64(self.numbers.lock().f64()))
     }
 
-    /// Sends a message now, or when it and those before it on its line have been late for long enough.
+    /// Sends a message now, or after its delay and the delay of earlier messages on its line.
     fn hold(
         self: &Arc<Self>,
         envelope: Envelope,
@@ -176,7 +177,7 @@ impl<C: Communicator + 'static> Shared<C> {
         Late { envelope, progress, shared: Arc::clone(self) }
     }
 
-    /// Sends messages whose time has come.
+    /// Sends messages whose delay is over.
     fn release(&self, now: Instant) {
         let mut waiting = Vec::new();
         self.held.lock().retain(|held| {
@@ -198,7 +199,7 @@ impl<C: Communicator + 'static> Shared<C> {
         });
     }
 
-    /// A copy of the first bytes that nobody waits for.
+    /// Sends a copy of the first bytes, without waiting for it.
     fn send_copy(&self, to: usize, tag: u32, buffer: &Buffer, len: usize) -> Result<()> {
         let mut bytes = buffer.to_vec()?;
         bytes.truncate(len);
@@ -227,7 +228,7 @@ impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
         self.shared.inner.collectives()
     }
 
-    /// None: what does not go by messages does not go wrong.
+    /// Returns `None`: faults apply to messages only.
     fn direct(&self) -> Option<Direct<'_>> {
         None
     }
@@ -240,7 +241,7 @@ impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
             return shared.inner.send(to, tag, buffer);
         }
         let envelope = Envelope::new(self, Way::Send, to, tag, &buffer)?;
-        // Nothing of no bytes can be missing.
+        // A message without bytes cannot lose any.
         let among = if buffer.is_empty() { &FAULTS[..4] } else { &FAULTS[..] };
         let fault = shared.draw(among);
         let (until, in_order) = match fault {
@@ -296,7 +297,7 @@ impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
 
 impl<C: Communicator + 'static> Drop for FaultyCommunicator<C> {
     fn drop(&mut self) {
-        // Late, but not lost.
+        // The message is late, but not lost.
         let now = Instant::now();
         self.shared.held.lock().iter_mut().for_each(|held| held.until = now);
         self.shared.release(now);
@@ -322,7 +323,7 @@ impl<C: Communicator + 'static> Request for Slow<C> {
     }
 }
 
-/// A send that may be held back.
+/// A send that may be delayed.
 struct Late<C> {
     envelope: Envelope,
     progress: Arc<Mutex<Progress>>,

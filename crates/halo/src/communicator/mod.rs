@@ -1,8 +1,9 @@
-//! Messages between ranks: the transport that an exchange goes over.
+//! Messages between ranks: the transport of an exchange.
 //!
-//! [`Communicator`] is what a transport implements and what an exchange uses. [`ThreadCommunicator`] runs ranks as threads
-//! of one process; the crate `halo-mpi` has one on MPI. For tests, [`FaultyCommunicator`] lets messages go wrong, and a
-//! [`Recorder`] writes those of one rank to a file, from which [`Replay`] runs that rank alone.
+//! Transports implement [`Communicator`], and exchanges use it. [`ThreadCommunicator`] runs ranks as threads of one
+//! process; the crate `halo-mpi` provides a communicator over MPI. For tests, [`FaultyCommunicator`] injects faults
+//! into messages. A [`Recorder`] writes the messages that one rank receives to a file, and [`Replay`] runs that rank
+//! alone from the file.
 //!
 //! ```
 //! use std::time::Duration;
@@ -49,28 +50,29 @@ pub use record::{Recorder, Replay};
 pub(crate) use thread::Declined;
 pub use thread::{Direct, Lent, Loan, Marks, Meeting, ThreadCommunicator};
 
-/// The tag of the messages of collective calls: not for others.
+/// The tag of the messages of collective calls. No other message may use it.
 pub const COLLECTIVE_TAG: u32 = 0;
 
-/// A group of ranks that send each other messages, seen from one of them.
+/// A group of ranks that send each other messages, as seen from one of the ranks.
 ///
-/// A message has a source, a tag, a [mark](Buffer::marked) and bytes. A receive gets the earliest message with its source and
-/// tag that no receive before it got; source and tag are always given. Its buffer must be exactly as long as the message, and
-/// have its mark.
+/// A message has a source, a tag, a [mark](Buffer::marked) and bytes. A receive always specifies source and tag, and
+/// gets the earliest message with both that no earlier receive got. The length and the mark of its buffer must be
+/// exactly those of the message.
 ///
-/// `send` and `receive` do not block, and take their buffer until the request is complete. A send may be incomplete
-/// until its receive is there. Requests make progress while this rank calls [`Request::test`] or
-/// [`wait_any`](Self::wait_any), and perhaps without.
+/// `send` and `receive` do not block, and own their buffer until the request is complete. A send may stay incomplete
+/// until its receive is posted. Requests make progress while this rank calls [`Request::test`] or
+/// [`wait_any`](Self::wait_any); they may make progress at other times, too.
 ///
 /// # Collective calls
 ///
-/// Every rank makes them, in one order: [`all_gather`](Self::all_gather), [`barrier`](Self::barrier),
-/// [`reset`](Self::reset), and what is made of these, such as [`HaloExchange::new`](crate::HaloExchange::new) and
-/// [`HaloExchange::reset`](crate::HaloExchange::reset). A rank makes one at a time.
+/// Every rank makes the collective calls in the same order. They are [`all_gather`](Self::all_gather),
+/// [`barrier`](Self::barrier), [`reset`](Self::reset), and calls that use these, such as
+/// [`HaloExchange::new`](crate::HaloExchange::new) and [`HaloExchange::reset`](crate::HaloExchange::reset). A rank
+/// makes one collective call at a time.
 ///
-/// One that fails on some rank fails on all that are in it or come to it later, in most cases at once. From then on
-/// collective calls are refused with `Conflict`, until every rank has called [`reset`](Self::reset). A rank that was on its
-/// way out of the call when another one failed may see it succeed, and the next one fail.
+/// A call that fails on some rank fails on all ranks that are in it or start it later, in most cases at once. After
+/// that, collective calls return `Conflict` until every rank has called [`reset`](Self::reset). If a rank was about to
+/// return from the call when another rank failed, its call may succeed and its next call fails.
 ///
 /// ```
 /// use std::time::Duration;
@@ -79,7 +81,7 @@ pub const COLLECTIVE_TAG: u32 = 0;
 ///
 /// ThreadCommunicator::run(2, |ranks| {
 ///     if ranks.rank() == 0 {
-///         // The other one is late, or resets by now.
+///         // The other rank is late, or has called `reset`.
 ///         let error = ranks.barrier(Duration::ZERO).unwrap_err();
 ///         assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Conflict));
 ///         assert_eq!(ranks.barrier(Duration::MAX).unwrap_err().kind(), ErrorKind::Conflict);
@@ -92,16 +94,17 @@ pub const COLLECTIVE_TAG: u32 = 0;
 /// # Ok::<(), halo::Error>(())
 /// ```
 ///
-/// # What implementors must do, and users may rely on
+/// # Guarantees that implementors provide
 ///
-/// - A message that arrives is what was sent, or its receive is an error.
-/// - Marks go with messages in any memory, and nobody waits for them. A transport that has not room for all of a mark compares
-///   as much of it as it can.
-/// - A request gives back the buffer that it got, or another of the same kind of memory, device and length.
-/// - A dropped request is abandoned, its message is not: it still goes out, or matches and is thrown away, so that later
-///   messages meet later receives. Its buffer lives until then.
-/// - What can never complete ends: when a peer is gone, requests that need it are `PeerLost`, now and later.
-/// - Nothing panics or blocks for longer than its timeout.
+/// - A message arrives as it was sent, or its receive returns an error.
+/// - Marks are sent with messages in any memory, and nothing waits for them. A transport that cannot carry a whole mark
+///   compares as much of it as it can.
+/// - A request returns the buffer that it got, or another buffer of the same kind of memory, device and length.
+/// - Dropping a request does not drop its message: a send still goes out, and a receive still gets its message, which
+///   is discarded. Later messages therefore meet later receives. The buffer lives until then.
+/// - A request that can never complete ends: when a peer is gone, requests that need it return `PeerLost`, now and
+///   later.
+/// - No method panics, or blocks for longer than its timeout.
 pub trait Communicator: fmt::Debug + Send + Sync {
     /// The number of this rank, less than [`size`](Self::size).
     fn rank(&self) -> usize;
@@ -109,54 +112,55 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// The number of ranks, at least 1.
     fn size(&self) -> usize;
 
-    /// The largest tag, at least 32767.
+    /// The largest tag that can be used, at least 32767.
     fn max_tag(&self) -> u32;
 
-    /// Whether buffers in memory of this device can be sent and received even if the host cannot address it.
+    /// Whether buffers in memory of this device can be sent and received if the host cannot address that memory.
     fn passes_memory_of(&self, device: &Device) -> bool;
 
-    /// The state of this rank's [collective calls](Communicator#collective-calls), which the provided methods make of messages in host
-    /// memory with the tag [`COLLECTIVE_TAG`]. A transport keeps one in a field, made by [`Collectives::default`], and gives
-    /// out the same each time; one that wraps another communicator gives out that one's.
+    /// The state of this rank's [collective calls](Communicator#collective-calls). The provided methods implement these
+    /// calls with messages in host memory with the tag [`COLLECTIVE_TAG`]. A transport stores one [`Collectives`], made
+    /// by [`Collectives::default`], and returns the same one each time. A communicator that wraps another returns that
+    /// of the other.
     fn collectives(&self) -> &Collectives;
 
-    /// The way straight to the memory of other ranks, where they share an address space.
+    /// Direct access to the memory of other ranks, if they share an address space.
     fn direct(&self) -> Option<Direct<'_>>;
 
     /// Starts sending the bytes of `buffer`.
     ///
-    /// The bytes are there already: the work that writes them is done. A rank may send to itself.
+    /// The bytes must be complete: the work that writes them is done. A rank may send to itself.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a rank or tag that does not exist, or memory that is not
-    /// [passed](Self::passes_memory_of); `PeerLost`.
+    /// `InvalidArgument` for a rank or tag that does not exist, or for memory that the transport does not
+    /// [accept](Self::passes_memory_of). `PeerLost`.
     fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>>;
 
-    /// Starts receiving a message of exactly as many bytes as `buffer` is long.
+    /// Starts receiving a message whose length is exactly that of `buffer`.
     ///
-    /// No work uses the buffer any more.
+    /// No work may use the buffer any more.
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send). A message of another length or mark is an `InvalidArgument` of the request; it is thrown
-    /// away.
+    /// As for [`send`](Self::send). If the message has another length or mark, the request returns `InvalidArgument`
+    /// and the message is discarded.
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>>;
 
-    /// A count of what happened to the requests of this rank, to give to [`wait_beyond`](Self::wait_beyond).
+    /// A count of the events on the requests of this rank, to pass to [`wait_beyond`](Self::wait_beyond).
     fn progress(&self) -> u64;
 
-    /// Blocks until more has happened than `seen`, but not beyond `deadline`. May return earlier.
+    /// Blocks until the count exceeds `seen`, but not beyond `deadline`. May return earlier.
     fn wait_beyond(&self, seen: u64, deadline: Instant);
 
-    /// Blocks until one of the requests is complete; its place becomes `None`. Gives its index and its buffer, or `None` if
-    /// there is no request left.
+    /// Blocks until one of the requests is complete and sets its place to `None`. Returns its index and its buffer, or
+    /// `None` if no requests are left.
     ///
-    /// Of several that are complete, the first one is taken: call it again for the others.
+    /// If several requests are complete, it returns the first: call it again for the others.
     ///
     /// # Errors
     ///
-    /// `Timeout` leaves all requests as they were: wait again, or drop them. Any other error is that of one request, whose
+    /// `Timeout` leaves all requests unchanged: wait again, or drop them. Any other error is that of one request, whose
     /// place becomes `None`.
     fn wait_any(
         &self,
@@ -186,11 +190,11 @@ pub trait Communicator: fmt::Debug + Send + Sync {
         }
     }
 
-    /// Blocks until the request is complete, and gives its buffer.
+    /// Blocks until the request is complete, and returns its buffer.
     ///
     /// # Errors
     ///
-    /// Those of [`wait_any`](Self::wait_any); the request is dropped.
+    /// As for [`wait_any`](Self::wait_any); the request is dropped.
     fn wait(&self, mut request: Box<dyn Request>, timeout: Duration) -> Result<Buffer> {
         let deadline = deadline(timeout);
         loop {
@@ -205,15 +209,17 @@ pub trait Communicator: fmt::Debug + Send + Sync {
         }
     }
 
-    /// Blocks until every rank has called it. Gives the bytes of all ranks in their order; each brings equally many.
+    /// Blocks until every rank has called it. Returns the bytes of all ranks in the order of ranks. Every rank passes
+    /// the same number of bytes.
     ///
-    /// Meant for small data: every rank gets everything, in about log2([`size`](Self::size)) messages.
+    /// Use it for small data: every rank gets all bytes, in about log2([`size`](Self::size)) messages.
     ///
     /// # Errors
     ///
-    /// `Timeout`; `PeerLost`; `InvalidArgument` if a rank brought another number of bytes. The same if the call failed so on
-    /// another rank. `Conflict` if a [collective call](Communicator#collective-calls) failed before, if another rank calls
-    /// [`reset`](Self::reset), or if another thread of this rank is in one; what the transport reports.
+    /// `Timeout`. `PeerLost`. `InvalidArgument` if a rank passed a different number of bytes. The same error if the
+    /// call failed with one of these on another rank. `Conflict` if a [collective call](Communicator#collective-calls)
+    /// failed before, if another rank calls [`reset`](Self::reset), or if another thread of this rank is in a
+    /// collective call. The errors that the transport reports.
     fn all_gather(&self, mine: &[u8], timeout: Duration) -> Result<Vec<u8>> {
         collective::all_gather(self, "all_gather", mine, timeout)
     }
@@ -227,37 +233,39 @@ pub trait Communicator: fmt::Debug + Send + Sync {
         collective::all_gather(self, "barrier", &[], timeout).map(drop)
     }
 
-    /// Makes [collective calls](Communicator#collective-calls) possible again after one that failed. All ranks call it, also
-    /// those where none failed. What was sent in calls before is thrown away.
+    /// Makes [collective calls](Communicator#collective-calls) possible again after a failed call. All ranks call it,
+    /// including those on which no call failed. Discards what was sent in earlier calls.
     ///
     /// Blocks until every rank has called it.
     ///
     /// # Errors
     ///
-    /// `Timeout`: call it again, which goes on where this one ended, also if others got through meanwhile. `PeerLost`;
-    /// `Conflict` if another thread of this rank is in a collective call; what the transport reports.
+    /// `Timeout`: call it again; it continues where the earlier call ended, even if other ranks completed it meanwhile.
+    /// `PeerLost`. `Conflict` if another thread of this rank is in a collective call. The errors that the transport
+    /// reports.
     fn reset(&self, timeout: Duration) -> Result<()> {
         reset(self, Reset { what: Reset::COMMUNICATOR, number: 0 }, timeout).map(drop)
     }
 }
 
-/// A message on its way.
+/// A message in transit.
 #[must_use = "a dropped request is abandoned, and its buffer lost"]
 pub trait Request: Send {
-    /// Which message it is for.
+    /// Describes the message that the request is for.
     fn envelope(&self) -> Envelope;
 
-    /// Gives the buffer back if the request is complete: what was sent, or what was received. No work that was enqueued on a
-    /// device uses it any more. Does not block.
+    /// Returns the buffer, sent or received, if the request is complete. No work that was enqueued on a device still
+    /// uses the buffer then. Does not block.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a message of another length or mark than the buffer's, or if the buffer was given back before;
-    /// `PeerLost`; what the transport reports. The request is over then, and its buffer freed.
+    /// `InvalidArgument` for a message whose length or mark differs from that of the buffer, or if the buffer was
+    /// returned before. `PeerLost`. The errors that the transport reports. After an error the request is over, and its
+    /// buffer is freed.
     fn test(&mut self) -> Result<Option<Buffer>>;
 }
 
-/// A request that is complete from the beginning.
+/// A request that is complete from the start.
 struct Complete {
     envelope: Envelope,
     outcome: Option<Result<Buffer>>,
@@ -283,7 +291,7 @@ impl fmt::Debug for dyn Request + '_ {
     }
 }
 
-/// When a timeout is over.
+/// The end of a timeout that starts now.
 pub(crate) fn deadline(timeout: Duration) -> Instant {
     const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
     Instant::now() + timeout.min(FOREVER)

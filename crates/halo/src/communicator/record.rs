@@ -1,8 +1,9 @@
-//! What one rank receives, in a file, and that rank alone with the file.
+//! Recording of the messages that one rank receives, and replay of that rank alone.
 //!
-//! The file begins with `HALOMSGS`, the version, the rank, the number of ranks and the largest tag. Each message follows as
-//! the rank it came from, its tag, the number of its receive among those of that rank and tag, its mark, and its bytes with
-//! their length. All numbers are little-endian and have 64 bits. The beginning and each message end with a CRC-32 of theirs.
+//! The file starts with `HALOMSGS`, the version, the rank, the number of ranks and the largest tag. Then each message
+//! follows: its source rank, its tag, the number of its receive among those with the same rank and tag, its mark, and
+//! its bytes with their length. All numbers are little-endian and have 64 bits. The start of the file and each message
+//! end with their CRC-32.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,11 +19,11 @@ use runtime_core::{Device, Error, ErrorKind, Result};
 use super::{Buffer, Collectives, Communicator, Direct, Envelope, Request, Way, complete};
 
 const MAGIC: [u8; 8] = *b"HALOMSGS";
-/// Another one for each change of the file, and of what an exchange sends: the layout of its messages, their marks, and what
-/// ranks agree on before. A record from before such a change cannot be replayed.
+/// The version changes with the file format, and with what an exchange sends: the layout of its messages, their marks,
+/// and what ranks agree on before. A record of another version cannot be replayed.
 const VERSION: u64 = 4;
 
-/// How often a line, which is a rank and a tag, was received from.
+/// The number of receives for each line. A line is a rank and a tag.
 #[derive(Debug, Default)]
 struct Lines(Mutex<HashMap<(usize, u32), u64>>);
 
@@ -73,12 +74,12 @@ struct Record {
 }
 
 impl<C: Communicator> Recorder<C> {
-    /// Records what `inner` receives from now on to a new file at `path`, which replaces any that is there.
+    /// Records what `inner` receives from now on to a new file at `path`, which replaces an existing file.
     ///
     /// # Errors
     ///
-    /// `Conflict` if `inner` has made a collective call, of whose messages the record would lack some. `Driver` if the file
-    /// cannot be written; so do receives later on.
+    /// `Conflict` if `inner` has already made a collective call: the record would lack some of its messages. `Driver`
+    /// if the file cannot be written; later receives then return it, too.
     pub fn create(inner: C, path: impl AsRef<Path>) -> Result<Self> {
         if !inner.collectives().are_unused() {
             let message =
@@ -97,7 +98,7 @@ impl<C: Communicator> Recorder<C> {
     }
 }
 
-/// Words and bytes with their CRC-32.
+/// Numbers and bytes with their CRC-32.
 fn sealed(start: &[u8], numbers: &[u64], bytes: &[u8]) -> Vec<u8> {
     let mut all = start.to_vec();
     numbers.iter().for_each(|number| all.extend(number.to_le_bytes()));
@@ -133,7 +134,7 @@ impl<C: Communicator> Communicator for Recorder<C> {
         self.inner.collectives()
     }
 
-    /// None: what does not go by messages is not recorded.
+    /// Returns `None`: only messages are recorded.
     fn direct(&self) -> Option<Direct<'_>> {
         None
     }
@@ -157,7 +158,7 @@ impl<C: Communicator> Communicator for Recorder<C> {
     }
 }
 
-/// A receive whose message is written when it is there.
+/// A receive whose message is written to the file when it arrives.
 struct Recorded {
     inner: Box<dyn Request>,
     number: u64,
@@ -181,10 +182,11 @@ impl Request for Recorded {
     }
 }
 
-/// One rank alone, which receives what a [`Recorder`] wrote. What it sends goes nowhere.
+/// A single rank that receives the messages of a file written by a [`Recorder`]. The messages that it sends are
+/// discarded.
 ///
-/// Messages are there as soon as they are asked for. One that was not recorded, because the program does something else or
-/// went on for longer, is `PeerLost`.
+/// A recorded message is available at once. The receive of a message that was not recorded, because the program does
+/// something else or runs for longer, returns `PeerLost`.
 #[derive(Debug)]
 pub struct Replay {
     path: PathBuf,
@@ -194,7 +196,7 @@ pub struct Replay {
     max_tag: u32,
     collectives: Collectives,
     lines: Lines,
-    /// By line and number.
+    /// By line and number of the receive.
     messages: HashMap<(usize, u32, u64), Message>,
 }
 
@@ -202,18 +204,18 @@ pub struct Replay {
 #[derive(Clone, Copy, Debug)]
 struct Message {
     mark: u64,
-    /// Where its bytes are.
+    /// The position of its bytes.
     place: u64,
     len: usize,
 }
 
 impl Replay {
-    /// Opens a record, and checks all of it.
+    /// Opens a record, and checks the whole file.
     ///
     /// # Errors
     ///
-    /// `Driver` if the file cannot be read; `InvalidArgument` if it is not a record, or one of another version, which the message
-    /// names with that of this program; or if it is damaged: the message names the byte.
+    /// `Driver` if the file cannot be read. `InvalidArgument` if it is not a record; if its version differs from that
+    /// of this program, with both versions; or if it is damaged, with the position of the damage.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         const OPERATION: &str = "replay";
         let path = path.as_ref().to_owned();
@@ -268,10 +270,10 @@ impl Replay {
     }
 }
 
-/// The numbers of a part, and where its bytes are.
+/// The numbers of a part, and the position and length of its bytes.
 type Part<const N: usize> = ([u64; N], (u64, usize));
 
-/// The file, from its beginning on.
+/// A reader of the file from its start.
 struct Reader {
     input: BufReader<File>,
     at: u64,
@@ -279,7 +281,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads a sealed part: its numbers, and where its bytes are, of which `length` tells the number. `None` if it is damaged.
+    /// Reads a sealed part: its numbers, and the position of its bytes, whose length is the number at index `length`.
+    /// Returns `None` if the part is damaged.
     fn part<const N: usize>(
         &mut self,
         start: &[u8],
@@ -303,7 +306,7 @@ impl Reader {
         let place = self.at;
         let mut left = len;
         while left > 0 {
-            // In pieces: the file may be larger than the memory.
+            // In pieces, because the file may be larger than the memory.
             let piece = left.min(1 << 20);
             self.take(usize::try_from(piece).unwrap_or(0), &mut crc)?;
             left -= piece;
@@ -380,7 +383,7 @@ impl Communicator for Replay {
     }
 
     fn wait_beyond(&self, _: u64, deadline: Instant) {
-        // Nothing will come.
+        // No message will come.
         let left = deadline.saturating_duration_since(Instant::now());
         thread::sleep(left.min(Duration::from_millis(1)));
     }

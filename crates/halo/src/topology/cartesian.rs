@@ -1,4 +1,4 @@
-//! One box of cells, cut along its axes.
+//! A box of cells, cut along its axes.
 
 use runtime_core::Result;
 
@@ -7,10 +7,11 @@ use crate::Symmetry;
 use crate::symmetry::AXES;
 
 impl Topology {
-    /// A box of `cells` cells along one to three axes, cut into `ranks` blocks along each, that differ by one cell at most.
+    /// A box of `cells` cells along one to three axes. Each axis is cut into `ranks` blocks, whose sizes differ by at
+    /// most one cell.
     ///
-    /// What lies beyond both ends of a periodic axis are the cells at the other end; beyond those of any other is
-    /// nothing. Ranks are numbered with x fastest.
+    /// The cells beyond both ends of a periodic axis are the cells at its other end. Beyond the ends of any other axis
+    /// there are no cells. Ranks are numbered with x fastest.
     ///
     /// ```
     /// use halo::Topology;
@@ -23,8 +24,8 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` unless the three slices are equally long, one to three; if an axis has no rank, more of
-    /// them than cells, or more cells than 2147483647; for more than 16777216 ranks.
+    /// `InvalidArgument` unless the three slices have the same length, one to three; if an axis has no rank, more ranks
+    /// than cells, or more than 2147483647 cells; or for more than 16777216 ranks.
     pub fn cartesian(cells: &[usize], ranks: &[usize], periodic: &[bool]) -> Result<Self> {
         if cells.len() != ranks.len() {
             return Err(refuse(format!(
@@ -38,13 +39,13 @@ impl Topology {
         Self::cartesian_cut(&cuts.collect::<Result<Vec<_>>>()?, periodic)
     }
 
-    /// As [`cartesian`](Self::cartesian), cut at the given places: for each axis 0, the first cell of every further
-    /// block, and the number of cells.
+    /// As [`cartesian`](Self::cartesian), cut at the given positions. For each axis, `cuts` holds 0, the first cell of
+    /// every further block, and the number of cells.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for no axis or more than three, if cuts do not begin with 0 and increase, for more than
-    /// 16777216 ranks or 2147483647 cells along an axis, or unless each axis is said to be periodic or not.
+    /// `InvalidArgument` for no axis or more than three; if the cuts of an axis do not start with 0 and increase; for
+    /// more than 16777216 ranks or 2147483647 cells along an axis; or unless `periodic` has one entry for each axis.
     pub fn cartesian_cut(cuts: &[Vec<usize>], periodic: &[bool]) -> Result<Self> {
         let axes = cuts.len();
         if !(1..=AXES).contains(&axes) || periodic.len() != axes {
@@ -130,7 +131,7 @@ mod tests {
             assert_eq!(error.kind(), runtime_core::ErrorKind::InvalidArgument, "{cells:?}");
         }
         assert!(Topology::cartesian_cut(&[vec![0, 3, 3]], &[true]).is_err());
-        // Before anything is made of that size.
+        // Checked before anything of that size is made.
         let most = i32::MAX as usize;
         for (cells, ranks, message) in [
             ([most, 1], [most, 1], "2147483647 x 1 ranks; at most 16777216"),

@@ -1,4 +1,4 @@
-//! Six square tiles around a sphere.
+//! Six square tiles that cover a sphere.
 
 use runtime_core::Result;
 
@@ -8,10 +8,11 @@ use crate::Symmetry;
 const TILES: usize = 6;
 
 impl Topology {
-    /// The cubed sphere: six tiles of `cells` × `cells` cells, each cut into `layout` = [along y, along x] blocks that
-    /// differ by one cell at most.
+    /// The cubed sphere: six tiles of `cells` × `cells` cells. Each tile is cut into `layout` = [along y, along x]
+    /// blocks, whose sizes differ by at most one cell.
     ///
-    /// Tiles are numbered along a staircase: the one after an even tile lies east of it, the one after an odd tile north.
+    /// Tiles are numbered along a staircase: the tile after an even tile lies east of it, the tile after an odd tile
+    /// lies north of it.
     /// Rank = (tile · layout\[0\] + j) · layout\[1\] + i. Beyond the eight corners of the cube there are no cells.
     ///
     /// | | west | east | north | south |
@@ -19,12 +20,12 @@ impl Topology {
     /// | even t | t − 2, its north, turned | t + 1, its west | t + 2, its west, turned | t − 1, its north |
     /// | odd t | t − 1, its east | t + 2, its south, turned | t + 1, its south | t − 2, its east, turned |
     ///
-    /// Layouts need not be square, nor divide the cells.
+    /// Layouts need not be square, and need not divide the number of cells.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there are no ranks along an axis, more than cells, or more than
-    /// 16777216 in all; for more than 2147483647 cells.
+    /// `InvalidArgument` if an axis has no ranks or more ranks than cells; for more than 16777216 ranks in total; or
+    /// for more than 2147483647 cells.
     pub fn cubed_sphere(cells: usize, layout: [usize; 2]) -> Result<Self> {
         check_size(&[cells], &[TILES, layout[0], layout[1]])?;
         let cuts = [even_cuts(cells, layout[1])?, even_cuts(cells, layout[0])?];
@@ -60,7 +61,7 @@ mod tests {
     use crate::Kind;
     use crate::topology::Piece;
 
-    /// The neighbour's cell that a ghost cell is, as (x, y) of its block.
+    /// The neighbour's cell that corresponds to a ghost cell, as (x, y) of its block.
     fn cell_of(piece: &Piece, x: isize, y: isize) -> (isize, isize) {
         let image = piece.map.image(&[x..x + 1, y..y + 1, 0..1]);
         (image[0].start, image[1].start)
@@ -71,7 +72,7 @@ mod tests {
         sphere.surroundings(tile, &[[2; 2], [2; 2], [0; 2]]).unwrap().0
     }
 
-    /// The table of what arrives on cells: for each rotated edge, the components and where they come from.
+    /// The expected table of arrivals on cells: for each rotated edge, the components and their sources.
     #[test]
     fn golden_table_of_the_cubed_sphere() {
         let n = 4_isize;
@@ -121,7 +122,7 @@ mod tests {
             let gaps = (0..sphere.ranks())
                 .flat_map(|rank| sphere.surroundings(rank, &[[1; 2], [1; 2], [0; 2]]).unwrap().1);
             let gaps: Vec<_> = gaps.collect();
-            // Each corner is one of three tiles.
+            // Each corner belongs to three tiles.
             assert_eq!(gaps.len(), 24);
             assert!(gaps.iter().all(|gap| gap.is_corner && gap.side.codimension() == 2));
         }

@@ -1,4 +1,4 @@
-//! Who is whose neighbour: tiles cut into blocks, one for each rank, and how tiles are joined.
+//! Neighbours of ranks: tiles are cut into blocks, one for each rank, and joined along their sides.
 
 mod cartesian;
 mod cube;
@@ -18,11 +18,12 @@ use crate::symmetry::{AXES, Map};
 pub use neighbours::Link;
 pub use side::Side;
 
-/// A decomposition: which rank owns which block of cells, and what lies beyond the sides of each.
+/// A decomposition: which rank owns which block of cells, and what lies beyond the sides of each block.
 ///
-/// Cells lie in one or several rectangular *tiles*. Each tile is cut into blocks by a grid, and each block belongs to one
-/// rank. Tiles are joined along whole sides, perhaps rotated or reflected. Make one with [`cartesian`](Self::cartesian),
-/// [`cubed_sphere`](Self::cubed_sphere) or [`of_blocks`](Self::of_blocks); every rank makes the same.
+/// Cells lie in one or several rectangular *tiles*. A grid cuts each tile into blocks, and each block belongs to one
+/// rank. Tiles are joined along whole sides, possibly rotated or reflected. [`cartesian`](Self::cartesian),
+/// [`cubed_sphere`](Self::cubed_sphere) and [`of_blocks`](Self::of_blocks) make topologies. Every rank makes the same
+/// topology.
 ///
 /// ```
 /// use halo::{Side, Symmetry, Topology};
@@ -44,9 +45,9 @@ pub struct Topology {
 /// A rectangle of cells and how it is cut into blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Tile {
-    /// Along each axis: 0, where it is cut, and its cells.
+    /// For each axis: 0, the positions of the cuts, and the number of cells.
     cuts: [Vec<usize>; AXES],
-    /// The rank of its first block; x runs fastest.
+    /// The rank of the tile's first block; x runs fastest.
     first: usize,
 }
 
@@ -60,39 +61,39 @@ struct Joint {
 /// The cells of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The tile they are in.
+    /// The tile that contains them.
     pub tile: usize,
-    /// Where they begin in the tile.
+    /// The first cell in the tile along each axis.
     pub start: [usize; 3],
-    /// How many there are along each axis; 1 where the topology has no axis.
+    /// The number of cells along each axis; 1 for an axis that the topology does not have.
     pub cells: [usize; 3],
 }
 
-/// A rank whose cells lie beyond a side of another one's.
+/// A rank whose cells lie beyond a side of another rank's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
     /// The side.
     pub side: Side,
     /// The neighbour.
     pub rank: usize,
-    /// How the axes of this rank lie in the neighbour's.
+    /// How the axes of this rank lie relative to the neighbour's axes.
     pub symmetry: Symmetry,
 }
 
-/// A side, edge or corner of a tile that is joined to one of a tile, perhaps of the same.
+/// A side, edge or corner of a tile that is joined to a side, edge or corner of a tile, possibly of the same tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seam {
     /// The tile.
     pub tile: usize,
     /// Its side.
     pub side: Side,
-    /// The tile beyond it, whose side is [`Side::through`] the symmetry.
+    /// The tile beyond the side. It is joined with its side [`Side::through`] the symmetry.
     pub neighbour: usize,
-    /// How the axes of the tile lie in those of its neighbour.
+    /// How the axes of the tile lie relative to the axes of its neighbour.
     pub symmetry: Symmetry,
 }
 
-/// Ghost cells of one rank that lie in the block of one neighbour, itself perhaps.
+/// Ghost cells of one rank that lie in the block of one neighbour, possibly of the same rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) side: Side,
@@ -101,7 +102,7 @@ pub(crate) struct Piece {
     pub(crate) cells: [Range<isize>; AXES],
     /// From the receiver's block to the neighbour's.
     pub(crate) map: Map,
-    /// Cells of the neighbour.
+    /// The numbers of cells of the neighbour.
     pub(crate) neighbour_cells: [usize; AXES],
 }
 
@@ -109,15 +110,15 @@ pub(crate) struct Piece {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
     pub(crate) side: Side,
-    /// Whether it is a corner at which tiles meet, and no physical boundary.
+    /// Whether it is a corner at which tiles meet, rather than a physical boundary.
     pub(crate) is_corner: bool,
 }
 
-/// What lies around a block.
+/// The pieces and gaps around a block.
 pub(crate) type Surroundings = (Vec<Piece>, Vec<Gap>);
 
 impl Topology {
-    /// Tiles joined along these sides, each seam given from both.
+    /// Joins tiles along these sides. Each seam is given from both of its ends.
     fn joined(
         axes: usize,
         tiles: Vec<Tile>,
@@ -161,25 +162,25 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Axes that can be divided: 1 to 3.
+    /// The number of axes that can be divided: 1 to 3.
     pub fn axes(&self) -> usize {
         self.axes
     }
 
-    /// Number of ranks.
+    /// The number of ranks.
     pub fn ranks(&self) -> usize {
         self.tiles.last().map_or(0, |tile| tile.first + tile.blocks())
     }
 
-    /// Number of tiles.
+    /// The number of tiles.
     pub fn tiles(&self) -> usize {
         self.tiles.len()
     }
 
-    /// Where tiles are joined, in the order of tiles and sides: each seam from both of its ends.
+    /// The joints between tiles, in the order of tiles and sides. Each seam is listed from both of its ends.
     ///
-    /// A side that is in none is a physical boundary; a corner or edge that is in none, where the sides that meet there are
-    /// in some, is one without cells.
+    /// A side without a seam is a physical boundary. A corner or edge without a seam, whose adjacent sides have seams,
+    /// is a corner or edge without cells.
     ///
     /// ```
     /// use halo::{Side, Topology};
@@ -213,7 +214,8 @@ impl Topology {
         Ok(Block { tile, start, cells })
     }
 
-    /// The ranks beyond each side and corner of a rank, itself perhaps; several beyond one side if blocks do not match.
+    /// The ranks beyond each side and corner of a rank, possibly the rank itself. If blocks do not match, several ranks
+    /// lie beyond one side.
     ///
     /// # Errors
     ///
@@ -231,10 +233,11 @@ impl Topology {
         Ok(neighbours)
     }
 
-    /// What surrounds a rank's block up to these widths below and above along each axis, in the order of sides.
+    /// Returns the pieces and gaps around a rank's block up to these widths below and above along each axis, in the
+    /// order of sides.
     ///
-    /// Every ghost cell is in exactly one piece or gap, if no width exceeds the neighbour's cells; what lies beyond them
-    /// is left out.
+    /// If no width exceeds the neighbour's cells, every ghost cell is in exactly one piece or gap. Ghosts beyond the
+    /// neighbour's cells are left out.
     pub(crate) fn surroundings(
         &self,
         rank: usize,
@@ -250,7 +253,7 @@ impl Topology {
             if cells.iter().any(Range::is_empty) {
                 continue;
             }
-            // The axes along which the ghosts leave the tile.
+            // The axes along which the ghosts lie outside the tile.
             let beyond = Side(std::array::from_fn(|axis| match side.0[axis] {
                 -1 if block.start[axis] == 0 => -1,
                 1 if block.start[axis] + block.cells[axis] == size[axis] => 1,
@@ -273,7 +276,7 @@ impl Topology {
         Ok((pieces, gaps))
     }
 
-    /// Cuts ghost cells that lie in one tile by the blocks of that tile.
+    /// Splits ghost cells that lie in one tile along the blocks of that tile.
     fn cut(
         &self,
         block: &Block,
@@ -304,7 +307,7 @@ impl Topology {
             .sort_by_key(|piece| std::array::from_fn::<_, AXES, _>(|a| piece.cells[a].start));
     }
 
-    /// Everything that ranks must agree on.
+    /// A hash of everything that ranks must agree on.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         let mut print = Fingerprint::new();
         print.number(self.axes);
@@ -323,7 +326,7 @@ impl Topology {
         print
     }
 
-    /// The same, to be read.
+    /// The same in readable form.
     pub(crate) fn attributes(&self) -> Vec<Attribute> {
         let mut all = vec![
             Attribute::new("number of axes", self.axes.to_string()),
@@ -348,7 +351,7 @@ impl Topology {
 }
 
 impl Tile {
-    /// A tile cut at these places; along axes that are not given it has one cell.
+    /// A tile cut at these positions. It has one cell along axes that are not given.
     fn new(cuts: &[Vec<usize>], first: usize) -> Self {
         let cuts =
             std::array::from_fn(|axis| cuts.get(axis).cloned().unwrap_or_else(|| vec![0, 1]));
@@ -359,7 +362,7 @@ impl Tile {
         std::array::from_fn(|axis| self.cuts[axis].last().copied().unwrap_or(0))
     }
 
-    /// Blocks along each axis.
+    /// The number of blocks along each axis.
     fn grid(&self) -> [usize; AXES] {
         std::array::from_fn(|axis| self.cuts[axis].len() - 1)
     }
@@ -373,7 +376,7 @@ impl Tile {
         self.first + index[0] + grid[0] * (index[1] + grid[1] * index[2])
     }
 
-    /// Start and cells of the block of a rank in this tile.
+    /// The start and the cells of a rank's block in this tile.
     fn block(&self, rank: usize) -> ([usize; AXES], [usize; AXES]) {
         let grid = self.grid();
         let number = rank - self.first;
@@ -382,7 +385,7 @@ impl Tile {
         (start, std::array::from_fn(|axis| self.cuts[axis][index[axis] + 1] - start[axis]))
     }
 
-    /// Indices of the blocks that have cells of this box.
+    /// The indices of the blocks that contain cells of this box.
     fn blocks_in(
         &self,
         cells: &[Range<isize>; AXES],
@@ -400,11 +403,11 @@ impl Tile {
     }
 }
 
-/// Refuses what is too large, before it is made: axes and ranks are counted by `i32` elsewhere, and every rank lists all
-/// cuts.
-/// More than any machine has.
+/// More ranks than any machine has.
 pub(crate) const MOST_RANKS: usize = 1 << 24;
 
+/// Refuses sizes that are too large, before anything is allocated for them. Other code counts axes and ranks with
+/// `i32`, and every rank stores all cuts.
 fn check_size(cells: &[usize], ranks: &[usize]) -> Result<()> {
     const MOST_CELLS: usize = i32::MAX as usize;
     let all = ranks.iter().try_fold(1_usize, |all, ranks| all.checked_mul((*ranks).max(1)));
@@ -418,7 +421,7 @@ fn check_size(cells: &[usize], ranks: &[usize]) -> Result<()> {
     }
 }
 
-/// Where `cells` cells are cut into `blocks` parts that differ by one cell at most.
+/// The positions that cut `cells` cells into `blocks` parts, whose sizes differ by at most one cell.
 fn even_cuts(cells: usize, blocks: usize) -> Result<Vec<usize>> {
     if blocks == 0 {
         return Err(refuse("0 ranks along an axis".to_owned()));

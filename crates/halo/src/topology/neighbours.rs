@@ -1,4 +1,4 @@
-//! Blocks that the user joins.
+//! Blocks that the user joins explicitly.
 
 use runtime_core::Result;
 
@@ -6,33 +6,34 @@ use super::{Side, Tile, Topology, refuse};
 use crate::Symmetry;
 use crate::symmetry::AXES;
 
-/// What lies beyond one side, edge or corner of a rank's block.
+/// Declares what lies beyond one side, edge or corner of a rank's block.
 ///
-/// The whole side is joined to a whole side of the neighbour. Which one follows from the symmetry: the receiver's axis
-/// that leads out of its block leads into the neighbour's.
+/// The whole side is joined to a whole side of the neighbour. The symmetry determines which side: the receiver's axis
+/// that leads out of its block leads into the neighbour's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Link {
-    /// The rank whose side it is.
+    /// The rank that the side belongs to.
     pub rank: usize,
     /// The side.
     pub side: Side,
-    /// The rank beyond it, itself perhaps.
+    /// The rank beyond the side, possibly the same rank.
     pub neighbour: usize,
-    /// How the rank's axes lie in the neighbour's.
+    /// How the rank's axes lie relative to the neighbour's axes.
     pub symmetry: Symmetry,
 }
 
 impl Topology {
-    /// One block for each rank, with so many cells along each of its one to three axes, joined by links.
+    /// A topology with one block for each rank, joined by links. Each entry of `blocks` holds the numbers of cells
+    /// along one to three axes.
     ///
-    /// Every link is given from both of its ends. Corners are links of their own; where a corner has none but its sides
-    /// do, it is a missing corner, as on the cube. A side without a link is a physical boundary. A block may be joined
-    /// to itself, for mirrors and folds too.
+    /// Every link is given from both of its ends. Corners have their own links. A corner without a link, whose sides
+    /// have links, is a missing corner, as on the cube. A side without a link is a physical boundary. A block may be
+    /// joined to itself, including for mirrors and folds.
     ///
     /// ```
     /// use halo::{Link, Side, Symmetry, Topology};
     ///
-    /// // A fold: beyond the north of one block lies its own north, from east to west.
+    /// // A fold: beyond the north side of the block lies the same side, reversed from east to west.
     /// let fold = Link { rank: 0, side: Side::NORTH, neighbour: 0, symmetry: Symmetry::HALF };
     /// let tripolar = Topology::of_blocks(&[[8, 4]], &[fold])?;
     /// assert_eq!(tripolar.neighbours(0)?.len(), 1);
@@ -41,8 +42,9 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for no ranks, a block without cells or with more than `i32` counts, a link of a rank or side that
-    /// does not exist, two links of one side, a link given from one end alone, or sides of different lengths.
+    /// `InvalidArgument` for no ranks; a block without cells or with more cells along an axis than `i32` can count; a
+    /// link of a rank or side that does not exist; two links of one side; a link given from one end only; or joined
+    /// sides of different lengths.
     pub fn of_blocks<const N: usize>(blocks: &[[usize; N]], links: &[Link]) -> Result<Self> {
         if !(1..=AXES).contains(&N) || blocks.is_empty() {
             return Err(refuse(format!("{} blocks with {N} axes; 1 to {AXES}", blocks.len())));

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::Symmetry;
 use crate::symmetry::AXES;
 
-/// A side, edge or corner of a block: for each axis, whether it is at the low end (−1), the high end (1) or neither (0).
+/// A side, edge or corner of a block. For each axis it is at the low end (−1), at the high end (1) or at neither (0).
 ///
 /// ```
 /// use halo::Side;
@@ -41,7 +41,8 @@ impl Side {
     /// High x and high y.
     pub const NORTH_EAST: Self = Self([1, 1, 0]);
 
-    /// The side at these ends of one to three axes; `None` if there are more, all are 0, or one is beyond −1 to 1.
+    /// The side at these ends of one to three axes. `None` if there are more axes, if all ends are 0, or if an end is
+    /// not −1, 0 or 1.
     pub fn new<const N: usize>(ends: [i8; N]) -> Option<Self> {
         let mut side = [0; AXES];
         side.get_mut(..N)?.copy_from_slice(&ends);
@@ -49,17 +50,17 @@ impl Side {
         valid.then_some(Self(side))
     }
 
-    /// For each axis, the end it is at: −1, 1, or 0 for neither.
+    /// For each axis, the end at which the side lies: −1, 1, or 0 for neither.
     pub fn ends(self) -> [i8; 3] {
         self.0
     }
 
-    /// Along how many axes it is at an end: 1 for a side proper.
+    /// The number of axes along which it lies at an end: 1 for a side in the narrow sense.
     pub fn codimension(self) -> usize {
         self.0.iter().filter(|end| **end != 0).count()
     }
 
-    /// Every one of a block with so many axes, in the order of their numbers.
+    /// All sides, edges and corners of a block with this number of axes, in the order of their numbers.
     pub(crate) fn all(axes: usize) -> impl Iterator<Item = Self> {
         let ends = move |axis| if axis < axes { -1..=1 } else { 0..=0 };
         ends(2)
@@ -67,7 +68,7 @@ impl Side {
             .filter(|side| *side != Self::NONE)
     }
 
-    /// The sides proper that meet in it.
+    /// The sides that meet in this edge or corner.
     pub(crate) fn faces(self) -> impl Iterator<Item = Self> {
         (0..AXES).filter(move |axis| self.0[*axis] != 0).map(move |axis| {
             let mut face = Self::NONE;
@@ -85,7 +86,7 @@ impl Side {
         self.0[axes..].iter().all(|end| *end == 0)
     }
 
-    /// The neighbour's side that is joined to this one, if `symmetry` takes the axes of this one's block to the
+    /// The neighbour's side that is joined to this side. `symmetry` maps the axes of this side's block to the
     /// neighbour's.
     ///
     /// ```
@@ -104,7 +105,8 @@ impl Side {
         side
     }
 
-    /// The ghost cells along one axis of a block of `cells`, or all cells where this is at no end of the axis.
+    /// The ghost cells along one axis of a block of `cells` cells, or all cells if the side is at neither end of the
+    /// axis.
     pub(crate) fn ghosts(self, axis: usize, cells: isize, widths: [usize; 2]) -> Range<isize> {
         match self.0[axis] {
             0 => 0..cells,

@@ -1,4 +1,4 @@
-//! Fields whose values tell where they live, and exchanges of them.
+//! Fields whose values identify their places, and exchanges of them.
 #![allow(dead_code, reason = "each test crate uses what it needs")]
 
 pub(crate) mod world;
@@ -20,12 +20,12 @@ use world::{Plane, Tile, World, value};
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What elements that nobody may write have.
+/// The value of elements that must not be written.
 const POISON: u8 = 0xa5;
-/// Poisoned bytes before and after each field.
+/// The number of guard bytes before and after each field.
 const MARGIN: usize = 16;
 
-/// A test: where cells live, and the fields on them.
+/// A test case: the places of cells, and the fields on them.
 pub(crate) struct Case<'a> {
     pub(crate) topology: &'a Topology,
     pub(crate) world: &'a dyn World,
@@ -33,7 +33,7 @@ pub(crate) struct Case<'a> {
     pub(crate) options: HaloOptions,
 }
 
-/// A field apart from its cells, which differ from rank to rank.
+/// A field without its cells, which differ from rank to rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) dtype: DType,
@@ -41,7 +41,7 @@ pub(crate) struct Shape {
     pub(crate) allocated: [[usize; 2]; 3],
     pub(crate) staggered: [bool; 3],
     pub(crate) free: Vec<usize>,
-    /// The order of dimensions in memory: axes first, then free ones.
+    /// The order of dimensions in memory: axes first, then free dimensions.
     pub(crate) order: Vec<usize>,
     /// Whether the fastest dimension runs backwards, with a gap after each element.
     pub(crate) backwards: bool,
@@ -91,7 +91,7 @@ impl Shape {
     }
 }
 
-/// Memory of one field.
+/// The memory of one field.
 pub(crate) struct Store {
     pub(crate) memory: Memory<u8>,
     pub(crate) spec: FieldSpec,
@@ -120,7 +120,7 @@ impl Case<'_> {
         quantities.collect()
     }
 
-    /// The bytes of a rank's fields, with ghosts filled as they should be after an exchange or not.
+    /// The bytes of a rank's fields, with ghosts filled as expected after an exchange, or unfilled.
     pub(crate) fn image(&self, rank: usize, exchanged: bool) -> Vec<Vec<u8>> {
         let mut images = Vec::new();
         let block = self.topology.block(rank).unwrap();
@@ -188,7 +188,7 @@ impl Case<'_> {
         }
     }
 
-    /// For each field of a rank, the indices of ghosts that have no cell to come from.
+    /// For each field of a rank, the indices of ghosts without a source cell.
     pub(crate) fn unfilled(&self, rank: usize) -> Vec<Vec<Vec<usize>>> {
         let block = self.topology.block(rank).unwrap();
         let quantities = self.quantities(rank).unwrap();
@@ -209,7 +209,7 @@ impl Case<'_> {
         unfilled.collect()
     }
 
-    /// The exchange of one rank over any transport, several times.
+    /// Runs the exchange of one rank over any transport, several times.
     pub(crate) fn exchange_over(&self, ranks: Arc<dyn Communicator>, device: &Device) {
         let rank = ranks.rank();
         let quantities = self.quantities(rank).unwrap();
@@ -225,13 +225,13 @@ impl Case<'_> {
         }
     }
 
-    /// All ranks one after the other, their messages carried by hand.
+    /// Runs all ranks one after the other, with messages passed between transformers.
     pub(crate) fn carry(&self, device: &Device) {
         self.carry_in_batches(device, usize::MAX);
     }
 
-    /// As [`carry`](Self::carry), with messages unpacked a few at a time, the last ones first. Each of several batches takes
-    /// one launch, on a device that nobody else uses meanwhile.
+    /// As [`carry`](Self::carry), with messages unpacked a few at a time, the last ones first. Each batch takes one
+    /// launch. No other code uses the device at the same time.
     pub(crate) fn carry_in_batches(&self, device: &Device, most: usize) {
         let is_native = device.capabilities().region_copy == Support::Native;
         let stream = device.default_stream();
@@ -277,7 +277,7 @@ impl Case<'_> {
         }
     }
 
-    /// Every rank in a thread of its own, several times, with messages and without.
+    /// Runs every rank in its own thread, several times, with messages and without.
     pub(crate) fn exchange(&self, device: &Device) {
         for direct in [false, true] {
             self.exchange_by(device, direct);
@@ -300,7 +300,7 @@ impl Case<'_> {
         );
     }
 
-    /// Calls `f` in a thread for each rank with its exchange and a stream.
+    /// Calls `f` for each rank, in its thread, with its exchange and a stream.
     pub(crate) fn with_ranks<R: Send>(
         &self,
         device: &Device,
@@ -331,7 +331,8 @@ impl Case<'_> {
     }
 }
 
-/// East of a block of `own` cells lies another, of `beyond` cells along the same axes; its own lie as the symmetry says.
+/// To the east of a block of `own` cells lies another block of `beyond` cells along the same axes. The symmetry gives
+/// the directions of its own axes.
 pub(crate) fn two_blocks(
     symmetry: Symmetry,
     own: [usize; 2],
@@ -347,7 +348,7 @@ pub(crate) fn two_blocks(
     if symmetry.swaps() {
         cells.swap(0, 1);
     }
-    // Its corner with the lowest x and y of its own.
+    // Its corner with the lowest x and y in its own axes.
     let corner = [0, 1].map(|k| {
         let runs_back = axes.iter().any(|axis| axis[k] < 0);
         [own[0] as i64, 0][k] + if runs_back { beyond[k] as i64 } else { 0 }
@@ -367,8 +368,8 @@ pub(crate) fn two_blocks(
     (Topology::of_blocks(&[own, cells], &links).unwrap(), Plane { tiles })
 }
 
-/// Where an element lives, in half cells of its tile, and its number among the free dimensions; `None` if nobody may
-/// touch it.
+/// The place of an element, in half cells of its tile, and its number among the free dimensions. `None` if the element
+/// must not be accessed.
 fn place(
     spec: &FieldSpec,
     block: &Block,

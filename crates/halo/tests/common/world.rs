@@ -1,5 +1,5 @@
-//! Where cells really are. Nothing here knows of symmetries between tiles: tiles are placed in space, ghosts are where their
-//! tile would go on, and values are functions of places.
+//! The positions of cells in space. This module does not use symmetries between tiles: tiles are placed in space,
+//! ghosts are at the continuation of their tile, and values are functions of places.
 
 use halo::Kind;
 use runtime_core::DType;
@@ -14,11 +14,11 @@ pub(crate) struct Place {
 }
 
 pub(crate) trait World: Sync {
-    /// The place of a point of a tile or around it, given in half cells; `None` if no cell lies there.
+    /// The place of a point of a tile or around it, given in half cells. `None` if no cell lies there.
     fn place(&self, tile: usize, at: [i64; 3]) -> Option<Place>;
 }
 
-/// A box, each of whose axes may be a ring.
+/// A box. Each of its axes may be a ring.
 pub(crate) struct Flat {
     pub(crate) cells: [usize; 3],
     pub(crate) periodic: [bool; 3],
@@ -39,13 +39,13 @@ impl World for Flat {
     }
 }
 
-/// The surface of a cube. Each tile is a face with an outward normal; beyond an edge the tile goes on along the next
+/// The surface of a cube. Each tile is a face with an outward normal. Beyond an edge the tile continues along the next
 /// face, away from its own normal.
 pub(crate) struct Cube {
     pub(crate) cells: usize,
 }
 
-/// Normal, x and y of each face: the staircase of tiles.
+/// The normal, x and y of each face: the staircase of tiles.
 const FACES: [[[i64; 3]; 3]; 6] = [
     [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
     [[0, 1, 0], [-1, 0, 0], [0, 0, 1]],
@@ -63,7 +63,7 @@ impl World for Cube {
     fn place(&self, tile: usize, at: [i64; 3]) -> Option<Place> {
         let half = self.cells as i64;
         let [normal, x, y] = FACES[tile];
-        // Half cells from the middle of the face.
+        // Half cells from the centre of the face.
         let (a, b) = (at[0] - half, at[1] - half);
         let beyond = |c: i64| (c.abs() - half).max(0);
         if beyond(a) > 0 && beyond(b) > 0 {
@@ -115,7 +115,7 @@ impl World for Plane {
     }
 }
 
-/// A number for a place and anything else, between 1 and what the type holds exactly.
+/// A number for a place and further values, between 1 and the largest number that the type represents exactly.
 fn number(at: [i64; 3], salt: usize, dtype: DType) -> i64 {
     let mut hash = salt as u64 + 1;
     for part in at {
@@ -135,7 +135,7 @@ fn number(at: [i64; 3], salt: usize, dtype: DType) -> i64 {
     1 + (hash % limit) as i64
 }
 
-/// The value of a component at a place: what the quantity has there along the tile's directions.
+/// The value of a component at a place: the value of the quantity there along the tile's directions.
 pub(crate) fn value(kind: Kind, component: usize, place: &Place, salt: usize, dtype: DType) -> i64 {
     let axis = |direction: [i64; 3]| direction.iter().position(|c| *c != 0).unwrap();
     let sign = |direction: [i64; 3]| direction.iter().sum::<i64>();

@@ -1,4 +1,4 @@
-//! Devices to test with.
+//! Devices for tests.
 #![allow(dead_code, reason = "each test crate uses what it needs")]
 
 use std::env;
@@ -28,7 +28,7 @@ fn config(seed: u64) -> SimConfig {
     SimConfig::new().seed(seed).jitter(Duration::from_micros(100))
 }
 
-/// The first OpenCL device, or the one that the environment names.
+/// The first OpenCL device, or the device named by the environment.
 pub(crate) fn opencl(memory: &str) -> Option<Device> {
     let platform = env::var("OPENCL_TEST_PLATFORM").unwrap_or_default();
     let words = if platform.is_empty() { String::new() } else { format!("{platform}:") };
@@ -43,7 +43,7 @@ pub(crate) fn hip() -> Option<Device> {
     found(&HipDriver::new(), "hip:0")
 }
 
-/// A device; `None`, said aloud, where there is none.
+/// Opens a device. Returns `None`, and prints why, if there is none.
 fn found(driver: &dyn Driver, selector: &str) -> Option<Device> {
     match driver.open(&selector.parse().unwrap()) {
         Ok(device) => Some(device),

@@ -1,4 +1,4 @@
-//! What holds on every transport. Each rule runs on all ranks at once, on any number of them.
+//! Rules for every transport. Each rule runs on all ranks at once, on any number of ranks.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(clippy::cast_possible_truncation, reason = "bytes are made of numbers")]
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use halo::ErrorKind;
 use halo::communicator::{Buffer, COLLECTIVE_TAG, Communicator, Envelope, Request, Way};
 
-/// Far longer than anything takes.
+/// Far longer than any operation takes.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(20);
 
@@ -40,7 +40,7 @@ pub(crate) const RULES: &[Rule] = &[
     ("random programs deliver every message", random_programs_deliver_every_message),
 ];
 
-/// The ranks at a distance before and behind this one.
+/// The ranks at a distance before and after this rank.
 fn beside(ranks: &dyn Communicator, distance: usize) -> (usize, usize) {
     let (rank, size) = (ranks.rank(), ranks.size());
     ((rank + size - distance % size) % size, (rank + distance) % size)
@@ -99,7 +99,7 @@ fn tags_tell_messages_apart(ranks: &dyn Communicator) {
     let (left, right) = beside(ranks, 1);
     let tags = [1, ranks.max_tag(), 77, 32767];
     let sent: Vec<_> = tags.iter().map(|tag| send(ranks, right, *tag, vec![*tag as u8])).collect();
-    // The last two are one tag where it is the largest, and come in order.
+    // `max_tag` may be 32767; these two messages then have one tag and arrive in order.
     for tag in [77, ranks.max_tag(), 32767, 1] {
         let request = receive(ranks, left, tag, 1);
         assert_eq!(finish(ranks, request), [tag as u8]);
@@ -195,7 +195,7 @@ fn an_abandoned_send_arrives(ranks: &dyn Communicator) {
         drop(send(ranks, right, 6, bytes(len, ranks.rank())));
         let received = receive(ranks, left, 6, len);
         assert_eq!(finish(ranks, received), bytes(len, left));
-        // Nobody stops making progress before the others have theirs.
+        // No rank stops making progress before the others are done.
         ranks.barrier(LONG).unwrap();
     }
 }
@@ -251,7 +251,7 @@ fn a_request_is_over_once(ranks: &dyn Communicator) {
 }
 
 fn a_barrier_is_a_barrier(ranks: &dyn Communicator) {
-    // Ranks may be processes, whose common clock is that of the system.
+    // Ranks may be processes, which share only the system clock.
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
     for late in 0..ranks.size() {
         ranks.barrier(LONG).unwrap();
@@ -282,7 +282,7 @@ fn refused(ranks: &dyn Communicator, mine: &[u8], timeout: Duration) -> ErrorKin
     ranks.all_gather(mine, timeout).unwrap_err().kind()
 }
 
-/// Resets, and finds nothing of calls before.
+/// Resets, and checks that nothing of earlier calls remains.
 fn begin_anew(ranks: &dyn Communicator) {
     ranks.reset(LONG).unwrap();
     for _ in 0..3 {
@@ -291,7 +291,7 @@ fn begin_anew(ranks: &dyn Communicator) {
     }
 }
 
-/// One rank comes when all others have given up.
+/// One rank calls after all others have timed out.
 fn others_give_up(ranks: &dyn Communicator, late: usize, give_up: impl FnOnce()) {
     let rank = ranks.rank();
     if rank == late {
@@ -313,7 +313,7 @@ fn a_late_rank_hears_that_a_call_failed(ranks: &dyn Communicator) {
             assert_eq!(refused(ranks, b"B", SHORT), ErrorKind::Conflict);
         });
         if ranks.rank() == late {
-            // Not what the others brought before they gave up.
+            // Not the contributions of the others from before they timed out.
             assert_eq!(refused(ranks, b"x", LONG), ErrorKind::Timeout);
         }
         let error = ranks.barrier(LONG).unwrap_err();
@@ -350,11 +350,11 @@ fn a_reset_can_be_repeated(ranks: &dyn Communicator) {
     begin_anew(ranks);
 }
 
-/// They have the tag of collective calls, which they must not.
+/// Messages with the tag of collective calls, which is not allowed.
 fn messages_of_no_call_are_thrown_away(ranks: &dyn Communicator) {
     let (left, right) = beside(ranks, 1);
     for len in [24, 3].into_iter().filter(|_| ranks.size() > 1) {
-        // The other one is in no call.
+        // The other rank is in no call.
         let is_ready = send(ranks, right, 1, Vec::new());
         let request = receive(ranks, left, 1, 0);
         finish(ranks, request);
@@ -388,8 +388,8 @@ impl Numbers {
     }
 }
 
-/// All ranks draw the same list of messages. Each posts its own ends in another order, which keeps to the list's for each
-/// peer and tag, and finishes some in between.
+/// All ranks draw the same list of messages. Each posts its own ends in a different order, which keeps the list's order
+/// for each peer and tag, and finishes some in between.
 fn random_programs_deliver_every_message(ranks: &dyn Communicator) {
     for seed in 0..8 {
         let mut drawn = Numbers(seed);
@@ -440,7 +440,7 @@ fn random_programs_deliver_every_message(ranks: &dyn Communicator) {
                         arrived(ids[index], &buffer);
                         open -= 1;
                     }
-                    // Not at all costs: what it waits for may depend on what it posts later.
+                    // It does not wait until it completes: that may depend on messages that this rank posts later.
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"),
                 }
             }
@@ -453,7 +453,7 @@ fn random_programs_deliver_every_message(ranks: &dyn Communicator) {
     }
 }
 
-/// Whether a rank sends, the peer and the tag.
+/// Whether a rank sends, with the peer and the tag.
 type Line = (bool, usize, u32);
 
 fn arrived((sends, id, len): (bool, usize, usize), buffer: &Buffer) {

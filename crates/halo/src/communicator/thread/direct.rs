@@ -1,4 +1,4 @@
-//! From one rank's memory straight into another's.
+//! Direct copies from the memory of one rank to the memory of another.
 #![expect(unsafe_code, reason = "lends views to other threads for as long as these read them")]
 
 use std::cell::Cell;
@@ -13,39 +13,39 @@ use smallvec::SmallVec;
 use super::group::Group;
 use crate::communicator::deadline;
 
-/// Neighbours whose bookkeeping needs no allocation.
+/// Up to this number of neighbours, the lists need no allocation.
 const FEW: usize = 8;
 
-/// The way from one rank's memory straight into another's, where ranks share an address space.
+/// Direct access from one rank to the memory of others, if the ranks share an address space.
 ///
-/// Instead of packing, sending and unpacking, each rank reads what its neighbours own and copies it to where it belongs:
-/// one copy instead of two or three.
+/// Instead of packing, sending and unpacking, each rank reads its neighbours' owned values and copies them to their
+/// destination: one copy instead of two or three.
 pub struct Direct<'c> {
     group: &'c Arc<Group>,
     rank: usize,
-    /// What errors call it.
+    /// The name of the operation in errors.
     operation: &'static str,
 }
 
-/// What a rank lends to its peers, and for what.
+/// The views that a rank lends to its peers, and the terms of the loan.
 #[derive(Clone, Copy, Debug)]
 pub struct Loan<'a> {
-    /// Tells loans apart that a rank makes at the same time, and those of one exchange from those of the next. A
-    /// [`HaloExchange`](crate::HaloExchange) has tags above 32 bits.
+    /// Distinguishes loans that a rank makes at the same time, and the loans of successive exchanges. A
+    /// [`HaloExchange`](crate::HaloExchange) uses tags that need more than 32 bits.
     pub tag: u64,
-    /// Ranks that read the views, and whose views this rank reads.
+    /// The ranks that read the views, and whose views this rank reads.
     pub peers: &'a [usize],
-    /// What they read.
+    /// The views that the peers read.
     pub views: &'a [MemoryView<'a>],
-    /// The stream that last wrote the views, and reads those of the peers, with its marks.
+    /// The stream that last wrote the views, and on which this rank reads the peers' views, with its marks.
     pub marks: &'a Marks,
-    /// How long to wait for the peers in [`Meeting::read`], and again for their reading at the end.
+    /// The timeout for the peers' loans in [`Meeting::read`], and, separately, for their reading at the end.
     pub timeout: Duration,
 }
 
-/// A stream with events to mark it with: when what it lends may be read, and when it has read what others lend.
+/// A stream with two events: they mark when the views that it lends may be read, and when it has read the peers' views.
 ///
-/// The same serve for all loans of the stream. Nobody else can record them, and a later mark of the same stream stands for
+/// The same events serve for all loans of the stream. Only loans can record them. A later mark of the same stream includes
 /// an earlier one.
 #[derive(Debug)]
 pub struct Marks {
@@ -71,22 +71,22 @@ impl Marks {
     }
 }
 
-/// What another rank lends.
+/// The views that another rank lends.
 #[derive(Clone, Copy, Debug)]
 pub struct Lent<'a> {
-    /// The rank.
+    /// The rank that lends them.
     pub rank: usize,
     views: &'a [MemoryView<'a>],
-    /// That of the reader's loan.
+    /// The stream of the reader's loan.
     stream: &'a Stream,
 }
 
 impl<'a> Lent<'a> {
-    /// Its views, in its order, for the stream of this rank's own loan.
+    /// The views of the other rank, in its order, for the stream of this rank's own loan.
     pub fn views(&self) -> impl ExactSizeIterator<Item = MemoryView<'a>> + use<'a> {
         let Self { views, stream, .. } = *self;
-        // SAFETY: the stream waits for the mark of the lender's, which a view may be bound to, before it reads; and before
-        // the loan ends, the lender's stream waits for the mark behind what this one enqueued.
+        // SAFETY: before it reads, the stream waits for the lender's event, which covers work that the view depends on.
+        // Before the loan ends, the lender's stream waits for the event after the work that this one enqueued.
         views.iter().map(move |view| unsafe { view.rebound_to(stream) })
     }
 }
@@ -96,26 +96,27 @@ impl<'c> Direct<'c> {
         Self { group, rank, operation: "lend" }
     }
 
-    /// The same for another operation, whose name its errors have.
+    /// Sets the name of the operation in errors.
     pub(crate) fn called(self, operation: &'static str) -> Self {
         Self { operation, ..self }
     }
 
-    /// Lends views to peers while `f` runs, which reads what they lend. Each of them names this rank among its own peers,
-    /// with the same tag.
+    /// Lends views to peers while `f` runs; `f` reads the views that they lend. Each peer lists this rank among its own
+    /// peers, with the same tag.
     ///
-    /// What is enqueued on the loan's stream by then comes before the peers' reading, and what is enqueued after this comes
-    /// after it: on the device, nothing waits on the host.
+    /// Work enqueued on the loan's stream before this call runs before the peers' reading, and work enqueued after it
+    /// runs after the peers' reading. This order holds on the device; the host does not wait for it.
     ///
-    /// Blocks until all peers have read, for at most the timeout from the end of `f` on; a peer that is late reads nothing
-    /// then. A peer that reads by then is waited for, for as long as what it gave to [`Meeting::read`] takes. Whatever becomes of `f`, also if it panics, nobody begins to read the views when this returns, and what is
-    /// enqueued later comes after the peers' reading.
+    /// Blocks until all peers have read, for at most the timeout after `f` returns. A peer that is late then reads
+    /// nothing. A peer that has started to read is always waited for, until the function that it gave to
+    /// [`Meeting::read`] returns. However `f` ends, even by a panic, no peer starts to read the views after this call, and
+    /// work enqueued later runs after the peers' reading.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a peer that does not exist, is this rank or is named twice; `Conflict` if this rank has a loan
-    /// with this tag already; `WrongStream` for a view that cannot be used on the loan's stream; `Timeout`; `PeerLost`; what
-    /// `f` and the device report.
+    /// `InvalidArgument` for a peer that does not exist, is this rank or is listed twice. `Conflict` if this rank
+    /// already has a loan with this tag. `WrongStream` for a view that cannot be used on the loan's stream. `Timeout`.
+    /// `PeerLost`. The errors of `f` and of the device.
     pub fn lend<R>(&self, loan: &Loan<'_>, f: impl FnOnce(&Meeting<'_>) -> Result<R>) -> Result<R> {
         self.check(loan.peers)?;
         let Marks { stream, lent, .. } = loan.marks;
@@ -128,14 +129,15 @@ impl<'c> Direct<'c> {
         stream.record(lent)?;
         let meeting = Meeting::begin(self, loan)?;
         let result = f(&meeting);
-        // Peers that are there read what they came for, whatever became of this rank's reading.
+        // If all peers have met, they finish their reading, even if this rank's reading failed.
         let is_expected = result.is_ok() || meeting.has_met.get();
         let ended = if is_expected { meeting.end() } else { Ok(()) };
         let closed = meeting.close();
         result.and_then(|result| ended.and(closed).map(|()| result))
     }
 
-    /// Says that this rank makes no loan with this tag, until the result is dropped: a peer that waits for one is told.
+    /// Declares that this rank makes no loan with this tag until the result is dropped. A peer that waits for the loan
+    /// gets an error.
     pub(crate) fn decline(&self, tag: u64, peers: &[usize]) -> Result<Declined> {
         self.check(peers)?;
         self.group.shelf(self.rank).declined.lock().push(tag);
@@ -167,15 +169,15 @@ impl fmt::Debug for Direct<'_> {
     }
 }
 
-/// Where a rank puts what it lends.
+/// The place where a rank offers its loans.
 #[derive(Default)]
 pub(super) struct Shelf {
     loans: Mutex<SmallVec<[OnLoan; 1]>>,
-    /// Tags of loans that it does not make.
+    /// The tags of loans that this rank does not make.
     declined: Mutex<SmallVec<[u64; 2]>>,
 }
 
-/// A loan that a rank does not make, while this lives.
+/// A loan that a rank does not make while this value lives.
 pub(crate) struct Declined {
     group: Arc<Group>,
     rank: usize,
@@ -194,7 +196,7 @@ impl fmt::Debug for Declined {
     }
 }
 
-/// What a rank lends at the moment.
+/// The views that a rank lends at the moment.
 struct OnLoan {
     tag: u64,
     views: *const MemoryView<'static>,
@@ -203,19 +205,19 @@ struct OnLoan {
     readers: SmallVec<[(usize, Reading); FEW]>,
 }
 
-// SAFETY: views can be read by every thread, and `Meeting` keeps them where they are while others may.
+// SAFETY: any thread may read views, and `Meeting` keeps them in place while other threads may read them.
 unsafe impl Send for OnLoan {}
 
-/// How far a peer has got with a loan.
+/// The progress of a peer with a loan.
 #[derive(Debug)]
 enum Reading {
     NotYet,
     Now,
-    /// With the event after which it does not read any more, unless it failed.
+    /// Holds the event after the reading. `None` if the reading failed.
     Over(Option<Event>),
 }
 
-/// Whether a peer reads, or may begin to.
+/// Whether a peer is reading, or may still start to read.
 fn is_open((_, reading): &(usize, Reading)) -> bool {
     !matches!(reading, Reading::Over(_))
 }
@@ -226,18 +228,19 @@ impl OnLoan {
     }
 }
 
-/// A rank's part in one exchange. While it lives the rank's views are lent; it ends, also by a panic, when nobody reads them.
+/// The part of a rank in one exchange. The rank's views are lent while it lives. It ends, even by a panic, only when no
+/// peer reads them.
 pub struct Meeting<'a> {
     group: &'a Arc<Group>,
     rank: usize,
     operation: &'static str,
     loan: &'a Loan<'a>,
-    /// Whether all peers were there.
+    /// Whether the loans of all peers were there.
     has_met: Cell<bool>,
     has_read: Cell<bool>,
 }
 
-/// A loan that this rank reads.
+/// A peer's loan that this rank reads.
 struct Taken {
     views: *const MemoryView<'static>,
     count: usize,
@@ -256,7 +259,7 @@ impl<'a> Meeting<'a> {
         };
         let mut shelf = group.shelf(rank).loans.lock();
         if shelf.iter().any(|other| other.tag == loan.tag) {
-            // Somebody may be reading it.
+            // A peer may be reading that loan.
             let message = format!("rank {rank} lends already");
             return Err(Error::new(ErrorKind::Conflict, operation, message));
         }
@@ -273,17 +276,18 @@ impl<'a> Meeting<'a> {
         })
     }
 
-    /// Whether what the peers lend has been read.
+    /// Whether this rank has read the peers' views.
     pub fn has_read(&self) -> bool {
         self.has_read.get()
     }
 
-    /// Calls `f` with what the peers lend, in their order, if all of them are there; whether it was called, now or before.
-    /// What `f` enqueues on the loan's stream comes after what the peers wrote. Does not block.
+    /// Calls `f` with the peers' views, in the order of peers, if all peers have lent theirs. Returns whether `f` was
+    /// called, now or earlier. Work that `f` enqueues on the loan's stream runs after the work that the peers enqueued
+    /// before. Does not block.
     ///
     /// # Errors
     ///
-    /// `Conflict` if reading failed before; `PeerLost`; what `f` and the device report.
+    /// `Conflict` if an earlier reading failed. `PeerLost`. The errors of `f` and of the device.
     pub fn try_read(&self, f: impl FnOnce(&[Lent<'_>]) -> Result<()>) -> Result<bool> {
         if self.has_met.get() && !self.has_read.get() {
             let message = format!("rank {} failed to read before", self.rank);
@@ -301,8 +305,8 @@ impl<'a> Meeting<'a> {
                 .iter()
                 .zip(&taken)
                 .map(|(&rank, taken)| {
-                    // SAFETY: the peer lends them until this rank says that it does not read any more, which is below or
-                    // when this meeting is dropped.
+                    // SAFETY: the peer lends the views until this rank declares that it no longer reads, which happens
+                    // below or when this meeting is dropped.
                     let views = unsafe { slice::from_raw_parts(taken.views, taken.count) };
                     Lent { rank, views, stream }
                 })
@@ -315,11 +319,12 @@ impl<'a> Meeting<'a> {
         Ok(self.has_read.get())
     }
 
-    /// As [`try_read`](Self::try_read). Blocks until all peers are there, for at most the timeout of the loan.
+    /// As [`try_read`](Self::try_read), but blocks until all peers have lent their views, for at most the timeout of
+    /// the loan.
     ///
     /// # Errors
     ///
-    /// Its own, and `Timeout`.
+    /// As for [`try_read`](Self::try_read), and `Timeout`.
     pub fn read(&self, f: impl FnOnce(&[Lent<'_>]) -> Result<()>) -> Result<()> {
         let signal = self.group.signal(self.rank);
         let deadline = deadline(self.loan.timeout);
@@ -338,11 +343,11 @@ impl<'a> Meeting<'a> {
         }
     }
 
-    /// Takes what all peers lend, or nothing unless all are there.
+    /// Takes the loans of all peers, or none unless all are there.
     fn take_all(&self) -> Result<Option<SmallVec<[Taken; FEW]>>> {
         let mut taken = SmallVec::new();
         for peer in self.loan.peers {
-            // Before looking: what was lent before the peer left is none to wait for.
+            // Checked before the loan: a loan that was made before the peer left can still be read.
             let lost = self.declined(*peer).or_else(|| self.lost(*peer));
             if let Some(one) = self.take(*peer) {
                 taken.push(one);
@@ -375,7 +380,7 @@ impl<'a> Meeting<'a> {
     fn take(&self, peer: usize) -> Option<Taken> {
         let take = |loan: &mut OnLoan| {
             let reading = loan.reading(self.rank)?;
-            // Otherwise it is that of an exchange before.
+            // Any other state belongs to an earlier exchange.
             matches!(reading, Reading::NotYet).then(|| *reading = Reading::Now)?;
             Some(Taken { views: loan.views, count: loan.count, ready: loan.ready.clone() })
         };
@@ -389,15 +394,15 @@ impl<'a> Meeting<'a> {
             }
         };
         self.on_loan(peer, put_back);
-        // It may have given up meanwhile.
+        // The peer may have timed out meanwhile.
         self.group.signal(peer).raise();
     }
 
-    /// Says to the peers that this rank reads no more.
+    /// Declares to the peers that this rank no longer reads.
     fn give_back(&self, read: Option<&Event>) {
         for peer in self.loan.peers {
             let give_back = |loan: &mut OnLoan| match loan.reading(self.rank) {
-                // The loan of the exchange before may be there still, which this rank has read.
+                // The loan of an earlier exchange, which this rank has read, may still be there.
                 None | Some(Reading::Over(_)) => {}
                 Some(reading) => *reading = Reading::Over(read.cloned()),
             };
@@ -415,7 +420,7 @@ impl<'a> Meeting<'a> {
             let seen = signal.count();
             let Some(open) = self.open_reader() else { return Ok(()) };
             if let Some(lost) = self.lost(open)
-                // It may have read before it left.
+                // The peer may have read before it left.
                 && self.open_reader() == Some(open)
             {
                 return Err(lost);
@@ -427,7 +432,7 @@ impl<'a> Meeting<'a> {
         }
     }
 
-    /// The first peer that has not read yet.
+    /// The first peer that has not finished reading.
     fn open_reader(&self) -> Option<usize> {
         let open = |loan: &mut OnLoan| Some(loan.readers.iter().find(|reader| is_open(reader))?.0);
         self.on_loan(self.rank, open).flatten()
@@ -435,7 +440,7 @@ impl<'a> Meeting<'a> {
 
     fn finish_reading(&self) {
         if !self.has_read.replace(true) {
-            // A reading that failed may have enqueued copies all the same.
+            // A reading that failed may still have enqueued copies.
             let Marks { stream, read, .. } = self.loan.marks;
             let is_marked = self.has_met.get() && stream.record(read).is_ok();
             if self.has_met.get() && !is_marked {
@@ -446,7 +451,7 @@ impl<'a> Meeting<'a> {
         }
     }
 
-    /// Ends the loan when nobody reads, and lets the stream wait for what the readers enqueued.
+    /// Ends the loan when no peer reads, and makes the stream wait for the work that the readers enqueued.
     fn close(&self) -> Result<()> {
         self.finish_reading();
         let Some(readers) = self.take_off_shelf() else { return Ok(()) };
@@ -454,7 +459,7 @@ impl<'a> Meeting<'a> {
         let mut closed = Ok(());
         for (_, reading) in readers {
             if let Reading::Over(Some(event)) = reading {
-                // Where the device cannot wait, the host does: peers read until then.
+                // If the device cannot wait, the host waits: peers read until then.
                 let waited = stream.wait(&event).or_else(|_| event.wait());
                 closed = closed.and(waited);
             }
@@ -462,7 +467,7 @@ impl<'a> Meeting<'a> {
         closed
     }
 
-    /// Takes back what is lent, when nobody reads it any more. `None` if that is done.
+    /// Takes back the views when no peer reads them. Returns `None` if this was done before.
     fn take_off_shelf(&self) -> Option<SmallVec<[(usize, Reading); FEW]>> {
         let signal = self.group.signal(self.rank);
         loop {
@@ -470,14 +475,14 @@ impl<'a> Meeting<'a> {
             let mut shelf = self.group.shelf(self.rank).loans.lock();
             let index = shelf.iter().position(|loan| loan.tag == self.loan.tag)?;
             let readers = &mut shelf[index].readers;
-            // Nobody begins to read now.
+            // From now on no peer starts to read.
             let waiting = readers.iter_mut().filter(|reader| matches!(reader.1, Reading::NotYet));
             waiting.for_each(|reader| reader.1 = Reading::Over(None));
             if !readers.iter().any(is_open) {
                 return Some(shelf.swap_remove(index).readers);
             }
             drop(shelf);
-            // Reading is enqueueing alone: it does not take long.
+            // Reading only enqueues work, so it does not take long.
             signal.wait_beyond(seen, deadline(Duration::MAX));
         }
     }
@@ -491,7 +496,7 @@ impl<'a> Meeting<'a> {
 
 impl Drop for Meeting<'_> {
     fn drop(&mut self) {
-        // Unless `lend` has done it, this is a panic, which tells more.
+        // If `lend` has not done this, the drop is due to a panic, which is the more useful error.
         let _closed = self.close();
     }
 }

@@ -1,4 +1,4 @@
-//! What the ranks of a group share: mail, signals, and who is still there.
+//! The state that the ranks of a group share: mail, signals, and which ranks are left.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,14 +21,14 @@ pub(super) struct Group {
 
 #[derive(Default)]
 struct Rank {
-    /// Messages to this rank that met no receive yet, and its receives that met no message.
+    /// Messages to this rank without a matching receive, and its receives without a matching message.
     mail: Mutex<HashMap<(usize, u32), Line>>,
     signal: Signal,
     shelf: Shelf,
     left: AtomicBool,
 }
 
-/// Those who wait for a partner, in order, for one source and tag: all of them send, or all receive.
+/// The requests that wait for a partner, in order, for one source and tag. All of them are sends, or all are receives.
 struct Line {
     way: Way,
     waiting: VecDeque<Waiting>,
@@ -41,7 +41,7 @@ struct Waiting {
     ticket: Arc<Ticket>,
 }
 
-/// Where a request finds its outcome.
+/// The place of a request's result.
 #[derive(Default)]
 struct Ticket {
     done: AtomicBool,
@@ -81,17 +81,18 @@ impl Group {
         self.panicked.get().copied()
     }
 
-    /// Notes that a rank ends, and wakes whoever waits for it.
+    /// Records that a rank ends, and wakes the ranks that wait for it.
     pub(super) fn leave(&self, rank: usize, panicking: bool) {
         if panicking {
-            // Others panic because this one did.
+            // Other ranks panic because this rank did.
             let _known = self.panicked.set(rank);
         }
         self.ranks[rank].left.store(true, Ordering::Release);
         self.ranks.iter().for_each(|rank| rank.signal.raise());
     }
 
-    /// Why nothing will be heard of the peer again, if so. What it did before is visible then.
+    /// Returns why no more messages of the peer will come, if that is so. Everything that the peer did before is
+    /// visible then.
     pub(super) fn lost(
         &self,
         operation: &'static str,
@@ -108,7 +109,7 @@ impl Group {
         Some(Error::new(ErrorKind::PeerLost, operation, message))
     }
 
-    /// Puts one end of a message of `rank` where the other end finds it, or completes both.
+    /// Places one end of a message of `rank` where the other end finds it, or completes both.
     pub(super) fn post(
         self: &Arc<Self>,
         rank: usize,
@@ -132,7 +133,7 @@ impl Group {
             };
             partner
         };
-        // The bytes move without the lock: who meets whom is settled.
+        // The bytes are moved without the lock: the match is already made.
         let (sent, received) = if way == Way::Send { (own, partner) } else { (partner, own) };
         deliver(sent, received);
         self.ranks[peer].signal.raise();
@@ -170,7 +171,7 @@ impl Request for Posted {
             let Envelope { peer, .. } = self.envelope;
             let lost = self.group.lost(self.envelope.operation(), peer, &self.envelope);
             let Some(lost) = lost else { return Ok(None) };
-            // It may have come to this before it left.
+            // The request may have completed before the peer left.
             if !self.ticket.is_done() {
                 return Err(lost);
             }
@@ -180,7 +181,7 @@ impl Request for Posted {
     }
 }
 
-/// A count that others raise, and that one can wait for.
+/// A count that other threads raise, and that a thread can wait for.
 #[derive(Default)]
 pub(super) struct Signal {
     count: AtomicU64,
@@ -189,7 +190,7 @@ pub(super) struct Signal {
     wake: Condvar,
 }
 
-/// How often a waiting thread looks before it offers its core to others, and how often it does that before it sleeps.
+/// The number of checks before a waiting thread yields its core, and the number of yields before it sleeps.
 const LOOKS: u32 = 200;
 const YIELDS: u32 = 20;
 
@@ -199,10 +200,11 @@ impl Signal {
     }
 
     pub(super) fn raise(&self) {
-        // Either this sees the sleeper, or the sleeper sees the count: both come before looking at the other's.
+        // Either this thread sees the sleeper, or the sleeper sees the count: each writes its own value before it reads
+        // the other's.
         self.count.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // A sleeper that has looked at the count waits by the time the lock is free.
+            // A sleeper that has checked the count is waiting once the lock is free.
             drop(self.lock.lock());
             self.wake.notify_all();
         }

@@ -1,4 +1,4 @@
-//! Ranks that are threads of one process.
+//! Ranks as threads of one process.
 
 mod direct;
 mod group;
@@ -18,11 +18,11 @@ use crate::topology::MOST_RANKS;
 
 /// One of several ranks that are threads of one process.
 ///
-/// Messages are not copied where sender and receiver have like buffers: the two exchange their memory, so that a buffer
-/// that comes back from a send holds other bytes.
+/// If the buffers of sender and receiver are of the same kind, the message is not copied: the two exchange their
+/// memory. A buffer that a send returns then holds other bytes.
 ///
-/// A rank leaves when its communicator is dropped. What it sent before still arrives; whoever waits for more is told that
-/// it is `PeerLost`, at once. If it is dropped by a panic, that holds for whatever any rank waits for.
+/// A rank leaves when its communicator is dropped. Messages that it sent before still arrive. A rank that waits for
+/// more gets `PeerLost` at once. If a panic drops the communicator, every wait of any rank gets `PeerLost`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,11 +45,11 @@ pub struct ThreadCommunicator {
     collectives: Collectives,
 }
 
-/// The largest tag that any MPI takes: programs that run on threads run there.
+/// The largest tag that every MPI supports: programs that run on threads also run on MPI.
 const MAX_TAG: u32 = 32767;
 
 impl ThreadCommunicator {
-    /// The communicators of all ranks of a new group, in order.
+    /// Makes the communicators of all ranks of a new group, in order.
     ///
     /// # Errors
     ///
@@ -65,15 +65,16 @@ impl ThreadCommunicator {
         Ok((0..size).map(rank).collect())
     }
 
-    /// Runs `f` in `size` threads, one for each rank of a new group. Gives what they return, in order.
+    /// Runs `f` in `size` threads, one for each rank of a new group. Returns the results in order.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for no ranks, or more than 2^24; `Driver` if a thread cannot be started: ranks that wait for it are told.
+    /// `InvalidArgument` for no ranks, or more than 2^24. `Driver` if a thread cannot be started; ranks that wait for it
+    /// then get an error.
     ///
     /// # Panics
     ///
-    /// If `f` panics in a rank, after all have ended, with the panic of the first.
+    /// Panics if `f` panics in a rank, after all threads have ended, with the panic of the first rank that panicked.
     pub fn run<T: Send>(size: usize, f: impl Fn(Self) -> T + Sync) -> Result<Vec<T>> {
         let ranks = Self::group(size)?;
         let group = Arc::clone(&ranks[0].group);
@@ -115,7 +116,7 @@ impl ThreadCommunicator {
     }
 }
 
-/// Tells the others when the thread of a rank panics, even if its communicator lives on.
+/// Notifies the other ranks when the thread of a rank panics, even if its communicator lives on.
 struct End {
     group: Arc<Group>,
     rank: usize,
@@ -164,7 +165,7 @@ impl Communicator for ThreadCommunicator {
 
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
-        // A rank that has left may have sent before.
+        // A rank that has left may have sent the message before.
         Ok(Box::new(self.group.post(self.rank, envelope, buffer)))
     }
 
