@@ -1,4 +1,4 @@
-//! Dropping what owns what owns something else.
+//! Owners that may own one another, dropped without recursion.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -6,17 +6,18 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 
-/// Keeps something for as long as it lives, and drops it without recursion.
+/// Keeps a value alive and drops it without recursion.
 ///
-/// Memory may be owned by an array that is itself made of somebody's memory, and so on without end. An owner that is dropped
-/// while its thread drops another goes after that one and not inside of it, so that such a chain takes no more stack than two
-/// owners do. All are gone when the drop of the outermost returns.
+/// Memory may be owned by an array that is itself made of adopted memory, and so on without limit. If an owner is
+/// dropped while its thread drops another owner, it is dropped after that owner and not inside its destructor. Such a
+/// chain therefore needs no more stack than two owners. All owners of the chain are dropped when the outermost drop
+/// returns.
 ///
-/// Memory that is [adopted](crate::Device::memory_adopt) keeps its owner in one of these.
+/// [Adopted](crate::Device::memory_adopt) memory keeps its owner in this type.
 pub struct Owner<O: Send + 'static>(Option<O>);
 
 thread_local! {
-    /// What goes after the owner that this thread is dropping; `None` while it drops none.
+    /// The values to drop after the owner that this thread is dropping. `None` while the thread drops no owner.
     static PENDING: RefCell<Option<VecDeque<Box<dyn Any>>>> = const { RefCell::new(None) };
 }
 
@@ -40,7 +41,7 @@ impl<O: Send + 'static> Drop for Owner<O> {
                 Some(owner)
             }
         });
-        // In a thread that is ending the owner went with the closure.
+        // In a thread that is terminating, the owner was dropped with the closure.
         if let Ok(Some(owner)) = outermost {
             let _rest = Rest;
             drop(owner);
@@ -48,7 +49,7 @@ impl<O: Send + 'static> Drop for Owner<O> {
     }
 }
 
-/// Drops what is pending when it goes itself, also behind a destructor that panics.
+/// Drops all pending values when it is dropped, even after a destructor panicked.
 struct Rest;
 
 impl Drop for Rest {
