@@ -157,7 +157,7 @@ impl<H: Heap> Drop for BlockCache<H> {
 mod tests {
     use super::*;
 
-    /// Whether work is over, as far as anybody knows.
+    /// Whether work is finished, as far as it is known.
     struct Told(bool);
 
     impl Mark for Told {
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Addresses are those of no memory; the first few frees fail.
+    /// The addresses do not refer to memory. The first few frees fail.
     #[derive(Debug, Default)]
     struct Numbers {
         next: AtomicUsize,

@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// A mark that is waited for in vain, or not.
+    /// A mark whose end is or is not reported.
     struct Told(bool);
 
     impl Mark for Told {
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// An object that the driver panics over.
+    /// An object for which the driver panics.
     const PANICS: u32 = 13;
 
     #[derive(Debug, Default)]

@@ -50,7 +50,7 @@ pub enum ErrorKind {
     Poisoned,
     /// The operation reads values that are out of date until they are exchanged with the values they depend on.
     Stale,
-    /// Another user holds the requested resource.
+    /// The requested resource is in use elsewhere.
     Conflict,
     /// The operation would exceed a limit that the program set itself.
     LimitExceeded,

@@ -53,8 +53,8 @@ impl<'a> Graphs<'a> {
     ///     field.view_mut().slice(0..10)?.fill(capture, 0.0_f64)
     /// })?;
     /// for time in 0..100 {
-    ///     pinned.as_mut_slice()?.fill(f64::from(time)); // waits for the launch before
-    ///     // SAFETY: nobody has a slice of `pinned`, and `field` is used on this stream alone.
+    ///     pinned.as_mut_slice()?.fill(f64::from(time)); // waits for the previous launch
+    ///     // SAFETY: no slice of `pinned` exists, and `field` is used only on this stream.
     ///     unsafe { step.launch(&stream) }?;
     /// }
     /// stream.synchronize()

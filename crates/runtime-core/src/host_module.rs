@@ -434,7 +434,7 @@ unsafe impl<T: Element> KernelParameter for T {
 ///     let kernel = device.module_load(&HostModule::new().with("wave", wave))?.kernel("wave")?;
 ///     let mut out = device.memory_allocate::<f32>(100)?;
 ///     let wave = Plain(Wave { amplitude: 2.0, length: 8.0, phase: 0.5 });
-///     // SAFETY: the kernel is safe Rust, which touches nothing but its arguments.
+///     // SAFETY: the kernel is safe Rust, which touches only its arguments.
 ///     unsafe { kernel.launch(&device.default_stream(), &Launch::cover(100, 64), args![&mut out, &wave]) }
 /// }
 /// ```

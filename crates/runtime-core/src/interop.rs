@@ -17,10 +17,10 @@ use crate::{
 ///
 /// ```
 /// # fn example(device: &runtime_core::Device, theirs: runtime_core::NativeHandle) -> runtime_core::Result<()> {
-/// // What another library enqueues on its stream from here on comes after our work.
+/// // Work that another library enqueues on its stream from now on is ordered after our work.
 /// let ours = device.default_stream();
 /// if let Some(interop) = device.interop() {
-///     // Sound if `theirs` is a stream of this device that its owner keeps meanwhile.
+///     // Sound if `theirs` is a stream of this device that its owner does not destroy in the meantime.
 ///     let theirs = unsafe { interop.stream_from_native(theirs) }?;
 ///     theirs.wait(&ours.record_event()?)?;
 /// }

@@ -179,7 +179,7 @@ impl Kernel {
     ///
     /// let mut field = kernel.device().memory_allocate::<f32>(100_000)?;
     /// let launch = kernel.cover(field.len())?;
-    /// // SAFETY: the kernel writes the elements of its first argument below the number in its second.
+    /// // SAFETY: the kernel writes only those elements of its first argument whose index is below the second.
     /// unsafe { kernel.launch(stream, &launch, args![&mut field, 100_000_u32]) }
     /// # }
     /// ```

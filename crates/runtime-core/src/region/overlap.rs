@@ -526,7 +526,7 @@ mod tests {
         ]
     }
 
-    /// What `phases` should answer, by sets of bytes; `None` for an error.
+    /// The expected result of `phases`, computed from sets of bytes. `None` for an error.
     fn oracle(spans: &[(Role, Region)]) -> Option<Vec<usize>> {
         let mut phases = vec![0; spans.len()];
         let sets: Vec<_> = spans.iter().map(|(_, region)| region.bytes()).collect();

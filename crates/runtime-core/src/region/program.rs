@@ -691,7 +691,7 @@ mod tests {
             combine: Combine::Sum,
             ..copy(&[extent], side(0, 0, &[4]), side(1, offset, &[4]))
         };
-        // The second meets the first, the fourth the second and third, the fifth nobody.
+        // The second overlaps the first, the fourth overlaps the second and third, the fifth overlaps none.
         let entries = [sum(0, 4), sum(12, 4), sum(28, 4), sum(24, 4), sum(400, 4)];
         let program = RegionProgram::new(&entries).unwrap();
         let offsets: Vec<Vec<usize>> = program
