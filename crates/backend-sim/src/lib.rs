@@ -30,12 +30,12 @@
 //! let back = memory.view().to_vec::<f32>(&stream)?;
 //! assert_eq!(back, [1.0; 256]);
 //!
-//! Exactly the required data has moved.
+//! // Exactly the required data has moved.
 //! let counts = seen.counts();
 //! assert_eq!((counts.to_device.count, counts.to_device.bytes), (1, 1024));
 //! assert_eq!((counts.from_device.count, counts.from_device.bytes), (1, 1024));
 //!
-//! The third copy fails, and the program receives the error.
+//! // The third copy fails, and the program receives the error.
 //! let error = memory.view().to_vec::<f32>(&stream).unwrap_err();
 //! assert_eq!(error.kind(), ErrorKind::Driver);
 //! assert_eq!(error.driver().unwrap().to_string(), "SIM_COPY_FAILED (700)");
