@@ -1,4 +1,4 @@
-//! The cores of a device, and spreading loops over them.
+//! The cores of a device, and distribution of loops over them.
 #![expect(unsafe_code, reason = "vouches for the loop that a thread pool runs")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,9 +11,9 @@ use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use runtime_core::{DeviceId, Result};
 
-/// A loop that is over by then is not worth waking a thread for.
+/// A loop that ends within this time is not worth waking a thread for.
 const ALONE: Duration = Duration::from_micros(4);
-/// Loops of fewer indices per thread are shared out at once: to try even one alone could take too long.
+/// Loops with fewer indices per thread are distributed at once, because even one index on its own could take too long.
 const FEW_INDICES: usize = 64;
 
 /// The threads that a device's loops run on. They start when a loop first needs them.
@@ -21,7 +21,7 @@ const FEW_INDICES: usize = 64;
 pub(crate) struct CorePool {
     threads: usize,
     name: String,
-    // `None` where the system gives no threads: loops then run in the calling thread.
+    // `None` if the system provides no threads. Loops then run in the calling thread.
     pool: OnceLock<Option<ThreadPool>>,
 }
 
@@ -30,10 +30,11 @@ impl CorePool {
         Self { threads, name: format!("{device} core"), pool: OnceLock::new() }
     }
 
-    /// Does `work` in this thread, with its loops spread over the cores.
+    /// Performs `work` in this thread, with its loops distributed over the cores.
     ///
-    /// A kernel begins here and not in the pool: one that is too small to be spread costs no hand-over, and a thread
-    /// of the pool never waits for the lock of a memory, whose holder may be waiting for that thread.
+    /// A kernel begins here and not in the pool. A kernel that is too small to be distributed therefore needs no
+    /// hand-over. And a thread of the pool never waits for the lock of a memory, whose holder may be waiting for that
+    /// thread.
     pub(crate) fn perform(&self, work: &Work) -> Result<()> {
         let held = work.hold();
         self.with(|cores| held.perform(cores))
@@ -42,8 +43,8 @@ impl CorePool {
     /// Calls `f` in this thread with the cores.
     pub(crate) fn with<R>(&self, f: impl FnOnce(Cores<'_>) -> R) -> R {
         let spread = |count: usize, body: &(dyn Fn(usize) + Sync)| self.spread(count, body);
-        // SAFETY: the indices before some number run here, and a parallel iterator yields each of the others once, unless one
-        // panics; its `for_each` returns or unwinds when everything it began has ended.
+        // SAFETY: the indices before some number run here. A parallel iterator yields each of the others once, unless a
+        // call panics. Its `for_each` returns or unwinds after everything that it began has ended.
         f(unsafe { Cores::new(&spread) })
     }
 
@@ -51,11 +52,11 @@ impl CorePool {
         let done = self.begin_alone(count, body);
         match self.pool() {
             Some(pool) if done < count => {
-                // Rayon drops all panics but one, and a payload that panics when dropped would end the process.
+                // Rayon drops all panics but one, and a payload that panics when dropped would abort the process.
                 let (first, stopped) = (Mutex::new(None), AtomicBool::new(false));
                 pool.install(|| {
                     (done..count).into_par_iter().for_each(|index| {
-                        // The loop ends with the first panic; the others would only be printed.
+                        // The loop ends with the first panic. Further panics would only be printed.
                         if stopped.load(Ordering::Relaxed) {
                             return;
                         }
@@ -77,14 +78,15 @@ impl CorePool {
         }
     }
 
-    /// Calls the body for the first indices, until the loop proves worth sharing; how many those were.
+    /// Calls the body for the first indices, until the loop proves worth distributing. Returns the number of these
+    /// indices.
     fn begin_alone(&self, count: usize, body: &(dyn Fn(usize) + Sync)) -> usize {
         if count / FEW_INDICES < self.threads {
             return 0;
         }
         let began = Instant::now();
-        // Ever longer stretches, for asking the time takes longer than a small body; but none that would make this
-        // thread the last to end.
+        // The stretches grow, because reading the time takes longer than a small body. No stretch is so long that this
+        // thread would be the last to end.
         let (mut done, mut stretch, longest) = (0, 1, count / self.threads / 8);
         while done < count && began.elapsed() < ALONE {
             let end = count.min(done + stretch);

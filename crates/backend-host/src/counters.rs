@@ -10,10 +10,10 @@ use perf_event::{Builder, CountAndTime, Counter};
 use runtime_core::contract::{CounterSet, Counters};
 use runtime_core::{Error, ErrorKind, Result};
 
-/// How often to begin anew because threads were started meanwhile.
+/// How often to start again because new threads were started.
 const ATTEMPTS: usize = 100;
 
-/// A name that `perf list` gives an event, and what counts it.
+/// An event's name in `perf list`, and the builder of its counter.
 type Known = (&'static str, fn() -> Builder<'static>);
 
 const EVENTS: [Known; 10] = [
@@ -29,26 +29,26 @@ const EVENTS: [Known; 10] = [
     ("cpu-migrations", || anywhere(Software::CPU_MIGRATIONS)),
 ];
 
-/// What the kernel admits unless it admits nothing.
+/// For events that the kernel permits by default, because they count only in user mode.
 fn in_user_mode(event: impl Event) -> Builder<'static> {
     let mut builder = Builder::new(event);
     builder.enabled(true).inherit(true).exclude_kernel(true);
     builder
 }
 
-/// For events that the kernel itself causes, which would open and stay zero if it were left out.
+/// For events that occur in the kernel itself. Without the kernel, their counters would open but stay zero.
 fn anywhere(event: impl Event) -> Builder<'static> {
     let mut builder = in_user_mode(event);
     builder.exclude_kernel(false);
     builder
 }
 
-/// The events that this machine counts for this process.
+/// The events that can be counted for this process on this machine.
 #[derive(Debug)]
 pub(crate) struct HostCounters(Vec<Known>);
 
 impl HostCounters {
-    /// `None` where no event can be opened.
+    /// `None` if no event can be opened.
     pub(crate) fn new() -> Option<Self> {
         Self::that_open(|builder| builder.build().map(drop))
     }
@@ -86,11 +86,11 @@ impl Counters for HostCounters {
     }
 }
 
-/// Attaches to every thread of those that `list` has.
+/// Attaches to every thread that `list` returns.
 ///
-/// Whoever a thread with counters starts is counted with it. A thread that was started meanwhile may have been started
-/// by one with counters or by one still without, and nothing tells which: as long as it lives, counters of its own
-/// could count it twice, and without it might be missed. So all begins anew.
+/// Threads started by a thread with counters are counted with it. If a thread was started during the attachment, its
+/// parent may or may not have had counters, and the system does not report which. While such a thread lives, its own
+/// counters could count it twice, and without counters it might be missed. Therefore everything starts again.
 fn for_all<T>(
     mut list: impl FnMut() -> Result<BTreeSet<i32>>,
     mut attach: impl FnMut(&BTreeSet<i32>) -> Result<T>,
@@ -108,7 +108,7 @@ fn for_all<T>(
     Err(Error::new(ErrorKind::Timeout, "counters_open", message))
 }
 
-/// The threads of this process, as the kernel numbers them.
+/// The ids of the threads of this process, as the kernel numbers them.
 fn threads() -> Result<BTreeSet<i32>> {
     let list = || -> io::Result<_> {
         let mut threads = BTreeSet::new();
@@ -161,7 +161,7 @@ fn coded(error: Error, cause: io::Error) -> Error {
     .with_source(cause)
 }
 
-/// Counters that are counting: of each event, one for each thread.
+/// Open counters: for each event, one for each thread.
 struct Open {
     counters: Vec<Vec<Counter>>,
     values: Vec<u64>,
@@ -178,7 +178,7 @@ impl CounterSet for Open {
                 Ok(sum.saturating_add(scaled(counter.read_count_and_time()?)))
             });
             let sum = sum.map_err(|e| driver_error("counters_read", "a counter", e))?;
-            // An estimate may turn out lower than the one before it.
+            // An estimate may be lower than the previous one.
             *last = sum.max(*last);
         }
         values.copy_from_slice(&self.values);
@@ -186,7 +186,7 @@ impl CounterSet for Open {
     }
 }
 
-/// The count, if the event was counted part of the time only, as it would be for all of it.
+/// The count, extrapolated if the event was counted only part of the time.
 fn scaled(CountAndTime { count, time_enabled, time_running }: CountAndTime) -> u64 {
     if time_running == 0 || time_running >= time_enabled {
         return count;

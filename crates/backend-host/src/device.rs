@@ -1,4 +1,4 @@
-//! The device: who it is, and making its objects.
+//! The device: its identity, and creation of its objects.
 #![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
 
 use std::any::Any;
@@ -25,14 +25,14 @@ use crate::memory::{Heap, HostMemory, block};
 use crate::monitor::HostMonitor;
 use crate::stream::{HostStream, queues};
 
-/// The host as a device. Every instance is independent: its own threads, streams and account of memory.
+/// The host as a device. Every instance is independent: it has its own threads, streams and memory accounting.
 ///
-/// Threads start when they are first needed and end with the device, or with the last work that was enqueued on it.
+/// Threads start when they are first needed. They end with the device, or with the last work that was enqueued on it.
 ///
 /// # Event counters
 ///
-/// On Linux the device counts perf events of this process: in all its threads, this device's and any other, and in
-/// the threads and processes that those start later. A thread that ends keeps its counts.
+/// On Linux the device counts perf events of this process. It counts in all threads, including those of other devices,
+/// and in the threads and processes that they start later. The counts of a thread are kept when the thread ends.
 ///
 /// | name | counted |
 /// |---|---|
@@ -43,15 +43,15 @@ use crate::stream::{HostStream, queues};
 /// | `page-faults` | page faults |
 /// | `context-switches`, `cpu-migrations` | switches between threads, moves to another core |
 ///
-/// The first six are the processor's own and, as page faults, counted in user mode alone; if more of them are open
-/// than the processor counts at once, values are estimates from the share of time that each was counted. On a
-/// processor with several types of core they count on the type that the kernel prefers. The last two happen in the
-/// kernel, which shows them if `perf_event_paranoid` is at most 1 or the process has `CAP_PERFMON`.
+/// The first six are counted by the processor. Like page faults, they are counted only in user mode. If more of them
+/// are open than the processor can count at once, values are estimated from the fraction of time in which each was
+/// counted. On a processor with several types of core, they count on the type that the kernel prefers. The last two
+/// occur in the kernel, which reports them if `perf_event_paranoid` is at most 1 or the process has `CAP_PERFMON`.
 ///
-/// The device's counters have the names that opened when the device was opened, and are absent if none did, as in a
-/// container that forbids perf events. Opening takes a file descriptor for each counter and thread, reading a system
-/// call for each. To open is `InvalidArgument` where the process may not have that many descriptors, and `Timeout`
-/// where threads are started too fast to reach them all.
+/// The device's counters have the names that could be opened when the device was opened. They are absent if none could,
+/// for instance in a container that forbids perf events. Opening takes a file descriptor for each counter and thread;
+/// reading takes a system call for each. Opening returns `InvalidArgument` if the process may not have that many
+/// descriptors, and `Timeout` if threads are started too fast to attach to all of them.
 #[derive(Debug)]
 pub struct HostDevice {
     info: DeviceInfo,
@@ -63,19 +63,19 @@ pub struct HostDevice {
 }
 
 impl HostDevice {
-    /// Most threads that a device can be given.
+    /// The most threads that a device can have.
     pub const MAX_THREADS: usize = 4096;
 
-    /// The host under the name `host:index`, with as many threads as there are cores for this process.
+    /// The host as the device `host:index`, with as many threads as there are cores for this process.
     pub fn new(index: usize) -> Self {
         Self::build(index, default_threads(), HostCounters::new())
     }
 
-    /// The host under the name `host:index`, with `threads` threads that run kernels and large copies.
+    /// The host as the device `host:index`, with `threads` threads that run kernels and large copies.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there are none or more than [`MAX_THREADS`](Self::MAX_THREADS).
+    /// `InvalidArgument` if `threads` is 0 or more than [`MAX_THREADS`](Self::MAX_THREADS).
     pub fn with_threads(index: usize, threads: usize) -> Result<Self> {
         if (1..=Self::MAX_THREADS).contains(&threads) {
             return Ok(Self::build(index, threads, HostCounters::new()));
@@ -102,7 +102,7 @@ impl HostDevice {
         HostStream::new(self.queues.create(), &self.cores)
     }
 
-    /// Drops an object whose last use may be this one, and keeps a panic for the next `synchronize`.
+    /// Drops an object, possibly its last reference, and keeps a panic for the next `synchronize`.
     fn release<T>(&self, operation: &'static str, object: T) {
         let dropped = guarded(operation, || {
             drop(object);
@@ -114,7 +114,7 @@ impl HostDevice {
     }
 }
 
-/// Beyond any address space, and far enough from the end of `isize` that offsets cannot overflow.
+/// Larger than any address space, and far enough from the end of `isize` that offsets cannot overflow.
 const MAX_ALLOCATION: usize = isize::MAX.unsigned_abs() / 2;
 
 pub(crate) fn default_threads() -> usize {
@@ -139,8 +139,8 @@ pub(crate) fn info(id: &DeviceId, threads: usize) -> DeviceInfo {
             allocation_bytes: MAX_ALLOCATION,
             allocation_alignment: NonZeroUsize::new(Block::ALIGN).unwrap_or(NonZeroUsize::MIN),
             argument_alignment: NonZeroUsize::MIN,
-            // A host function sees the geometry and nothing else comes of it: the limits of common GPUs' first
-            // dimension everywhere, so that what runs there runs here.
+            // A host function only reads the geometry. The limits are those of the first dimension on common GPUs, for
+            // every dimension, so that launches that are valid on a GPU are valid here.
             grid: [i32::MAX.unsigned_abs(); 3],
             block: [1024; 3],
             block_size: 1024,
@@ -168,8 +168,8 @@ impl CommonRuntime for HostDevice {
     }
 }
 
-// SAFETY: memory is a block of the length asked for that stays in place; whatever was enqueued holds its blocks, so
-// that a free, which drops the device's hold, cannot take them away too early.
+// SAFETY: memory is a block of the requested length that stays in place. Enqueued work holds its blocks, so a free,
+// which only drops the device's reference, cannot release them too early.
 unsafe impl AcceleratorDevice for HostDevice {
     fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
         Ok(Box::new(self.heap.allocate("memory_allocate", bytes)?))
@@ -262,7 +262,7 @@ impl MemoryAdoption for HostDevice {
         bytes: usize,
         owner: Box<dyn Any + Send + Sync>,
     ) -> Result<Box<dyn DeviceMemory>> {
-        // SAFETY: the caller vouches for the handle.
+        // SAFETY: the caller guarantees the handle's validity.
         Ok(Box::new(unsafe { HostMemory::adopt(handle, bytes, owner) }?))
     }
 }

@@ -7,14 +7,14 @@ use crate::device::{default_threads, info};
 
 /// The backend `host`.
 ///
-/// `host` is `host:0`. There is `host:1` besides, over the same cores, for trying on one machine what is made for two devices;
-/// no list of devices has it. Each opening is an independent device. The option `threads=N` gives it `N` threads instead
-/// of one for each core: `host?threads=4`.
+/// `host` is `host:0`. `host:1` also exists and uses the same cores. It is for testing two-device programs on one
+/// machine; no list of devices contains it. Each opening is an independent device. The option `threads=N` sets the
+/// number of threads, which is otherwise one per core: `host?threads=4`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostDriver;
 
 impl HostDriver {
-    /// How many devices its selectors can name.
+    /// The number of devices that its selectors can name.
     pub const DEVICES: usize = 2;
 
     /// The driver.

@@ -11,7 +11,7 @@ use runtime_core::{NativeHandle, NativeKind, Result};
 #[derive(Debug, Default)]
 pub(crate) struct HostEvent(pub(crate) Event);
 
-// SAFETY: a mark is reached by the thread that did the work before it, under a lock that whoever waits takes.
+// SAFETY: the thread that did the work before a mark reaches the mark, under a lock that every waiting thread takes.
 unsafe impl DeviceEvent for HostEvent {
     fn wait(&self) -> Result<()> {
         self.0.wait()

@@ -1,4 +1,4 @@
-//! How many floating-point operations the host does in a second.
+//! Measurement of the host's floating-point operations per second.
 #![cfg_attr(
     target_arch = "x86_64",
     expect(
@@ -16,14 +16,14 @@ use runtime_core::DType;
 
 use crate::device::default_threads;
 
-/// What one sample takes at least.
+/// Minimum duration of a sample.
 const SAMPLE: Duration = Duration::from_millis(5);
 const SAMPLES: usize = 5;
 
-/// Measures how many floating-point operations all cores of the host do in a second at best: multiply-adds, two
-/// operations each, on registers alone, with vectors of up to 256 bits.
+/// Measures the peak number of floating-point operations per second on all cores of the host. The operations are
+/// multiply-adds, counted as two operations each, on registers only, with vectors of up to 256 bits.
 ///
-/// `None` for types other than `F32` and `F64`. Blocks for some tens of milliseconds; other load lowers the result.
+/// `None` for types other than `F32` and `F64`. Blocks for some tens of milliseconds. Other load lowers the result.
 ///
 /// ```
 /// use backend_host::peak_flops;
@@ -41,10 +41,10 @@ pub fn peak_flops(dtype: DType) -> Option<f64> {
     (0..SAMPLES).map(|_| on_all_cores(chain)).max_by(f64::total_cmp)
 }
 
-/// Runs a number of rounds of independent chains of multiply-adds; the operations that it did.
+/// Runs a number of rounds of independent chains of multiply-adds. Returns the number of operations.
 type Chains = fn(u32) -> f64;
 
-/// Operations per second of all cores, from the first to start to the last to finish.
+/// Operations per second of all cores, from the start of the first core to the end of the last.
 fn on_all_cores(chains: Chains) -> f64 {
     let threads = default_threads();
     let start = Barrier::new(threads);
@@ -83,7 +83,7 @@ macro_rules! chains {
         }
 
         fn $plain(rounds: u32) -> f64 {
-            // Fused where every processor of the architecture has it: elsewhere it would be a library call.
+            // Fused where every processor of the architecture supports it; elsewhere it would be a library call.
             const FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
             run::<{ 160 / size_of::<$type>() }, $type>(rounds, |a, x, y| {
                 if FUSED { a.mul_add(x, y) } else { a * x + y }
@@ -99,7 +99,7 @@ chains!(chains_f64, plain_f64, fused_f64, f64);
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "a call would be compiled for the baseline processor")]
 fn run<const N: usize, T: Copy + From<f32>>(rounds: u32, step: impl Fn(T, T, T) -> T) -> f64 {
-    // Factors that the compiler cannot know, near 1 so that nothing overflows or becomes denormal.
+    // Factors unknown to the compiler, and near 1 so that nothing overflows or becomes denormal.
     let (x, y): (T, T) = black_box((0.999_f32.into(), 0.001_f32.into()));
     let mut chains: [T; N] = black_box([1.0_f32.into(); N]);
     for _ in 0..rounds {

@@ -10,7 +10,7 @@ use runtime_core::{NativeHandle, NativeKind, Result};
 use crate::HostDevice;
 use crate::stream::HostStream;
 
-/// Work that a stream does anew for each launch.
+/// Work that a stream repeats for each launch.
 struct HostGraph(Arc<[Work]>);
 
 impl DeviceGraph for HostGraph {
@@ -20,7 +20,7 @@ impl DeviceGraph for HostGraph {
     }
 }
 
-// SAFETY: a launch is one task on the stream's queue, which does each captured piece of work in order.
+// SAFETY: a launch is one task on the stream's queue, which performs each captured piece of work in order.
 unsafe impl GraphCapture for HostDevice {
     fn begin(&self) -> Result<Box<dyn DeviceStream>> {
         Ok(Box::new(self.new_stream().capturing()))
@@ -36,7 +36,7 @@ unsafe impl GraphCapture for HostDevice {
     }
 
     unsafe fn release(&self, graph: Box<dyn DeviceGraph>, _after: &[&dyn DeviceStream]) {
-        // Launches hold the work themselves.
+        // Launches hold their own references to the work.
         drop(graph);
     }
 }

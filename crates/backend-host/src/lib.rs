@@ -1,11 +1,11 @@
-//! The processor a program runs on, as a device.
+//! The processor that a program runs on, as a device.
 //!
 //! Memory is host memory, so the host reads and writes it without a copy. Kernels are Rust functions
 //! ([`HostModule`](runtime_core::HostModule)). A kernel begins on its stream's thread, or in a thread that waits for
-//! the stream, and its [`Grid`](runtime_core::Grid) loops run on all cores, as do large copies, fills and region
-//! copies. Loops that a kernel runs by other means run where those decide.
+//! the stream. Its [`Grid`](runtime_core::Grid) loops run on all cores, as do large copies, fills and region copies.
+//! Other parallel loops in a kernel run on the threads of the library that implements them.
 //!
-//! Each [`HostDevice`] is independent of every other; host devices reach one another's memory and events.
+//! Each [`HostDevice`] is independent of every other. Host devices can reach each other's memory and events.
 //!
 //! ```
 //! use backend_host::HostDriver;
@@ -21,13 +21,13 @@
 //! let stream = device.default_stream();
 //! let mut x = device.memory_from_slice(&stream, &[1.0, 2.0, 3.0])?;
 //! let kernel = device.module_load(&HostModule::new().with("scale", scale))?.kernel("scale")?;
-//! // Sound: `scale` is safe code and touches its arguments alone.
+//! // Sound: `scale` is safe code and touches only its arguments.
 //! unsafe { kernel.launch(&stream, &Launch::cover(3, 1), args![&mut x, 2.0]) }?;
 //! assert_eq!(x.view().to_vec::<f64>(&stream)?, [2.0, 4.0, 6.0]);
 //! # Ok::<(), runtime_core::Error>(())
 //! ```
 //!
-//! On Linux, events of the process are counted as far as the kernel admits it ([`HostDevice`] has the names):
+//! On Linux, events of the process are counted as far as the kernel permits it ([`HostDevice`] lists the names):
 //!
 //! ```
 //! use backend_host::HostDriver;

@@ -1,8 +1,8 @@
-//! What the operating system says of the machine. Where it says nothing, as outside Linux, answers are empty.
+//! Information about the machine from the operating system. Where it is missing, as outside Linux, results are empty.
 
 use std::fs;
 
-/// Who the processor is.
+/// The processor's identity.
 pub(crate) struct Processor {
     pub(crate) name: String,
     pub(crate) vendor: String,
@@ -12,7 +12,7 @@ pub(crate) fn processor() -> Processor {
     let text = told("/proc/cpuinfo").unwrap_or_default();
     let first = |keys: &[&str]| keys.iter().find_map(|key| field(&text, key)).map(str::to_owned);
     Processor {
-        // The second key of each pair is what other architectures than x86 use.
+        // The second key of each pair is used by architectures other than x86.
         name: first(&["model name", "Model"])
             .unwrap_or_else(|| format!("{} processor", std::env::consts::ARCH)),
         vendor: first(&["vendor_id", "CPU implementer"]).unwrap_or_else(|| "unknown".to_owned()),
@@ -32,17 +32,17 @@ pub(crate) fn memory_total() -> Option<u64> {
     memory().map(|(total, _)| total)
 }
 
-/// Physical memory in bytes: in all, and what could be had without swapping.
+/// Physical memory in bytes: total, and available without swapping.
 pub(crate) fn memory() -> Option<(u64, u64)> {
     parse_memory(&told("/proc/meminfo")?)
 }
 
-/// Time that all processors together spent so far, in ticks: busy, and in all.
+/// Time spent by all processors together so far, in ticks: busy, and total.
 pub(crate) fn processor_ticks() -> Option<(u64, u64)> {
     parse_ticks(&told("/proc/stat")?)
 }
 
-/// What a file of the kernel says. Miri, which is no such machine, warns of each at length.
+/// The contents of a file of the kernel. Not under Miri, which has no such files and prints a long warning for each.
 fn told(path: &str) -> Option<String> {
     if cfg!(miri) { None } else { fs::read_to_string(path).ok() }
 }
@@ -57,7 +57,7 @@ fn parse_memory(text: &str) -> Option<(u64, u64)> {
 
 fn parse_ticks(text: &str) -> Option<(u64, u64)> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    // user, nice, system, idle, iowait, irq, softirq, steal; guest time, which follows, is part of user time.
+    // user, nice, system, idle, iowait, irq, softirq, steal. Guest time, which follows, is part of user time.
     let ticks: Vec<u64> =
         line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
     let total = ticks.iter().sum::<u64>();

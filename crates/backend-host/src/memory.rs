@@ -1,4 +1,4 @@
-//! Memory of host devices: blocks that the host addresses too.
+//! Memory of host devices: blocks that the host also addresses.
 #![expect(
     unsafe_code,
     reason = "implements the contract's unsafe memory traits and adopts foreign memory"
@@ -17,7 +17,7 @@ use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
 #[derive(Debug)]
 pub(crate) struct HostMemory(Arc<Block>);
 
-// SAFETY: a block has its length and stays in place until its last user is gone.
+// SAFETY: a block has its length and stays in place until it is no longer used.
 unsafe impl DeviceMemory for HostMemory {
     fn len(&self) -> usize {
         self.0.len()
@@ -45,7 +45,7 @@ unsafe impl DevicePinned for HostMemory {
 }
 
 impl HostMemory {
-    /// Memory made of `bytes` at a pointer handle that somebody else owns.
+    /// Memory of `bytes` bytes at a pointer handle of another owner.
     ///
     /// # Safety
     ///
@@ -63,7 +63,7 @@ impl HostMemory {
                 return Err(Error::new(ErrorKind::InvalidArgument, "memory_adopt", message));
             }
         };
-        // SAFETY: the caller vouches for the bytes and the owner.
+        // SAFETY: the caller guarantees the bytes and the owner.
         Ok(Self(unsafe { Block::adopt(pointer, bytes, owner) }))
     }
 
@@ -87,14 +87,14 @@ pub(crate) fn pinned_span(memory: &dyn DevicePinned, offset: usize, bytes: usize
     Span::new(own::<HostMemory>(memory, "memory")?.block(), offset, bytes)
 }
 
-/// The system's allocator with an account of what is in use. Nothing is kept for later.
+/// The system's allocator, with accounting of the bytes in use. Nothing is cached.
 #[derive(Debug)]
 pub(crate) struct Heap {
     used: Arc<AtomicUsize>,
     most: usize,
 }
 
-/// Bytes that an account is charged with for as long as this lives.
+/// A number of bytes that is accounted as used while this lives.
 struct Charge {
     used: Arc<AtomicUsize>,
     bytes: usize,
@@ -107,12 +107,13 @@ impl Drop for Charge {
 }
 
 impl Heap {
-    /// A heap that refuses allocations of more than `most` bytes, which the system may grant without having them.
+    /// A heap that refuses allocations of more than `most` bytes, which the system might grant without having the
+    /// memory.
     pub(crate) fn new(most: usize) -> Self {
         Self { used: Arc::default(), most }
     }
 
-    /// Memory of `bytes` zeroed bytes, which are physical memory once they are touched.
+    /// Allocates `bytes` zeroed bytes. They use physical memory once they are touched.
     pub(crate) fn allocate(&self, operation: &'static str, bytes: usize) -> Result<HostMemory> {
         let refused = || {
             let message = format!("{bytes} bytes; the machine has {}", self.most);

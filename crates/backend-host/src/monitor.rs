@@ -1,4 +1,4 @@
-//! Free memory, and how busy the processor is.
+//! Free memory, and the load of the processor.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,13 +7,13 @@ use runtime_core::{Error, ErrorKind, Result};
 
 use crate::machine;
 
-/// Reads the operating system's accounts, which are of the whole machine.
+/// Reads the operating system's statistics, which cover the whole machine.
 #[derive(Debug)]
 pub(crate) struct HostMonitor {
     last: Mutex<Sample>,
 }
 
-/// The processor's time at the last call, and the share found then.
+/// The processor's time at the last call, and the fraction computed then.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     busy: u64,
@@ -22,7 +22,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// What the ticks have become since; ticks that did not advance tell nothing new.
+    /// The sample after the given ticks. If the total did not advance, the sample is unchanged.
     #[expect(clippy::cast_precision_loss, reason = "a share needs few digits")]
     fn next(self, busy: u64, total: u64) -> Self {
         if total <= self.total {
@@ -34,7 +34,7 @@ impl Sample {
 }
 
 impl HostMonitor {
-    /// `None` where the operating system does not tell.
+    /// `None` if the operating system does not report memory.
     pub(crate) fn new() -> Option<Self> {
         machine::memory()?;
         let (busy, total) = machine::processor_ticks().unwrap_or_default();
@@ -43,7 +43,7 @@ impl HostMonitor {
 }
 
 impl Monitor for HostMonitor {
-    /// `processor_busy` is since the last call, or since the device was opened.
+    /// `processor_busy` covers the time since the last call, or since the device was opened.
     fn load(&self) -> Result<DeviceLoad> {
         let unreadable =
             || Error::new(ErrorKind::Driver, "load", "the system's memory account cannot be read");

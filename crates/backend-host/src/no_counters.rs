@@ -1,9 +1,9 @@
-//! Event counters where the operating system has none that are known here.
+//! Event counters on systems where none are supported here.
 
 use runtime_core::Result;
 use runtime_core::contract::{CounterSet, Counters};
 
-/// There is no such object.
+/// A type without values.
 #[derive(Debug)]
 pub(crate) enum HostCounters {}
 

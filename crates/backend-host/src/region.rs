@@ -14,7 +14,7 @@ use crate::HostDevice;
 use crate::memory::span;
 use crate::stream::HostStream;
 
-/// A region program, which host loops run as it is.
+/// A region program. Host loops run it directly.
 struct HostRegions(Arc<RegionProgram>);
 
 impl DeviceRegions for HostRegions {
@@ -23,7 +23,7 @@ impl DeviceRegions for HostRegions {
     }
 }
 
-// SAFETY: an execution is one piece of work on the stream's queue, which runs the program on the slots alone.
+// SAFETY: an execution is one piece of work on the stream's queue, which runs the program only on the slots.
 unsafe impl RegionCopyAbility for HostDevice {
     fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
         Ok(Box::new(HostRegions(Arc::new(program.clone()))))
@@ -42,18 +42,18 @@ unsafe impl RegionCopyAbility for HostDevice {
             }
             None => Ok(None),
         });
-        // SAFETY: the caller vouches for the slots.
+        // SAFETY: the caller guarantees the slots.
         let work = unsafe { Work::regions(program, spans) }?;
         own::<HostStream>(stream, "execute")?.enqueue(work)
     }
 
     unsafe fn release(&self, regions: Box<dyn DeviceRegions>, _after: &[&dyn DeviceStream]) {
-        // Executions hold the program themselves.
+        // Executions hold their own references to the program.
         drop(regions);
     }
 }
 
-// SAFETY: memory and events of all host devices are of one kind, and a copy is work like any other.
+// SAFETY: memory and events of all host devices are of the same types, and a copy is work like any other.
 unsafe impl PeerAccess for HostDevice {
     fn reaches(&self, other: &dyn AcceleratorDevice) -> bool {
         own::<Self>(other, "reaches").is_ok()

@@ -16,15 +16,15 @@ use crate::memory::{block, pinned_span, span};
 /// Work of at most this many bytes takes a few microseconds, less than handing it to another thread.
 const INLINE_BYTES: usize = 32 << 10;
 
-/// A stream: its queue, and the cores that large work is spread over.
+/// A stream: its queue, and the cores that large work is distributed over.
 ///
-/// Copies and fills of up to [`INLINE_BYTES`] run in the calling thread if the stream is idle and nobody else has the
-/// memory, as do copies that block anyway. Everything else runs on the stream's own thread.
+/// Copies and fills of up to [`INLINE_BYTES`] run in the calling thread if the stream is idle and no other operation
+/// holds the memory. Copies that block also run in the calling thread. Everything else runs on the stream's own thread.
 #[derive(Debug)]
 pub(crate) struct HostStream {
     queue: Queue,
     cores: Arc<CorePool>,
-    /// What is enqueued is kept here and does not run, if the stream captures.
+    /// The captured work, if this is a capture's stream. It does not run.
     capture: Option<Mutex<Vec<Work>>>,
 }
 
@@ -33,18 +33,18 @@ impl HostStream {
         Self { queue, cores: Arc::clone(cores), capture: None }
     }
 
-    /// The same stream, keeping what is enqueued.
+    /// The same stream, but it captures enqueued work.
     pub(crate) fn capturing(self) -> Self {
         Self { capture: Some(Mutex::default()), ..self }
     }
 
-    /// What was captured so far.
+    /// Takes the work captured so far.
     pub(crate) fn captured(&self) -> Vec<Work> {
         let Some(capture) = &self.capture else { return Vec::new() };
         std::mem::take(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Enqueues captured work as one task, which ends with the first failure.
+    /// Enqueues captured work as one task, which ends at the first failure.
     pub(crate) fn launch_graph(&self, graph: &Arc<[Work]>) -> Result<()> {
         let (cores, graph) = (Arc::clone(&self.cores), Arc::clone(graph));
         self.queue.submit(move || graph.iter().try_for_each(|work| cores.perform(work)))
@@ -68,14 +68,14 @@ impl HostStream {
     }
 }
 
-/// The queues behind streams of host devices.
+/// The queues of streams of host devices.
 pub(crate) fn queues<'a>(streams: &'a [&'a dyn DeviceStream]) -> impl Iterator<Item = &'a Queue> {
     let own = |stream: &&'a dyn DeviceStream| own::<HostStream>(*stream, "free").ok();
     streams.iter().filter_map(own).map(|stream| &stream.queue)
 }
 
-// SAFETY: spans lie inside their blocks, work touches its spans alone, a queue runs it in order, and blocking copies
-// are done with their slice before they return.
+// SAFETY: spans lie inside their blocks, work touches only its spans, a queue runs it in order, and blocking copies no
+// longer use their slice when they return.
 unsafe impl DeviceStream for HostStream {
     unsafe fn memory_copy(
         &self,

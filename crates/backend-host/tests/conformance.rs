@@ -1,4 +1,4 @@
-//! The host device keeps the contract.
+//! The host device conforms to the contract.
 
 use backend_host::HostDevice;
 use runtime_core::Device;

@@ -1,4 +1,4 @@
-//! What the host device counts.
+//! The event counters of the host device.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
@@ -18,7 +18,7 @@ fn device() -> Device {
     Device::new(HostDevice::with_threads(0, 2).unwrap()).unwrap()
 }
 
-/// The device's counters; `None` only where the kernel refuses this process the plainest event of all.
+/// The device's counters. `None` only if the kernel refuses this process even the simplest event.
 fn counters(device: &Device) -> Option<&dyn Counters> {
     let refused = Builder::new(Software::TASK_CLOCK).build().err();
     assert_eq!(device.counters().is_none(), refused.is_some(), "{refused:?}");
@@ -35,14 +35,14 @@ fn clock(id: ClockId) -> u64 {
     u64::try_from(Duration::from(clock_gettime(id).unwrap()).as_nanos()).unwrap()
 }
 
-/// Keeps this thread running for so long of its own time.
+/// Keeps this thread running for this much of its own CPU time.
 fn burn(time: Duration) {
     let now = || clock(ClockId::CLOCK_THREAD_CPUTIME_ID);
     let end = now() + u64::try_from(time.as_nanos()).unwrap();
     while now() < end {}
 }
 
-/// What hypervisors took of all processors since the system started.
+/// The time that hypervisors took from all processors since the system started.
 fn stolen() -> u64 {
     let counts = std::fs::read_to_string("/proc/stat").unwrap();
     let total = counts.lines().find(|line| line.starts_with("cpu ")).unwrap();
@@ -50,7 +50,8 @@ fn stolen() -> u64 {
     total.split_whitespace().nth(8).map_or(0, |ticks| ticks.parse::<u64>().unwrap() * 10_000_000)
 }
 
-/// Does `work`, and checks that `open` counted on `task-clock` what the process ran meanwhile, which is the answer.
+/// Does `work`, and checks that `open` counted on `task-clock` the CPU time of the process during it. Returns this
+/// count.
 fn ran(open: &mut Box<dyn CounterSet>, work: impl FnOnce()) -> u64 {
     let process = || clock(ClockId::CLOCK_PROCESS_CPUTIME_ID);
     let before = stolen();
@@ -58,7 +59,7 @@ fn ran(open: &mut Box<dyn CounterSet>, work: impl FnOnce()) -> u64 {
     work();
     let (c, last, d) = (process(), read(open), process());
     let (counted, least, most) = (last - first, c - b, d - a);
-    // The process's clock may lag by a tick for each thread that runs, and leaves out what a hypervisor takes.
+    // The process's clock may lag by a tick for each running thread, and excludes time taken by a hypervisor.
     let ticks = 20_000_000;
     let most = most + stolen() - before;
     assert!(counted + ticks >= least / 10 * 9, "{counted} ns counted of {least} to {most}");
@@ -127,7 +128,7 @@ fn a_thread_started_while_counters_are_opened_is_counted_once() {
 #[test]
 fn fresh_memory_faults_pages_in() {
     const BYTES: usize = 64 << 20;
-    /// The largest page that memory comes in unasked for on common machines.
+    /// The largest page size that common machines use for memory without a request.
     const LARGEST: usize = 2 << 20;
     let device = device();
     let Some(counters) = counters(&device) else { return };

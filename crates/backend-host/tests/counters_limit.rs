@@ -1,4 +1,5 @@
-//! Counters beyond the process's file descriptors. The limit is that of the process, so this test has one of its own.
+//! Counters beyond the process's limit of file descriptors. The limit applies to the process, so this test is a program
+//! of its own.
 #![cfg(target_os = "linux")]
 
 use std::fs;

@@ -32,7 +32,7 @@ fn occupy(stream: &Stream, memory: &mut runtime_core::Memory<u32>) -> mpsc::Send
         out.fill(7);
     };
     let kernel = kernel(stream.device(), HostModule::new().with("k", wait));
-    // SAFETY: the kernel is safe code and touches its argument alone.
+    // SAFETY: the kernel is safe code and touches only its argument.
     unsafe { kernel.launch(stream, &Launch::cover(1, 1), args![memory]) }.unwrap();
     running.recv().unwrap();
     open
@@ -63,7 +63,7 @@ fn a_vector_that_the_host_has_no_room_for_is_an_error() {
     let device = device();
     let native = device.native();
     let anywhere = NativeHandle { api: native.api, kind: NativeKind::Pointer, raw: 1 << 12 };
-    // SAFETY: nothing reads the memory, since no address space has room for the vector.
+    // SAFETY: nothing reads the memory, because no address space has room for the vector.
     let memory = unsafe { device.memory_adopt::<u64>(anywhere, LEN, ()) }.unwrap().unwrap();
     let error = memory.to_vec(&device.default_stream()).unwrap_err();
     assert_eq!((error.kind(), error.operation()), (ErrorKind::OutOfMemory, "to_vec"));
@@ -152,7 +152,7 @@ fn behind_a_fault_nothing_runs_until_it_is_reported() {
     let module = device.module_load(&module).unwrap();
     let launch = |name: &str, x: &mut runtime_core::Memory<u32>| {
         let kernel = module.kernel(name).unwrap();
-        // SAFETY: the kernels are safe code and touch their argument alone.
+        // SAFETY: the kernels are safe code and touch only their argument.
         unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![x]) }.unwrap();
     };
     let mut x = device.memory_from_slice(&stream, &[1_u32; 100]).unwrap();
@@ -184,7 +184,7 @@ fn a_struct_is_one_argument() {
     };
     let kernel = kernel(&device, HostModule::new().with("k", copy));
     let many: [f64; 20] = std::array::from_fn(|index| index as f64);
-    // SAFETY: the kernel is safe code and touches its argument alone.
+    // SAFETY: the kernel is safe code and touches only its argument.
     unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![&mut x, &Plain(many)]) }.unwrap();
     assert_eq!(x.view().to_vec::<f64>(&stream).unwrap(), many);
     let short = Plain([0.0_f64; 19]);
@@ -225,7 +225,7 @@ fn an_owner_is_dropped_when_the_work_is_done() {
     let raw = owned.as_mut_ptr().expose_provenance();
     let handle = NativeHandle { api: "host", kind: NativeKind::Pointer, raw };
     let (dropped, gone) = mpsc::channel();
-    // SAFETY: the vector owns the elements and goes along as the owner.
+    // SAFETY: the vector owns the elements and is passed as the owner.
     let adopted = unsafe { device.memory_adopt::<u32>(handle, 8, Owner(owned, dropped)) }.unwrap();
     let mut memory = adopted.unwrap();
     let open = occupy(&stream, &mut memory);
@@ -248,7 +248,7 @@ fn a_panicking_owner_is_reported_by_the_device() {
     let mut owned = vec![0_u8; 8];
     let raw = owned.as_mut_ptr().expose_provenance();
     let handle = NativeHandle { api: "host", kind: NativeKind::Pointer, raw };
-    // SAFETY: the vector owns the elements and goes along as the owner.
+    // SAFETY: the vector owns the elements and is passed as the owner.
     let adopted = unsafe { device.memory_adopt::<u8>(handle, 8, Owner(owned)) }.unwrap();
     drop(adopted.unwrap());
     let error = device.synchronize().unwrap_err();
@@ -320,7 +320,7 @@ fn threads_use_one_device_at_once() {
     assert_eq!(device.memory_pool().unwrap().used_bytes(), 0);
 }
 
-/// Threads of this process whose name begins with that of the device.
+/// The threads of this process whose names begin with that of the device.
 #[cfg(target_os = "linux")]
 fn threads_of(device: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();

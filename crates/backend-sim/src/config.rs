@@ -1,4 +1,4 @@
-//! How a simulated device behaves.
+//! The behaviour of a simulated device.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use runtime_core::{Error, ErrorKind, Result};
 
 use crate::{Fault, Operation};
 
-/// How a simulated device behaves.
+/// The behaviour of a simulated device.
 ///
-/// Every setting is also an option of selectors, which [`set`](Self::set) lists.
+/// Every setting is also an option of selectors. [`set`](Self::set) lists the options.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,7 +52,7 @@ impl Default for SimConfig {
 }
 
 impl SimConfig {
-    /// Seed 0, pauses of up to 300 µs, 1 GiB of memory, no faults, all abilities but cooperative launches.
+    /// Seed 0, pauses of up to 300 µs, 1 GiB of memory, no faults, and all abilities except cooperative launches.
     pub fn new() -> Self {
         Self::default()
     }
@@ -63,32 +63,32 @@ impl SimConfig {
         Self { seed, ..self }
     }
 
-    /// The longest pause of a stream before an operation; zero for none at all.
+    /// The longest pause of a stream before an operation. Zero means no pauses.
     #[must_use]
     pub fn jitter(self, longest: Duration) -> Self {
         Self { jitter: longest, ..self }
     }
 
-    /// How much memory the device has.
+    /// The size of the device's memory in bytes.
     #[must_use]
     pub fn memory_bytes(self, bytes: usize) -> Self {
         Self { memory_bytes: bytes, ..self }
     }
 
-    /// Plans a fault in addition to those planned already.
+    /// Plans a further fault.
     #[must_use]
     pub fn fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);
         self
     }
 
-    /// Whether the device reaches other devices of its driver, if they allow it as well.
+    /// Whether the device reaches other devices of its driver, if they also allow it.
     #[must_use]
     pub fn peers(self, peers: bool) -> Self {
         Self { peers, ..self }
     }
 
-    /// Whether the device does region copies itself; otherwise they are emulated through the host.
+    /// Whether the device performs region copies itself. Otherwise they are emulated through the host.
     #[must_use]
     pub fn region_copies(self, native: bool) -> Self {
         Self { region_copies: native, ..self }
@@ -100,7 +100,7 @@ impl SimConfig {
         Self { graphs, ..self }
     }
 
-    /// Whether the device takes cooperative launches.
+    /// Whether the device accepts cooperative launches.
     #[must_use]
     pub fn cooperative(self, cooperative: bool) -> Self {
         Self { cooperative, ..self }
@@ -120,7 +120,8 @@ impl SimConfig {
     ///
     /// # Errors
     ///
-    /// `UnknownDevice` for another option, `InvalidArgument` for another value, naming it and what is accepted.
+    /// `UnknownDevice` for an unknown option. `InvalidArgument` for an invalid value, naming it and the accepted
+    /// values.
     pub fn set(self, option: &str, value: &str) -> Result<Self> {
         let refuse = |accepted: &str| {
             let message = format!("{option}={value}: expected {accepted}");

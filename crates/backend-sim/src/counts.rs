@@ -1,11 +1,11 @@
-//! What went through a device.
+//! Counts of a device's operations.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use runtime_core::contract::{CounterSet, Counters};
 use runtime_core::{Error, ErrorKind, Result, Traffic};
 
-/// What went through a simulated device since it was opened. Calls that failed at once are not counted.
+/// Counts of a simulated device's operations since it was opened. Calls that failed at once are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimCounts {
@@ -46,7 +46,7 @@ impl Tally {
     }
 }
 
-/// One more copy of `bytes`.
+/// Adds one copy of `bytes`.
 pub(crate) fn add_traffic(traffic: &mut Traffic, bytes: usize) {
     traffic.count += 1;
     traffic.bytes += bytes as u64;

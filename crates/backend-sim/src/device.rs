@@ -1,4 +1,4 @@
-//! The device: who it is, what becomes of its operations, and making its objects.
+//! The device: its identity, the outcome of its operations, and creation of its objects.
 #![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
 
 use std::any::Any;
@@ -29,7 +29,7 @@ use crate::stream::{Lane, SimStream, queues};
 use crate::timing::Timing;
 use crate::{Fault, Operation, SimConfig, SimCounts};
 
-/// A simulated accelerator. See the [crate](crate) for what it does differently from the host.
+/// A simulated accelerator. The [crate documentation](crate) describes how it differs from the host.
 #[derive(Debug)]
 pub struct SimDevice {
     info: DeviceInfo,
@@ -38,7 +38,7 @@ pub struct SimDevice {
     shared: Arc<Shared>,
 }
 
-/// What streams, events and handles share with the device.
+/// The state that streams, events and handles share with the device.
 #[derive(Debug)]
 pub(crate) struct Shared {
     config: SimConfig,
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     faults: FaultPlan,
     pool: Arc<Pool>,
     streams: AtomicU64,
-    /// What handles can be of.
+    /// The live objects that native handles can refer to.
     pub(crate) lanes: Alive<Lane>,
     pub(crate) events: Alive<Event>,
     pub(crate) blocks: Alive<Block>,
@@ -56,14 +56,15 @@ pub(crate) struct Shared {
     pub(crate) tally: Arc<Tally>,
 }
 
-/// Devices that can reach one another: those of one driver. Not of size zero, so that each has its own address.
+/// Devices that can reach each other: those of one driver. Not of size zero, so that each group has its own address.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     _address: u8,
 }
 
 impl SimDevice {
-    /// The device `sim:index`, which reaches no other: for devices that do, use a [`SimDriver`](crate::SimDriver).
+    /// The device `sim:index`, which reaches no other device. For devices that do, use a
+    /// [`SimDriver`](crate::SimDriver).
     pub fn new(index: usize, config: SimConfig) -> Self {
         Self::in_group(index, config, &Arc::default())
     }
@@ -92,7 +93,7 @@ impl SimDevice {
         }
     }
 
-    /// A handle that stays usable when the device has gone into a [`Device`].
+    /// A handle that stays usable after the device was moved into a [`Device`].
     pub fn handle(&self) -> SimHandle {
         SimHandle(Arc::clone(&self.shared))
     }
@@ -108,7 +109,7 @@ impl SimDevice {
         SimStream::new(self.queues.create(), timing, &self.shared)
     }
 
-    /// Drops an object whose last use may be this one, and keeps a panic for the next `synchronize`.
+    /// Drops an object, possibly its last reference, and keeps a panic for the next `synchronize`.
     fn release<T>(&self, operation: &'static str, object: T) {
         let dropped = guarded(operation, || {
             drop(object);
@@ -120,22 +121,23 @@ impl SimDevice {
     }
 }
 
-/// Looks into a simulated device and interferes with it. Cheap to clone; does not keep the device open.
+/// Observes and manipulates a simulated device. Cheap to clone. Does not keep the device open.
 #[derive(Clone, Debug)]
 pub struct SimHandle(Arc<Shared>);
 
 impl SimHandle {
-    /// The handle of an opened device, if it is a simulated one.
+    /// The handle of an opened device, if the device is simulated.
     pub fn of(device: &Device) -> Option<Self> {
         device.backend::<SimDevice>().map(SimDevice::handle)
     }
 
-    /// What went through the device so far.
+    /// The counts of the device's operations so far.
     pub fn counts(&self) -> SimCounts {
         self.0.tally.counts()
     }
 
-    /// Plans another fault. It counts from when the device was opened; what has passed does not happen any more.
+    /// Plans another fault. Its number counts from the opening of the device. If that operation has passed, the fault
+    /// does not occur.
     pub fn inject(&self, fault: Fault) {
         self.0.faults.add(fault);
     }
@@ -157,7 +159,7 @@ impl SimHandle {
 }
 
 impl Shared {
-    /// Refuses whatever is asked of a lost device.
+    /// Refuses every call on a lost device.
     pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
         if self.is_lost() { Err(codes::device_lost(operation)) } else { Ok(()) }
     }
@@ -174,7 +176,7 @@ impl Shared {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Counts an operation and lets it fail at once if that is planned.
+    /// Counts an operation and makes it fail at once if that is planned.
     pub(crate) fn begin(&self, operation: Operation) -> Result<Fate> {
         self.check("enqueue")?;
         match self.faults.next(operation) {
@@ -187,7 +189,7 @@ impl Shared {
         }
     }
 
-    /// Does the work of an operation as its fate has it, unless the device was lost meanwhile.
+    /// Performs an operation with its planned fate, unless the device was lost in the meantime.
     pub(crate) fn carry_out(&self, fate: Fate, work: impl FnOnce() -> Result<()>) -> Result<()> {
         match fate {
             Fate::FailLate(operation, nth) if !self.is_lost() => {
@@ -199,7 +201,7 @@ impl Shared {
         if self.is_lost() { Ok(()) } else { work() }
     }
 
-    /// Lets time pass, but not on a lost device.
+    /// Waits for `time`, but returns early if the device is lost.
     fn hang(&self, time: Duration) {
         let began = Instant::now();
         while let Some(left) = time.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
@@ -228,7 +230,7 @@ impl Shared {
         Ok(memory)
     }
 
-    /// Lets an allocation fail if that is planned, and again when it is tried again.
+    /// Makes an allocation fail if that is planned, and again when it is retried.
     fn plan_allocation(&self, bytes: usize) -> Result<()> {
         if self.pool.is_refused_again(bytes) {
             return Err(codes::out_of_memory(
@@ -247,7 +249,7 @@ impl Shared {
     }
 }
 
-/// Beyond any simulated memory: the pool refuses what the device has no room for.
+/// Larger than any simulated memory. The pool refuses allocations for which the device has no room.
 const MAX_ALLOCATION: usize = isize::MAX.unsigned_abs() / 2;
 
 pub(crate) fn info(id: &DeviceId, config: &SimConfig) -> DeviceInfo {
@@ -297,8 +299,8 @@ impl CommonRuntime for SimDevice {
     }
 }
 
-// SAFETY: memory is a block of the length asked for that stays in place; whatever was enqueued holds its blocks, so
-// that a free, which drops the device's hold, cannot take them away too early.
+// SAFETY: memory is a block of the requested length that stays in place. Enqueued work holds its blocks, so a free,
+// which only drops the device's reference, cannot release them too early.
 unsafe impl AcceleratorDevice for SimDevice {
     fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
         Ok(Box::new(self.shared.allocate(bytes)?))
@@ -388,7 +390,7 @@ impl MemoryAdoption for SimDevice {
         owner: Box<dyn Any + Send + Sync>,
     ) -> Result<Box<dyn DeviceMemory>> {
         self.shared.check("memory_adopt")?;
-        // SAFETY: the caller vouches for the handle.
+        // SAFETY: the caller guarantees the handle's validity.
         Ok(Box::new(unsafe { SimMemory::adopt(handle, bytes, owner) }?))
     }
 }

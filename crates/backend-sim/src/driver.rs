@@ -7,7 +7,7 @@ use runtime_core::{Device, DeviceId, DeviceInfo, Driver, Error, ErrorKind, Resul
 use crate::device::{Group, info};
 use crate::{SimConfig, SimDevice};
 
-/// The backend `sim`: a number of simulated devices that reach one another.
+/// The backend `sim`: simulated devices that reach each other.
 ///
 /// Selectors are `sim:0`, `sim:1`, …, with the options that [`SimConfig::set`] lists: `sim:1?seed=7&fail-launch=50`.
 /// Every opening is an independent device with its own memory, counts and faults.
@@ -18,12 +18,12 @@ pub struct SimDriver {
 }
 
 impl SimDriver {
-    /// Two devices that behave as [`SimConfig::new`] says.
+    /// Two devices with the behaviour of [`SimConfig::new`].
     pub fn new() -> Self {
         Self::with_devices([SimConfig::new(), SimConfig::new()])
     }
 
-    /// One device for each config. Options of a selector change its copy of the config.
+    /// One device for each config. Options of a selector change a copy of the config.
     pub fn with_devices(configs: impl IntoIterator<Item = SimConfig>) -> Self {
         Self { configs: configs.into_iter().collect(), group: Arc::default() }
     }

@@ -24,13 +24,13 @@ impl SimEvent {
         Self::of(event, device)
     }
 
-    /// An event that another has made.
+    /// Another wrapper of an existing event.
     pub(crate) fn of(event: Arc<Event>, device: &Arc<Shared>) -> Self {
         Self { event, device: Arc::clone(device) }
     }
 }
 
-// SAFETY: a mark is reached by the thread that did the work before it, under a lock that whoever waits takes.
+// SAFETY: the thread that did the work before a mark reaches the mark, under a lock that every waiting thread takes.
 unsafe impl DeviceEvent for SimEvent {
     fn wait(&self) -> Result<()> {
         self.device.tally.add(|counts| counts.synchronizations += 1);

@@ -1,4 +1,4 @@
-//! Faults that happen as planned.
+//! Planned faults.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -8,13 +8,13 @@ use runtime_core::Error;
 
 use crate::codes;
 
-/// What is counted when a fault says *the n-th*. Counts begin with 1 when the device is opened, and a call counts
+/// The operations that a fault's number `nth` counts. Counts begin with 1 when the device is opened. A call counts
 /// whether or not it fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Allocations of device and pinned memory.
     Allocation,
-    /// Whatever moves bytes: copies in every direction, fills, region copies.
+    /// Every operation that moves bytes: copies in every direction, fills, region copies.
     Copy,
     /// Kernel launches.
     Launch,
@@ -30,7 +30,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// One planned fault. It happens once.
+/// One planned fault. It occurs once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// `None` counts operations of all kinds together.
@@ -48,20 +48,20 @@ enum Effect {
 }
 
 impl Fault {
-    /// The call that is the `nth` of its kind fails and has no effect: `OutOfMemory` for an allocation, `Driver` for a
-    /// copy, `DeviceFault` for a launch. A failed allocation that is tried again after the pool was trimmed, as
-    /// [`Device`](runtime_core::Device) does, fails again.
+    /// The `nth` call of its kind fails and has no effect: `OutOfMemory` for an allocation, `Driver` for a copy,
+    /// `DeviceFault` for a launch. If a failed allocation is retried after the pool was trimmed, as
+    /// [`Device`](runtime_core::Device) does, it fails again.
     pub fn fail(operation: Operation, nth: u64) -> Self {
         Self { at: Some(operation), nth, effect: Effect::Fail }
     }
 
-    /// The call that is the `nth` of its kind succeeds, and the operation fails when its turn in the stream comes, with
-    /// the error that [`fail`](Self::fail) gives. Allocations and blocking copies fail before they return.
+    /// The `nth` call of its kind succeeds. The operation fails when its turn in the stream comes, with the error of
+    /// [`fail`](Self::fail). Allocations and blocking copies fail before they return.
     pub fn fail_late(operation: Operation, nth: u64) -> Self {
         Self { at: Some(operation), nth, effect: Effect::FailLate }
     }
 
-    /// The device is lost at the `nth` operation of any kind. Work that waits in streams has no effect any more.
+    /// The device is lost at the `nth` operation of any kind. Work still waiting in streams has no effect.
     pub fn lose(nth: u64) -> Self {
         Self { at: None, nth, effect: Effect::Lose }
     }
@@ -72,10 +72,10 @@ impl Fault {
     }
 }
 
-/// What becomes of one operation.
+/// The outcome of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It goes well, perhaps after a time.
+    /// It succeeds, possibly after a delay.
     Run(Duration),
     /// The call fails.
     Fail(Operation, u64),
@@ -97,7 +97,7 @@ impl Fate {
     }
 }
 
-/// The faults still to come, and the counts that they go by.
+/// The pending faults, and the counts that trigger them.
 #[derive(Debug)]
 pub(crate) struct FaultPlan(Mutex<Plan>);
 
@@ -117,7 +117,7 @@ impl FaultPlan {
         self.with(|plan| plan.faults.push(fault));
     }
 
-    /// Counts an operation. Of several faults the one that was planned first happens.
+    /// Counts an operation. If several faults apply, the one that was planned first occurs.
     pub(crate) fn next(&self, operation: Operation) -> Fate {
         self.with(|plan| {
             plan.of_any += 1;

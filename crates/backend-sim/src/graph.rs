@@ -9,7 +9,7 @@ use runtime_core::{NativeHandle, NativeKind, Result};
 use crate::SimDevice;
 use crate::stream::{Captured, SimStream};
 
-/// Work that a stream does anew for each launch.
+/// Work that a stream repeats for each launch.
 struct SimGraph(Arc<[Captured]>);
 
 impl DeviceGraph for SimGraph {
@@ -19,7 +19,7 @@ impl DeviceGraph for SimGraph {
     }
 }
 
-// SAFETY: a launch is one task on the stream's queue, which does each captured piece of work in order.
+// SAFETY: a launch is one task on the stream's queue, which performs each captured piece of work in order.
 unsafe impl GraphCapture for SimDevice {
     fn begin(&self) -> Result<Box<dyn DeviceStream>> {
         self.shared().check("capture")?;
@@ -37,7 +37,7 @@ unsafe impl GraphCapture for SimDevice {
     }
 
     unsafe fn release(&self, graph: Box<dyn DeviceGraph>, _after: &[&dyn DeviceStream]) {
-        // Launches hold the work themselves.
+        // Launches hold their own references to the work.
         drop(graph);
     }
 }

@@ -1,4 +1,4 @@
-//! Streams, events and memory by their native handles, as another library on the same device would take them up.
+//! Streams, events and memory by their native handles, as another library on the same device would use them.
 #![expect(unsafe_code, reason = "implements an unsafe ability")]
 
 use std::collections::BTreeMap;
@@ -13,11 +13,11 @@ use crate::device::SimDevice;
 use crate::event::SimEvent;
 use crate::stream::SimStream;
 
-/// Objects that are alive, by address.
+/// Live objects, by address.
 pub(crate) struct Alive<T>(Mutex<BTreeMap<usize, Weak<T>>>);
 
 impl<T> Alive<T> {
-    /// Notes an object at an address.
+    /// Registers an object at an address.
     pub(crate) fn note(&self, address: usize, object: &Arc<T>) {
         let mut alive = self.lock();
         if alive.len().is_power_of_two() {
@@ -31,7 +31,7 @@ impl<T> Alive<T> {
         self.lock().get(&address)?.upgrade()
     }
 
-    /// The last object that begins at an address or before.
+    /// The last object that begins at or before an address.
     fn before(&self, address: usize) -> Option<(usize, Arc<T>)> {
         let alive = self.lock();
         let before = alive.range(..=address).rev();
@@ -60,7 +60,7 @@ fn none<T>(operation: &'static str, handle: NativeHandle) -> Result<T> {
     Err(Error::new(ErrorKind::InvalidArgument, operation, message))
 }
 
-// SAFETY: a stream of a handle has the queue of the stream that the handle is of, and either keeps it.
+// SAFETY: a stream made from a handle has the queue of the stream that the handle refers to, and both keep it alive.
 unsafe impl NativeInterop for SimDevice {
     unsafe fn stream(&self, handle: NativeHandle) -> Result<Box<dyn DeviceStream>> {
         const OPERATION: &str = "stream_from_native";
@@ -72,7 +72,7 @@ unsafe impl NativeInterop for SimDevice {
     }
 
     unsafe fn stream_end(&self, _stream: &dyn DeviceStream) {
-        // The queue is counted, and work on it holds what it needs.
+        // The queue is reference-counted, and its work holds all it needs.
     }
 
     unsafe fn event(&self, handle: NativeHandle) -> Result<Box<dyn DeviceEvent>> {

@@ -1,20 +1,20 @@
-//! Simulated accelerators, for testing programs without one.
+//! Simulated accelerators, for testing programs without a real accelerator.
 //!
-//! A [`SimDevice`] behaves as a discrete accelerator does where that is easy to get wrong:
+//! A [`SimDevice`] behaves like a discrete accelerator in the respects that are easy to get wrong:
 //!
-//! - Its memory is its own: the host cannot address it, fresh memory is full of `0xAB`, freed memory of `0xDD`, and
-//!   there is only so much of it.
-//! - Streams run asynchronously, each on a thread of its own, and before every operation they may pause for as long
-//!   as a seeded generator says. A program that forgets to wait for an event gives a wrong answer under some seed.
+//! - It has its own memory. The host cannot address it. Fresh memory is filled with `0xAB`, freed memory with `0xDD`,
+//!   and the capacity is limited.
+//! - Streams run asynchronously, each on its own thread. Before every operation a stream may pause, for a time that a
+//!   seeded generator chooses. A program that lacks a wait for an event gives a wrong result under some seed.
 //! - Every transfer, launch and synchronisation is counted, so a test can assert that *nothing* was moved.
-//! - Faults happen as planned: the n-th allocation, copy or launch fails at once or later, the n-th operation loses
-//!   the device, the n-th launch takes long.
+//! - Faults happen as planned: the n-th allocation, copy or launch fails at once or later, the n-th operation loses the
+//!   device, the n-th launch takes long.
 //!
-//! Kernels are Rust functions ([`HostModule`](runtime_core::HostModule)), run by one thread.
+//! Kernels are Rust functions ([`HostModule`](runtime_core::HostModule)). One thread runs each kernel.
 //!
 //! # Testing a program with it
 //!
-//! Open devices by selector, as the program opens real ones. Options are those of [`SimConfig`]:
+//! Open devices by selector, in the same way as the program opens real devices. Options are those of [`SimConfig`]:
 //!
 //! ```
 //! use backend_sim::{SimDriver, SimHandle};
@@ -30,12 +30,12 @@
 //! let back = memory.view().to_vec::<f32>(&stream)?;
 //! assert_eq!(back, [1.0; 256]);
 //!
-//! // Exactly what had to move has moved.
+//! // Exactly the required data has moved.
 //! let counts = seen.counts();
 //! assert_eq!((counts.to_device.count, counts.to_device.bytes), (1, 1024));
 //! assert_eq!((counts.from_device.count, counts.from_device.bytes), (1, 1024));
 //!
-//! // The third copy fails, and the program gets to see it.
+//! // The third copy fails, and the program receives the error.
 //! let error = memory.view().to_vec::<f32>(&stream).unwrap_err();
 //! assert_eq!(error.kind(), ErrorKind::Driver);
 //! assert_eq!(error.driver().unwrap().to_string(), "SIM_COPY_FAILED (700)");

@@ -16,16 +16,16 @@ use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
 use crate::codes;
 use crate::interop::Alive;
 
-/// What fresh memory is full of.
+/// The byte that fills fresh memory.
 const POISON: u8 = 0xAB;
-/// What freed memory is overwritten with.
+/// The byte that overwrites freed memory.
 const SCRUB: u8 = 0xDD;
 
 /// Device memory.
 #[derive(Debug)]
 pub(crate) struct SimMemory(Arc<Block>);
 
-// SAFETY: a block has its length and stays in place until its last user is gone.
+// SAFETY: a block has its length and stays in place until it is no longer used.
 unsafe impl DeviceMemory for SimMemory {
     fn len(&self) -> usize {
         self.0.len()
@@ -57,7 +57,7 @@ unsafe impl DevicePinned for SimPinned {
 }
 
 impl SimPinned {
-    /// Lets its handle be known.
+    /// Registers its handle.
     pub(crate) fn note_in(&self, alive: &Alive<Block>) {
         alive.note(self.0.pointer().as_ptr().addr(), &self.0);
     }
@@ -70,12 +70,12 @@ impl SimPinned {
 }
 
 impl SimMemory {
-    /// Lets its handle be known.
+    /// Registers its handle.
     pub(crate) fn note_in(&self, alive: &Alive<Block>) {
         alive.note(self.0.pointer().as_ptr().addr(), &self.0);
     }
 
-    /// Memory made of `bytes` at an address that another simulated device, or the host, owns.
+    /// Memory of `bytes` bytes at an address that another simulated device, or the host, owns.
     ///
     /// # Safety
     ///
@@ -93,7 +93,7 @@ impl SimMemory {
                 return Err(Error::new(ErrorKind::InvalidArgument, "memory_adopt", message));
             }
         };
-        // SAFETY: the caller vouches for the bytes and the owner.
+        // SAFETY: the caller guarantees the bytes and the owner.
         Ok(Self(unsafe { Block::adopt(pointer, bytes, owner) }))
     }
 }
@@ -113,8 +113,8 @@ pub(crate) fn pinned_span(memory: &dyn DevicePinned, offset: usize, bytes: usize
     Span::new(&own::<SimPinned>(memory, "memory")?.0, offset, bytes)
 }
 
-/// A caching pool with so much memory and no more. What is freed stays reserved for allocations of the same size until
-/// it is trimmed; that an allocation of another size fails for it is on purpose.
+/// A caching pool with a fixed capacity. Freed memory stays reserved for allocations of the same size until the pool is
+/// trimmed. It is intended that this makes allocations of other sizes fail.
 #[derive(Debug)]
 pub(crate) struct Pool {
     capacity: usize,
@@ -125,12 +125,12 @@ pub(crate) struct Pool {
 struct PoolState {
     used: usize,
     cached: usize,
-    // How many freed pieces of each size.
+    // The number of freed pieces of each size.
     pieces: BTreeMap<usize, usize>,
     refused: Refused,
 }
 
-/// An allocation that failed as planned, which is to fail as well when it is tried again after a trim.
+/// An allocation that failed as planned. It must fail again when it is retried after a trim.
 #[derive(Debug, Default, PartialEq)]
 enum Refused {
     #[default]
@@ -139,7 +139,7 @@ enum Refused {
     Trimmed(usize),
 }
 
-/// Bytes in use for as long as this lives.
+/// A number of bytes that is in use while this lives.
 struct Charge {
     pool: Arc<Pool>,
     bytes: usize,
@@ -159,12 +159,12 @@ impl Pool {
         Arc::new(Self { capacity, state: Mutex::default() })
     }
 
-    /// Notes that an allocation fails as planned.
+    /// Records that an allocation fails as planned.
     pub(crate) fn refuse(&self, bytes: usize) {
         self.lock().refused = Refused::Once(bytes);
     }
 
-    /// Whether this is the allocation that failed as planned, tried again after a trim.
+    /// Whether this is a retry, after a trim, of the allocation that failed as planned.
     pub(crate) fn is_refused_again(&self, bytes: usize) -> bool {
         let refused = std::mem::take(&mut self.lock().refused);
         refused == Refused::Trimmed(bytes)
@@ -208,7 +208,7 @@ impl Pool {
         self.capacity
     }
 
-    /// Gives back freed pieces, the largest first, until at most `keep` bytes of them are left.
+    /// Releases freed pieces, the largest first, until at most `keep` bytes of them are left.
     pub(crate) fn trim(&self, keep: usize) {
         let mut state = self.lock();
         while state.cached > keep {

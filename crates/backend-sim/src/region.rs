@@ -24,7 +24,7 @@ impl DeviceRegions for SimRegions {
     }
 }
 
-// SAFETY: an execution is one piece of work on the stream's queue, which runs the program on the slots alone.
+// SAFETY: an execution is one piece of work on the stream's queue, which runs the program only on the slots.
 unsafe impl RegionCopyAbility for SimDevice {
     fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
         self.shared().check("prepare")?;
@@ -44,7 +44,7 @@ unsafe impl RegionCopyAbility for SimDevice {
             }
             None => Ok(None),
         });
-        // SAFETY: the caller vouches for the slots.
+        // SAFETY: the caller guarantees the slots.
         let work = unsafe { Work::regions(program, spans) }?;
         let bytes = work.bytes();
         let stream = own::<SimStream>(stream, "execute")?;
@@ -53,12 +53,12 @@ unsafe impl RegionCopyAbility for SimDevice {
     }
 
     unsafe fn release(&self, regions: Box<dyn DeviceRegions>, _after: &[&dyn DeviceStream]) {
-        // Executions hold the program themselves.
+        // Executions hold their own references to the program.
         drop(regions);
     }
 }
 
-// SAFETY: memory and events of all simulated devices are of one kind, and a copy is work like any other.
+// SAFETY: memory and events of all simulated devices are of the same types, and a copy is work like any other.
 unsafe impl PeerAccess for SimDevice {
     fn reaches(&self, other: &dyn AcceleratorDevice) -> bool {
         own::<Self>(other, "reaches").is_ok_and(|other| self.shared().is_peer_of(other.shared()))

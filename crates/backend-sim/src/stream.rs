@@ -17,19 +17,19 @@ use crate::fault::Operation;
 use crate::memory::{block, pinned_span, span};
 use crate::timing::Timing;
 
-/// A queue whose work begins when its timing says so.
+/// A queue whose work begins at times that the simulated timing determines.
 #[derive(Debug)]
 pub(crate) struct Lane {
     queue: Queue,
     timing: Timing,
 }
 
-/// A stream: a lane, which other streams may share that were made of its handle.
+/// A stream on a lane. Other streams that were made from its handle may share the lane.
 #[derive(Debug)]
 pub(crate) struct SimStream {
     lane: Arc<Lane>,
     device: Arc<Shared>,
-    /// What is enqueued is kept here and does not run, if the stream captures.
+    /// The captured work, if this is a capture's stream. It does not run.
     capture: Option<Mutex<Vec<Captured>>>,
 }
 
@@ -58,18 +58,19 @@ impl SimStream {
         Self { lane, device: Arc::clone(device), capture: None }
     }
 
-    /// The same stream, keeping what is enqueued.
+    /// The same stream, but it captures enqueued work.
     pub(crate) fn capturing(self) -> Self {
         Self { capture: Some(Mutex::default()), ..self }
     }
 
-    /// What was captured so far.
+    /// Takes the work captured so far.
     pub(crate) fn captured(&self) -> Vec<Captured> {
         let Some(capture) = &self.capture else { return Vec::new() };
         std::mem::take(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Enqueues captured work as one task, which ends with the first failure, unless a part of it is to fail at once.
+    /// Enqueues captured work as one task, which ends at the first failure. Fails at once if that is planned for a part
+    /// of it.
     pub(crate) fn launch_graph(&self, graph: &Arc<[Captured]>) -> Result<()> {
         self.device.check("launch")?;
         let fates = graph
@@ -87,8 +88,8 @@ impl SimStream {
         Ok(())
     }
 
-    /// Enqueues work, unless it is to fail at once; `count` notes what was enqueued. Captured work is counted, and fails,
-    /// at each launch.
+    /// Enqueues work, unless it is planned to fail at once. `count` counts the enqueued work. Captured work is counted,
+    /// and fails, at each launch.
     pub(crate) fn enqueue(
         &self,
         operation: Operation,
@@ -120,7 +121,7 @@ impl SimStream {
         self.enqueue(Operation::Copy, Work::Copy { src, dst }, count)
     }
 
-    /// Copies in this thread when its turn comes. `report` asks for failures of earlier work first.
+    /// Copies in this thread when its turn comes. With `report`, first returns failures of earlier work.
     fn copy_now(&self, report: bool, copy: impl FnOnce() -> Result<()>) -> Result<()> {
         let fate = self.device.begin(Operation::Copy)?;
         let pause = self.lane.timing.draw();
@@ -134,14 +135,14 @@ impl SimStream {
     }
 }
 
-/// The queues behind streams of simulated devices.
+/// The queues of streams of simulated devices.
 pub(crate) fn queues<'a>(streams: &'a [&'a dyn DeviceStream]) -> impl Iterator<Item = &'a Queue> {
     let own = |stream: &&'a dyn DeviceStream| own::<SimStream>(*stream, "free").ok();
     streams.iter().filter_map(own).map(|stream| &stream.lane.queue)
 }
 
-// SAFETY: spans lie inside their blocks, work touches its spans alone, a queue runs it in order, and blocking copies
-// are done with their slice before they return.
+// SAFETY: spans lie inside their blocks, work touches only its spans, a queue runs it in order, and blocking copies no
+// longer use their slice when they return.
 unsafe impl DeviceStream for SimStream {
     unsafe fn memory_copy(
         &self,

@@ -1,10 +1,10 @@
-//! When a stream does its work: at once, or as late as a seeded generator says.
+//! The times at which a stream does its work: at once, or after a pause that a seeded generator chooses.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// What a stream does before an operation.
+/// The pause of a stream before an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
     None,
@@ -22,7 +22,7 @@ impl Pause {
     }
 }
 
-/// The pauses of one stream: the same sequence for the same seeds.
+/// The pauses of one stream. The same seeds give the same sequence.
 #[derive(Debug)]
 pub(crate) struct Timing {
     state: Mutex<u64>,
@@ -34,13 +34,13 @@ impl Timing {
     pub(crate) fn new(seed: u64, device: usize, stream: u64, longest: Duration) -> Self {
         let mut state = seed;
         for part in [device as u64, stream] {
-            // Mixed, so that neighbouring seeds, devices and streams have nothing in common.
+            // Mixed, so that the sequences of neighbouring seeds, devices and streams are unrelated.
             state = mix(&mut (state ^ part.wrapping_mul(0xD1B5_4A32_D192_ED03)));
         }
         Self { state: Mutex::new(state), longest }
     }
 
-    /// The next pause: most often none or a yield, at times a short sleep, rarely a long one.
+    /// Draws the next pause: usually none or a yield, sometimes a short sleep, rarely a long one.
     pub(crate) fn draw(&self) -> Pause {
         if self.longest.is_zero() {
             return Pause::None;

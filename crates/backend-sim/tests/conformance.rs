@@ -1,9 +1,9 @@
-//! Simulated devices keep the contract: under several seeds, and without the abilities that can be switched off.
+//! Simulated devices conform to the contract: under several seeds, and without the abilities that can be disabled.
 
 use backend_sim::{SimConfig, SimDriver};
 use runtime_core::{Device, Driver, Result};
 
-/// Opens a device of a group of two, which reach each other if the config says so.
+/// Opens a device of a group of two, which reach each other if the config allows it.
 fn open(driver: &SimDriver, index: usize) -> Result<Device> {
     driver.open(&format!("sim:{index}").parse()?)
 }

@@ -1,4 +1,4 @@
-//! What simulated devices have, keep apart and count.
+//! The properties, isolation and counts of simulated devices.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 use backend_sim::{SimConfig, SimDriver, SimHandle};
@@ -50,7 +50,7 @@ fn region_copies_are_native_or_emulated_with_one_result() {
     }
 }
 
-/// A copy of two bytes, as far apart as a slot may be long, from one slot to another.
+/// A copy of two bytes, as far apart as a slot permits, from one slot to another.
 fn far_apart(slots: [usize; 2], far: usize) -> RegionCopy {
     let side = |slot: usize| {
         let stride = if slot == far { 1 << 58 } else { 1 };
@@ -170,7 +170,7 @@ fn adopted_memory_is_device_memory_until_its_owner_is_dropped() {
     let mut owned = vec![1_u32, 2, 3, 4];
     let raw = owned.as_mut_ptr().expose_provenance();
     let handle = NativeHandle { api: "sim", kind: NativeKind::Pointer, raw };
-    // SAFETY: the vector owns the elements and goes along as the owner.
+    // SAFETY: the vector owns the elements and is passed as the owner.
     let adopted = unsafe { device.memory_adopt::<u32>(handle, 4, owned) }.unwrap();
     let memory = adopted.unwrap();
     assert!(memory.as_slice().is_none());

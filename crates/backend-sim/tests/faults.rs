@@ -1,4 +1,4 @@
-//! Faults happen where they are planned, with typed errors, and nowhere else.
+//! Faults occur only where they are planned, with typed errors.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 use backend_sim::{Fault, Operation, SimConfig, SimDevice, SimDriver, SimHandle};

@@ -1,4 +1,4 @@
-//! Graphs of simulated devices: what they count, and faults planned for their work.
+//! Graphs of simulated devices: their counts, and faults planned for their work.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(unsafe_code, reason = "launches graphs, of memory that no slice shows")]
 
@@ -23,7 +23,7 @@ fn halves(device: &Device, memory: &mut Memory<u8>) -> Graph {
 }
 
 fn launch(graph: &Graph, stream: &Stream) -> runtime_core::Result<()> {
-    // SAFETY: simulated memory is never shown as a slice, and the graph has no kernel.
+    // SAFETY: simulated memory is never lent as a slice, and the graph has no kernel.
     unsafe { graph.launch(stream) }
 }
 
@@ -36,7 +36,7 @@ fn captured_work_counts_when_it_is_launched() {
     let stream = device.default_stream();
     (0..3).for_each(|_| launch(&graph, &stream).unwrap());
     assert_eq!((seen.counts().on_device.count, seen.counts().on_device.bytes), (6, 24));
-    // The graph keeps what it uses, and nothing longer.
+    // The graph keeps the objects that it uses, but not after it is dropped.
     drop(memory);
     stream.synchronize().unwrap();
     assert_eq!(seen.used_bytes(), 8);
@@ -55,10 +55,10 @@ fn a_fault_in_a_graph_fails_its_launch_or_its_stream() {
     let mut memory = device.memory_allocate::<u8>(8).unwrap();
     let graph = halves(&device, &mut memory);
     launch(&graph, &stream).unwrap();
-    // The second fill of the second launch fails at once: nothing of the launch is done.
+    // The second fill of the second launch fails at once, so nothing of that launch is done.
     assert_eq!(launch(&graph, &stream).unwrap_err().kind(), ErrorKind::Driver);
     stream.synchronize().unwrap();
-    // The first fill of the third launch fails when it runs; the one behind it is done.
+    // The first fill of the third launch fails when it runs. The fill behind it is done.
     launch(&graph, &stream).unwrap();
     assert_eq!(stream.synchronize().unwrap_err().kind(), ErrorKind::Driver);
     stream.synchronize().unwrap();

@@ -1,4 +1,4 @@
-//! Streams are asynchronous, and a forgotten wait shows.
+//! Streams are asynchronous, and a missing wait is detected.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 use std::sync::mpsc;
@@ -22,7 +22,7 @@ fn kernels() -> HostModule {
     )
 }
 
-/// A producer and a consumer on two streams; whether the answer was right.
+/// A producer and a consumer on two streams. Returns whether the result was right.
 #[expect(unsafe_code, reason = "launches kernels")]
 fn pipeline(seed: u64, wait: bool) -> bool {
     let device = device(SimConfig::new().seed(seed));
@@ -34,7 +34,7 @@ fn pipeline(seed: u64, wait: bool) -> bool {
     let mut y = device.memory_from_slice(&consume, &[0_u32; 16]).unwrap();
     let geometry = Launch::cover(16, 16);
     for value in 1..6_u32 {
-        // SAFETY: the kernels are safe code and touch their arguments alone.
+        // SAFETY: the kernels are safe code and touch only their arguments.
         unsafe { set.launch(&produce, &geometry, args![&mut x, value]) }.unwrap();
         if wait {
             consume.wait(&produce.record_event().unwrap()).unwrap();
@@ -69,7 +69,7 @@ fn enqueueing_does_not_wait_and_a_hang_ends() {
     let kernel = device.module_load(&kernels()).unwrap().kernel("set").unwrap();
     let mut x = device.memory_allocate::<u32>(4).unwrap();
     let began = Instant::now();
-    // SAFETY: the kernel is safe code and touches its arguments alone.
+    // SAFETY: the kernel is safe code and touches only its arguments.
     unsafe { kernel.launch(&stream, &Launch::cover(4, 4), args![&mut x, 3_u32]) }.unwrap();
     x.view_mut().slice(0..1).unwrap().fill(&stream, 9_u32).unwrap();
     let event = stream.record_event().unwrap();
@@ -93,7 +93,7 @@ fn dropping_everything_with_work_in_flight_lets_it_end() {
         let stream = device.stream_create(&StreamOptions::default()).unwrap();
         let x = device.memory_from_slice(&stream, &[7_u32; 3]).unwrap();
         let kernel = device.module_load(&module).unwrap().kernel("tell").unwrap();
-        // SAFETY: the kernel is safe code and touches its arguments alone.
+        // SAFETY: the kernel is safe code and touches only its arguments.
         unsafe { kernel.launch(&stream, &Launch::cover(3, 1), args![&x]) }.unwrap();
     }
     assert_eq!(seen.recv_timeout(Duration::from_secs(10)).unwrap(), [7; 3]);

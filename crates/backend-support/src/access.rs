@@ -1,4 +1,4 @@
-//! Who may touch a block at the same time.
+//! Rules for concurrent access to a block.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -6,22 +6,22 @@ use smallvec::SmallVec;
 
 use crate::lock;
 
-/// As many as mostly use a block at a time: beyond it, lists move to the heap.
+/// Usually at most this many operations use a block at a time. Longer lists are allocated on the heap.
 const FEW: usize = 4;
 
-/// What an operation does with the bytes of a block.
+/// The kind of access of an operation to the bytes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Reads any of them.
+    /// Reads any bytes.
     Read,
-    /// Writes any of them.
+    /// Writes any bytes.
     Write,
-    /// Touches one side of a split with this number: writes around a box, or reads the box.
+    /// Touches one side of the split with this number: writes around a box, or reads the box.
     Split { split: u64, writes: bool },
 }
 
 impl Access {
-    /// What somebody does who does both.
+    /// The access of an operation that makes both accesses.
     pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Split { split: one, writes: a }, Self::Split { split: two, writes: b })
@@ -34,7 +34,7 @@ impl Access {
         }
     }
 
-    /// Whether two operations may touch a block at the same time.
+    /// Whether two operations may access a block at the same time.
     fn fits(self, other: Self) -> bool {
         match (self, other) {
             (Self::Split { split: one, writes: a }, Self::Split { split: two, writes: b }) => {
@@ -45,9 +45,10 @@ impl Access {
     }
 }
 
-/// A lock for readers, one writer, or the two sides of one split: one that writes around its box, and readers of the box.
+/// A lock for readers, one writer, or the two sides of one split: one operation that writes around the box, and readers
+/// of the box.
 ///
-/// First come, first served: nobody passes one who waits and whom it would hold up.
+/// Accesses are admitted in order: an access is not admitted before a waiting access that it would delay.
 #[derive(Debug, Default)]
 pub(crate) struct AccessLock {
     state: Mutex<State>,
@@ -57,14 +58,14 @@ pub(crate) struct AccessLock {
 #[derive(Debug, Default)]
 struct State {
     inside: SmallVec<[Access; FEW]>,
-    /// With their numbers, in the order in which they came.
+    /// With their numbers, in order of arrival.
     waiting: SmallVec<[(u64, Access); FEW]>,
-    /// The number of the next to wait.
+    /// The number of the next access that waits.
     next: u64,
 }
 
 impl State {
-    /// Whether this access fits beside those inside and those who wait, as far as they came before this number.
+    /// Whether this access is compatible with the admitted accesses and with all waiting accesses before this number.
     fn admits(&self, access: Access, number: u64) -> bool {
         let before = self.waiting.iter().take_while(|waiting| waiting.0 < number);
         self.inside.iter().all(|other| access.fits(*other))
@@ -90,7 +91,7 @@ impl AccessLock {
         Guard { lock: self, access }
     }
 
-    /// As [`hold`](Self::hold), or `None` where it would block.
+    /// As [`hold`](Self::hold), but returns `None` instead of blocking.
     pub(crate) fn try_hold(&self, access: Access) -> Option<Guard<'_>> {
         let mut state = lock(&self.state);
         if !state.admits(access, state.next) {
@@ -102,7 +103,7 @@ impl AccessLock {
     }
 }
 
-/// An access that is admitted, until this is dropped.
+/// An admitted access. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Guard<'a> {
     lock: &'a AccessLock,
@@ -137,7 +138,7 @@ mod tests {
 
     const ALL: [Access; 5] = [READ, WRITE, AROUND, BOX, OTHER_BOX];
 
-    /// Who is admitted beside whom.
+    /// The accesses that are admitted while `held` is held.
     fn beside(held: Access) -> &'static [Access] {
         match held {
             READ => &[READ],
@@ -162,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Whoever comes while another waits is admitted if it fits beside those inside and beside that one.
+    /// A new access is admitted if it is compatible with the admitted accesses and with the access that waits.
     #[test]
     fn nobody_passes_one_whom_it_would_hold_up() {
         for held in ALL {

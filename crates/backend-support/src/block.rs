@@ -17,22 +17,22 @@ use runtime_core::{Error, ErrorKind, Result};
 use crate::Cores;
 use crate::access::{Access, AccessLock, Guard};
 
-/// Alignment of blocks: a pair of cache lines, which also prefetch together.
+/// Alignment of blocks: a pair of cache lines, which are also prefetched together.
 const ALIGN: usize = 128;
-/// Blocks of at least this many bytes start at different places of a page.
+/// Blocks of at least this many bytes start at different offsets in a page.
 const LARGE: usize = 64 << 10;
-/// The places: [`ALIGN`] apart, and visited in an order that keeps neighbours away from each other.
+/// The number of offsets. They are [`ALIGN`] apart and are used in an order that keeps neighbours apart.
 const PLACES: usize = 32;
 const NEXT_PLACE: usize = 5;
 
-/// Copies of at least this many bytes are worth more than one core.
+/// Copies of at least this many bytes are spread over several cores.
 const PARALLEL_BYTES: usize = 4 << 20;
-/// What one core copies at a time then.
+/// Number of bytes that one core then copies at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// An allocation in host memory, initialised, with a lock that operations take while they touch its bytes.
+/// An allocation in host memory, initialised, with a lock that operations hold while they touch its bytes.
 ///
-/// Dropping it drops its `owner` after the storage is given back.
+/// Dropping a block frees the storage and then drops its `owner`.
 pub struct Block {
     pointer: NonNull<u8>,
     len: usize,
@@ -48,20 +48,20 @@ struct Storage {
     scrub: Option<u8>,
 }
 
-// SAFETY: a block owns its bytes or was promised them, and hands them out under its lock alone.
+// SAFETY: a block owns its bytes or has exclusive rights to them, and gives access only under its lock.
 unsafe impl Send for Block {}
 // SAFETY: as above; shared access takes the lock.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Allocates `len` zeroed bytes at a multiple of [`ALIGN`](Self::ALIGN). Large blocks take no physical memory
-    /// before they are touched. `None` if the allocator has no room.
+    /// Allocates `len` zeroed bytes at a multiple of [`ALIGN`](Self::ALIGN). Large blocks use no physical memory before
+    /// they are touched. `None` if the allocator has no room.
     pub fn zeroed(len: usize, owner: Option<Box<dyn Any + Send + Sync>>) -> Option<Arc<Self>> {
         Self::allocate(len, None, owner)
     }
 
-    /// Allocates `len` bytes of `poison` at a multiple of [`ALIGN`](Self::ALIGN), overwritten with `scrub` when they
-    /// are freed. `None` if the allocator has no room.
+    /// Allocates `len` bytes with the value `poison` at a multiple of [`ALIGN`](Self::ALIGN). They are overwritten with
+    /// `scrub` when they are freed. `None` if the allocator has no room.
     pub fn poisoned(
         len: usize,
         poison: u8,
@@ -69,18 +69,18 @@ impl Block {
         owner: Option<Box<dyn Any + Send + Sync>>,
     ) -> Option<Arc<Self>> {
         let block = Self::allocate(len, Some(scrub), owner)?;
-        // SAFETY: the storage has `len` bytes, and nobody else knows of it.
+        // SAFETY: the storage has `len` bytes, and no other code has access to it.
         unsafe { block.pointer.write_bytes(poison, len) };
         Some(block)
     }
 
-    /// What every block's address is a multiple of, but for adopted ones.
+    /// Every block's address is a multiple of this, except for adopted blocks.
     pub const ALIGN: usize = ALIGN;
 
-    // Over-allocates and aligns by hand, for two reasons. An aligned zeroed allocation would be zeroed by writing, which
-    // takes physical memory at once and puts all of it near the core that allocates. And the system gives large
-    // blocks at multiples of a page: loops that run through several arrays side by side would meet the same cache sets
-    // in all of them, and loads that wait for stores they only resemble.
+    // Allocates more than needed and aligns by hand, for two reasons. An aligned zeroed allocation would be zeroed by
+    // writing, which uses physical memory at once and places all of it near the core that allocates. And the system
+    // returns large blocks at multiples of a page: loops over several arrays would then use the same cache sets in all
+    // arrays, and loads would wait for stores to similar addresses.
     fn allocate(
         len: usize,
         scrub: Option<u8>,
@@ -95,18 +95,18 @@ impl Block {
         // SAFETY: the layout is not empty.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let skip = base.addr().get().next_multiple_of(ALIGN) - base.addr().get() + ALIGN * place;
-        // SAFETY: at most `ALIGN * (place + 1)` bytes are skipped, and the allocation has as many more than `len`.
+        // SAFETY: at most `ALIGN * (place + 1)` bytes are skipped, and the allocation is that much larger than `len`.
         let pointer = unsafe { base.add(skip) };
         let storage = Some(Storage { base, layout, scrub });
         Some(Arc::new(Self { pointer, len, lock: AccessLock::default(), storage, _owner: owner }))
     }
 
-    /// A block over `len` bytes that somebody else allocated; dropping it drops `owner` and nothing else.
+    /// A block over `len` bytes that another owner allocated. Dropping the block drops `owner` and does nothing else.
     ///
     /// # Safety
     ///
-    /// The bytes are initialised, can be read and written until `owner` is dropped, and nobody else touches them
-    /// without being ordered with the operations on this block.
+    /// The bytes are initialised, and can be read and written until `owner` is dropped. All other accesses to them are
+    /// ordered with the operations on this block.
     pub unsafe fn adopt(
         pointer: NonNull<u8>,
         len: usize,
@@ -121,7 +121,7 @@ impl Block {
         })
     }
 
-    /// Where the bytes lie.
+    /// The address of the first byte.
     pub fn pointer(&self) -> NonNull<u8> {
         self.pointer
     }
@@ -136,7 +136,7 @@ impl Block {
         self.len == 0
     }
 
-    /// Whether the bytes are somebody else's, so that dropping the block runs their code.
+    /// Whether another owner owns the bytes, so that dropping the block runs that owner's code.
     pub fn is_adopted(&self) -> bool {
         self.storage.is_none()
     }
@@ -154,7 +154,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         let Some(Storage { base, layout, scrub }) = self.storage else { return };
         if let Some(scrub) = scrub {
-            // SAFETY: the storage has `len` bytes, and the last user is gone.
+            // SAFETY: the storage has `len` bytes, and they are no longer used.
             unsafe { self.pointer.write_bytes(scrub, self.len) };
         }
         // SAFETY: allocated with this layout, and freed once.
@@ -168,7 +168,7 @@ impl fmt::Debug for Block {
     }
 }
 
-/// A part of a block that an operation reads or writes; keeps the block alive.
+/// A part of a block that an operation reads or writes. Keeps the block alive.
 #[derive(Clone, Debug)]
 pub struct Span {
     block: Arc<Block>,
@@ -182,7 +182,7 @@ impl Span {
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` if they leave the block.
+    /// `OutOfBounds` if they extend beyond the block.
     pub fn new(block: &Arc<Block>, start: usize, len: usize) -> Result<Self> {
         match start.checked_add(len) {
             Some(end) if end <= block.len => {
@@ -196,14 +196,14 @@ impl Span {
         }
     }
 
-    /// The same bytes, of which a region program touches one side of the split with this number, unless that is 0: see
-    /// [`RawSlot::split`](runtime_core::contract::RawSlot::split).
+    /// The same bytes, of which a region program touches only one side of the split with this number. 0 means no split:
+    /// see [`RawSlot::split`](runtime_core::contract::RawSlot::split).
     #[must_use]
     pub fn of_split(self, split: u64) -> Self {
         Self { split, ..self }
     }
 
-    /// What an operation on them does.
+    /// The kind of access that an operation makes.
     pub(crate) fn access(&self, writes: bool) -> Access {
         match (self.split, writes) {
             (0, false) => Access::Read,
@@ -222,7 +222,7 @@ impl Span {
         self.len == 0
     }
 
-    /// Where the first byte lies.
+    /// The address of the first byte.
     pub fn pointer(&self) -> NonNull<u8> {
         // SAFETY: the span lies inside the block.
         unsafe { self.block.pointer.add(self.start) }
@@ -232,8 +232,8 @@ impl Span {
         &self.block
     }
 
-    /// Copies `src`, which is as long as the span, into it; holds the block meanwhile. Large copies are spread over
-    /// `cores`.
+    /// Copies `src`, which is as long as the span, into the span. Holds the block during the copy. Large copies are
+    /// spread over `cores`.
     ///
     /// # Errors
     ///
@@ -241,14 +241,14 @@ impl Span {
     pub fn copy_in(&self, src: &[u8], cores: Cores<'_>) -> Result<()> {
         self.check_len(src.len())?;
         let _held = self.block.hold(Access::Write);
-        // SAFETY: both sides have `len` bytes. The block's are held exclusively, and those of a slice that safe code
-        // lends cannot be among them.
+        // SAFETY: both sides have `len` bytes. The block's bytes are held exclusively, and a slice lent by safe code
+        // cannot be part of them.
         unsafe { spread(src.as_ptr(), self.pointer().as_ptr(), self.len, cores) };
         Ok(())
     }
 
-    /// Copies the span to `dst`, which is as long; holds the block meanwhile. Large copies are spread over
-    /// `cores`.
+    /// Copies the span to `dst`, which is as long as the span. Holds the block during the copy. Large copies are spread
+    /// over `cores`.
     ///
     /// # Errors
     ///
@@ -256,13 +256,13 @@ impl Span {
     pub fn copy_out(&self, dst: &mut [u8], cores: Cores<'_>) -> Result<()> {
         self.check_len(dst.len())?;
         let _held = self.block.hold(Access::Read);
-        // SAFETY: both sides have `len` bytes. The block's are held shared, and those of a slice that safe code lends
-        // exclusively cannot be among them.
+        // SAFETY: both sides have `len` bytes. The block's bytes are held shared, and a slice that safe code lends
+        // exclusively cannot be part of them.
         unsafe { spread(self.pointer().as_ptr(), dst.as_mut_ptr(), self.len, cores) };
         Ok(())
     }
 
-    /// Copies as many bytes as both have from `self` to `dst`, wherever they lie. Both blocks are held.
+    /// Copies as many bytes as both spans have from `self` to `dst`. They may overlap. Both blocks are held.
     pub(crate) fn copy_to(&self, dst: &Self, cores: Cores<'_>) {
         let (from, to) = (self.pointer().as_ptr(), dst.pointer().as_ptr());
         let len = self.len.min(dst.len);
@@ -275,7 +275,7 @@ impl Span {
         }
     }
 
-    /// Fills the span with repetitions of `pattern`, the last one perhaps cut short. The block is held.
+    /// Fills the span with repetitions of `pattern`; the last one may be incomplete. The block is held.
     pub(crate) fn fill(&self, pattern: &[u8], cores: Cores<'_>) {
         let whole = Bytes(self.pointer().as_ptr());
         in_chunks(self.len, cores, |range| {
@@ -296,12 +296,12 @@ impl Span {
     }
 }
 
-/// Writes repetitions of `pattern`; a chunk starts with the pattern's first byte.
+/// Writes repetitions of `pattern`. A chunk starts with the pattern's first byte.
 fn fill(bytes: &mut [u8], pattern: &[u8]) {
     match pattern {
         [] => {}
         [first, rest @ ..] if rest.iter().all(|byte| byte == first) => bytes.fill(*first),
-        // Doubling what is there keeps every copy but the first few long.
+        // Doubling the filled part makes all copies but the first few long.
         _ => {
             let mut done = pattern.len().min(bytes.len());
             bytes[..done].copy_from_slice(&pattern[..done]);
@@ -316,7 +316,7 @@ fn fill(bytes: &mut [u8], pattern: &[u8]) {
     }
 }
 
-/// Calls `f` with ranges that together are `0..len`: one of all bytes, or chunks on all cores if that pays.
+/// Calls `f` with ranges that together make up `0..len`: a single range, or chunks on all cores if that is faster.
 fn in_chunks(len: usize, cores: Cores<'_>, f: impl Fn(Range<usize>) + Sync) {
     if len < PARALLEL_BYTES {
         return f(0..len);
@@ -327,11 +327,11 @@ fn in_chunks(len: usize, cores: Cores<'_>, f: impl Fn(Range<usize>) + Sync) {
     });
 }
 
-/// Copies `len` bytes, on all cores if they are many.
+/// Copies `len` bytes, using all cores for large copies.
 ///
 /// # Safety
 ///
-/// `from` can be read and `to` written for `len` bytes by any thread until this returns, and they do not overlap.
+/// Until this returns, any thread can read `len` bytes at `from` and write `len` bytes at `to`. They do not overlap.
 unsafe fn spread(from: *const u8, to: *mut u8, len: usize, cores: Cores<'_>) {
     let (from, to) = (Bytes(from.cast_mut()), Bytes(to));
     in_chunks(len, cores, |range| {
@@ -339,12 +339,12 @@ unsafe fn spread(from: *const u8, to: *mut u8, len: usize, cores: Cores<'_>) {
         let from = unsafe { from.get().add(range.start) };
         // SAFETY: as above.
         let to = unsafe { to.get().add(range.start) };
-        // SAFETY: the caller vouches for both sides.
+        // SAFETY: the caller guarantees both sides.
         unsafe { std::ptr::copy_nonoverlapping(from, to, range.len()) };
     });
 }
 
-/// An address that threads share, each for bytes of its own.
+/// An address shared by threads; each thread uses it for its own bytes.
 struct Bytes(*mut u8);
 
 impl Bytes {
@@ -353,7 +353,7 @@ impl Bytes {
     }
 }
 
-// SAFETY: an address is only a number until somebody with a right to the bytes uses it.
+// SAFETY: an address is only a number until code with access to the bytes uses it.
 unsafe impl Sync for Bytes {}
 
 #[cfg(test)]

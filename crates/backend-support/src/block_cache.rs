@@ -1,4 +1,4 @@
-//! Device memory kept to be used again, where allocating and freeing by the driver waits for the whole device.
+//! A cache of device memory, for drivers that wait for the whole device when they allocate or free.
 
 use std::fmt;
 use std::mem;
@@ -8,22 +8,22 @@ use std::sync::{Arc, Mutex};
 use crate::lock;
 use crate::reaper::Mark;
 
-/// Most bytes that a cache keeps for later.
+/// The most bytes that a cache keeps for reuse.
 const MOST_CACHED: usize = 1 << 30;
 
-/// The side of a driver that allocates plainly. Errors are the driver's codes.
+/// The part of a driver that makes plain allocations. Errors are the driver's codes.
 pub trait Heap: fmt::Debug + Send + Sync {
     /// A place in one of the driver's streams.
     type Mark: Mark;
 
-    /// Memory for that many bytes: its address.
+    /// Allocates memory of that many bytes and returns its address.
     ///
     /// # Errors
     ///
     /// The driver's code.
     fn allocate(&self, bytes: usize) -> Result<u64, u32>;
 
-    /// Gives memory back, which nothing uses any more.
+    /// Frees memory that is no longer used.
     ///
     /// # Errors
     ///
@@ -31,11 +31,11 @@ pub trait Heap: fmt::Debug + Send + Sync {
     fn free(&self, address: u64) -> Result<(), u32>;
 }
 
-/// Plain allocations, kept to be used again once the work that used them is over: up to 1 GiB of them.
+/// Plain allocations, kept for reuse once the work that used them is finished: up to 1 GiB.
 #[derive(Debug)]
 pub struct BlockCache<H: Heap> {
     heap: Arc<H>,
-    /// Bytes taken from the driver.
+    /// Number of bytes allocated from the driver.
     reserved: AtomicUsize,
     /// Oldest first.
     blocks: Mutex<Vec<Block<H::Mark>>>,
@@ -54,7 +54,7 @@ impl<M: Mark> Block<M> {
     }
 }
 
-/// What is allocated for a request, so that requests of about one size find one another's blocks.
+/// The size allocated for a request. It is rounded so that requests of similar size can reuse the same blocks.
 fn class(bytes: usize) -> usize {
     let step = (1 << bytes.max(1).ilog2()) / 8;
     bytes.checked_next_multiple_of(step.max(512)).unwrap_or(bytes)
@@ -67,11 +67,11 @@ impl<H: Heap> BlockCache<H> {
         Self { heap: Arc::clone(heap), reserved, blocks }
     }
 
-    /// Memory that any stream can use at once.
+    /// Returns memory that any stream can use at once.
     ///
     /// # Errors
     ///
-    /// The driver's code, where no block fits and there is no more memory.
+    /// The driver's code, if no cached block fits and there is no more memory.
     pub fn allocate(&self, bytes: usize) -> Result<u64, u32> {
         let bytes = class(bytes);
         let mut blocks = lock(&self.blocks);
@@ -84,22 +84,22 @@ impl<H: Heap> BlockCache<H> {
         Ok(address)
     }
 
-    /// Takes back what [`allocate`](Self::allocate) gave for as many bytes; it is used again when the work before the marks
-    /// is over. Does not wait for that.
+    /// Takes back memory that [`allocate`](Self::allocate) returned for the same number of bytes. It is reused once the
+    /// work before the marks is finished. Does not wait for that.
     ///
     /// # Errors
     ///
-    /// The driver's code, where the oldest blocks make room; the memory itself is taken back.
+    /// The driver's code for freeing the oldest blocks to make room. The memory itself is taken back in any case.
     pub fn free(&self, address: u64, bytes: usize, after: Vec<H::Mark>) -> Result<(), u32> {
         lock(&self.blocks).push(Block { address, bytes: class(bytes), after });
         self.shrink(MOST_CACHED)
     }
 
-    /// Frees the oldest blocks that nothing uses any more, until they have at most `keep` bytes.
+    /// Frees the oldest unused blocks until the cache holds at most `keep` bytes.
     ///
     /// # Errors
     ///
-    /// The driver's first code; a block that it does not take stays in the cache.
+    /// The first code of the driver. A block that the driver fails to free stays in the cache.
     pub fn shrink(&self, keep: usize) -> Result<(), u32> {
         let mut blocks = lock(&self.blocks);
         let mut kept = blocks.iter().map(|block| block.bytes).sum::<usize>();
@@ -127,12 +127,12 @@ impl<H: Heap> BlockCache<H> {
         Ok(())
     }
 
-    /// Bytes taken from the driver.
+    /// Number of bytes allocated from the driver.
     pub fn reserved_bytes(&self) -> usize {
         self.reserved.load(Ordering::Relaxed)
     }
 
-    /// Bytes taken from the driver that cannot be used again now.
+    /// Number of bytes allocated from the driver that cannot be reused now.
     pub fn used_bytes(&self) -> usize {
         let blocks = lock(&self.blocks);
         let free: usize = blocks.iter().filter(|b| b.is_over()).map(|block| block.bytes).sum();
@@ -144,8 +144,8 @@ impl<H: Heap> Drop for BlockCache<H> {
     fn drop(&mut self) {
         let blocks = mem::take(self.blocks.get_mut().unwrap_or_else(|e| e.into_inner()));
         for block in blocks {
-            // What work may still use stays for ever. Nobody is left to hear of a failure; a driver that is of no use any
-            // more remembers so itself.
+            // Memory that work may still use is leaked. There is no caller to report a failure to. A driver that has
+            // become unusable records that itself.
             if block.after.iter().all(Mark::wait) {
                 let _ = self.give_back(&block);
             }
@@ -157,7 +157,7 @@ impl<H: Heap> Drop for BlockCache<H> {
 mod tests {
     use super::*;
 
-    /// Whether work is over, as far as anybody knows.
+    /// Whether work is finished, as far as it is known.
     struct Told(bool);
 
     impl Mark for Told {
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Addresses are those of no memory; the first few frees fail.
+    /// The addresses do not refer to memory. The first few frees fail.
     #[derive(Debug, Default)]
     struct Numbers {
         next: AtomicUsize,

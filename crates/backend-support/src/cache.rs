@@ -1,4 +1,4 @@
-//! Compiled programs kept on disk.
+//! Compiled programs cached on disk.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,16 +9,17 @@ use sha2::{Digest, Sha256};
 
 /// Most bytes that a cache keeps.
 const CAPACITY: u64 = 256 << 20;
-/// What the names of entries end in. Other files in the folder are not the cache's.
+/// The suffix of the names of entries. Other files in the folder do not belong to the cache.
 const SUFFIX: &str = ".program";
-/// Bytes of the checksum that stands before each entry.
+/// Number of bytes in the checksum at the start of each entry.
 const CHECKSUM: usize = 32;
 
 /// A folder of compiled programs, shared by any number of threads and processes.
 ///
-/// An entry is found by everything that it was made from and for, its [`CacheKey`]. It is written beside its place and
-/// moved there in one step, so nobody sees half of one, and one that was damaged counts as missing. Beyond 256 MiB the
-/// entries written longest ago make room. What is in it will be run: a folder that other users can write to is not used.
+/// An entry is found by its [`CacheKey`], which covers all inputs and the target. It is written to a temporary file in
+/// the same folder and then moved into place, so no reader sees an incomplete entry. A damaged entry counts as missing.
+/// Beyond 256 MiB, the entries written longest ago are removed. The contents will be executed, so a folder that other
+/// users can write to is not used.
 ///
 /// ```
 /// use backend_support::{CacheKey, DiskCache};
@@ -37,17 +38,17 @@ pub struct DiskCache {
     folder: PathBuf,
 }
 
-/// What an entry was made from and for: source, options, compiler, device.
+/// The inputs and the target of an entry: source, options, compiler, device.
 #[derive(Clone, Debug, Default)]
 pub struct CacheKey(Sha256);
 
 impl CacheKey {
-    /// A key of nothing.
+    /// An empty key.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a part. Where one ends and the next begins matters.
+    /// Adds a part. The boundaries between parts are significant.
     #[must_use]
     pub fn with(mut self, part: impl AsRef<[u8]>) -> Self {
         let part = part.as_ref();
@@ -63,10 +64,10 @@ impl CacheKey {
     }
 }
 
-/// Whether what a compiler makes of a source in C may depend on files beside it, which are in no key. It may where no file
-/// is read in the end.
+/// Whether the result of compiling C source may depend on other files, which are not part of any key. May return `true`
+/// although no file is read in the end.
 pub fn reads_files<'a>(source: &str, options: impl IntoIterator<Item = &'a str>) -> bool {
-    // Of words that are written apart, on two lines, the preprocessor makes one.
+    // The preprocessor joins words that are continued on the next line.
     let mut joined = String::with_capacity(source.len());
     for line in source.lines() {
         let end = line.trim_end();
@@ -85,7 +86,7 @@ pub fn reads_files<'a>(source: &str, options: impl IntoIterator<Item = &'a str>)
     words.iter().any(|word| joined.contains(word)) || options.into_iter().any(names_one)
 }
 
-/// What tells a file from others, and from what it was before: its path without links, its length, and when it was written.
+/// Identifies a file and its version: path without links, length, and modification time.
 pub fn stamp(file: &Path) -> String {
     let path = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let metadata = fs::metadata(&path).ok();
@@ -94,22 +95,22 @@ pub fn stamp(file: &Path) -> String {
 }
 
 impl DiskCache {
-    /// A cache in `folder`, which is made when the first entry is written.
+    /// A cache in `folder`. The folder is created when the first entry is written.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
-    /// The cache of this user for programs of `kind`; `None` if the system names no folder for caches.
+    /// The cache of this user for programs of `kind`. `None` if the system has no folder for caches.
     pub fn of_user(kind: &str) -> Option<Self> {
         Some(Self::new(dirs::cache_dir()?.join("device-runtime").join(kind)))
     }
 
-    /// Where the entries are.
+    /// The folder that contains the entries.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The entry, if it is there and whole.
+    /// Returns the entry, if it exists and is not damaged.
     pub fn get(&self, key: &CacheKey) -> Option<Vec<u8>> {
         check_private(&self.folder).ok()?;
         let mut entry = fs::read(self.folder.join(key.name())).ok()?;
@@ -121,11 +122,11 @@ impl DiskCache {
         Some(entry)
     }
 
-    /// Keeps an entry, in place of one that is there already.
+    /// Stores an entry. Replaces an existing one.
     ///
     /// # Errors
     ///
-    /// What the file system reports, or that others can write to the folder.
+    /// Errors of the file system, or an error if other users can write to the folder.
     pub fn put(&self, key: &CacheKey, content: &[u8]) -> io::Result<()> {
         make(&self.folder)?;
         check_private(&self.folder)?;
@@ -136,9 +137,9 @@ impl DiskCache {
         self.make_room(CAPACITY)
     }
 
-    /// Forgets an entry, if it is there.
+    /// Removes an entry, if it exists.
     pub fn remove(&self, key: &CacheKey) {
-        // Another process may have been quicker.
+        // Another process may have removed it first.
         drop(fs::remove_file(self.folder.join(key.name())));
     }
 
@@ -146,7 +147,7 @@ impl DiskCache {
     fn make_room(&self, capacity: u64) -> io::Result<()> {
         let mut entries: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
-            // What another process removes meanwhile is no longer there to count.
+            // An entry that another process removes in the meantime is not counted.
             let Ok(entry) = entry else { continue };
             let Ok(metadata) = entry.metadata() else { continue };
             if !entry.file_name().to_string_lossy().ends_with(SUFFIX) {
@@ -168,7 +169,7 @@ impl DiskCache {
     }
 }
 
-/// Makes a folder that other users cannot write to: what is in it will be run.
+/// Creates a folder that other users cannot write to, because its contents will be executed.
 fn make(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -177,7 +178,7 @@ fn make(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-/// Refuses a folder into which others could put programs.
+/// Refuses a folder to which other users could add programs.
 fn check_private(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {

@@ -1,24 +1,24 @@
-//! How loops are spread over cores.
+//! Distribution of loops over cores.
 #![expect(unsafe_code, reason = "declares what code that shares out bytes by loop index relies on")]
 
 use std::fmt;
 
 use runtime_core::ParallelFor;
 
-/// A [`ParallelFor`] that is known to keep its word, so that bytes can be shared out by index.
+/// A [`ParallelFor`] that is guaranteed to call each index once, so that bytes can be divided by index.
 #[derive(Clone, Copy)]
 pub struct Cores<'a>(&'a ParallelFor<'a>);
 
 impl<'a> Cores<'a> {
-    /// The calling thread alone.
+    /// Only the calling thread.
     pub const SERIAL: Cores<'static> = Cores(&serial);
 
     /// The cores that `parallel` spreads loops over.
     ///
     /// # Safety
     ///
-    /// `parallel(count, f)` calls `f` once with each index below `count` and with nothing else, and all calls have
-    /// ended when it returns or unwinds.
+    /// `parallel(count, f)` calls `f` once with each index below `count` and with no other index. All calls have ended
+    /// when it returns or unwinds.
     pub unsafe fn new(parallel: &'a ParallelFor<'a>) -> Self {
         Self(parallel)
     }
@@ -28,7 +28,7 @@ impl<'a> Cores<'a> {
         self.0
     }
 
-    /// Calls `f` once with each index below `count`; returns when all calls have.
+    /// Calls `f` once with each index below `count`. Returns when all calls have returned.
     pub fn for_each(self, count: usize, f: &(dyn Fn(usize) + Sync)) {
         match count {
             0 => {}

@@ -8,21 +8,21 @@ use runtime_core::Result;
 use crate::lock;
 use crate::queue::{Queue, Shared};
 
-/// A mark in a queue that can be moved: recording again replaces the earlier mark, and whoever waits, waits for the
-/// mark that was the latest when the wait began.
+/// A mark in a queue. Recording the event again replaces the earlier mark. A wait refers to the mark that was the
+/// latest when the wait began.
 #[derive(Debug, Default)]
 pub struct Event {
     latest: Mutex<Option<Latest>>,
 }
 
-/// The latest mark, and the queue it is in for as long as that exists.
+/// The latest mark and its queue, as long as the queue exists.
 #[derive(Clone, Debug)]
 struct Latest {
     mark: Arc<Mark>,
     queue: Weak<Shared>,
 }
 
-/// One place in a queue.
+/// A place in a queue.
 #[derive(Debug, Default)]
 struct Mark {
     reached: OnceLock<Instant>,
@@ -33,7 +33,7 @@ struct Mark {
 impl Mark {
     fn reach(&self) {
         let waiting = lock(&self.waiting);
-        // Set under the lock, so that nobody goes to sleep between looking and being counted.
+        // Set under the lock, so that no thread goes to sleep between its check and being counted.
         let _ = self.reached.set(Instant::now());
         if *waiting > 0 {
             self.changed.notify_all();
@@ -57,7 +57,7 @@ impl Mark {
     }
 }
 
-/// Reaches its mark when dropped, so that a task that never ran holds nobody up.
+/// Reaches its mark when it is dropped, so that a task that never ran does not block waiters.
 struct Reach(Arc<Mark>);
 
 impl Drop for Reach {
@@ -76,7 +76,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// As [`Queue::submit`]; the earlier mark stays then.
+    /// As [`Queue::submit`]. The earlier mark is then kept.
     pub fn record(&self, queue: &Queue) -> Result<()> {
         let mark = Arc::new(Mark::default());
         let reach = Reach(Arc::clone(&mark));
@@ -94,7 +94,7 @@ impl Event {
         Ok(())
     }
 
-    /// Lets what is submitted to `queue` from here on wait for the latest mark. Does not block.
+    /// Makes tasks submitted to `queue` from now on wait for the latest mark. Does not block.
     ///
     /// # Errors
     ///
@@ -109,8 +109,8 @@ impl Event {
         }
     }
 
-    /// Blocks until the latest mark is reached; returns at once if there is none. Runs the tasks before the mark that
-    /// nobody has begun, as [`Queue::turn`] does.
+    /// Blocks until the latest mark is reached. Returns at once if there is no mark. Runs the tasks before the mark
+    /// that no thread has begun, as [`Queue::turn`] does.
     ///
     /// # Errors
     ///
@@ -125,13 +125,13 @@ impl Event {
         Ok(())
     }
 
-    /// Whether the latest mark is reached; `true` if there is none.
+    /// Whether the latest mark is reached. `true` if there is no mark.
     pub fn is_done(&self) -> bool {
         lock(&self.latest).as_ref().is_none_or(|latest| latest.mark.is_reached())
     }
 
-    /// Time from the mark of `earlier` to the mark of this event; zero if either is not reached, or if they were
-    /// reached the other way round.
+    /// The time from the mark of `earlier` to the mark of this event. Zero if either mark is not reached, or if this
+    /// mark was reached first.
     pub fn elapsed_since(&self, earlier: &Self) -> Duration {
         let reached =
             |event: &Self| event.latest().and_then(|latest| latest.mark.reached.get().copied());
@@ -147,7 +147,7 @@ impl Event {
 }
 
 impl crate::Mark for Event {
-    /// Runs no tasks: those of the thread that waits here are owners to drop.
+    /// Runs no tasks, because the thread that waits here drops owners.
     fn wait(&self) -> bool {
         if let Some(latest) = self.latest() {
             latest.mark.wait();

@@ -1,4 +1,4 @@
-//! Failures of work that nobody waits for: kept until they can be reported.
+//! Failures of asynchronous work, kept until they can be reported.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,17 +9,17 @@ use runtime_core::{DeviceId, Error, ErrorKind, Result};
 
 use crate::lock;
 
-/// Whose failures they are, and how the backend calls a fault of a kernel.
+/// The device that owns failures, and the backend's name for a fault of a kernel.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The device that errors name.
     pub device: DeviceId,
-    /// Symbolic name and number of the driver code of a fault.
+    /// Symbolic name and number of the driver code for a fault.
     pub fault: (&'static str, i64),
 }
 
 impl Identity {
-    /// Adds what an error lacks: the device, and a driver code if it is a fault.
+    /// Adds missing information to an error: the device, and a driver code if it is a fault.
     #[must_use]
     pub fn complete(&self, error: Error) -> Error {
         let bare = error.kind() == ErrorKind::DeviceFault && error.driver().is_none();
@@ -31,29 +31,29 @@ impl Identity {
 /// The first failure that was not reported yet.
 #[derive(Debug, Default)]
 pub struct Failures {
-    // Spares whoever looks for a failure the lock while there is none.
+    // Avoids taking the lock while there is no failure.
     any: AtomicBool,
     first: Mutex<Option<Error>>,
 }
 
 impl Failures {
-    /// Keeps a failure, unless an earlier one is still waiting to be reported.
+    /// Keeps a failure, unless an earlier one is still unreported.
     pub fn keep(&self, error: Error) {
         let mut first = lock(&self.first);
         first.get_or_insert(error);
         self.any.store(true, Ordering::Release);
     }
 
-    /// Whether a failure is waiting to be reported.
+    /// Whether there is an unreported failure.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Reports the failure that is kept, if any.
+    /// Reports the kept failure, if there is one.
     ///
     /// # Errors
     ///
-    /// That failure, once, as one of [earlier work](Error::of_earlier_work).
+    /// The failure, once, as one of [earlier work](Error::of_earlier_work).
     pub fn report(&self) -> Result<()> {
         if !self.any() {
             return Ok(());
@@ -64,11 +64,11 @@ impl Failures {
     }
 }
 
-/// Calls `f`; a panic in it is a `DeviceFault` with the panic's message.
+/// Calls `f` and converts a panic to a `DeviceFault` with the panic's message.
 ///
 /// # Errors
 ///
-/// What `f` reports, or the fault.
+/// The error of `f`, or the fault.
 pub fn guarded(operation: &'static str, f: impl FnOnce() -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
         let message = format!("panicked: {}", text(payload));

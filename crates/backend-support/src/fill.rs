@@ -1,15 +1,15 @@
-//! Patterns that memory is filled with.
+//! Patterns for filling memory.
 
-/// A pattern as a driver is asked to fill with it.
+/// A fill pattern in the form that drivers take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// One byte over and over.
+    /// One repeated byte.
     Bytes(u8),
-    /// Two bytes over and over.
+    /// Two repeated bytes.
     Halves(u16),
-    /// Four bytes over and over.
+    /// Four repeated bytes.
     Words(u32),
-    /// Four words in turn.
+    /// Four words, repeated.
     Pattern([u32; 4]),
 }
 

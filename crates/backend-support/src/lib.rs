@@ -1,18 +1,20 @@
-//! What devices whose memory is host memory have in common, for authors of backends.
+//! Shared parts of devices whose memory is host memory, for authors of backends.
 //!
-//! A *block* is an allocation with a lock; a *span* is a part of one. *Work* is what a stream does to spans: copies,
-//! fills, region copies, host kernels. It locks the blocks it touches in one global order while it runs and never
-//! while it waits in a queue, so that unordered operations of two streams leave unspecified bytes behind but no data
-//! race and no deadlock. A *queue* runs tasks in order on a thread of its own; an *event* marks a place in a queue.
+//! A *block* is an allocation with a lock. A *span* is a part of a block. *Work* is an operation of a stream on spans:
+//! copies, fills, region copies, host kernels. It locks the blocks that it touches in one global order while it runs,
+//! and never while it waits in a queue. Unordered operations of two streams therefore leave unspecified bytes, but
+//! cause no data race and no deadlock. A *queue* runs tasks in order on its own thread. An *event* marks a place in a
+//! queue.
 //!
-//! Work in a queue holds its blocks by reference count, so a backend frees memory by dropping it: the storage goes
-//! when the last operation on it is done, and nobody waits. What runs a program's own code when it is dropped, an owner of
-//! adopted memory or a kernel, is [retired](Queues::retire) instead, since that code may wait for the queue.
+//! Work in a queue holds its blocks by reference count, so a backend frees memory by dropping it. The storage is freed
+//! when the last operation on it is done, and no thread waits for that. Objects whose destructors run code of the
+//! program, such as an owner of adopted memory or a kernel, are [retired](Queues::retire) instead, because that code
+//! may wait for the queue.
 //!
-//! For devices with memory of their own there is the kernel of region copies, one text for OpenCL, CUDA and HIP, and
-//! what lowers programs to its launches; the thread that gives objects back to a driver, and the cache over its plain
-//! allocations; the reading of selectors' [`options`]; and, behind features, the loading of vendors' libraries and the
-//! programs kept on disk.
+//! For devices with their own memory, this crate has the kernel of region copies, with one source for OpenCL, CUDA and
+//! HIP, and the code that lowers programs to its launches; the thread that returns objects to a driver, and the cache
+//! of its plain allocations; the parsing of selectors' [`options`]; and, behind features, the loading of vendors'
+//! libraries and a disk cache of compiled programs.
 #![deny(unsafe_code)]
 
 mod access;
@@ -56,7 +58,8 @@ pub use work::{Held, HostLaunch, Regions, SlotSpan, Work};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks whether or not a thread panicked while it held the lock: every critical section here leaves its data whole.
+/// Locks whether or not a thread panicked while it held the lock. Every critical section here leaves its data
+/// consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,21 +6,22 @@ use std::path::PathBuf;
 
 pub use libloading;
 
-/// The first of the libraries that loads.
+/// Loads the first of the libraries that can be loaded.
 ///
 /// # Errors
 ///
-/// Why not, if none does: of the first that is there and does not load, or of the first of all if none is there.
+/// The reason, if none can be loaded: for the first library that exists but does not load, or otherwise for the first
+/// name.
 pub fn load(names: &[&str]) -> Result<libloading::Library, String> {
     let (mut absent, mut broken) = (None, None);
     for name in names {
-        // SAFETY: what runs when a library of these names is loaded is its vendor's code, or the user's choice.
+        // SAFETY: loading a library of these names runs code of its vendor, or code that the user chose.
         let error = match unsafe { libloading::Library::new(*name) } {
             Ok(library) => return Ok(library),
             Err(error) => error,
         };
         let why = reason(&error);
-        // So the C library says it of the name itself; a dependency that is missing has another.
+        // The C library's message for the name itself. For a missing dependency, the message contains another name.
         if why.contains(&format!("{name}: cannot open shared object file: No such file")) {
             absent.get_or_insert(why);
         } else {
@@ -30,13 +31,13 @@ pub fn load(names: &[&str]) -> Result<libloading::Library, String> {
     Err(broken.or(absent).unwrap_or_default())
 }
 
-/// What an error of the loader says, with its cause, which names the file.
+/// The message of a loader error, with its cause, which names the file.
 pub fn reason(error: &libloading::Error) -> String {
     let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
     format!("{error}{cause}")
 }
 
-/// The file of the library that a function of a loaded one is in, where the system tells.
+/// The file of the library that contains a function of a loaded library, if the system reports it.
 pub fn file_of(library: &libloading::Library, function: &str) -> Option<PathBuf> {
     #[cfg(unix)]
     {
@@ -46,16 +47,16 @@ pub fn file_of(library: &libloading::Library, function: &str) -> Option<PathBuf>
         let address = unsafe { library.get::<unsafe extern "C" fn()>(function) }.ok()?;
         let address = *address as *const c_void;
         let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-        // SAFETY: any address may be asked for; what is found is written to where it may be.
+        // SAFETY: any address may be passed, and the result is written to valid memory.
         if unsafe { libc::dladdr(address, found.as_mut_ptr()) } == 0 {
             return None;
         }
-        // SAFETY: every field may be zero, and was written besides.
+        // SAFETY: every field may be zero, and the call has written the fields.
         let name = unsafe { found.assume_init() }.dli_fname;
         if name.is_null() {
             return None;
         }
-        // SAFETY: the loader points to a text that ends with a NUL, and stays while the library does.
+        // SAFETY: the loader's pointer is to a text that ends with a NUL and lives as long as the library.
         let name = unsafe { CStr::from_ptr(name) };
         Some(OsStr::from_bytes(name.to_bytes()).into())
     }
@@ -66,11 +67,12 @@ pub fn file_of(library: &libloading::Library, function: &str) -> Option<PathBuf>
     }
 }
 
-/// Declares a table of C functions that are bound by name. Those that return nothing else return a code, which is a plain
-/// number: a library may be newer than the headers that a crate knows, and return others.
+/// Declares a table of C functions that are bound by name. Functions without a declared return type return a code. A
+/// code is a plain number, because a library may be newer than the headers that a crate was written for and return
+/// other codes.
 ///
-/// `bind` of the table takes the symbols from a library, or names the first of `every version` that is missing; those of
-/// `newer versions` are options.
+/// The table's `bind` takes the symbols from a library, or returns the name of the first missing symbol of
+/// `every version`. Functions of `newer versions` are `Option`s.
 #[macro_export]
 macro_rules! function_table {
     (@returned) => { u32 };
@@ -90,10 +92,10 @@ macro_rules! function_table {
         }
 
         impl $table {
-            /// Binds the symbols, or names the first that is missing.
+            /// Binds the symbols, or returns the name of the first missing one.
             fn bind(library: &$crate::libloading::Library) -> Result<Self, &'static str> {
                 Ok(Self {
-                    // SAFETY: the library's headers declare the function so.
+                    // SAFETY: the declaration agrees with the library's headers.
                     $($name: *unsafe { library.get(stringify!($name)) }
                         .map_err(|_| stringify!($name))?,)*
                     // SAFETY: as above.

@@ -1,12 +1,12 @@
-//! Reading the options of a selector, for backends that take the same kinds of values.
+//! Parsing of selector options, for backends with options of the same kinds.
 
 use runtime_core::{Error, ErrorKind, Result};
 
-/// The value of an option that is `on` or `off`.
+/// Parses the value of an option that is `on` or `off`.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for another value.
+/// `InvalidArgument` for any other value.
 ///
 /// ```
 /// use backend_support::options::switch;
@@ -23,7 +23,7 @@ pub fn switch(option: &str, value: &str) -> Result<bool> {
     }
 }
 
-/// The error of a value that an option does not take: `InvalidArgument`, naming it and what is `admitted`.
+/// The error for an invalid option value: `InvalidArgument`, naming the value and the `admitted` values.
 pub fn refused(option: &str, value: &str, admitted: &str) -> Error {
     let message = format!("{option}={value}: not {admitted}");
     Error::new(ErrorKind::InvalidArgument, "open", message)

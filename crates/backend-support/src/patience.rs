@@ -1,4 +1,4 @@
-//! Asking a driver again that does not tell how far its work is.
+//! Repeated polling of a driver that does not report the progress of its work.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long a driver may fail to tell how far its work is before what the work uses is given up for good.
+/// How long to poll a driver that reports no progress before leaking the resources its work may still use.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks, with pauses, whether work is over, until it is. `ask` answers `None` where the driver does not tell; when it has
-/// not told for as long as `patience`, the result is `false`.
+/// Polls, with pauses, until work is finished. `ask` returns `None` if the driver does not report whether it is.
+/// Returns `false` if the driver has not reported it for as long as `patience`.
 #[must_use]
 pub fn outlast(patience: Duration, mut ask: impl FnMut() -> Option<bool>) -> bool {
     let mut told = Instant::now();

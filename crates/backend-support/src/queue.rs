@@ -16,19 +16,19 @@ use crate::{Event, Failures, Identity, Reaper, Reclaim, guarded, lock};
 
 struct Task {
     run: Box<dyn FnOnce() -> Result<()> + Send>,
-    /// Whether it runs behind a failure too.
+    /// Whether it runs even after a failure.
     always: bool,
 }
 
-/// An in-order queue of tasks with a thread of its own.
+/// An in-order queue of tasks with its own thread.
 ///
 /// Tasks run one after the other, in the order of [`submit`](Self::submit), on the queue's thread, which starts with
 /// the first task. A thread that must wait for the queue takes a [`turn`](Self::turn) in the same order. While it
-/// waits it runs the tasks ahead of it that nobody has begun, which spares two hand-overs between threads.
+/// waits, it runs the tasks ahead of it that no thread has begun. This saves two hand-overs between threads.
 ///
-/// Behind a task that failed no other runs until the failure is reported: they end at once.
+/// After a task failed, no other task runs until the failure is reported; such tasks end at once.
 ///
-/// Dropping the queue does not block: its tasks run to the end, then its thread ends.
+/// Dropping the queue does not block. Its tasks run to completion, then its thread ends.
 pub struct Queue {
     shared: Arc<Shared>,
 }
@@ -36,24 +36,24 @@ pub struct Queue {
 pub(crate) struct Shared {
     identity: Identity,
     state: Mutex<State>,
-    /// Where the queue's thread waits for tasks.
+    /// The queue's thread waits here for tasks.
     tasks: Condvar,
-    /// Where threads wait for their turn.
+    /// Threads wait here for their turn.
     turns: Condvar,
-    /// Where threads wait for what others do.
+    /// Threads wait here for tasks and turns of other threads to end.
     ends: Condvar,
     failures: Failures,
-    /// Where a failure goes that nobody asked this queue for.
+    /// Receives a failure that was not reported when the queue was dropped.
     device_failures: Arc<Failures>,
 }
 
 struct State {
     entries: VecDeque<Entry>,
-    /// Whether some thread runs a task or has its turn.
+    /// Whether a thread runs a task or has its turn.
     running: bool,
-    /// Tasks and turns that are over.
+    /// The number of tasks and turns that have ended.
     ended: u64,
-    /// How many have to be over before somebody who waits at `ends` goes on.
+    /// The smallest value of `ended` that a thread at `ends` waits for.
     awaited: Option<u64>,
     worker: Worker,
     closed: bool,
@@ -72,17 +72,18 @@ enum Worker {
 }
 
 impl Queue {
-    /// Runs `task` after everything submitted so far. Does not wait for it. Its failure, or its panic as a
-    /// `DeviceFault`, is kept for [`synchronize`](Self::synchronize).
+    /// Runs `task` after everything submitted so far. Does not wait for it. Its failure is kept for
+    /// [`synchronize`](Self::synchronize); a panic becomes a `DeviceFault`.
     ///
     /// # Errors
     ///
-    /// `Driver` if the system does not give the queue its thread; the task is dropped then.
+    /// `Driver` if the system cannot start the queue's thread. The task is then dropped.
     pub fn submit(&self, task: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
         self.push(Task { run: Box::new(task), always: false })
     }
 
-    /// As [`submit`](Self::submit), of a task that runs behind a failure too: one that others wait for.
+    /// As [`submit`](Self::submit), for a task that runs even after a failure, because other threads or queues wait for
+    /// it.
     pub(crate) fn submit_always(
         &self,
         task: impl FnOnce() -> Result<()> + Send + 'static,
@@ -119,7 +120,7 @@ impl Queue {
         }
     }
 
-    /// The queue for the caller alone, if it is idle. Never blocks.
+    /// Gives the queue to the caller exclusively, if it is idle. Never blocks.
     pub fn try_turn(&self) -> Option<Turn<'_>> {
         let mut state = self.shared.lock();
         if !state.is_idle() {
@@ -129,11 +130,11 @@ impl Queue {
         Some(Turn { shared: &self.shared })
     }
 
-    /// The queue for the caller alone, after everything submitted so far. Blocks until then.
+    /// Gives the queue to the caller exclusively, after everything submitted so far. Blocks until then.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` in a task of this queue, which would wait for itself.
+    /// `InvalidArgument` in a task of this queue, because the task would wait for itself.
     pub fn turn(&self) -> Result<Turn<'_>> {
         self.shared.check_wait()?;
         Ok(self.shared.turn())
@@ -148,13 +149,13 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// The first failure that was not reported yet; `InvalidArgument` in a task of this queue, which would wait for
-    /// itself.
+    /// The first failure that was not reported yet. `InvalidArgument` in a task of this queue, because the task would
+    /// wait for itself.
     pub fn synchronize(&self) -> Result<()> {
         self.shared.synchronize()
     }
 
-    /// Reports a failure without waiting for anything.
+    /// Reports a failure without waiting.
     ///
     /// # Errors
     ///
@@ -167,7 +168,7 @@ impl Queue {
         Arc::downgrade(&self.shared)
     }
 
-    /// An address that no other queue alive has.
+    /// An address that no other live queue has.
     pub fn address(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
     }
@@ -192,14 +193,15 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// A queue in the hands of one thread: what it does now comes after everything submitted before and before everything
-/// submitted later. Dropping it lets the queue go on.
+/// Exclusive use of a queue by one thread. Operations of that thread now come after everything submitted before and
+/// before everything submitted later. When it is dropped, the queue continues.
 pub struct Turn<'a> {
     shared: &'a Shared,
 }
 
 impl Turn<'_> {
-    /// Runs `task` in this thread as if it had been submitted: its failure is kept, and behind a failure it does not run.
+    /// Runs `task` in this thread as if it had been submitted: its failure is kept, and it does not run after a
+    /// failure.
     pub fn run(self, task: impl FnOnce() -> Result<()>) {
         self.shared.run(task, false);
     }
@@ -224,7 +226,7 @@ impl State {
         !self.running && self.entries.is_empty()
     }
 
-    /// Tasks and turns up to now.
+    /// The number of tasks and turns submitted so far.
     fn submitted(&self) -> u64 {
         self.ended + u64::from(self.running) + self.entries.len() as u64
     }
@@ -245,13 +247,14 @@ impl State {
 }
 
 thread_local! {
-    /// The addresses of the queues whose tasks this thread is running, one inside the other. It is never destroyed, since
-    /// destructors of other thread-locals may wait for queues, and holds no heap memory while no task runs.
+    /// The addresses of the queues whose tasks this thread is running, nested from outermost to innermost. It is never
+    /// destroyed, because destructors of other thread-locals may wait for queues. It holds no heap memory while no task
+    /// runs.
     static RUNNING: ManuallyDrop<RefCell<SmallVec<[usize; 4]>>> = ManuallyDrop::default();
 }
 
 impl Shared {
-    /// Refuses a wait of a task, a kernel's for instance, for the queue that it is in.
+    /// Refuses a wait by a task (of a kernel, for instance) for the task's own queue.
     pub(crate) fn check_wait(&self) -> Result<()> {
         let address = ptr::from_ref(self).addr();
         if !RUNNING.with(|running| running.borrow().contains(&address)) {
@@ -284,13 +287,13 @@ impl Shared {
         }
     }
 
-    /// Unlocks the state, and wakes whoever is to go on if nobody has the queue: after unlocking, or a thread that is
-    /// woken would at once wait for the lock.
+    /// Unlocks the state and, if no thread is using the queue, wakes the thread that continues. It wakes after
+    /// unlocking, because the woken thread would otherwise wait for the lock at once.
     fn unlock(&self, mut state: MutexGuard<'_, State>) {
         let wake = match state.entries.front() {
             _ if state.running => None,
             Some(Entry::Turn) => Some(&self.turns),
-            // Waking a thread that is awake would be a system call for nothing.
+            // Waking a thread that is awake would be a useless system call.
             Some(Entry::Task(_)) if state.worker != Worker::Parked => None,
             None if !state.closed || state.worker != Worker::Parked => None,
             Some(Entry::Task(_)) | None => {
@@ -304,7 +307,7 @@ impl Shared {
         }
     }
 
-    /// Waits for `condition`. Somebody else's turn may have come by the tasks just run.
+    /// Waits for `condition`. The tasks just run may have made it another thread's turn, so that thread is notified.
     fn sleep<'a>(
         &self,
         condition: &Condvar,
@@ -316,7 +319,7 @@ impl Shared {
         condition.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the queue's thread does.
+    /// The main loop of the queue's thread.
     fn work(&self) {
         let mut state = self.lock();
         loop {
@@ -331,7 +334,7 @@ impl Shared {
         }
     }
 
-    /// Runs tasks that can begin, one after the other, while `go_on` says so.
+    /// Runs tasks that can begin, one after the other, while `go_on` returns `true`.
     fn run_tasks<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -347,7 +350,7 @@ impl Shared {
         state
     }
 
-    /// Notes that the task or the turn is over that somebody had.
+    /// Marks the current task or turn as ended.
     fn end(&self, state: &mut State) {
         state.running = false;
         state.ended += 1;
@@ -357,7 +360,7 @@ impl Shared {
         }
     }
 
-    /// Runs tasks that nobody has begun until `done` says that it is enough, or somebody else has the queue.
+    /// Runs tasks that no thread has begun until `done` returns `true` or another thread uses the queue.
     pub(crate) fn assist_until(&self, done: impl Fn() -> bool) {
         self.unlock(self.run_tasks(self.lock(), |_| !done()));
     }
@@ -386,7 +389,7 @@ impl Shared {
         self.failures.report()
     }
 
-    /// Blocks until everything submitted so far is done. Is nothing that others would wait for, unlike a turn.
+    /// Blocks until everything submitted so far is done. Unlike a turn, other threads do not wait for this wait.
     fn wait(&self) {
         let mut state = self.lock();
         let all = state.submitted();
@@ -418,7 +421,7 @@ pub struct Queues {
     reaper: Reaper<NoDriver>,
 }
 
-/// The driver of devices in host memory, which takes back nothing: what they have goes by being dropped.
+/// The driver of devices in host memory. It takes back no objects, because they are freed by being dropped.
 #[derive(Debug)]
 struct NoDriver;
 
@@ -432,16 +435,17 @@ impl Reclaim for NoDriver {
 }
 
 impl Queues {
-    /// No queues yet.
+    /// Creates an empty set of queues.
     pub fn new(identity: Identity) -> Self {
         let failures = Arc::default();
         let reaper = Reaper::new(&identity.device, &Arc::new(NoDriver), &failures);
         Self { identity, queues: Mutex::default(), failures, reaper }
     }
 
-    /// Drops what may run a program's own code when it is dropped, once the queues in `after` are done with what they have now:
-    /// at once if they are, else in a thread of its own, and never in a queue, which that code may wait for. Does not
-    /// block. A panic is kept for [`synchronize`](Self::synchronize).
+    /// Drops `owner`, whose destructor may run code of the program, once the work now submitted to the queues in
+    /// `after` is done. If it already is, drops `owner` at once; otherwise in a separate thread. It never drops `owner`
+    /// in a queue's task, because the destructor may wait for the queue. Does not block. A panic is kept for
+    /// [`synchronize`](Self::synchronize).
     pub fn retire<'a>(
         &self,
         owner: Box<dyn Any + Send + Sync>,
@@ -450,14 +454,14 @@ impl Queues {
         let mark = |queue: &Queue| {
             let event = Event::new();
             let Err(_) = event.record(queue) else { return Some(event) };
-            // The system gives the queue no thread, so this one has to wait.
+            // The system cannot start the queue's thread, so this thread has to wait.
             drop(queue.turn());
             None
         };
         self.reaper.retire_owner(owner, after.into_iter().filter_map(mark).collect());
     }
 
-    /// A new queue.
+    /// Creates a queue.
     pub fn create(&self) -> Queue {
         let state = State {
             entries: VecDeque::new(),
@@ -482,13 +486,13 @@ impl Queues {
         Queue { shared }
     }
 
-    /// Blocks until everything submitted so far to any queue is done, also to queues that were dropped, and everything
-    /// [retired](Self::retire) is dropped.
+    /// Blocks until everything submitted so far to any queue is done, including queues that were dropped, and
+    /// everything [retired](Self::retire) is dropped.
     ///
     /// # Errors
     ///
     /// The first failure that was not reported yet, of a queue or [kept](Self::failures) for the device. If several
-    /// queues failed, the others' failures stay for the next call. `InvalidArgument` in a task of one of the queues.
+    /// queues failed, the other failures are kept for the next call. `InvalidArgument` in a task of one of the queues.
     pub fn synchronize(&self) -> Result<()> {
         let queues: Vec<Arc<Shared>> =
             lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
@@ -501,12 +505,12 @@ impl Queues {
         queues.iter().try_for_each(|queue| queue.failures.report())
     }
 
-    /// Failures that no queue has to report, of destructors for instance.
+    /// Failures that no queue reports, for instance of destructors.
     pub fn failures(&self) -> &Failures {
         &self.failures
     }
 
-    /// Whose queues they are.
+    /// The identity of the device that owns the queues.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -514,7 +518,7 @@ impl Queues {
 
 impl Drop for Queues {
     fn drop(&mut self) {
-        // Closing a device waits for no work.
+        // Closing a device does not wait for work.
         self.reaper.detach();
     }
 }

@@ -1,5 +1,5 @@
-//! Giving back what must wait for streams, or what a driver frees only by waiting for the device: in a thread of its own,
-//! so that nobody who drops something is held up.
+//! Frees objects once their streams finish, in a separate thread. Also for objects whose release makes a driver wait
+//! for the whole device. Dropping an object therefore does not block.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,30 +15,30 @@ use crate::{Failures, guarded, lock};
 
 /// A place in a stream.
 pub trait Mark: Send + 'static {
-    /// Blocks until the work before the mark is over: done, or never to be. `false` where the driver does not tell, for as
-    /// long as [`PATIENCE`](crate::PATIENCE).
+    /// Blocks until the work before the mark is finished: done, or certain never to run. Returns `false` if the driver
+    /// reports no progress for as long as [`PATIENCE`](crate::PATIENCE).
     #[must_use]
     fn wait(&self) -> bool;
-    /// Whether the driver tells that the work before the mark is over.
+    /// Whether the driver reports that the work before the mark is finished.
     fn is_over(&self) -> bool;
 }
 
-/// The side of a driver that takes objects back.
+/// The part of a driver that releases objects.
 pub trait Reclaim: fmt::Debug + Send + Sync + 'static {
-    /// What is given back.
+    /// The objects that are released.
     type Object: Send + 'static;
     /// A place in one of the driver's streams.
     type Mark: Mark;
 
-    /// Gives an object back, which nothing uses any more.
+    /// Releases an object that is no longer used.
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports. A panic is kept as a failure, as an error is.
+    /// Errors of the driver. A panic is kept as a failure, like an error.
     fn reclaim(&self, object: Self::Object) -> Result<()>;
 }
 
-/// Gives objects of one device back, in the order in which they were retired.
+/// Releases objects of one device in the order in which they were retired.
 #[derive(Debug)]
 pub struct Reaper<R: Reclaim> {
     work: Arc<Work<R>>,
@@ -46,7 +46,7 @@ pub struct Reaper<R: Reclaim> {
     thread: OnceLock<Option<(Sender<Retired<R>>, JoinHandle<()>)>>,
 }
 
-/// Something to give back, once the work before the marks is over.
+/// An object to release once the work before the marks is finished.
 #[derive(Debug)]
 struct Retired<R: Reclaim> {
     what: What<R::Object>,
@@ -56,11 +56,11 @@ struct Retired<R: Reclaim> {
 #[derive(Debug)]
 enum What<O> {
     Object(O),
-    /// Somebody else's, which goes by being dropped.
+    /// An object with another owner, released by dropping it.
     Owner(Box<dyn Any + Send + Sync>),
 }
 
-/// What the thread needs, which must not keep the device open.
+/// The data of the thread. It must not keep the device open.
 #[derive(Debug)]
 struct Work<R> {
     id: DeviceId,
@@ -71,7 +71,7 @@ struct Work<R> {
 }
 
 impl<R: Reclaim> Reaper<R> {
-    /// A reaper whose thread starts when it is first needed. What goes wrong in it is kept in `failures`.
+    /// Creates a reaper. Its thread starts when it is first needed. Its errors are kept in `failures`.
     pub fn new(id: &DeviceId, driver: &Arc<R>, failures: &Arc<Failures>) -> Self {
         let (driver, failures) = (Arc::clone(driver), Arc::clone(failures));
         let (waiting, done) = Default::default();
@@ -79,13 +79,13 @@ impl<R: Reclaim> Reaper<R> {
         Self { work: Arc::new(work), thread: OnceLock::new() }
     }
 
-    /// Gives an object back when the work before the marks is over. Does not block.
+    /// Releases an object when the work before the marks is finished. Does not block.
     pub fn retire(&self, object: R::Object, after: Vec<R::Mark>) {
         self.send(Retired { what: What::Object(object), after });
     }
 
-    /// Drops the owner of adopted memory when the work before the marks is over: at once where nothing is in the way, since
-    /// it may hold whatever the program has.
+    /// Drops the owner of adopted memory when the work before the marks is finished. If it already is, drops the owner
+    /// at once, because the owner may hold any resource of the program.
     pub fn retire_owner(&self, owner: Box<dyn Any + Send + Sync>, after: Vec<R::Mark>) {
         if after.iter().all(Mark::is_over) {
             self.work.give_back(What::Owner(owner));
@@ -112,8 +112,9 @@ impl<R: Reclaim> Reaper<R> {
         }
     }
 
-    /// Blocks until everything retired so far is given back. Does nothing in the thread of a reaper, of any device: an owner
-    /// that waits for a device is what such a thread is busy with, and two may wait for each other's devices.
+    /// Blocks until everything retired so far is released. Does nothing in the thread of any device's reaper: such a
+    /// thread may be running the destructor of an owner that waits for a device, and two such threads could wait for
+    /// each other.
     pub fn drain(&self) {
         if REAPS.get() {
             return;
@@ -124,7 +125,8 @@ impl<R: Reclaim> Reaper<R> {
         }
     }
 
-    /// Lets the thread end by itself, when it has given everything back, instead of with this reaper.
+    /// Lets the thread end on its own once it has released everything, instead of joining it when this reaper is
+    /// dropped.
     pub(crate) fn detach(&mut self) {
         drop(self.thread.take());
     }
@@ -140,7 +142,8 @@ impl<R: Reclaim> Drop for Reaper<R> {
         let is_current = self.is_current();
         let Some(Some((sender, thread))) = self.thread.take() else { return };
         drop(sender);
-        // The last owner may have held the device, and then this is the thread; it ends when it has done the rest.
+        // The last owner may have held the device, so this may be the reaper's own thread. It ends after releasing the
+        // rest.
         if !is_current && thread.join().is_err() {
             let message = "the thread that gives memory back panicked";
             let error = Error::new(ErrorKind::Driver, "memory_free", message);
@@ -150,7 +153,7 @@ impl<R: Reclaim> Drop for Reaper<R> {
 }
 
 thread_local! {
-    /// Whether this thread is a reaper's.
+    /// Whether this thread is a reaper's thread.
     static REAPS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -171,7 +174,7 @@ impl<R: Reclaim> Work<R> {
             }
             kept.take().map_or(Ok(()), |what| self.reclaim(what))
         });
-        // Work may still use what was not taken, so it stays for ever.
+        // Work may still use what was not released, so it is leaked.
         mem::forget(waiting);
         *lock(&self.waiting) -= 1;
         self.done.notify_all();
@@ -191,7 +194,7 @@ impl<R: Reclaim> Work<R> {
         }
     }
 
-    /// Keeps what goes wrong, panics of drivers and owners among it.
+    /// Keeps errors, including panics of drivers and owners.
     fn guard(&self, f: impl FnOnce() -> Result<()>) {
         if let Err(error) = guarded("memory_free", f) {
             self.failures.keep(error.on(&self.id));
@@ -205,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// A mark that is waited for in vain, or not.
+    /// A mark whose end is or is not reported.
     struct Told(bool);
 
     impl Mark for Told {
@@ -218,7 +221,7 @@ mod tests {
         }
     }
 
-    /// An object that the driver panics over.
+    /// An object for which the driver panics.
     const PANICS: u32 = 13;
 
     #[derive(Debug, Default)]

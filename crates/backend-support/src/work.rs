@@ -1,4 +1,4 @@
-//! What streams do to blocks.
+//! Operations of streams on blocks.
 #![expect(
     unsafe_code,
     reason = "runs region programs and host kernels on memory that it holds the locks of"
@@ -17,26 +17,26 @@ use crate::access::{Access, Guard};
 use crate::block::{Block, Span};
 use crate::{Cores, guarded};
 
-/// As many memories as most operations touch: beyond it, lists move to the heap.
+/// Most operations touch at most this many memories. Longer lists are allocated on the heap.
 const FEW: usize = 8;
 
-/// An operation on blocks, with everything it needs to run at any time in any thread.
+/// An operation on blocks, with all data needed to run it at any time in any thread.
 #[derive(Debug)]
 pub enum Work {
     /// Copies as many bytes as both spans have.
     Copy {
-        /// Where they are read.
+        /// The bytes to read.
         src: Span,
-        /// Where they are written.
+        /// The bytes to write.
         dst: Span,
     },
     /// Repeats the first `len` bytes of `pattern`.
     Fill {
-        /// Where they are written.
+        /// The bytes to write.
         dst: Span,
         /// The pattern, padded.
         pattern: [u8; 16],
-        /// Bytes of the pattern.
+        /// Length of the pattern in bytes.
         len: usize,
     },
     /// Runs a region program; made by [`Work::regions`].
@@ -52,12 +52,12 @@ pub struct Regions {
     slots: SmallVec<[SlotSpan; FEW]>,
 }
 
-/// What is bound to one slot of a region program: `None` where the program needs no byte of it, or where copies that do are
-/// left out.
+/// The span bound to one slot of a region program. `None` if the program needs no byte of the slot, or if the copies
+/// that use it are left out.
 pub type SlotSpan = Option<Span>;
 
 impl Work {
-    /// Fills `dst` with repetitions of `pattern`, of which at most 16 bytes count.
+    /// Fills `dst` with repetitions of `pattern`. Only the first 16 bytes of `pattern` are used.
     pub fn fill(dst: Span, pattern: &[u8]) -> Self {
         let len = pattern.len().min(16);
         let mut padded = [0; 16];
@@ -73,9 +73,10 @@ impl Work {
     ///
     /// # Safety
     ///
-    /// The slots agree with the program's [`slots`](RegionProgram::slots): as many, and those with a span long enough
-    /// and aligned. One block may be in several; what the program touches through a slot that it writes, it touches through
-    /// no other. The program keeps to its side of a split that a span is [of](Span::of_split).
+    /// The slots agree with the program's [`slots`](RegionProgram::slots): there are as many, and each span is long
+    /// enough and aligned. One block may be bound to several slots. The bytes that the program touches through a slot
+    /// that it writes are touched through no other slot. If a span is [of a split](Span::of_split), the program touches
+    /// only its side of the split.
     pub unsafe fn regions(
         program: &Arc<RegionProgram>,
         slots: impl IntoIterator<Item = Result<SlotSpan>>,
@@ -84,7 +85,7 @@ impl Work {
         Ok(Self::Regions(Regions { program: Arc::clone(program), slots }))
     }
 
-    /// Bytes that it moves or writes; 0 for a kernel, which nobody can know.
+    /// The number of bytes that it moves or writes. 0 for a kernel, where the number is unknown.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Copy { src, dst } => src.len().min(dst.len()),
@@ -98,13 +99,13 @@ impl Work {
         }
     }
 
-    /// Locks every block that the work touches. Blocks while other operations have them.
+    /// Locks every block that the work touches. Blocks while other operations hold them.
     pub fn hold(&self) -> Held<'_> {
         let guards = self.claims().iter().map(|claim| claim.block.hold(claim.access)).collect();
         Held { work: self, _guards: guards }
     }
 
-    /// As [`hold`](Self::hold), or `None` if another operation has one of the blocks now.
+    /// As [`hold`](Self::hold), but returns `None` if another operation holds one of the blocks.
     pub fn try_hold(&self) -> Option<Held<'_>> {
         let claims = self.claims();
         let guards =
@@ -112,7 +113,7 @@ impl Work {
         Some(Held { work: self, _guards: guards })
     }
 
-    /// The blocks it touches, each once, by address: the order in which everybody locks them.
+    /// The blocks that it touches, each once and sorted by address. Every operation locks blocks in this order.
     fn claims<'a>(&'a self) -> SmallVec<[Claim<'a>; FEW]> {
         let mut claims: SmallVec<[Claim<'a>; FEW]> = SmallVec::new();
         let mut claim = |span: &'a Span, writes| {
@@ -161,11 +162,11 @@ pub struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Does the work on `cores`.
+    /// Runs the work on `cores`.
     ///
     /// # Errors
     ///
-    /// What a kernel reports, with its name; its panic as a `DeviceFault`.
+    /// The error of a kernel, with the kernel's name. A panic of a kernel is a `DeviceFault`.
     pub fn perform(self, cores: Cores<'_>) -> Result<()> {
         match self.work {
             Work::Copy { src, dst } => src.copy_to(dst, cores),
@@ -193,9 +194,9 @@ impl Regions {
         let slots = Slots(&slots);
         for phase in 0..self.program.phases().len() {
             cores.for_each(self.program.parts(phase), &|part| {
-                // SAFETY: the slots agree with the program, as whoever made this promised, and their blocks are
-                // held. Each part of a phase runs once and they write different bytes; a phase begins when the one
-                // before has ended.
+                // SAFETY: the slots agree with the program, as the creator of this promised, and their blocks are held.
+                // Each part of a phase runs once, and the parts write different bytes. A phase begins after the
+                // previous one has ended.
                 unsafe { self.program.run_part(phase, part, slots.get()) };
             });
         }
@@ -209,7 +210,7 @@ fn host_slot(span: &SlotSpan) -> HostSlot {
     }
 }
 
-/// Slots that threads share, each for parts of its own.
+/// Slots shared by threads; each thread uses them for its own parts.
 struct Slots<'a>(&'a [HostSlot]);
 
 impl Slots<'_> {
@@ -218,7 +219,7 @@ impl Slots<'_> {
     }
 }
 
-// SAFETY: addresses are only numbers until somebody with a right to the bytes uses them.
+// SAFETY: addresses are only numbers until code with access to the bytes uses them.
 unsafe impl Sync for Slots<'_> {}
 
 /// A launch of a host kernel with its own copy of every value.
@@ -238,11 +239,11 @@ enum Argument {
 }
 
 impl HostLaunch {
-    /// Takes copies of the values in `args`; `block` gives the block behind a memory.
+    /// Copies the values in `args`. `block` returns the block of a memory.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if an argument runs backwards through memory, which a slice cannot; what `block` reports.
+    /// `InvalidArgument` if an argument runs backwards through memory, which a slice cannot express. Errors of `block`.
     pub fn new<'a>(
         kernel: &HostKernel,
         launch: &Launch,
@@ -287,8 +288,8 @@ impl HostLaunch {
         };
         let args: SmallVec<[HostArg<'_>; FEW]> = self.arguments.iter().map(host).collect();
         let grid = Grid::new(self.launch, cores.parallel());
-        // SAFETY: blocks are initialised, and those of the arguments are held until this returns, exclusively where
-        // the kernel writes.
+        // SAFETY: blocks are initialised. The blocks of the arguments are held until this returns, exclusively if the
+        // kernel writes them.
         unsafe { self.kernel.run(&grid, &args) }
     }
 }

@@ -32,13 +32,13 @@ use crate::{Dim, Field, Quantity, Topology};
 /// [`exchange`](Self::exchange) and [`overlap`](Self::overlap): one launch copies the neighbours' owned values to the
 /// ghosts. See [`HaloOptions::direct`].
 ///
-/// Work is enqueued on the caller's stream: packing comes after everything enqueued there before, and what is enqueued
-/// after [`finish`](InFlight::finish) comes after unpacking. The host waits for messages, and for packing where messages
-/// go through host memory, but not for unpacking. Where the device does not copy regions itself, each launch blocks until it
+/// Work is enqueued on the caller's stream. Packing runs after all work enqueued there before, and work enqueued after
+/// [`finish`](InFlight::finish) runs after unpacking. The host waits for messages, and for packing if messages go
+/// through host memory, but not for unpacking. If the device does not copy regions itself, each launch blocks until it
 /// is done: see [`RegionPlan`](runtime_core::RegionPlan).
 ///
-/// If work of a rank fails on its device before its values are packed or read, its stream reports that, and no other rank
-/// does: the ghosts that neighbours get from it are unspecified.
+/// If work of a rank fails on its device before its values are packed or read, only the stream of that rank reports the
+/// failure. The ghosts that its neighbours get from it are unspecified.
 pub struct HaloExchange {
     pub(crate) transformer: HaloTransformer,
     /// Set if ranks read each other's fields directly.

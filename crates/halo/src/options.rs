@@ -90,8 +90,8 @@ impl Messages {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct HaloOptions {
-    /// How long an exchange may wait for other ranks and for the device. A launch blocks until it is done, however long that
-    /// takes, where the device does not copy regions itself: see [`RegionPlan`](runtime_core::RegionPlan).
+    /// The longest time that an exchange waits for other ranks and for the device. If the device does not copy regions
+    /// itself, each launch blocks until it is done, without this limit: see [`RegionPlan`](runtime_core::RegionPlan).
     pub timeout: Duration,
     /// Whether edges and corners are exchanged.
     pub reach: Reach,

@@ -19,8 +19,8 @@ const FEW: usize = 4;
 impl HaloExchange {
     /// Fills the halos. Work enqueued on the stream from then on sees them, and may change the owned values.
     ///
-    /// Blocks until the neighbours are there, and where there are messages until these have arrived; not until the device
-    /// has copied, if it copies regions itself.
+    /// Blocks until the neighbours have joined the exchange, and, if it uses messages, until these have arrived. Does
+    /// not wait until the device has copied, if the device copies regions itself.
     ///
     /// # Errors
     ///

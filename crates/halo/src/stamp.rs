@@ -1,4 +1,4 @@
-//! The mark at the end of a message, wherever the host can address its bytes.
+//! The stamp at the end of a message, if the host can address its bytes.
 
 use runtime_core::{Device, Result};
 
@@ -12,8 +12,8 @@ pub(crate) fn reaches(device: &Device) -> Result<bool> {
     Ok(device.memory_allocate::<u8>(STAMP_BYTES)?.host_ptr().is_some())
 }
 
-/// Ends a message with its stamp, if the host can address it. Waits for no work on memory of a device: a buffer that some
-/// still uses is an error.
+/// Writes the stamp at the end of a message, if the host can address it. Does not wait for work on device memory: a
+/// buffer that work still uses is an error.
 pub(crate) fn write(buffer: &mut Buffer, stamp: Stamp) -> Result<()> {
     let len = buffer.len();
     buffer.with_storage(|storage| -> Result<()> {
@@ -29,8 +29,8 @@ pub(crate) fn write(buffer: &mut Buffer, stamp: Stamp) -> Result<()> {
     })
 }
 
-/// The stamp of a message; `None` if the host cannot address it. Waits for no work on memory of a device, as
-/// [`write`] does not.
+/// Reads the stamp of a message. Returns `None` if the host cannot address it. Like [`write`], does not wait for work on
+/// device memory.
 pub(crate) fn read(buffer: &Buffer) -> Result<Option<Stamp>> {
     let bytes = match buffer.storage() {
         Storage::Host(bytes) => Some(&bytes[..]),

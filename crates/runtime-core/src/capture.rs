@@ -1,4 +1,4 @@
-//! Captures: streams that keep what is enqueued on them for a graph.
+//! Captures: streams that keep work enqueued on them for a graph.
 #![expect(unsafe_code, reason = "implements the contract's stream by handing enqueues on")]
 
 use std::collections::BTreeMap;
@@ -12,21 +12,21 @@ use crate::statistics::Counts;
 use crate::uses::Used;
 use crate::{Error, ErrorKind, Launch, NativeHandle, Result};
 
-/// A capture, from its beginning until it has become a graph, failed or been abandoned.
+/// A capture, from its start until it becomes a graph, fails or is abandoned.
 pub(crate) struct Capture {
     state: Mutex<State>,
     native: NativeHandle,
-    /// What one launch of the graph counts for.
+    /// The counts of one launch of the graph.
     counts: Counts,
 }
 
 struct State {
-    /// The backend's stream. `None` once an operation was refused or failed, and when the capture is over.
+    /// The backend's stream. `None` once an operation was refused or failed, and after the end of the capture.
     stream: Option<Box<dyn DeviceStream>>,
     kept: Kept,
 }
 
-/// The objects that captured work uses, each once, by address: the graph keeps them.
+/// The objects that captured work uses, each once and sorted by address. The graph keeps them alive.
 #[derive(Default)]
 pub(crate) struct Kept {
     pub(crate) used: BTreeMap<usize, Arc<dyn Used>>,
@@ -35,8 +35,8 @@ pub(crate) struct Kept {
 }
 
 impl State {
-    /// Ends the capture: the backend's stream, unless it had ended, and what was kept. To be dropped without the lock, which
-    /// owners of what is kept may need.
+    /// Ends the capture. Returns the backend's stream, unless the capture had already ended, and the kept objects. Drop
+    /// them without the lock, because the owners of kept objects may need it.
     fn end(&mut self) -> (Option<Box<dyn DeviceStream>>, Kept) {
         (self.stream.take(), std::mem::take(&mut self.kept))
     }
@@ -49,8 +49,8 @@ impl Capture {
         Arc::new(Self { state: Mutex::new(state), native, counts: Counts::default() })
     }
 
-    /// Captures what `enqueue` does on the backend's stream. A failure or a panic ends the capture: a graph that lacks an
-    /// operation would be worse than none.
+    /// Captures the work that `enqueue` enqueues on the backend's stream. A failure or a panic ends the capture,
+    /// because a graph without that operation would be wrong.
     pub(crate) fn enqueue<R>(
         &self,
         enqueue: impl FnOnce(&dyn DeviceStream) -> Result<R>,
@@ -81,8 +81,8 @@ impl Capture {
         Error::new(ErrorKind::InvalidArgument, operation, message)
     }
 
-    /// Keeps an object that captured work uses, which somebody borrows for this call. There is nothing to keep it for once
-    /// the capture is over.
+    /// Keeps an object that captured work uses and that a caller borrows for this call. After the end of the capture
+    /// nothing is kept.
     pub(crate) fn keep(&self, used: Option<Arc<dyn Used>>) {
         let mut state = self.lock();
         if let Some(used) = used
@@ -100,7 +100,8 @@ impl Capture {
         }
     }
 
-    /// Ends the capture: the backend's stream, unless an operation failed, and what the graph is to keep.
+    /// Ends the capture. Returns the backend's stream, unless an operation failed, and the objects that the graph
+    /// keeps.
     pub(crate) fn finish(&self) -> (Option<Box<dyn DeviceStream>>, Kept) {
         self.lock().end()
     }
@@ -120,10 +121,10 @@ fn over(operation: &'static str) -> Error {
     Error::new(ErrorKind::InvalidArgument, operation, message)
 }
 
-/// The stream of a capture as the front's types use it: hands enqueues on and refuses the rest.
+/// The stream of a capture, as the front's types use it. It passes enqueues on and refuses other operations.
 pub(crate) struct CaptureStream(pub(crate) Arc<Capture>);
 
-// SAFETY: enqueues are handed on as they come; nothing else is done.
+// SAFETY: enqueues are passed on unchanged, and nothing else is done.
 unsafe impl DeviceStream for CaptureStream {
     unsafe fn memory_copy(
         &self,
@@ -133,7 +134,7 @@ unsafe impl DeviceStream for CaptureStream {
         dst_offset: usize,
         bytes: usize,
     ) -> Result<()> {
-        // SAFETY: the caller vouches for the ranges.
+        // SAFETY: the caller guarantees the ranges.
         self.0.enqueue(|to| unsafe { to.memory_copy(src, src_offset, dst, dst_offset, bytes) })
     }
 
@@ -153,7 +154,7 @@ unsafe impl DeviceStream for CaptureStream {
         dst_offset: usize,
         bytes: usize,
     ) -> Result<()> {
-        // SAFETY: the caller vouches for the ranges.
+        // SAFETY: the caller guarantees the ranges.
         self.0.enqueue(|to| unsafe { to.pinned_copy_to(src, src_offset, dst, dst_offset, bytes) })
     }
 
@@ -165,7 +166,7 @@ unsafe impl DeviceStream for CaptureStream {
         dst_offset: usize,
         bytes: usize,
     ) -> Result<()> {
-        // SAFETY: the caller vouches for the ranges.
+        // SAFETY: the caller guarantees the ranges.
         self.0.enqueue(|to| unsafe { to.pinned_copy_from(src, src_offset, dst, dst_offset, bytes) })
     }
 
@@ -176,7 +177,7 @@ unsafe impl DeviceStream for CaptureStream {
         bytes: usize,
         pattern: &[u8],
     ) -> Result<()> {
-        // SAFETY: the caller vouches for the range.
+        // SAFETY: the caller guarantees the range.
         self.0.enqueue(|to| unsafe { to.memory_fill(dst, offset, bytes, pattern) })
     }
 
@@ -186,7 +187,7 @@ unsafe impl DeviceStream for CaptureStream {
         launch: &Launch,
         args: &[RawArg<'_>],
     ) -> Result<()> {
-        // SAFETY: the caller vouches for the kernel and its arguments.
+        // SAFETY: the caller guarantees the kernel and its arguments.
         self.0.enqueue(|to| unsafe { to.launch(kernel, launch, args) })
     }
 

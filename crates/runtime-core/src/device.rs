@@ -1,4 +1,4 @@
-//! An opened device as users hold it.
+//! An opened device, as user code holds it.
 #![expect(unsafe_code, reason = "adopting memory calls the backend's unsafe function")]
 
 use std::any::Any;
@@ -20,12 +20,13 @@ use crate::{
 
 /// An opened device. Cheap to clone; clones are the same device.
 ///
-/// *The same device* means the same opened instance: one opened twice is two devices with one [`DeviceId`], and
-/// objects of one are refused by the other with `WrongDevice`.
+/// *The same device* means the same opened instance. A device opened twice is two devices with one [`DeviceId`]; each
+/// refuses objects of the other with `WrongDevice`.
 ///
-/// All checks are made here and in the types this gives out, once for every backend. Everything is safe to call but
-/// [`Kernel::launch`](crate::Kernel::launch), [`Graph::launch`](crate::Graph::launch), and what takes native handles:
-/// [`memory_adopt`](Self::memory_adopt), [`interop`](Self::interop) and [`with_native_stream`](Self::with_native_stream).
+/// All checks are made here and in the types that this type returns, once for every backend. Every call is safe, except
+/// [`Kernel::launch`](crate::Kernel::launch), [`Graph::launch`](crate::Graph::launch) and the methods that take native
+/// handles: [`memory_adopt`](Self::memory_adopt), those of [`interop`](Self::interop) and
+/// [`with_native_stream`](Self::with_native_stream).
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -39,11 +40,11 @@ struct Inner {
     raw: Box<dyn AcceleratorDevice>,
 }
 
-/// What every allocation's address is a multiple of at least, so that it can hold any element type.
+/// Every allocation's address is a multiple of at least this number, so that it can hold any element type.
 const LEAST_ALIGNMENT: usize = 16;
 
-/// Most bytes that the host can see as a slice. Of pinned and unified memory there may be more than of the device's own:
-/// the driver says when it is too much.
+/// The most bytes that the host can see as a slice. Pinned and unified memory may exceed the size of the device's own
+/// memory; the driver reports when a request is too large.
 const HOST_LIMIT: usize = isize::MAX.unsigned_abs();
 
 #[inline]
@@ -52,17 +53,17 @@ pub(crate) fn same_device(a: &Device, b: &Device) -> bool {
 }
 
 impl Device {
-    /// Puts the checked front before a backend's device.
+    /// Wraps a backend's device in the checked front.
     ///
     /// # Errors
     ///
-    /// What creating the default stream reports; `InvalidArgument` if the device's allocations are less aligned than
-    /// every element type needs.
+    /// Errors of creating the default stream. `InvalidArgument` if the device's allocations are less aligned than some
+    /// element type needs.
     pub fn new(raw: impl AcceleratorDevice) -> Result<Self> {
         Self::with_stream(raw, |raw| raw.stream_create(&StreamOptions::default()))
     }
 
-    /// As [`new`](Self::new), with the default stream that `stream` gives.
+    /// As [`new`](Self::new), with the default stream that `stream` returns.
     pub(crate) fn with_stream(
         raw: impl AcceleratorDevice,
         stream: impl FnOnce(&dyn AcceleratorDevice) -> Result<Box<dyn DeviceStream>>,
@@ -93,17 +94,17 @@ impl Device {
         &self.info().id
     }
 
-    /// Identity and limits; constant.
+    /// Identity and limits. Constant.
     pub fn info(&self) -> &DeviceInfo {
         self.0.raw.info()
     }
 
-    /// The optional abilities and how each is served; constant.
+    /// The optional abilities and how each is supported. Constant.
     pub fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities
     }
 
-    /// What was moved and launched through this device since it was opened.
+    /// The data moved and the kernels launched through this device since it was opened.
     pub fn statistics(&self) -> Statistics {
         self.0.counts.snapshot()
     }
@@ -113,28 +114,28 @@ impl Device {
         same_device(self, other)
     }
 
-    /// Allocates memory for `len` elements, whose values are unspecified until written.
+    /// Allocates memory for `len` elements. Their values are unspecified until written.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`, after the device's pool was trimmed and asked once more.
+    /// `OutOfMemory`, after trimming the device's pool and trying once more.
     pub fn memory_allocate<T: Element>(&self, len: usize) -> Result<Memory<T>> {
         let limit = self.limits().allocation_bytes;
         self.allocate_with("memory_allocate", len, limit, |bytes| self.0.raw.memory_allocate(bytes))
     }
 
-    /// Allocates memory of the slice's length and fills it. Blocks until the copy is done.
+    /// Allocates memory of the slice's length and copies the slice to it. Blocks until the copy is done.
     ///
     /// # Errors
     ///
-    /// As [`memory_allocate`](Self::memory_allocate), and what the copy reports.
+    /// As [`memory_allocate`](Self::memory_allocate), and errors of the copy.
     pub fn memory_from_slice<T: Element>(&self, stream: &Stream, slice: &[T]) -> Result<Memory<T>> {
         let mut memory = self.memory_allocate(slice.len())?;
         memory.view_mut().copy_from_slice(stream, slice)?;
         Ok(memory)
     }
 
-    /// Allocates page-locked host memory for `len` elements, zeroed. There may be more of it than the device has memory.
+    /// Allocates page-locked host memory for `len` elements, zeroed. It may be larger than the device's memory.
     ///
     /// # Errors
     ///
@@ -143,7 +144,7 @@ impl Device {
         self.pinned_allocate_with(len, &PinnedOptions::default())
     }
 
-    /// As [`pinned_allocate`](Self::pinned_allocate), of the kind that the options ask for where the device has it.
+    /// As [`pinned_allocate`](Self::pinned_allocate), with the given options where the device supports them.
     ///
     /// # Errors
     ///
@@ -175,21 +176,22 @@ impl Device {
         Ok(Pinned::new(raw, len, self.clone()))
     }
 
-    /// Takes up memory that somebody else allocated. It is given back by dropping `owner` once all work on it is done: in
-    /// the thread that drops the memory if that is so by then, else in a thread of the device. The owner's destructor may
-    /// wait for streams and devices, but not for a thread that synchronises this device, which waits for the destructor.
-    /// Owners that own one another are dropped without recursion: see [`Owner`].
+    /// Adopts memory that another library allocated. It is released by dropping `owner` once all work on it is done. If
+    /// the work is already done when the memory is dropped, the thread that drops the memory drops `owner`; otherwise a
+    /// thread of the device does. The owner's destructor may wait for streams and devices, but not for a thread that
+    /// synchronises this device, because that thread waits for the destructor. Owners that own one another are dropped
+    /// without recursion: see [`Owner`].
     ///
-    /// `None` if the device lacks the ability.
+    /// Returns `None` if the device lacks the ability.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the handle is not of this device's interface, or an address is not aligned for `T`.
+    /// `InvalidArgument` if the handle belongs to another interface, or an address is not aligned for `T`.
     ///
     /// # Safety
     ///
-    /// The handle names `len` initialised elements that this device can address, valid until `owner` is dropped, and
-    /// that nobody else uses without ordering.
+    /// The handle names `len` initialised elements that this device can address. They are valid until `owner` is
+    /// dropped. All other use of them is ordered with the work of this device.
     pub unsafe fn memory_adopt<T: Element>(
         &self,
         handle: NativeHandle,
@@ -207,11 +209,11 @@ impl Device {
         let adopted = self.bytes_within::<T>("memory_adopt", len, limit).and_then(|bytes| {
             let raw = match bytes {
                 0 => None,
-                // SAFETY: the caller vouches for the handle.
+                // SAFETY: the caller guarantees the handle's validity.
                 _ => Some(unsafe { ability.adopt(handle, bytes, Box::new(Owner::new(owner))) }?),
             };
             let align = match handle.kind {
-                // Whatever the address happens to be a multiple of.
+                // The largest power of two that divides the address.
                 NativeKind::Pointer if handle.raw != 0 => 1 << handle.raw.trailing_zeros(),
                 _ => self.limits().allocation_alignment.get(),
             };
@@ -220,27 +222,27 @@ impl Device {
         Some(adopted.map_err(|e| self.place(e)))
     }
 
-    /// Memory that host and device both address, if the device has it.
+    /// Memory that both the host and the device can address, if the device supports it.
     pub fn unified_memory(&self) -> Option<Unified<'_>> {
         self.0.raw.unified_memory().map(|ability| Unified { ability, device: self })
     }
 
-    /// Use of streams, events and addresses that others own, if the device has it.
+    /// Use of streams, events and addresses that other libraries own, if the device supports it.
     pub fn interop(&self) -> Option<Interop<'_>> {
         self.0.raw.interop().map(|ability| Interop::new(ability, self))
     }
 
-    /// Capture of work into graphs, if the device has it.
+    /// Capture of work into graphs, if the device supports it.
     pub fn graphs(&self) -> Option<Graphs<'_>> {
         self.0.raw.graphs().map(|ability| Graphs::new(ability, self))
     }
 
-    /// The pool that memory comes from, if the device has one.
+    /// The pool that memory comes from, if the device has a pool.
     pub fn memory_pool(&self) -> Option<&dyn MemoryPool> {
         self.0.raw.memory_pool()
     }
 
-    /// Free memory and utilisation, if the device can tell.
+    /// Free memory and utilisation, if the device reports them.
     pub fn monitor(&self) -> Option<&dyn Monitor> {
         self.0.raw.monitor()
     }
@@ -255,7 +257,7 @@ impl Device {
         Stream::new(Arc::clone(&self.0.default_stream), self.clone())
     }
 
-    /// Creates a stream that is ordered with no other.
+    /// Creates a stream that is not ordered with any other stream.
     ///
     /// # Errors
     ///
@@ -275,7 +277,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn event_create(&self, timing: bool) -> Result<Event> {
         let raw = self.0.raw.event_create(timing).map_err(|e| self.place(e))?;
         Ok(Event::new(raw, timing, self.clone()))
@@ -285,15 +287,15 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `InvalidModule` if the device does not take the format (the message lists those it does, and why the format is
-    /// not among them where something is not installed) or the code does not compile; the compiler's log is in
-    /// [`Error::log`]. `InvalidArgument` for options that the format does not take.
+    /// `InvalidModule` if the device does not support the format or the code does not compile. In the first case the
+    /// message lists the supported formats and, if the format needs something that is not installed, says what. The
+    /// compiler's log is in [`Error::log`]. `InvalidArgument` for options that the format does not support.
     pub fn module_load<'a>(&self, image: impl Into<ModuleImage<'a>>) -> Result<Module> {
         let image = image.into();
         self.load(&ModuleBundle::new().with(image))
     }
 
-    /// Loads the image of a bundle that this device likes best.
+    /// Loads the image of a bundle whose format this device prefers.
     ///
     /// # Errors
     ///
@@ -316,21 +318,21 @@ impl Device {
         Ok(Module::new(raw, image.format(), self.clone()))
     }
 
-    /// Checks and prepares a batch of strided copies; the plan can be executed many times.
+    /// Checks and prepares a batch of strided copies. The plan can be executed many times.
     ///
     /// # Errors
     ///
-    /// As [`RegionProgram::new`](crate::RegionProgram::new), and what preparing it on the device reports.
+    /// As [`RegionProgram::new`](crate::RegionProgram::new), and errors of preparing the program on the device.
     pub fn plan_regions(&self, entries: &[RegionCopy]) -> Result<RegionPlan> {
         RegionPlan::new(self, entries)
     }
 
-    /// Whether this device copies from `other` and waits for its events without the host.
+    /// Whether this device can copy from `other` and wait for its events without the host.
     pub fn reaches(&self, other: &Self) -> bool {
         same_device(self, other) || self.0.raw.peer().is_some_and(|peer| peer.reaches(other.raw()))
     }
 
-    /// Blocks until everything enqueued on any stream of this device is done.
+    /// Blocks until all work enqueued on any stream of this device is done.
     ///
     /// # Errors
     ///
@@ -352,7 +354,7 @@ impl Device {
         self.0.raw.native()
     }
 
-    /// The backend's own device, for what a backend offers beyond the contract: `None` unless it is a `B`.
+    /// The backend's own device, for functions beyond the contract. `None` unless it is a `B`.
     pub fn backend<B: AcceleratorDevice>(&self) -> Option<&B> {
         let any: &dyn Any = &*self.0.raw;
         any.downcast_ref()
@@ -363,7 +365,7 @@ impl Device {
         &*self.0.raw
     }
 
-    /// The limits of [`info`](Self::info), without asking the backend.
+    /// The limits of [`info`](Self::info), without a call to the backend.
     #[inline]
     pub(crate) fn limits(&self) -> &Limits {
         &self.0.limits
@@ -414,7 +416,7 @@ impl Device {
         Ok(Memory::new(Allocation::new(raw, bytes, align, self.clone()), len))
     }
 
-    /// The bytes of `len` elements, of which one allocation can have `limit`.
+    /// The size of `len` elements in bytes, at most `limit`.
     fn bytes_within<T: Element>(
         &self,
         operation: &'static str,
@@ -432,7 +434,7 @@ impl Device {
         }
     }
 
-    /// A backend that gives less than it was asked for is told so before anybody relies on it.
+    /// Returns an error if the backend allocated fewer bytes than requested, before any code relies on the length.
     fn check_length(&self, operation: &'static str, given: usize, bytes: usize) -> Result<()> {
         if given >= bytes {
             return Ok(());
@@ -477,8 +479,8 @@ pub struct Unified<'a> {
 }
 
 impl Unified<'_> {
-    /// Allocates memory for `len` elements, which [`Memory::as_slice`] shows to the host. There may be more of it than the
-    /// device has memory, if the driver can do that.
+    /// Allocates memory for `len` elements that the host can access with [`Memory::as_slice`]. It may be larger than
+    /// the device's memory, if the driver supports that.
     ///
     /// # Errors
     ///

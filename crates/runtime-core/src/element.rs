@@ -1,4 +1,4 @@
-//! Element types: what memory holds and which arithmetic a region copy may do on it.
+//! Element types: the values that memory holds, and the arithmetic that a region copy may do on them.
 #![expect(
     unsafe_code,
     reason = "declares and implements the unsafe trait that binds Rust types to element types"
@@ -21,9 +21,9 @@ use num_complex::Complex;
 /// | `F32`, `F64` | 4, 8 | sign bit | IEEE 754 | yes |
 /// | `C64`, `C128` | 8, 16 | both sign bits | by component | – |
 ///
-/// Integers wrap in two's complement. Negating a floating-point value flips its sign bit, of a NaN too.
-/// `min(old, new)` is `new` if `new < old` or `new` is NaN, else `old`; `max` likewise with `>`: a NaN on either
-/// side gives a NaN, and of two zeros the old one stays.
+/// Integers wrap in two's complement. Negating a floating-point value flips its sign bit, also for a NaN.
+/// `min(old, new)` is `new` if `new < old` or `new` is NaN, else `old`. `max` does the same with `>`. A NaN on either
+/// side therefore gives a NaN, and of two zeros the old one is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the table above says all there is to say")]
 pub enum DType {
@@ -75,7 +75,7 @@ impl DType {
         }
     }
 
-    /// Alignment of one element in bytes: that of its component for complex numbers.
+    /// Alignment of one element in bytes. For complex numbers, the alignment of a component.
     pub const fn align(self) -> usize {
         match self {
             Self::C64 | Self::C128 => self.size() / 2,
@@ -128,17 +128,17 @@ impl fmt::Display for DType {
 
 /// A Rust type that can be an array element.
 ///
-/// [`Pod`] promises that every bit pattern is a value and that there is no padding, so bytes that a device wrote
-/// are always readable. That is why `bool` is not an element and [`Bool`] is. Nor is `usize`, whose size differs from
-/// machine to machine: pass sizes as `u64` or `u32`.
+/// [`Pod`] promises that every bit pattern is a value and that there is no padding, so bytes that a device wrote are
+/// always readable. For this reason [`Bool`] is an element and `bool` is not. `usize` is not an element either, because
+/// its size differs between machines: pass sizes as `u64` or `u32`.
 ///
 /// # Safety
 ///
-/// `DTYPE` must describe the type's real representation: its size is [`DType::size`], it needs no stricter alignment than
-/// [`DType::align`], and the bytes mean what [`DType`] says. A transparent wrapper around an element satisfies this with
-/// the element's own `DTYPE`.
+/// `DTYPE` must describe the type's real representation: its size is [`DType::size`], it needs no stricter alignment
+/// than [`DType::align`], and the bytes have the meaning that [`DType`] defines. A transparent wrapper around an
+/// element satisfies this with the element's own `DTYPE`.
 ///
-/// Memory of a type of another size or a stricter alignment does not compile:
+/// Memory of a type with another size or a stricter alignment does not compile:
 ///
 /// ```compile_fail,E0080
 /// use runtime_core::{DType, Device, Element, Memory, Result, bytemuck};
@@ -166,11 +166,11 @@ impl fmt::Display for DType {
     note = "write `Bool` for `bool`, and `u64` or `u32` for `usize`; a struct is passed to a kernel as `Plain<S>`, and as an array for each field"
 )]
 pub unsafe trait Element: Pod + Send + Sync {
-    /// The element type these values have on a device.
+    /// The element type of these values on a device.
     const DTYPE: DType;
 }
 
-/// Evaluated for every type of which memory is made or lent as a slice.
+/// Evaluated for every element type for which memory is allocated or lent as a slice.
 pub(crate) const fn check_representation<T: Element>() {
     assert!(size_of::<T>() == T::DTYPE.size(), "the element has another size than its DTYPE");
     assert!(align_of::<T>() <= T::DTYPE.align(), "the element needs more alignment than its DTYPE");
@@ -179,7 +179,7 @@ pub(crate) const fn check_representation<T: Element>() {
 macro_rules! elements {
     ($($type:ty => $dtype:ident),* $(,)?) => {$(
         const _: () = check_representation::<$type>();
-        // SAFETY: the line above checks size and alignment, and the name says the same representation.
+        // SAFETY: the line above checks size and alignment, and the name denotes the same representation.
         unsafe impl Element for $type {
             const DTYPE: DType = DType::$dtype;
         }
@@ -194,9 +194,9 @@ elements! {
     Complex<f32> => C64, Complex<f64> => C128,
 }
 
-/// A truth value of one byte: zero is false, anything else is true.
+/// A truth value of one byte. Zero is false; any other value is true.
 ///
-/// Unlike `bool`, every bit pattern is a value, so memory written by a device can be read as it is.
+/// Unlike for `bool`, every bit pattern is a value, so memory written by a device can be read directly.
 ///
 /// ```
 /// use runtime_core::Bool;

@@ -1,4 +1,4 @@
-//! An opened embedded device as users hold it.
+//! An opened embedded device, as user code holds it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::{DeviceId, DeviceInfo, Error, ErrorKind, Result};
 pub struct Embedded(Arc<dyn EmbeddedDevice>);
 
 impl Embedded {
-    /// Puts the checked front before a backend's device.
+    /// Wraps a backend's device in the checked front.
     pub fn new(raw: impl EmbeddedDevice) -> Self {
         tracing::info!(device = %raw.info().id, name = raw.info().name, "embedded device opened");
         Self(Arc::new(raw))
@@ -26,12 +26,12 @@ impl Embedded {
         &self.info().id
     }
 
-    /// Identity and limits; constant.
+    /// Identity and limits. Constant.
     pub fn info(&self) -> &DeviceInfo {
         self.0.info()
     }
 
-    /// Loads an ELF image, replacing the program that was there, and resets.
+    /// Loads an ELF image in place of the previous program, and resets the device.
     ///
     /// # Errors
     ///
@@ -49,17 +49,17 @@ impl Embedded {
         Ok(())
     }
 
-    /// Starts the flashed program anew; ends a call that hangs, in any thread, and brings back a device that was lost.
-    /// Memory outside of the program's segments keeps its bytes.
+    /// Restarts the flashed program. Ends a call that hangs, in any thread, and recovers a device that was lost. Memory
+    /// outside of the program's segments keeps its bytes.
     ///
     /// # Errors
     ///
-    /// `DeviceLost` if the device does not come back.
+    /// `DeviceLost` if the device does not recover.
     pub fn reset(&self) -> Result<()> {
         self.0.reset().map_err(|e| e.on(self.id()))
     }
 
-    /// Areas of memory that can be addressed; constant.
+    /// The areas of memory that can be addressed. Constant.
     pub fn memory_map(&self) -> &[MemoryArea] {
         self.0.memory_map()
     }
@@ -90,11 +90,11 @@ impl Embedded {
         self.0.memory_read(address, bytes).map_err(|e| e.on(self.id()))
     }
 
-    /// Writes instructions, which calls from here on run. Blocks until they are written.
+    /// Writes instructions. Later calls run them. Blocks until they are written.
     ///
     /// # Errors
     ///
-    /// As [`memory_write`](Self::memory_write); `DeviceLost`, and `Conflict` after a call that timed out.
+    /// As [`memory_write`](Self::memory_write). `DeviceLost`. `Conflict` after a call that timed out.
     pub fn code_write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.check_range("code_write", address, bytes.len(), true)?;
         if bytes.is_empty() {
@@ -103,7 +103,7 @@ impl Embedded {
         self.0.code_write(address, bytes).map_err(|e| e.on(self.id()))
     }
 
-    /// Where the flashed program has the function or object of that name.
+    /// Returns the location of the function or object of that name in the flashed program.
     ///
     /// # Errors
     ///
@@ -112,15 +112,15 @@ impl Embedded {
         self.0.symbol(name).map_err(|e| e.on(self.id()))
     }
 
-    /// Calls a function of the flashed program and blocks until it returns, for at most `timeout`. Calls of several
-    /// threads take turns, and the time counts from the turn.
+    /// Calls a function of the flashed program and blocks until it returns, for at most `timeout`. Calls from several
+    /// threads take turns. The time counts from the start of the turn.
     ///
     /// # Errors
     ///
-    /// `KernelNotFound`, and `OutOfBounds` for a function outside of the memory map; `InvalidArgument` for the
-    /// name of data, a timeout of zero, more arguments than the device passes, or an address that it does not have; `DeviceFault` with cause,
-    /// program counter and address; `Timeout`, and `Conflict` for calls after it, until the call ends after all or
-    /// [`reset`](Self::reset) ends it; `DeviceLost` until [`reset`](Self::reset).
+    /// `KernelNotFound`. `OutOfBounds` for a function outside of the memory map. `InvalidArgument` for the name of
+    /// data, a timeout of zero, more arguments than the device can pass, or an address that the device does not have.
+    /// `DeviceFault` with cause, program counter and address. `Timeout`, and for later calls `Conflict`, until the call
+    /// returns after all or [`reset`](Self::reset) ends it. `DeviceLost` until [`reset`](Self::reset).
     pub fn call(
         &self,
         function: &str,
@@ -136,7 +136,7 @@ impl Embedded {
         self.call_checked(&format_args!("{function:?} at {address:#x}"), address, args, timeout)
     }
 
-    /// Calls the function at an address, as [`call`](Self::call) does one that has a name. Whatever lies there is run.
+    /// Calls the function at an address, as [`call`](Self::call) calls a function by name. Runs whatever code is there.
     ///
     /// # Errors
     ///
@@ -179,11 +179,11 @@ impl Embedded {
         Ok(outcome)
     }
 
-    /// Lines the program printed since the last time this was asked.
+    /// Returns the lines that the program printed since the last call of this method.
     ///
     /// # Errors
     ///
-    /// What the transport reports.
+    /// Errors of the transport.
     pub fn console(&self) -> Result<Vec<String>> {
         self.0.console().map_err(|e| e.on(self.id()))
     }
@@ -240,7 +240,7 @@ mod tests {
     use crate::contract::{CommonRuntime, DeviceModule};
     use crate::{DeviceKind, Limits, ModuleImage};
 
-    /// A board with 64 bytes of RAM whose one function adds its arguments.
+    /// A board with 64 bytes of RAM. Its single function adds its arguments.
     struct Board {
         info: DeviceInfo,
         map: Vec<MemoryArea>,

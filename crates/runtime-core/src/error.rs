@@ -1,4 +1,4 @@
-//! The one error type of the workspace.
+//! The single error type of the workspace.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,50 +9,50 @@ use crate::DeviceId;
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, in the classes a caller can act on.
+/// The class of a failure. A caller can act on it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The backend cannot be used on this machine: no driver library, no device, a driver that is too old.
-    /// The only kind on which a test may skip.
+    /// The backend cannot be used on this machine: no driver library, no device, or the driver is too old. A test may
+    /// be skipped only for this kind.
     Unavailable,
-    /// A selector that names no backend, device or option.
+    /// The selector names no known backend, device or option.
     UnknownDevice,
     /// The device, or its pinned host memory, has no room for the request.
     OutOfMemory,
-    /// A value that the operation does not admit: a size, type, shape, alignment or launch geometry.
+    /// The operation does not accept this value: a size, type, shape, alignment or launch geometry.
     InvalidArgument,
-    /// A range that leaves the memory or the view it addresses.
+    /// The range extends beyond the memory or view that it addresses.
     OutOfBounds,
-    /// An object that belongs to another opened device.
+    /// The object belongs to another opened device.
     WrongDevice,
-    /// A view bound to one stream, used on another.
+    /// A view bound to one stream was used on another stream.
     WrongStream,
-    /// A module image that the device does not take or that does not compile.
+    /// The device does not support the module image, or the image does not compile.
     InvalidModule,
-    /// A module has no kernel of that name.
+    /// The module has no kernel of that name.
     KernelNotFound,
-    /// The time allowed ran out; the work goes on.
+    /// The time limit expired. The work continues.
     Timeout,
-    /// The program on the device did something the device stopped: a bad address, a trap, a panic in a host function.
+    /// The device stopped its program because of a fault: a bad address, a trap, or a panic in a host function.
     DeviceFault,
-    /// The device does not answer any more. Every later call on this opened instance says so again; an embedded device
-    /// can be reset.
+    /// The device no longer responds. Every later call on this opened instance returns this kind again. An embedded
+    /// device can be reset.
     DeviceLost,
-    /// A rank that this one communicates with is gone, or the way to it is broken. Every later call on this communicator
-    /// that needs it says so again.
+    /// A rank that this rank communicates with has ended, or the connection to it is broken. Every later call on this
+    /// communicator that needs that rank returns this kind again.
     PeerLost,
     /// Any other failure that the driver reported.
     Driver,
-    /// Values are read that nobody has written.
+    /// The operation reads values that were never written.
     Uninitialized,
-    /// Values are read whose writer failed; a complete overwrite makes them good again.
+    /// The operation reads values whose last write failed. A complete overwrite makes them valid again.
     Poisoned,
-    /// Values are read that wait for an exchange with those they depend on.
+    /// The operation reads values that are out of date until they are exchanged with the values they depend on.
     Stale,
-    /// Somebody else holds what is asked for.
+    /// The requested resource is in use elsewhere.
     Conflict,
-    /// A limit that the program set itself would be exceeded.
+    /// The operation would exceed a limit that the program set itself.
     LimitExceeded,
 }
 
@@ -99,8 +99,8 @@ impl fmt::Display for DriverCode {
 
 /// A failed operation: its kind, the operation, the device, the vendor's code and the cause, as far as they are known.
 ///
-/// Displays as one line, `operation on device: kind: message [driver code]`; a compiler's log is in
-/// [`log`](Self::log), not in that line.
+/// Displays as one line: `operation on device: kind: message [driver code]`. A compiler's log is not part of the line;
+/// see [`log`](Self::log).
 ///
 /// ```
 /// use runtime_core::{Error, ErrorKind};
@@ -113,7 +113,7 @@ impl fmt::Display for DriverCode {
 #[error(transparent)]
 pub struct Error(#[from] Box<Detail>);
 
-// Private, so that a `Result<()>` stays one word and fields can be added.
+// Private, so that a `Result<()>` stays one machine word and fields can be added.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", self.line())]
 struct Detail {
@@ -142,7 +142,7 @@ impl Detail {
 }
 
 impl Error {
-    /// An error of `kind` in `operation`; `message` names the offending value and the limit.
+    /// Creates an error of `kind` in `operation`. `message` names the offending value and the limit.
     #[cold]
     pub fn new(
         kind: ErrorKind,
@@ -161,14 +161,14 @@ impl Error {
         }))
     }
 
-    /// Says on which device it happened, unless that is said already.
+    /// Adds the device on which the error occurred, unless the error names one already.
     #[must_use]
     pub fn on(mut self, device: &DeviceId) -> Self {
         self.0.device.get_or_insert_with(|| device.clone());
         self
     }
 
-    /// Says in front of the message what it was about: `rank 1: 8 bytes for 4`.
+    /// Puts the subject in front of the message: `rank 1: 8 bytes for 4`.
     #[must_use]
     pub fn about(mut self, what: impl fmt::Display) -> Self {
         self.0.message = format!("{what}: {}", self.0.message);
@@ -212,7 +212,7 @@ impl Error {
         self.0.earlier || matches!(self.kind(), ErrorKind::DeviceFault | ErrorKind::DeviceLost)
     }
 
-    /// The class to match on.
+    /// The kind of the error, to match on.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -222,29 +222,29 @@ impl Error {
         &self.0.operation
     }
 
-    /// What was wrong, in words.
+    /// A description of the failure.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The device it happened on, where one was involved.
+    /// The device on which the error occurred, if a device was involved.
     pub fn device(&self) -> Option<&DeviceId> {
         self.0.device.as_ref()
     }
 
-    /// The vendor's own code, where a driver reported one.
+    /// The vendor's own code, if a driver reported one.
     pub fn driver(&self) -> Option<&DriverCode> {
         self.0.driver.as_ref()
     }
 
-    /// The log of the compiler or loader that refused a module, if it said anything.
+    /// The log of the compiler or loader that refused a module, if there is any output.
     pub fn log(&self) -> Option<&str> {
         self.0.log.as_deref()
     }
 }
 
 impl fmt::Debug for Error {
-    /// The line, the log and the causes: what a program that ends with the error should show.
+    /// Writes the line, the log and the causes, for a program that terminates with the error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")?;
         if let Some(log) = self.log() {

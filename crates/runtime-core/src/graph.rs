@@ -26,20 +26,20 @@ impl<'a> Graphs<'a> {
         Self { ability, device }
     }
 
-    /// Captures what `work` enqueues on the stream that it is given, a new one, on which nothing runs. No other stream
-    /// takes notice, and a capture within a capture makes a graph of its own.
+    /// Captures the work that `work` enqueues on the stream passed to it. This stream is new, and nothing runs on it.
+    /// Other streams are not affected. A capture within a capture makes a separate graph.
     ///
-    /// A graph has copies within the device, copies from and to pinned memory, fills, kernels and native region copies,
-    /// in the order in which they were enqueued. Values of kernel arguments and fills are those of the capture; memory
-    /// and pinned memory are read and written when the graph is launched. Threads may share the stream. It ends with the
-    /// call, and so does its native handle: whatever is asked of a clone later is refused.
+    /// A graph contains copies within the device, copies from and to pinned memory, fills, kernels and native region
+    /// copies, in the order in which they were enqueued. Kernel arguments and fill values are captured by value. Memory
+    /// and pinned memory are read and written when the graph is launched. Several threads may share the stream. The
+    /// stream and its native handle end with the call; later calls on a clone return an error.
     ///
     /// # Errors
     ///
-    /// The error of `work`. `InvalidArgument` for whatever waits or orders on the capture's stream: synchronisation,
-    /// queries, events, copies from and to plain slices, emulated region copies, launches of graphs. Such a refusal,
-    /// and any enqueue that the driver refuses, ends the capture: there is no graph then, even if `work` passes over
-    /// the error. `WrongStream` for views that are bound to another stream. Otherwise what the driver reports.
+    /// The error of `work`. `InvalidArgument` for any operation that waits or orders on the capture's stream:
+    /// synchronisation, queries, events, copies from and to plain slices, emulated region copies, launches of graphs.
+    /// Such an error, like any enqueue that the driver refuses, ends the capture: no graph is made, even if `work`
+    /// ignores the error. `WrongStream` for views that are bound to another stream. Otherwise errors of the driver.
     ///
     /// ```
     /// # fn example(device: &runtime_core::Device) -> runtime_core::Result<()> {
@@ -53,8 +53,8 @@ impl<'a> Graphs<'a> {
     ///     field.view_mut().slice(0..10)?.fill(capture, 0.0_f64)
     /// })?;
     /// for time in 0..100 {
-    ///     pinned.as_mut_slice()?.fill(f64::from(time)); // waits for the launch before
-    ///     // SAFETY: nobody has a slice of `pinned`, and `field` is used on this stream alone.
+    ///     pinned.as_mut_slice()?.fill(f64::from(time)); // waits for the previous launch
+    ///     // SAFETY: no slice of `pinned` exists, and `field` is used only on this stream.
     ///     unsafe { step.launch(&stream) }?;
     /// }
     /// stream.synchronize()
@@ -89,7 +89,7 @@ impl fmt::Debug for Graphs<'_> {
     }
 }
 
-/// Ends a capture however its work ends.
+/// Ends a capture, however its work ends.
 struct Abandoned<'a>(&'a Arc<Capture>);
 
 impl Drop for Abandoned<'_> {
@@ -100,12 +100,13 @@ impl Drop for Abandoned<'_> {
 
 /// Captured work. Made by [`Graphs::capture`].
 ///
-/// It keeps what the work uses: memory, pinned memory, modules and region plans that are dropped meanwhile are freed
-/// after the graph. Dropping it with launches in flight is safe and does not block where the driver can avoid it.
+/// It keeps the objects that the work uses. Memory, pinned memory, modules and region plans that are dropped while the
+/// graph exists are freed after it. Dropping a graph with launches in flight is safe and does not block where the
+/// driver can avoid it.
 pub struct Graph {
-    /// Locked for each launch: they come one at a time.
+    /// Locked for each launch, because launches must come one at a time.
     raw: ManuallyDrop<Mutex<Box<dyn DeviceGraph>>>,
-    /// What one launch counts for.
+    /// The statistics of one launch.
     once: Statistics,
     uses: Uses,
     device: Device,
@@ -114,29 +115,29 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The device it was captured for.
+    /// The device that it was captured for.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Enqueues the captured work as one operation, any number of times and on any stream. Launches on several streams
-    /// are ordered by events alone, as everything else is, and by the pinned memory that they use: see
+    /// Enqueues the captured work as one operation, any number of times and on any stream. Like other work, launches on
+    /// several streams are ordered only by events, and by the pinned memory that they use: see
     /// [`Pinned`](crate::Pinned).
     ///
-    /// Its memory counts as used on the stream: freeing it, and showing it or pinned memory to the host, waits for the
-    /// launch.
+    /// Its memory counts as used on the stream. Freeing this memory waits for the launch, and so does access to it or
+    /// to pinned memory as a slice on the host.
     ///
     /// # Errors
     ///
-    /// `WrongDevice`; `InvalidArgument` if the stream is that of a capture. Otherwise what the driver reports; failures
-    /// of the running work are reported by [`Stream::synchronize`].
+    /// `WrongDevice`. `InvalidArgument` if the stream is that of a capture. Otherwise errors of the driver.
+    /// [`Stream::synchronize`] reports failures of the running work.
     ///
     /// # Safety
     ///
-    /// Views borrowed the memory while the work was captured, and nothing borrows it now. So, until the launch has run:
-    /// nobody uses a slice of this memory or pinned memory that was taken before the call returned (one taken later waits), and
-    /// whoever lent the captured views admits the work. The captured kernels keep what
-    /// [`Kernel::launch`](crate::Kernel::launch) demands of them.
+    /// Views borrowed the memory while the work was captured, but nothing borrows it now. Therefore, until the launch
+    /// has run, no code uses a slice of this memory or pinned memory that was taken before the call returned (a slice
+    /// taken later waits for the launch), and the owners of the memory behind the captured views allow the captured
+    /// accesses. The captured kernels still satisfy the requirements of [`Kernel::launch`](crate::Kernel::launch).
     pub unsafe fn launch(&self, stream: &Stream) -> Result<()> {
         let device = &self.device;
         device.check_same("launch", stream.device())?;
@@ -150,11 +151,11 @@ impl Graph {
         self.uses.mark(stream, device);
         let shown = self.kept.used.values().filter_map(|used| used.marks());
         let in_use: InUses<'_> = shown.filter_map(|marks| marks.begin(stream)).collect();
-        // In the order of addresses, so that two launches do not wait for each other's locks.
+        // In the order of addresses, so that two launches cannot deadlock on their locks.
         let pinned = self.kept.pinned.values().map(|(block, writes)| block.begin(stream, *writes));
         let pinned_in_use = pinned.collect::<Result<SmallVec<[_; 4]>>>()?;
-        // SAFETY: graph and stream are of this device. What the work uses is kept, and its use on the stream noted. The
-        // caller vouches for the rest.
+        // SAFETY: graph and stream are of this device. The objects that the work uses are kept, and their use on the
+        // stream is registered. The caller guarantees the rest.
         let launched = unsafe { ability.launch(&mut **self.lock(), &*stream.core.raw) };
         drop((in_use, pinned_in_use));
         launched.map_err(|e| device.place(e))?;
@@ -185,8 +186,8 @@ impl Drop for Graph {
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
         let raw = raw.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(ability) = self.device.raw().graphs() {
-            // SAFETY: this device captured it, and every stream that ever got a launch of it is noted. What it uses is
-            // dropped after this.
+            // SAFETY: this device captured it, and every stream on which it was launched is registered. The objects it
+            // uses are dropped after this.
             self.uses.with_streams(|after| unsafe { ability.release(raw, after) });
         }
     }

@@ -15,15 +15,15 @@ use crate::{Element, Error, ErrorKind, Launch, Result};
 
 /// A module whose kernels are Rust functions.
 ///
-/// A kernel takes a [`Grid`] and up to twelve parameters: `&[T]` is memory it reads, `&mut [T]` memory it writes, both
-/// given as contiguous views; any other [`Element`] is a value, and so is a struct as [`Plain`]. The signature is what
-/// launches are checked against.
+/// A kernel takes a [`Grid`] and up to twelve parameters. `&[T]` is memory that it reads and `&mut [T]` is memory that
+/// it writes; both are passed as contiguous views. Any other [`Element`] is a value, and so is a struct in [`Plain`].
+/// Launches are checked against the signature.
 ///
-/// A kernel may return `Result<(), String>` to report a fault; a panic is a fault too. The stream reports it with the
-/// kernel's name, and until it has, leaves out what is enqueued behind the fault. A kernel cannot wait for the stream that it
-/// runs on, nor for the device: `host` and `sim` refuse that in the thread that the kernel began in. Nor can it wait for work on
-/// another stream that uses a memory among its own arguments: devices lock memory for as long as a kernel runs, and both would
-/// wait for ever.
+/// A kernel may return `Result<(), String>` to report a fault. A panic is a fault too. The stream reports the fault
+/// with the kernel's name. Until then it skips the work enqueued behind the fault. A kernel cannot wait for the stream
+/// that it runs on, nor for the device: `host` and `sim` refuse that in the thread that the kernel began in. A kernel must
+/// not wait for work on another stream that uses a memory of its own arguments: devices lock memory while a kernel runs,
+/// so that this wait never ends.
 ///
 /// The function runs once per launch and spreads its work over the device's cores with [`Grid::chunks_mut`] or
 /// [`Grid::for_each`].
@@ -53,7 +53,7 @@ impl HostModule {
         Self::default()
     }
 
-    /// Adds a kernel, replacing one of the same name.
+    /// Adds a kernel. Replaces a kernel of the same name.
     #[must_use]
     pub fn with<P, F: KernelFunction<P>>(mut self, name: impl Into<String>, function: F) -> Self {
         let name = name.into();
@@ -64,11 +64,11 @@ impl HostModule {
         self
     }
 
-    /// The kernel of that name.
+    /// Returns the kernel of that name.
     ///
     /// # Errors
     ///
-    /// `KernelNotFound` naming the kernels there are.
+    /// `KernelNotFound`. The message names the module's kernels.
     pub fn kernel(&self, name: &str) -> Result<HostKernel> {
         self.kernels.get(name).cloned().ok_or_else(|| {
             let known: Vec<&str> = self.kernels.keys().map(String::as_str).collect();
@@ -96,7 +96,7 @@ struct Signature {
 type Body = dyn Fn(&Grid<'_>, &[HostArg<'_>]) -> Result<(), String> + Send + Sync;
 
 impl HostKernel {
-    /// Its name in the module; empty for one that is in none.
+    /// Its name in the module. Empty for a kernel that is in no module.
     pub fn name(&self) -> &str {
         &self.signature.name
     }
@@ -106,17 +106,17 @@ impl HostKernel {
         &self.signature.parameters
     }
 
-    /// Runs the function in this thread; for implementors of devices.
+    /// Runs the function in this thread. For implementors of devices.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if `args` do not fit the signature, or if memory that is written overlaps other memory, which
-    /// Rust slices cannot express; `DeviceFault` if the function reports one. A panic passes through.
+    /// Rust slices cannot express. `DeviceFault` if the function reports a fault. A panic propagates to the caller.
     ///
     /// # Safety
     ///
-    /// Each memory argument is initialised and valid for its length until this returns, and while it runs nobody else
-    /// writes it, nor touches it at all if the kernel writes it.
+    /// Each memory argument is initialised and valid for its length until this returns. While the function runs, no
+    /// other code writes the memory. If the kernel writes it, no other code accesses it at all.
     pub unsafe fn run(&self, grid: &Grid<'_>, args: &[HostArg<'_>]) -> Result<()> {
         let invalid = |message| Error::new(ErrorKind::InvalidArgument, "launch", message);
         if args.len() != self.parameters().len() {
@@ -156,7 +156,7 @@ impl fmt::Debug for HostKernel {
 pub enum HostArg<'a> {
     /// Memory: the address of its first element and its length in bytes.
     Memory {
-        /// Address of the lowest byte, which is that of element `[0, …, 0]`; unused if `bytes` is 0.
+        /// Address of the lowest byte, which is element `[0, …, 0]`. Unused if `bytes` is 0.
         pointer: *mut u8,
         /// Length in bytes.
         bytes: usize,
@@ -193,18 +193,18 @@ impl HostArg<'_> {
     }
 }
 
-/// The launch a host kernel runs in: its geometry, and the cores of its device.
+/// The launch that a host kernel runs in: its geometry, and the cores of its device.
 pub struct Grid<'a> {
     launch: Launch,
     parallel: &'a ParallelFor<'a>,
 }
 
-/// How a device spreads indices over its cores: call the function once for each index below the number, in any order
-/// and from any thread, and return when all calls have.
+/// Spreads indices over the cores of a device. It calls the function once for each index below the number, in any order
+/// and from any thread, and returns when all calls have returned.
 pub type ParallelFor<'a> = dyn Fn(usize, &(dyn Fn(usize) + Sync)) + Sync + 'a;
 
 impl<'a> Grid<'a> {
-    /// The grid of a launch; `parallel` spreads its work. For implementors of devices.
+    /// The grid of a launch. `parallel` spreads its work. For implementors of devices.
     pub fn new(launch: Launch, parallel: &'a ParallelFor<'a>) -> Self {
         Self { launch, parallel }
     }
@@ -214,14 +214,15 @@ impl<'a> Grid<'a> {
         &self.launch
     }
 
-    /// Work-items along x, y, z: blocks times work-items of a block.
+    /// The number of work-items along x, y, z: blocks times work-items per block.
     pub fn threads(&self) -> [usize; 3] {
         std::array::from_fn(|dim| {
             (self.launch.grid[dim] as usize).saturating_mul(self.launch.block[dim] as usize)
         })
     }
 
-    /// Calls `f` once for each index below `count`, on all cores, in any order. Blocks until all calls have returned.
+    /// Calls `f` once for each index below `count`, on all cores and in any order. Blocks until all calls have
+    /// returned.
     pub fn for_each(&self, count: usize, f: impl Fn(usize) + Sync) {
         match count {
             0 => {}
@@ -230,8 +231,8 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// Cuts `slice` into chunks of `len` elements, the last one perhaps shorter, and calls `f` with the number of each
-    /// chunk and the chunk, on all cores, in any order. A `len` of 0 counts as 1.
+    /// Cuts `slice` into chunks of `len` elements; the last chunk may be shorter. Calls `f` with the number of each
+    /// chunk and the chunk, on all cores and in any order. A `len` of 0 counts as 1.
     pub fn chunks_mut<T: Send>(
         &self,
         slice: &mut [T],
@@ -242,8 +243,9 @@ impl<'a> Grid<'a> {
         let total = slice.len();
         let chunks = total.div_ceil(len);
         let base = SharedBase(slice.as_mut_ptr());
-        // A chunk is lent once, whatever a device does with the indices: its own index where a bit per chunk is little
-        // memory, so that neighbouring chunks stay with one core, else the next one.
+        // Each chunk is lent only once, whichever indices a device passes. If one bit per chunk needs little memory, an
+        // index gets the chunk of that number, so that neighbouring chunks stay on one core. Otherwise it gets the next
+        // free chunk.
         let marked = if chunks <= MARKED_CHUNKS { chunks } else { 0 };
         let taken: SmallVec<[AtomicU64; 16]> =
             (0..marked.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
@@ -259,10 +261,10 @@ impl<'a> Grid<'a> {
         self.for_each(chunks, |index| {
             let Some(chunk) = take(index).filter(|chunk| *chunk < chunks) else { return };
             let start = chunk * len;
-            // SAFETY: `start` is inside the slice, since it is less than `chunks * len` and chunks are not empty.
+            // SAFETY: `start` is inside the slice, because it is less than `chunks * len` and chunks are not empty.
             let first = unsafe { base.get().add(start) };
-            // SAFETY: the chunk ends inside the slice, which is borrowed exclusively for the whole call, and chunks of
-            // different numbers do not overlap.
+            // SAFETY: the chunk ends inside the slice, which is borrowed exclusively for the whole call, and chunks
+            // with different numbers do not overlap.
             let part = unsafe { std::slice::from_raw_parts_mut(first, len.min(total - start)) };
             f(chunk, part);
         });
@@ -275,7 +277,7 @@ impl fmt::Debug for Grid<'_> {
     }
 }
 
-/// Most chunks that are marked one by one as taken.
+/// The most chunks that are marked as taken individually.
 const MARKED_CHUNKS: usize = 1 << 16;
 
 struct SharedBase<T>(*mut T);
@@ -286,26 +288,26 @@ impl<T> SharedBase<T> {
     }
 }
 
-// SAFETY: threads get disjoint chunks of `T: Send` out of it, as if the slice had been split and the parts sent.
+// SAFETY: threads get disjoint chunks of `T: Send`, as if the slice had been split and its parts sent to them.
 unsafe impl<T: Send> Sync for SharedBase<T> {}
 
 /// A parameter of a host kernel: `&[T]`, `&mut [T]` or `T`, with any [`Element`] `T`, or [`Plain`].
 ///
 /// # Safety
 ///
-/// `extract` *must* make nothing but a value or slice of the argument that [`info`](Self::info) describes.
+/// `extract` *must* create only a value or slice of the argument that [`info`](Self::info) describes.
 pub unsafe trait KernelParameter {
     /// The parameter with the lifetime of one launch.
     type Item<'a>;
 
-    /// What launches are checked against.
+    /// The properties that launches are checked against.
     fn info() -> ParamInfo;
 
-    /// The parameter made of an argument.
+    /// Creates the parameter from an argument.
     ///
     /// # Safety
     ///
-    /// The argument fits [`info`](Self::info), and its memory is valid as [`HostKernel::run`] says.
+    /// The argument fits [`info`](Self::info), and its memory is valid as [`HostKernel::run`] requires.
     unsafe fn extract<'a>(arg: &'a HostArg<'_>) -> Self::Item<'a>;
 }
 
@@ -319,13 +321,13 @@ pub unsafe trait KernelParameter {
     note = "more than twelve parameters go into a struct that derives `Pod`, as `Plain<S>`"
 )]
 pub trait KernelFunction<P>: Send + Sync + 'static {
-    /// The function with its signature.
+    /// Converts the function to a kernel with its signature.
     fn into_kernel(self) -> HostKernel;
 }
 
-/// What a host kernel may return: nothing, or a result whose error is a fault.
+/// The return type of a host kernel: nothing, or a result whose error is a fault.
 pub trait KernelResult {
-    /// The fault, if it is one.
+    /// Converts the return value to a result.
     ///
     /// # Errors
     ///
@@ -359,7 +361,7 @@ fn parts<T>(arg: &HostArg<'_>) -> (*mut T, usize) {
     }
 }
 
-// SAFETY: `extract` makes a slice of exactly the argument's memory.
+// SAFETY: `extract` creates a slice of exactly the argument's memory.
 unsafe impl<T: Element> KernelParameter for &[T] {
     type Item<'a> = &'a [T];
     fn info() -> ParamInfo {
@@ -367,12 +369,12 @@ unsafe impl<T: Element> KernelParameter for &[T] {
     }
     unsafe fn extract<'a>(arg: &'a HostArg<'_>) -> &'a [T] {
         let (pointer, len) = parts(arg);
-        // SAFETY: the caller vouches for the memory; its length and alignment were checked against `info`.
+        // SAFETY: the caller guarantees the memory; its length and alignment were checked against `info`.
         unsafe { std::slice::from_raw_parts(pointer, len) }
     }
 }
 
-// SAFETY: `extract` makes a slice of exactly the argument's memory.
+// SAFETY: `extract` creates a slice of exactly the argument's memory.
 unsafe impl<T: Element> KernelParameter for &mut [T] {
     type Item<'a> = &'a mut [T];
     fn info() -> ParamInfo {
@@ -404,11 +406,11 @@ unsafe impl<T: Element> KernelParameter for T {
     }
 }
 
-/// A struct of plain data as one argument of a launch, and as one parameter of a kernel: for what has more parameters than
-/// a kernel may, and for what belongs together.
+/// A struct of plain data as a single argument of a launch and a single parameter of a kernel. Useful when there are
+/// more values than a kernel may have parameters, and for values that belong together.
 ///
-/// A launch takes `&Plain(value)`, which a C kernel gets as a struct of the same fields, and a Rust kernel as `Plain<S>`. `S`
-/// has no padding and is laid out as in C, which [`Pod`](bytemuck::Pod) says. Its bytes count towards
+/// A launch takes `&Plain(value)`. A C kernel gets it as a struct of the same fields, and a Rust kernel as `Plain<S>`.
+/// `S` has no padding and is laid out as in C; [`Pod`](bytemuck::Pod) ensures both. Its bytes count towards
 /// [`Limits::argument_bytes`](crate::Limits::argument_bytes).
 ///
 /// ```
@@ -434,7 +436,7 @@ unsafe impl<T: Element> KernelParameter for T {
 ///     let kernel = device.module_load(&HostModule::new().with("wave", wave))?.kernel("wave")?;
 ///     let mut out = device.memory_allocate::<f32>(100)?;
 ///     let wave = Plain(Wave { amplitude: 2.0, length: 8.0, phase: 0.5 });
-///     // SAFETY: the kernel is safe Rust, which touches nothing but its arguments.
+///     // SAFETY: the kernel is safe Rust, which touches only its arguments.
 ///     unsafe { kernel.launch(&device.default_stream(), &Launch::cover(100, 64), args![&mut out, &wave]) }
 /// }
 /// ```
@@ -462,7 +464,7 @@ macro_rules! kernel_functions {
             F: Send + Sync + 'static,
             R: KernelResult,
             $($parameter: KernelParameter,)*
-            // The first bound lets the compiler infer the parameter types, the second is the one that is called.
+            // The compiler infers the parameter types from the first bound and calls the second.
             for<'f> &'f F: Fn(&Grid<'_>, $($parameter),*) -> R
                 + Fn(&Grid<'_>, $($parameter::Item<'_>),*) -> R,
         {
@@ -475,8 +477,8 @@ macro_rules! kernel_functions {
                     f(
                         grid,
                         $(
-                            // SAFETY: `HostKernel::run`, the only caller, has checked the arguments against `info`,
-                            // and its own caller vouches for the memory.
+                            // SAFETY: `HostKernel::run`, the only caller, has checked the arguments against `info`, and
+                            // its own caller guarantees the memory.
                             unsafe { $parameter::extract(&_args[$index]) },
                         )*
                     )

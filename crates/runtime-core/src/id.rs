@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// Which device of which backend: `cuda:0`.
+/// The backend and index of a device: `cuda:0`.
 ///
-/// An id is a name, not an identity: the same device opened twice is two [`Device`](crate::Device)s with one id.
+/// An id is a name, not an identity. The same device opened twice is two [`Device`](crate::Device)s with one id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceId {
     backend: Cow<'static, str>,

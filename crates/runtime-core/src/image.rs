@@ -45,7 +45,7 @@ impl ImageFormat {
         }
     }
 
-    /// Whether a compiler reads it, which takes options: source and SPIR-V.
+    /// Whether the format is compiled and therefore takes compiler options: source and SPIR-V.
     pub fn takes_options(self) -> bool {
         match self {
             Self::CudaC | Self::HipC | Self::OpenClC | Self::SpirV => true,
@@ -71,7 +71,7 @@ pub enum ImageCode<'a> {
     Functions(HostModule),
 }
 
-/// Code in one format, with the options its compiler gets.
+/// Code in one format, with options for its compiler.
 ///
 /// ```
 /// use runtime_core::{ImageFormat, ModuleImage};
@@ -107,8 +107,8 @@ impl<'a> ModuleImage<'a> {
         }
     }
 
-    /// Adds options for the compiler, in its own syntax. An image in a format that
-    /// [takes none](ImageFormat::takes_options) is refused with options, as `InvalidArgument`, when it is loaded.
+    /// Adds options for the compiler, in its own syntax. Loading an image with options fails with `InvalidArgument` if
+    /// its format [takes none](ImageFormat::takes_options).
     #[must_use]
     pub fn with_options<S: Into<Cow<'a, str>>>(
         mut self,
@@ -140,7 +140,7 @@ impl From<&HostModule> for ModuleImage<'_> {
     }
 }
 
-/// The same kernels in several formats; a device loads the one it likes best.
+/// The same kernels in several formats. A device loads the format that it prefers.
 #[derive(Clone, Debug, Default)]
 pub struct ModuleBundle<'a> {
     images: Vec<ModuleImage<'a>>,
@@ -164,16 +164,16 @@ impl<'a> ModuleBundle<'a> {
         &self.images
     }
 
-    /// The image that a device with these `formats`, best first, loads.
+    /// The image that a device loads if it supports these `formats`, best first.
     ///
     /// # Errors
     ///
-    /// `InvalidModule` naming both lists if they have no format in common.
+    /// `InvalidModule` if the bundle and the device have no format in common. The message names both lists.
     pub fn best_for(&self, formats: &[ImageFormat]) -> Result<&ModuleImage<'a>> {
         self.best_of(formats, &[])
     }
 
-    /// As [`best_for`](Self::best_for); the error says why the device lacks a format that the bundle has.
+    /// As [`best_for`](Self::best_for). The error says why a format of the bundle is unavailable on the device.
     pub(crate) fn best_of(
         &self,
         formats: &[ImageFormat],

@@ -1,15 +1,15 @@
-//! What a device says about itself.
+//! Information that a device reports about itself.
 
 use std::fmt;
 use std::num::NonZeroUsize;
 
 use crate::{DeviceId, ImageFormat};
 
-/// What kind of machine a device is.
+/// The kind of machine that a device is.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeviceKind {
-    /// The processor this program runs on.
+    /// The processor that this program runs on.
     Host,
     /// A processor reached through a vendor's runtime.
     Cpu,
@@ -17,7 +17,7 @@ pub enum DeviceKind {
     Gpu,
     /// Any other accelerator.
     Accelerator,
-    /// A processor with a memory and a program of its own.
+    /// A processor with its own memory and program.
     Embedded,
     /// A device simulated in host memory.
     Simulated,
@@ -43,7 +43,7 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// Where a device sits on the PCI bus.
+/// The address of a device on the PCI bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PciAddress {
     /// The PCI domain.
@@ -60,37 +60,37 @@ impl fmt::Display for PciAddress {
     }
 }
 
-/// Identity and limits of a device; constant for as long as it is open.
+/// Identity and limits of a device. Constant for as long as it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Backend and index, such as `cuda:0`.
     pub id: DeviceId,
-    /// What kind of machine it is.
+    /// The kind of machine.
     pub kind: DeviceKind,
     /// The product's name, such as `NVIDIA H200`.
     pub name: String,
-    /// Who made it, such as `NVIDIA`.
+    /// The manufacturer, such as `NVIDIA`.
     pub vendor: String,
     /// The instruction set that kernels are compiled for, such as `sm_90`, `gfx90a` or `x86_64`.
     pub architecture: String,
-    /// Version of the driver that is used, such as `13.0`.
+    /// Version of the driver in use, such as `13.0`.
     pub driver_version: String,
-    /// The device's own unique identifier, where it has one.
+    /// The device's own unique identifier, if it has one.
     pub uuid: Option<[u8; 16]>,
-    /// Where it sits on the PCI bus, where it does.
+    /// The address on the PCI bus, if the device is on one.
     pub pci: Option<PciAddress>,
-    /// Memory in bytes, where it is known.
+    /// Memory in bytes, if known.
     pub memory_bytes: Option<u64>,
     /// Cores, multiprocessors or compute units.
     pub compute_units: u32,
-    /// Work-items that execute together: warp, wavefront or sub-group width; 1 where there is none.
+    /// The number of work-items that execute together: warp, wavefront or sub-group width. 1 if there is no such unit.
     pub lockstep_width: u32,
-    /// What launches and allocations may not exceed.
+    /// The limits on launches and allocations.
     pub limits: Limits,
-    /// Module formats it takes, best first.
+    /// Supported module formats, best first.
     pub formats: Vec<ImageFormat>,
-    /// Formats that the backend takes where all it needs is installed, with what is wrong here. None of them is in
-    /// [`formats`](Self::formats).
+    /// Formats that the backend supports where everything they need is installed, and the reason why they are
+    /// unavailable here. None of them is in [`formats`](Self::formats).
     pub absent_formats: Vec<(ImageFormat, String)>,
 }
 
@@ -101,9 +101,9 @@ pub struct Limits {
     pub allocation_bytes: usize,
     /// Every allocation starts at a multiple of this many bytes, at least 16.
     pub allocation_alignment: NonZeroUsize,
-    /// A kernel's pointer can point into an allocation at multiples of this many bytes, 1 where it can point to any. A view
-    /// that begins elsewhere is copied for each launch, which [`Statistics::realigned`](crate::Statistics::realigned)
-    /// counts.
+    /// A kernel's pointer can point into an allocation at multiples of this many bytes; 1 if it can point anywhere. A
+    /// view that begins at another address is copied for each launch.
+    /// [`Statistics::realigned`](crate::Statistics::realigned) counts these copies.
     pub argument_alignment: NonZeroUsize,
     /// Most blocks along each dimension of a launch.
     pub grid: [u32; 3],
@@ -115,20 +115,20 @@ pub struct Limits {
     pub shared_bytes: u32,
     /// Most kernel arguments.
     pub arguments: usize,
-    /// Most bytes that all kernel arguments may take together.
+    /// Most bytes of all kernel arguments together.
     pub argument_bytes: usize,
-    /// Range of stream priorities, `least..=greatest`; a larger number is more urgent, 0 is the default.
+    /// Range of stream priorities, `least..=greatest`. A larger number is more urgent. 0 is the default.
     pub priorities: (i32, i32),
 }
 
-/// How an optional ability is served.
+/// How an optional ability is supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Support {
     /// By the device itself.
     Native,
     /// By the same call, through the host.
     Emulated,
-    /// Not at all: the accessor answers `None`.
+    /// Not at all: the accessor returns `None`.
     Absent,
 }
 
@@ -148,21 +148,21 @@ impl fmt::Display for Support {
     }
 }
 
-/// The optional abilities of a device, computed from the objects it returns, so that the report cannot differ from
-/// what a call does.
+/// The optional abilities of a device. They are computed from the objects that the device returns, so the report agrees
+/// with the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Region copies by the device; emulated through the host otherwise.
+    /// Region copies on the device; otherwise emulated through the host.
     pub region_copy: Support,
-    /// Copies between devices without the host; staged through the host otherwise.
+    /// Copies between devices without the host; otherwise staged through the host.
     pub peer: Support,
     /// Work captured once and launched many times.
     pub graphs: Support,
     /// Memory that host and device both address.
     pub unified_memory: Support,
-    /// Adoption of memory that somebody else allocated.
+    /// Adoption of memory that another library allocated.
     pub memory_adoption: Support,
-    /// Use of streams, events and addresses that others own.
+    /// Use of streams, events and addresses that other libraries own.
     pub interop: Support,
     /// A memory pool that reports its bytes and can be trimmed.
     pub memory_pool: Support,
@@ -170,7 +170,7 @@ pub struct Capabilities {
     pub monitor: Support,
     /// Event counters.
     pub counters: Support,
-    /// Kernels launched cooperatively, all blocks resident at once.
+    /// Cooperative launches, in which all blocks are resident at once.
     pub cooperative_launch: Support,
 }
 

@@ -1,4 +1,4 @@
-//! Modules, kernels and launches as users hold them.
+//! Modules, kernels and launches, as user code holds them.
 #![expect(
     unsafe_code,
     reason = "launches call the stream's unsafe enqueue, and modules are given back to their device"
@@ -21,14 +21,14 @@ use crate::{
     NativeKind, Plain, Result, Stream, Support, WriteReport,
 };
 
-/// Code loaded on a device. Cheap to clone; unloaded when the last clone and the last kernel of it are gone and the
-/// streams its kernels were launched on have got that far.
+/// Code loaded on a device. Cheap to clone. It is unloaded when the last clone and its last kernel are dropped and the
+/// launches of its kernels are done.
 #[derive(Clone)]
 pub struct Module(Arc<Loaded>);
 
 struct Loaded {
     raw: ManuallyDrop<Box<dyn DeviceModule>>,
-    /// Rust functions, which take memory as slices.
+    /// Whether the kernels are Rust functions, which take memory as slices.
     takes_slices: bool,
     uses: Uses,
     device: Device,
@@ -49,11 +49,11 @@ impl Module {
         &self.0.device
     }
 
-    /// The kernel of that name.
+    /// Returns the kernel of that name.
     ///
     /// # Errors
     ///
-    /// `KernelNotFound`; `InvalidArgument` for a name with a NUL, which no driver takes.
+    /// `KernelNotFound`. `InvalidArgument` for a name that contains a NUL, which no driver accepts.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         if name.contains('\0') {
             return Err(self.device().invalid("kernel", format!("{name:?} contains a NUL")));
@@ -77,8 +77,8 @@ impl Drop for Loaded {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
-        // SAFETY: this device loaded it, kernels hold the module and so are gone, and every stream that ever got a
-        // launch of one is noted.
+        // SAFETY: this device loaded it; kernels hold the module and are therefore dropped; and every stream on which
+        // one of them was launched is registered.
         self.uses.with_streams(|after| unsafe { self.device.raw().module_unload(raw, after) });
     }
 }
@@ -92,7 +92,7 @@ impl fmt::Debug for Module {
 const LAUNCH: &str = "launch";
 const OCCUPANCY: &str = "occupancy";
 
-/// What a backend gets of a launch's arguments, without an allocation for the usual number.
+/// The arguments of a launch as a backend receives them, without an allocation for the usual number.
 type RawArgs<'a> = SmallVec<[RawArg<'a>; 16]>;
 
 /// A kernel of a loaded module. Cheap to clone; keeps its module loaded.
@@ -117,17 +117,18 @@ impl Kernel {
         self.0.module.device()
     }
 
-    /// What the loaded kernel says of its parameters, where the driver can tell.
+    /// The parameters of the loaded kernel, if the driver reports them.
     pub fn parameters(&self) -> Option<&[ParamInfo]> {
         self.0.raw.parameters()
     }
 
-    /// Work-items of a block, in one dimension, that suit the kernel best, each block having `shared_bytes` of dynamic
-    /// shared memory. Where the driver has no suggestion, 256, or the most that a block may have if that is less.
+    /// The number of work-items in a one-dimensional block that suits the kernel best, with `shared_bytes` of dynamic
+    /// shared memory per block. If the driver has no suggestion: 256, or the most that a block may have if that is
+    /// less.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if no such block can be launched; what the driver reports.
+    /// `InvalidArgument` if no such block can be launched. Errors of the driver.
     pub fn suggested_block(&self, shared_bytes: u32) -> Result<u32> {
         const DEFAULT: u32 = 256;
         let limits = self.device().limits();
@@ -142,14 +143,14 @@ impl Kernel {
         }
     }
 
-    /// Blocks of `block` work-items with `shared_bytes` of dynamic shared memory each that one multiprocessor
-    /// holds at once: 0 if such a block does not fit, `None` where the driver cannot tell. A launch of
-    /// [`compute_units`](crate::DeviceInfo::compute_units) times as many blocks fills the device; a cooperative one
-    /// may not have more.
+    /// The number of blocks that one multiprocessor holds at once, with `block` work-items and `shared_bytes` of
+    /// dynamic shared memory each. 0 if such a block does not fit; `None` if the driver does not report it. A launch of
+    /// [`compute_units`](crate::DeviceInfo::compute_units) times as many blocks fills the device. A cooperative launch
+    /// may not have more blocks.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a block or shared memory beyond the device's limits; what the driver reports.
+    /// `InvalidArgument` for a block or shared memory beyond the device's limits. Errors of the driver.
     pub fn resident_blocks(&self, block: u32, shared_bytes: u32) -> Result<Option<u32>> {
         self.check_shared(OCCUPANCY, shared_bytes)?;
         let most = self.device().limits().block_size;
@@ -166,7 +167,7 @@ impl Kernel {
     }
 
     /// A launch of enough blocks of the [suggested](Self::suggested_block) size to cover `items` in one dimension,
-    /// without dynamic shared memory; saturates as [`Launch::cover`] does.
+    /// without dynamic shared memory. Saturates as [`Launch::cover`] does.
     ///
     /// # Errors
     ///
@@ -178,7 +179,7 @@ impl Kernel {
     ///
     /// let mut field = kernel.device().memory_allocate::<f32>(100_000)?;
     /// let launch = kernel.cover(field.len())?;
-    /// // SAFETY: the kernel writes the elements of its first argument below the number in its second.
+    /// // SAFETY: the kernel writes only those elements of its first argument whose index is below the second.
     /// unsafe { kernel.launch(stream, &launch, args![&mut field, 100_000_u32]) }
     /// # }
     /// ```
@@ -188,27 +189,27 @@ impl Kernel {
 
     /// Enqueues the kernel. Values are copied before this returns.
     ///
-    /// Arguments are made by [`args!`](crate::args). They are checked against what the loaded kernel reports: how
-    /// many, memory or value, element type, size, and whether it writes. What a driver does not report is not checked.
-    /// A kernel gets the address of a view's element `[0, …, 0]`; one that is a Rust function gets a slice, and so takes
-    /// contiguous views only.
-    /// A launch with a zero in its geometry checks its arguments and runs nothing.
+    /// [`args!`](crate::args) creates the arguments. They are checked against the properties that the loaded kernel
+    /// reports: the number of parameters, memory or value, element type, size, and write access. Properties that a
+    /// driver does not report are not checked. A kernel gets the address of a view's element `[0, …, 0]`. A kernel that
+    /// is a Rust function gets a slice instead and therefore accepts only contiguous views. A launch with a zero in its
+    /// geometry checks its arguments and runs nothing.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` naming the argument or the geometry and its limit; `WrongDevice`, `WrongStream`. Nothing was
-    /// enqueued then. Otherwise what the driver reports; faults of the running kernel are reported by
-    /// [`Stream::synchronize`].
+    /// `InvalidArgument` naming the argument, or the geometry and its limit; `WrongDevice`; `WrongStream`. In these
+    /// cases nothing was enqueued. Otherwise errors of the driver. [`Stream::synchronize`] reports faults of the
+    /// running kernel.
     ///
     /// # Safety
     ///
-    /// The kernel touches nothing but what the arguments name, within their layouts, writes through mutable views
-    /// only, and takes parameters of the types given where the driver cannot check them.
+    /// The kernel touches only the memory that the arguments name, within their layouts. It writes only through mutable
+    /// views. Where the driver cannot check parameter types, they agree with the arguments.
     pub unsafe fn launch(&self, stream: &Stream, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
         let device = self.device();
         device.check_same("launch", stream.device())?;
         self.check_geometry(launch)?;
-        // Filled in place: returning so large a value would copy it.
+        // Filled in place, because returning so large a value would copy it.
         let (mut raw, mut in_use) = (RawArgs::new(), InUses::new());
         self.check_arguments(stream, args, &mut raw, &mut in_use)?;
         if launch.is_empty() {
@@ -222,7 +223,7 @@ impl Kernel {
                 }
             }
         };
-        // SAFETY: objects are of this device, as checked, and the caller vouches for the kernel.
+        // SAFETY: objects are of this device, as checked, and the caller guarantees the behaviour of the kernel.
         let done = reported(tell, || unsafe { stream.core.raw.launch(&*self.0.raw, launch, &raw) });
         drop(in_use);
         done.map_err(|e| device.place(e))?;
@@ -249,7 +250,7 @@ impl Kernel {
             }
         }
         let [x, y, z] = launch.block.map(u64::from);
-        // Each dimension is within a limit of 32 bits, so that two of them cannot overflow, but three can.
+        // Each dimension is within a 32-bit limit. The product of two cannot overflow; the product of three can.
         let block = (x * y).saturating_mul(z);
         if block > limits.block_size.into() {
             return over("block size", block, limits.block_size.into());
@@ -272,7 +273,7 @@ impl Kernel {
         Err(self.refuse_as(operation, &message))
     }
 
-    /// Checks the arguments and makes what a backend gets. A use that is noted and then refused does no harm.
+    /// Checks the arguments and converts them for the backend. Registering a use that is then refused is harmless.
     fn check_arguments<'a>(
         &self,
         stream: &'a Stream,
@@ -327,7 +328,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Memory that cannot be used on the stream: the error with the argument it is about.
+    /// The error for memory that cannot be used on the stream, naming the argument.
     #[cold]
     fn refuse_argument(&self, index: usize, error: &Error) -> Error {
         let message = format!("kernel {:?}: argument {index}: {}", self.name(), error.message());
@@ -345,7 +346,7 @@ impl Kernel {
     }
 }
 
-/// Counts what a device copied of an argument that begins where its pointers cannot point.
+/// Counts the bytes that a device copied for an argument whose start its pointers cannot address.
 fn count_realigned(arg: &RawArg<'_>, align: usize, stream: &Stream) {
     if let RawArg::Memory { memory, origin, start, bytes, writes, .. } = *arg
         && origin > 0
@@ -363,17 +364,17 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// A kernel argument: memory to read or to write, or a value. Made by [`args!`](crate::args) or `From`.
+/// A kernel argument: memory to read, memory to write, or a value. Created by [`args!`](crate::args) or `From`.
 pub struct Arg<'a>(Given<'a>);
 
 enum Given<'a> {
     Memory(MemoryArg<'a>),
-    /// One element: its bytes, of which the first `DType::size` count.
+    /// One element. Only the first `DType::size` bytes are used.
     Scalar([u8; 16], DType),
     Bytes(&'a [u8]),
 }
 
-/// What a launch needs of a view: its place without its shape, since arguments are made for every launch.
+/// The part of a view that a launch needs. It leaves out the shape, because arguments are created for every launch.
 struct MemoryArg<'a> {
     allocation: &'a Allocation,
     origin: usize,
@@ -388,12 +389,12 @@ struct MemoryArg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// A value as its bytes, of a layout that is known at run time alone; for a struct there is [`Plain`].
+    /// A value given as bytes, for layouts known only at run time. For a struct there is [`Plain`].
     pub fn bytes(bytes: &'a [u8]) -> Self {
         Self(Given::Bytes(bytes))
     }
 
-    /// Whether memory has gaps, or runs backwards, so that no slice is the view.
+    /// Whether memory has gaps or runs backwards, so that a slice cannot represent the view.
     fn is_no_slice(&self) -> bool {
         matches!(&self.0, Given::Memory(memory) if !memory.contiguous)
     }
@@ -423,7 +424,7 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// Checks where memory is, notes its use and makes what a backend gets.
+    /// Checks the device and stream of memory, registers its use, and converts the argument for the backend.
     #[inline]
     fn begin<'b>(&'b self, stream: &'b Stream, in_use: &mut InUses<'b>) -> Result<RawArg<'b>> {
         Ok(match &self.0 {
@@ -457,7 +458,7 @@ impl<'a> Arg<'a> {
         })
     }
 
-    /// Memory or value, and the element type where it has one.
+    /// Memory or value, and the element type if there is one.
     #[inline]
     fn kind(&self) -> (ParamKind, Option<DType>) {
         match &self.0 {
@@ -477,7 +478,7 @@ impl<'a> Arg<'a> {
             && (writes || parameter.access != Some(ParamAccess::Write))
     }
 
-    /// Why the argument does not fit.
+    /// The reason why the argument does not fit.
     #[cold]
     fn misfit(&self, parameter: &ParamInfo) -> String {
         let (kind, dtype) = self.kind();
@@ -562,10 +563,10 @@ impl<T: Element> From<T> for Arg<'_> {
     }
 }
 
-/// Makes a list of kernel [`Arg`]uments of views, memories and values.
+/// Creates a list of kernel [`Arg`]uments from views, memories and values.
 ///
-/// `&memory` is memory to read, `&mut memory` memory to write; views and elements stand for themselves, and `&Plain(value)` is a
-/// struct.
+/// `&memory` is memory to read, `&mut memory` is memory to write. Views and elements are passed as they are.
+/// `&Plain(value)` passes a struct.
 ///
 /// ```
 /// use runtime_core::args;

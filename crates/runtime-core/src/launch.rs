@@ -1,8 +1,8 @@
 //! The shape of a kernel launch.
 
-/// How many work-items a launch has: `grid` blocks of `block` work-items each, x first.
+/// The number of work-items in a launch: `grid` blocks of `block` work-items each, x first.
 ///
-/// A launch with a zero anywhere runs nothing and is not an error.
+/// A launch with a zero in any dimension runs nothing and is not an error.
 ///
 /// ```
 /// use runtime_core::Launch;
@@ -18,7 +18,7 @@ pub struct Launch {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory per block.
     pub shared_bytes: u32,
-    /// Whether all blocks must be resident at once, so that they can synchronise among each other.
+    /// Whether all blocks must be resident at once, so that they can synchronise with each other.
     pub cooperative: bool,
 }
 
@@ -28,14 +28,14 @@ impl Launch {
         Self { grid, block, shared_bytes: 0, cooperative: false }
     }
 
-    /// Enough blocks of `block` work-items to cover `items` in one dimension. Saturates at `u32::MAX` blocks, which
-    /// no device accepts. A `block` of 0 counts as 1.
+    /// A launch of enough blocks of `block` work-items to cover `items` in one dimension. Saturates at `u32::MAX`
+    /// blocks, which no device accepts. A `block` of 0 counts as 1.
     pub const fn cover(items: usize, block: u32) -> Self {
         let block = if block == 0 { 1 } else { block };
         Self::new([blocks(items, block), 1, 1], [block, 1, 1])
     }
 
-    /// Enough blocks to cover `width` × `height` work-items; saturates as [`cover`](Self::cover) does.
+    /// A launch of enough blocks to cover `width` × `height` work-items. Saturates as [`cover`](Self::cover) does.
     pub const fn cover_2d(width: usize, height: usize, block: [u32; 2]) -> Self {
         let x = if block[0] == 0 { 1 } else { block[0] };
         let y = if block[1] == 0 { 1 } else { block[1] };
@@ -49,14 +49,14 @@ impl Launch {
         self
     }
 
-    /// The same launch, cooperative.
+    /// The same launch, but cooperative.
     #[must_use]
     pub const fn cooperative(mut self) -> Self {
         self.cooperative = true;
         self
     }
 
-    /// Whether no work-item runs.
+    /// Whether the launch has no work-items.
     pub const fn is_empty(&self) -> bool {
         let [x, y, z] = self.grid;
         let [i, j, k] = self.block;

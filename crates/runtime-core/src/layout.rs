@@ -1,4 +1,4 @@
-//! How an n-d array lies in memory.
+//! The layout of an n-d array in memory.
 
 use std::ops::Range;
 
@@ -6,13 +6,13 @@ use smallvec::SmallVec;
 
 use crate::{DType, Error, ErrorKind, MAX_REGION_RANK, Result};
 
-/// Most dimensions a [`Layout`] can have, as many as a region copy takes.
+/// The most dimensions that a [`Layout`] can have. A region copy has the same limit.
 pub const MAX_RANK: usize = MAX_REGION_RANK;
 
 /// Element type, shape and signed strides of an n-d array.
 ///
-/// Strides count elements, as in `ndarray`; they may be negative or zero. A layout says nothing about where element
-/// `[0, …, 0]` lies: a view adds that. It is a small value without an allocation.
+/// Strides count elements, as in `ndarray`. They may be negative or zero. A layout does not contain the position of
+/// element `[0, …, 0]`; a view adds it. A layout is a small value without an allocation.
 ///
 /// ```
 /// use runtime_core::{DType, Layout};
@@ -29,7 +29,7 @@ pub struct Layout {
     rank: u8,
     shape: [usize; MAX_RANK],
     strides: [isize; MAX_RANK],
-    // Byte span relative to element [0, …, 0]; checked to fit when the layout is made.
+    // Byte span relative to element [0, …, 0]. It is checked to fit when the layout is created.
     low: isize,
     high: isize,
     empty: bool,
@@ -37,7 +37,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A layout of `shape` whose neighbours along each dimension lie `strides` elements apart.
+    /// A layout of `shape` whose neighbouring elements along each dimension are `strides` elements apart.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl Layout {
         Self::new(dtype, shape, strides)
     }
 
-    /// A row of `len` elements, the layout of plain memory.
+    /// A one-dimensional layout of `len` elements without gaps, the layout of plain memory.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Layout {
         Self::contiguous(dtype, &[len])
     }
 
-    /// The row of an existing allocation, whose size is known to fit.
+    /// The one-dimensional layout of an existing allocation, whose size is known to fit.
     #[inline(always)]
     pub(crate) fn row_unchecked(dtype: DType, len: usize) -> Self {
         let mut layout = Self {
@@ -129,16 +129,16 @@ impl Layout {
         layout
     }
 
-    /// The part with indices `range` along dimension `dim`, and how many elements its element `[0, …, 0]` lies after
-    /// the whole's. The range was checked.
+    /// The part with indices `range` along dimension `dim`, and the distance in elements from the whole's element
+    /// `[0, …, 0]` to that of the part. The range was checked.
     pub(crate) fn narrowed(&self, dim: usize, range: &Range<usize>) -> (Self, isize) {
         let mut part = *self;
         part.shape[dim] = range.len();
         part = part.with_flags();
         let stride = self.strides[dim];
-        // An empty part may start one past the end, where no element is.
+        // An empty part may start one past the end, where there is no element.
         let start = if part.is_empty() { 0 } else { range.start.cast_signed() * stride };
-        // A part of a layout that fits fits as well.
+        // A part of a layout that fits also fits.
         let (low, high) = span(self.dtype, part.shape(), part.strides()).unwrap_or((0, 0));
         (Self { low, high, ..part }, start)
     }
@@ -149,19 +149,19 @@ impl Layout {
         self.dtype
     }
 
-    /// Number of dimensions; 0 is a single element.
+    /// Number of dimensions. 0 means a single element.
     #[inline]
     pub fn rank(&self) -> usize {
         usize::from(self.rank)
     }
 
-    /// Elements along each dimension.
+    /// Number of elements along each dimension.
     #[inline]
     pub fn shape(&self) -> &[usize] {
         &self.shape[..self.rank()]
     }
 
-    /// Elements from one index to the next along each dimension.
+    /// Distance in elements from one index to the next along each dimension.
     #[inline]
     pub fn strides(&self) -> &[isize] {
         &self.strides[..self.rank()]
@@ -170,7 +170,7 @@ impl Layout {
     /// Number of elements.
     #[inline]
     pub fn len(&self) -> usize {
-        // An extent of zero would not stop the product of the others from overflowing.
+        // The product of the other extents can overflow even if one extent is zero.
         if self.is_empty() { 0 } else { self.shape().iter().product() }
     }
 
@@ -180,14 +180,15 @@ impl Layout {
         self.empty
     }
 
-    /// Bytes from the lowest to past the highest byte of any element, relative to element `[0, …, 0]`. Empty
+    /// The byte range from the lowest to past the highest byte of any element, relative to element `[0, …, 0]`. Empty
     /// layouts span `0..0`.
     #[inline]
     pub fn span_bytes(&self) -> Range<isize> {
         self.low..self.high
     }
 
-    /// Whether no two indices name one element, as far as strides tell that nest: each beyond what all smaller ones reach.
+    /// Whether no two indices refer to the same element, as far as nesting strides show it: each stride must exceed the
+    /// extent of all smaller ones.
     pub fn is_nested(&self) -> bool {
         self.contiguous || is_nested(self.shape(), self.strides())
     }
@@ -199,7 +200,7 @@ impl Layout {
     }
 }
 
-/// Whether each stride lies beyond what all smaller ones reach, so that no two elements are one.
+/// Whether each stride exceeds the extent of all smaller ones, so that all elements are distinct.
 fn is_nested(shape: &[usize], strides: &[isize]) -> bool {
     let mut dims: SmallVec<[(usize, usize); MAX_RANK]> = shape
         .iter()
@@ -227,7 +228,7 @@ fn is_contiguous(shape: &[usize], strides: &[isize]) -> bool {
     true
 }
 
-/// Lowest and past-the-highest byte of any element, or `None` where a number does not fit.
+/// The offsets of the lowest byte of any element and past the highest, or `None` if a number does not fit.
 fn span(dtype: DType, shape: &[usize], strides: &[isize]) -> Option<(isize, isize)> {
     if shape.contains(&0) {
         return Some((0, 0));

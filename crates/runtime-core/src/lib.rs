@@ -1,15 +1,15 @@
 //! One contract for every device: traits that backends implement, and checked types that programs use.
 //!
 //! **Programs** open a [`Device`] by selector from a [`DeviceRegistry`] (or from a backend crate directly) and use
-//! [`Memory`], [`Stream`], [`Event`], [`Pinned`], [`Kernel`] and [`RegionPlan`]. These check every argument once, for
-//! all backends; all but launching a kernel or a graph and adopting native objects are safe to call.
+//! [`Memory`], [`Stream`], [`Event`], [`Pinned`], [`Kernel`] and [`RegionPlan`]. These types check every argument once,
+//! for all backends. Every call is safe, except launching a kernel or a graph, and adopting native objects.
 //!
 //! **Backends** implement the traits of [`contract`] and nothing else.
 //!
-//! The crate knows no vendor's interface. Streams are in order, and nothing but events orders two of them. The host
-//! waits only where it asks for a result: in `synchronize`, `Event::wait` and `elapsed_since`, in copies whose host side
-//! is a plain slice, and where memory shows itself as a slice. What a device lacks is served through the host, which
-//! blocks too: region copies, and copies from a device that is not reached.
+//! The crate does not depend on any vendor's interface. Streams are in order. Only events order two streams. The host
+//! blocks only where it needs a result: in `synchronize`, `Event::wait` and `elapsed_since`; in copies between a device
+//! and a plain slice; and where memory is accessed as a slice. Operations that a device does not support go through the
+//! host and block too: region copies, and copies from a device that cannot be reached directly.
 #![deny(unsafe_code)]
 
 mod capture;

@@ -1,4 +1,4 @@
-//! How far a stream is with an object: what the host waits for before it sees bytes that a device works on.
+//! The progress of streams that use an object. The host waits for it before it sees bytes that a device works on.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,10 +13,10 @@ use crate::{Device, Result, Stream};
 pub(crate) struct Mark {
     stream: Arc<StreamCore>,
     event: Option<Arc<dyn DeviceEvent>>,
-    /// Uses that have begun and whose end is not marked, because their enqueue goes on, panicked, or could not be marked.
-    /// As long as there are any, only the stream itself can say when they are done.
+    /// The number of uses that have begun and whose end is not marked, because their enqueue is still running,
+    /// panicked, or could not be marked. While it is not 0, only the stream itself can report when they are done.
     begun: usize,
-    // Dropped after the stream and the event, which may be of another device than the object.
+    // Dropped after the stream and the event, which may belong to another device than the object.
     device: Device,
 }
 
@@ -30,13 +30,13 @@ impl Mark {
         &self.stream
     }
 
-    /// Notes a use; call it before the enqueue.
+    /// Registers a use. Call it before the enqueue.
     pub(crate) fn begin(&mut self) {
         self.begun += 1;
     }
 
-    /// Marks the end of a use, after its enqueue, whether that went well or not: a driver may have begun the work all the
-    /// same. While a panic passes nothing is marked, since a second panic would end the process.
+    /// Marks the end of a use, after its enqueue succeeded or failed, because a driver may have begun the work in
+    /// either case. During a panic it marks nothing, because a second panic would abort the process.
     pub(crate) fn end(&mut self) {
         if std::thread::panicking() {
             return;
@@ -60,7 +60,7 @@ impl Mark {
         .map_err(|e| self.device.place(e))
     }
 
-    /// Lets what is enqueued on `stream` from here on wait for the uses. Blocks only where their end is not marked.
+    /// Makes work enqueued on `stream` from now on wait for the uses. Blocks only if their end is not marked.
     pub(crate) fn hold_up(&self, stream: &Stream) -> Result<()> {
         match &self.event {
             Some(event) if self.begun == 0 => {
@@ -79,19 +79,19 @@ impl Mark {
     }
 }
 
-/// Beyond this many marks, those that stand for nothing any more are forgotten.
+/// Beyond this many marks, those that are no longer needed are removed.
 pub(crate) const PRUNE_AT: usize = 16;
 
-/// Marks of what waits for them now, which needs no lock.
+/// Marks that a caller is waiting for, copied so that no lock is needed.
 pub(crate) type Waiting = SmallVec<[Mark; 4]>;
 
-/// How far each stream is with a memory that the host can address.
+/// The progress of each stream with a memory that the host can address.
 #[derive(Default)]
 pub(crate) struct Marks(Mutex<Vec<Mark>>);
 
 impl Marks {
-    /// Notes a use by an enqueue on `stream` that comes now; its end is marked when the result is dropped. `None` in a
-    /// capture, where nothing runs. Out of the way of memory that has no marks.
+    /// Registers a use by the next enqueue on `stream`. Its end is marked when the result is dropped. `None` in a
+    /// capture, where nothing runs. Cold, because most memory has no marks.
     #[cold]
     pub(crate) fn begin<'a>(&'a self, stream: &'a Stream) -> Option<InUse<'a>> {
         if stream.core.capture.is_some() {
@@ -111,7 +111,7 @@ impl Marks {
 
     /// Blocks until all uses are done.
     pub(crate) fn wait(&self) -> Result<()> {
-        // Without the lock, which other threads need to enqueue work.
+        // Without the lock, because other threads need it to enqueue work.
         let marks: Waiting = self.lock().iter().cloned().collect();
         marks.iter().try_for_each(Mark::wait)
     }
@@ -130,7 +130,7 @@ fn position(marks: &[Mark], stream: &Stream) -> Option<usize> {
     marks.iter().position(|mark| mark.stream.id == stream.core.id)
 }
 
-/// A use of a memory by an enqueue that goes on.
+/// A use of a memory by an enqueue in progress.
 pub(crate) struct InUse<'a> {
     marks: &'a Marks,
     stream: &'a Stream,

@@ -1,13 +1,14 @@
-//! Measuring what enqueued work takes.
+//! Measurement of the time that enqueued work takes.
 
 use std::time::{Duration, Instant};
 
 use crate::{Error, ErrorKind, Result, Stream};
 
-/// How to measure: how often to run what, and which counters to read.
+/// How to measure: how often to run the work, and which counters to read.
 ///
-/// Each of `repeat` samples runs the work `number` times between two marks on the device and a synchronisation on the
-/// host, and doubles `number` until the sample took `min_repeat`. Everything is inside the timed region but `setup`.
+/// Each of the `repeat` samples runs the work `number` times between two marks on the device, followed by a
+/// synchronisation on the host. `number` is doubled until a sample takes at least `min_repeat`; shorter samples are
+/// discarded. The timed region contains the runs and the synchronisation, but neither `setup` nor reading counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeasureOptions {
     /// Runs before the first sample.
@@ -16,7 +17,7 @@ pub struct MeasureOptions {
     pub repeat: usize,
     /// Runs per sample, at least 1.
     pub number: usize,
-    /// Least time of a sample.
+    /// Minimum time of a sample.
     pub min_repeat: Duration,
     /// Counters to read, of the device's [`Counters`](crate::contract::Counters).
     pub counters: Vec<String>,
@@ -35,14 +36,14 @@ impl Default for MeasureOptions {
     }
 }
 
-/// One sample, per run.
+/// One sample. Times and counts are per run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// Runs that were averaged.
+    /// Number of runs averaged.
     pub number: usize,
     /// Seconds between the marks on the device.
     pub device: f64,
-    /// Seconds on the host, synchronisation included.
+    /// Seconds on the host, including synchronisation.
     pub wall: f64,
     /// Counts in the order of [`MeasureOptions::counters`].
     pub counts: Vec<f64>,
@@ -51,17 +52,17 @@ pub struct Sample {
 /// Every sample of a measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
-    /// The samples, in the order they were taken; as many as were asked for.
+    /// The samples, in the order in which they were taken, as many as requested.
     pub samples: Vec<Sample>,
 }
 
 impl Measurement {
-    /// Median of the seconds on the device per run.
+    /// Median device time per run, in seconds.
     pub fn median_device(&self) -> f64 {
         median(self.samples.iter().map(|sample| sample.device).collect())
     }
 
-    /// Median of the seconds on the host per run.
+    /// Median host time per run, in seconds.
     pub fn median_wall(&self) -> f64 {
         median(self.samples.iter().map(|sample| sample.wall).collect())
     }
@@ -76,15 +77,15 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// Measures `work`, which enqueues on `stream` what is to be timed.
+/// Measures `work`, which enqueues the timed operations on `stream`.
 ///
-/// Outputs are not reset between runs: work that accumulates runs on changing data, unless
-/// [`measure_with`] resets it. Blocks until all samples are taken.
+/// Outputs are not reset between runs. Work that accumulates therefore runs on changing data, unless [`measure_with`]
+/// resets it. Blocks until all samples are taken.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for options without samples or runs, or counters the device does not have; what the work or the
-/// device reports.
+/// `InvalidArgument` for options without samples or runs, or for counters that the device does not have. Errors of the
+/// work or of the device.
 ///
 /// ```no_run
 /// # fn example(stream: &runtime_core::Stream, view: &mut runtime_core::MemoryViewMut<'_>) -> runtime_core::Result<()> {
@@ -103,8 +104,8 @@ pub fn measure(
     measure_with(stream, options, || Ok(()), work)
 }
 
-/// As [`measure`], calling `setup` before each sample, outside the timed region; with `number` 1 and `min_repeat` 0
-/// that is before every run.
+/// As [`measure`], but calls `setup` before the warm-up and before each sample, outside the timed region. With `number`
+/// 1 and `min_repeat` 0 it is called before every timed run.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Device memory with one owner.
+//! Device memory with a single owner.
 #![expect(
     unsafe_code,
     reason = "gives memory back to its device and lends host-visible memory as slices"
@@ -19,13 +19,13 @@ use crate::{
     Stream,
 };
 
-/// Memory on a device for a fixed number of elements. One owner, freed on drop.
+/// Memory on a device for a fixed number of elements. Has one owner and is freed on drop.
 ///
-/// The type is checked here; views know it at run time alone.
+/// The element type is checked at compile time here; views check it at run time.
 ///
-/// Dropping it with work in flight is safe and does not block where the driver can avoid it: the device frees it once
-/// every stream it was used on has got that far, and every [`Graph`](crate::Graph) that uses it is gone. Forgetting it
-/// leaks it and nothing else.
+/// Dropping memory with work in flight is safe and does not block where the driver can avoid it. The device frees the
+/// memory once the work that was enqueued on it is done on every stream, and every [`Graph`](crate::Graph) that uses it
+/// is dropped. Forgetting memory leaks it and has no other effect.
 pub struct Memory<T: Element> {
     allocation: Arc<Allocation>,
     len: usize,
@@ -34,13 +34,13 @@ pub struct Memory<T: Element> {
 
 /// The untyped allocation that views refer to.
 pub(crate) struct Allocation {
-    /// `None` for memory of no bytes, which no device ever sees.
+    /// `None` for memory of no bytes, which is never allocated on a device.
     raw: ManuallyDrop<Option<Box<dyn DeviceMemory>>>,
     bytes: usize,
-    /// What its first byte's address is a multiple of.
+    /// The address of its first byte is a multiple of this.
     align: usize,
     uses: Uses,
-    /// How far streams are with it, if the host can address it.
+    /// The progress of streams that use the memory, if the host can address it.
     marks: Option<Marks>,
     device: Device,
 }
@@ -80,8 +80,8 @@ impl Allocation {
         &self.device
     }
 
-    /// Notes a use by an enqueue on `stream` that comes now, and ends when the second of the result is dropped. `None`
-    /// for memory of no bytes.
+    /// Registers a use by the next enqueue on `stream`. The use ends when the second part of the result is dropped.
+    /// `None` for memory of no bytes.
     #[inline(always)]
     pub(crate) fn begin<'a>(
         &'a self,
@@ -125,7 +125,7 @@ impl Drop for Allocation {
         // SAFETY: the field is not used again.
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
         if let Some(raw) = raw {
-            // SAFETY: this device made it, and every stream that ever got an operation on it is noted.
+            // SAFETY: this device made it, and every stream on which an operation used it is registered.
             self.uses.with_streams(|after| unsafe { self.device.raw().memory_free(raw, after) });
         }
     }
@@ -159,36 +159,36 @@ impl<T: Element> Memory<T> {
         &self.allocation.device
     }
 
-    /// All of it, to read, as a row of elements.
+    /// A view of all elements, for reading, as a one-dimensional array.
     #[inline(always)]
     pub fn view(&self) -> MemoryView<'_> {
         MemoryView::whole(&self.allocation, self.row())
     }
 
-    /// All of it, to read and write, as a row of elements.
+    /// A view of all elements, for reading and writing, as a one-dimensional array.
     #[inline(always)]
     pub fn view_mut(&mut self) -> MemoryViewMut<'_> {
         let row = self.row();
         MemoryViewMut::new(MemoryView::whole(&self.allocation, row))
     }
 
-    /// All of it, to read and write, although it is borrowed to be shared: for containers that keep account of who uses
-    /// which elements.
+    /// A view of all elements, for reading and writing, through a shared borrow. For containers that track which
+    /// operations use which elements.
     ///
     /// # Safety
     ///
-    /// As long as this view, or a part of it, is used, and until what was enqueued through it is done, there is no
-    /// slice of [`as_slice`](Self::as_slice) or [`as_mut_slice`](Self::as_mut_slice), and whoever uses
-    /// [`host_ptr`](Self::host_ptr) does not touch the same elements.
+    /// While this view or a part of it is used, and until the work enqueued through it is done, no slice of
+    /// [`as_slice`](Self::as_slice) or [`as_mut_slice`](Self::as_mut_slice) exists, and no code accesses the same
+    /// elements through [`host_ptr`](Self::host_ptr).
     #[inline(always)]
     pub unsafe fn view_mut_shared(&self) -> MemoryViewMut<'_> {
         MemoryViewMut::new(MemoryView::whole(&self.allocation, self.row()))
     }
 
-    /// Where the first element lies, if the host can address it; valid for as long as the memory.
+    /// The address of the first element, if the host can address it. Valid for as long as the memory.
     ///
-    /// Nothing waits: whoever follows the pointer does so after the work that writes there, and lets work that
-    /// touches it come later.
+    /// Does not wait. The caller must access the elements only after the work that writes them, and must order later
+    /// work that uses them after its own accesses.
     pub fn host_ptr(&self) -> Option<NonNull<T>> {
         self.host_pointer().and_then(NonNull::new)
     }
@@ -198,7 +198,7 @@ impl<T: Element> Memory<T> {
         Layout::row_unchecked(T::DTYPE, self.len)
     }
 
-    /// The elements as a new vector. Blocks until the copy is done.
+    /// Copies the elements to a new vector. Blocks until the copy is done.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl<T: Element> Memory<T> {
         self.view().to_vec(stream)
     }
 
-    /// Copies host elements, as many as there are, to the device in stream order. Done with `source` on return.
+    /// Copies all elements from a host slice of the same length, in stream order. `source` is no longer used on return.
     ///
     /// # Errors
     ///
@@ -216,7 +216,7 @@ impl<T: Element> Memory<T> {
         self.view_mut().copy_from_slice(stream, source)
     }
 
-    /// Enqueues filling every element with `value`.
+    /// Enqueues a fill of every element with `value`.
     ///
     /// # Errors
     ///
@@ -225,19 +225,19 @@ impl<T: Element> Memory<T> {
         self.view_mut().fill(stream, value)
     }
 
-    /// The elements, if the host can address them. Blocks until the work that uses this memory is done, and for no other
-    /// work of its streams.
+    /// The elements as a slice, if the host can address them. Blocks until the work that uses this memory is done, but
+    /// not for other work of the same streams.
     ///
     /// # Errors
     ///
-    /// What waiting for that work reports, `DeviceLost` for instance. A failure of the work itself is reported by its
+    /// Errors of waiting for that work, for instance `DeviceLost`. A failure of the work itself is reported by its
     /// stream.
     pub fn as_slice(&self) -> Option<Result<&[T]>> {
         self.slice_after(Allocation::wait)
     }
 
-    /// The elements for writing, if the host can address them. Blocks until the work that uses this memory is done, and
-    /// for no other work of its streams.
+    /// The elements as a slice for writing, if the host can address them. Blocks until the work that uses this memory
+    /// is done, but not for other work of the same streams.
     ///
     /// # Errors
     ///
@@ -264,14 +264,14 @@ impl<T: Element> Memory<T> {
         self.mut_slice_after(|allocation| allocation.check_idle("try_as_mut_slice"))
     }
 
-    /// Lets what is enqueued on `stream` from here on come after all work on this memory, on whatever stream it was enqueued.
-    /// Waits on the device; the host blocks only for work on streams of other owners ([`Interop::stream_from_native`]).
+    /// Orders work enqueued on `stream` from now on after all work on this memory, on whichever stream it was enqueued.
+    /// Waits on the device. The host blocks only for work on streams of other owners ([`Interop::stream_from_native`]).
     ///
     /// A failure of that work is reported by the stream it was enqueued on.
     ///
     /// # Errors
     ///
-    /// `WrongDevice` if the stream is of another device; what the driver reports.
+    /// `WrongDevice` if the stream belongs to another device. Errors of the driver.
     ///
     /// [`Interop::stream_from_native`]: crate::Interop::stream_from_native
     pub fn order_before(&self, stream: &Stream) -> Result<()> {
@@ -310,7 +310,7 @@ impl<T: Element> Memory<T> {
         }
     }
 
-    /// The vendor's handle, valid for as long as the memory; `None` for memory of no bytes.
+    /// The vendor's handle, valid for as long as the memory. `None` for memory of no bytes.
     pub fn native(&self) -> Option<NativeHandle> {
         self.allocation.raw().map(DeviceMemory::native)
     }

@@ -1,8 +1,8 @@
-//! A vendor's own handles.
+//! Native handles of vendors' interfaces.
 
 use std::fmt;
 
-/// What a native handle is a handle of.
+/// The kind of object that a native handle refers to.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NativeKind {
@@ -22,14 +22,14 @@ pub enum NativeKind {
     Graph,
 }
 
-/// A vendor's own handle, named by the interface it belongs to.
+/// A vendor's own handle, with the interface it belongs to.
 ///
-/// A handle owns nothing: it is valid for as long as the object that gave it, and adopting one is `unsafe`.
+/// A handle owns nothing. It is valid for as long as the object that returned it. Adopting a handle is `unsafe`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NativeHandle {
-    /// The interface: `cuda`, `hip`, `opencl`, `host`, or a third party's own word.
+    /// The interface: `cuda`, `hip`, `opencl`, `host`, or a name chosen by a third party.
     pub api: &'static str,
-    /// What it is a handle of.
+    /// The kind of object it refers to.
     pub kind: NativeKind,
     /// The handle or address itself.
     pub raw: usize,
@@ -44,20 +44,20 @@ impl fmt::Debug for NativeHandle {
 /// The allocation that an address or a memory object belongs to: see [`Interop::origin`](crate::Interop::origin).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The allocation's first address, or the memory object that it is.
+    /// The allocation's first address, or the memory object.
     pub base: usize,
-    /// Where in it the handle begins, in bytes.
+    /// Byte offset of the handle in the allocation.
     pub offset: usize,
     /// The allocation's length in bytes, from `base` on.
     pub bytes: usize,
-    /// The number of the device that it is on, as in [`DeviceId::index`](crate::DeviceId::index); `None` where it is on
-    /// no single one.
+    /// The number of the allocation's device, as in [`DeviceId::index`](crate::DeviceId::index). `None` if it is not on
+    /// exactly one device.
     pub device: Option<usize>,
-    /// What kind of memory it is.
+    /// The kind of memory.
     pub kind: OriginKind,
 }
 
-/// What kind of memory an [`Origin`] is.
+/// The kind of memory of an [`Origin`].
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OriginKind {
@@ -65,6 +65,6 @@ pub enum OriginKind {
     Pinned,
     /// A device's own memory, or a memory object of a context.
     Device,
-    /// Memory that host and device both address, and that moves between them.
+    /// Memory that both host and device can address, and that migrates between them.
     Managed,
 }

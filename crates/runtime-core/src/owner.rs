@@ -1,4 +1,4 @@
-//! Dropping what owns what owns something else.
+//! Owners that may own one another, dropped without recursion.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -7,17 +7,18 @@ use std::fmt;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Keeps something for as long as it lives, and drops it without recursion.
+/// Keeps a value alive and drops it without recursion.
 ///
-/// Memory may be owned by an array that is itself made of somebody's memory, and so on without end. An owner that is dropped
-/// while its thread drops another goes after that one and not inside of it, so that such a chain takes no more stack than two
-/// owners do. All are gone when the drop of the outermost returns.
+/// Memory may be owned by an array that is itself made of adopted memory, and so on without limit. If an owner is
+/// dropped while its thread drops another owner, it is dropped after that owner and not inside its destructor. Such a
+/// chain therefore needs no more stack than two owners. All owners of the chain are dropped when the outermost drop
+/// returns.
 ///
-/// Memory that is [adopted](crate::Device::memory_adopt) keeps its owner in one of these.
+/// [Adopted](crate::Device::memory_adopt) memory keeps its owner in this type.
 pub struct Owner<O: Send + 'static>(Option<O>);
 
 thread_local! {
-    /// What goes after the owner that this thread is dropping; `None` while it drops none.
+    /// The values to drop after the owner that this thread is dropping. `None` while the thread drops no owner.
     static PENDING: RefCell<Option<VecDeque<Box<dyn Any>>>> = const { RefCell::new(None) };
 }
 
@@ -41,14 +42,14 @@ impl<O: Send + 'static> Drop for Owner<O> {
                 Some(owner)
             }
         });
-        // In a thread that is ending the owner went with the closure.
+        // In a thread that is terminating, the owner was dropped with the closure.
         let Ok(Some(owner)) = outermost else { return };
         let mut panic = caught(owner);
         while let Some(owner) = PENDING.with_borrow_mut(|pending| pending.as_mut()?.pop_front()) {
             let another = caught(owner);
             match panic {
                 None => panic = another,
-                // Only one can go on, and what the others carry may panic when it is dropped.
+                // Only one panic can continue, and dropping the payload of another one may panic.
                 Some(_) => mem::forget(another),
             }
         }
@@ -59,7 +60,7 @@ impl<O: Send + 'static> Drop for Owner<O> {
     }
 }
 
-/// Drops an owner; what its destructor panicked with, if it did.
+/// Drops an owner. Returns the payload if its destructor panicked.
 fn caught<O>(owner: O) -> Option<Box<dyn Any + Send>> {
     catch_unwind(AssertUnwindSafe(|| drop(owner))).err()
 }

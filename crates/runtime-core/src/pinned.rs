@@ -14,14 +14,15 @@ use crate::element::check_representation;
 use crate::mark::{Mark, PRUNE_AT, Waiting};
 use crate::{Device, Element, Result, Stream};
 
-/// Page-locked host memory, the host side of asynchronous copies. One owner, freed on drop.
+/// Page-locked host memory, the host side of asynchronous copies. Has one owner and is freed on drop.
 ///
-/// A copy borrows it only to be enqueued, and runs later. The memory remembers: [`as_slice`](Self::as_slice) waits for
-/// copies that write it, [`as_mut_slice`](Self::as_mut_slice) and dropping for all. A copy on another stream waits for it on
-/// the device where one of the two writes the memory: such copies run in the order of their calls, and no other copies
-/// are held up. So no data race can be written in safe code, between host and device or between streams, whatever is
-/// dropped or forgotten. A [`Graph`](crate::Graph) that copies from or to it keeps it, and its launches are ordered in the
-/// same way.
+/// A copy borrows the memory only while it is enqueued, and runs later. The memory therefore tracks its copies.
+/// [`as_slice`](Self::as_slice) waits for copies that write the memory; [`as_mut_slice`](Self::as_mut_slice) waits for
+/// all copies, and dropping frees the memory only after all of them. If two copies on different streams use the memory
+/// and one of them writes it, the second waits for the first on the device. Such copies run in the order of their
+/// calls; other copies are not delayed. Safe code therefore cannot cause a data race, between host and device or
+/// between streams, whatever it drops or forgets. A [`Graph`](crate::Graph) that copies from or to the memory keeps it
+/// alive, and its launches are ordered in the same way.
 pub struct Pinned<T: Element> {
     block: Arc<PinnedBlock>,
     len: usize,
@@ -40,7 +41,7 @@ pub(crate) struct PinnedBlock {
 struct Use {
     mark: Mark,
     writes: bool,
-    /// Whether a later use waits for it and so stands for it.
+    /// Whether a later use waits for this one, so that waiting for the later use is enough.
     passed: bool,
 }
 
@@ -48,7 +49,8 @@ impl<T: Element> Pinned<T> {
     pub(crate) fn new(raw: Option<Box<dyn DevicePinned>>, len: usize, device: Device) -> Self {
         const { check_representation::<T>() };
         if let Some(raw) = &raw {
-            // SAFETY: the device lends at least that many writable bytes, as checked, and nobody else has them yet.
+            // SAFETY: the device provides at least that many writable bytes, as checked, and no other code has access
+            // to them yet.
             unsafe { raw.ptr().write_bytes(0, len * size_of::<T>()) };
         }
         let block = PinnedBlock { raw: ManuallyDrop::new(raw), uses: Mutex::default(), device };
@@ -70,28 +72,29 @@ impl<T: Element> Pinned<T> {
         &self.block.device
     }
 
-    /// The elements. Blocks until every copy that writes them is done.
+    /// The elements as a slice. Blocks until every copy that writes them is done.
     ///
     /// # Errors
     ///
-    /// What waiting for those copies reports, `DeviceLost` for instance. A failure of the copy itself is reported by
-    /// its stream.
+    /// Errors of waiting for those copies, for instance `DeviceLost`. A failure of the copy itself is reported by its
+    /// stream.
     pub fn as_slice(&self) -> Result<&[T]> {
         self.block.wait(|used| used.writes)?;
-        // SAFETY: the memory holds `len` elements of any bits, was zeroed, and copies that write it are done; new ones
-        // need an exclusive borrow, or the promise of who launches a graph that nobody has this slice.
+        // SAFETY: the memory holds `len` elements, any bits are valid, it was zeroed, and copies that write it are
+        // done. New copies need an exclusive borrow, or come from a graph, whose launcher promises that no such slice
+        // exists.
         Ok(unsafe { std::slice::from_raw_parts(self.pointer(), self.len) })
     }
 
-    /// The elements for writing. Blocks until every copy from or to them is done.
+    /// The elements as a slice for writing. Blocks until every copy from or to them is done.
     ///
     /// # Errors
     ///
     /// As [`as_slice`](Self::as_slice).
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.block.wait(|_| true)?;
-        // SAFETY: as in `as_slice`; no copy uses the memory, and none can be enqueued while the slice borrows it, but for
-        // graphs with that promise.
+        // SAFETY: as in `as_slice`. No copy uses the memory, and none can be enqueued while the slice borrows it,
+        // except by graphs under that promise.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.len) })
     }
 
@@ -119,7 +122,7 @@ impl<T: Element> Pinned<T> {
 impl PinnedBlock {
     fn wait(&self, which: impl Fn(&Use) -> bool) -> Result<()> {
         let relevant = |used: &&Use| !used.passed && which(used);
-        // Not under the lock, which other threads need to enqueue copies.
+        // Not under the lock, because other threads need it to enqueue copies.
         let marks: Waiting =
             self.lock().iter().filter(relevant).map(|used| used.mark.clone()).collect();
         marks.iter().try_for_each(Mark::wait)
@@ -142,16 +145,17 @@ impl PinnedBlock {
         enqueue(raw).map_err(|e| self.device.place(e))
     }
 
-    /// Notes a use by an enqueue on `stream` that comes now, behind every use on another stream that it must not meet. Its
-    /// end is marked when the result is dropped, which holds the lock until then: so uses are noted in the order in which
-    /// they are enqueued.
+    /// Registers a use by the next enqueue on `stream`, ordered after every conflicting use on another stream. The end
+    /// of the use is marked when the result is dropped. The result holds the lock until then, so uses are registered in
+    /// the order in which they are enqueued.
     pub(crate) fn begin(&self, stream: &Stream, writes: bool) -> Result<PinnedInUse<'_>> {
         let mut uses = self.lock();
         if uses.len() >= PRUNE_AT {
             uses.retain(|used| !used.passed && !used.mark.is_over());
         }
         let here = |used: &Use| used.mark.stream().id == stream.core.id;
-        // All that is not passed comes after the latest write, or is it: what this stream has is ordered behind it.
+        // Every use that is not passed is the latest write or comes after it. The uses of this stream are ordered after
+        // it.
         let is_ordered = !writes && uses.iter().any(|used| here(used) && !used.passed);
         let conflicts = |used: &&Use| !used.passed && !here(used) && (writes || used.writes);
         if !is_ordered {
@@ -175,7 +179,7 @@ impl PinnedBlock {
     }
 }
 
-/// A use by an enqueue that goes on.
+/// A use by an enqueue in progress.
 pub(crate) struct PinnedInUse<'a> {
     uses: MutexGuard<'a, Vec<Use>>,
     index: usize,
@@ -196,8 +200,8 @@ impl Drop for PinnedBlock {
         let unfinished = uses.iter().filter(|used| !used.passed);
         let after: Vec<&dyn DeviceStream> =
             unfinished.map(|used| &*used.mark.stream().raw).collect();
-        // SAFETY: this device made it, and every stream that has unfinished copies on it is named, but for those that a
-        // named one waits for.
+        // SAFETY: this device made it. Every stream that has unfinished copies on it is named, except those that a
+        // named stream waits for.
         unsafe { self.device.raw().pinned_free(raw, &after) };
     }
 }

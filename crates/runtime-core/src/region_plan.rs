@@ -21,29 +21,30 @@ use crate::{
     SlotUse, Stream,
 };
 
-/// A batch of strided copies made ready for one device, to be executed many times on different memory.
+/// A batch of strided copies prepared for one device, to be executed many times on different memory.
 ///
-/// On a device with native region copies an execution is enqueued and does not block. On others it is *emulated*: exactly
-/// the bytes that the plan reads are brought to the host, in batches, and those that it writes are brought back, which
-/// blocks and counts as copies from and to the device. [`Capabilities::region_copy`](crate::Capabilities::region_copy) says which.
+/// On a device with native region copies, an execution is enqueued and does not block. On other devices it is
+/// *emulated*: exactly the bytes that the plan reads are copied to the host, in batches, and the bytes that it writes
+/// are copied back. This blocks, and counts as copies from and to the device.
+/// [`Capabilities::region_copy`](crate::Capabilities::region_copy) tells which case applies.
 pub struct RegionPlan {
     program: RegionProgram,
-    // `None` where the device lacks the ability.
+    // `None` if the device lacks the ability.
     native: Option<Arc<Prepared>>,
-    /// What each slot was bound to before, and was found to be enough: the first few that have gaps.
+    /// For each slot, the first few earlier bindings with gaps that passed the check.
     known: Vec<[OnceLock<Box<Bound>>; KNOWN]>,
-    /// What emulated executions pass through.
+    /// The host buffers of emulated executions.
     staging: Staging,
-    /// For each slot the box that it was found to [respect](Self::with_box), and how many bytes after the slot's start
-    /// its lowest byte lies.
+    /// For each slot, the box that the plan was found to [respect](Self::with_box), with the byte offset of the box's
+    /// lowest byte from the slot's start.
     boxes: Vec<Option<(usize, Layout)>>,
     device: Device,
 }
 
-/// Layouts of one slot that are remembered.
+/// The number of layouts cached for one slot.
 const KNOWN: usize = 4;
 
-/// What the device made of the program.
+/// The device's prepared form of the program.
 struct Prepared {
     raw: ManuallyDrop<Box<dyn DeviceRegions>>,
     uses: Uses,
@@ -66,64 +67,75 @@ impl RegionPlan {
         Ok(Self { program, native, known, staging, boxes, device: device.clone() })
     }
 
-    /// The same plan, which may be bound around a box: the elements of `layout` whose lowest byte lies `start` bytes after
-    /// that of the slot. If the plan writes the slot, it writes none of them, so that [`Slot::Around`] can be bound; else it
-    /// reads nothing but them.
+    /// The same plan, which may also be bound around a box. The box consists of the elements of `layout`, whose lowest
+    /// byte lies `start` bytes after that of the slot. If the plan writes the slot, it must write no element of the
+    /// box; [`Slot::Around`] can then be bound. If the plan only reads the slot, it must read only elements of the box.
     ///
-    /// Executions that bind the two parts of one [split](crate::MemoryViewMut::split_box) so do not wait for each other where
-    /// devices lock memory.
+    /// Executions that bind the two parts of one [split](crate::MemoryViewMut::split_box) in this way do not wait for
+    /// each other on devices that lock memory.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there is no such slot, if the plan writes into the box or reads beyond it, or if that cannot be
-    /// decided.
+    /// `InvalidArgument` if there is no such slot, if the plan writes into the box or reads beyond it, or if that
+    /// cannot be decided.
     pub fn with_box(mut self, slot: usize, start: usize, layout: &Layout) -> Result<Self> {
         self.program.respects(slot, start, layout).map_err(|e| self.device.place(e))?;
         self.boxes[slot] = Some((start, *layout));
         Ok(self)
     }
 
-    /// The device it was made for.
+    /// The device that it was made for.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// What each slot must be bound to.
+    /// The requirements on the memory bound to each slot.
     pub fn slots(&self) -> &[SlotUse] {
         self.program.slots()
     }
 
-    /// Bytes that one execution moves.
+    /// The number of bytes that one execution moves.
     pub fn bytes(&self) -> u64 {
         self.program.bytes()
     }
 
-    /// Steps that run one after the other; more than one only where accumulations meet in one element.
+    /// The number of steps that run one after the other. It exceeds 1 only if several accumulations write the same
+    /// element.
     pub fn phases(&self) -> usize {
         self.program.phases().len()
     }
 
-    /// Launches that one execution takes on the device; 0 where it is emulated.
+    /// The number of launches that one execution makes on the device. 0 if it is emulated.
     ///
-    /// Each phase takes one where the device finds memories by their addresses. Where memories are arguments, a phase takes as
-    /// many as bind all of them; so may one that binds [adopted](Device::memory_adopt) memory to a plan over many slots.
-    /// Launches that set the addresses of very many memories are not counted.
+    /// Each phase makes one launch if the device finds memories by their addresses. If memories are arguments, a phase
+    /// makes as many launches as are needed to bind all of them. This may also apply when
+    /// [adopted](Device::memory_adopt) memory is bound to a plan over many slots. Launches that set the addresses of
+    /// very many memories are not counted.
     pub fn launches(&self) -> usize {
         self.native.as_ref().map_or(0, |native| native.raw.launches())
     }
 
-    /// Executes the copies in stream order, with `bind[i]` bound to slot `i`. Those that read or write a slot which is
-    /// [absent](Slot::Absent) are left out. One memory can be bound to several slots, by views that share no elements or to read.
+    /// Executes the copies in stream order, with `bind[i]` bound to slot `i`. Copies that read or write an
+    /// [absent](Slot::Absent) slot are left out. One memory can be bound to several slots, by views that share no
+    /// elements or that are all for reading.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the number of slots differs, a slot that is written is bound for reading, a view's type
-    /// differs from the slot's or its start is not aligned for it, elements of one memory are bound to two slots and
-    /// not only to read, the two parts of [`Slot::Both`] are of different memories, or [`Slot::Around`] is bound around
-    /// another box than the plan [respects](Self::with_box); `OutOfBounds` if a view is shorter than the slot needs, or the
-    /// plan touches bytes between its elements; `InvalidArgument` if strides are so entangled that four million steps do not
-    /// decide that; `WrongDevice`, `WrongStream`. Nothing was enqueued then. Otherwise what the driver reports; for
-    /// an emulated plan also `OutOfMemory`, and the first failure of earlier work on the stream that was not reported before.
+    /// `InvalidArgument` in these cases:
+    ///
+    /// - the number of slots differs;
+    /// - a slot that is written is bound for reading;
+    /// - a view's type differs from the slot's, or its start is not aligned for it;
+    /// - elements of one memory are bound to two slots, and not only for reading;
+    /// - the two parts of [`Slot::Both`] belong to different memories;
+    /// - [`Slot::Around`] is bound around another box than the plan [respects](Self::with_box);
+    /// - the strides are so complex that four million steps do not decide whether the plan touches bytes between
+    ///   elements.
+    ///
+    /// `OutOfBounds` if a view is shorter than the slot needs, or the plan touches bytes between its elements.
+    /// `WrongDevice`. `WrongStream`. In all these cases nothing was enqueued. Otherwise errors of the driver. For an
+    /// emulated plan also `OutOfMemory`, and the first failure of earlier work on the stream that was not reported
+    /// before.
     pub fn execute(&self, stream: &Stream, bind: &mut [Slot<'_>]) -> Result<()> {
         self.device.check_same("execute", stream.device())?;
         self.check(stream, bind)?;
@@ -144,7 +156,7 @@ impl RegionPlan {
             _ if self.program.phases().is_empty() => Ok(()),
             (Some(native), Some(ability)) => {
                 native.mark(stream);
-                // SAFETY: everything is of this device and the slots agree with the program, as checked.
+                // SAFETY: all objects belong to this device, and the slots agree with the program, as checked.
                 stream.core.enqueue(|to| unsafe { ability.execute(to, &**native.raw, &raw) })
             }
             _ => emulation::execute(&self.program, stream, &raw, &self.staging),
@@ -219,8 +231,8 @@ impl RegionPlan {
         self.check_distinct(bind)
     }
 
-    /// Refuses a plan that touches what lies between the elements of the views bound to a slot, which starts at byte `start`
-    /// of the memory.
+    /// Refuses a plan that touches bytes between the elements of the views bound to a slot. The slot starts at byte
+    /// `start` of the memory.
     fn check_elements(
         &self,
         index: usize,
@@ -241,15 +253,15 @@ impl RegionPlan {
         }
         self.program.stays_within(index, &bound).map_err(|e| self.device.place(e))?;
         if let Some(free) = free {
-            // Another thread may have been there first.
+            // Another thread may have set it first.
             let _known = free.set(Box::new(bound));
         }
         Ok(())
     }
 
-    /// Refuses elements of one memory in two slots, unless both are bound to read.
+    /// Refuses elements of one memory in two slots, unless both are bound for reading.
     fn check_distinct(&self, bind: &[Slot<'_>]) -> Result<()> {
-        /// Where the bytes of a slot lie, in which space, and its number.
+        /// The address space of a slot's bytes, their start and end, and the slot's number.
         type Bytes = (usize, usize, usize, usize);
         let mut bound: SmallVec<[Bytes; 16]> = SmallVec::new();
         for (index, slot) in bind.iter().enumerate() {
@@ -257,7 +269,7 @@ impl RegionPlan {
                 bound.push((space, start, start.saturating_add(len), index));
             }
         }
-        // What may overlap follows each other.
+        // Sorting makes ranges that may overlap adjacent.
         bound.sort_unstable();
         for (next, (space, _, end, one)) in (1..).zip(&bound) {
             let near = |other: &&Bytes| other.0 == *space && other.1 < *end;
@@ -271,7 +283,7 @@ impl RegionPlan {
         Ok(())
     }
 
-    /// Bytes stand for any type, so that a wire buffer can hold several.
+    /// Bytes are accepted for any type, so that one wire buffer can hold several types.
     fn check_dtype(&self, index: usize, given: DType, used: &SlotUse) -> Result<()> {
         match used.dtype {
             Some(expected) if given != expected && given != DType::U8 => {
@@ -293,7 +305,7 @@ fn is_box(respected: Option<&(usize, Layout)>, part: &MemoryView<'_>, start: usi
     })
 }
 
-/// Whether two layouts are of the same elements. Nobody steps along a dimension of one element.
+/// Whether two layouts describe the same elements. The stride of a dimension with one element is irrelevant.
 fn is_alike(one: &Layout, other: &Layout) -> bool {
     let stepped = |dim: &usize| one.shape()[*dim] > 1;
     one.dtype() == other.dtype()
@@ -301,7 +313,7 @@ fn is_alike(one: &Layout, other: &Layout) -> bool {
         && (0..one.rank()).filter(stepped).all(|dim| one.strides()[dim] == other.strides()[dim])
 }
 
-/// Notes the use of a slot's memory and makes what a backend gets.
+/// Registers the use of a slot's memory and converts it for the backend.
 fn begin<'a>(
     slot: &'a Slot<'_>,
     respected: Option<&(usize, Layout)>,
@@ -360,7 +372,7 @@ impl Drop for Prepared {
         // SAFETY: the field is not used again.
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
         if let Some(ability) = self.device.raw().region_copy() {
-            // SAFETY: this device prepared it, and every stream that ever got an execution is noted.
+            // SAFETY: this device prepared it, and every stream on which it was executed is registered.
             self.uses.with_streams(|after| unsafe { ability.release(raw, after) });
         }
     }

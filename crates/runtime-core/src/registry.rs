@@ -1,4 +1,4 @@
-//! Selectors, drivers and the registry that joins them.
+//! Selectors, drivers and the registry of drivers.
 
 use std::env;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use crate::{Device, DeviceInfo, Error, ErrorKind, Result};
 
-/// Which device to open, as text: `backend[:part…][?key=value[&key=value…]]`.
+/// Names the device to open, as text: `backend[:part…][?key=value[&key=value…]]`.
 ///
-/// The backend's driver decides what parts and options mean: `host`, `cuda:0`, `opencl:pocl:1`,
-/// `sim:0?seed=7`, `embedded:qemu-riscv64`.
+/// The backend's driver defines the meaning of parts and options: `host`, `cuda:0`, `opencl:pocl:1`, `sim:0?seed=7`,
+/// `embedded:qemu-riscv64`.
 ///
 /// ```
 /// use runtime_core::Selector;
@@ -33,7 +33,7 @@ impl Selector {
         &self.backend
     }
 
-    /// What stands between the backend and the options, split at colons.
+    /// The parts between the backend and the options, split at colons.
     pub fn parts(&self) -> &[String] {
         &self.parts
     }
@@ -43,11 +43,12 @@ impl Selector {
         &self.options
     }
 
-    /// The device index, for backends that know devices by number alone: that of the one part, 0 without parts.
+    /// The device index, for backends that identify devices only by number: the number in the single part, or 0 without
+    /// parts.
     ///
     /// # Errors
     ///
-    /// `UnknownDevice` if there are several parts or the one is not a number.
+    /// `UnknownDevice` if there are several parts, or if the single part is not a number.
     pub fn index(&self) -> Result<usize> {
         match self.parts.as_slice() {
             [] => Ok(0),
@@ -90,28 +91,29 @@ impl fmt::Display for Selector {
     }
 }
 
-/// A backend as the registry knows it: lists its devices and opens them.
+/// A backend as the registry sees it. Lists its devices and opens them.
 pub trait Driver: Send + Sync {
     /// The first word of its selectors.
     fn name(&self) -> &str;
 
-    /// The devices that could be opened now, without keeping them open.
+    /// Returns the devices that can be opened now, without keeping them open.
     ///
     /// # Errors
     ///
-    /// `Unavailable` with the reason if the backend cannot be used on this machine; any other kind means that it is
-    /// broken.
+    /// `Unavailable` with the reason if the backend cannot be used on this machine. Any other kind means that the
+    /// backend is broken.
     fn devices(&self) -> Result<Vec<DeviceInfo>>;
 
-    /// Opens a device. Opening one twice gives two independent devices.
+    /// Opens a device. Opening one device twice returns two independent devices.
     ///
     /// # Errors
     ///
-    /// As [`devices`](Self::devices); `UnknownDevice` for a selector that names none, saying what there is.
+    /// As [`devices`](Self::devices). `UnknownDevice` for a selector that names no device; the message lists the
+    /// devices.
     fn open(&self, selector: &Selector) -> Result<Device>;
 }
 
-/// The drivers a program uses, filled by explicit calls.
+/// The drivers that a program uses. The program registers them explicitly.
 ///
 /// ```no_run
 /// # fn driver() -> impl runtime_core::Driver { struct D; impl runtime_core::Driver for D {
@@ -128,16 +130,16 @@ pub trait Driver: Send + Sync {
 #[derive(Default)]
 pub struct DeviceRegistry {
     drivers: Vec<Box<dyn Driver>>,
-    /// Backends that are known and not there, with the reason.
+    /// Backends without a driver in this program, with the reason.
     left_out: Vec<(String, String)>,
 }
 
-/// What a driver answered when asked for its devices.
+/// The devices that one driver reported.
 #[derive(Debug)]
 pub struct Listing {
     /// The driver's name.
     pub driver: String,
-    /// Its devices, or why there are none.
+    /// Its devices, or the reason why it has none.
     pub devices: Result<Vec<DeviceInfo>>,
 }
 
@@ -154,7 +156,7 @@ impl DeviceRegistry {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if its name is taken.
+    /// `InvalidArgument` if a driver of this name is already registered.
     pub fn register(&mut self, driver: impl Driver + 'static) -> Result<()> {
         let name = driver.name();
         if self.drivers.iter().any(|known| known.name() == name) {
@@ -165,13 +167,13 @@ impl DeviceRegistry {
         Ok(())
     }
 
-    /// Notes why a backend has no driver here, a feature that is off for instance: for the error of whoever opens one of
-    /// its devices.
+    /// Stores the reason why a backend has no driver here, for instance a disabled feature. Opening one of its devices
+    /// returns an error with this reason.
     pub fn leave_out(&mut self, name: impl Into<String>, why: impl Into<String>) {
         self.left_out.push((name.into(), why.into()));
     }
 
-    /// Asks every driver for its devices, in the order of registration.
+    /// Lists the devices of every driver, in the order of registration.
     pub fn list(&self) -> Vec<Listing> {
         let drivers = self.drivers.iter();
         drivers.map(|d| Listing { driver: d.name().to_owned(), devices: d.devices() }).collect()
@@ -181,8 +183,8 @@ impl DeviceRegistry {
     ///
     /// # Errors
     ///
-    /// `UnknownDevice` if no driver has the selector's name, saying which there are, and why this one is
-    /// [left out](Self::leave_out) if that is known; otherwise what the driver reports.
+    /// `UnknownDevice` if no driver has the selector's name. The message lists the drivers, and says why this backend
+    /// is [left out](Self::leave_out) if the reason is known. Otherwise errors of the driver.
     pub fn open(&self, selector: &str) -> Result<Device> {
         let selector: Selector = selector.parse()?;
         match self.drivers.iter().find(|driver| driver.name() == selector.backend) {
@@ -200,8 +202,8 @@ impl DeviceRegistry {
         }
     }
 
-    /// Opens the device named by the environment variable [`VARIABLE`](Self::VARIABLE), or `otherwise` where it is not
-    /// set or empty.
+    /// Opens the device that the environment variable [`VARIABLE`](Self::VARIABLE) names, or `otherwise` if the
+    /// variable is unset or empty.
     ///
     /// # Errors
     ///

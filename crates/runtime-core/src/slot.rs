@@ -1,4 +1,4 @@
-//! What is bound to a region plan when it is executed.
+//! Memory bound to a region plan for an execution.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,25 +7,25 @@ use smallvec::SmallVec;
 
 use crate::{MemoryView, MemoryViewMut};
 
-/// Memory bound to one slot of a plan. Offsets of the slot's copies count from the lowest byte bound. Copies touch bytes of
-/// elements alone: a plan that would touch what lies between those of a view is refused.
+/// Memory bound to one slot of a plan. Offsets of the slot's copies count from the lowest byte bound. Copies touch only
+/// bytes of elements: a plan that would touch bytes between the elements of a view is refused.
 #[derive(Debug)]
 pub enum Slot<'a> {
-    /// Memory the plan reads.
+    /// Memory that the plan reads.
     Read(MemoryView<'a>),
-    /// Memory the plan writes, or reads and writes.
+    /// Memory that the plan writes, or reads and writes.
     Write(MemoryViewMut<'a>),
-    /// Two parts of one memory, one to read alone, and one to write, or to read and write. Offsets count from the lower start of
-    /// the two.
+    /// Two parts of one memory: one that is only read, and one that is written, or read and written. Offsets count from
+    /// the lower start of the two.
     Both {
         /// The part that is read.
         read: MemoryView<'a>,
         /// The part that is written.
         write: MemoryViewMut<'a>,
     },
-    /// A memory of which one box is not written, for plans that [respect](crate::RegionPlan::with_box) it.
+    /// A memory with one box that is not written, for plans that [respect](crate::RegionPlan::with_box) the box.
     Around(AroundMut<'a>),
-    /// Nothing: the copies that read or write the slot are left out of this execution.
+    /// No memory. The copies that read or write the slot are left out of this execution.
     Absent,
 }
 
@@ -48,7 +48,7 @@ impl<'a> From<AroundMut<'a>> for Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// The memory that is bound, in one part or two; `None` if the slot is absent.
+    /// The bound memory, in one part or two. `None` if the slot is absent.
     pub(crate) fn views(&self) -> Option<(MemoryView<'_>, Option<MemoryView<'_>>)> {
         match self {
             Self::Read(view) => Some((*view, None)),
@@ -63,7 +63,7 @@ impl Slot<'_> {
         !matches!(self, Self::Read(_))
     }
 
-    /// Where the lowest byte that is bound lies: see [`MemoryView::place`]. `None` if the slot is absent.
+    /// The position of the lowest bound byte: see [`MemoryView::place`]. `None` if the slot is absent.
     pub(crate) fn place(&self) -> Option<(usize, usize)> {
         let (first, second) = self.views()?;
         let second = second.filter(|view| !view.is_empty()).map(|view| view.place());
@@ -71,7 +71,7 @@ impl Slot<'_> {
         first.into_iter().chain(second).min()
     }
 
-    /// Whether elements are bound to both slots, and one of them may be written.
+    /// Whether both slots have elements bound, and at least one of them may be written.
     pub(crate) fn meets(&self, other: &Self) -> bool {
         if !(self.is_writable() || other.is_writable()) {
             return false;
@@ -84,7 +84,7 @@ impl Slot<'_> {
         parts(self).iter().any(|one| others.iter().any(|other| one.overlaps(other)))
     }
 
-    /// Tells whoever lent the memory whether a write was enqueued or failed.
+    /// Reports to the lender of the memory whether a write was enqueued or failed.
     pub(crate) fn report_write(&self, enqueued: bool) {
         match self {
             Self::Read(_) | Self::Absent => {}
@@ -93,7 +93,7 @@ impl Slot<'_> {
         }
     }
 
-    /// The box of a split, if one of its parts is bound.
+    /// The box of a split, if either part of the split is bound.
     pub(crate) fn part(&self) -> Option<MemoryView<'_>> {
         match self {
             Self::Read(view) => Some(*view),
@@ -102,7 +102,7 @@ impl Slot<'_> {
         }
     }
 
-    /// Bytes of the memory that are bound.
+    /// The byte range of the memory that is bound.
     pub(crate) fn range(&self) -> Range<usize> {
         let Some((first, second)) = self.views() else { return 0..0 };
         let range = first.byte_range();
@@ -116,10 +116,10 @@ impl Slot<'_> {
     }
 }
 
-/// The elements of a view around a box of it, of which somebody may have a view to read meanwhile. Made by
-/// [`MemoryViewMut::split_box`]; written by region plans that [respect](crate::RegionPlan::with_box) the box.
+/// The elements of a view around one of its boxes; other code may have a view of the box for reading at the same time.
+/// Made by [`MemoryViewMut::split_box`]. Written by region plans that [respect](crate::RegionPlan::with_box) the box.
 pub struct AroundMut<'a> {
-    /// Nothing writes through it but what respects the box.
+    /// Only operations that respect the box write through it.
     whole: MemoryViewMut<'a>,
     inner: MemoryView<'a>,
 }
@@ -134,12 +134,12 @@ impl<'a> AroundMut<'a> {
         self.inner
     }
 
-    /// All elements, those of the box too, to read.
+    /// All elements, including those of the box, for reading.
     pub fn as_view(&self) -> MemoryView<'_> {
         self.whole.as_view()
     }
 
-    /// The same part for a shorter time.
+    /// The same part with a shorter lifetime.
     pub fn reborrow(&mut self) -> AroundMut<'_> {
         AroundMut { whole: self.whole.reborrow(), inner: self.inner }
     }

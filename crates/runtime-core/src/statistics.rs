@@ -1,18 +1,18 @@
-//! Counts of what went through a device.
+//! Counts of the work that one device did.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Copies and the bytes they moved.
+/// A number of copies and the bytes they moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Number of copies.
     pub count: u64,
-    /// Bytes they moved together.
+    /// Total bytes of these copies.
     pub bytes: u64,
 }
 
-/// What was moved and launched through one opened device.
+/// The data moved and the kernels launched through one opened device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Host to device.
@@ -23,8 +23,9 @@ pub struct Statistics {
     pub on_device: Traffic,
     /// From other devices without the host.
     pub from_peers: Traffic,
-    /// Memory that was copied for a launch, and back if the kernel may write it, since a view began where no pointer may:
-    /// see [`Limits::argument_alignment`](crate::Limits::argument_alignment). These copies count nowhere else.
+    /// Memory that was copied for a launch, and back if the kernel may write it, because a view began at an address
+    /// that a kernel's pointer cannot have: see [`Limits::argument_alignment`](crate::Limits::argument_alignment).
+    /// These copies are not counted elsewhere.
     pub realigned: Traffic,
     /// Kernel launches.
     pub launches: u64,
@@ -43,8 +44,8 @@ pub(crate) struct Counts {
     allocations: AtomicU64,
 }
 
-/// Count and bytes in one word, so that noting a copy takes one atomic addition; half-full words are emptied
-/// into wide counts.
+/// Count and bytes in one word, so that counting a copy takes one atomic addition. A half-full word is emptied into
+/// wider counts.
 #[derive(Default)]
 struct TrafficCount {
     packed: AtomicU64,
@@ -65,7 +66,7 @@ impl TrafficCount {
             return;
         }
         let before = self.packed.fetch_add((1 << BYTE_BITS) + bytes, Ordering::Relaxed);
-        // At half of either field: what many threads add before one of them has emptied the word still fits.
+        // At half of either field, so that the additions of many threads still fit before one of them empties the word.
         if before & (1 << 63 | 1 << (BYTE_BITS - 1)) != 0 {
             self.empty();
         }
@@ -79,7 +80,7 @@ impl TrafficCount {
         }
     }
 
-    /// Under the lock that [`snapshot`](Self::snapshot) takes, so that no count is seen to shrink.
+    /// Runs under the lock that [`snapshot`](Self::snapshot) takes, so that no observed count shrinks.
     #[cold]
     fn empty(&self) {
         let mut emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +90,8 @@ impl TrafficCount {
     }
 
     fn snapshot(&self) -> Traffic {
-        // Held while the packed word is read, or an emptying between the two would be counted twice or not at all.
+        // Held while the packed word is read. Otherwise counts emptied between the two reads would be counted twice or
+        // not at all.
         let emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
         let packed = self.packed.load(Ordering::Relaxed);
         Traffic {
@@ -128,7 +130,7 @@ impl Counts {
         self.allocations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts what one launch of a graph does.
+    /// Adds the counts of one launch of a graph.
     pub(crate) fn add(&self, once: &Statistics) {
         for (count, traffic) in [
             (&self.to_device, once.to_device),

@@ -1,4 +1,4 @@
-//! Streams and events as users hold them.
+//! Streams and events, as user code holds them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::{Device, Error, ErrorKind, NativeHandle, Result};
 
 /// An in-order queue of work on a device.
 ///
-/// What is enqueued on one stream runs in that order. Different streams are ordered by events alone, which are waits
-/// on the device: [`wait`](Self::wait) does not block the host. Work that uses one [`Pinned`](crate::Pinned) memory is ordered
-/// by events of its own. Cheap to clone; clones are the same stream. Dropping
-/// the last one lets the enqueued work run to its end.
+/// Work enqueued on one stream runs in that order. Only events order different streams. A stream waits for an event on
+/// the device: [`wait`](Self::wait) does not block the host. Work that uses the same [`Pinned`](crate::Pinned) memory
+/// is ordered by internal events. Cheap to clone; clones are the same stream. When the last clone is dropped, the
+/// enqueued work still runs to completion.
 pub struct Stream {
     pub(crate) core: Arc<StreamCore>,
     device: Device,
 }
 
-/// The stream itself, shared by its handles and by the memory that was used on it.
+/// The stream itself, shared by its handles and by the memory used on it.
 pub(crate) struct StreamCore {
     pub(crate) raw: Box<dyn DeviceStream>,
     /// Unique in the process, never 0 and never reused.
@@ -30,9 +30,9 @@ pub(crate) struct StreamCore {
     /// Handles that can still enqueue.
     handles: AtomicUsize,
     reports: Reports,
-    /// Whether somebody else owns the driver's stream, which is given up with the last handle.
+    /// Whether another owner owns the driver's stream. Its use ends when the last handle is dropped.
     lent: bool,
-    /// What the stream captures, if that is what it is for.
+    /// The capture, if this is a capture's stream.
     pub(crate) capture: Option<Arc<Capture>>,
 }
 
@@ -73,14 +73,14 @@ impl Reports {
 }
 
 impl StreamCore {
-    /// The default stream, to which its device makes handles at any time, so that it never retires.
+    /// The default stream. Its device can create handles to it at any time, so it never retires.
     pub(crate) fn lasting(raw: Box<dyn DeviceStream>, device: &Arc<DeviceReports>) -> Arc<Self> {
         let core = Self::new(raw, device);
         core.handles.fetch_add(1, Ordering::Relaxed);
         core
     }
 
-    /// A stream that somebody else owns.
+    /// A stream with another owner.
     pub(crate) fn lent(raw: Box<dyn DeviceStream>, device: &Arc<DeviceReports>) -> Arc<Self> {
         device.shares.store(true, Ordering::Release);
         Arc::new(Self { lent: true, ..Self::numbered(raw, device) })
@@ -103,7 +103,7 @@ impl StreamCore {
         Self { raw, id, handles: AtomicUsize::new(0), reports, lent: false, capture: None }
     }
 
-    /// What an enqueue ends up on: this stream, or what the backend captures with.
+    /// Calls `enqueue` with the driver's stream: this one, or the stream that the backend captures with.
     pub(crate) fn enqueue<R>(
         &self,
         enqueue: impl FnOnce(&dyn DeviceStream) -> Result<R>,
@@ -114,7 +114,7 @@ impl StreamCore {
         }
     }
 
-    /// Blocks until everything enqueued so far is done.
+    /// Blocks until all work enqueued so far is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let done = self.raw.synchronize();
         if done.is_err() {
@@ -123,7 +123,7 @@ impl StreamCore {
         done
     }
 
-    /// Counts the failure of a blocking copy, if it is one of earlier work: a copy's own leaves the device well.
+    /// Counts the failure of a blocking copy if earlier work caused it. A failure of the copy itself does not count.
     pub(crate) fn told(&self, copied: Result<()>) -> Result<()> {
         if copied.as_ref().is_err_and(Error::is_of_earlier_work) {
             self.reports.count();
@@ -131,12 +131,12 @@ impl StreamCore {
         copied
     }
 
-    /// Whether somebody else owns the driver's stream.
+    /// Whether another owner owns the driver's stream.
     pub(crate) fn is_lent(&self) -> bool {
         self.lent
     }
 
-    /// Whether nothing can be enqueued any more and everything that was is done.
+    /// Whether no more work can be enqueued and all enqueued work is done.
     pub(crate) fn is_retired(&self) -> bool {
         self.handles.load(Ordering::Acquire) == 0 && matches!(self.raw.query(), Ok(true))
     }
@@ -148,33 +148,33 @@ impl Stream {
         Self { core, device }
     }
 
-    /// The device it belongs to.
+    /// The device that it belongs to.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Blocks until everything enqueued so far is done.
+    /// Blocks until all work enqueued so far is done.
     ///
     /// # Errors
     ///
-    /// The first failure of asynchronous work on this stream that was not reported before, by a blocking copy for
-    /// instance.
+    /// The first failure of asynchronous work on this stream that was not reported before, for instance by a blocking
+    /// copy.
     pub fn synchronize(&self) -> Result<()> {
         self.core.synchronize().map_err(|e| self.device.place(e))
     }
 
-    /// How often a failure was reported on this stream: by [`synchronize`](Self::synchronize) of the stream or its
-    /// device, or by a blocking copy, of work enqueued before it. Since a stream was
-    /// [taken up from another owner](crate::Interop::stream_from_native), those of all streams of the device count.
+    /// The number of failures that were reported on this stream: by [`synchronize`](Self::synchronize) of the stream or
+    /// its device, or by a blocking copy as a failure of work enqueued before it. Once the device has
+    /// [taken up a stream from another owner](crate::Interop::stream_from_native), failures on all of its streams count.
     ///
-    /// A failure of asynchronous work is reported once, to whoever asks first. If this number is larger than it was when
-    /// work was enqueued, that work may have failed although [`synchronize`](Self::synchronize) says nothing: somebody
-    /// else was told. Never blocks.
+    /// A failure of asynchronous work is reported once, to the first caller. If this number has grown since work was
+    /// enqueued, that work may have failed although [`synchronize`](Self::synchronize) returns `Ok`, because another
+    /// caller received the error. Never blocks.
     pub fn failures(&self) -> u64 {
         self.core.reports.counted()
     }
 
-    /// As [`synchronize`](Self::synchronize), for at most `timeout`. The work goes on after a timeout.
+    /// As [`synchronize`](Self::synchronize), but waits for at most `timeout`. The work continues after a timeout.
     ///
     /// What another thread enqueues just as the rest is done may be waited for too, and then longer.
     ///
@@ -186,22 +186,22 @@ impl Stream {
         self.synchronize()
     }
 
-    /// Whether everything enqueued so far is done, or has failed; never blocks.
+    /// Whether all work enqueued so far is done, or has failed. Never blocks.
     ///
     /// # Errors
     ///
-    /// `DeviceLost`, or what the driver reports. Failures of the work itself are left to
-    /// [`synchronize`](Self::synchronize), so a program that never synchronises does not learn of them.
+    /// `DeviceLost`, or another error of the driver. Failures of the work itself are reported by
+    /// [`synchronize`](Self::synchronize); a program that never synchronises does not see them.
     pub fn is_done(&self) -> Result<bool> {
         self.core.raw.query().map_err(|e| self.device.place(e))
     }
 
-    /// Marks the end of everything enqueued so far in `event`, replacing its earlier mark.
+    /// Records the end of all work enqueued so far in `event`, replacing its earlier mark.
     ///
     /// # Errors
     ///
-    /// `WrongDevice` if the event is of another device; `InvalidArgument` if it is somebody else's, of
-    /// [`Interop::event_from_native`](crate::Interop::event_from_native).
+    /// `WrongDevice` if the event belongs to another device. `InvalidArgument` if the event has another owner (see
+    /// [`Interop::event_from_native`](crate::Interop::event_from_native)).
     pub fn record(&self, event: &Event) -> Result<()> {
         self.device.check_same("record", &event.device)?;
         if event.core.lent {
@@ -213,24 +213,24 @@ impl Stream {
         Ok(())
     }
 
-    /// A new event, without timing, that marks the end of everything enqueued so far.
+    /// Creates an event, without timing, and records the end of all work enqueued so far in it.
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn record_event(&self) -> Result<Event> {
         let event = self.device.event_create(false)?;
         self.record(&event)?;
         Ok(event)
     }
 
-    /// Lets what is enqueued from here on wait, on the device, for the latest mark of `event`. The host does not
-    /// block. An event that was never recorded holds nothing up.
+    /// Makes work enqueued from now on wait, on the device, for the latest mark of `event`. Does not block the host. An
+    /// event that was never recorded delays nothing.
     ///
     /// # Errors
     ///
-    /// `WrongDevice` if the event is of a device whose events this one cannot wait for (see
-    /// [`Device::reaches`]); [`Event::wait`] serves there.
+    /// `WrongDevice` if the event belongs to a device whose events this device cannot wait for (see
+    /// [`Device::reaches`]). Use [`Event::wait`] in that case.
     pub fn wait(&self, event: &Event) -> Result<()> {
         if !same_device(&self.device, &event.device) && !self.device.reaches(&event.device) {
             return Err(Error::new(
@@ -251,12 +251,12 @@ impl Stream {
         self.core.raw.native()
     }
 
-    /// Whether it is the stream of a capture: work on it runs when its graph is launched, and nothing can wait for it.
+    /// Whether this is the stream of a capture. Its work runs when the graph is launched, and nothing can wait for it.
     pub fn is_capturing(&self) -> bool {
         self.core.capture.is_some()
     }
 
-    /// Where to count what is enqueued on it.
+    /// The counters for work enqueued on this stream.
     #[inline]
     pub(crate) fn counts(&self) -> &Counts {
         match &self.core.capture {
@@ -265,7 +265,7 @@ impl Stream {
         }
     }
 
-    /// A number for this stream that no other stream of the process has.
+    /// A number that no other stream of the process has.
     pub fn id(&self) -> u64 {
         self.core.id
     }
@@ -301,9 +301,9 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// A mark in a stream that others can wait for. Cheap to clone; clones are the same event.
+/// A mark in a stream that other streams and the host can wait for. Cheap to clone; clones are the same event.
 ///
-/// An event can be recorded again; a wait is for the latest mark at the time of the call.
+/// An event can be recorded again. A wait refers to the latest mark at the time of the call.
 #[derive(Clone)]
 pub struct Event {
     core: Arc<EventCore>,
@@ -313,7 +313,7 @@ pub struct Event {
 struct EventCore {
     raw: Box<dyn DeviceEvent>,
     timing: bool,
-    /// Whether somebody else owns and records it.
+    /// Whether another owner owns and records it.
     lent: bool,
     recorded: AtomicBool,
 }
@@ -324,28 +324,28 @@ impl Event {
         Self { core: Arc::new(EventCore { raw, timing, lent, recorded }), device }
     }
 
-    /// An event that somebody else owns and records.
+    /// An event that another owner owns and records.
     pub(crate) fn lent(raw: Box<dyn DeviceEvent>, device: Device) -> Self {
         let (timing, lent, recorded) = (false, true, AtomicBool::new(true));
         Self { core: Arc::new(EventCore { raw, timing, lent, recorded }), device }
     }
 
-    /// The device it belongs to.
+    /// The device that it belongs to.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Blocks until the work before the latest mark is done; returns at once if there is no mark.
+    /// Blocks until the work before the latest mark is done. Returns at once if there is no mark.
     ///
     /// # Errors
     ///
-    /// `DeviceLost`, or what the driver reports. Failures of the work itself are reported by the stream.
+    /// `DeviceLost`, or another error of the driver. Failures of the work itself are reported by the stream.
     pub fn wait(&self) -> Result<()> {
         self.core.raw.wait().map_err(|e| self.device.place(e))
     }
 
-    /// As [`wait`](Self::wait), for at most `timeout`. If another thread records the event again just as its mark is reached,
-    /// the wait may be for the new mark, and then longer.
+    /// As [`wait`](Self::wait), but for at most `timeout`. If another thread records the event again just as its mark is
+    /// reached, the wait may be for the new mark, and then it may take longer.
     ///
     /// # Errors
     ///
@@ -355,7 +355,7 @@ impl Event {
         self.wait()
     }
 
-    /// Whether the work before the latest mark is done; `true` if there is no mark. Never blocks.
+    /// Whether the work before the latest mark is done. `true` if there is no mark. Never blocks.
     ///
     /// # Errors
     ///
@@ -364,13 +364,13 @@ impl Event {
         self.core.raw.query().map_err(|e| self.device.place(e))
     }
 
-    /// Time on the device from the mark of `earlier` to the mark of this event. Blocks until both are reached. Zero
+    /// The time on the device from the mark of `earlier` to the mark of this event. Blocks until both are reached. Zero
     /// if this event was reached first.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if either was created without timing or never recorded; `WrongDevice` if they are of
-    /// different devices.
+    /// `InvalidArgument` if either event was created without timing or never recorded. `WrongDevice` if the events
+    /// belong to different devices.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
         self.check_timed(earlier)?;
         earlier.wait()?;
@@ -378,7 +378,7 @@ impl Event {
         self.core.raw.elapsed_since(&*earlier.core.raw).map_err(|e| self.device.place(e))
     }
 
-    /// As [`elapsed_since`](Self::elapsed_since), or `None` while either mark is not reached. Never blocks.
+    /// As [`elapsed_since`](Self::elapsed_since), but returns `None` while either mark is not reached. Never blocks.
     ///
     /// # Errors
     ///
@@ -407,8 +407,8 @@ impl Event {
         Ok(())
     }
 
-    /// The vendor's handle, valid for as long as a clone of this event lives and it is not recorded again. Null where
-    /// there is nothing to wait for and the driver has no object for that, as OpenCL.
+    /// The vendor's handle. Valid for as long as a clone of this event lives, until it is recorded again. Null if there
+    /// is nothing to wait for and the driver has no object for that, for instance in OpenCL.
     pub fn native(&self) -> NativeHandle {
         self.core.raw.native()
     }
@@ -423,15 +423,15 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Asks `done` until it says yes, at first all the time, letting other threads run, then ever less often up to once per
-/// millisecond.
+/// Polls `done` until it returns `true`: continuously at first, yielding to other threads, then at growing intervals of
+/// up to one millisecond.
 fn poll(
     operation: &'static str,
     device: &Device,
     timeout: Duration,
     done: impl Fn() -> Result<bool>,
 ) -> Result<()> {
-    // Shorter than what the system needs to wake a sleeper.
+    // Shorter than the time the system needs to wake a sleeping thread.
     const AWAKE: Duration = Duration::from_micros(100);
     let start = Instant::now();
     while !done()? {
@@ -448,7 +448,7 @@ fn poll(
         if waited < AWAKE {
             std::thread::yield_now();
         } else {
-            // Late by a small part of the time that it takes.
+            // The delay is a small part of the time waited so far.
             std::thread::sleep((waited / 8).min(Duration::from_millis(1)).min(left));
         }
     }

@@ -14,7 +14,8 @@ impl MemoryView<'_> {
 }
 
 impl MemoryViewMut<'_> {
-    /// Enqueues a copy from a view of the same shape and type on the same device; both were checked for the stream.
+    /// Enqueues a copy from a view of the same shape and type on the same device. Both views were checked for the
+    /// stream.
     pub(crate) fn copy_strided(&mut self, stream: &Stream, source: &MemoryView<'_>) -> Result<()> {
         let target = self.as_view();
         let shape = target.layout().shape();
@@ -50,7 +51,8 @@ impl MemoryViewMut<'_> {
         }
     }
 
-    /// Enqueues filling every element with a pattern that its size is a multiple of, read from one element again and again.
+    /// Enqueues a fill of every element with a pattern. The element size is a multiple of the pattern's size. The
+    /// pattern is read repeatedly from one element.
     pub(crate) fn fill_strided(&mut self, stream: &Stream, pattern: &[u8]) -> Result<()> {
         let (dtype, shape) = (self.dtype(), self.layout().shape());
         let repeated = Layout::new(dtype, shape, &[0; crate::MAX_RANK][..shape.len()])?;

@@ -1,4 +1,4 @@
-//! Which streams an object was used on: what must be done before it is given back.
+//! The streams that an object was used on. Their work must be done before the object is freed.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,21 +10,21 @@ use crate::mark::Marks;
 use crate::stream::StreamCore;
 use crate::{Device, Result, Stream};
 
-/// Streams whose ids are found without a lock.
+/// Number of streams whose ids are found without a lock.
 const FAST: usize = 4;
-/// Beyond this many streams, those that are done and dropped are forgotten.
+/// Beyond this many streams, those that are done and dropped are removed.
 const PRUNE_AT: usize = 16;
 
-/// An object that captured work may use, and that the graph keeps then.
+/// An object that captured work may use. The graph then keeps it alive.
 pub(crate) trait Used: Send + Sync {
-    /// Notes a use by an enqueue on `stream`; call it before the enqueue.
+    /// Registers a use by an enqueue on `stream`. Call it before the enqueue.
     fn mark(&self, stream: &Stream);
 
-    /// How far streams are with it, if the host can see its bytes.
+    /// The progress of streams that use the object, if the host can see its bytes.
     fn marks(&self) -> Option<&Marks>;
 }
 
-/// The streams an object was used on since it was made.
+/// The streams that an object was used on since it was created.
 #[derive(Default)]
 pub(crate) struct Uses {
     /// The object itself; `None` if it cannot be captured.
@@ -36,21 +36,22 @@ pub(crate) struct Uses {
 #[derive(Clone)]
 struct StreamUse {
     core: Arc<StreamCore>,
-    /// A stream of another device keeps that device open; our own is kept by the object.
+    /// Keeps the device of the stream open if it is another device. The object itself keeps its own device open.
     keep: Option<Device>,
 }
 
 impl Uses {
-    /// Of an object that captures keep.
+    /// The uses of an object that captures keep alive.
     pub(crate) fn of(owner: Weak<dyn Used>) -> Self {
         Self { owner: Some(owner), ..Self::default() }
     }
 
-    /// Notes a use by an enqueue on `stream`; call it before the enqueue. Takes no lock when the stream is one of the
-    /// first few and known.
+    /// Registers a use by an enqueue on `stream`. Call it before the enqueue. Takes no lock if the stream is one of the
+    /// first few and already registered.
     #[inline]
     pub(crate) fn mark(&self, stream: &Stream, owner: &Device) {
-        // A found id needs no ordering: it only says that the list, which the owner alone reads, has the stream.
+        // A matching id needs no memory ordering: it only shows that the stream is in the list, which only the owner
+        // reads.
         if self.ids.iter().all(|id| id.load(Ordering::Relaxed) != stream.core.id) {
             self.mark_new(stream, owner);
         }
@@ -67,7 +68,7 @@ impl Uses {
         }
         if streams.len() >= PRUNE_AT {
             streams.retain(|used| !used.core.is_retired());
-            // A stream that is being used cannot be retired, so no reader misses an id that it needs.
+            // A stream in use cannot be retired, so no reader misses an id that it needs.
             for (slot, id) in self.ids.iter().enumerate() {
                 id.store(streams.get(slot).map_or(0, |used| used.core.id), Ordering::Relaxed);
             }
@@ -79,12 +80,13 @@ impl Uses {
         }
     }
 
-    /// Lets `stream` wait for every other stream noted, each of which is of a device that it reaches or of its own.
+    /// Makes `stream` wait for every other registered stream. Each of them belongs to the stream's own device or to a
+    /// device that it reaches.
     pub(crate) fn order_before(&self, stream: &Stream, owner: &Device) -> Result<()> {
         let mut others = self.streams().into_iter().filter(|used| used.core.id != stream.core.id);
         others.try_for_each(|used| {
             if used.core.is_lent() {
-                // Its owner may have it back already, so that nothing can be recorded there.
+                // Its owner may already have destroyed it, so nothing can be recorded there.
                 return used.core.synchronize();
             }
             let event = used.keep.as_ref().unwrap_or(owner).raw().event_create(false)?;
@@ -93,7 +95,7 @@ impl Uses {
         })
     }
 
-    /// Calls `f` with every stream noted, without the lock, which other threads need to note theirs.
+    /// Calls `f` with every registered stream. The lock is not held, because other threads need it to register streams.
     pub(crate) fn with_streams<R>(&self, f: impl FnOnce(&[&dyn DeviceStream]) -> R) -> R {
         let streams = self.streams();
         let raw: Vec<&dyn DeviceStream> = streams.iter().map(|used| &*used.core.raw).collect();

@@ -7,20 +7,20 @@ use num_complex::Complex;
 
 use crate::{Bool, Element};
 
-/// How far a result may be from its reference: `|result − reference| ≤ absolute + relative · |reference|`.
+/// The allowed difference of a result from its reference: `|result − reference| ≤ absolute + relative · |reference|`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
-    /// Allowed everywhere.
+    /// Allowed for every value.
     pub absolute: f64,
-    /// Allowed as a share of the reference.
+    /// Allowed as a fraction of the reference.
     pub relative: f64,
 }
 
 impl Tolerance {
-    /// No difference at all.
+    /// No difference allowed.
     pub const EXACT: Self = Self { absolute: 0.0, relative: 0.0 };
 
-    /// A few roundings of a type: 8 units in the last place for floating-point numbers, none for others.
+    /// A few rounding errors of a type: 8 units in the last place for floating-point numbers, none for other types.
     pub fn of<T: Compare>() -> Self {
         Self { absolute: 0.0, relative: 8.0 * T::EPSILON }
     }
@@ -28,10 +28,11 @@ impl Tolerance {
 
 /// Elements that can be compared with a tolerance.
 pub trait Compare: Element + fmt::Debug {
-    /// Distance from 1 to the next number, 0 for exact types.
+    /// Distance from 1 to the next larger number. 0 for exact types.
     const EPSILON: f64;
 
-    /// How far apart two values are, and how large the reference is. Two NaNs are 0 apart, one is infinitely far.
+    /// The distance of two values and the magnitude of the reference. The distance of two NaNs is 0; that of a NaN and
+    /// a number is infinite.
     fn distance(self, reference: Self) -> (f64, f64);
 }
 
@@ -71,7 +72,7 @@ compare! {
     Bool, 0.0, |x| f64::from(u8::from(bool::from(x)));
 }
 
-// Not through `f64`, which would make neighbours of large integers equal.
+// Not through `f64`, where neighbouring large integers would be equal.
 macro_rules! compare_wide {
     ($($type:ty)*) => {$(
         impl Compare for $type {
@@ -100,7 +101,7 @@ macro_rules! compare_complex {
 
 compare_complex!(f32 f64);
 
-/// The first element that differs too much, and how many do.
+/// The first element that differs too much, and the number of such elements.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "element {index} is {value}, expected {reference} within {tolerance:?}; {count} of {len} differ"
@@ -108,15 +109,15 @@ compare_complex!(f32 f64);
 pub struct Mismatch {
     /// Index of the first element that differs too much.
     pub index: usize,
-    /// What it is.
+    /// Its value.
     pub value: String,
-    /// What it should be.
+    /// The expected value.
     pub reference: String,
-    /// How far it may be.
+    /// The tolerance that was applied.
     pub tolerance: Tolerance,
-    /// How many elements differ too much.
+    /// Number of elements that differ too much.
     pub count: usize,
-    /// How many elements there are.
+    /// Number of elements.
     pub len: usize,
 }
 
@@ -124,7 +125,7 @@ pub struct Mismatch {
 ///
 /// # Errors
 ///
-/// The first mismatch. Slices of different length differ at the end of the shorter one.
+/// The first mismatch. If the lengths differ, there is a mismatch at the end of the shorter slice.
 ///
 /// ```
 /// use runtime_core::{Tolerance, compare};

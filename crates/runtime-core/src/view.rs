@@ -18,18 +18,19 @@ use crate::{
     RegionSide, Result, Stream,
 };
 
-/// A part of a memory, to read: where its elements lie and how.
+/// A part of a memory, for reading: the position and layout of its elements.
 ///
-/// Borrows the memory, so that it cannot be freed meanwhile; work enqueued through a view goes on after the view ends.
+/// Borrows the memory, so that it cannot be freed in the meantime. Work enqueued through a view continues after the
+/// view ends.
 #[derive(Clone, Copy)]
 pub struct MemoryView<'a> {
     allocation: &'a Allocation,
     /// Byte offset of element `[0, …, 0]`; the layout's span around it lies inside the allocation.
     origin: usize,
     layout: Layout,
-    /// The one stream that may use it, or 0.
+    /// The id of the only stream that may use it, or 0.
     stream: u64,
-    /// The split that it is the box of, or 0.
+    /// The number of the split whose box this view is, or 0.
     split: u64,
 }
 
@@ -69,7 +70,7 @@ impl<'a> MemoryView<'a> {
         self.allocation.device()
     }
 
-    /// Bytes of the memory from the lowest to past the highest byte of any element.
+    /// The byte range in the memory from the lowest byte of any element to past the highest.
     #[inline]
     pub fn byte_range(&self) -> Range<usize> {
         let span = self.layout.span_bytes();
@@ -88,14 +89,14 @@ impl<'a> MemoryView<'a> {
         self.allocation.raw().is_none_or(|raw| raw.host_ptr().is_some())
     }
 
-    /// Whether both views are of one allocation.
+    /// Whether both views belong to one allocation.
     pub fn shares_memory(&self, other: &MemoryView<'_>) -> bool {
         std::ptr::eq(self.allocation, other.allocation)
     }
 
-    /// Whether elements of both views share bytes: those of one memory, or of two of one device that
-    /// [adopted](Device::memory_adopt) the same addresses or the same object. Also `true` where strides are so entangled that it
-    /// cannot be decided.
+    /// Whether elements of both views share bytes. The views may be of one memory, or of two memories of one device
+    /// that [adopted](Device::memory_adopt) the same addresses or the same object. Also `true` if the strides are too
+    /// complex to decide it.
     ///
     /// Parts of an object that was divided before it was adopted, such as OpenCL's sub-buffers, are not recognised.
     pub fn overlaps(&self, other: &MemoryView<'_>) -> bool {
@@ -106,7 +107,7 @@ impl<'a> MemoryView<'a> {
             && !are_apart((one - low, &self.layout), (two - low, &other.layout))
     }
 
-    /// Where its lowest byte lies: an address with 0, or how far into the object with that number.
+    /// The position of the lowest byte: an address with 0, or the offset into the object with that number.
     pub(crate) fn place(&self) -> (usize, usize) {
         let start = self.byte_range().start;
         let Some(raw) = self.allocation.raw() else { return (0, start) };
@@ -119,16 +120,16 @@ impl<'a> MemoryView<'a> {
         }
     }
 
-    /// The vendor's handle of the whole memory; `None` for memory of no bytes.
+    /// The vendor's handle of the whole memory. `None` for memory of no bytes.
     pub fn native(&self) -> Option<NativeHandle> {
         self.allocation.raw().map(DeviceMemory::native)
     }
 
-    /// The elements with indices `range` of a view of one dimension.
+    /// The elements with indices `range` of a one-dimensional view.
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` if the range leaves the view; `InvalidArgument` if the view has not one dimension.
+    /// `OutOfBounds` if the range extends beyond the view. `InvalidArgument` if the view is not one-dimensional.
     pub fn slice(&self, range: Range<usize>) -> Result<Self> {
         if self.layout.rank() != 1 {
             let message = format!("slice of a view of shape {:?}; use region", self.layout.shape());
@@ -141,7 +142,8 @@ impl<'a> MemoryView<'a> {
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` if a range leaves the view; `InvalidArgument` if there are not as many ranges as dimensions.
+    /// `OutOfBounds` if a range extends beyond the view. `InvalidArgument` if the numbers of ranges and dimensions
+    /// differ.
     pub fn region(&self, ranges: &[Range<usize>]) -> Result<Self> {
         let shape = self.layout.shape();
         if ranges.len() != shape.len() {
@@ -165,18 +167,18 @@ impl<'a> MemoryView<'a> {
         Ok(part)
     }
 
-    /// All elements in memory from the lowest of this view to the highest, as a row: for kernels that are Rust functions,
-    /// which take no view with gaps. The element with the indices `[i, j, …]` of a view whose strides are positive is the
-    /// one with the number `i · strides[0] + j · strides[1] + …` of the row.
+    /// All elements in memory from the lowest of this view to the highest, as a one-dimensional array. For kernels that
+    /// are Rust functions, which accept no view with gaps. If all strides are positive, the element with the indices
+    /// `[i, j, …]` of the view has the index `i · strides[0] + j · strides[1] + …` in this array.
     ///
     /// # Errors
     ///
-    /// None that a view which exists can have.
+    /// No view that exists can cause an error.
     ///
     /// # Safety
     ///
-    /// Others may write what lies between the elements of this view: nothing may be read through the row but these
-    /// elements.
+    /// Other operations may write the bytes between the elements of this view. Through the result, only the elements of
+    /// this view may be read.
     pub unsafe fn span(&self) -> Result<Self> {
         let bytes = self.byte_range();
         let layout = Layout::row(self.dtype(), bytes.len() / self.dtype().size())?;
@@ -188,7 +190,7 @@ impl<'a> MemoryView<'a> {
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` if the layout's span leaves the bytes of this view; `InvalidArgument` if the offset is not
+    /// `OutOfBounds` if the layout's span extends beyond the bytes of this view. `InvalidArgument` if the offset is not
     /// aligned for the element type, or if this view is not contiguous.
     pub fn with_layout(&self, offset: usize, layout: &Layout) -> Result<Self> {
         if !self.layout.is_contiguous() {
@@ -227,29 +229,29 @@ impl<'a> MemoryView<'a> {
         self.with_layout(0, &layout)
     }
 
-    /// The same view, refused with `WrongStream` by every other stream.
+    /// The same view, bound to one stream. Every other stream refuses it with `WrongStream`.
     ///
     /// # Errors
     ///
-    /// `WrongStream` if it is bound to another stream already; `WrongDevice` for a stream of another device.
+    /// `WrongStream` if it is already bound to another stream. `WrongDevice` for a stream of another device.
     #[inline]
     pub fn on_stream(self, stream: &Stream) -> Result<Self> {
         self.check_stream("on_stream", stream)?;
         Ok(Self { stream: stream.core.id, ..self })
     }
 
-    /// The same view, for this stream and no longer for the one that it was bound to.
+    /// The same view, bound to this stream instead of its previous stream.
     ///
     /// # Safety
     ///
-    /// What is enqueued through it comes after what the lender of the view ordered its own stream behind, and the lender's
-    /// stream waits for it before the view's lifetime ends.
+    /// Work enqueued through the view is ordered after all work that the view's lender ordered its own stream after.
+    /// The lender's stream waits for this work before the view's lifetime ends.
     #[must_use]
     pub unsafe fn rebound_to(self, stream: &Stream) -> Self {
         Self { stream: stream.core.id, ..self }
     }
 
-    /// Whether work on `stream` may use it: the stream is of its device, and the one it is bound to if it is.
+    /// Whether work on `stream` may use it: the stream belongs to its device and, if the view is bound, is its stream.
     pub fn is_usable_on(&self, stream: &Stream) -> bool {
         self.check_stream("is_usable_on", stream).is_ok()
     }
@@ -270,29 +272,30 @@ impl<'a> MemoryView<'a> {
         Ok(RegionSide { offset: side.offset + (part.start - whole.start), ..side })
     }
 
-    /// This view as one end of a region copy, bound to `slot`. Offsets count from the lowest byte of this view: bind
+    /// This view as one end of a region copy, bound to `slot`. Offsets count from the lowest byte of this view. Bind
     /// exactly this view, or use [`region_side_in`](Self::region_side_in).
     pub fn region_side(&self, slot: usize) -> RegionSide {
         let size = self.dtype().size().cast_signed();
         RegionSide {
             slot,
             offset: self.origin - self.byte_range().start,
-            // Only strides that nobody steps along, those of a single element, can overflow.
+            // Only strides of dimensions with a single element can overflow, and these are never used.
             strides: self.layout.strides().iter().map(|stride| stride.wrapping_mul(size)).collect(),
         }
     }
 
-    /// Copies the elements to the host in stream order, in row-major order of their indices. Blocks until `out` is filled.
+    /// Copies the elements to the host in stream order, in row-major order of their indices. Blocks until `out` is
+    /// filled.
     ///
-    /// A view that is not contiguous is first gathered on the device: a region copy to new memory. For repeated copies, make
-    /// the memory and the [plan](Device::plan_regions) once.
+    /// A view that is not contiguous is first gathered on the device by a region copy to new memory. For repeated
+    /// copies, create the memory and the [plan](Device::plan_regions) once.
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` if `out` has not as many elements as the view; `InvalidArgument` if its type differs; `WrongDevice`,
-    /// `WrongStream`. Nothing was copied then. Otherwise what the driver reports, `OutOfMemory` for a view that is not
-    /// contiguous, and the first failure of earlier work on the stream that was not reported before, which
-    /// [`Stream::synchronize`] does not repeat then.
+    /// `OutOfBounds` if `out` and the view have different numbers of elements. `InvalidArgument` if the types differ.
+    /// `WrongDevice`. `WrongStream`. In these cases nothing was copied. Otherwise errors of the driver, and
+    /// `OutOfMemory` for a view that is not contiguous. Also returns the first failure of earlier work on the stream
+    /// that was not reported before; [`Stream::synchronize`] does not report it again.
     pub fn copy_to_slice<T: Element>(&self, stream: &Stream, out: &mut [T]) -> Result<()> {
         self.check_copy::<T>("copy_to_slice", stream, out.len())?;
         if !self.layout.is_contiguous() {
@@ -300,7 +303,7 @@ impl<'a> MemoryView<'a> {
         }
         let range = self.byte_range();
         let Some((raw, _in_use)) = self.begin(stream) else { return Ok(()) };
-        // SAFETY: the memory is of the stream's device and the view lies inside it.
+        // SAFETY: the memory belongs to the stream's device and the view lies inside it.
         let copied = unsafe {
             stream.core.raw.memory_copy_from(raw, range.start, bytemuck::cast_slice_mut(out))
         };
@@ -310,20 +313,20 @@ impl<'a> MemoryView<'a> {
         Ok(())
     }
 
-    /// Enqueues a copy of the elements to the beginning of `out`, which is borrowed for the call only.
+    /// Enqueues a copy of the elements to the beginning of `out`, which is borrowed only for the call.
     ///
     /// # Errors
     ///
-    /// As [`copy_to_slice`](Self::copy_to_slice), but `out` may be longer than the view; `InvalidArgument` if the view is
-    /// not contiguous ([`Device::plan_regions`] gathers such views).
+    /// As [`copy_to_slice`](Self::copy_to_slice), but `out` may be longer than the view. `InvalidArgument` if the view
+    /// is not contiguous ([`Device::plan_regions`] gathers such views).
     pub fn copy_to_pinned<T: Element>(&self, stream: &Stream, out: &mut Pinned<T>) -> Result<()> {
         const OPERATION: &str = "copy_to_pinned";
         stream.device().check_same(OPERATION, out.device())?;
         let range = self.host_copy::<T>(OPERATION, stream, self.len().min(out.len()))?;
         let Some((raw, _in_use)) = self.begin(stream) else { return Ok(()) };
         out.enqueue_write(stream, |pinned| {
-            // SAFETY: both ranges were checked. The pinned memory waits for its uses before it shows itself to the
-            // host or is freed.
+            // SAFETY: both ranges were checked. The pinned memory waits for its uses before the host can access it or
+            // it is freed.
             unsafe { stream.core.raw.pinned_copy_from(raw, range.start, pinned, 0, range.len()) }
         })?;
         stream.counts().copied_from_device(range.len());
@@ -331,13 +334,13 @@ impl<'a> MemoryView<'a> {
         Ok(())
     }
 
-    /// The elements as a new vector. Blocks until the copy is done.
+    /// Copies the elements to a new vector. Blocks until the copy is done.
     ///
     /// # Errors
     ///
-    /// As [`copy_to_slice`](Self::copy_to_slice); `OutOfMemory` if the host has not as many bytes left.
+    /// As [`copy_to_slice`](Self::copy_to_slice). `OutOfMemory` if the host does not have enough memory.
     pub fn to_vec<T: Element>(&self, stream: &Stream) -> Result<Vec<T>> {
-        // Checked before a vector is made.
+        // Checked before the vector is allocated.
         self.check_copy::<T>("to_vec", stream, self.len())?;
         let mut out = bytemuck::try_zeroed_vec(self.len()).map_err(|()| {
             let message = format!("{} bytes on the host", self.len() * size_of::<T>());
@@ -347,7 +350,8 @@ impl<'a> MemoryView<'a> {
         Ok(out)
     }
 
-    /// Checks a copy between this view, which must be contiguous, and `len` elements of host memory; the bytes it covers.
+    /// Checks a copy between this view, which must be contiguous, and `len` elements of host memory. Returns its byte
+    /// range.
     fn host_copy<T: Element>(
         &self,
         operation: &'static str,
@@ -374,8 +378,8 @@ impl<'a> MemoryView<'a> {
         Ok(())
     }
 
-    /// Notes a use until the second of the result is dropped, and gives the memory a device sees: `None` where there is
-    /// nothing to do.
+    /// Registers a use until the second part of the result is dropped, and returns the device's memory object. `None`
+    /// if there is nothing to do.
     #[inline(always)]
     pub(crate) fn begin<'b>(
         &self,
@@ -444,7 +448,7 @@ impl<'a> MemoryView<'a> {
     }
 }
 
-/// Whether memory of `owner`, perhaps bound to the stream with id `bound`, can be used on `stream`.
+/// Checks that memory of `owner`, possibly bound to the stream with id `bound`, can be used on `stream`.
 #[inline]
 pub(crate) fn check_use(
     operation: &'static str,
@@ -480,7 +484,7 @@ impl fmt::Debug for MemoryView<'_> {
     }
 }
 
-/// What became of the writes through a view: for whoever lent it.
+/// The outcome of the writes through a view, for the lender of the view.
 #[derive(Debug, Default)]
 pub struct WriteReport {
     wrote: AtomicBool,
@@ -488,7 +492,7 @@ pub struct WriteReport {
 }
 
 impl WriteReport {
-    /// A report in which nothing happened.
+    /// A report of no writes.
     #[inline]
     pub const fn new() -> Self {
         Self { wrote: AtomicBool::new(false), failed: AtomicBool::new(false) }
@@ -500,20 +504,20 @@ impl WriteReport {
         self.wrote.load(Ordering::Acquire)
     }
 
-    /// Whether enqueueing such an operation failed or panicked, so that the bytes are doubtful.
+    /// Whether enqueueing such an operation failed or panicked. The bytes may then be wrong.
     #[inline]
     pub fn failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Notes that a write was enqueued, or failed.
+    /// Stores that a write was enqueued or failed.
     pub(crate) fn note(&self, enqueued: bool) {
         let flag = if enqueued { &self.wrote } else { &self.failed };
         flag.store(true, Ordering::Release);
     }
 }
 
-/// Enqueues a write, and tells its lenders whether it was enqueued or has failed. One that panics has failed.
+/// Enqueues a write and reports to its lenders whether it was enqueued or failed. A panic counts as a failure.
 #[inline]
 pub(crate) fn reported(tell: impl Fn(bool), enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
     struct Panicked<F: Fn(bool)>(F);
@@ -529,8 +533,8 @@ pub(crate) fn reported(tell: impl Fn(bool), enqueue: impl FnOnce() -> Result<()>
     done
 }
 
-/// A part of a memory, to read and write. Not `Clone`: [`reborrow`](Self::reborrow) and
-/// [`split_at`](Self::split_at) share it out.
+/// A part of a memory, for reading and writing. Not `Clone`; [`reborrow`](Self::reborrow) and
+/// [`split_at`](Self::split_at) divide or lend it.
 pub struct MemoryViewMut<'a> {
     view: MemoryView<'a>,
     report: Option<&'a WriteReport>,
@@ -542,13 +546,13 @@ impl<'a> MemoryViewMut<'a> {
         Self { view, report: None }
     }
 
-    /// The same part, to read.
+    /// The same part, for reading.
     #[inline]
     pub fn as_view(&self) -> MemoryView<'_> {
         self.view
     }
 
-    /// The same part for a shorter time.
+    /// The same part with a shorter lifetime.
     #[inline]
     pub fn reborrow(&mut self) -> MemoryViewMut<'_> {
         MemoryViewMut { view: self.view, report: self.report }
@@ -606,8 +610,8 @@ impl<'a> MemoryViewMut<'a> {
     ///
     /// # Errors
     ///
-    /// As [`MemoryView::with_layout`]; also `InvalidArgument` if strides do not nest, each beyond the reach of all
-    /// smaller ones, so that elements might share bytes.
+    /// As [`MemoryView::with_layout`]. Also `InvalidArgument` if elements might share bytes, because the strides do not
+    /// nest: each stride must be greater than the extent of all smaller ones.
     pub fn with_layout(self, offset: usize, layout: &Layout) -> Result<Self> {
         if !layout.is_nested() {
             let message = format!(
@@ -629,11 +633,11 @@ impl<'a> MemoryViewMut<'a> {
         Ok(Self { view: self.view.reshape(shape)?, ..self })
     }
 
-    /// Two parts along the first dimension: the indices below `middle`, and the others.
+    /// Splits the view into two parts along the first dimension: the indices below `middle`, and the others.
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` if `middle` is past the end; `InvalidArgument` for a view without dimensions.
+    /// `OutOfBounds` if `middle` is past the end. `InvalidArgument` for a view without dimensions.
     pub fn split_at(self, middle: usize) -> Result<(Self, Self)> {
         let shape = self.layout().shape();
         let Some(&extent) = shape.first() else {
@@ -647,7 +651,7 @@ impl<'a> MemoryViewMut<'a> {
         Ok((Self { view: first, report: self.report }, Self { view: second, report: self.report }))
     }
 
-    /// The elements of a box, to read, and those around them, which region plans alone may write.
+    /// The elements of a box, for reading, and the elements around it, which only region plans may write.
     ///
     /// # Errors
     ///
@@ -669,11 +673,11 @@ impl<'a> MemoryViewMut<'a> {
         Ok(Self { view: self.view.on_stream(stream)?, ..self })
     }
 
-    /// The same view, reporting to its lender what becomes of writes through it.
+    /// The same view, which reports the outcome of writes through it to its lender.
     ///
     /// # Errors
     ///
-    /// `Conflict` if it reports to a lender already.
+    /// `Conflict` if the view already reports to a lender.
     #[inline]
     pub fn reporting_to(self, report: &'a WriteReport) -> Result<Self> {
         if self.report.is_some() {
@@ -688,8 +692,9 @@ impl<'a> MemoryViewMut<'a> {
         Error::new(ErrorKind::Conflict, "reporting_to", message).on(self.device().id())
     }
 
-    /// Copies host elements to the device in stream order, in row-major order of their indices. Done with `source` on
-    /// return. For a view that is not contiguous, they go to new memory and from there by a region copy.
+    /// Copies host elements to the device in stream order, in row-major order of their indices. `source` is no longer
+    /// used on return. If the view is not contiguous, the elements are copied to new memory, and from there by a region
+    /// copy.
     ///
     /// # Errors
     ///
@@ -706,7 +711,7 @@ impl<'a> MemoryViewMut<'a> {
         let Some((raw, _in_use)) = self.view.begin(stream) else { return self.enqueue(|| Ok(())) };
         self.enqueue(|| {
             let source = bytemuck::cast_slice(source);
-            // SAFETY: the memory is of the stream's device and the view lies inside it.
+            // SAFETY: the memory belongs to the stream's device and the view lies inside it.
             stream.core.told(unsafe { stream.core.raw.memory_copy_to(raw, range.start, source) })
         })?;
         stream.counts().copied_to_device(range.len());
@@ -714,11 +719,11 @@ impl<'a> MemoryViewMut<'a> {
         Ok(())
     }
 
-    /// Enqueues a copy from the beginning of `source`, which is borrowed for the call only.
+    /// Enqueues a copy from the beginning of `source`, which is borrowed only for the call.
     ///
     /// # Errors
     ///
-    /// As [`MemoryView::copy_to_pinned`], but it is `source` that may be longer than the view.
+    /// As [`MemoryView::copy_to_pinned`], except that `source` may be longer than the view.
     pub fn copy_from_pinned<T: Element>(
         &mut self,
         stream: &Stream,
@@ -730,8 +735,8 @@ impl<'a> MemoryViewMut<'a> {
         let Some((raw, _in_use)) = self.view.begin(stream) else { return self.enqueue(|| Ok(())) };
         self.enqueue(|| {
             source.enqueue_read(stream, |pinned| {
-                // SAFETY: both ranges were checked. The pinned memory waits for its uses before it lets the host write or
-                // is freed.
+                // SAFETY: both ranges were checked. The pinned memory waits for its uses before the host can write to
+                // it or it is freed.
                 unsafe { stream.core.raw.pinned_copy_to(pinned, 0, raw, range.start, range.len()) }
             })
         })?;
@@ -740,14 +745,16 @@ impl<'a> MemoryViewMut<'a> {
         Ok(())
     }
 
-    /// Enqueues a copy from a view of the same device: of bytes where both are contiguous, else of elements with the same
-    /// indices, by a region copy, which blocks where those are [emulated](crate::RegionPlan).
+    /// Enqueues a copy from a view of the same device. If both views are contiguous, it copies bytes; otherwise a
+    /// region copy copies elements with the same indices. It blocks where region copies are
+    /// [emulated](crate::RegionPlan).
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` if the numbers of elements differ; `InvalidArgument` if the types differ, the two overlap, or a view is
-    /// not contiguous and the shapes differ; `WrongDevice` ([`copy_from_device`](Self::copy_from_device) copies
-    /// between devices), `WrongStream`. Otherwise what the driver reports.
+    /// `OutOfBounds` if the numbers of elements differ. `InvalidArgument` if the types differ, if the views overlap, or
+    /// if a view is not contiguous and the shapes differ. `WrongDevice`; use
+    /// [`copy_from_device`](Self::copy_from_device) to copy between devices. `WrongStream`. Otherwise errors of the
+    /// driver.
     pub fn copy_from(&mut self, stream: &Stream, source: &MemoryView<'_>) -> Result<()> {
         const OPERATION: &str = "copy_from";
         self.view.check_stream(OPERATION, stream)?;
@@ -773,7 +780,7 @@ impl<'a> MemoryViewMut<'a> {
         else {
             return self.enqueue(|| Ok(()));
         };
-        // SAFETY: both memories are of the stream's device, the views lie inside them and do not overlap.
+        // SAFETY: both memories belong to the stream's device; the views lie inside them and do not overlap.
         self.enqueue(|| unsafe {
             stream.core.raw.memory_copy(src, from.start, dst, to.start, to.len())
         })?;
@@ -782,17 +789,17 @@ impl<'a> MemoryViewMut<'a> {
         Ok(())
     }
 
-    /// Copies from a view of another device: reads it after everything enqueued on `source_stream` so far, writes in
-    /// the order of `stream`, and lets later work on `source_stream` wait until the source has been read.
+    /// Copies from a view of another device. It reads the source after all work enqueued on `source_stream` so far and
+    /// writes in the order of `stream`. Later work on `source_stream` waits until the source has been read.
     ///
-    /// Enqueued without blocking where this device [reaches](Device::reaches) the other; staged through the host
-    /// otherwise, which blocks until the copy is done. A source of the same device is copied as by
-    /// [`copy_from`](Self::copy_from), ordered after `source_stream` likewise.
+    /// If this device [reaches](Device::reaches) the other, the copy is enqueued without blocking. Otherwise it is
+    /// staged through the host and blocks until the copy is done. A source on the same device is copied as by
+    /// [`copy_from`](Self::copy_from), with the same ordering after `source_stream`.
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from), each stream being checked against its own view's device; `InvalidArgument` if a
-    /// view is not contiguous.
+    /// As [`copy_from`](Self::copy_from), with each stream checked against its own view's device. `InvalidArgument` if
+    /// a view is not contiguous.
     pub fn copy_from_device(
         &mut self,
         stream: &Stream,
@@ -832,7 +839,7 @@ impl<'a> MemoryViewMut<'a> {
         copied
     }
 
-    /// Enqueues a copy from another device that is reached. The ranges were checked.
+    /// Enqueues a copy from another device that this device reaches. The ranges were checked.
     fn copy_from_peer(
         &mut self,
         stream: &Stream,
@@ -847,7 +854,8 @@ impl<'a> MemoryViewMut<'a> {
         };
         let peer = source.device().raw();
         self.enqueue(|| match self.device().raw().peer() {
-            // SAFETY: the peer is reached, the stream is of this device, the ranges lie inside their memories.
+            // SAFETY: the peer is reachable, the stream belongs to this device, and the ranges lie inside their
+            // memories.
             Some(ability) => unsafe {
                 ability.memory_copy(
                     &*stream.core.raw,
@@ -866,7 +874,7 @@ impl<'a> MemoryViewMut<'a> {
         Ok(())
     }
 
-    /// Through a bounded host buffer, one piece after the other.
+    /// Copies through a bounded host buffer, one piece after the other.
     fn copy_staged(
         &mut self,
         stream: &Stream,
@@ -891,19 +899,19 @@ impl<'a> MemoryViewMut<'a> {
         Ok(())
     }
 
-    /// Enqueues filling every element with `value`: by a region copy where the view is not contiguous, which blocks where
-    /// those are [emulated](crate::RegionPlan).
+    /// Enqueues a fill of every element with `value`. If the view is not contiguous, it uses a region copy, which
+    /// blocks where region copies are [emulated](crate::RegionPlan).
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the type differs; `WrongDevice`, `WrongStream`. Otherwise what the driver reports, `OutOfMemory`
-    /// for a view that is not contiguous.
+    /// `InvalidArgument` if the type differs. `WrongDevice`. `WrongStream`. Otherwise errors of the driver, and
+    /// `OutOfMemory` for a view that is not contiguous.
     pub fn fill<T: Element>(&mut self, stream: &Stream, value: T) -> Result<()> {
         self.view.check_dtype::<T>("fill")?;
         self.fill_bytes("fill", stream, bytemuck::bytes_of(&value))
     }
 
-    /// Enqueues filling every byte of the elements with zero.
+    /// Enqueues a fill of every byte of the elements with zero.
     ///
     /// # Errors
     ///
@@ -924,7 +932,8 @@ impl<'a> MemoryViewMut<'a> {
         }
         let range = self.view.byte_range();
         let Some((raw, _in_use)) = self.view.begin(stream) else { return self.enqueue(|| Ok(())) };
-        // SAFETY: the memory is of the stream's device and the view, whole elements, lies inside it.
+        // SAFETY: the memory belongs to the stream's device. The view consists of whole elements and lies inside the
+        // memory.
         self.enqueue(|| unsafe {
             stream.core.raw.memory_fill(raw, range.start, range.len(), pattern)
         })?;
@@ -952,14 +961,14 @@ impl<'a> MemoryViewMut<'a> {
         (self.view, self.report)
     }
 
-    /// Enqueues a write, tells the lender what became of it, and names the device in an error.
+    /// Enqueues a write, reports its outcome to the lender, and adds the device to an error.
     #[inline]
     fn enqueue(&self, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
         reported(|enqueued| self.report_write(enqueued), enqueue)
             .map_err(|error| self.device().place(error))
     }
 
-    /// Tells the lender if what a write needs cannot be had.
+    /// Reports a failed write to the lender if a resource that the write needs is unavailable.
     pub(crate) fn noted<R>(&self, needed: Result<R>) -> Result<R> {
         if needed.is_err() {
             self.report_write(false);
@@ -967,7 +976,7 @@ impl<'a> MemoryViewMut<'a> {
         needed
     }
 
-    /// Tells the lender whether a write was enqueued or failed.
+    /// Reports to the lender whether a write was enqueued or failed.
     #[inline]
     pub(crate) fn report_write(&self, enqueued: bool) {
         if let Some(report) = self.report {

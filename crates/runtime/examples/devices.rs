@@ -1,4 +1,4 @@
-//! Lists every device that can be opened, what it can do, and why a backend has none.
+//! Lists every device that can be opened and its abilities, and the reason why a backend has no device.
 //!
 //! ```text
 //! cargo run --package runtime --example devices --all-features -- --json
@@ -27,7 +27,7 @@ struct Args {
     require: Option<String>,
 }
 
-/// What is printed. As JSON, the names here are the names there.
+/// The output. The JSON uses the names of these fields.
 #[derive(serde::Serialize)]
 struct Report {
     devices: Vec<Found>,
@@ -50,7 +50,7 @@ struct Found {
     compute_units: u32,
     lockstep_width: u32,
     formats: Vec<&'static str>,
-    /// Formats that it could take, and what is missing.
+    /// Formats that the device could support, and what is missing for each.
     absent_formats: BTreeMap<&'static str, String>,
     limits: FoundLimits,
     capabilities: Abilities,
@@ -82,11 +82,11 @@ impl Serialize for Abilities {
     }
 }
 
-/// A backend without devices, or a device that does not open.
+/// A backend without devices, or a device that cannot be opened.
 #[derive(serde::Serialize)]
 struct Absent {
     name: String,
-    /// Whether that is a fault and not just a machine without such a device.
+    /// Whether this is a fault, and not only a machine without such a device.
     broken: bool,
     reason: String,
 }
@@ -220,7 +220,7 @@ fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A column for each device.
+/// A table with a column for each device.
 fn table(devices: &[Found]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);

@@ -1,4 +1,4 @@
-//! Every device behind one contract: open one by name, move data, launch kernels, measure.
+//! One contract for every device: open a device by name, move data, launch kernels, measure.
 //!
 //! ```
 //! use runtime::{Grid, HostModule, Launch, args};
@@ -17,14 +17,14 @@
 //! let x = device.memory_from_slice(&stream, &[1.0_f32; 10_000])?;
 //! let mut y = device.memory_from_slice(&stream, &[2.0_f32; 10_000])?;
 //! let kernel = device.module_load(&HostModule::new().with("saxpy", saxpy))?.kernel("saxpy")?;
-//! // SAFETY: the kernel is safe Rust, which touches nothing but its arguments.
+//! // SAFETY: the kernel is safe Rust, which touches only its arguments.
 //! unsafe { kernel.launch(&stream, &Launch::cover(10_000, 256), args![&mut y, &x, 3.0_f32])? };
 //! assert_eq!(y.view().to_vec::<f32>(&stream)?, [5.0; 10_000]);
 //! # Ok::<(), runtime::Error>(())
 //! ```
 //!
-//! This crate adds nothing of its own but [`registry`] and [`BACKENDS`]: it re-exports the contract of `runtime-core` and, by feature,
-//! the backends, the array and the halo exchange.
+//! This crate itself adds only [`registry`] and [`BACKENDS`]. It re-exports the contract of `runtime-core` and, by
+//! feature, the backends, the array and the halo exchange.
 //!
 //! | feature | backend | selectors |
 //! |---|---|---|
@@ -35,13 +35,16 @@
 //! | `opencl` | GPUs, processors and other accelerators with an OpenCL platform; kernels are OpenCL C or SPIR-V | `opencl:0`, `opencl:gpu:0`, `opencl:pocl:1?memory=svm` |
 //! | `sim` | simulated accelerators that misbehave on request, for tests | `sim:0`, `sim:0?seed=7&fail-launch=50` |
 //!
-//! The feature `array` (default) brings [`array`](mod@array): arrays that are coherent on every device; `halo` (default)
-//! [`halo`](mod@halo): halo exchange among ranks; and `mpi`, which needs an MPI and libclang to build, `mpi`: ranks that are
-//! processes of an MPI job. `interchange` brings `interchange`: arrays handed over to other libraries and taken from them.
+//! More features:
 //!
-//! Features only add. A device that is missing at run time is an [`ErrorKind::Unavailable`] error when it is opened,
-//! never a failure to start; nor to build, but for `hip`, which needs two lines of cargo's configuration on a machine
-//! without ROCm: see "Building" in the documentation of `backend-hip`.
+//! - `array` (default) adds [`array`](mod@array): arrays that are coherent on every device.
+//! - `halo` (default) adds [`halo`](mod@halo): halo exchange between ranks.
+//! - `mpi` adds `mpi`: ranks that are processes of an MPI job. Building it needs an MPI library and libclang.
+//! - `interchange` adds `interchange`: exchange of arrays with other libraries, in both directions.
+//!
+//! Features only add. If a device is missing at run time, opening it returns an [`ErrorKind::Unavailable`] error; the
+//! program still starts. Nor does the build need the device, with one exception: on a machine without ROCm, the feature
+//! `hip` needs two lines of cargo configuration. See "Building" in the documentation of `backend-hip`.
 #![forbid(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 
@@ -94,7 +97,7 @@ struct CudaPage;
 #[doc = include_str!("../../../docs/hip.md")]
 struct HipPage;
 
-/// Every backend this crate has a feature for, and whether it was compiled in.
+/// Every backend that this crate has a feature for, and whether it was compiled in.
 pub const BACKENDS: &[(&str, bool)] = &[
     ("cuda", cfg!(feature = "cuda")),
     ("embedded", cfg!(all(feature = "embedded", target_os = "linux"))),
@@ -104,10 +107,11 @@ pub const BACKENDS: &[(&str, bool)] = &[
     ("sim", cfg!(feature = "sim")),
 ];
 
-/// A registry with a driver for every backend that was compiled in; drivers of other crates can be added to it. To open a
-/// device of a backend that was not is an error that names the feature.
+/// Returns a registry with a driver for every backend that was compiled in. Drivers of other crates can be added to it.
+/// Opening a device of a backend that was not compiled in returns an error that names the feature.
 ///
-/// Making it touches no device and loads no driver library: [`DeviceRegistry::list`] and [`DeviceRegistry::open`] do.
+/// Creating the registry accesses no device and loads no driver library. [`DeviceRegistry::list`] and
+/// [`DeviceRegistry::open`] do.
 ///
 /// ```
 /// for listing in runtime::registry().list() {

@@ -1,4 +1,4 @@
-//! The devices example: what it prints, and the names of its JSON, which others rely on.
+//! The devices example: its output, and the names in its JSON, which other programs rely on.
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod common;
@@ -17,7 +17,7 @@ fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// Backends that have no device where their driver is not installed.
+/// Backends that have no device if their driver is not installed.
 const NEED_A_DRIVER: &[&str] = &["cuda", "embedded", "hip", "opencl"];
 
 #[test]
@@ -28,7 +28,7 @@ fn every_backend_is_listed_or_its_absence_explained() {
         let has = |list: &str, key: &str| {
             report[list].as_array().unwrap().iter().any(|entry| entry[key].as_str() == Some(name))
         };
-        // What needs a driver may be compiled in and still be absent, but not broken.
+        // A backend that needs a driver may be compiled in and still be absent, but not broken.
         let found = has("devices", "backend");
         assert!(found || has("absent", "name"), "{name} is neither there nor absent");
         assert!(!found || *compiled, "{name}");

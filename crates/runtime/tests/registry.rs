@@ -1,4 +1,4 @@
-//! What the facade's registry says of devices that are not there.
+//! Errors of the facade's registry for devices that are absent.
 
 use runtime::ErrorKind;
 

@@ -1,4 +1,4 @@
-//! The terrain example as its users meet it: results, and what it says when something is wrong.
+//! The terrain example from its users' point of view: results, and messages when something is wrong.
 #![cfg(all(feature = "array", feature = "halo", feature = "host"))]
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -13,7 +13,7 @@ use ndarray::{Array1, Array2, Array3, ArrayD, ShapeBuilder, s};
 use ndarray_npy::{WritableElement, WriteNpyExt, read_npy, write_npy};
 use tempfile::TempDir;
 
-/// A folder for one test, and the example run in it.
+/// A folder for one test, and runs of the example in it.
 struct Demo {
     folder: TempDir,
 }
@@ -42,7 +42,7 @@ impl Demo {
         command
     }
 
-    /// Runs to success; the smoothed terrain.
+    /// Runs the example, which must succeed. Returns the smoothed terrain.
     fn smoothed(&self, args: &[&str]) -> Array2<f64> {
         let output = self.command(args).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -54,14 +54,14 @@ impl Demo {
         read_npy(self.output().join("smoothed.npy")).unwrap()
     }
 
-    /// Runs to success; the closing table.
+    /// Runs the example, which must succeed. Returns the closing table.
     fn report(&self, args: &[&str]) -> String {
         let output = self.command(args).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     }
 
-    /// Runs to failure, which leaves nothing behind; the one line it says.
+    /// Runs the example, which must fail and leave no files. Returns its single line of output.
     fn refused(&self, args: &[&str]) -> String {
         let output = self.command(args).output().unwrap();
         assert!(
@@ -72,7 +72,7 @@ impl Demo {
         complaint(&output)
     }
 
-    /// A file to read.
+    /// Writes an input file.
     fn input<T: WritableElement>(&self, array: &ArrayD<T>) -> String {
         let path = self.path("input.npy");
         write_npy(&path, array).unwrap();
@@ -110,7 +110,7 @@ fn hills() -> Array2<f64> {
     })
 }
 
-/// One step after the other, cell by cell.
+/// A reference computation, one step after the other and cell by cell.
 fn by_hand(mut z: Array2<f64>, steps: usize) -> Array2<f64> {
     let (x, y) = (1.0 / (74.4 * 74.4), 1.0 / (92.7 * 92.7));
     let (ax, ay) = (0.125 * x / (x + y), 0.125 * y / (x + y));
@@ -158,7 +158,7 @@ fn the_built_in_terrain_is_smoothed_and_drawn() {
     assert!(width.max(height) == 320 && width.min(height) > 250, "{width} x {height}");
 }
 
-/// Width and height of a picture that can be read to its end and is not all of one colour.
+/// The width and height of a picture, which must be complete and not all of one colour.
 fn picture(path: PathBuf) -> (u32, u32) {
     let png = png::Decoder::new(std::io::BufReader::new(File::open(path).unwrap()));
     let mut reader = png.read_info().unwrap();
@@ -178,7 +178,7 @@ fn a_run_can_be_watched() {
     let began = Instant::now();
     let mut seen = Vec::new();
     while seen.len() < 3 && began.elapsed() < Duration::from_secs(60) {
-        // There may be none yet, but never half of one.
+        // The file may not exist yet, but must never be incomplete.
         if path.exists() {
             picture(path.clone());
             let written = fs::metadata(&path).unwrap().modified().unwrap();
@@ -345,7 +345,7 @@ fn what_is_no_terrain_is_refused() {
     npy.push(0);
     refused(demo.input_bytes(&npy), &["3841 bytes", "3840"]);
 
-    // A header that claims more than there is, and more than there can be.
+    // Headers that claim more data than the file contains, and more than is possible.
     for shape in ["(100000000000, 3)", "(9223372036854775807, 9223372036854775807)"] {
         let header = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n");
         let mut npy = b"\x93NUMPY\x01\x00".to_vec();
@@ -394,17 +394,17 @@ fn when_one_file_cannot_be_written_neither_is() {
     assert_eq!(fs::read_dir(demo.output()).unwrap().count(), 1);
 }
 
-/// All that a run writes.
+/// All files that a run writes.
 fn files(demo: &Demo) -> Vec<Vec<u8>> {
     let read = |name| fs::read(demo.output().join(name)).unwrap();
     ["progress.png", "smoothed.npy", "terrain.png"].map(read).into()
 }
 
-/// What runs with 1 to 6 ranks write on a device is the same to the last bit; and with as many as there are cells.
+/// Runs with 1 to 6 ranks on a device write identical files, and so do runs with as many ranks as cells.
 fn any_number_of_ranks_gives_the_same(device: &str) {
     let demo = Demo::new();
     let input = demo.input(&hills().into_dyn());
-    // Blocks of 1 to 24 rows and columns, not all alike.
+    // Blocks of 1 to 24 rows and columns, of different sizes.
     let tiny = demo.path("tiny.npy");
     write_npy(&tiny, &hills().slice(s![..3, ..4]).to_owned()).unwrap();
     let tiny = tiny.to_str().unwrap();
@@ -441,8 +441,8 @@ fn the_report_tells_what_ranks_sent() {
     let demo = Demo::new();
     let input = demo.input(&hills().into_dyn());
     let report = demo.report(&["--steps", "7", "--input", &input, "--ranks", "6"]);
-    // Of 3 x 2 blocks, 7 pairs are neighbours; along the seams lie 2 x 20 and 24 cells. A message ends with 8 bytes of its
-    // own.
+    // Of 3 x 2 blocks, 7 pairs are neighbours. Along the seams there are 2 x 20 and 24 cells. A message ends with 8
+    // bytes of overhead.
     let bytes = 7 * 2 * 8 * (2 * 20 + 24 + 7);
     for part in
         ["6, threads of this process, in 3 x 2 blocks", &format!("{bytes} bytes in 98 messages")]
@@ -470,7 +470,7 @@ mod simulated {
         let demo = Demo::new();
         let input = demo.input(&hills().into_dyn());
         let report = demo.report(&["--device=sim:0", "--input", &input, "--ranks=6", "--steps=10"]);
-        // Up once and down for 9 pictures and the result.
+        // Up once, and down for 9 pictures and the result.
         assert!(report.contains("42240 bytes in 66 transfers: the fewest"), "{report}");
         assert!(report.contains("rank 0: host to sim:0"), "{report}");
     }
@@ -514,7 +514,7 @@ mod simulated {
     fn a_field_is_moved_to_the_device_once_and_back_for_every_picture_and_the_result() {
         let demo = Demo::new();
         let input = demo.input(&hills().into_dyn());
-        // Odd and even steps leave the heights in different grids.
+        // After odd and even numbers of steps, the heights are in different grids.
         for (steps, every, pictures) in [(10, 3, 3), (9, 3, 2), (12, 2, 5), (4, 1, 3), (10, 0, 0)] {
             let report = demo.report(&[
                 "--device=sim:0?seed=3",
@@ -621,20 +621,20 @@ mod mpi {
 
     use super::*;
 
-    /// Jobs take turns: there are more ranks than cores in one.
+    /// Jobs take turns, because one job has more ranks than there are cores.
     static TURN: Mutex<()> = Mutex::new(());
 
-    /// The demo with these options in a job of so many ranks; `None` if there is no MPI.
+    /// Runs the demo with these options in a job of this many ranks. `None` if there is no MPI.
     fn job(demo: &Demo, ranks: &str, args: &[&str]) -> Option<Output> {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let alone = demo.command(args);
         let output = Command::new("mpiexec")
-            // After two minutes it ends the job.
+            // After two minutes, `mpiexec` ends the job.
             .args(["--timeout", "120", "-n", ranks])
             .arg(alone.get_program())
             .args(alone.get_args())
             .env_remove("RUNTIME_DEVICE")
-            // In containers, with more ranks than cores.
+            // For containers, and for more ranks than cores.
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
             .env("OMPI_MCA_rmaps_base_oversubscribe", "1")

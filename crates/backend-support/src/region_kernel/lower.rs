@@ -1,4 +1,4 @@
-//! From a program to launches.
+//! Lowers a program to launches.
 
 use runtime_core::{Error, ErrorKind, RegionProgram, Result};
 
@@ -6,37 +6,37 @@ use super::piece::Piece;
 use super::words::{self, Code};
 use super::{Binding, Mapping, RegionKernel};
 
-/// Chunks per compute unit that a large launch has at least, so that all units have work until the end.
+/// Minimum number of chunks per compute unit in a large launch, so that all units have work until the end.
 const CHUNKS_PER_UNIT: u64 = 64;
 
-/// Likewise for lanes, of which a group takes longer to find out what a chunk is; and as many as a unit runs at once,
-/// from which on each lane has several elements.
+/// The same for lanes, where a group takes longer to decode a chunk. And the number of chunks that a unit runs at once;
+/// beyond this number, each lane has several elements.
 const LANE_CHUNKS_PER_UNIT: u64 = 16;
 const LANE_CHUNKS_AT_ONCE: u64 = 4;
 
-/// What a run should cost, in bytes that pass through memory: enough to be worth an item, little enough to stay in a
-/// core's first caches.
+/// The desired cost of a run, in bytes of memory traffic: large enough for a work-item, and small enough to stay in a
+/// core's first-level caches.
 const RUN_COST: std::ops::RangeInclusive<u64> = (4 << 10)..=(128 << 10);
 
-/// Elements that a lane moves at most.
+/// The most elements that one lane moves.
 const MOST_PER_LANE: u64 = 16;
 
-/// What decides how a launch is shared out.
+/// The properties of a device that determine how a launch is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionLimits {
     /// Compute units of the device.
     pub compute_units: usize,
-    /// Work-items per group. For [`Mapping::Runs`] mostly 1.
+    /// Work-items per group. Usually 1 for [`Mapping::Runs`].
     pub group_size: usize,
-    /// Groups that a launch can have at most; with more work than that, work-items loop.
+    /// The most groups of a launch. If there is more work, work-items loop.
     pub most_groups: u64,
-    /// Bytes from the first element of a copy to the last up to which [`Mapping::Lanes`] runs it as a whole; those that
-    /// reach further, on either side, are run in slabs. At most [`Self::MAX_SLAB`].
+    /// The greatest distance in bytes from the first element of a copy to the last for which [`Mapping::Lanes`] runs
+    /// the copy as a whole. Copies that extend further, on either side, are run in slabs. At most [`Self::MAX_SLAB`].
     pub slab: u64,
 }
 
 impl RegionLimits {
-    /// The largest slab, right for every device: 32 bits with a sign do for its offsets.
+    /// The largest slab, suitable for every device. Its offsets fit in 32 bits with a sign.
     pub const MAX_SLAB: u64 = words::MAX_SLAB;
 }
 
@@ -48,13 +48,13 @@ pub struct RegionLaunches {
 }
 
 impl RegionLaunches {
-    /// What the kernel reads, for all launches: upload it, in the byte order of the device, to an address that is a
-    /// multiple of 8.
+    /// The words that the kernel reads, for all launches. Upload them, in the byte order of the device, to an address
+    /// that is a multiple of 8.
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// The launches of one execution, in order; none if there is nothing to copy.
+    /// The launches of one execution, in order. Empty if there is nothing to copy.
     pub fn launches(&self) -> &[RegionLaunch] {
         &self.launches
     }
@@ -63,11 +63,11 @@ impl RegionLaunches {
 /// One launch of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionLaunch {
-    /// Where its words begin, counted in words.
+    /// The index of its first word.
     pub start: u64,
     /// The slots of the program that it binds, in the order of the kernel's parameters.
     pub slots: Vec<usize>,
-    /// Groups, all in the first dimension; at least 1.
+    /// Number of groups, all in the first dimension. At least 1.
     pub groups: u64,
     /// Work-items per group.
     pub group_size: usize,
@@ -102,7 +102,7 @@ pub(super) fn lower(
         let mut left = &mut *pieces;
         while !left.is_empty() {
             let (slots, bound) = match kernel.binding {
-                // Of all launches, so that they share a table.
+                // The slots of all launches, so that the launches share one table.
                 Binding::Table => ((0..program.slots().len()).collect(), left.len()),
                 Binding::Parameters(most) | Binding::List(most) => gather(left, most),
             };
@@ -114,7 +114,7 @@ pub(super) fn lower(
     Ok(lowered)
 }
 
-/// Brings those pieces to the front that need no more than `most` slots together; these slots, and how many pieces.
+/// Moves pieces to the front that together need at most `most` slots. Returns these slots and the number of pieces.
 fn gather(pieces: &mut [Piece], most: usize) -> (Vec<usize>, usize) {
     let mut slots = Vec::with_capacity(most);
     let mut bound = 0;
@@ -168,7 +168,7 @@ impl RegionLaunches {
             self.words[firsts + index] = chunks;
             let cut = Cut::new(mapping, limits, &share, piece);
             self.record(piece, &cut, &slots, rank);
-            // Elements are at most 2^60 bytes of a slot each, and a phase at most 2^64 bytes.
+            // Elements are at most 2^60 bytes per slot, and a phase at most 2^64 bytes.
             let slabs = piece.elements() / cut.elements;
             chunks = chunks.saturating_add(cut.chunks.saturating_mul(slabs));
         }
@@ -216,11 +216,11 @@ impl RegionLaunches {
     }
 }
 
-/// How a piece is cut: chunks are parts of its inner dimensions, all of them but for lanes.
+/// How a piece is cut. Chunks are parts of its dimensions; for lanes, only of its inner dimensions.
 struct Cut {
     rank: usize,
     elements: u64,
-    /// Elements of a chunk, and chunks.
+    /// Elements per chunk, and number of chunks.
     chunk: u64,
     chunks: u64,
 }
@@ -239,11 +239,11 @@ impl Cut {
     }
 }
 
-/// How elements are shared out to chunks.
+/// How elements are divided into chunks.
 enum Share {
     /// Chunks of about this cost.
     Cost(u64),
-    /// Chunks of so many elements.
+    /// Chunks of this many elements.
     Elements(u64),
 }
 
@@ -273,13 +273,13 @@ impl Share {
         }
     }
 
-    /// Elements of a piece that a chunk has.
+    /// The number of elements of a piece per chunk.
     fn chunk(&self, piece: &Piece) -> u64 {
         match *self {
             Self::Elements(elements) => elements,
             Self::Cost(cost) => {
                 let elements = (cost / piece.cost()).max(1);
-                // As many whole rows, planes and so on as fit, else pieces that share no cache line.
+                // As many whole rows, planes and so on as fit. Otherwise parts that share no cache line.
                 let nests = piece.dims().iter().scan(1, |size: &mut u64, dim| {
                     *size = size.saturating_mul(dim.extent);
                     Some(*size)

@@ -1,6 +1,6 @@
-//! Region copies by one kernel, whose text OpenCL, CUDA and HIP share.
+//! Region copies by a single kernel, whose source OpenCL, CUDA and HIP share.
 //!
-//! A backend makes a [`RegionKernel`], compiles its [`source`](RegionKernel::source) once, and
+//! A backend creates a [`RegionKernel`] and compiles its [`source`](RegionKernel::source) once. It
 //! [lowers](RegionKernel::lower) every program to [`RegionLaunches`]: words to upload once, and the launches that one
 //! execution enqueues, in order.
 //!
@@ -9,24 +9,24 @@
 //! | 0 | pointer to device memory | the [`words`](RegionLaunches::words), of 8 bytes each |
 //! | 1 | 64-bit unsigned | [`RegionLaunch::start`] |
 //!
-//! The others are as [`Binding`] says. With [`Binding::Parameters`]:
+//! [`Binding`] defines the other parameters. With [`Binding::Parameters`]:
 //!
 //! | kernel parameter | type | value |
 //! |---|---|---|
 //! | 2 + 2 i | pointer to device memory | memory of the slot [`RegionLaunch::slots`]`[i]` |
-//! | 3 + 2 i | 64-bit unsigned | bytes from there to the first byte of the slot |
+//! | 3 + 2 i | 64-bit unsigned | byte offset from there to the first byte of the slot |
 //!
-//! With [`Binding::List`] parameter 2 is a struct of as many addresses of 64 bits as the kernel takes slots: place `i` has
-//! that of the first byte of slot [`RegionLaunch::slots`]`[i]`. With [`Binding::Table`] it is a pointer to addresses in
-//! device memory.
+//! With [`Binding::List`], parameter 2 is a struct with as many 64-bit addresses as the kernel has places for slots.
+//! Place `i` contains the address of the first byte of slot [`RegionLaunch::slots`]`[i]`. With [`Binding::Table`], it
+//! is a pointer to addresses in device memory.
 //!
-//! A slot without memory has null and 0: the copies that read or write it are left out. Places of slots that a launch
-//! does not bind are there too and never looked at: null and 0 will do. There are no
-//! index arrays; offsets have 64 bits; a copy of any size takes a few hundred bytes of words.
+//! A slot without memory has null and 0; the copies that read or write it are left out. Places that a launch does not
+//! use must be present too, but are never read: pass null and 0. There are no index arrays. Offsets have 64 bits. A
+//! copy of any size takes a few hundred bytes of words.
 //!
-//! Results agree bit for bit with the [element types](runtime_core::DType), but for the payload of a NaN that a sum
-//! gives. That takes sums of `f32` rounded to nearest even that keep subnormal numbers; a device or compiler
-//! option that flushes them changes sums of `f32`, `bf16` and `c64` and nothing else.
+//! Results agree bit for bit with the [element types](runtime_core::DType), except for the payload of a NaN that
+//! results from a sum. This requires that sums of `f32` round to nearest even and keep subnormal numbers. A device or
+//! compiler option that flushes subnormal numbers changes only sums of `f32`, `bf16` and `c64`.
 
 mod lower;
 mod piece;
@@ -45,22 +45,22 @@ use runtime_core::{Error, ErrorKind, RegionProgram, Result};
 /// How the work-items of a launch share its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mapping {
-    /// A work-item moves a run of consecutive elements in loops that a compiler can unroll and vectorise: for CPUs.
+    /// A work-item moves a run of consecutive elements in loops that a compiler can unroll and vectorise. For CPUs.
     Runs,
-    /// Neighbouring work-items move neighbouring elements, of 16 bytes where rows and addresses admit it: for GPUs.
+    /// Neighbouring work-items move neighbouring elements, of 16 bytes where rows and addresses allow it. For GPUs.
     Lanes,
 }
 
-/// How a kernel gets the memories of a launch.
+/// How a kernel receives the memories of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Binding {
-    /// Each memory is a parameter, and where its slot begins another one: for drivers whose memory has no address. Up to
-    /// [`RegionKernel::MAX_SLOTS`].
+    /// Each memory is a parameter, and the offset of its slot is another parameter. For drivers whose memory has no
+    /// address. Up to [`RegionKernel::MAX_SLOTS`].
     Parameters(usize),
-    /// A parameter has all addresses: for drivers that copy it as fast as few parameters. Up to
+    /// One parameter contains all addresses. For drivers that copy it as fast as few parameters. Up to
     /// [`RegionKernel::MAX_LISTED`].
     List(usize),
-    /// The addresses of any number of memories lie in device memory. [`AddressTables`] says when they are to be set, and
+    /// The addresses of any number of memories are in device memory. [`AddressTables`] determines when to set them, and
     /// [`RegionKernel::setter_source`] is a kernel that sets them in stream order.
     Table,
 }
@@ -114,21 +114,22 @@ impl RegionKernel {
     /// Name of the kernel in the source.
     pub const NAME: &'static str = "region_copy";
 
-    /// Name of the kernel that sets a [table](Binding::Table), by one group of any size. Its parameters are a pointer to the
-    /// first address to set, how many to set as 64-bit unsigned, and a struct of [`MAX_LISTED`](Self::MAX_LISTED) addresses.
+    /// Name of the kernel that sets a [table](Binding::Table), run by one group of any size. Its parameters are a
+    /// pointer to the first address to set, the number of addresses as 64-bit unsigned, and a struct of
+    /// [`MAX_LISTED`](Self::MAX_LISTED) addresses.
     pub const SETTER: &'static str = "region_table";
 
-    /// Distinct memories that a kernel can take as parameters at most.
+    /// The most distinct memories that a kernel can take as parameters.
     pub const MAX_SLOTS: usize = 32;
 
-    /// Addresses in one parameter at most: with what drivers add to them they stay below 4 KiB.
+    /// The most addresses in one parameter. Together with the data that drivers add, they stay below 4 KiB.
     pub const MAX_LISTED: usize = 448;
 
-    /// The kernel that gets its memories so, for a device that computes in double precision or does not.
+    /// Creates the kernel with this binding, for a device with or without double precision.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` unless the number of memories is from 2, which one copy can need, to
+    /// `InvalidArgument` unless the number of memories is at least 2, which one copy may need, and at most
     /// [`MAX_SLOTS`](Self::MAX_SLOTS) as parameters or [`MAX_LISTED`](Self::MAX_LISTED) in a list.
     pub fn new(mapping: Mapping, binding: Binding, has_f64: bool) -> Result<Self> {
         let (slots, most) = match binding {
@@ -143,13 +144,13 @@ impl RegionKernel {
         Ok(Self { mapping, binding, has_f64 })
     }
 
-    /// Memories that [by address](Self::by_address) are still few.
+    /// The most memories for the smallest kernel of [`by_address`](Self::by_address).
     pub const FEW: usize = 8;
 
-    /// Memories of the kernel for more than those, in a short list.
+    /// The most memories for the next kernel, in a short list.
     pub const MANY: usize = 32;
 
-    /// How kernels get memories that have addresses: fewer bytes of parameters are launched faster.
+    /// The bindings for memories that have addresses. A launch with fewer bytes of parameters is faster.
     pub const BY_ADDRESS: [Binding; 4] = [
         Binding::Parameters(Self::FEW),
         Binding::List(Self::MANY),
@@ -157,8 +158,8 @@ impl RegionKernel {
         Binding::Table,
     ];
 
-    /// The kernel for a program over so many memories that have addresses: the first of
-    /// [`BY_ADDRESS`](Self::BY_ADDRESS) that takes them in one launch, in double precision too.
+    /// The kernel for a program over this many memories that have addresses: the first of
+    /// [`BY_ADDRESS`](Self::BY_ADDRESS) that takes them in one launch. It also supports double precision.
     pub fn by_address(mapping: Mapping, memories: usize) -> Self {
         let kernels = Self::BY_ADDRESS.map(|binding| Self { mapping, binding, has_f64: true });
         let [.., last] = kernels;
@@ -170,12 +171,12 @@ impl RegionKernel {
         self.mapping
     }
 
-    /// How it gets its memories.
+    /// How the kernel receives its memories.
     pub fn binding(&self) -> Binding {
         self.binding
     }
 
-    /// Number of memories that a launch takes at most.
+    /// The most memories that a launch takes.
     pub fn slots(&self) -> usize {
         match self.binding {
             Binding::Parameters(slots) | Binding::List(slots) => slots,
@@ -183,27 +184,28 @@ impl RegionKernel {
         }
     }
 
-    /// The text of the kernel. It includes no header; options that relax floating-point arithmetic must be off.
+    /// The source of the kernel. It includes no header. Compiler options that relax floating-point arithmetic must be
+    /// off.
     pub fn source(&self, dialect: Dialect) -> String {
         source::source(self, dialect)
     }
 
-    /// The text of the kernel [`SETTER`](Self::SETTER), in CUDA C++ and HIP C++. It includes no header.
+    /// The source of the kernel [`SETTER`](Self::SETTER), in CUDA C++ and HIP C++. It includes no header.
     pub fn setter_source() -> String {
         source::setter()
     }
 
     /// Lowers a program to launches of this kernel.
     ///
-    /// A phase is one launch, or as many as it takes to bind no more slots than the kernel has. A launch must have
-    /// ended before one of a later phase begins, as an in-order stream sees to. Place `i` of a [table](Binding::Table) is
-    /// slot `i` of the program for all launches.
+    /// A phase is one launch, or several if one launch cannot bind all its slots. A launch must have ended before a
+    /// launch of a later phase begins; an in-order stream ensures that. Place `i` of a [table](Binding::Table) is slot
+    /// `i` of the program for all launches.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if a limit is 0, if a slab is larger than [`RegionLimits::MAX_SLAB`], or if the program sums
-    /// elements of `f64` or `c128` and the kernel has no double precision; nothing else needs it. `OutOfMemory` if the
-    /// host has no room for the words.
+    /// elements of `f64` or `c128` and the kernel has no double precision. No other operation needs double precision.
+    /// `OutOfMemory` if the host has no room for the words.
     pub fn lower(&self, program: &RegionProgram, limits: RegionLimits) -> Result<RegionLaunches> {
         lower::lower(self, program, limits)
     }

@@ -1,5 +1,5 @@
-//! From a copy to the pieces that the kernel runs: simple operations on elements of 1 to 16 bytes, in boxes whose
-//! dimensions come in the order that suits memory.
+//! Converts a copy to the pieces that the kernel runs. A piece is a simple operation on elements of 1 to 16 bytes, in a
+//! box whose dimensions are ordered to suit memory.
 
 use runtime_core::{Combine, DType, LoweredCopy};
 
@@ -8,23 +8,24 @@ use super::words::{Code, MAX_RANK};
 /// Largest element that is moved at once.
 const MAX_UNIT: u64 = 16;
 
-/// Largest extent of a dimension that is better run innermost than a long one.
+/// Largest extent of a dimension for which it is better to run it innermost than a long dimension.
 const THIN: u64 = 4;
 
-/// Elements per block along the destination's dense dimension, and along the source's, at least: a line of `f64`, and
-/// so few rows that the pages of all of them can be found at once.
+/// Minimum number of elements per block along the destination's dense dimension, and along the source's: a cache line
+/// of `f64`, and few enough rows that the page translations of all rows can be kept at once.
 const BLOCK: (u64, u64) = (8, 32);
 
-/// What one touched cache line has.
+/// Number of bytes in a cache line.
 const LINE: u64 = 64;
 
-/// Steps of a dimension that are worth making room for in a slab that cannot have all.
+/// A dimension that does not fit into a slab, and of which the slab has room for fewer steps than this, is moved
+/// outwards.
 const MANY: u64 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dim {
     pub(super) extent: u64,
-    /// Bytes from one element to the next.
+    /// Distance in bytes from one element to the next.
     pub(super) to: i64,
     pub(super) from: i64,
 }
@@ -33,7 +34,7 @@ impl Dim {
     const ONE: Self = Self { extent: 1, to: 0, from: 0 };
 }
 
-/// How elements are changed on their way.
+/// How elements are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rule {
     pub(super) code: Code,
@@ -43,7 +44,7 @@ pub(super) struct Rule {
     pub(super) infinity: u64,
 }
 
-/// A box of elements to carry from one slot to another.
+/// A box of elements to copy from one slot to another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) to_slot: usize,
@@ -51,12 +52,12 @@ pub(super) struct Piece {
     pub(super) from_slot: usize,
     pub(super) from_offset: u64,
     pub(super) rule: Rule,
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub(super) unit: u64,
-    /// Bytes that an element is a multiple of and that every address is, wherever the slots begin. If they are fewer
-    /// than the unit, dimension 0 is contiguous on both sides.
+    /// Every element size and every address is a multiple of this many bytes, wherever the slots begin. If it is
+    /// smaller than the unit, dimension 0 is contiguous on both sides.
     pub(super) word: u64,
-    /// Innermost first; at least two, or at least one for lanes.
+    /// Innermost first. At least two dimensions, or at least one for lanes.
     dims: [Dim; MAX_RANK],
     rank: usize,
 }
@@ -92,7 +93,7 @@ impl Rule {
             Some(_) => (sign, 0),
             None => (u64::MAX, u64::MAX),
         };
-        // A float's order is reversed by its sign, an integer's by all bits.
+        // To reverse the order of floats, flip the sign; of integers, flip all bits.
         let bias = match (copy.combine(), infinity) {
             (Combine::Max, Some(_)) => sign,
             (Combine::Min, None) if is_unsigned => sign,
@@ -109,21 +110,21 @@ impl Rule {
 pub(super) struct Slab {
     pub(super) rank: usize,
     pub(super) elements: u64,
-    /// What is left of it for further dimensions.
+    /// The reach that is left for further dimensions.
     reach: Reach,
 }
 
-/// Bytes that a slab can reach on the side of the destination and of the source.
+/// The number of bytes that a slab can extend on the side of the destination and of the source.
 #[derive(Clone, Copy, Debug)]
 struct Reach([u64; 2]);
 
 impl Reach {
-    /// From the first element of `unit` bytes to the last one of `most` bytes.
+    /// The distance from the first element of `unit` bytes to the last within `most` bytes.
     fn new(most: u64, unit: u64) -> Self {
         Self([most.saturating_sub(unit); 2])
     }
 
-    /// What is left beside a whole dimension, if that fits.
+    /// The reach that is left after a whole dimension, if the dimension fits.
     fn beside(self, dim: &Dim) -> Option<Self> {
         let steps = dim.extent - 1;
         let [to, from] = self.0;
@@ -131,7 +132,7 @@ impl Reach {
         Some(Self([to, from.checked_sub(steps * dim.from.unsigned_abs())?]))
     }
 
-    /// How much of a dimension fits.
+    /// The number of elements of a dimension that fit.
     fn room(self, dim: &Dim) -> u64 {
         let sides = self.0.into_iter().zip([dim.to, dim.from].map(i64::unsigned_abs));
         let steps = sides.filter_map(|(reach, stride)| reach.checked_div(stride));
@@ -149,7 +150,7 @@ impl Piece {
         pieces.extend(rests.into_iter().flatten());
     }
 
-    /// Adds the pieces of a copy for lanes: what is larger than a slab has whole slabs as its outer dimensions.
+    /// Adds the pieces of a copy for lanes. A piece larger than a slab has whole slabs as its outer dimensions.
     pub(super) fn add_slabs(copy: &LoweredCopy, slab: u64, pieces: &mut Vec<Self>) {
         let mut next = pieces.len();
         Self::add(copy, pieces);
@@ -169,7 +170,7 @@ impl Piece {
         self.dims().iter().map(|dim| dim.extent).product()
     }
 
-    /// The inner dimensions of which a slab that reaches `most` bytes consists.
+    /// The inner dimensions that make up a slab of at most `most` bytes reach.
     pub(super) fn slab(&self, most: u64) -> Slab {
         let mut slab = Slab { rank: 0, elements: 1, reach: Reach::new(most, self.unit) };
         for dim in self.dims() {
@@ -180,7 +181,8 @@ impl Piece {
         slab
     }
 
-    /// Bytes of memory traffic per element: whole lines where neighbours in a line are not touched together.
+    /// Bytes of memory traffic per element. Whole lines are counted where neighbours in a line are not touched
+    /// together.
     pub(super) fn cost(&self) -> u64 {
         let side = |stride: fn(&Dim) -> i64| {
             let strides = self.dims().iter().filter(|dim| dim.extent > 1).map(stride);
@@ -190,7 +192,7 @@ impl Piece {
         side(|dim| dim.to) + side(|dim| dim.from)
     }
 
-    /// The copy, element by element; a complex number is two elements side by side.
+    /// The copy, element by element. A complex number is two adjacent elements.
     fn components(copy: &LoweredCopy) -> Self {
         let dtype = copy.dtype();
         let word = dtype.align() as u64;
@@ -216,7 +218,7 @@ impl Piece {
         piece
     }
 
-    /// Adds an outer dimension, or makes it one with the last if it is one in memory.
+    /// Adds an outer dimension, or merges it with the last dimension if the two form a single dimension in memory.
     fn push(&mut self, dim: Dim) {
         if let Some(last) = self.dims[..self.rank].last_mut() {
             let count = last.extent.cast_signed();
@@ -232,7 +234,8 @@ impl Piece {
         self.rank += 1;
     }
 
-    /// Joins elements that lie side by side on both sides, as many as every address admits.
+    /// Joins elements that are adjacent on both sides into larger elements, as far as all addresses are aligned for
+    /// them.
     fn widen(&mut self) {
         let [inner, outer @ ..] = self.dims;
         let word = self.word.cast_signed();
@@ -249,13 +252,14 @@ impl Piece {
         self.dims[0] = Dim { extent: inner.extent * self.word / self.unit, to: unit, from: unit };
     }
 
-    /// Splits the dimension that makes a slab too large. What is left beside whole slabs is another piece, to be cut, too.
+    /// Splits the dimension that makes a slab too large. The remainder after whole slabs is another piece, to be cut as
+    /// well.
     fn cut_to_slabs(&mut self, most: u64) -> Option<Self> {
         self.put_near_first(most);
         let Slab { rank, reach, .. } = self.slab(most);
         let dim = self.dims().get(rank)?;
         let block = dim.extent / dim.extent.div_ceil(reach.room(dim));
-        // Slabs begin alike within a line.
+        // Slabs begin at the same offset in a cache line.
         let block = if block > LINE { block / LINE * LINE } else { block };
         if block == 1 {
             return None;
@@ -263,8 +267,8 @@ impl Piece {
         self.split(rank, block, rank + 1)?
     }
 
-    /// Leaves dimensions of one element out, of which nothing depends, and puts those last of which a slab would have
-    /// few steps and, for these, little of the others.
+    /// Removes dimensions of one element, which have no effect. Moves to the end those dimensions of which a slab would
+    /// contain few steps and that would leave little room for the others.
     fn put_near_first(&mut self, most: u64) {
         let mut kept = 0;
         for dim in 0..self.rank {
@@ -274,7 +278,7 @@ impl Piece {
             }
         }
         self.rank = kept.max(1);
-        // The others get an eighth at least.
+        // The others get at least an eighth.
         let mut reach = Reach::new(most - most / 8, self.unit);
         let mut near = 0;
         for _ in 0..kept {
@@ -289,12 +293,12 @@ impl Piece {
         }
     }
 
-    /// Brings together the dimensions along which either side is dense, if these are two: a thin one goes innermost;
-    /// two long ones are run in blocks, so that cache lines and pages of both sides are used up while they are at hand.
-    /// What is left beside whole blocks is other pieces.
+    /// Brings the dimensions along which either side is dense together, if these are two different dimensions. A thin
+    /// one goes innermost. Two long ones are run in blocks, so that cache lines and pages of both sides are used
+    /// completely while they are cached. The remainder after whole blocks becomes further pieces.
     fn order(&mut self) -> [Option<Self>; 2] {
         let unit = self.unit.cast_signed();
-        // Rows that are contiguous on both sides stay whole, and are the elements of what is decided here.
+        // Rows that are contiguous on both sides stay whole. They are treated as elements here.
         let is_row = (self.dims[0].to, self.dims[0].from) == (unit, unit);
         let row = if is_row { self.dims[0].extent * self.unit } else { self.unit };
         let first = usize::from(is_row);
@@ -315,8 +319,8 @@ impl Piece {
         [narrow.flatten(), low.flatten()]
     }
 
-    /// Runs a dimension in blocks, which become the dimension `blocks`. The inner value is what is left beside whole
-    /// blocks; nothing is done if there are fewer than two.
+    /// Runs a dimension in blocks, which become the dimension `blocks`. The inner value is the remainder after whole
+    /// blocks. Does nothing if there are fewer than two blocks.
     fn split(&mut self, dim: usize, block: u64, blocks: usize) -> Option<Option<Self>> {
         let Dim { extent, to, from } = self.dims[dim];
         let (count, left) = (extent / block, extent % block);

@@ -1,18 +1,19 @@
-// Executes one launch of lowered region copies. OpenCL C 1.2, CUDA C++ and HIP C++ compile this text behind a prologue
-// that defines the types u8 … u64 and i8 … i64, the names in capitals, and the layout of the words. No headers.
+// Executes one launch of lowered region copies. This text is compiled as OpenCL C 1.2, CUDA C++ or HIP C++ after a
+// prologue that defines the types u8 … u64 and i8 … i64, the names in capitals, and the layout of the words. It needs
+// no headers.
 
-// What an operation needs to know about the element type, besides its size.
+// Parameters of an operation that depend on the element type, except for its size.
 typedef struct {
-    u64 flip, carry; // (x ^ flip) - carry negates: all ones twice for integers, the sign bit and 0 for floats
+    u64 flip, carry; // (x ^ flip) - carry negates: both all ones for integers; the sign bit and 0 for floats
     u64 bias;        // brings elements into the order of signed integers, reversed for a maximum
     u64 infinity;    // floats: the bits of +infinity
 } Rule;
 
-// ---- What happens to one element: `there` is what the destination has, `x` what arrives ------------------------
+// ---- Operations on one element: `there` is the element at the destination, `x` the incoming element ------------
 
 #define NEGATED(T, x) ((T)(((T)(x) ^ (T)rule.flip) - (T)rule.carry))
 
-// Floats compare as integers, which is exact where the device flushes subnormal numbers too. Both zeros are 0.
+// Floats are compared as integers. This is exact even if the device flushes subnormal numbers. Both zeros are 0.
 #define FLOAT_KEY(T, S, sign, x) (((x) ^ (T)rule.bias) & (sign) ? (S)(-(S)((x) & ~(sign))) : (S)((x) & ~(sign)))
 #define IS_NAN(T, sign, x) (((x) & (T)~(sign)) > (T)rule.infinity)
 
@@ -41,7 +42,8 @@ FLOATS(u16, i16, (u16)0x8000)
 FLOATS(u32, i32, (u32)0x80000000)
 FLOATS(u64, i64, (u64)1 << 63)
 
-// A binary16 number; exact, and no subnormal float is met. A product with 2^-24 is exact, fused with a sum or not.
+// Converts a binary16 number to a float. Exact; no subnormal float occurs. A product with 2^-24 is exact, whether or
+// not it is fused with a sum.
 DEVICE float widen_f16(u16 bits) {
     const u32 sign = (u32)(bits & 0x8000) << 16, magnitude = bits & 0x7fff;
     if (magnitude < 0x0400)
@@ -49,7 +51,7 @@ DEVICE float widen_f16(u16 bits) {
     return AS_FLOAT(sign | ((magnitude << 13) + (magnitude < 0x7c00 ? 0x38000000u : 0x70000000u)));
 }
 
-// The nearest binary16 number, ties to even; a NaN stays one.
+// The nearest binary16 number, ties to even. A NaN remains a NaN.
 DEVICE u16 narrow_f16(float value) {
     const u32 bits = AS_U32(value), magnitude = bits & 0x7fffffffu, sign = (bits >> 16) & 0x8000u;
     if (magnitude > 0x7f800000u)
@@ -66,7 +68,7 @@ DEVICE u16 narrow_f16(float value) {
 
 DEVICE float widen_bf16(u16 bits) { return AS_FLOAT((u32)bits << 16); }
 
-// The nearest bfloat16 number, ties to even; a NaN stays one.
+// The nearest bfloat16 number, ties to even. A NaN remains a NaN.
 DEVICE u16 narrow_bf16(float value) {
     const u32 bits = AS_U32(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u)
@@ -97,11 +99,12 @@ DEVICE Rule rule_of(GLOBAL const u64 *copy) {
 
 #if LANES
 
-// ---- Elements of a work-item: several, which are all read before one is written, since it takes many reads under way
-// ---- to keep memory busy ------------------------------------------------------------------------------------------
+// ---- Elements of a work-item: several. All are read before any is written, because only many reads in flight keep
+// ---- memory busy --------------------------------------------------------------------------------------------------
 
-// Bytes from the first element of a slab to those of this work-item, and how many elements its chunk has from the
-// first of them on. Those beyond the end are the first once more: they are read, and not written.
+// Byte offsets from the first element of a slab to the elements of this work-item, and the number of elements in its
+// chunk from the first of them on. Elements beyond the end have the offsets of the first element: they are read, but
+// not written.
 typedef struct {
     i32 to[AT_ONCE], from[AT_ONCE];
     u32 left;
@@ -146,7 +149,7 @@ typedef struct {
         return;
 #define MOVE(T, column) TO(T, row, column) = FROM(T, row, column);
 
-// Rows of a few elements are unrolled; long contiguous ones are plain copies in words that a compiler can vectorise.
+// Rows of a few elements are unrolled. Long contiguous rows are plain copies in words, which a compiler can vectorise.
 #define MOVES(T)                                                                                                    \
     DEVICE void run_move_##T(GLOBAL u8 *RESTRICT to, GLOBAL const u8 *RESTRICT from, Work work) {                   \
         switch (work.columns) {                                                                                     \
@@ -217,7 +220,7 @@ APPLIES(u32, add_f32)
 APPLIES(u64, add_f64)
 #endif
 
-// Carries out the operation `code` on elements of 2^unit bytes.
+// Performs the operation `code` on elements of 2^unit bytes.
 DEVICE void run(GLOBAL const u64 *copy, u32 unit, GLOBAL u8 *to, GLOBAL const u8 *from, Work work) {
     switch ((u32)copy[CODE] * 8 + unit) {
     case MOVE_CODE * 8 + 0: run_move_u8(to, from, work); break;
@@ -251,14 +254,15 @@ DEVICE void run(GLOBAL const u64 *copy, u32 unit, GLOBAL u8 *to, GLOBAL const u8
 
 // ---- Copies ------------------------------------------------------------------------------------------------------
 
-// The elements of one chunk of a copy, counted along dimension 0 first. `narrow` tells how many times its innermost
-// elements are halved, which lie side by side then.
+// The elements of one chunk of a copy, counted along dimension 0 first. `narrow` is the number of times that its
+// innermost elements are halved; the halves are adjacent.
 DEVICE void run_chunk(GLOBAL const u64 *copy, GLOBAL u8 *to, GLOBAL const u8 *from, u64 chunk, u32 narrow) {
     const u32 unit = (u32)copy[UNIT] - narrow;
     const u64 rank = copy[RANK];
     Work work;
 #if LANES
-    // A slab, the inner dimensions, is so small that 32 bits do for whatever is in it; the outer ones are found once.
+    // A slab (the inner dimensions) is so small that 32 bits suffice for all offsets in it. The outer offsets are
+    // computed once.
     const u32 slab_rank = (u32)copy[SLAB_RANK];
     if (slab_rank < rank) {
         u64 slab = chunk / copy[SLAB_CHUNKS];
@@ -286,7 +290,7 @@ DEVICE void run_chunk(GLOBAL const u64 *copy, GLOBAL u8 *to, GLOBAL const u8 *fr
         }
         ROLLED
         for (u32 dim = 0; dim < slab_rank; ++dim) {
-            // The last dimension is what is left.
+            // The last dimension is the remainder.
             const u32 extent = (u32)EXTENT(dim), factor = dim + 1 < slab_rank ? (u32)RECIPROCAL(dim) : 0;
             const u32 shift = (u32)(RECIPROCAL(dim) >> 32);
             const i32 to_stride = (i32)TO_STRIDE(dim), from_stride = (i32)FROM_STRIDE(dim);
@@ -318,7 +322,7 @@ DEVICE void run_chunk(GLOBAL const u64 *copy, GLOBAL u8 *to, GLOBAL const u8 *fr
         row = outer;
     }
     while (left > 0) {
-        // As many whole rows as there are side by side, or a piece of one.
+        // As many whole consecutive rows as possible, or a part of one row.
         const u64 room = columns - column;
         if (column == 0 && left >= columns) {
             const u64 enough = left / columns, rows = EXTENT(1) - index[1];
@@ -344,8 +348,8 @@ DEVICE void run_chunk(GLOBAL const u64 *copy, GLOBAL u8 *to, GLOBAL const u8 *fr
 #endif
 }
 
-// One launch, whose header is at word `start`. A chunk of a copy is the work of one work-item, or of one group of them
-// if work-items are lanes; whoever has done one takes the next beyond the end of the grid.
+// Runs one launch, whose header is at word `start`. A chunk of a copy is the work of one work-item, or of one group of
+// work-items if they are lanes. After a chunk, the work-item or group takes the next chunk beyond the end of the grid.
 KERNEL void region_copy(GLOBAL const u64 *words, u64 start, SLOT_PARAMETERS) {
     GLOBAL const u64 *header = words + start;
     const u64 copies = header[COPIES], chunks = header[CHUNKS], record = header[RECORD];
@@ -366,7 +370,7 @@ KERNEL void region_copy(GLOBAL const u64 *words, u64 start, SLOT_PARAMETERS) {
         if (!to || !from) continue; // without memory
         to += copy[TO_OFFSET];
         from += copy[FROM_OFFSET];
-        // Elements were joined as if slots began at multiples of 16 bytes.
+        // Elements were joined under the assumption that slots begin at multiples of 16 bytes.
         const u64 misaligned = (((u64)(SIZE)to) | ((u64)(SIZE)from)) & (((u64)1 << copy[UNIT]) - 1);
         const u32 narrow = misaligned ? (u32)(copy[UNIT] - copy[WORD]) : 0;
         run_chunk(copy, to, from, chunk - first_chunks[low], narrow);

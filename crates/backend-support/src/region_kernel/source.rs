@@ -1,4 +1,4 @@
-//! The text of the kernel: a prologue per dialect, and the text that all share.
+//! The source of the kernel: a prologue per dialect, and the text that all dialects share.
 
 use std::fmt::Write;
 
@@ -127,7 +127,7 @@ pub(super) fn source(kernel: &RegionKernel, dialect: Dialect) -> String {
     text
 }
 
-/// The text of the kernel that sets a table, in CUDA C++ and HIP C++.
+/// The source of the kernel that sets a table, in CUDA C++ and HIP C++.
 pub(super) fn setter() -> String {
     let addresses = addresses(RegionKernel::MAX_LISTED);
     format!(
@@ -141,12 +141,12 @@ extern \"C\" __global__ void {}(u64 *table, u64 count, const Addresses addresses
     )
 }
 
-/// The type of a parameter that has addresses.
+/// The type of a parameter that contains addresses.
 fn addresses(count: usize) -> String {
     format!("typedef struct {{ u64 at[{count}]; }} Addresses;")
 }
 
-/// How a slot is found whose address is in an array.
+/// The macros that find a slot whose address is in an array.
 fn by_address(array: &str) -> String {
     format!(
         "#define SLOT_NONE (GLOBAL u8 *)0\n#define FIND_SLOT(pointer, slot) pointer = (GLOBAL u8 *)(SIZE){array}[slot];"

@@ -9,11 +9,11 @@ use runtime_core::Result;
 use super::RegionKernel;
 use crate::lock;
 
-/// No address of any memory.
+/// A value that is no memory's address.
 const UNSET: u64 = u64::MAX;
 
-/// The tables of one program, `M` each: one for every stream `S` that executes it. Streams are in order, so that a stream
-/// may set its table anew while earlier executions are under way.
+/// The tables of one program: one table with memory `M` for every stream `S` that executes the program. Streams are in
+/// order, so a stream may set its table again while earlier executions are in flight.
 pub struct AddressTables<S, M> {
     slots: usize,
     tables: Mutex<Vec<AddressTable<S, M>>>,
@@ -26,24 +26,25 @@ pub struct AddressTable<S, M> {
     /// Whether the stream is a capture, whose graph may set and read the table at any time.
     captured: bool,
     memory: M,
-    /// What the table has once everything enqueued so far is done.
+    /// The contents of the table once everything enqueued so far is done.
     addresses: Vec<u64>,
 }
 
 impl<S, M> AddressTables<S, M> {
-    /// Tables of so many addresses.
+    /// Creates tables of this many addresses.
     pub fn new(slots: usize) -> Self {
         Self { slots, tables: Mutex::default() }
     }
 
-    /// The table of a stream, locked until it is dropped: whoever sets it enqueues what reads it before others set it.
+    /// Returns the table of a stream, locked until it is dropped. The caller that sets the table enqueues the work that
+    /// reads it before another caller can set it.
     ///
-    /// `allocate` makes memory of the number of bytes that it gets. A table of a stream that was dropped is used again; so
-    /// streams may be dropped only when their work is done. One of a capture stays, for its graph.
+    /// `allocate` allocates memory of the given number of bytes. The table of a dropped stream is reused, so streams
+    /// may be dropped only when their work is done. The table of a capture is not reused, because its graph needs it.
     ///
     /// # Errors
     ///
-    /// Those of `allocate`.
+    /// Errors of `allocate`.
     pub fn of(
         &self,
         stream: &Arc<S>,
@@ -79,17 +80,18 @@ impl<S, M> AddressTables<S, M> {
 }
 
 impl<S, M> AddressTable<S, M> {
-    /// Where the table is.
+    /// The memory of the table.
     pub fn memory(&self) -> &M {
         &self.memory
     }
 
-    /// Sets the table to the addresses of slots. `enqueue` does that for a part of it, which begins at the place that it
-    /// gets: so many addresses, the first of the list. It is called for parts that change, and for all at the first use.
+    /// Sets the table to the addresses of slots. `enqueue` sets a part of the table. Its arguments are the memory, the
+    /// index of the part's first address, the number of addresses, and a list that starts with them. It is called for
+    /// parts that change, and for all parts at the first use.
     ///
     /// # Errors
     ///
-    /// The first of `address` and `enqueue`. A part for which it failed is set at the next use.
+    /// The first error of `address` or `enqueue`. A part for which it failed is set at the next use.
     pub fn set(
         &mut self,
         address: impl Fn(usize) -> Result<u64>,
@@ -114,7 +116,7 @@ impl<S, M> AddressTable<S, M> {
     }
 }
 
-/// One table of those that are locked.
+/// One of the locked tables.
 struct Locked<'a, S, M> {
     tables: MutexGuard<'a, Vec<AddressTable<S, M>>>,
     index: usize,
@@ -150,10 +152,10 @@ mod tests {
 
     const SLOTS: usize = 1000;
 
-    /// A table's number, and where each part begins that was set, with how many addresses it has.
+    /// A table's number, and the start and length of each part that was set.
     type Set = (usize, Vec<(usize, usize)>);
 
-    /// Sets the table of a stream to `base` and what follows.
+    /// Sets the table of a stream to consecutive addresses from `base` on.
     fn set(
         tables: &AddressTables<u8, usize>,
         stream: &Arc<u8>,
@@ -216,7 +218,7 @@ mod tests {
         let (tables, made) = (AddressTables::new(SLOTS), Cell::new(0));
         assert_eq!(set(&tables, &Arc::new(0), true, &made, 64).0, 1);
         for _ in 0..3 {
-            // Whatever the table has, all is set.
+            // All is set, whatever the table contains.
             let (table, parts) = set(&tables, &Arc::new(1), false, &made, 64);
             assert_eq!((table, parts.len()), (2, 3));
         }

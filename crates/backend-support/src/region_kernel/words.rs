@@ -1,21 +1,21 @@
-//! The words that the kernel reads: one header, the first chunk of every copy, and one record for each.
+//! The words that the kernel reads: one header, the first chunk of every copy, and one record for each copy.
 
-/// Most dimensions of a record: those of a copy, the two parts of a complex number, the blocks of a
-/// transposition, and the slabs.
+/// The most dimensions of a record: those of a copy, the two parts of a complex number, the blocks of a transposition,
+/// and the slabs.
 pub(super) const MAX_RANK: usize = runtime_core::MAX_REGION_RANK + 4;
 
 /// Words per dimension: extent, stride of the destination, stride of the source, [`reciprocal`].
 pub(super) const PER_DIM: usize = 4;
 
-/// Bytes that a slab reaches at most.
+/// The most bytes that a slab spans.
 pub(super) const MAX_SLAB: u64 = i32::MAX as u64;
 
-/// Elements that a lane reads before it writes them.
+/// Number of elements that a lane reads before it writes them.
 pub(super) const AT_ONCE: usize = 4;
 
-/// What the kernel divides by an extent with, from 2 to [`MAX_SLAB`]: `n / extent` is the upper half of `n * factor`,
-/// shifted right, for every `n` below 2^31. The factor is in the lower half of the word, the shift in the upper. 0 for
-/// other extents, which lanes do not divide by.
+/// The factor and shift that the kernel uses to divide by an extent, from 2 to [`MAX_SLAB`]. For every `n` below 2^31,
+/// `n / extent` is the upper half of `n * factor`, shifted right. The factor is in the lower half of the word, the
+/// shift in the upper half. 0 for other extents, by which lanes do not divide.
 ///
 /// With `2^shift < extent <= 2^(shift + 1)`, `factor * extent` exceeds `2^(32 + shift)` by at most `extent`, and so
 /// `n * factor / 2^(32 + shift)` the quotient by less than `1 / extent`: it has the same integer part. (T. Granlund,
@@ -29,22 +29,22 @@ pub(super) fn reciprocal(extent: u64) -> u64 {
     (shift << 32) | factor
 }
 
-/// What a record does; numbers that the kernel knows by the names in [`DEFINES`].
+/// The operation of a record. The kernel knows these numbers by the names in [`DEFINES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Code {
-    /// Bits as they are.
+    /// Moves bits unchanged.
     Move,
-    /// Negated, by the rule's `flip` and `carry`.
+    /// Negates by the rule's `flip` and `carry`.
     Negate,
-    /// Added to the integer that is there.
+    /// Adds to the existing integer.
     Add,
     AddF16,
     AddBf16,
     AddF32,
     AddF64,
-    /// The smaller or larger of two integers, by the rule's `bias`.
+    /// Takes the smaller or larger of two integers, by the rule's `bias`.
     Order,
-    /// The smaller or larger of two floats, by the rule's `bias` and `infinity`.
+    /// Takes the smaller or larger of two floats, by the rule's `bias` and `infinity`.
     OrderFloat,
 }
 
@@ -52,7 +52,7 @@ macro_rules! fields {
     ($($name:ident = $index:expr, $define:literal;)*) => {
         $(pub(super) const $name: usize = $index;)*
 
-        /// The layout, as the kernel's text calls it.
+        /// The layout, under the names that the kernel's source uses.
         pub(super) const DEFINES: &[(&str, usize)] = &[
             $(($define, $name),)*
             ("MAX_RANK", MAX_RANK),
@@ -83,7 +83,7 @@ fields! {
     FROM_SLOT = 2, "FROM_SLOT";
     FROM_OFFSET = 3, "FROM_OFFSET";
     CODE = 4, "CODE";
-    // Size of an element, and of what it consists of with sure alignment, as powers of two.
+    // Sizes of an element, and of its parts with guaranteed alignment, as powers of two.
     UNIT = 5, "UNIT";
     WORD = 6, "WORD";
     FLIP = 7, "FLIP";
@@ -94,7 +94,7 @@ fields! {
     ELEMENTS = 11, "ELEMENTS";
     CHUNK = 12, "CHUNK";
     RANK = 13, "RANK";
-    // Dimensions of a slab, innermost first, and chunks that it has.
+    // Number of dimensions of a slab, innermost first, and its number of chunks.
     SLAB_RANK = 14, "SLAB_RANK";
     SLAB_CHUNKS = 15, "SLAB_CHUNKS";
     DIMS = 16, "DIMS";

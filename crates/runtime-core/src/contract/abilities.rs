@@ -1,34 +1,35 @@
-//! Abilities a device may lack. Each is a complete object.
+//! Abilities that a device may lack. Each ability is a complete object.
 
 use std::any::Any;
 
 use super::{AcceleratorDevice, DeviceMemory, DeviceStream};
 use crate::{NativeHandle, RegionProgram, Result};
 
-/// Region copies by the device itself.
+/// Region copies on the device itself.
 ///
 /// # Safety
 ///
-/// An execution touches exactly the bytes the program names, in stream order, phase after phase.
+/// An execution touches exactly the bytes that the program names, in stream order, phase after phase.
 pub unsafe trait RegionCopyAbility {
-    /// Makes a checked program ready to run many times, uploading its descriptors for instance.
+    /// Prepares a checked program to run many times, for instance by uploading its descriptors.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`, or what the driver reports.
+    /// `OutOfMemory`, or another error of the driver.
     fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>>;
 
-    /// Enqueues one execution, of all copies but those that read or write a slot without memory.
+    /// Enqueues one execution of all copies, except those that read or write a slot without memory.
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     ///
     /// # Safety
     ///
-    /// `stream`, `regions` and every memory belong to this device; `slots` agree with the program's
-    /// [`slots`](RegionProgram::slots): as many, and those that have memory long enough and aligned. One allocation may be in
-    /// several; what the program touches through a slot that it writes, it touches through no other.
+    /// `stream`, `regions` and every memory belong to this device. `slots` agree with the program's
+    /// [`slots`](RegionProgram::slots): there are as many, and each bound memory is long enough and aligned. One
+    /// allocation may be bound to several slots. The bytes that the program touches through a slot that it writes are
+    /// touched through no other slot.
     unsafe fn execute(
         &self,
         stream: &dyn DeviceStream,
@@ -36,8 +37,8 @@ pub unsafe trait RegionCopyAbility {
         slots: &[RawSlot<'_>],
     ) -> Result<()>;
 
-    /// Gives descriptors back once the streams in `after` are done, as
-    /// [`memory_free`](AcceleratorDevice::memory_free) does.
+    /// Releases descriptors once the streams in `after` are done, as [`memory_free`](AcceleratorDevice::memory_free)
+    /// does.
     ///
     /// # Safety
     ///
@@ -47,22 +48,24 @@ pub unsafe trait RegionCopyAbility {
 
 /// A region program made ready for a device.
 pub trait DeviceRegions: Any + Send + Sync {
-    /// Launches, or equivalent enqueues, that one execution takes. One may cover several phases.
+    /// The number of launches, or equivalent enqueues, that one execution makes. One launch may cover several phases.
     fn launches(&self) -> usize;
 }
 
 /// Memory bound to one slot of a region program for one execution.
 #[derive(Clone, Copy)]
 pub struct RawSlot<'a> {
-    /// The allocation; `None` where the program needs no byte of the slot, or where copies that do are left out.
+    /// The allocation. `None` if the program needs no byte of the slot, or if the copies that use the slot are left
+    /// out.
     pub memory: Option<&'a dyn DeviceMemory>,
     /// Byte offset of the bound view's start.
     pub offset: usize,
     /// Bytes of the bound view.
     pub bytes: usize,
-    /// Unless 0, the number of a split of the memory into a box and what is around it. Of the executions that bind it
-    /// under one number, those that write it write nothing of the box, and the others read nothing else: one of the
-    /// former and any of the latter touch bytes apart. For devices that lock memory while they work on it.
+    /// Identifies a split of the memory into a box and the rest, unless it is 0. Of the executions that bind the memory
+    /// under the same number, those that write it write only outside the box, and the others read only the box. One
+    /// writer and any number of readers therefore touch disjoint bytes. For devices that lock memory while they work on
+    /// it.
     pub split: u64,
 }
 
@@ -72,26 +75,26 @@ impl std::fmt::Debug for RawSlot<'_> {
     }
 }
 
-/// Copies from other devices of the same backend without the host. The accessor is `Some` only where another device is
-/// really reached.
+/// Copies from other devices of the same backend without the host. The accessor is `Some` only if at least one other
+/// device is reachable.
 ///
 /// # Safety
 ///
 /// A copy touches exactly the bytes named, in the order of the stream it is enqueued on.
 pub unsafe trait PeerAccess {
-    /// Whether this device can copy from `other`, and each can wait for the other's events. `other` may be a device
-    /// of any backend; *must* answer `false` for what it does not know.
+    /// Whether this device can copy from `other`, and whether each of the two can wait for the other's events. `other`
+    /// may be a device of any backend; *must* return `false` for unknown devices.
     fn reaches(&self, other: &dyn AcceleratorDevice) -> bool;
 
     /// Enqueues a copy of `bytes` from memory of `peer` to memory of this device.
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     ///
     /// # Safety
     ///
-    /// `peer` is reached; `stream` belongs to this device; both ranges lie inside their memories.
+    /// `peer` is reachable from this device. `stream` belongs to this device. Both ranges lie inside their memories.
     #[expect(
         clippy::too_many_arguments,
         reason = "two ends of a copy and the stream that orders it"
@@ -108,11 +111,11 @@ pub unsafe trait PeerAccess {
     ) -> Result<()>;
 }
 
-/// Memory that host and device both address.
+/// Memory that both the host and the device can address.
 pub trait UnifiedMemory {
-    /// Allocates memory whose [`host_ptr`](DeviceMemory::host_ptr) is `Some`; otherwise as
-    /// [`memory_allocate`](AcceleratorDevice::memory_allocate), initialised likewise, and given back by the same
-    /// [`memory_free`](AcceleratorDevice::memory_free).
+    /// Allocates memory whose [`host_ptr`](DeviceMemory::host_ptr) is `Some`. Otherwise as
+    /// [`memory_allocate`](AcceleratorDevice::memory_allocate): it is initialised in the same way, and freed by the
+    /// same [`memory_free`](AcceleratorDevice::memory_free).
     ///
     /// # Errors
     ///
@@ -120,20 +123,20 @@ pub trait UnifiedMemory {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>>;
 }
 
-/// Adoption of memory that somebody else allocated.
+/// Adoption of memory that another library allocated.
 pub trait MemoryAdoption {
-    /// Takes up the `bytes` at `handle`. [`memory_free`](AcceleratorDevice::memory_free) drops `owner` instead of
-    /// freeing, once the streams it waits for are done: in the calling thread or in one that no stream needs, since the
-    /// owner's destructor may wait for any stream and for the device.
+    /// Adopts the `bytes` at `handle`. [`memory_free`](AcceleratorDevice::memory_free) drops `owner` instead of
+    /// freeing, once the streams it waits for are done. It drops `owner` in the calling thread or in a thread that no
+    /// stream needs, because the owner's destructor may wait for any stream and for the device.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the handle is not of this device's interface or kind.
+    /// `InvalidArgument` if the handle belongs to another interface or is of another kind.
     ///
     /// # Safety
     ///
-    /// The handle names `bytes` of initialised memory that this device can address, valid until `owner` is dropped,
-    /// and that nobody else uses without ordering.
+    /// The handle names `bytes` of initialised memory that this device can address. The memory is valid until `owner`
+    /// is dropped. All other use of it is ordered with the work of this device.
     unsafe fn adopt(
         &self,
         handle: NativeHandle,
@@ -150,56 +153,56 @@ pub trait MemoryPool {
     /// Bytes in use by live memory.
     fn used_bytes(&self) -> usize;
 
-    /// Gives unused memory back until at most `keep_bytes` are reserved beyond what is used.
+    /// Returns unused memory to the driver or system until at most `keep_bytes` are reserved beyond those in use.
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     fn trim(&self, keep_bytes: usize) -> Result<()>;
 }
 
 /// Free memory and utilisation.
 pub trait Monitor {
-    /// What the device is doing now.
+    /// The current load of the device.
     ///
     /// # Errors
     ///
-    /// What the driver or monitoring library reports.
+    /// Errors of the driver or of the monitoring library.
     fn load(&self) -> Result<DeviceLoad>;
 }
 
-/// What a device is doing now, as far as it can tell.
+/// The current load of a device, as far as the device reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DeviceLoad {
     /// Bytes of memory that are free.
     pub memory_free: Option<u64>,
-    /// Bytes of memory in use, by anybody.
+    /// Bytes of memory in use by any program.
     pub memory_used: Option<u64>,
-    /// Share of the time that the processor was busy lately, 0 to 1.
+    /// Fraction of recent time in which the processor was busy, 0 to 1.
     pub processor_busy: Option<f32>,
-    /// Share of the time that the memory was busy lately, 0 to 1.
+    /// Fraction of recent time in which the memory was busy, 0 to 1.
     pub memory_busy: Option<f32>,
 }
 
 /// Event counters.
 pub trait Counters {
-    /// Names that [`open`](Self::open) takes.
+    /// The names that [`open`](Self::open) accepts.
     fn names(&self) -> Vec<String>;
 
     /// Starts counting the named events. The result may outlive the device.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` naming an unknown counter, or the most that can be open at once.
+    /// `InvalidArgument` naming an unknown counter, or the greatest number of counters that can be open at once.
     fn open(&self, names: &[&str]) -> Result<Box<dyn CounterSet>>;
 }
 
 /// Counters that are counting.
 pub trait CounterSet: Send {
-    /// Writes the present value of each counter, in the order they were named. Values only grow.
+    /// Writes the current value of each counter, in the order in which they were named. Values never decrease.
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     fn read(&mut self, values: &mut [u64]) -> Result<()>;
 }

@@ -10,22 +10,23 @@ use crate::{NativeHandle, Result};
 
 /// A device with its own memory, streams, events and kernels.
 ///
-/// The second half are abilities a device may lack. An accessor that answers `Some` *must* return an object that
-/// works in full, and *must* give the same answer for as long as the device is open.
+/// The later accessors return abilities that a device may lack. An accessor that returns `Some` *must* return an object
+/// that supports the ability in full, and *must* return the same result for as long as the device is open.
 ///
 /// # Safety
 ///
-/// Objects *must* be what they say: memory has the length it reports, [`DeviceMemory::host_ptr`] and
-/// [`DevicePinned::ptr`] stay valid and in place until the object is given to its `free`, and enqueued work touches
-/// exactly the bytes named. A `free` *must not* return memory to the system before everything enqueued on the streams in
-/// `after` is done.
+/// Objects *must* be what they claim to be. Memory has the length it reports. The pointers of
+/// [`DeviceMemory::host_ptr`] and [`DevicePinned::ptr`] stay valid and do not move until the object is passed to its
+/// `free`. Enqueued work touches exactly the bytes named. A `free` *must not* return memory to the system before all
+/// work enqueued on the streams in `after` is done.
 ///
-/// Bytes of memory and of pinned memory *must* be initialised from the start, their values unspecified: the host sees
-/// them by [`DeviceMemory::host_ptr`] and [`DevicePinned::ptr`], by copies, and as slices in kernels that are Rust
-/// functions, and reading uninitialised bytes is undefined behaviour there. A device whose memory is taken from the
-/// host's allocator has it zeroed, or fills it.
+/// Bytes of memory and of pinned memory *must* be initialised from the start, with unspecified values. The host sees
+/// these bytes through [`DeviceMemory::host_ptr`] and [`DevicePinned::ptr`], through copies, and as slices in kernels
+/// that are Rust functions. Reading uninitialised bytes there would be undefined behaviour. A device that takes its
+/// memory from the host's allocator requests zeroed memory, or fills it.
 ///
-/// [`CommonRuntime::synchronize`] returning `Ok` means of every stream what it means of [one](DeviceStream).
+/// When [`CommonRuntime::synchronize`] returns `Ok`, every stream is in the state that [`DeviceStream`] documents for
+/// one stream.
 pub unsafe trait AcceleratorDevice: CommonRuntime {
     /// Allocates `bytes` of device memory, never 0, at a multiple of
     /// [`Limits::allocation_alignment`](crate::Limits::allocation_alignment), initialised with unspecified values.
@@ -35,18 +36,18 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
     /// `OutOfMemory`, after which the device *must* still be usable.
     fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>>;
 
-    /// Gives memory back once everything enqueued on the streams in `after` is done. *Must not* block the host where
-    /// the driver can avoid it, and *must not* panic: a failure is kept for the next `synchronize`.
+    /// Frees memory once all work enqueued on the streams in `after` is done. *Must not* block the host where the
+    /// driver can avoid it, and *must not* panic. A failure is kept for the next `synchronize`.
     ///
     /// # Safety
     ///
-    /// `memory` was made by this device, and all work on it is done when everything enqueued on the streams in `after` is:
-    /// it was enqueued there, or on streams that one of them waits for. Streams may belong to other devices of this backend
-    /// if a peer copy ran there.
+    /// `memory` was made by this device. All work on it is done when all work enqueued on the streams in `after` is
+    /// done: the work was enqueued on these streams, or on streams that one of them waits for. Streams may belong to
+    /// other devices of this backend if a peer copy ran there.
     unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]);
 
-    /// Allocates `bytes` of page-locked host memory, never 0, aligned to at least 64 bytes, initialised with unspecified
-    /// values. Options that the device has no use for are ignored.
+    /// Allocates `bytes` of page-locked host memory, never 0, aligned to at least 64 bytes, initialised with
+    /// unspecified values. Options that the device does not support are ignored.
     ///
     /// # Errors
     ///
@@ -57,39 +58,39 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
         options: &PinnedOptions,
     ) -> Result<Box<dyn DevicePinned>>;
 
-    /// Gives pinned memory back, as [`memory_free`](Self::memory_free) does.
+    /// Frees pinned memory, as [`memory_free`](Self::memory_free) does.
     ///
     /// # Safety
     ///
     /// As [`memory_free`](Self::memory_free).
     unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, after: &[&dyn DeviceStream]);
 
-    /// Unloads a module, as [`memory_free`](Self::memory_free) gives memory back.
+    /// Unloads a module once the streams in `after` are done, as [`memory_free`](Self::memory_free) does for memory.
     ///
     /// # Safety
     ///
-    /// As [`memory_free`](Self::memory_free); its kernels are dropped.
+    /// As [`memory_free`](Self::memory_free). The kernels of the module are already dropped.
     unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, after: &[&dyn DeviceStream]);
 
-    /// Creates an in-order stream that is ordered with no other. Dropping a stream *must* let its enqueued work run
-    /// to the end.
+    /// Creates an in-order stream that is not ordered with any other stream. When a stream is dropped, its enqueued
+    /// work *must* run to completion.
     ///
     /// # Errors
     ///
-    /// What the driver reports. Options arrive checked against [`Limits`](crate::Limits).
+    /// Errors of the driver. Options arrive checked against [`Limits`](crate::Limits).
     fn stream_create(&self, options: &StreamOptions) -> Result<Box<dyn DeviceStream>>;
 
-    /// Creates an event; `timing` events can be compared for elapsed time.
+    /// Creates an event. The elapsed time between two `timing` events can be measured.
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     fn event_create(&self, timing: bool) -> Result<Box<dyn DeviceEvent>>;
 
     /// The vendor's handle of the device or context.
     fn native(&self) -> NativeHandle;
 
-    /// Whether launches may ask that all blocks be resident at once.
+    /// Whether a launch may require all blocks to be resident at once.
     fn cooperative_launch(&self) -> bool;
 
     /// Region copies by the device.
@@ -104,10 +105,10 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
     /// Memory that host and device both address.
     fn unified_memory(&self) -> Option<&dyn UnifiedMemory>;
 
-    /// Adoption of memory that somebody else allocated.
+    /// Adoption of memory that another library allocated.
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption>;
 
-    /// Use of streams, events and addresses that others own.
+    /// Use of streams, events and addresses that other libraries own.
     fn interop(&self) -> Option<&dyn NativeInterop>;
 
     /// The pool that memory comes from.
@@ -130,12 +131,12 @@ pub unsafe trait DeviceMemory: Any + Send + Sync {
     /// Size in bytes.
     fn len(&self) -> usize;
 
-    /// Where the host can address the memory, if it can; fixed for the object's life, and then initialised, readable and
-    /// writable for [`len`](Self::len) bytes.
+    /// The address at which the host can access the memory, if it can. The address is fixed for the object's life; the
+    /// memory there is initialised, readable and writable for [`len`](Self::len) bytes.
     fn host_ptr(&self) -> Option<*mut u8>;
 
-    /// The vendor's handle: an address, or a memory object. Memories that live at the same time have different ones, unless
-    /// they were adopted from one: equal handles mean the same bytes.
+    /// The vendor's handle: an address, or a memory object. Memories that live at the same time have different handles,
+    /// unless they were adopted from the same handle. Equal handles mean the same bytes.
     fn native(&self) -> NativeHandle;
 }
 
@@ -149,7 +150,8 @@ pub unsafe trait DevicePinned: Any + Send + Sync {
     /// Size in bytes.
     fn len(&self) -> usize;
 
-    /// Where it lies; fixed for the object's life, initialised, readable and writable by the host for `len` bytes.
+    /// The address of the memory. It is fixed for the object's life; the host can read and write `len` initialised
+    /// bytes there.
     fn ptr(&self) -> *mut u8;
 }
 
@@ -164,8 +166,8 @@ pub struct StreamOptions {
 /// How pinned memory is allocated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PinnedOptions {
-    /// Past the host's caches: copies to the device may be faster, and the host reads it very slowly. For memory that
-    /// the host writes from one end to the other and does not read. Devices without such memory give ordinary pinned
-    /// memory.
+    /// Bypasses the host's caches: copies to the device may be faster, but the host reads this memory very slowly. Use
+    /// it for memory that the host writes sequentially and does not read. Devices without such memory return ordinary
+    /// pinned memory.
     pub write_combined: bool,
 }

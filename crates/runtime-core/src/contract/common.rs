@@ -1,23 +1,23 @@
-//! What host, accelerator and embedded devices share.
+//! The part of the contract that host, accelerator and embedded devices share.
 
 use std::any::Any;
 
 use super::DeviceMemory;
 use crate::{DType, DeviceInfo, ModuleImage, Result};
 
-/// An opened device of any kind: who it is, and loading code.
+/// An opened device of any kind: its identity, and loading of code.
 pub trait CommonRuntime: Any + Send + Sync {
     /// Identity, limits and formats. *Must* stay the same for as long as the device is open.
     fn info(&self) -> &DeviceInfo;
 
-    /// Loads code. Only formats listed in [`DeviceInfo::formats`] arrive here.
+    /// Loads code. The front passes only formats listed in [`DeviceInfo::formats`].
     ///
     /// # Errors
     ///
     /// `InvalidModule` with the compiler's or loader's log if the code is not accepted.
     fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>>;
 
-    /// Blocks until everything enqueued on any stream of this device is done.
+    /// Blocks until all work enqueued on any stream of this device is done.
     ///
     /// # Errors
     ///
@@ -27,7 +27,7 @@ pub trait CommonRuntime: Any + Send + Sync {
 
 /// Loaded code.
 pub trait DeviceModule: Any + Send + Sync {
-    /// The kernel of that name. Kernels are dropped before their module.
+    /// Returns the kernel of that name. Kernels are dropped before their module.
     ///
     /// # Errors
     ///
@@ -37,45 +37,47 @@ pub trait DeviceModule: Any + Send + Sync {
 
 /// A kernel of a loaded module.
 pub trait DeviceKernel: Any + Send + Sync {
-    /// The parameters in order as the *loaded* kernel has them, or `None` where the driver cannot tell. The front
-    /// refuses launches that differ.
+    /// Returns the parameters of the *loaded* kernel, in order, or `None` if the driver does not report them. The front
+    /// refuses launches whose arguments differ.
     fn parameters(&self) -> Option<&[ParamInfo]>;
 
-    /// How blocks of the kernel fill the device, or `None` where the driver cannot tell or blocks do not matter.
+    /// Returns how blocks of the kernel fill the device, or `None` if the driver does not report it or blocks do not
+    /// matter.
     fn occupancy(&self) -> Option<&dyn Occupancy>;
 }
 
 /// How blocks of a kernel fill the multiprocessors of a device.
 ///
-/// Bytes of shared memory are those that a launch adds to what the kernel declares, within the device's limit.
+/// `shared_bytes` counts the bytes of shared memory that a launch adds to those the kernel declares. It is within the
+/// device's limit.
 pub trait Occupancy {
-    /// Work-items of a block, in one dimension and at least 1, that suit the kernel best as far as the driver knows. The
-    /// device and the kernel *must* be able to run such a block.
+    /// Returns the number of work-items in a one-dimensional block, at least 1, that suits the kernel best as far as
+    /// the driver knows. The device and the kernel *must* be able to run such a block.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if no block of one dimension can be launched; what the driver reports.
+    /// `InvalidArgument` if no one-dimensional block can be launched. Errors of the driver.
     fn suggested_block(&self, shared_bytes: u32) -> Result<u32>;
 
-    /// Blocks of `block` work-items, at least 1, that one multiprocessor holds at once, 0 if such a block does not fit;
-    /// `None` where the driver cannot tell.
+    /// Returns how many blocks of `block` work-items (at least 1) one multiprocessor holds at once, 0 if such a block
+    /// does not fit, or `None` if the driver does not report it.
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     fn resident_blocks(&self, block: u32, shared_bytes: u32) -> Result<Option<u32>>;
 }
 
-/// What a driver knows about one kernel parameter; what is unknown is not checked.
+/// The known properties of one kernel parameter. Unknown properties are not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParamInfo {
     /// Memory or value.
     pub kind: ParamKind,
-    /// Size in bytes of a value.
+    /// Size of a value in bytes.
     pub size: Option<usize>,
     /// Element type of the memory or value.
     pub dtype: Option<DType>,
-    /// Whether the kernel writes through it.
+    /// Whether the kernel writes to the memory.
     pub access: Option<ParamAccess>,
 }
 
@@ -90,40 +92,41 @@ pub enum ParamKind {
     Unknown,
 }
 
-/// What a kernel does with memory it is given.
+/// How a kernel accesses a memory argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParamAccess {
-    /// It reads only.
+    /// The kernel only reads.
     Read,
-    /// It may write.
+    /// The kernel may write.
     Write,
 }
 
-/// One kernel argument as a backend gets it.
+/// One kernel argument as a backend receives it.
 #[derive(Clone, Copy)]
 pub enum RawArg<'a> {
     /// Memory of this device.
     Memory {
         /// The allocation.
         memory: &'a dyn DeviceMemory,
-        /// Byte offset of element `[0, …, 0]`: where the kernel's pointer points.
+        /// Byte offset of element `[0, …, 0]`, which the kernel's pointer points to.
         origin: usize,
-        /// Byte offset of the lowest byte the argument covers; differs from `origin` under negative strides.
+        /// Byte offset of the lowest byte that the argument covers. Differs from `origin` under negative strides.
         start: usize,
-        /// Bytes covered from `start` on.
+        /// Number of bytes covered, from `start` on.
         bytes: usize,
-        /// Whether the elements fill those bytes, in whatever order. Bytes in gaps between them are somebody else's.
+        /// Whether the elements fill those bytes, in any order. If not, the bytes in the gaps do not belong to the
+        /// argument.
         dense: bool,
         /// Type of the elements.
         dtype: DType,
-        /// Whether the kernel may write it.
+        /// Whether the kernel may write to it.
         writes: bool,
     },
-    /// A view without elements; kernels get a null pointer.
+    /// A view without elements. The kernel gets a null pointer.
     Empty {
         /// Type of the elements.
         dtype: DType,
-        /// Whether the kernel may write it.
+        /// Whether the kernel may write to it.
         writes: bool,
     },
     /// A value, copied at launch.

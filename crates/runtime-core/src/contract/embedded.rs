@@ -1,77 +1,78 @@
-//! Devices that own their memory and their program.
+//! Devices with their own memory and their own program.
 
 use std::time::Duration;
 
 use super::{CommonRuntime, Counters};
 use crate::Result;
 
-/// A processor with a program of its own: flashed, called, timed, and its memory read back.
+/// A processor that runs its own program. The host flashes the program, calls its functions, measures them, and reads
+/// back memory.
 ///
-/// Nothing is transferred implicitly. The checked front, [`Embedded`](crate::Embedded), has looked at every argument:
-/// addresses lie in one area of the memory map that admits the access, a called function among them, the timeout is not
-/// zero, and [`call`](Self::call) gets at most [`Limits::arguments`](crate::Limits::arguments) values.
+/// Nothing is transferred implicitly. The checked front, [`Embedded`](crate::Embedded), has validated every argument:
+/// addresses, including that of a called function, lie in one area of the memory map that allows the access; the
+/// timeout is not zero; and [`call`](Self::call) gets at most [`Limits::arguments`](crate::Limits::arguments) values.
 pub trait EmbeddedDevice: CommonRuntime {
-    /// Loads an ELF image, replacing the program that was there, and resets.
+    /// Loads an ELF image in place of the previous program, and resets the device.
     ///
     /// # Errors
     ///
-    /// `InvalidModule` if it is not an executable for this processor or does not fit the memory map.
+    /// `InvalidModule` if the image is not an executable for this processor or does not fit the memory map.
     fn flash(&self, image: &[u8]) -> Result<()>;
 
-    /// Starts the flashed program anew, whatever the device was at: *must* end a call that hangs, in any thread, and
-    /// bring back a device that was lost. Memory outside of the program's segments *must* keep its bytes.
+    /// Restarts the flashed program from any state. *Must* end a call that hangs, in any thread, and *must* recover a
+    /// device that was lost. Memory outside of the program's segments *must* keep its bytes.
     ///
     /// # Errors
     ///
-    /// `DeviceLost` if the device does not come back.
+    /// `DeviceLost` if the device does not recover.
     fn reset(&self) -> Result<()>;
 
-    /// Areas of memory that can be addressed, fixed for as long as the device is open.
+    /// The areas of memory that can be addressed. Fixed for as long as the device is open.
     fn memory_map(&self) -> &[MemoryArea];
 
     /// Writes device memory.
     ///
     /// # Errors
     ///
-    /// What the transport reports.
+    /// Errors of the transport.
     fn memory_write(&self, address: u64, bytes: &[u8]) -> Result<()>;
 
     /// Reads device memory.
     ///
     /// # Errors
     ///
-    /// What the transport reports.
+    /// Errors of the transport.
     fn memory_read(&self, address: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// Writes instructions: calls from here on run them, whatever was executed there before.
+    /// Writes instructions. Later calls run them, whatever was executed at these addresses before.
     ///
     /// # Errors
     ///
     /// As [`call`](Self::call).
     fn code_write(&self, address: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Where the flashed program has the function or object of that name.
+    /// Returns the location of the function or object of that name in the flashed program.
     ///
     /// # Errors
     ///
     /// `KernelNotFound` naming the symbol.
     fn symbol(&self, name: &str) -> Result<Symbol>;
 
-    /// Calls the function at `function`, by the calling convention of C, and blocks until it returns. Calls of several
-    /// threads take turns.
+    /// Calls the function at `function`, using the C calling convention, and blocks until it returns. Calls from
+    /// several threads take turns.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for an address that the device does not have; `DeviceFault` with cause, program counter and
-    /// address, after which the device *must* take calls again; `Timeout`, and `Conflict` until the call ends after all or
-    /// [`reset`](Self::reset) ends it; `DeviceLost`.
+    /// `InvalidArgument` for an address that the device does not have. `DeviceFault` with cause, program counter and
+    /// address; the device *must* accept calls afterwards. `Timeout`, and from then on `Conflict`, until the call
+    /// returns after all or [`reset`](Self::reset) ends it. `DeviceLost`.
     fn call(&self, function: u64, args: &[CallValue], timeout: Duration) -> Result<CallOutcome>;
 
-    /// Lines the program printed since the last time this was asked.
+    /// Returns the lines that the program printed since the last call of this method.
     ///
     /// # Errors
     ///
-    /// What the transport reports.
+    /// Errors of the transport.
     fn console(&self) -> Result<Vec<String>>;
 
     /// Event counters, where the processor has any.
@@ -81,7 +82,7 @@ pub trait EmbeddedDevice: CommonRuntime {
 /// A contiguous part of a device's address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryArea {
-    /// What it is called, such as `ram`.
+    /// Its name, such as `ram`.
     pub name: String,
     /// First address.
     pub address: u64,
@@ -98,16 +99,16 @@ pub struct Symbol {
     pub address: u64,
     /// Its size in bytes, 0 where the program does not say.
     pub bytes: u64,
-    /// Whether the program says that it is data, which is not called by its name.
+    /// Whether the program declares it as data, which cannot be called by name.
     pub data: bool,
 }
 
-/// A value passed to a function on the device, of the C type that the function declares.
+/// A value passed to a function on the device. Its C type is the one that the function declares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CallValue {
-    /// An integer of 32 bits, or a shorter one extended as its own sign says.
+    /// A 32-bit integer, or a shorter one, sign- or zero-extended according to its own type.
     I32(i32),
-    /// An integer of 64 bits.
+    /// A 64-bit integer.
     I64(i64),
     /// An address on the device.
     Address(u64),
@@ -117,14 +118,15 @@ pub enum CallValue {
     F64(f64),
 }
 
-/// What a call gave.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CallOutcome {
-    /// The integer result register, or the two that make 64 bits. Bits beyond the function's result are unspecified.
+    /// The integer result register, or the two registers that make 64 bits. Bits beyond the function's result are
+    /// unspecified.
     pub value: u64,
-    /// The floating-point result register's bits, where the calling convention has one.
+    /// The bits of the floating-point result register, if the calling convention has one.
     pub float_bits: Option<u64>,
-    /// Time from the call to its return as the host saw it.
+    /// The time from the call to its return, measured on the host.
     pub elapsed: Duration,
 }
 

@@ -1,46 +1,49 @@
-//! What an implementor writes: object-safe traits, a screen each.
+//! The traits that a backend implements: object-safe and short.
 //!
-//! **If you implement a device**, write these traits and nothing else: every method is required and none has a
-//! default body, so a device that lacks something does not compile. You may rely on the checked front having looked
-//! at every argument before you see it: ranges lie inside the memory and do not overflow, sizes are not zero,
-//! objects were made by this very device unless a method says otherwise, launch geometry is within your
-//! [`Limits`](crate::Limits), and kernel arguments agree with what
-//! [`DeviceKernel::parameters`] reports. Do not repeat these checks. Prove the result with the `conformance` crate.
+//! **If you implement a device**, implement these traits and nothing else. Every method is required and none has a
+//! default body, so a backend that omits a method does not compile. The checked front has validated every argument
+//! before it calls your code: ranges lie inside the memory and do not overflow, sizes are not zero, objects were made
+//! by this same device unless a method says otherwise, launch geometry is within your [`Limits`](crate::Limits), and
+//! kernel arguments agree with the result of [`DeviceKernel::parameters`]. Do not repeat these checks. Test the result
+//! with the `conformance` crate.
 //!
-//! **If you use a device**, use [`Device`](crate::Device) and its companions instead; they call these traits.
+//! **If you use a device**, use [`Device`](crate::Device) and its companions instead. They call these traits.
 //!
-//! Two things hold for every trait that says `unsafe`. The implementor promises what the trait's docs say, since safe
-//! code relies on it. And enqueued work *must* touch exactly the bytes named, in stream order, and no others.
+//! Two rules apply to every trait that is `unsafe`. The implementor promises what the trait's documentation says,
+//! because safe code relies on it. Enqueued work *must* touch exactly the bytes named, in stream order, and no others.
 //!
 //! # What may be dropped while work uses it
 //!
-//! - *Memory, pinned memory, modules, prepared regions and graphs* are given to their `free`, `unload` or `release`, with
-//!   streams that have all work on them behind them. A graph comes before what its work uses.
-//! - *Kernels* are dropped when the last launch has been enqueued, perhaps not run, and before their module is unloaded.
-//! - *Events* are dropped at any time: waits that were enqueued for their mark hold.
-//! - *Streams* are dropped at any time, but live as long as an object that a `free` is yet to name them for. Their work
-//!   runs to its end. That of a capture is dropped with nothing enqueued to run.
-//! - *The device* is dropped last, with work perhaps in flight. Only a [`CounterSet`] may outlive it, and what a
-//!   [`Driver`](crate::Driver) keeps.
+//! - *Memory, pinned memory, modules, prepared regions and graphs* are passed to their `free`, `unload` or `release`,
+//!   together with streams. All work on the object is done once these streams are done. A graph is released before the
+//!   objects that its work uses.
+//! - *Kernels* are dropped after their last launch was enqueued, possibly before it has run, and before their module is
+//!   unloaded.
+//! - *Events* are dropped at any time. Waits that were already enqueued for their mark remain in force.
+//! - *Streams* are dropped at any time, but not before the last `free` that takes them in `after`. Their work runs to
+//!   completion. The work of a capture stream is dropped, and none of it is enqueued to run.
+//! - *The device* is dropped last, possibly with work in flight. Only a [`CounterSet`] and the state of a
+//!   [`Driver`](crate::Driver) may outlive it.
 //!
-//! Adopted memory outlives every object made of it: its owner is dropped when the memory is given back and the streams
-//! named there are done. A native stream or event that others own outlives its wrapper, a stream until
-//! [`NativeInterop::stream_end`].
+//! Adopted memory outlives every object made of it: its owner is dropped once the memory was freed and the streams
+//! passed to that `free` are done. A native stream or event with another owner outlives its wrapper; a stream does so
+//! until [`NativeInterop::stream_end`].
 //!
 //! # What a panic may do
 //!
-//! A method that panics does so in the program that called it, and the front stays sound. It takes that
+//! A method that panics does so in the program that called it, and the front stays sound. After a panic the front
+//! assumes that
 //!
 //! - *an enqueue* (of [`DeviceStream`], [`RegionCopyAbility::execute`], [`PeerAccess::memory_copy`],
-//!   [`GraphCapture::launch`]) has begun: what the work uses is given back after its stream, and memory that the host sees
-//!   is shown when its stream is done. An enqueue on a stream of [`GraphCapture::begin`] ends the capture;
+//!   [`GraphCapture::launch`]) has begun: what the work uses is freed only after its stream is done, and the host sees
+//!   such memory only when the stream is done. An enqueue on a stream of [`GraphCapture::begin`] ends the capture;
 //! - *[`record`](DeviceStream::record), [`wait`](DeviceStream::wait), `synchronize` and `query`* have done nothing;
-//! - *what makes an object* has made none;
-//! - *what answers a question* has changed nothing.
+//! - *a method that creates an object* has created none;
+//! - *a method that only returns information* has changed nothing.
 //!
-//! So an object that a panic passed *must* remain usable, as after an error. What gives back (`free`, `unload`, `release`,
-//! [`NativeInterop::stream_end`]) and destructors *must not* panic: the front calls them in destructors of its own, where a
-//! second panic ends the process.
+//! An object *must* remain usable after one of its methods panicked, as after an error. Methods that release something
+//! (`free`, `unload`, `release`, [`NativeInterop::stream_end`]) and destructors *must not* panic: the front calls them
+//! in its own destructors, where a second panic aborts the process.
 #![expect(unsafe_code, reason = "declares the unsafe traits and functions that backends implement")]
 
 mod abilities;
@@ -70,12 +73,12 @@ use std::any::Any;
 
 use crate::{Error, ErrorKind, Result};
 
-/// A backend's own object behind a trait object: the one downcast a backend needs.
+/// Returns a backend's own object behind a trait object. A backend needs no other downcast.
 ///
 /// # Errors
 ///
-/// `WrongDevice` if the object is of another type, which the checked front lets happen only where a method says
-/// that it takes objects of other devices.
+/// `WrongDevice` if the object is of another type. The checked front passes such objects only to methods that are
+/// documented to take objects of other devices.
 ///
 /// ```
 /// use std::any::Any;

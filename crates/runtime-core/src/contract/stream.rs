@@ -8,27 +8,27 @@ use crate::{Launch, NativeHandle, Result};
 
 /// An in-order queue of work.
 ///
-/// What is enqueued on one stream runs in that order; nothing orders two streams but events. Enqueueing *must not*
-/// wait for the work, except where a method says that it is done on return. Several threads may enqueue at once.
+/// Work enqueued on one stream runs in that order. Only events order two streams. Enqueueing *must not* wait for the
+/// work, except where a method is documented as done on return. Several threads may enqueue at once.
 ///
-/// Unordered operations of two streams on the same bytes leave them unspecified. That *must not* be undefined
+/// After unordered operations of two streams on the same bytes, the bytes are unspecified. That *must not* be undefined
 /// behaviour: a device whose memory is host memory locks each allocation while it works on it.
 ///
-/// A failure found while enqueued work runs is kept and reported by `synchronize`; work enqueued behind it still ends, by
-/// running or, until the failure is reported, by being left out. Marks of events are reached all the same.
+/// A failure that occurs while enqueued work runs is kept and reported by `synchronize`. Work enqueued behind it still
+/// ends: it runs or, until the failure is reported, is skipped. Marks of events are reached in either case.
 ///
 /// # Safety
 ///
-/// Enqueued work touches exactly the bytes named, and a method that is done on return is done with the host slice
-/// even when it fails. [`synchronize`](Self::synchronize) returning `Ok` and [`query`](Self::query) answering `true` mean
-/// that everything enqueued before touches no byte any more, and that its writes are visible to this thread: what follows
-/// reads and writes the memory on the host, or gives it back.
+/// Enqueued work touches exactly the bytes named. A method that is done on return no longer uses the host slice, even
+/// when the method fails. When [`synchronize`](Self::synchronize) returns `Ok` or [`query`](Self::query) returns
+/// `true`, the work enqueued before does not touch any byte any more, and its writes are visible to this thread: the
+/// caller may then read and write the memory on the host, or free it.
 pub unsafe trait DeviceStream: Any + Send + Sync {
     /// Enqueues a copy within the device. The ranges do not overlap.
     ///
     /// # Errors
     ///
-    /// What the driver reports, as for every enqueue.
+    /// Errors of the driver, as for every enqueue.
     ///
     /// # Safety
     ///
@@ -42,11 +42,12 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
         bytes: usize,
     ) -> Result<()>;
 
-    /// Copies host bytes to the device in stream order; done with `src` on return, whether or not it is page-locked.
+    /// Copies host bytes to the device in stream order. `src` is no longer used on return, whether or not it is
+    /// page-locked.
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     ///
     /// # Safety
     ///
@@ -58,14 +59,14 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
         src: &[u8],
     ) -> Result<()>;
 
-    /// Copies device bytes to the host in stream order; `dst` is filled on return.
+    /// Copies device bytes to the host in stream order. `dst` is filled on return.
     ///
     /// # Errors
     ///
-    /// What the driver reports; *must* report a failure of earlier work on this stream, which makes the bytes doubtful,
-    /// as [`synchronize`](Self::synchronize) would. It is reported by one of the two, once, and unless it is a
-    /// `DeviceFault` or `DeviceLost` it *must* say so by [`Error::of_earlier_work`](crate::Error::of_earlier_work):
-    /// whoever enqueued that work hears of it so, and not of the copy's own failures.
+    /// Errors of the driver. *Must* report a failure of earlier work on this stream, as
+    /// [`synchronize`](Self::synchronize) would, because the bytes may then be wrong. The failure is reported once, by
+    /// one of the two methods. Unless it is a `DeviceFault` or `DeviceLost`, it *must* be marked by
+    /// [`Error::of_earlier_work`](crate::Error::of_earlier_work), to distinguish it from a failure of the copy itself.
     ///
     /// # Safety
     ///
@@ -81,12 +82,13 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     ///
     /// # Safety
     ///
-    /// Both ranges lie inside objects of this device. The pinned memory lives until the copy has run. Until then the host
-    /// does not write it, and copies and graphs of other streams that do are ordered before or after this one.
+    /// Both ranges lie inside objects of this device. The pinned memory lives until the copy has run. Until then the
+    /// host does not write to it, and copies and graphs of other streams that write to it are ordered before or after
+    /// this copy.
     unsafe fn pinned_copy_to(
         &self,
         src: &dyn DevicePinned,
@@ -100,12 +102,13 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     ///
     /// # Safety
     ///
-    /// Both ranges lie inside objects of this device. The pinned memory lives until the copy has run. Until then the host
-    /// does not touch it, and copies and graphs of other streams that do are ordered before or after this one.
+    /// Both ranges lie inside objects of this device. The pinned memory lives until the copy has run. Until then the
+    /// host does not access it, and copies and graphs of other streams that access it are ordered before or after this
+    /// copy.
     unsafe fn pinned_copy_from(
         &self,
         src: &dyn DeviceMemory,
@@ -115,12 +118,12 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
         bytes: usize,
     ) -> Result<()>;
 
-    /// Enqueues filling a range with a pattern of 1, 2, 4, 8 or 16 bytes. `offset` and `bytes` are multiples of the
-    /// pattern's alignment and length.
+    /// Enqueues a fill of a range with a pattern of 1, 2, 4, 8 or 16 bytes. `offset` is a multiple of the pattern's
+    /// alignment, and `bytes` is a multiple of its length.
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     ///
     /// # Safety
     ///
@@ -135,18 +138,19 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
 
     /// Enqueues a kernel. Values are copied before this returns.
     ///
-    /// Memory arguments may share an allocation. An element of an argument that is written is no element of another
-    /// argument: the front's views to write are borrowed exclusively. Views may interleave, so the bytes from `start` on of
-    /// two arguments may overlap, unless both are `dense`; a kernel that is a Rust function gets dense arguments alone.
+    /// Memory arguments may share an allocation. No element of an argument that the kernel writes is also an element of
+    /// another argument, because the front borrows views for writing exclusively. Views may interleave, so the byte
+    /// ranges (`bytes` from `start` on) of two arguments may overlap unless both are `dense`. A kernel that is a Rust
+    /// function gets only dense arguments.
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     ///
     /// # Safety
     ///
-    /// The kernel belongs to this device and touches only what the arguments name, which lies inside memories of this
-    /// device.
+    /// The kernel belongs to this device. It touches only the memory that the arguments name, which lies inside
+    /// memories of this device.
     unsafe fn launch(
         &self,
         kernel: &dyn DeviceKernel,
@@ -154,35 +158,34 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
         args: &[RawArg<'_>],
     ) -> Result<()>;
 
-    /// Marks the end of everything enqueued so far, replacing the event's earlier mark.
+    /// Marks the end of all work enqueued so far. Replaces the event's earlier mark.
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     fn record(&self, event: &dyn DeviceEvent) -> Result<()>;
 
-    /// Lets what is enqueued from here on wait, on the device, for the event's latest mark. An event that was never
-    /// recorded holds nothing up. The event may belong to a device that [`PeerAccess`](super::PeerAccess) reaches.
+    /// Makes work enqueued from now on wait, on the device, for the event's latest mark. An event that was never
+    /// recorded delays nothing. The event may belong to a device that [`PeerAccess`](super::PeerAccess) reaches.
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     fn wait(&self, event: &dyn DeviceEvent) -> Result<()>;
 
-    /// Whether everything enqueued so far is done, or has failed and is at rest; never blocks.
+    /// Whether all work enqueued so far is done, or has failed and no longer runs. Never blocks.
     ///
     /// # Errors
     ///
-    /// `DeviceLost`, or what the driver reports; nothing is known of the work then. Failures of the work itself are left
-    /// to [`synchronize`](Self::synchronize).
+    /// `DeviceLost` or another error of the driver; the state of the work is then unknown. Failures of the work itself
+    /// are reported by [`synchronize`](Self::synchronize).
     fn query(&self) -> Result<bool>;
 
-    /// Blocks until everything enqueued so far is done.
+    /// Blocks until all work enqueued so far is done.
     ///
     /// # Errors
     ///
-    /// The first failure of work on this stream that was not reported before, `DeviceFault` or `DeviceLost` among
-    /// them.
+    /// The first failure of work on this stream that was not reported before, including `DeviceFault` and `DeviceLost`.
     fn synchronize(&self) -> Result<()>;
 
     /// The vendor's handle.
@@ -193,28 +196,28 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
 ///
 /// # Safety
 ///
-/// `wait` returning `Ok` and `query` answering `true` mean that the work before the latest mark is done, and that its
-/// writes are visible to this thread.
+/// When `wait` returns `Ok` or `query` returns `true`, the work before the latest mark is done, and its writes are
+/// visible to this thread.
 pub unsafe trait DeviceEvent: Any + Send + Sync {
-    /// Blocks until the work before the latest mark is done; returns at once if there is no mark.
+    /// Blocks until the work before the latest mark is done. Returns at once if there is no mark.
     ///
     /// # Errors
     ///
-    /// `DeviceLost`, or what the driver reports.
+    /// `DeviceLost`, or another error of the driver.
     fn wait(&self) -> Result<()>;
 
-    /// Whether the work before the latest mark is done; `true` if there is no mark.
+    /// Whether the work before the latest mark is done. `true` if there is no mark.
     ///
     /// # Errors
     ///
     /// As [`wait`](Self::wait).
     fn query(&self) -> Result<bool>;
 
-    /// Time on the device from `earlier` to this one. Both are timing events of this device, recorded, and done.
+    /// The time on the device from `earlier` to this event. Both are timing events of this device, recorded and done.
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// Errors of the driver.
     fn elapsed_since(&self, earlier: &dyn DeviceEvent) -> Result<Duration>;
 
     /// The vendor's handle.

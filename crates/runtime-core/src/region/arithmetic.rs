@@ -1,21 +1,21 @@
-//! What region copies do to single elements.
+//! The operations of region copies on single elements.
 
 use std::marker::PhantomData;
 
 use half::{bf16, f16};
 use num_complex::Complex;
 
-/// What happens to one element on its way, as a type, so that every loop is compiled for it.
+/// The operation on one element, as a type, so that every loop is compiled for it.
 pub(super) trait Operation: 'static {
     type Element: Copy + 'static;
 
     /// Whether the result depends on the element already there.
     const READS: bool;
 
-    /// The bits in each 8 bytes of the element that arrives that the result has the other way, if nothing else changes.
+    /// The bits that the operation flips in each 8 bytes of the incoming element. `None` if it does more than that.
     const FLIPS: Option<u64>;
 
-    /// The element to store for `new` arriving at `old`.
+    /// The value to store when `new` is combined with `old`.
     fn apply(old: Self::Element, new: Self::Element) -> Self::Element;
 }
 
@@ -51,7 +51,7 @@ pub(super) trait Sign<T> {
 pub(super) struct Keep;
 /// Changes the sign of a number.
 pub(super) struct Flip;
-/// Changes the sign bit of a floating-point number, or of each of two, given as bits.
+/// Changes the sign bit of a floating-point number, or of both components of a complex number, given as bits.
 pub(super) struct FlipBit;
 
 impl<T> Sign<T> for Keep {
@@ -63,7 +63,7 @@ impl<T> Sign<T> for Keep {
     }
 }
 
-/// Combines the element already there with the one that arrives.
+/// Combines the existing element with the incoming one.
 pub(super) trait Merge<T> {
     const READS: bool = true;
 
@@ -121,7 +121,7 @@ macro_rules! merge {
 }
 
 sign!(Flip, i8 i16 i32 i64: |value| value.wrapping_neg());
-// Negation changes the sign bit alone, of a NaN too.
+// Negation changes only the sign bit, also of a NaN.
 sign!(Flip, f16 bf16 f32 f64 Complex<f32> Complex<f64>: |value| -value);
 flip_bit! {
     u16: 0x8000_8000_8000_8000, |bits| bits ^ (1 << 15);

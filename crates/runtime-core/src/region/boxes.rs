@@ -1,5 +1,5 @@
-//! Programs and the elements that are bound to their slots: those that they stay within, and a box that they respect, in
-//! that they write around it or read nothing else.
+//! Checks a program against the elements bound to its slots: whether it touches only those, and whether it respects a
+//! box, which means that it writes only around the box or reads only the box.
 
 use smallvec::SmallVec;
 
@@ -9,21 +9,21 @@ use super::within::PIECES;
 use super::{LoweredCopy, RegionProgram};
 use crate::{Error, ErrorKind, Layout, Result};
 
-/// Elements of memory bound to a slot: how many bytes after the slot's start their lowest byte lies, and their layout.
+/// Elements of memory bound to a slot: the byte offset of their lowest byte from the slot's start, and their layout.
 pub(crate) type Part = (usize, Layout);
 
 /// The parts of memory that are bound to a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
-    /// What may be read, and written unless there is another part to write.
+    /// The part that may be read, and also written unless there is a separate part for writing.
     pub(crate) first: Part,
-    /// What may be written, and read.
+    /// The part that may be written and read.
     pub(crate) written: Option<Part>,
 }
 
 impl RegionProgram {
-    /// Checks that the program writes no element of `layout` in the slot if it writes there, and reads nothing else if it
-    /// does not. The lowest byte of the elements lies `start` bytes after that of the slot.
+    /// Checks that the program respects a box of the slot: if it writes the slot, it writes no element of `layout`;
+    /// otherwise it reads only these elements. Their lowest byte lies `start` bytes after that of the slot.
     pub(crate) fn respects(&self, slot: usize, start: usize, layout: &Layout) -> Result<()> {
         let refuse = |message: String| Error::new(ErrorKind::InvalidArgument, "with_box", message);
         let Some(used) = self.slots().get(slot) else {
@@ -60,7 +60,7 @@ impl RegionProgram {
         }
     }
 
-    /// Checks that what the program reads and writes in the slot are bytes of elements that are bound to it.
+    /// Checks that the program reads and writes only bytes of elements that are bound to the slot.
     pub(crate) fn stays_within(&self, slot: usize, bound: &Bound) -> Result<()> {
         let (first, written) = (footprint(bound.first), bound.written.and_then(footprint));
         let to_read: SmallVec<[&Footprint; 2]> = first.iter().chain(&written).collect();
@@ -102,8 +102,8 @@ impl RegionProgram {
     }
 }
 
-/// Whether the elements of two layouts share no byte, the lowest byte of each being this many after a common one; `false` also
-/// where that cannot be decided.
+/// Whether the elements of two layouts share no byte. The numbers are the offsets of their lowest bytes from a common
+/// position. Also `false` if it cannot be decided.
 pub(crate) fn are_apart(one: (usize, &Layout), other: (usize, &Layout)) -> bool {
     let len = |layout: &Layout| layout.span_bytes().len();
     let lie_apart = one.0 + len(one.1) <= other.0 || other.0 + len(other.1) <= one.0;
@@ -114,7 +114,7 @@ pub(crate) fn are_apart(one: (usize, &Layout), other: (usize, &Layout)) -> bool 
     one.1.is_empty() || other.1.is_empty() || lie_apart || interleave() == Some(true)
 }
 
-/// The bytes of the elements; `None` if there are none, or they lie beyond what a slot can have.
+/// The bytes of the elements. `None` if there are none, or if they lie beyond the range that a slot can have.
 fn footprint((start, layout): Part) -> Option<Footprint> {
     let span = layout.span_bytes();
     let low = i64::try_from(start).ok()?;

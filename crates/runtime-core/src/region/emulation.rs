@@ -1,4 +1,4 @@
-//! Region copies for devices that have none: through the host.
+//! Region copies through the host, for devices without native region copies.
 #![expect(unsafe_code, reason = "calls the stream's unsafe copies on slots that were checked")]
 
 use std::ops::Range;
@@ -9,21 +9,21 @@ use super::{Combine, HostSlot, RegionProgram};
 use crate::contract::{DeviceMemory, RawSlot};
 use crate::{Error, ErrorKind, Pinned, Result, Stream};
 
-/// Bytes that pass through page-locked memory at once.
+/// Number of bytes that are staged in page-locked memory at once.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// Page-locked memory of a plan, kept for its next execution.
 pub(crate) type Staging = Mutex<Option<Pinned<u8>>>;
 
-/// Bytes of a slot that lie side by side.
+/// Contiguous bytes of a slot.
 struct Run {
     slot: usize,
     bytes: Range<usize>,
 }
 
-/// Brings the bytes that the program reads to the host, runs it there, and brings back exactly those that it wrote, so that
-/// whatever lies between them may be used meanwhile. Runs of few bytes pass together through page-locked memory. Blocks until
-/// the program has run.
+/// Copies the bytes that the program reads to the host, runs the program there, and copies back exactly the bytes that
+/// it wrote. Other code may use the bytes in between at the same time. Short runs are staged together in page-locked
+/// memory. Blocks until the program has run.
 pub(crate) fn execute(
     program: &RegionProgram,
     stream: &Stream,
@@ -42,7 +42,7 @@ pub(crate) fn execute(
         }
     }
     let (reads, writes) = (joined(reads), joined(writes));
-    // Words of 16 bytes, since the program demands the alignment of its widest element.
+    // Words of 16 bytes, because the program requires the alignment of its widest element.
     let mut copies: Vec<Vec<u128>> = vec![Vec::new(); slots.len()];
     for run in reads.iter().chain(&writes) {
         if copies[run.slot].is_empty() {
@@ -59,7 +59,7 @@ pub(crate) fn execute(
             true => HostSlot::ABSENT,
         })
         .collect();
-    // SAFETY: each slot that is there is bound to a buffer of its own, long enough and aligned.
+    // SAFETY: each slot with memory is bound to its own buffer, which is long enough and aligned.
     unsafe { program.run(&host) };
     through.write(&writes, &copies)?;
     *staging.lock().unwrap_or_else(PoisonError::into_inner) = through.pinned;
@@ -78,7 +78,7 @@ fn add(runs: &mut Vec<Run>, slot: usize, footprint: &Footprint) {
     });
 }
 
-/// The same bytes, each once, in order.
+/// The same bytes, each once and in order.
 fn joined(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort_unstable_by_key(|run| (run.slot, run.bytes.start));
     runs.dedup_by(|next, kept| {
@@ -91,7 +91,7 @@ fn joined(mut runs: Vec<Run>) -> Vec<Run> {
     runs
 }
 
-/// Runs cut into batches, of which each is a single run or fits into page-locked memory.
+/// Splits runs into batches. Each batch is a single run or fits into page-locked memory.
 fn batches(runs: &[Run]) -> impl Iterator<Item = &[Run]> {
     let mut left = runs;
     std::iter::from_fn(move || {
@@ -113,7 +113,7 @@ fn zeroed(bytes: usize) -> Result<Vec<u128>> {
     })
 }
 
-/// The way between the memory of slots and copies of it on the host.
+/// Transfers bytes between the memory of slots and their copies on the host.
 struct Through<'a> {
     stream: &'a Stream,
     slots: &'a [RawSlot<'a>],
@@ -121,7 +121,7 @@ struct Through<'a> {
 }
 
 impl Through<'_> {
-    /// Fills runs of the copies. Blocks until they are.
+    /// Fills runs of the copies. Blocks until they are filled.
     fn read(&mut self, runs: &[Run], copies: &mut [Vec<u128>]) -> Result<()> {
         let Self { stream, slots, pinned } = self;
         for batch in batches(runs) {
@@ -149,7 +149,7 @@ impl Through<'_> {
                         }
                     })
                 })?;
-                // Only the stream tells whether a copy has failed.
+                // Only the stream reports whether a copy has failed.
                 stream.core.synchronize()?;
                 let mut packed = pinned.as_slice()?;
                 for run in batch {
@@ -163,7 +163,7 @@ impl Through<'_> {
         Ok(())
     }
 
-    /// Brings runs of the copies back.
+    /// Copies runs of the host copies back to the device.
     fn write(&mut self, runs: &[Run], copies: &[Vec<u128>]) -> Result<()> {
         let Self { stream, slots, pinned } = self;
         let of = |run: &Run| &bytemuck::cast_slice(&copies[run.slot])[run.bytes.clone()];
@@ -197,7 +197,7 @@ impl Through<'_> {
     }
 }
 
-/// Calls `copy` for each run with the memory that it is in, its offset there, and where in the batch it is.
+/// Calls `copy` for each run, with the memory that contains it, its offset there, and its range in the batch.
 fn each(
     batch: &[Run],
     slots: &[RawSlot<'_>],
@@ -215,7 +215,7 @@ fn each(
     Ok(())
 }
 
-/// Page-locked memory for so many bytes.
+/// Returns page-locked memory for at least this many bytes.
 fn room<'a>(
     pinned: &'a mut Option<Pinned<u8>>,
     stream: &Stream,

@@ -1,4 +1,4 @@
-//! Running a program in host memory.
+//! Runs a program in host memory.
 #![expect(unsafe_code, reason = "moves elements through raw pointers")]
 
 use std::ptr;
@@ -10,12 +10,12 @@ use super::{MAX_REGION_RANK, RegionProgram, SlotUse};
 /// A loop nest, outermost dimension first.
 type Dims = [Dim; MAX_REGION_RANK];
 
-/// Where a copy's first element goes, and where it comes from.
+/// The destination and source address of a copy's first element.
 type End = (*mut u8, *const u8);
 
 /// Host memory bound to one slot of a program: `len` bytes at `base`.
 ///
-/// Where `base` is null, the copies that read or write the slot are left out.
+/// If `base` is null, the copies that read or write the slot are left out.
 #[derive(Clone, Copy, Debug)]
 pub struct HostSlot {
     /// The first byte.
@@ -29,7 +29,7 @@ impl HostSlot {
     pub const ABSENT: Self = Self { base: ptr::null_mut(), len: 0 };
 }
 
-// SAFETY: it is only a name for memory; the unsafe functions that use it say who may touch what.
+// SAFETY: it only names memory; the unsafe functions that use it define which accesses are allowed.
 unsafe impl Send for HostSlot {}
 // SAFETY: as above.
 unsafe impl Sync for HostSlot {}
@@ -39,12 +39,12 @@ impl Job {
     ///
     /// As [`RegionProgram::run`].
     unsafe fn run(&self, slots: &[HostSlot]) {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.run_box(slots, &self.choice.dims, 0, 0) };
     }
 
-    /// Runs a box of each copy, whose first element is so many bytes from that of the whole; nothing of copies with an absent
-    /// slot.
+    /// Runs a box of each copy. Its first element is at the given byte distances from that of the whole. Skips copies
+    /// with an absent slot.
     ///
     /// # Safety
     ///
@@ -63,11 +63,11 @@ impl Job {
             }
         }
         let first = dims.iter().position(|dim| dim.extent > 1).unwrap_or(MAX_REGION_RANK);
-        // SAFETY: the slots are as the program demands, so that the box is inside them at each place.
+        // SAFETY: the slots satisfy the program's requirements, so the box is inside them at each place.
         unsafe { self.walk(first, dims, &ends[..present], to, from) };
     }
 
-    /// Runs the dimensions from `level` on, so many bytes from each of the ends.
+    /// Runs the dimensions from `level` on, at the given byte distances from each of the ends.
     ///
     /// # Safety
     ///
@@ -86,7 +86,7 @@ impl Job {
         }
         if level + 2 >= MAX_REGION_RANK {
             let [.., outer, inner] = *dims;
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller.
             return unsafe { self.take_turns([outer, inner], ends, to, from) };
         }
         for index in 0..dims[level].extent {
@@ -96,7 +96,7 @@ impl Job {
         }
     }
 
-    /// Runs a plane, a few rows of each copy at a time if there are several.
+    /// Runs a plane. If there are several copies, runs a few rows of each in turn.
     ///
     /// # Safety
     ///
@@ -108,7 +108,8 @@ impl Job {
             let (to, from) = outer.steps(to, from, first);
             for (target, source) in ends {
                 let (to, from) = (target.wrapping_offset(to), source.wrapping_offset(from));
-                // SAFETY: as the caller promises; `choose` made the dimensions, and only those were cut that may be.
+                // SAFETY: guaranteed by the caller; `choose` made the dimensions, and only dimensions that may be cut
+                // were cut.
                 unsafe { (self.choice.kernel)(to, from, &[rows, inner]) };
             }
         }
@@ -120,30 +121,31 @@ impl RegionProgram {
     ///
     /// # Safety
     ///
-    /// There are as many slots as the program [has](Self::slots). Of each that it touches, `base` is null, or aligned as it
-    /// demands and valid for reads, and for writes where it says so, of the bytes it demands, which are initialised.
-    /// What it touches through a slot that it writes, it touches through no other. Nobody writes the bytes that it touches,
-    /// or reads those that it writes, until this returns.
+    /// There are as many slots as the program [has](Self::slots). For each slot that the program touches, `base` is
+    /// either null or points to the required number of initialised bytes; these are aligned as required, valid for
+    /// reads, and valid for writes if the slot is written. Bytes that the program touches through a slot that it writes
+    /// are touched through no other slot. Until this returns, no other code writes bytes that the program touches or
+    /// reads bytes that it writes.
     pub unsafe fn run(&self, slots: &[HostSlot]) {
         self.debug_check(slots);
         for job in self.phases().iter().flat_map(|phase| &phase.schedule.jobs) {
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller.
             unsafe { job.run(slots) };
         }
     }
 
-    /// Number of parts that a phase is cut into, so that several threads can share it; 0 if there is no such phase.
+    /// The number of parts that a phase is cut into, so that several threads can share it. 0 if there is no such phase.
     ///
-    /// Parts cost about the same, and at least what copying 64 KiB does, if the phase costs that much. Elements that
-    /// lie alone in their cache lines cost as much as whole lines.
+    /// Parts cost about the same. If the phase is large enough, each part costs at least as much as copying 64 KiB. An
+    /// element that is alone in its cache line costs as much as a whole line.
     pub fn parts(&self, phase: usize) -> usize {
         self.phases().get(phase).map_or(0, |phase| phase.schedule.parts.len())
     }
 
-    /// Runs one part of one phase, as [`run`](Self::run) does; nothing if there is no such part.
+    /// Runs one part of one phase, as [`run`](Self::run) does. Does nothing if there is no such part.
     ///
-    /// Parts of a phase touch different bytes, or only read them, so they may run at once and in any order. A phase
-    /// must be complete before the next one begins.
+    /// Parts of a phase touch different bytes, or only read them, so they may run concurrently and in any order. A
+    /// phase must be complete before the next one begins.
     ///
     /// # Safety
     ///
@@ -158,7 +160,7 @@ impl RegionProgram {
             None => {}
             Some(Part::Jobs(range)) => {
                 for job in &jobs[range.clone()] {
-                    // SAFETY: as the caller promises.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { job.run(slots) };
                 }
             }
@@ -168,13 +170,13 @@ impl RegionProgram {
                 let start = range.start.cast_signed();
                 let (to, from) = (start * dims[*dim].to, start * dims[*dim].from);
                 dims[*dim].extent = range.len();
-                // SAFETY: as the caller promises; the range is inside the extent.
+                // SAFETY: guaranteed by the caller; the range is inside the extent.
                 unsafe { job.run_box(slots, &dims, to, from) };
             }
         }
     }
 
-    /// What can be checked of the promises that come with slots, in debug builds.
+    /// Checks the requirements on slots as far as possible, in debug builds.
     fn debug_check(&self, slots: &[HostSlot]) {
         debug_assert_eq!(slots.len(), self.slots().len());
         let is_touched = |slot: &HostSlot, used: &SlotUse| used.bytes > 0 && !slot.base.is_null();

@@ -1,7 +1,7 @@
-//! Which loops run a copy in host memory.
+//! Chooses the loops that run a copy in host memory.
 //!
-//! A kernel runs the two innermost dimensions of a copy. [`choose`] decides from the strides, once per copy, which two
-//! these are, which kernel it is, and how the loops around it are cut into blocks.
+//! A kernel runs the two innermost dimensions of a copy. From the strides, [`choose`] decides once per copy which
+//! dimensions these are, which kernel runs them, and how the loops around the kernel are cut into blocks.
 
 use half::{bf16, f16};
 use num_complex::Complex;
@@ -11,25 +11,26 @@ use super::loops::{self, Dim, FIRST, Kernel, LINE, MEDIUM_RUN, SECOND};
 use super::{Combine, LoweredCopy, MAX_REGION_RANK};
 use crate::DType;
 
-/// How a copy is run.
+/// The chosen way to run a copy.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
     pub(super) kernel: Kernel,
-    /// Outermost first, the last two of them the kernel's.
+    /// Outermost first. The kernel runs the last two.
     pub(super) dims: [Dim; MAX_REGION_RANK],
-    /// Whether the innermost dimension may be run in pieces.
+    /// Whether the innermost dimension may be cut into pieces.
     pub(super) splits_inner: bool,
-    /// A dimension to run in blocks of so many elements, around the dimension before it.
+    /// A dimension that is run in blocks of the given number of elements, and whose blocks enclose the previous
+    /// dimension.
     pub(super) block: (usize, usize),
 }
 
-/// Longest run of bytes that is copied by moves of fixed size.
+/// Longest run of bytes that is copied with moves of a fixed size.
 const SHORT_RUN: usize = 64;
 
 /// Largest extent of a dimension that is unrolled completely.
 const THIN: usize = 4;
 
-/// The loops that are best for a copy.
+/// The loops that suit a copy best.
 #[derive(Clone, Copy)]
 enum Shape {
     /// The innermost dimension is contiguous on both sides.
@@ -40,7 +41,7 @@ enum Shape {
     Transposed,
     /// The innermost dimension has this extent, at most [`THIN`].
     Thin(usize),
-    /// The innermost dimension is contiguous in the destination alone.
+    /// The innermost dimension is contiguous only in the destination.
     Gathered,
     /// None of these.
     Strided,
@@ -63,7 +64,7 @@ pub(super) fn choose(copy: &LoweredCopy) -> Choice {
         dims[LAST] = Dim { extent: 1, to: unit, from: unit };
     }
     let inner = dims[LAST];
-    // The dimension along which the source is contiguous, if it is another one.
+    // The dimension along which the source is contiguous, if it is a different dimension.
     let partner = (first..LAST).find(|&dim| dims[dim].from.unsigned_abs() == size);
     let is_thin = |dim: usize| dims[dim].extent <= THIN;
     let shape = match partner {
@@ -87,7 +88,7 @@ pub(super) fn choose(copy: &LoweredCopy) -> Choice {
         (Shape::Thin(_) | Shape::Transposed | Shape::Gathered, Some(partner)) => {
             dims[partner..LAST].rotate_left(1);
         }
-        // At least on one side, neighbours in a line are moved together.
+        // Neighbouring elements in a cache line are moved together, at least on one side.
         (Shape::Strided, Some(partner)) if inner.to.unsigned_abs() >= LINE => {
             dims[partner..].rotate_left(1);
         }
@@ -104,7 +105,7 @@ pub(super) fn choose(copy: &LoweredCopy) -> Choice {
         _ => LAST - 1,
     };
     let block = match shape {
-        // Has blocks of its own.
+        // These loops have their own blocks.
         Shape::Transposed => usize::MAX,
         _ => block(dims[row - 1], dims[row]),
     };
@@ -115,13 +116,13 @@ pub(super) fn choose(copy: &LoweredCopy) -> Choice {
     Choice { kernel: kernel(copy, shape, run), dims, splits_inner, block: (row, block) }
 }
 
-/// How many elements of the inner dimension to run before going on along the outer one, if one side is denser along
-/// that; else no limit.
+/// The number of elements of the inner dimension to run before the next step of the outer dimension, if one side is
+/// denser along the outer dimension. Otherwise there is no limit.
 fn block(outer: Dim, inner: Dim) -> usize {
-    // Lines of so many elements do not stay in the second cache.
+    // This many cache lines do not stay in the second-level cache.
     const MANY: usize = (2 << 20) / LINE;
     let many = outer.extent.saturating_mul(inner.extent) >= MANY;
-    // Reads wait less for the second cache than writes do.
+    // Reads wait less for the second-level cache than writes do.
     let sides =
         [(outer.to, inner.to, inner.from, FIRST), (outer.from, inner.from, inner.to, SECOND)];
     let blocks = sides.map(|(outer_stride, inner_stride, other, cache)| {
@@ -130,10 +131,10 @@ fn block(outer: Dim, inner: Dim) -> usize {
         if outer.extent == 1 || near >= far {
             usize::MAX
         } else if near < LINE {
-            // So many that lines on this side are still at hand for their next elements.
+            // Few enough that lines on this side are still cached when their next elements are needed.
             loops::resident(inner_stride, cache)
         } else if many && 0 < other && other < LINE {
-            // About a line of the other side, so that this side goes along its nearer dimension otherwise.
+            // About one line of the other side, so that this side mostly runs along its nearer dimension.
             (LINE / other).max(8)
         } else {
             usize::MAX
@@ -142,19 +143,19 @@ fn block(outer: Dim, inner: Dim) -> usize {
     blocks[0].min(blocks[1])
 }
 
-/// Whether every element read is in a line of its own, and rows are short. Such loads wait for the caches, and one after
-/// the other they were measured to wait less than in groups.
+/// Whether every element read is in its own cache line and rows are short. Such loads wait for the caches. In
+/// measurements they waited less one after the other than in groups.
 fn is_scattered([outer, inner]: [Dim; 2], block: usize) -> bool {
     const SHORT: usize = 128;
     let near = |dim: Dim| dim.extent > 1 && dim.from.unsigned_abs() < LINE;
     !near(outer) && !near(inner) && inner.extent < SHORT && block >= inner.extent
 }
 
-/// The kernel for the operation and the shape; `run` is the length of the innermost dimension in bytes.
+/// The kernel for the operation and the shape. `run` is the length of the innermost dimension in bytes.
 fn kernel(copy: &LoweredCopy, shape: Shape, run: usize) -> Kernel {
     let (dtype, negate) = (copy.dtype(), copy.negate());
     match copy.combine() {
-        // Bits are moved as they are: only size and alignment matter.
+        // Bits are moved unchanged, so only size and alignment matter.
         Combine::Replace if !negate => match (shape, dtype.size(), dtype.align()) {
             (Shape::Rows, ..) => runs_kernel(run),
             (_, 1, _) => replacing::<u8, Keep>(shape),
@@ -236,7 +237,7 @@ where
     }
 }
 
-/// The kernel of a shape for combining. There are many operations and they are rarer, so that fewer loops must do.
+/// The kernel of a shape for combining. These operations are many and rarer, so they share fewer loops.
 fn combining<T, S, C>(shape: Shape) -> Kernel
 where
     T: Copy + 'static,

@@ -1,4 +1,4 @@
-//! The loops that move elements in host memory, compiled per element operation and instruction set.
+//! The loops that move elements in host memory, compiled for each element operation and instruction set.
 #![expect(unsafe_code, reason = "moves elements through raw pointers")]
 
 use std::marker::PhantomData;
@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use super::arithmetic::Operation;
 use super::tiles;
 
-/// One dimension of a loop nest: how often, and how many bytes apart on each side.
+/// One dimension of a loop nest: the number of iterations, and the distance in bytes on each side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dim {
     pub(super) extent: usize,
@@ -18,7 +18,7 @@ impl Dim {
     /// A dimension of one element.
     pub(super) const ONE: Self = Self { extent: 1, to: 0, from: 0 };
 
-    /// Byte offsets so many steps further along. Steps fit, since they stay inside an allocation.
+    /// Byte offsets after the given number of steps. They fit, because they stay inside an allocation.
     #[inline(always)]
     pub(super) fn steps(self, to: isize, from: isize, steps: usize) -> (isize, isize) {
         let steps = steps.cast_signed();
@@ -34,14 +34,15 @@ pub(super) type Plane = [Dim; 2];
 ///
 /// # Safety
 ///
-/// Every element lies in memory that may be read, or written, through the pointers; elements are initialised and
-/// aligned for their type; none that is written overlaps another one, and nobody else touches them meanwhile. The
-/// dimensions are as the kernel's [`Loops`] say, and the processor has the instructions that it was chosen for.
+/// Every element lies in memory that may be read, or written, through the pointers. Elements are initialised and
+/// aligned for their type. No written element overlaps another element, and no other code accesses the elements
+/// meanwhile. The dimensions satisfy the requirements of the kernel's [`Loops`]. The processor supports the
+/// instructions that the kernel was chosen for.
 pub(super) type Kernel = unsafe fn(*mut u8, *const u8, &Plane);
 
 /// The body of a kernel.
 pub(super) trait Loops {
-    /// Runs the loops, with the instructions of `TIER`.
+    /// Runs the loops with the instructions of `TIER`.
     ///
     /// # Safety
     ///
@@ -78,13 +79,13 @@ fn prefers_base() -> bool {
     false
 }
 
-/// The kernel with this body for every processor.
+/// The kernel with this body, for every processor.
 ///
 /// # Safety
 ///
 /// As [`Kernel`].
 pub(super) unsafe fn base<L: Loops>(to: *mut u8, from: *const u8, plane: &Plane) {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { L::run::<BASE>(to, from, plane) };
 }
 
@@ -94,7 +95,7 @@ pub(super) unsafe fn base<L: Loops>(to: *mut u8, from: *const u8, plane: &Plane)
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn avx2<L: Loops>(to: *mut u8, from: *const u8, plane: &Plane) {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { L::run::<AVX2>(to, from, plane) };
 }
 
@@ -105,7 +106,7 @@ pub(super) fn at(to: *mut u8, from: *const u8, dim: Dim, steps: usize) -> (*mut 
     (to.wrapping_offset(to_offset), from.wrapping_offset(from_offset))
 }
 
-/// Calls `f` with the pointers to each place along a dimension.
+/// Calls `f` with the pointers to each position along a dimension.
 #[inline(always)]
 fn places(to: *mut u8, from: *const u8, dim: Dim, mut f: impl FnMut(*mut u8, *const u8)) {
     let (mut to, mut from) = (to, from);
@@ -115,17 +116,17 @@ fn places(to: *mut u8, from: *const u8, dim: Dim, mut f: impl FnMut(*mut u8, *co
     }
 }
 
-/// What the operation makes of one element.
+/// Returns the result of the operation for one element.
 ///
 /// # Safety
 ///
-/// `from` and `to` are readable for an element and aligned, and nobody else writes there.
+/// `from` and `to` are aligned and readable for an element, and no other code writes there.
 #[inline(always)]
 unsafe fn result<O: Operation>(to: *const u8, from: *const u8) -> O::Element {
-    // SAFETY: readable, as the caller promises.
+    // SAFETY: readable, as the caller guarantees.
     let new = unsafe { from.cast::<O::Element>().read() };
     let old = if O::READS {
-        // SAFETY: readable, as the caller promises.
+        // SAFETY: readable, as the caller guarantees.
         unsafe { to.cast::<O::Element>().read() }
     } else {
         new
@@ -137,12 +138,13 @@ unsafe fn result<O: Operation>(to: *const u8, from: *const u8) -> O::Element {
 ///
 /// # Safety
 ///
-/// `from` is readable and `to` readable and writable for an element, both aligned, and nobody else touches them.
+/// `from` is readable, and `to` is readable and writable, for an element. Both are aligned, and no other code accesses
+/// them.
 #[inline(always)]
 unsafe fn put<O: Operation>(to: *mut u8, from: *const u8) {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     let result = unsafe { result::<O>(to, from) };
-    // SAFETY: writable, as the caller promises.
+    // SAFETY: writable, as the caller guarantees.
     unsafe { to.cast::<O::Element>().write(result) };
 }
 
@@ -155,25 +157,25 @@ unsafe fn put<O: Operation>(to: *mut u8, from: *const u8) {
 pub(super) unsafe fn line<O: Operation>(to: *mut u8, from: *const u8, dim: Dim) {
     for index in 0..dim.extent {
         let (to, from) = at(to, from, dim, index);
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { put::<O>(to, from) };
     }
 }
 
-/// Asks for the cache lines of a row some steps further along, if there is one or not.
+/// Prefetches the cache lines of a row some steps further along, whether or not that row exists.
 ///
-/// Rows far apart are no stream that the processor sees through, above all where another core has them.
+/// The processor's prefetcher does not recognise rows that are far apart, especially if another core holds them.
 #[inline(always)]
 fn fetch_ahead(to: *const u8, from: *const u8, dim: Dim) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        /// Rows whose lines are on their way at a time.
+        /// Number of rows whose lines are being fetched at a time.
         const AHEAD: isize = 16;
         let ahead = |at: *const u8, stride: isize| {
             at.wrapping_offset(stride.wrapping_mul(AHEAD)).cast::<i8>()
         };
-        // SAFETY: a hint, of any address.
+        // SAFETY: a prefetch is a hint and accepts any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead(from, dim.from)) };
         // SAFETY: as above.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead(to, dim.to)) };
@@ -190,7 +192,7 @@ impl<const BYTES: usize> Loops for ShortRuns<BYTES> {
     unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, _]: &Plane) {
         places(to, from, rows, |to, from| {
             fetch_ahead(to, from, rows);
-            // SAFETY: a run of the plane, as the caller promises.
+            // SAFETY: a run of the plane, as the caller guarantees.
             unsafe { from.copy_to_nonoverlapping(to, BYTES) };
         });
     }
@@ -199,7 +201,7 @@ impl<const BYTES: usize> Loops for ShortRuns<BYTES> {
 /// Longest row for [`MediumRuns`].
 pub(super) const MEDIUM_RUN: usize = 16 << 10;
 
-/// Rows of bytes, contiguous on both sides and short enough that calling somebody for each would cost.
+/// Rows of bytes, contiguous on both sides and so short that a function call for each would be costly.
 pub(super) struct MediumRuns;
 
 impl Loops for MediumRuns {
@@ -209,20 +211,20 @@ impl Loops for MediumRuns {
         let [rows, run] = *plane;
         let bytes = run.extent * run.to.unsigned_abs();
         let Some(last) = bytes.checked_sub(CHUNK) else {
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller.
             return unsafe { LongRuns::run::<TIER>(to, from, plane) };
         };
         places(to, from, rows, |to, from| {
             let mut start = 0;
             while start < last {
                 let (to, from) = (to.wrapping_add(start), from.wrapping_add(start));
-                // SAFETY: inside a run of the plane, as the caller promises.
+                // SAFETY: inside a run of the plane, as the caller guarantees.
                 unsafe { from.copy_to_nonoverlapping(to, CHUNK) };
                 start += CHUNK;
             }
-            // May overlap the chunk before it.
+            // May overlap the previous chunk.
             let (to, from) = (to.wrapping_add(last), from.wrapping_add(last));
-            // SAFETY: inside a run of the plane, as the caller promises.
+            // SAFETY: inside a run of the plane, as the caller guarantees.
             unsafe { from.copy_to_nonoverlapping(to, CHUNK) };
         });
     }
@@ -236,7 +238,7 @@ impl Loops for LongRuns {
     unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, run]: &Plane) {
         let bytes = run.extent * run.to.unsigned_abs();
         places(to, from, rows, |to, from| {
-            // SAFETY: a run of the plane, as the caller promises.
+            // SAFETY: a run of the plane, as the caller guarantees.
             unsafe { from.copy_to_nonoverlapping(to, bytes) };
         });
     }
@@ -246,13 +248,13 @@ impl Loops for LongRuns {
 ///
 /// # Safety
 ///
-/// `to` and `from` are the lowest bytes of runs of `extent` elements that may be written and read; nobody else touches
-/// them during `'a`.
+/// `to` and `from` are the lowest bytes of runs of `extent` elements that may be written and read. No other code
+/// accesses them during `'a`.
 #[inline(always)]
 unsafe fn slices<'a, T>(to: *mut u8, from: *const u8, extent: usize) -> (&'a mut [T], &'a [T]) {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     let to = unsafe { std::slice::from_raw_parts_mut(to.cast::<T>(), extent) };
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     let from = unsafe { std::slice::from_raw_parts(from.cast::<T>(), extent) };
     (to, from)
 }
@@ -272,14 +274,14 @@ impl<O: Operation> Loops for Rows<O> {
     #[inline(always)]
     unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, run]: &Plane) {
         places(to, from, rows, |to, from| {
-            // SAFETY: a run of the plane, as the caller promises.
+            // SAFETY: a run of the plane, as the caller guarantees.
             let (to, from) = unsafe { slices::<O::Element>(to, from, run.extent) };
             row::<O>(to, from);
         });
     }
 }
 
-/// Rows of elements, contiguous on both sides, which the source runs through backwards.
+/// Rows of elements, contiguous on both sides, with the source read backwards.
 pub(super) struct Reversed<O>(PhantomData<O>);
 
 /// Applies the operation along two runs in opposite directions.
@@ -303,27 +305,27 @@ impl<O: Operation> Loops for Reversed<O> {
     unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, run]: &Plane) {
         places(to, from, rows, |to, from| {
             let (_, lowest) = at(to, from, run, run.extent - 1);
-            // SAFETY: a run of the plane, as the caller promises.
+            // SAFETY: a run of the plane, as the caller guarantees.
             let (to, from) = unsafe { slices::<O::Element>(to, lowest, run.extent) };
             reversed_row::<O>(to, from);
         });
     }
 }
 
-/// Rows of `WIDTH` elements at any strides.
+/// Rows of `WIDTH` elements with any strides.
 pub(super) struct Thin<O, const WIDTH: usize>(PhantomData<O>);
 
 impl<O: Operation, const WIDTH: usize> Loops for Thin<O, WIDTH> {
     #[inline(always)]
     unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, across]: &Plane) {
         places(to, from, rows, |to, from| {
-            // SAFETY: elements of the plane, as the caller promises.
+            // SAFETY: elements of the plane, as the caller guarantees.
             unsafe { line::<O>(to, from, Dim { extent: WIDTH, ..across }) };
         });
     }
 }
 
-/// Rows of elements at any strides.
+/// Rows of elements with any strides.
 pub(super) struct Strided<O>(PhantomData<O>);
 
 impl<O: Operation> Loops for Strided<O> {
@@ -331,14 +333,14 @@ impl<O: Operation> Loops for Strided<O> {
     unsafe fn run<const TIER: u8>(to: *mut u8, from: *const u8, &[rows, along]: &Plane) {
         for row in 0..rows.extent {
             let (to, from) = at(to, from, rows, row);
-            // SAFETY: elements of the plane, as the caller promises.
+            // SAFETY: elements of the plane, as the caller guarantees.
             unsafe { line::<O>(to, from, along) };
         }
     }
 }
 
-/// Multiples of a stride, which the compiler takes for unrelated numbers: else it would find the places of a group of
-/// elements by a chain of additions, each waiting for the one before.
+/// Multiples of a stride that look unrelated to the compiler. Otherwise it would compute the positions of a group of
+/// elements by a chain of dependent additions.
 #[derive(Clone, Copy)]
 struct Multiples {
     one: isize,
@@ -388,15 +390,15 @@ impl<O: Operation> Loops for Gathered<O> {
             for _ in 0..along.extent / GROUP {
                 let group: [O::Element; GROUP] = std::array::from_fn(|n| {
                     let (to, from) = (to.wrapping_add(n * size), from.wrapping_offset(step.get(n)));
-                    // SAFETY: an element of the plane, as the caller promises.
+                    // SAFETY: an element of the plane, as the caller guarantees.
                     unsafe { result::<O>(to, from) }
                 });
-                // SAFETY: elements of the plane next to each other, as the caller promises.
+                // SAFETY: adjacent elements of the plane, as the caller guarantees.
                 unsafe { tiles::store::<_, TIER>(to, group) };
                 (to, from) = at(to, from, along, GROUP);
             }
             for _ in 0..along.extent % GROUP {
-                // SAFETY: an element of the plane, as the caller promises.
+                // SAFETY: an element of the plane, as the caller guarantees.
                 unsafe { put::<O>(to, from) };
                 (to, from) = at(to, from, along, 1);
             }
@@ -404,8 +406,8 @@ impl<O: Operation> Loops for Gathered<O> {
     }
 }
 
-/// Elements contiguous in the destination along the inner dimension, and in the source, forwards or backwards, along the
-/// outer one.
+/// Elements that are contiguous in the destination along the inner dimension and contiguous in the source, forwards or
+/// backwards, along the outer dimension.
 pub(super) struct Transposed<O>(PhantomData<O>);
 
 impl<O: Operation> Loops for Transposed<O> {
@@ -415,12 +417,12 @@ impl<O: Operation> Loops for Transposed<O> {
         let edge = tiles::edge::<O, TIER>();
         let [down, along] = *plane;
         let (full_down, full_along) = (down.extent / edge * edge, along.extent / edge * edge);
-        // Blocks whose source stays in the second cache.
+        // Blocks whose source stays in the second-level cache.
         let height = (STRIPE / size).next_multiple_of(edge);
         let creeping = creeps(along.from) && creeps(down.to);
         let small = down.extent * along.extent * size <= HALF_SECOND_CACHE;
         let width = if creeping && small { FEW_ROWS } else { MOST_ROWS };
-        // The part of them that uses each cache line of the source once.
+        // The part of a block that uses each cache line of the source once.
         let lines = (LINE / size).next_multiple_of(edge);
         for top in (0..full_down).step_by(height) {
             let bottom = full_down.min(top + height);
@@ -432,7 +434,7 @@ impl<O: Operation> Loops for Transposed<O> {
                         let (to, from) = at(to, from, along, column);
                         for row in (top..bottom).step_by(edge) {
                             let (to, from) = at(to, from, down, row);
-                            // SAFETY: a tile of the plane, as the caller promises.
+                            // SAFETY: a tile of the plane, as the caller guarantees.
                             unsafe { tiles::tile::<O, TIER>(to, from, [down, along]) };
                         }
                     }
@@ -441,12 +443,12 @@ impl<O: Operation> Loops for Transposed<O> {
         }
         let bottom = Dim { extent: down.extent - full_down, ..down };
         let (to_bottom, from_bottom) = at(to, from, down, full_down);
-        // SAFETY: the rest of the plane, as the caller promises.
+        // SAFETY: the rest of the plane, as the caller guarantees.
         unsafe { base::<Strided<O>>(to_bottom, from_bottom, &[bottom, along]) };
         let right = Dim { extent: along.extent - full_along, ..along };
         let (to_right, from_right) = at(to, from, along, full_along);
         let full = Dim { extent: full_down, ..down };
-        // SAFETY: the rest of the plane, as the caller promises.
+        // SAFETY: the rest of the plane, as the caller guarantees.
         unsafe { base::<Strided<O>>(to_right, from_right, &[right, full]) };
     }
 }
@@ -454,31 +456,32 @@ impl<O: Operation> Loops for Transposed<O> {
 /// Bytes in a cache line.
 pub(super) const LINE: usize = 64;
 
-/// Bytes of each row of the source that are read before its next rows.
+/// Number of bytes read from each row of the source before the next rows are read.
 const STRIPE: usize = 512;
 
-/// Rows of the source in a block.
+/// Number of source rows in a block.
 const MOST_ROWS: usize = 64;
 
-/// The same where lines of rows next to each other compete in the first cache.
+/// The same, if lines of adjacent rows compete for places in the first-level cache.
 const FEW_ROWS: usize = 16;
 
-/// Bytes that surely stay in the second cache.
+/// A number of bytes that reliably stay in the second-level cache.
 const HALF_SECOND_CACHE: usize = 512 << 10;
 
-/// A cache: the bytes after which lines compete for the same places, and the number of these places to rely on.
+/// A cache: the distance in bytes at which lines compete for the same places, and the number of such places to rely on.
 pub(super) type Cache = (usize, usize);
 
 pub(super) const FIRST: Cache = (4 << 10, 8);
 pub(super) const SECOND: Cache = (64 << 10, 8);
 
-/// How many cache lines that far apart stay in a cache together.
+/// The number of cache lines at this distance that stay in a cache together.
 pub(super) fn resident(stride: isize, (span, places): Cache) -> usize {
     let common = 1 << stride.unsigned_abs().trailing_zeros().min(span.trailing_zeros());
     places * (span / common.max(LINE))
 }
 
-/// Whether places that far apart creep through the first cache, so slowly that many share few of its places.
+/// Whether positions at this distance advance through the first-level cache so slowly that many of them share few of
+/// its places.
 fn creeps(stride: isize) -> bool {
     let (span, _) = FIRST;
     let step = stride.unsigned_abs() % span;

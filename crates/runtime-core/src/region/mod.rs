@@ -1,8 +1,8 @@
-//! Region copies: batches of strided n-d copies, the one data-movement primitive.
+//! Region copies: batches of strided n-d copies, the single primitive for data movement.
 //!
-//! Packing a halo, moving the stale strip of an array and rotating a cube face are all the same thing: for every
-//! index of an n-d box, take an element here, perhaps negate it, and put it there or combine it with what is there.
-//! A batch of such copies is checked and lowered once, into a [`RegionProgram`], and run many times.
+//! Packing a halo, moving the stale strip of an array and rotating a cube face are the same operation: for every index
+//! of an n-d box, read an element, optionally negate it, and write it to the destination or combine it with the element
+//! there. A batch of such copies is checked and lowered once, into a [`RegionProgram`], and run many times.
 
 mod arithmetic;
 mod boxes;
@@ -24,41 +24,41 @@ pub use program::{LoweredCopy, RegionPhase, RegionProgram, SlotUse};
 
 use crate::DType;
 
-/// Most dimensions a [`RegionCopy`] can have.
+/// The most dimensions that a [`RegionCopy`] can have.
 pub const MAX_REGION_RANK: usize = 6;
 
-/// What happens to the element that is already at the destination.
+/// How the incoming element is combined with the element already at the destination.
 ///
-/// The arithmetic of each element type is that of [`DType`].
+/// [`DType`] defines the arithmetic of each element type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Combine {
-    /// It is overwritten.
+    /// The existing element is overwritten.
     #[default]
     Replace,
-    /// The incoming element is added to it.
+    /// The incoming element is added to the existing one.
     Sum,
-    /// The smaller of the two stays.
+    /// The smaller of the two is kept.
     Min,
-    /// The larger of the two stays.
+    /// The larger of the two is kept.
     Max,
 }
 
-/// One end of a region copy: where the element with index `[0, …, 0]` lies, and how far apart its neighbours are.
+/// One end of a region copy: the position of the element with index `[0, …, 0]`, and the strides.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RegionSide {
-    /// Which of the memories bound at execution.
+    /// The index of the memory bound at execution.
     pub slot: usize,
     /// Byte offset of element `[0, …, 0]` from the start of the view bound to the slot.
     pub offset: usize,
-    /// Bytes from one element to the next along each dimension; negative runs backwards. A zero stride repeats an
-    /// element and is for sources alone.
+    /// Distance in bytes from one element to the next along each dimension. A negative stride runs backwards. A zero
+    /// stride repeats an element and is allowed only for sources.
     pub strides: Vec<isize>,
 }
 
 /// One strided n-d copy: element `[i, j, …]` of the source becomes element `[i, j, …]` of the destination.
 ///
-/// Reversing a dimension is a negative stride with the offset of its last element; transposing is exchanging two
-/// strides; a rotation by 90° is both.
+/// Reversing a dimension is a negative stride with the offset of its last element. Transposing is exchanging two
+/// strides. A rotation by 90° is both.
 ///
 /// ```
 /// use runtime_core::{Combine, DType, RegionCopy, RegionSide};
@@ -78,14 +78,15 @@ pub struct RegionSide {
 pub struct RegionCopy {
     /// Type of the elements on both sides.
     pub dtype: DType,
-    /// Elements along each dimension, at most [`MAX_REGION_RANK`] of them; none at all means one element.
+    /// Number of elements along each dimension, for at most [`MAX_REGION_RANK`] dimensions. No dimensions mean one
+    /// element.
     pub extents: Vec<usize>,
-    /// Where elements are read.
+    /// The elements to read.
     pub source: RegionSide,
-    /// Where they go. No two elements of an entry may go to the same place.
+    /// The elements to write. No two elements of an entry may have the same destination.
     pub destination: RegionSide,
-    /// Whether the element is negated on its way.
+    /// Whether each element is negated.
     pub negate: bool,
-    /// What happens to the element already there.
+    /// How each element is combined with the element already there.
     pub combine: Combine,
 }

@@ -1,23 +1,23 @@
-//! Which strided regions share bytes, decided exactly, and the phases that follow from it.
+//! Decides exactly which strided regions share bytes, and computes the resulting phases.
 //!
-//! Whether two regions overlap is whether a sum of bounded multiples of their strides can fall into a window of a few
-//! bytes. After a test of the byte intervals that is answered by branch and bound over the strides, largest first,
-//! where strides that nest, as those of arrays do, leave one or two candidates each.
+//! Two regions overlap if a sum of bounded multiples of their strides can fall into a window of a few bytes. After a
+//! test of the byte intervals, this is decided by branch and bound over the strides, largest first. Strides that nest,
+//! as those of arrays do, leave one or two candidates each.
 //!
-//! In the worst case such sums are a knapsack problem. All tests of a batch together therefore have a budget of steps,
-//! 4 per element but between 2²² and 2²⁶, and every pair of regions looked at counts as one. When it is spent, each
-//! slot left is decided by listing the bytes of its regions in sorted order, which takes n log n for n elements and is
-//! refused for more than 2²⁴ of them. So a batch takes some tens of seconds and half a gigabyte at the very most, and one
-//! whose intervals rarely meet takes n log n of its entries.
+//! In the worst case such sums are a knapsack problem. All tests of a batch therefore share a budget of steps: 4 per
+//! element, but at least 2²² and at most 2²⁶. Every pair of regions examined counts as one step. When the budget is
+//! spent, each remaining slot is decided by listing the bytes of its regions in sorted order. That takes O(n log n)
+//! time for n elements and is refused for more than 2²⁴ elements. A batch therefore takes some tens of seconds and half
+//! a gigabyte at most. A batch whose intervals rarely meet takes O(n log n) time for n entries.
 
 use super::MAX_REGION_RANK;
 use super::program::refuse;
 use crate::{ErrorKind, Result};
 
-/// Steps that the tests of one batch may take, at least and at most.
+/// The least and the greatest number of steps that the tests of one batch may take.
 const STEPS: (u64, u64) = (1 << 22, 1 << 26);
 
-/// Elements that are listed one by one where those steps do not suffice.
+/// The most elements that are listed individually if those steps do not suffice.
 const MAX_LISTED: u64 = 1 << 24;
 
 /// The bytes that one side of a copy touches: elements of `size` bytes at `low` plus any sum of multiples of strides.
@@ -27,7 +27,7 @@ pub(super) struct Footprint {
     end: i64,
     pub(super) size: i64,
     rank: usize,
-    // Largest stride first; strides positive, counts of steps (one less than of elements) positive.
+    // Largest stride first. Strides are positive, and so are the numbers of steps (the number of elements minus one).
     terms: [Term; MAX_REGION_RANK],
 }
 
@@ -64,7 +64,7 @@ impl Footprint {
         Self { low, end, size, rank, terms }
     }
 
-    /// The first byte after all that are touched.
+    /// The offset past the last byte touched.
     pub(super) fn end(&self) -> i64 {
         self.end
     }
@@ -73,19 +73,19 @@ impl Footprint {
         &self.terms[..self.rank]
     }
 
-    /// Whether the two share no byte; `None` if that takes more than a million steps.
+    /// Whether the two share no byte. `None` if deciding takes more than a million steps.
     pub(super) fn is_apart(&self, other: &Self) -> Option<bool> {
         Search { left: 1 << 20 }.overlap(self, other).map(|overlap| !overlap)
     }
 
-    /// Elements, those at one place counted as often as they occur; saturating.
+    /// Number of elements, counting elements at the same position separately. Saturating.
     fn elements(&self) -> u64 {
         let counts = self.terms().iter().map(|term| (term.steps + 1).unsigned_abs());
         counts.fold(1, u64::saturating_mul)
     }
 
-    /// Calls `f` with start and end of runs of bytes that together are the footprint, and overlap where its elements do;
-    /// ends early when `f` fails.
+    /// Calls `f` with the start and end of byte runs that together make up the footprint. They overlap where its
+    /// elements overlap. Stops when `f` fails.
     pub(super) fn for_each_run<E>(
         &self,
         mut f: impl FnMut(i64, i64) -> Result<(), E>,
@@ -116,7 +116,7 @@ impl Footprint {
     }
 }
 
-/// What a copy does with a region.
+/// How a copy uses a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Reads it.
@@ -142,7 +142,7 @@ impl Span {
         self.role == Role::Source
     }
 
-    /// The error for two regions that overlap, or nothing if both accumulate.
+    /// Returns an error for two regions that overlap, unless both accumulate.
     fn clash(&self, other: &Self) -> Result<()> {
         if self.role == Role::Accumulate && other.role == Role::Accumulate {
             return Ok(());
@@ -165,7 +165,7 @@ impl Span {
         Err(refuse(ErrorKind::InvalidArgument, later.entry, message))
     }
 
-    /// The error for a destination of which two elements overlap.
+    /// The error for a destination in which two elements overlap.
     fn clash_with_itself(&self) -> Result<()> {
         let message =
             format!("two elements of its destination in slot {} lie on the same bytes", self.slot);
@@ -173,15 +173,15 @@ impl Span {
     }
 }
 
-/// The phase of each of `entries` entries, so that accumulations into the same bytes come in entry order.
+/// Computes the phase of each of `entries` entries so that accumulations into the same bytes run in entry order.
 ///
-/// Fails where regions overlap that must not.
+/// Fails if regions overlap that must not.
 pub(super) fn phases(entries: usize, spans: &[Span]) -> Result<Vec<usize>> {
     let elements = spans.iter().map(|span| span.footprint.elements()).fold(0, u64::saturating_add);
     phases_within(entries, spans, elements.saturating_mul(4).clamp(STEPS.0, STEPS.1))
 }
 
-/// [`phases`] with so many steps before regions are listed.
+/// [`phases`] with the given number of steps before regions are listed.
 fn phases_within(entries: usize, spans: &[Span], steps: u64) -> Result<Vec<usize>> {
     let mut search = Search { left: steps };
     let mut phases = vec![0; entries];
@@ -215,7 +215,7 @@ fn list(group: &[&Span], phases: &mut [usize]) -> Result<()> {
         );
         return Err(refuse(ErrorKind::InvalidArgument, last.entry, message));
     }
-    // Between two neighbours of `bounds` all bytes are touched alike.
+    // All bytes between two neighbouring `bounds` are touched in the same way.
     let mut bounds = Vec::new();
     for span in group {
         let Ok(()) = span.footprint.for_each_run(|start, end| {
@@ -225,7 +225,7 @@ fn list(group: &[&Span], phases: &mut [usize]) -> Result<()> {
     }
     bounds.sort_unstable();
     bounds.dedup();
-    // Who touched them last: an index into `group`.
+    // The span that last touched them, as an index into `group`.
     let mut readers = vec![u32::MAX; bounds.len()];
     let mut writers = vec![u32::MAX; bounds.len()];
     let known = |index: u32| group.get(index as usize);
@@ -262,7 +262,7 @@ fn list(group: &[&Span], phases: &mut [usize]) -> Result<()> {
     Ok(())
 }
 
-/// Overlap tests with a common budget. `None` stands for an answer that the budget did not suffice for.
+/// Overlap tests with a shared budget. `None` means that the budget did not suffice.
 struct Search {
     left: u64,
 }
@@ -273,10 +273,10 @@ impl Search {
         Some(())
     }
 
-    /// All pairs (later entry, earlier entry) of accumulations that overlap in one slot; `group` is sorted by start.
+    /// All pairs (later entry, earlier entry) of accumulations that overlap in one slot. `group` is sorted by start.
     fn meetings(&mut self, group: &[&Span]) -> Result<Option<Vec<(usize, usize)>>> {
         let mut meetings = Vec::new();
-        // Those whose interval may reach the current start.
+        // The spans whose interval may reach the current start.
         let (mut readers, mut writers) = (Vec::new(), Vec::new());
         for &span in group {
             let rivals: &mut [&mut Vec<&Span>] = if span.is_source() {
@@ -322,8 +322,9 @@ impl Search {
         if a.end <= b.low || b.end <= a.low {
             return Some(false);
         }
-        // The difference of two starts is `a.low - b.low + Σ a.strides - Σ b.strides`; they overlap if it lies
-        // strictly between `-a.size` and `b.size`. Counting the steps of `b` from their end makes every term positive.
+        // The difference of two starts is `a.low - b.low + Σ a.strides - Σ b.strides`. The footprints overlap if it
+        // lies strictly between `-a.size` and `b.size`. Counting the steps of `b` from their end makes every term
+        // positive.
         let reach: i64 = b.terms().iter().map(|term| term.reach()).sum();
         let base = a.low - b.low - reach;
         let mut sum = Terms::default();
@@ -346,8 +347,8 @@ impl Search {
         if nested {
             return Some(false);
         }
-        // Two different indices differ first in some dimension, where the difference can be taken as positive; in
-        // those after it, it may have either sign.
+        // Two different indices first differ in some dimension. The difference there can be taken as positive; in later
+        // dimensions it may have either sign.
         for (first, leading) in terms.iter().enumerate() {
             let mut sum = Terms::default();
             let mut base = leading.stride;
@@ -366,7 +367,7 @@ impl Search {
     /// Whether some sum of the terms lies in `low..=high`.
     fn hits(&mut self, mut sum: Terms, mut low: i64, high: i64) -> Option<bool> {
         sum.sort();
-        // Steps no longer than the window cover all between its first and its last place.
+        // Steps no longer than the window cover everything between the first and last position.
         while let Some(term) = sum.as_slice().last().filter(|term| term.stride <= high - low + 1) {
             low -= term.reach();
             sum.len -= 1;
@@ -412,7 +413,7 @@ impl Search {
     }
 }
 
-/// Facts about the terms from one on.
+/// Properties of the terms from a given index on.
 #[derive(Clone, Copy, Default)]
 struct Tail {
     reach: i64,
@@ -455,7 +456,7 @@ impl Terms {
     }
 }
 
-/// The greatest common divisor; that of a number and 0 is the number.
+/// The greatest common divisor. With 0 it is the other number.
 fn divisor(mut a: i64, mut b: i64) -> i64 {
     while b != 0 {
         (a, b) = (b, a % b);
@@ -525,7 +526,7 @@ mod tests {
         ]
     }
 
-    /// What `phases` should answer, by sets of bytes; `None` for an error.
+    /// The expected result of `phases`, computed from sets of bytes. `None` for an error.
     fn oracle(spans: &[(Role, Region)]) -> Option<Vec<usize>> {
         let mut phases = vec![0; spans.len()];
         let sets: Vec<_> = spans.iter().map(|(_, region)| region.bytes()).collect();

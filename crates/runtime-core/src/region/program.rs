@@ -1,4 +1,4 @@
-//! Checking a batch of region copies and lowering it into phases.
+//! Checks a batch of region copies and lowers it into phases.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use super::schedule::Schedule;
 use super::{Combine, MAX_REGION_RANK, RegionCopy, RegionSide};
 use crate::{DType, Error, ErrorKind, Result};
 
-/// Slots that a program can have.
+/// The most slots that a program can have.
 const MAX_SLOTS: usize = 1 << 16;
 
-/// Bytes that a slot can span: 1 EiB, far beyond any address space, and small enough that the sums of the overlap
-/// tests cannot overflow.
+/// The most bytes that a slot can span: 1 EiB. This is far beyond any address space, and small enough that the sums in
+/// the overlap tests cannot overflow.
 pub(super) const MAX_SPAN: i64 = if usize::BITS < 64 { 1 << 31 } else { 1 << 60 };
 
-/// A batch of region copies, checked and made ready to run on any memory: what a device prepares and executes.
+/// A batch of region copies, checked and ready to run on any memory. Devices prepare and execute it.
 ///
-/// Entries are split into [phases](Self::phases). Inside a phase no copy touches what another one writes, so they may
-/// run in any order and at once; phases run one after the other. There is one phase unless accumulations meet in one
-/// element, which then takes them in entry order.
+/// Entries are split into [phases](Self::phases). Within a phase, no copy touches bytes that another copy writes, so
+/// the copies may run in any order and concurrently. Phases run one after the other. There is one phase unless several
+/// accumulations write the same element; the accumulations are then applied in entry order.
 ///
 /// ```
 /// use runtime_core::{Combine, DType, RegionCopy, RegionProgram, RegionSide};
@@ -38,24 +38,24 @@ pub(super) const MAX_SPAN: i64 = if usize::BITS < 64 { 1 << 31 } else { 1 << 60 
 /// ```
 #[derive(Clone, Debug)]
 pub struct RegionProgram {
-    // Shared, for devices that keep the program.
+    // Shared with devices that keep the program.
     phases: Arc<[RegionPhase]>,
     slots: Arc<[SlotUse]>,
     bytes: u64,
 }
 
-/// What a program does with the memory bound to one slot, and so what that memory must be.
+/// A program's use of the memory bound to one slot, and the resulting requirements on that memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotUse {
-    /// Bytes the bound view must have at least; 0 if no element of the slot is touched.
+    /// Minimum size of the bound view in bytes. 0 if no element of the slot is touched.
     pub bytes: usize,
-    /// What the address of the view's first byte must be a multiple of.
+    /// The address of the view's first byte must be a multiple of this.
     pub align: usize,
-    /// Whether its contents matter: it is a source, or something is accumulated into it.
+    /// Whether its contents matter, because it is a source or something is accumulated into it.
     pub read: bool,
     /// Whether it is written.
     pub written: bool,
-    /// The element type of all copies that touch it, if they agree.
+    /// The element type of all copies that touch it, if they all have the same type.
     pub dtype: Option<DType>,
 }
 
@@ -73,7 +73,7 @@ impl SlotUse {
     }
 }
 
-/// Copies of a program that are independent of one another.
+/// Copies of a program that are independent of each other.
 #[derive(Clone, Debug)]
 pub struct RegionPhase {
     copies: Vec<LoweredCopy>,
@@ -81,7 +81,7 @@ pub struct RegionPhase {
 }
 
 impl RegionPhase {
-    /// The copies, none of them empty.
+    /// The copies. None of them is empty.
     pub fn copies(&self) -> &[LoweredCopy] {
         &self.copies
     }
@@ -89,8 +89,8 @@ impl RegionPhase {
 
 /// One checked copy in its simplest form.
 ///
-/// Every extent is at least 2, every destination stride positive and larger than the next; dimensions that are one in
-/// memory on both sides have been merged. A contiguous copy has one dimension, a single element none.
+/// Every extent is at least 2. Every destination stride is positive and larger than the next. Dimensions that form a
+/// single dimension in memory on both sides are merged. A contiguous copy has one dimension, a single element has none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LoweredCopy {
     dtype: DType,
@@ -112,17 +112,17 @@ impl LoweredCopy {
         self.dtype
     }
 
-    /// What happens to the element already at the destination.
+    /// How the element is combined with the element already at the destination.
     pub fn combine(&self) -> Combine {
         self.combine
     }
 
-    /// Whether the element is negated on its way.
+    /// Whether each element is negated.
     pub fn negate(&self) -> bool {
         self.negate
     }
 
-    /// Elements along each dimension, outermost first.
+    /// Number of elements along each dimension, outermost first.
     pub fn extents(&self) -> &[usize] {
         &self.extents[..self.rank]
     }
@@ -137,7 +137,7 @@ impl LoweredCopy {
         self.source_offset
     }
 
-    /// Bytes between elements read, per dimension; of any sign, or zero.
+    /// Distance in bytes between elements read, per dimension. Positive, negative or zero.
     pub fn source_strides(&self) -> &[isize] {
         &self.source_strides[..self.rank]
     }
@@ -147,12 +147,12 @@ impl LoweredCopy {
         self.destination_slot
     }
 
-    /// Byte offset of the first element written, which is the lowest one.
+    /// Byte offset of the first element written, which is also the lowest.
     pub fn destination_offset(&self) -> usize {
         self.destination_offset
     }
 
-    /// Bytes between elements written, per dimension; positive and decreasing.
+    /// Distance in bytes between elements written, per dimension. Positive and decreasing.
     pub fn destination_strides(&self) -> &[isize] {
         &self.destination_strides[..self.rank]
     }
@@ -162,12 +162,12 @@ impl LoweredCopy {
         self.extents().iter().product()
     }
 
-    /// Whether it reads and writes slots that satisfy `is_bound` alone.
+    /// Whether it reads and writes only slots that satisfy `is_bound`.
     pub(super) fn is_among(&self, is_bound: impl Fn(usize) -> bool) -> bool {
         is_bound(self.source_slot) && is_bound(self.destination_slot)
     }
 
-    /// The copy that has the same loops and slots, and begins at the first byte of both.
+    /// The copy with the same loops and slots that begins at the first byte of both slots.
     pub(super) fn at_start(&self) -> Self {
         Self { source_offset: 0, destination_offset: 0, ..self.clone() }
     }
@@ -186,25 +186,25 @@ impl LoweredCopy {
 impl RegionProgram {
     /// Checks `entries`, simplifies each, and orders them into phases.
     ///
-    /// Which elements overlap is decided exactly, so that interleaved regions are accepted. The usual layouts take
-    /// time proportional to the entries whose byte intervals meet in one slot; see [`ErrorKind::InvalidArgument`]
-    /// below for the limit on others.
+    /// Overlap of elements is decided exactly, so interleaved regions are accepted. For the usual layouts, the time is
+    /// proportional to the number of entries whose byte intervals meet in one slot. For the limit on other layouts see
+    /// [`ErrorKind::InvalidArgument`] below.
     ///
     /// # Errors
     ///
     /// Messages name the entry by its index in `entries`. `InvalidArgument` if
     ///
-    /// - an entry has more than [`MAX_REGION_RANK`] dimensions, or the number of strides differs from that of extents;
-    /// - its element type does not admit the operation;
-    /// - an offset, or the stride of a dimension with more than one element, is no multiple of the type's alignment;
+    /// - an entry has more than [`MAX_REGION_RANK`] dimensions, or the numbers of strides and extents differ;
+    /// - its element type does not support the operation;
+    /// - an offset, or the stride of a dimension with more than one element, is not a multiple of the type's alignment;
     /// - a slot index is 65536 or more;
     /// - two elements of one destination overlap, or two overwriting destinations, or an overwriting and an
-    ///   accumulating one, or a source and any destination, its own included;
-    /// - the regions are so entangled that neither 2²⁶ steps of search nor an enumeration of 2²⁴ elements
-    ///   can decide that.
+    ///   accumulating destination, or a source and any destination, including its own;
+    /// - the regions are so complex that neither 2²⁶ search steps nor an enumeration of 2²⁴ elements can decide whether
+    ///   they overlap.
     ///
     /// `OutOfBounds` if an element lies before byte 0 of its slot or ends beyond 1 EiB. An entry without elements is
-    /// checked too, all but the place of its elements, and then left out.
+    /// left out. It is checked too, except for the position of its elements.
     pub fn new(entries: &[RegionCopy]) -> Result<Self> {
         let mut slots = Vec::new();
         let mut lowered = Vec::with_capacity(entries.len());
@@ -243,7 +243,7 @@ impl RegionProgram {
         let order = overlap::phases(entries.len(), &spans)?;
         let mut phases: Vec<Vec<LoweredCopy>> = Vec::new();
         for (number, copy) in lowered {
-            // Elements are known to be distinct by now, so their number fits.
+            // The elements are known to be distinct here, so their number fits.
             let moved = (copy.elements() as u64).checked_mul(copy.dtype.size() as u64);
             bytes = moved.and_then(|moved| bytes.checked_add(moved)).ok_or_else(|| {
                 refuse(ErrorKind::InvalidArgument, number, "the batch moves 2^64 bytes or more")
@@ -260,23 +260,23 @@ impl RegionProgram {
         Ok(Self { phases, slots: slots.into(), bytes })
     }
 
-    /// The phases in the order in which they run; none if there is nothing to copy.
+    /// The phases in the order in which they run. Empty if there is nothing to copy.
     pub fn phases(&self) -> &[RegionPhase] {
         &self.phases
     }
 
-    /// What each slot must be bound to, by slot index. Slots below the highest one named that no entry names are
-    /// there too, untouched.
+    /// The requirements on the memory bound to each slot, by slot index. If an entry names a slot, all lower slots are
+    /// listed too; those that no entry names are marked as untouched.
     pub fn slots(&self) -> &[SlotUse] {
         &self.slots
     }
 
-    /// Bytes that one execution moves, each element counted once.
+    /// The number of bytes that one execution moves. Each element is counted once.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// As [`bytes`](Self::bytes), of an execution with memory in those slots alone that satisfy `is_bound`.
+    /// As [`bytes`](Self::bytes), for an execution with memory only in slots that satisfy `is_bound`.
     pub fn bytes_among(&self, is_bound: impl Fn(usize) -> bool) -> u64 {
         let mut slots = self.slots.iter().enumerate();
         if slots.all(|(slot, used)| used.bytes == 0 || is_bound(slot)) {
@@ -288,13 +288,13 @@ impl RegionProgram {
     }
 }
 
-/// An error about one entry.
+/// Creates an error about one entry.
 #[cold]
 pub(super) fn refuse(kind: ErrorKind, entry: usize, message: impl std::fmt::Display) -> Error {
     Error::new(kind, "plan_regions", format!("entry {entry}: {message}"))
 }
 
-/// One entry on its way to a [`LoweredCopy`].
+/// One entry while it is checked and converted to a [`LoweredCopy`].
 struct Checker<'a> {
     number: usize,
     entry: &'a RegionCopy,
@@ -305,7 +305,7 @@ impl Checker<'_> {
         refuse(ErrorKind::InvalidArgument, self.number, message)
     }
 
-    /// The entry in its simplest form; `None` if it has no elements.
+    /// The entry in its simplest form. `None` if it has no elements.
     fn lower(&self) -> Result<Option<LoweredCopy>> {
         let entry = self.entry;
         if entry.extents.len() > MAX_REGION_RANK {
@@ -376,9 +376,9 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Checks that every element lies inside what a slot can be.
+    /// Checks that every element lies within the range that a slot can have.
     fn check_reach(&self, name: &str, side: &RegionSide) -> Result<()> {
-        // Saturation at 2^127 keeps what is out of bounds out of bounds.
+        // Saturation at 2^127 keeps values that are out of bounds out of bounds.
         let mut low = side.offset as i128;
         let mut end = low + self.entry.dtype.size() as i128;
         for (stride, extent) in side.strides.iter().zip(&self.entry.extents) {
@@ -405,8 +405,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Drops dimensions of one element, makes destination strides positive, sorts by them, and merges dimensions
-    /// that are one on both sides. Every element is known to be in reach, so nothing overflows.
+    /// Drops dimensions of one element, makes destination strides positive, sorts by them, and merges dimensions that
+    /// form a single dimension on both sides. Every element is known to be in range, so nothing overflows.
     fn simplify(&self) -> LoweredCopy {
         let RegionCopy { dtype, extents, source, destination, negate, combine } = self.entry;
         let mut source_offset = source.offset;
@@ -691,7 +691,7 @@ mod tests {
             combine: Combine::Sum,
             ..copy(&[extent], side(0, 0, &[4]), side(1, offset, &[4]))
         };
-        // The second meets the first, the fourth the second and third, the fifth nobody.
+        // The second overlaps the first, the fourth overlaps the second and third, the fifth overlaps none.
         let entries = [sum(0, 4), sum(12, 4), sum(28, 4), sum(24, 4), sum(400, 4)];
         let program = RegionProgram::new(&entries).unwrap();
         let offsets: Vec<Vec<usize>> = program

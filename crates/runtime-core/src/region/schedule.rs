@@ -1,4 +1,4 @@
-//! How the copies of a phase are run in host memory: with which loops, which of them together, and cut into which parts.
+//! Schedules the copies of a phase in host memory: loops, joint runs, and parts.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -7,22 +7,22 @@ use super::kernels::{self, Choice};
 use super::loops::{self, Dim, LINE, SECOND};
 use super::{LoweredCopy, MAX_REGION_RANK};
 
-/// What a part should cost at least, in bytes that pass through memory: 64 KiB read and written.
+/// Minimum cost of a part, in bytes of memory traffic: 64 KiB read and written.
 const PART_COST: u64 = 2 * (64 << 10);
 
-/// Parts that a phase is cut into at most, or a few more.
+/// The approximate maximum number of parts of a phase.
 const MAX_PARTS: u64 = 1 << 10;
 
-/// Copies that are run together at most.
+/// The most copies that are run together.
 pub(super) const MOST_TOGETHER: usize = 8;
 
-/// Longest row, in bytes, whose first or last cache line is a good part of it.
+/// Longest row, in bytes, for which the first or last cache line is a significant part.
 const SHORT_ROW: usize = 4 * LINE;
 
-/// Rows that one copy is run for before the others it is run together with.
+/// Number of rows that one copy is run for before the other copies it is run together with.
 const TURN: usize = 64;
 
-/// The copies of a phase with their loops, and parts of them that may run at once.
+/// The copies of a phase with their loops, and parts of them that may run concurrently.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     pub(super) jobs: Vec<Job>,
@@ -31,18 +31,19 @@ pub(super) struct Schedule {
 
 /// Copies with the same loops.
 ///
-/// Several if their rows are short: the ghosts at both ends of a row, the cells that they come from, and the ghosts at
-/// the beginning of the next row lie in the same cache lines, which are fetched once if the copies take turns.
+/// There are several copies if their rows are short. The ghost cells at both ends of a row, the cells they are copied
+/// from, and the ghost cells at the beginning of the next row lie in the same cache lines. These are fetched once if
+/// the copies take turns.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) choice: Choice,
     /// Never empty, at most [`MOST_TOGETHER`].
     pub(super) places: Vec<Place>,
-    /// How many rows of the outer dimension of the kernel each copy is run for in its turn.
+    /// The number of rows of the kernel's outer dimension that each copy is run for in its turn.
     pub(super) turn: usize,
 }
 
-/// Where a copy reads and writes: slots, and byte offsets in them.
+/// The slots that a copy reads and writes, and the byte offsets in them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) source_slot: usize,
@@ -51,7 +52,7 @@ pub(super) struct Place {
     pub(super) destination_offset: usize,
 }
 
-/// Something to run by itself.
+/// A unit of work that runs on its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// Whole jobs.
@@ -61,7 +62,7 @@ pub(super) enum Part {
 }
 
 impl Schedule {
-    /// Chooses the loops of each copy, puts copies together, and cuts them into parts.
+    /// Chooses the loops of each copy, combines copies, and cuts them into parts.
     pub(super) fn new(copies: &[LoweredCopy]) -> Self {
         let (jobs, costs) = gather(copies);
         let parts = cut(&jobs, &costs);
@@ -84,20 +85,21 @@ impl Job {
     fn new(copy: &LoweredCopy) -> Self {
         let choice = kernels::choose(copy);
         let Dim { to, from, .. } = choice.dims[MAX_REGION_RANK - 2];
-        // A row's lines on either side, of two copies, should stay in the second cache until the others' turn.
+        // The lines of a row on either side, of two copies, should stay in the second-level cache until the others'
+        // turn.
         let stay = loops::resident(to, SECOND).min(loops::resident(from, SECOND)) / 4;
         Self { choice, places: vec![Place::of(copy)], turn: stay.clamp(1, TURN) }
     }
 
-    /// Cuts it into about `pieces` parts.
+    /// Cuts the job into about `pieces` parts.
     fn cut(&self, job: usize, pieces: usize, parts: &mut Vec<Part>) {
-        // The outermost dimension that is long enough, so that pieces are compact, else the longest.
+        // The outermost dimension that is long enough, so that pieces are compact. Otherwise the longest.
         let dims = &self.choice.dims[..MAX_REGION_RANK - usize::from(!self.choice.splits_inner)];
         let enough = dims.iter().position(|dim| dim.extent >= 4 * pieces);
         let longest = (0..dims.len()).max_by_key(|&dim| (dims[dim].extent, usize::MAX - dim));
         let Some(dim) = enough.or(longest) else { return parts.push(Part::Jobs(job..job + 1)) };
         let extent = dims[dim].extent;
-        // Kernels like whole tiles, and neighbouring parts should not share cache lines.
+        // Kernels work best on whole tiles, and neighbouring parts should not share cache lines.
         let grain = match extent {
             _ if dim + 2 < MAX_REGION_RANK || extent < 64 => 1,
             _ if extent < 64 * pieces => 16,
@@ -116,7 +118,7 @@ impl Job {
     }
 }
 
-/// The jobs of the copies in the order of their first copies, and what they cost.
+/// The jobs of the copies, in the order of their first copies, and their costs.
 fn gather(copies: &[LoweredCopy]) -> (Vec<Job>, Vec<u64>) {
     let (mut jobs, mut costs): (Vec<Job>, Vec<u64>) = Default::default();
     let mut alike = HashMap::new();
@@ -142,7 +144,7 @@ fn gather(copies: &[LoweredCopy]) -> (Vec<Job>, Vec<u64>) {
     (jobs, costs)
 }
 
-/// Whether other copies may have to do with most of the cache lines that a copy touches.
+/// Whether other copies may use most of the cache lines that a copy touches.
 fn has_short_rows(copy: &LoweredCopy) -> bool {
     match copy.extents() {
         [_, .., row] => row.saturating_mul(copy.dtype().size()) <= SHORT_ROW,
@@ -150,7 +152,7 @@ fn has_short_rows(copy: &LoweredCopy) -> bool {
     }
 }
 
-/// The bytes of memory traffic: whole lines where neighbours in a line are not touched together.
+/// The cost in bytes of memory traffic. Whole lines are counted where neighbours in a line are not touched together.
 fn cost(copy: &LoweredCopy) -> u64 {
     let size = copy.dtype().size() as u64;
     let side = |strides: &[isize]| {
@@ -162,7 +164,7 @@ fn cost(copy: &LoweredCopy) -> u64 {
     (copy.elements() as u64).saturating_mul(per_element)
 }
 
-/// Cuts jobs that cost much, and gathers those that cost little.
+/// Cuts expensive jobs and groups cheap ones.
 fn cut(jobs: &[Job], costs: &[u64]) -> Vec<Part> {
     let total = costs.iter().fold(0, |sum: u64, cost| sum.saturating_add(*cost));
     let target = PART_COST.max(total / MAX_PARTS);

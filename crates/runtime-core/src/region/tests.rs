@@ -1,4 +1,4 @@
-//! Execution of whole programs against an oracle that goes element by element.
+//! Execution of whole programs, compared with an oracle that works element by element.
 #![expect(unsafe_code, reason = "runs programs on memory that the tests own")]
 
 use bytemuck::Pod;
@@ -43,7 +43,7 @@ fn bind(memory: &mut [Bytes]) -> Vec<HostSlot> {
     memory.iter_mut().map(slot).collect()
 }
 
-/// How a test runs a program.
+/// The way in which a test runs a program.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Whole,
@@ -69,7 +69,7 @@ fn run(program: &RegionProgram, memory: &mut [Bytes], way: Way) {
     }
 }
 
-/// What the arithmetic table of `DType` says, for one element.
+/// The arithmetic table of `DType`, for one element.
 fn combine(memory: &mut [Bytes], entry: &RegionCopy, to: usize, from: usize) {
     macro_rules! real {
         ($type:ty, $negated:expr, $sum:expr, $is_nan:expr) => {{
@@ -167,7 +167,7 @@ struct Spec {
     combine: Combine,
     negate: bool,
     axes: Vec<Axis>,
-    // Accumulations go where the one before went.
+    // The entry accumulates into the destination of the previous entry.
     again: bool,
 }
 
@@ -210,7 +210,7 @@ fn spec() -> impl Strategy<Value = Spec> {
         })
 }
 
-/// Strides for one side, the offset of the first element, and the bytes spanned.
+/// Strides for one side, the offset of the first element, and the number of bytes spanned.
 fn layout(spec: &Spec, side: usize) -> (Vec<isize>, usize, usize) {
     let mut order: Vec<usize> = (0..spec.axes.len()).collect();
     order.sort_by_key(|&dim| spec.axes[dim].rank[side]);
@@ -234,8 +234,8 @@ fn layout(spec: &Spec, side: usize) -> (Vec<isize>, usize, usize) {
     (strides, offset, stride.max(size))
 }
 
-/// Entries with disjoint destinations, apart from accumulations that follow one another; two slots of which either may
-/// be read or written.
+/// Entries with disjoint destinations, except for accumulations that follow one another. There are two slots; either
+/// may be read or written.
 fn entries(specs: &[Spec]) -> (Vec<RegionCopy>, [usize; 2]) {
     let mut used = [0_usize; 2];
     let mut entries: Vec<RegionCopy> = Vec::new();
@@ -259,7 +259,7 @@ fn entries(specs: &[Spec]) -> (Vec<RegionCopy>, [usize; 2]) {
             combine: spec.combine,
         };
         match entries.last() {
-            // The same entry once more, with another operation, so that the order shows.
+            // The same entry again, with another operation, so that the order is visible.
             Some(last) if spec.again && last.combine != Combine::Replace => {
                 let negate = copy.negate && last.dtype.admits_negate();
                 copy = RegionCopy { negate, ..last.clone() };
@@ -275,7 +275,7 @@ fn entries(specs: &[Spec]) -> (Vec<RegionCopy>, [usize; 2]) {
     (entries, used)
 }
 
-/// Memory whose every float is a small finite number where it is summed, so that no NaN hides an order of operands.
+/// Memory in which every float is a small finite number if it is summed, so that no NaN hides the order of operands.
 fn memory(entries: &[RegionCopy], used: [usize; 2]) -> Vec<Bytes> {
     let sums = entries.iter().any(|entry| entry.combine == Combine::Sum);
     let mask = if sums { 0x3B } else { 0xFF };
@@ -283,7 +283,7 @@ fn memory(entries: &[RegionCopy], used: [usize; 2]) -> Vec<Bytes> {
     used.iter().map(|bytes| Bytes::new(bytes + 64, byte)).collect()
 }
 
-/// Checks that a program of these entries does what the oracle does, run in every way.
+/// Checks that a program of these entries gives the oracle's result, run in every way.
 #[track_caller]
 fn check(entries: &[RegionCopy], start: &[Bytes]) {
     let mut expected = start.to_vec();
@@ -312,8 +312,8 @@ proptest! {
     }
 }
 
-/// The halos of boxes that are their own neighbours on all sides: of each field, a slot, the ghosts of every side, edge and
-/// corner come from the opposite cells.
+/// The halos of boxes that are their own neighbours on all sides. For each field, which is a slot, the ghost cells of
+/// every side, edge and corner come from the opposite cells.
 fn periodic(dtype: DType, cells: &[usize], halo: usize, fields: usize) -> Vec<RegionCopy> {
     let size = dtype.size();
     let mut strides = vec![size; cells.len()];
@@ -363,7 +363,7 @@ fn copies_that_take_turns_do_what_the_oracle_does() {
                 .map(|slot| Bytes::new(used, |at| (at * 7 + at / 251 + slot).to_le_bytes()[0]))
                 .collect();
             check(&entries, &start);
-            // Of a field that is not there, nothing is touched.
+            // If a field is absent, nothing of it is touched.
             let program = RegionProgram::new(&entries).unwrap();
             let (mut actual, mut expected) = (start.clone(), start);
             oracle(&periodic(dtype, cells, halo, 1), &mut expected);
@@ -466,7 +466,7 @@ fn blocked_loops_leave_nothing_out() {
 
 #[test]
 fn parts_touch_each_element_once() {
-    // Each element is increased by one, so that leaving one out shows as well as touching it twice.
+    // Each element is increased by one, so that an omitted element is detected as well as one that is touched twice.
     for (dims, dtype) in [
         (vec![(600_000, 4_isize, 4_isize)], DType::I32),
         (vec![(700, 4, 2800), (700, 2800, 4)], DType::I32),
@@ -482,7 +482,7 @@ fn parts_touch_each_element_once() {
             negate: false,
             combine: Combine::Sum,
         };
-        // A few small copies gather in a part beside the large one.
+        // A few small copies are grouped in a part next to the large one.
         let small = |slot: usize, extent: usize| {
             let side = |slot: usize| RegionSide { slot, offset: 0, strides: vec![1] };
             RegionCopy {
@@ -584,7 +584,7 @@ fn either_nan_is_the_minimum_and_the_maximum() {
         assert!(combined(combine, false, 1.0, f64::NAN).is_nan());
         assert!(combined(combine, false, f32::NAN, 1.0).is_nan());
         assert!(combined(combine, true, bf16::ONE, bf16::NAN).is_nan());
-        // Of two zeros the old one stays.
+        // Of two zeros, the old one is kept.
         assert!(combined(combine, false, -0.0, 0.0_f64).is_sign_negative());
         assert!(combined(combine, false, 0.0, -0.0_f64).is_sign_positive());
     }
@@ -594,7 +594,7 @@ fn either_nan_is_the_minimum_and_the_maximum() {
 
 #[test]
 fn halves_are_summed_in_single_precision() {
-    // 2048 + 1 lies between two halves and goes to the even one.
+    // 2048 + 1 lies between two halves and is rounded to the even one.
     assert_eq!(
         combined(Combine::Sum, false, f16::from_f32(2048.0), f16::ONE),
         f16::from_f32(2048.0)
@@ -619,7 +619,7 @@ fn accumulations_follow_entry_order() {
         negate,
         combine,
     };
-    // ((0 + 5) max 7) - 1, then the other way round.
+    // ((0 + 5) max 7) - 1, then in the reverse order.
     let (add, most, less) =
         (at(0, Combine::Sum, false), at(24, Combine::Max, false), at(48, Combine::Sum, true));
     for (entries, expected) in [([&add, &most, &less], 6.0), ([&less, &most, &add], 12.0)] {

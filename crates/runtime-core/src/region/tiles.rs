@@ -1,10 +1,10 @@
-//! Square tiles of elements that change places across their diagonal.
+//! Square tiles of elements that are transposed.
 #![expect(unsafe_code, reason = "moves elements through raw pointers")]
 
 use super::arithmetic::Operation;
 use super::loops::{self, AVX2, Dim};
 
-/// Elements along the edge of a tile of the operation.
+/// Number of elements along the edge of a tile of the operation.
 pub(super) const fn edge<O: Operation, const TIER: u8>() -> usize {
     match size_of::<O::Element>() {
         1 => 16,
@@ -14,12 +14,12 @@ pub(super) const fn edge<O: Operation, const TIER: u8>() -> usize {
     }
 }
 
-/// Moves a tile: `down` runs along contiguous elements of the source, forwards or backwards, and `along` along those of
-/// the destination.
+/// Moves a tile. `down` runs along contiguous elements of the source, forwards or backwards. `along` runs along
+/// contiguous elements of the destination.
 ///
 /// # Safety
 ///
-/// As [`Kernel`](loops::Kernel), for a box of [`edge`] elements in both dimensions, whatever their extents say.
+/// As [`Kernel`](loops::Kernel), for a box of [`edge`] elements in both dimensions. Their extents are ignored.
 #[inline(always)]
 pub(super) unsafe fn tile<O: Operation, const TIER: u8>(
     to: *mut u8,
@@ -30,13 +30,13 @@ pub(super) unsafe fn tile<O: Operation, const TIER: u8>(
     let size = size_of::<O::Element>();
     #[cfg(target_arch = "x86_64")]
     if O::FLIPS.is_some() && TIER == AVX2 && (size == 4 || size == 8) {
-        // The lowest element of each row of the source, and the row of the destination where that goes.
+        // The lowest element of each row of the source, and the row of the destination that it is copied to.
         let (mut to, mut from, mut pitch) = (to, from, down.to);
         if down.from < 0 {
             (to, from) = loops::at(to, from, down, edge - 1);
             pitch = -pitch;
         }
-        // SAFETY: as the caller promises; the tier says which instructions there are.
+        // SAFETY: guaranteed by the caller; the tier ensures that the instructions are available.
         return unsafe { x86::transpose::<O>(to, pitch, from, along.from) };
     }
     for index in 0..edge {
@@ -46,19 +46,19 @@ pub(super) unsafe fn tile<O: Operation, const TIER: u8>(
     }
 }
 
-/// Stores elements next to each other.
+/// Stores adjacent elements.
 ///
 /// # Safety
 ///
-/// There is room for them; the instructions of `TIER` are there.
+/// There is room for them. The processor supports the instructions of `TIER`.
 #[inline(always)]
 pub(super) unsafe fn store<T: Copy, const TIER: u8>(to: *mut u8, elements: [T; 8]) {
     #[cfg(target_arch = "x86_64")]
     if TIER == AVX2 && (size_of::<T>() == 4 || size_of::<T>() == 8) {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         return unsafe { x86::store(to, elements) };
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { to.cast::<[T; 8]>().write(elements) };
 }
 
@@ -75,8 +75,8 @@ mod x86 {
 
     use super::Operation;
 
-    /// Moves a tile of 8 × 8 elements of 4 bytes, or of 4 × 4 of 8 bytes, and flips the operation's bits. Pitches are in
-    /// bytes.
+    /// Moves a tile of 8 × 8 elements of 4 bytes, or of 4 × 4 elements of 8 bytes, and flips the operation's bits.
+    /// Pitches are in bytes.
     ///
     /// # Safety
     ///
@@ -94,23 +94,23 @@ mod x86 {
         let flips = _mm256_set1_epi64x(O::FLIPS.unwrap_or(0).cast_signed());
         if size_of::<O::Element>() == 8 {
             let load = |row: isize| {
-                // SAFETY: a row of the source, as the caller promises; unaligned loads.
+                // SAFETY: a row of the source, as the caller guarantees; the load may be unaligned.
                 let values = unsafe { _mm256_loadu_pd(from(row).cast()) };
                 _mm256_xor_pd(values, _mm256_castsi256_pd(flips))
             };
             for (row, values) in (0..).zip(transpose_4x4([load(0), load(1), load(2), load(3)])) {
-                // SAFETY: a row of the destination, as the caller promises; unaligned stores.
+                // SAFETY: a row of the destination, as the caller guarantees; the store may be unaligned.
                 unsafe { _mm256_storeu_pd(to(row).cast(), values) };
             }
         } else {
             let load = |row: isize| {
-                // SAFETY: a row of the source, as the caller promises; unaligned loads.
+                // SAFETY: a row of the source, as the caller guarantees; the load may be unaligned.
                 let values = unsafe { _mm256_loadu_ps(from(row).cast()) };
                 _mm256_xor_ps(values, _mm256_castsi256_ps(flips))
             };
             let rows = [load(0), load(1), load(2), load(3), load(4), load(5), load(6), load(7)];
             for (row, values) in (0..).zip(transpose_8x8(rows)) {
-                // SAFETY: a row of the destination, as the caller promises; unaligned stores.
+                // SAFETY: a row of the destination, as the caller guarantees; the store may be unaligned.
                 unsafe { _mm256_storeu_ps(to(row).cast(), values) };
             }
         }
@@ -126,18 +126,18 @@ mod x86 {
     pub(super) unsafe fn store<T: Copy>(to: *mut u8, elements: [T; 8]) {
         let elements = (&raw const elements).cast::<u8>();
         if size_of::<T>() == 8 {
-            // SAFETY: as many bytes, of which any may be a number.
+            // SAFETY: the same number of bytes, and any bytes are valid integers.
             let [a, b, c, d, e, f, g, h] = unsafe { elements.cast::<[i64; 8]>().read_unaligned() };
             let (low, high) = (_mm256_set_epi64x(d, c, b, a), _mm256_set_epi64x(h, g, f, e));
-            // SAFETY: room for the first half, as the caller promises; unaligned stores.
+            // SAFETY: room for the first half, as the caller guarantees; the store may be unaligned.
             unsafe { _mm256_storeu_si256(to.cast(), low) };
             // SAFETY: room for the second half.
             unsafe { _mm256_storeu_si256(to.wrapping_add(32).cast(), high) };
         } else {
-            // SAFETY: as many bytes, of which any may be a number.
+            // SAFETY: the same number of bytes, and any bytes are valid integers.
             let [a, b, c, d, e, f, g, h] = unsafe { elements.cast::<[i32; 8]>().read_unaligned() };
             let all = _mm256_set_epi32(h, g, f, e, d, c, b, a);
-            // SAFETY: room for all, as the caller promises; unaligned stores.
+            // SAFETY: room for all, as the caller guarantees; the store may be unaligned.
             unsafe { _mm256_storeu_si256(to.cast(), all) };
         }
     }

@@ -1,25 +1,25 @@
-//! Which regions lie within the elements of others, byte by byte, decided exactly.
+//! Decides exactly, byte by byte, whether a region lies within the elements of other regions.
 //!
-//! Regions whose strides are multiples of the other's, as boxes of one array have, take one division per dimension. Others
-//! are cut along their dimensions until the pieces do.
+//! If a region's strides are multiples of the other's, as for boxes of one array, this takes one division per
+//! dimension. Other regions are cut along their dimensions until this holds for the pieces.
 
 use smallvec::SmallVec;
 
 use super::MAX_REGION_RANK;
 use super::overlap::{Footprint, Term};
 
-/// Pieces that one decision may look at.
+/// The most pieces that one decision may examine.
 pub(super) const PIECES: u64 = 1 << 22;
 
-/// The bytes at `low` plus any sum of multiples of strides: a footprint, the bytes of whose elements are a dimension.
+/// The bytes at `low` plus any sum of multiples of strides. The bytes of an element form a dimension of their own.
 struct Bytes {
     low: i64,
-    // Largest stride first; the last is 1.
+    // Largest stride first. The last stride is 1.
     terms: SmallVec<[Term; MAX_REGION_RANK + 1]>,
 }
 
 impl Footprint {
-    /// Whether every byte is one of `parts`; `None` if that takes more than [`PIECES`] steps.
+    /// Whether every byte is one of `parts`. `None` if deciding takes more than [`PIECES`] steps.
     pub(super) fn is_within(&self, parts: &[&Self]) -> Option<bool> {
         let low = parts.iter().map(|part| part.low).min();
         let end = parts.iter().map(|part| part.end()).max();
@@ -40,7 +40,7 @@ impl Bytes {
         Self { low: footprint.low, terms }
     }
 
-    /// With dimensions that leave no gaps between them as one.
+    /// Merges dimensions without gaps between them.
     fn joined(footprint: &Footprint) -> Self {
         let Self { low, terms: all } = Self::of(footprint);
         let mut terms: SmallVec<[Term; MAX_REGION_RANK + 1]> = SmallVec::new();
@@ -59,8 +59,8 @@ impl Bytes {
         Self { low, terms }
     }
 
-    /// Whether these contain others, as far as strides tell that are multiples of these. Where strides nest, each place has
-    /// one index, found by division.
+    /// Whether these bytes contain the others, as far as it follows from strides that are multiples of these. If
+    /// strides nest, each position has one index, which division finds.
     fn contains(&self, low: i64, others: &[Term]) -> bool {
         let mut left = low - self.low;
         let mut others = others.iter().peekable();
@@ -90,7 +90,7 @@ impl Search<'_> {
             return Some(true);
         }
         let Some((first, rest)) = terms.split_first() else {
-            // Where strides do not nest, a place can have an index that division does not find.
+            // If strides do not nest, a position can have an index that division does not find.
             let byte = Footprint::new(1, usize::try_from(low).ok()?, &[], &[]);
             for part in self.parts {
                 if !byte.is_apart(part)? {

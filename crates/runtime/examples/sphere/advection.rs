@@ -1,13 +1,14 @@
-//! Advection by a finite-volume scheme of second order, and the halos it needs.
+//! Advection by a second-order finite-volume scheme, and the halos it needs.
 //!
-//! A step takes what flows through the sides of each cell from the cell that it comes from: van Leer's unlimited scheme
-//! with Hancock's predictor, unsplit (van Leer, 1984; Colella, 1990, for several dimensions). In coordinates that count
-//! cells, with the *Courant vector* `c`, the cells that the flow crosses in a step:
+//! A step computes the flow through the sides of each cell from the cell upstream, by van Leer's unlimited scheme with
+//! Hancock's predictor, unsplit (van Leer, 1984; Colella, 1990, for several dimensions). Coordinates count cells. The
+//! *Courant vector* `c` is the number of cells that the flow crosses in a step:
 //!
-//! 1. `q` is exchanged: a scalar. The slope `s` is half the difference of the neighbours, along x and along y.
-//! 2. `half = q - (c · s) / 2` is the height half a step later. It is exchanged, a scalar, together with `s`, a vector: where
-//!    the neighbouring tile's axes are turned, its slope along y is this one's along x, and perhaps negative.
-//! 3. Through a side goes `half ± s / 2` of the cell upstream.
+//! 1. `q` is exchanged, as a scalar. The slope `s` is half the difference of the neighbours, along x and along y.
+//! 2. `half = q - (c · s) / 2` is the height half a step later. It is exchanged as a scalar, together with `s`, a
+//!    vector. If the axes of the neighbouring tile are rotated, its slope along y is this tile's slope along x,
+//!    possibly negated.
+//! 3. The flow through a side is `half ± s / 2` of the cell upstream.
 #![expect(unsafe_code, reason = "launching a kernel is unsafe")]
 
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use runtime::{
 use crate::flow::Flow;
 use crate::grid::Grid;
 
-/// What went between ranks.
+/// The data moved between ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub(crate) messages: Traffic,
@@ -33,19 +34,19 @@ pub(crate) fn sum(one: Traffic, two: Traffic) -> Traffic {
     Traffic { count: one.count + two.count, bytes: one.bytes + two.bytes }
 }
 
-/// The cells of one rank: heights, and what moves them.
+/// The cells of one rank: heights, and the data and kernels that advance them.
 pub(crate) struct Advection {
     stream: Stream,
     slopes: Kernel,
     advance: Kernel,
-    /// Cells along y and x.
+    /// Number of cells along y and x.
     cells: [usize; 2],
-    /// With ghosts, as are those halfway and the slopes.
+    /// With ghost cells, like the heights half a step later and the slopes.
     height: Memory<f64>,
     half: Memory<f64>,
     slope: [Memory<f64>; 2],
     courant: [Memory<f64>; 2],
-    /// What flows through each western and each southern side in a step; there is one more of them than cells.
+    /// The flow through each western and each southern side in a step. There is one more side than cells.
     flux: [Memory<f64>; 2],
     area: Memory<f64>,
     height_halo: HaloExchange,
@@ -53,7 +54,8 @@ pub(crate) struct Advection {
 }
 
 impl Advection {
-    /// The hill at time 0 on the block of this rank, to be moved in so many steps for each turn. All ranks call it at once.
+    /// The hill at time 0 on the block of this rank, to be moved in this many steps per turn. All ranks call it
+    /// together.
     pub(crate) fn new(
         ranks: &Arc<dyn Communicator>,
         topology: &Topology,
@@ -68,7 +70,7 @@ impl Advection {
         let functions = HostModule::new().with("slopes", slopes).with("advance", advance);
         let module = device.module_load(&functions)?;
 
-        // What is known of a cell or a side follows from its place in the tile: the same whoever has it.
+        // The values of a cell or a side follow from its place in the tile, so they are the same on every rank.
         let corner = |place| grid.corner(block.tile, place);
         let area = |place| grid.area(block.tile, place);
         let step = 1.0 / steps_per_turn as f64;
@@ -85,7 +87,7 @@ impl Advection {
             device.memory_from_slice(&stream, &values)
         };
 
-        // Ghosts hold what no answer may contain until they are filled.
+        // Ghost cells contain NaN, which would show in any result, until they are filled.
         let ringed = vec![f64::NAN; (nx + 2) * (ny + 2)];
         let mut heights = ringed.clone();
         for [i, j] in places(nx, ny) {
@@ -98,7 +100,7 @@ impl Advection {
         let field = |name: &str| FieldSpec::new(name, DType::F64, &dims);
         let slope = Quantity::vector(field("slope along x")?, field("slope along y")?)?;
         let exchange = |channel, quantities: &[Quantity]| {
-            // No cell beyond a corner is needed; messages of two exchanges go on channels of their own.
+            // No cell beyond a corner is needed. The messages of two exchanges use separate channels.
             let options = HaloOptions { reach: Reach::Faces, channel, ..Default::default() };
             HaloExchange::new(Arc::clone(ranks), topology, quantities, device, &options)
         };
@@ -118,7 +120,7 @@ impl Advection {
         })
     }
 
-    /// A step.
+    /// Runs one step.
     pub(crate) fn step(&mut self) -> Result<()> {
         let Self { stream, height, half, slope: [sx, sy], area, .. } = self;
         let ([cx, cy], [fx, fy]) = (&self.courant, &self.flux);
@@ -150,7 +152,8 @@ impl Advection {
         Ok(rows.flat_map(|row| &row[1..=width]).copied().collect())
     }
 
-    /// What went between the rank and others so far: messages that it sent, and what it copied out of their memory.
+    /// The data moved between this rank and others so far: messages that it sent, and bytes that it copied from their
+    /// memory.
     pub(crate) fn moved(&self) -> Result<Moved> {
         let mut moved = Moved::default();
         for exchange in [&self.height_halo, &self.slope_halo] {
@@ -163,9 +166,9 @@ impl Advection {
     }
 }
 
-// Both kernels run on one core: ranks share the work.
+// Both kernels run on one core, because the ranks share the work.
 
-/// Slopes of the heights, and the heights half a step later.
+/// Computes the slopes of the heights, and the heights half a step later.
 #[expect(clippy::too_many_arguments, reason = "a kernel's parameters are its launch's arguments")]
 fn slopes(
     _: &Threads<'_>,
@@ -186,7 +189,7 @@ fn slopes(
     }
 }
 
-/// Heights after what flows through the sides of each cell, from the cell upstream.
+/// Computes the heights after the flow through the sides of each cell, which comes from the cell upstream.
 #[expect(clippy::too_many_arguments, reason = "a kernel's parameters are its launch's arguments")]
 fn advance(
     _: &Threads<'_>,
@@ -201,7 +204,7 @@ fn advance(
 ) {
     let pitch = pitch(width);
     let width = pitch - 2;
-    // Through the side at the lower end of a cell, with what lies before it `back` elements earlier.
+    // The flow through the side at the lower end of a cell. The cell before it is `back` elements earlier.
     let through = |flux: f64, slope: &[f64], at: usize, back: usize| match flux >= 0.0 {
         true => flux * (half[at - back] + 0.5 * slope[at - back]),
         false => flux * (half[at] - 0.5 * slope[at]),
@@ -216,12 +219,12 @@ fn advance(
     }
 }
 
-/// Elements from row to row of memory with a ring of ghosts.
+/// Distance in elements between rows of memory with a ring of ghost cells.
 fn pitch(width: u64) -> usize {
     usize::try_from(width).unwrap_or(usize::MAX - 2) + 2
 }
 
-/// The element of such memory that is the cell with this number.
+/// The index in such memory of the cell with this number.
 fn ringed(cell: usize, pitch: usize) -> usize {
     let width = pitch - 2;
     (cell / width + 1) * pitch + cell % width + 1

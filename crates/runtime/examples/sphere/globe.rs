@@ -1,15 +1,15 @@
-//! The picture: globes in a row, each seen from above the hill.
+//! The picture: globes in a row, each seen from above the current position of the hill.
 
 use std::io::{self, Write};
 
 use crate::grid::{Grid, Vector, cross, dot};
 use crate::run::Heights;
 
-/// Pixels from side to side of a globe, and between globes.
+/// Width of a globe in pixels, and of the gap between globes.
 const GLOBE: usize = 360;
 const GAP: usize = 24;
 
-/// Samples of a pixel along each side.
+/// Number of samples along each side of a pixel.
 const SAMPLES: usize = 3;
 
 type Colour = [f64; 3];
@@ -17,7 +17,7 @@ type Colour = [f64; 3];
 const PAPER: Colour = [250.0, 250.0, 247.0];
 const SEAM: Colour = [60.0, 66.0, 92.0];
 
-/// From no height to all of it.
+/// Colours from height 0 to the greatest height.
 const HEIGHTS: [Colour; 5] = [
     [226.0, 232.0, 235.0],
     [150.0, 190.0, 205.0],
@@ -26,7 +26,7 @@ const HEIGHTS: [Colour; 5] = [
     [150.0, 40.0, 32.0],
 ];
 
-/// Draws heights, each from above a point, as PNG.
+/// Draws heights as a PNG. Each globe is seen from above a point.
 pub(crate) fn draw(file: impl Write, grid: Grid, globes: &[(Vector, &Heights)]) -> io::Result<()> {
     let (width, height) = (globes.len() * (GLOBE + GAP) + GAP, GLOBE + 2 * GAP);
     let mut rgb = vec![PAPER; width * height];
@@ -50,7 +50,7 @@ pub(crate) fn draw(file: impl Write, grid: Grid, globes: &[(Vector, &Heights)]) 
     Ok(writer.finish()?)
 }
 
-/// The mean of its samples.
+/// The mean of the pixel's samples.
 fn pixel(grid: Grid, above: Vector, heights: &Heights, [row, column]: [usize; 2]) -> Colour {
     let mut sum = [0.0; 3];
     for sample in 0..SAMPLES * SAMPLES {
@@ -64,7 +64,7 @@ fn pixel(grid: Grid, above: Vector, heights: &Heights, [row, column]: [usize; 2]
     sum.map(|channel| channel / (SAMPLES * SAMPLES) as f64)
 }
 
-/// What is seen from far `above`, `right` and `up` of the middle.
+/// The colour seen from far above the point `above`, at the offset `right` and `up` from the middle.
 fn look(grid: Grid, above: Vector, heights: &Heights, right: f64, up: f64) -> Colour {
     let beyond = 1.0 - right * right - up * up;
     if beyond < 0.0 {
@@ -73,7 +73,7 @@ fn look(grid: Grid, above: Vector, heights: &Heights, right: f64, up: f64) -> Co
     let (towards, pole) = (beyond.sqrt(), [0.0, 0.0, 1.0]);
     let east = cross(pole, above);
     let length = dot(east, east).sqrt();
-    // Above a pole any direction is east.
+    // At a pole any direction is east.
     let east = if length > 1e-9 { east.map(|part| part / length) } else { [0.0, 1.0, 0.0] };
     let north = cross(above, east);
     let point: Vector =
@@ -86,7 +86,7 @@ fn look(grid: Grid, above: Vector, heights: &Heights, right: f64, up: f64) -> Co
     tint(heights.at(tile, [i, j])).map(|channel| channel * shade)
 }
 
-/// Whether a point is next to a seam of tiles: two of its coordinates are largest.
+/// Whether a point is next to a seam of tiles: its two largest coordinates are nearly equal.
 fn is_seam(point: Vector) -> bool {
     let mut size = point.map(f64::abs);
     size.sort_by(f64::total_cmp);

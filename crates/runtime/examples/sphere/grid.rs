@@ -1,4 +1,4 @@
-//! The equiangular cubed sphere: six faces of a cube, blown up to a unit sphere, with lines at equal angles.
+//! The equiangular cubed sphere: six faces of a cube, projected onto a unit sphere, with grid lines at equal angles.
 
 use std::f64::consts::FRAC_PI_2;
 
@@ -49,7 +49,7 @@ impl Grid {
         triangle(a, b, c) + triangle(a, c, d)
     }
 
-    /// The tile and the cell that a point lies in.
+    /// The tile and the cell that contain a point.
     pub(crate) fn cell(self, point: Vector) -> (usize, [usize; 2]) {
         let height = |tile: usize| dot(point, FACES[tile][0]);
         let tile =

@@ -1,8 +1,8 @@
-//! A hill on a turning sphere: advection on the cubed sphere, whose exact answer is known.
+//! A hill on a rotating sphere: advection on the cubed sphere, with a known exact solution.
 //!
-//! The first test case of Williamson et al. (1992) with a smooth hill: the sphere turns once as a solid body, and at the end the
-//! hill must be where it began. Six tiles meet with turned axes; `advection.rs` has the scheme and says which halos it needs,
-//! of scalars and of a vector.
+//! This is the first test case of Williamson et al. (1992) with a smooth hill. The sphere turns once as a solid body;
+//! at the end the hill must be at its starting point. Six tiles meet with rotated axes. `advection.rs` contains the
+//! scheme and describes the halos that it needs, of scalars and of a vector.
 //!
 //! ```text
 //! cargo run --release --package runtime --example sphere -- --cells 48 --layout 2x3
@@ -55,7 +55,7 @@ struct Args {
     output: PathBuf,
 }
 
-/// Ranks of a tile: more threads have no use on any machine.
+/// The most blocks of a tile. More threads are useless on any machine.
 const MOST: usize = 64;
 
 fn layout(text: &str) -> Result<[usize; 2], String> {
@@ -77,9 +77,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Each process of a job would do the work of all, and write one file.
+/// Refuses to run as a process of an MPI job. Each process would do all the work and write the same file.
 fn refuse_jobs(is_set: impl Fn(&str) -> bool) -> Result<(), Box<dyn Error>> {
-    // What Open MPI, MPICH and their relatives tell the processes that they start.
+    // Environment variables that Open MPI, MPICH and their derivatives set for the processes that they start.
     let variables = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
     match variables.into_iter().find(|variable| is_set(variable)) {
         Some(variable) => Err(format!(
@@ -191,7 +191,7 @@ mod tests {
         let outcome = case(12, 45.0, [1, 1]).run(&device("host")).unwrap();
         let Moved { messages, copies } = outcome.moved;
         assert_eq!(messages, Default::default());
-        // Six ranks with four sides: a height, then a height and two slopes.
+        // Six ranks with four sides: first a height, then a height and two slopes.
         let steps = outcome.steps as u64;
         assert_eq!((copies.count, copies.bytes), (steps * 6 * 4 * 2, steps * 6 * 4 * 12 * 8 * 4));
     }

@@ -1,4 +1,4 @@
-//! A turn of the sphere on ranks that are threads, and how far its end is from the exact answer.
+//! One turn of the sphere on ranks that are threads, and the error at the end relative to the exact solution.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::advection::{Advection, Moved, sum};
 use crate::flow::Flow;
 use crate::grid::Grid;
 
-/// What to compute.
+/// The problem to compute.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     pub(crate) grid: Grid,
     pub(crate) flow: Flow,
-    /// Blocks of each tile along y and x.
+    /// Number of blocks of each tile along y and x.
     pub(crate) layout: [usize; 2],
 }
 
@@ -32,25 +32,25 @@ impl Heights {
     }
 }
 
-/// What became of the hill.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// At the beginning, and after each eighth of the turn.
     pub(crate) heights: Vec<Heights>,
     pub(crate) steps: usize,
-    /// By all ranks, in all steps.
+    /// Total of all ranks and all steps.
     pub(crate) moved: Moved,
 }
 
 pub(crate) const EIGHTHS: usize = 8;
 
 impl Case {
-    /// Steps of a turn: in one, nothing flows further than about half a cell.
+    /// Number of steps in a turn. In one step, the flow moves at most about half a cell.
     fn steps(&self) -> usize {
         EIGHTHS * (3 * self.grid.cells).div_ceil(2)
     }
 
-    /// Runs the turn, each rank in a thread of its own.
+    /// Runs the turn, with each rank in its own thread.
     pub(crate) fn run(&self, device: &Device) -> Result<Outcome> {
         let topology = Topology::cubed_sphere(self.grid.cells, self.layout)?;
         let steps = self.steps();
@@ -88,7 +88,7 @@ impl Case {
         Ok(outcome)
     }
 
-    /// How far heights are from the exact ones at a time, relative to these, by the norms of Williamson et al. (1992).
+    /// The error of heights at a time, relative to the exact heights, in the norms of Williamson et al. (1992).
     pub(crate) fn error(&self, heights: &Heights, time: f64) -> Norms {
         let (mut apart, mut size) = ([0.0_f64; 3], [0.0_f64; 3]);
         for (tile, place) in self.cells() {
@@ -99,14 +99,14 @@ impl Case {
             {
                 sums[0] += area * value;
                 sums[1] += area * value * value;
-                // Not `max`, which leaves NaN out.
+                // Not `max`, which ignores NaN.
                 sums[2] = if value <= sums[2] { sums[2] } else { value };
             }
         }
         Norms { l1: apart[0] / size[0], l2: (apart[1] / size[1]).sqrt(), most: apart[2] / size[2] }
     }
 
-    /// What the hill weighs.
+    /// The total mass of the hill.
     pub(crate) fn mass(&self, heights: &Heights) -> f64 {
         self.cells()
             .map(|(tile, place)| self.grid.area(tile, place) * heights.at(tile, place))
@@ -119,7 +119,7 @@ impl Case {
     }
 }
 
-/// Differences from the exact answer, relative to it.
+/// Differences from the exact solution, relative to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Norms {
     pub(crate) l1: f64,

@@ -60,13 +60,13 @@ impl Args {
         Spacing { dx: self.dx, dy: self.dy }
     }
 
-    /// Steps from one progress picture to the next, 0 for none.
+    /// Steps between progress pictures. 0 for no pictures.
     pub(crate) fn picture_every(&self) -> u64 {
         self.picture_every.unwrap_or(self.steps.div_ceil(10))
     }
 }
 
-/// Metres between neighbouring columns and rows.
+/// Distance in metres between neighbouring columns and rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spacing {
     pub(crate) dx: f64,
@@ -80,7 +80,7 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// More threads than this have no use on any machine.
+/// More threads than this are useless on any machine.
 const MAX_RANKS: usize = 1024;
 
 fn ranks(text: &str) -> Result<usize, String> {

@@ -1,4 +1,4 @@
-//! How the terrain is shared out: a block of cells for each rank, and how it lies in the rank's arrays.
+//! Division of the terrain: a block of cells for each rank, and its layout in the rank's arrays.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use runtime::{DType, Result};
 use crate::error::DemoError;
 use crate::kernel::{EAST, NORTH, SOUTH, WEST};
 
-/// Elements between the places where parts of an array begin: 512 bytes, where OpenCL devices can point to.
+/// Alignment in elements of the parts of an array: 512 bytes, an alignment that OpenCL devices can point to.
 const LINE: usize = 64;
 
-/// The part of an array that holds a rank's own cells; others are ghosts.
+/// The part of an array that holds a rank's own cells. Other parts are ghost cells.
 pub(crate) const OWN: usize = 0;
 
 /// The terrain cut into a grid of blocks.
@@ -20,7 +20,7 @@ pub(crate) struct Blocks {
     pub(crate) topology: Topology,
     /// Rows and columns of the terrain.
     cells: [usize; 2],
-    /// Blocks down and across.
+    /// Number of blocks down and across.
     pub(crate) grid: [usize; 2],
 }
 
@@ -45,7 +45,7 @@ impl Blocks {
         let is_cut = down + across > 0;
         let y = Dim::axis(1, rows.len()).halo(down, down);
         let x = Dim::axis(0, columns.len()).halo(across, across);
-        // Every row of a block begins at the start of a line.
+        // Every row of a block begins at an aligned position.
         let before = across * LINE;
         let after = (columns.len() + across).next_multiple_of(LINE) - columns.len();
         let x = x.allocated(before, if is_cut { after } else { 0 });
@@ -54,14 +54,14 @@ impl Blocks {
     }
 }
 
-/// The cells of one rank. Where there are other ranks, its arrays have ghosts around them.
+/// The cells of one rank. If there are other ranks, its arrays have ghost cells around them.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
-    /// Which of the terrain's they are.
+    /// The rows and columns of the terrain that belong to the block.
     pub(crate) rows: Range<usize>,
     pub(crate) columns: Range<usize>,
     dims: [Dim; 2],
-    /// Those beyond which other ranks have cells.
+    /// The sides beyond which other ranks have cells.
     sides: u64,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Block {
 pub(crate) struct Patch {
     pub(crate) rows: Range<usize>,
     pub(crate) columns: Range<usize>,
-    /// Those beyond which there are cells, of this rank or another.
+    /// The sides beyond which there are cells, of this rank or another.
     pub(crate) sides: u64,
 }
 
@@ -80,12 +80,12 @@ impl Block {
         self.rows.len() * self.columns.len()
     }
 
-    /// Row and column of the terrain at which it begins.
+    /// The row and column of the terrain at which the block begins.
     pub(crate) fn first(&self) -> [usize; 2] {
         [self.rows.start, self.columns.start]
     }
 
-    /// Extents of its arrays, with ghosts and what makes rows begin with lines.
+    /// The shape of its arrays, including ghost cells and the padding that aligns rows.
     pub(crate) fn shape(&self) -> [usize; 2] {
         self.dims.map(|dim| dim.allocation())
     }
@@ -95,7 +95,8 @@ impl Block {
         self.dims.map(|dim| dim.owned())
     }
 
-    /// Its arrays in parts: [`OWN`], the ghosts that an exchange fills, and what is left, to which nothing is ever written.
+    /// Divides its arrays into parts: [`OWN`], the ghost cells that an exchange fills, and the rest, which is never
+    /// written.
     pub(crate) fn partition(&self) -> Result<Partition> {
         let [rows, columns] = self.own();
         let sides = [NORTH, SOUTH, WEST, EAST].into_iter().filter(|side| self.sides & side != 0);
@@ -110,12 +111,12 @@ impl Block {
         Partition::around(&self.shape(), &self.own(), &ghosts)
     }
 
-    /// What is exchanged: the heights.
+    /// The quantity that is exchanged: the heights.
     pub(crate) fn quantity(&self) -> Result<Quantity> {
         Ok(Quantity::scalar(FieldSpec::new("height", DType::F64, &self.dims)?))
     }
 
-    /// All of its cells that need no ghost, and boxes of the others.
+    /// The box of all its cells that need no ghost cell, and boxes of the others.
     pub(crate) fn patches(&self) -> (Patch, Vec<Patch>) {
         let reach = |side: u64| usize::from(self.sides & side != 0);
         let own = [0..self.rows.len(), 0..self.columns.len()];
@@ -130,7 +131,7 @@ impl Block {
     }
 }
 
-/// The sides of a box beyond which there are others of `cells` rows and columns.
+/// The sides of a box beyond which there are more of the `cells` rows and columns.
 fn sides_within(rows: &Range<usize>, columns: &Range<usize>, cells: [usize; 2]) -> u64 {
     let side = |there: bool, side: u64| if there { side } else { 0 };
     side(rows.start > 0, NORTH)

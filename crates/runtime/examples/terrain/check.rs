@@ -1,8 +1,8 @@
-//! Checks of the result that do not trust the device.
+//! Checks of the result that do not rely on the device.
 //!
-//! Bounds are the worst that rounding can do. With `ε` the distance from 1 to the next number and `M` the largest
-//! height, kernel and reference each compute a step to within `4 ε M`. A step is a weighted mean, which does not
-//! enlarge errors, so that those of `n` steps at most add up.
+//! The bounds are the largest possible rounding errors. With `ε` the distance from 1 to the next number and `M` the
+//! largest height, kernel and reference each compute a step to within `4 ε M`. A step is a weighted mean, which does
+//! not enlarge errors, so the errors of `n` steps at most add up.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use ndarray::{Array2, ArrayRef2, Zip};
 use crate::dem::mirrored;
 use crate::error::DemoError;
 
-/// What must be known of a terrain to check what became of it.
+/// The properties of a terrain that are needed to check the result of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Summary {
     /// Sum of all heights.
@@ -21,7 +21,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Of finite heights.
+    /// The summary of finite heights.
     pub(crate) fn of(terrain: &ArrayRef2<f64>) -> Self {
         let start = Self { mass: 0.0, lowest: f64::INFINITY, highest: f64::NEG_INFINITY };
         // Compensated summation: its own error must not hide a loss of mass.
@@ -43,18 +43,18 @@ impl Summary {
     }
 }
 
-/// The checks that were passed, with how much was allowed.
+/// The checks that were passed, with their bounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Checks {
     pub(crate) before: Summary,
     pub(crate) after: Summary,
-    /// Change of mass, as a share of cells × largest height.
+    /// Change of mass, as a fraction of cells × largest height.
     pub(crate) mass: Bounded,
     /// Largest difference from the reference in metres.
     pub(crate) reference: Bounded,
 }
 
-/// A value and the most it may be.
+/// A value and its largest permitted value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounded {
     pub(crate) value: f64,
@@ -64,13 +64,13 @@ pub(crate) struct Bounded {
 impl Bounded {
     fn check(self, what: &'static str) -> Result<Self, DemoError> {
         let Self { value, bound } = self;
-        // Not `value > bound`, which a NaN would pass.
+        // Not `value > bound`, which would accept a NaN.
         if value <= bound { Ok(self) } else { Err(DemoError::Wrong { what, value, bound }) }
     }
 }
 
 impl Checks {
-    /// Compares `terrain` with what it was `before`, and each of its tiles with the `reference`.
+    /// Compares `terrain` with its state `before`, and each of its tiles with the `reference`.
     pub(crate) fn run(
         before: &Summary,
         terrain: &ArrayRef2<f64>,
@@ -79,7 +79,7 @@ impl Checks {
     ) -> Result<Self, DemoError> {
         let rounding = 4.0 * f64::EPSILON * steps as f64;
         let largest = before.highest.abs().max(before.lowest.abs());
-        // First, for it is the one that notices any NaN.
+        // This check comes first, because it detects any NaN.
         let value = largest_difference(terrain, reference);
         let reference = Bounded { value, bound: 2.0 * rounding * largest }
             .check("the difference from the reference")?;
@@ -95,7 +95,7 @@ impl Checks {
     }
 }
 
-/// Over all tiles; NaN if any height is.
+/// The largest difference over all tiles. NaN if any height is NaN.
 fn largest_difference(terrain: &ArrayRef2<f64>, reference: &Array2<f64>) -> f64 {
     let across = terrain.ncols() / reference.ncols();
     let tiles = terrain.exact_chunks(reference.dim()).into_iter().enumerate();

@@ -1,4 +1,4 @@
-//! Elevations: read from and written to `.npy` files, and repeated to make a larger problem.
+//! Elevations: reading and writing `.npy` files, and repeating terrain to make a larger problem.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -13,7 +13,7 @@ use crate::error::DemoError;
 
 const JACKSBORO: &[u8] = include_bytes!("data/jacksboro_fault_dem.npy");
 
-/// Reads elevations, those of the Jacksboro fault if there is no path: at least 3 × 3, all finite, row-major.
+/// Reads elevations: at least 3 × 3, all finite, row-major. Without a path, those of the Jacksboro fault.
 pub(crate) fn read(path: Option<&Path>) -> Result<Array2<f64>, DemoError> {
     let Some(path) = path else {
         return parse(JACKSBORO, Path::new("the built-in terrain"));
@@ -42,7 +42,7 @@ fn parse(bytes: &[u8], path: &Path) -> Result<Array2<f64>, DemoError> {
         "f8" => (8, read_as::<f64>),
         _ => return Err(DemoError::ElementType { path: path(), found }),
     };
-    // Before any memory is taken: a damaged header can claim any shape.
+    // Checked before any memory is allocated, because a damaged header can claim any shape.
     let needed = shape.iter().try_fold(size, |bytes, extent| bytes.checked_mul(*extent as u128));
     let needed = needed.unwrap_or(u128::MAX);
     if needed != data.len() as u128 {
@@ -68,7 +68,7 @@ pub(crate) fn write(file: &mut File, terrain: &ArrayRef2<f64>) -> io::Result<()>
     file.flush()
 }
 
-/// Rows and columns of the terrain `scale` times each way.
+/// The rows and columns of the terrain repeated `scale` times in each direction.
 pub(crate) fn extents(tile: &Array2<f64>, scale: u32) -> Result<[usize; 2], DemoError> {
     let (rows, columns) = tile.dim();
     let times = usize::try_from(scale).ok();
@@ -83,7 +83,8 @@ pub(crate) fn extents(tile: &Array2<f64>, scale: u32) -> Result<[usize; 2], Demo
     })
 }
 
-/// Sees that a device has room for the two grids of a rank, one of which is the one here if its memory is the host's.
+/// Checks that a device has room for the two grids of a rank. If its memory is the host's, one of the grids is already
+/// here.
 pub(crate) fn fit(device: &Device, shape: [usize; 2], scale: u32) -> Result<(), DemoError> {
     let cells = (shape[0] as u64).saturating_mul(shape[1] as u64);
     let needed = cells.saturating_mul(2 * size_of::<f64>() as u64);
@@ -96,7 +97,7 @@ pub(crate) fn fit(device: &Device, shape: [usize; 2], scale: u32) -> Result<(), 
     }
 }
 
-/// Heights of zero, if there is memory for them.
+/// Allocates heights of zero, if there is enough memory.
 pub(crate) fn allocate([rows, columns]: [usize; 2], scale: u32) -> Result<Array2<f64>, DemoError> {
     let cells = rows.saturating_mul(columns);
     let mut heights = Vec::new();
@@ -113,10 +114,10 @@ pub(crate) fn allocate([rows, columns]: [usize; 2], scale: u32) -> Result<Array2
     })
 }
 
-/// Fills `terrain` with tiles, every other copy mirrored so that heights stay continuous: the terrain from row `first[0]`
-/// and column `first[1]` on.
+/// Fills `terrain` with tiles. Every other copy is mirrored, so that heights stay continuous. `terrain` is the part
+/// from row `first[0]` and column `first[1]` on.
 ///
-/// No soil crosses a mirror line, so every copy evolves as a single tile with closed boundaries does.
+/// No soil crosses a mirror line, so every copy evolves like a single tile with closed boundaries.
 pub(crate) fn mirror_tiles(
     tile: &Array2<f64>,
     first: [usize; 2],
@@ -127,7 +128,7 @@ pub(crate) fn mirror_tiles(
     let (bottom, right) = (top + terrain.nrows(), left + terrain.ncols());
     for down in top / rows..bottom.div_ceil(rows) {
         for across in left / columns..right.div_ceil(columns) {
-            // Where this copy and the terrain meet, from the corner of each.
+            // The intersection of this copy and the terrain, relative to the corner of each.
             let y = top.max(down * rows)..bottom.min((down + 1) * rows);
             let x = left.max(across * columns)..right.min((across + 1) * columns);
             let of = |y0: usize, x0: usize| s![y.start - y0..y.end - y0, x.start - x0..x.end - x0];
@@ -137,7 +138,7 @@ pub(crate) fn mirror_tiles(
     }
 }
 
-/// The tile as it lies in row `down` and column `across` of the tiles of [`mirror_tiles`].
+/// The tile as it appears in row `down` and column `across` of the tiles of [`mirror_tiles`].
 pub(crate) fn mirrored(tile: &Array2<f64>, down: usize, across: usize) -> ArrayView2<'_, f64> {
     match (down % 2, across % 2) {
         (0, 0) => tile.view(),

@@ -1,4 +1,4 @@
-//! Hillslope diffusion on a device: the scheme, the field it works on, and the loop that drives it.
+//! Hillslope diffusion on a device: the scheme, its field, and the loop over steps.
 #![expect(unsafe_code, reason = "lends an exchange a view of more than it writes")]
 
 use std::mem::swap;
@@ -32,9 +32,9 @@ pub(crate) struct Scheme {
 }
 
 impl Scheme {
-    /// The step as a share of the longest stable one, `1 / (2 D (1/dx² + 1/dy²))`.
+    /// The step as a fraction of the longest stable step, `1 / (2 D (1/dx² + 1/dy²))`.
     ///
-    /// Below 1, a new height is a weighted mean of old ones with positive weights, so that no new extremes arise; below
+    /// Below 1, a new height is a weighted mean of old heights with positive weights, so no new extremes arise. Below
     /// 0.5, even the roughest terrain decays without changing sign.
     pub(crate) const STABLE_SHARE: f64 = 0.25;
 
@@ -46,20 +46,21 @@ impl Scheme {
     }
 }
 
-/// One rank's terrain on its way through time: two grids that take turns, each wherever it was last written or read.
+/// One rank's terrain during the run: two grids that alternate, each stored where it was last written or read.
 pub(crate) struct Field {
     now: ArrayBuffer<f64, Ix2>,
     next: ArrayBuffer<f64, Ix2>,
-    /// The element of them that is the first of the rank's own cells.
+    /// The index in these grids of the rank's first own cell.
     first: usize,
-    /// Those that need no cell of another rank, and the others.
+    /// The patch that needs no cell of another rank, and the other patches.
     patches: (Patch, Vec<Patch>),
-    /// Where there are other ranks.
+    /// `None` if there are no other ranks.
     halo: Option<HaloExchange>,
 }
 
 impl Field {
-    /// Takes up the heights of the rank's block, in an array as that says, without a copy. All ranks call it at once.
+    /// Takes the heights of the rank's block, in an array with the block's shape, without a copy. All ranks call it
+    /// together.
     pub(crate) fn new(heights: Array2<f64>, rank: &Rank, blocks: &Blocks) -> Result<Self> {
         let block = blocks.of(rank.number())?;
         let partition = block.partition()?;
@@ -82,7 +83,8 @@ impl Field {
         Ok(Self { now, next, first, patches: block.patches(), halo })
     }
 
-    /// Enqueues a step. Where there are other ranks it waits for their cells, while the device has its own to work on.
+    /// Enqueues a step. If there are other ranks, it waits for their cells while the device computes its interior
+    /// cells.
     fn step(&mut self, stream: &Stream, kernel: &Diffusion) -> Result<()> {
         let pitch = self.now.shape()[1];
         let ghosts = self.now.partition().exchanged();
@@ -94,13 +96,13 @@ impl Field {
             Some(halo) => {
                 let [own, mut ghosts] = self.now.split([Parts::one(OWN), ghosts])?;
                 let (z, mut arriving) = (own.read(stream)?, ghosts.write(stream)?);
-                // SAFETY: an exchange writes the ghosts of these parts through it, and touches nothing else.
+                // SAFETY: an exchange writes the ghost cells of these parts through the view, and touches nothing else.
                 let around = unsafe { arriving.whole_mut()? };
                 let mut fields = [halo::Field::split(z.view()?, around)?];
                 let flight = halo.start(stream, &mut fields)?;
                 // SAFETY: interior cells are the rank's own.
                 let next = unsafe { next.span_mut()? };
-                // SAFETY: and so are the cells next to them.
+                // SAFETY: the cells next to them are the rank's own, too.
                 let z = unsafe { z.span()? };
                 kernel.enqueue(stream, interior, pitch, next, (z, 0))?;
                 flight.finish()?;
@@ -110,9 +112,9 @@ impl Field {
         };
         let z = self.now.part(Parts::one(OWN) | ghosts)?.read(stream)?;
         for patch in rest {
-            // SAFETY: what is written of a patch are cells of its own.
+            // SAFETY: the cells of a patch that are written are the rank's own.
             let next = unsafe { next.span_mut()? };
-            // SAFETY: the cells of a patch and those next to it are the rank's own, or ghosts that were exchanged.
+            // SAFETY: the cells of a patch and those next to it are the rank's own, or ghost cells that were exchanged.
             let z = unsafe { z.whole()? };
             kernel.enqueue(stream, patch, pitch, next, (z, self.first))?;
         }
@@ -121,18 +123,19 @@ impl Field {
         Ok(())
     }
 
-    /// The rank's own heights on the host. Blocks until all steps are done, and fetches them if they are elsewhere.
+    /// The rank's own heights on the host. Blocks until all steps are done, and copies the heights if they are
+    /// elsewhere.
     #[track_caller]
     pub(crate) fn heights(&self) -> Result<HostReadGuard<'_, f64, Ix2>> {
         self.now.part(Parts::one(OWN))?.read_host()
     }
 
-    /// What was moved so far, and why.
+    /// The transfers so far, and their causes.
     pub(crate) fn transfers(&self) -> TransferReport {
         self.now.transfers() + self.next.transfers()
     }
 
-    /// Bytes that were sent when ranks measured the ways of messages: those of a step, several times each way.
+    /// Number of bytes sent when ranks measured the paths for messages: those of a step, several times on each path.
     pub(crate) fn measured(&self) -> Result<u64> {
         const TIMES: u64 = 2 * StagingTimes::ROUNDS as u64;
         let statistics = self.halo.as_ref().map(HaloExchange::statistics).transpose()?;
@@ -140,7 +143,7 @@ impl Field {
         Ok(if is_measured { TIMES * self.messages().bytes } else { 0 })
     }
 
-    /// Messages to other ranks in each step, and their bytes.
+    /// The messages to other ranks in each step, and their bytes.
     pub(crate) fn messages(&self) -> Traffic {
         let sends = self.halo.iter().flat_map(|halo| halo.transformer().sends());
         sends.fold(Traffic::default(), |sum, (_, bytes)| Traffic {
@@ -150,19 +153,19 @@ impl Field {
     }
 }
 
-/// Shows heights to somebody.
+/// Displays heights.
 pub(crate) type Show<'a> = &'a mut dyn FnMut(&ArrayRef2<f64>) -> Result<(), DemoError>;
 
-/// How long a run is, and how often it is shown.
+/// The length of a run, and the interval between pictures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     pub(crate) steps: u64,
-    /// Steps from one picture to the next, 0 for none.
+    /// Steps between pictures. 0 for no pictures.
     pub(crate) picture_every: u64,
 }
 
 impl Schedule {
-    /// Pictures on the way: none after the last step, which gives the result.
+    /// The number of pictures during the run. There is none after the last step, which gives the result.
     pub(crate) fn pictures(&self) -> u64 {
         (self.steps - 1).checked_div(self.picture_every).unwrap_or(0)
     }
@@ -172,17 +175,17 @@ impl Schedule {
     }
 }
 
-/// How long the parts of a run took.
+/// The duration of the parts of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     pub(crate) to_device: Duration,
     pub(crate) steps: Duration,
-    /// With what is read for them.
+    /// Including the transfers for them.
     pub(crate) pictures: Duration,
 }
 
-/// Runs the steps on the rank's device, where the field stays: it goes there once, and the host reads it for pictures
-/// alone. All ranks call it at once; it is the first one that shows pictures.
+/// Runs the steps on the rank's device. The field stays there: it is copied to the device once, and the host reads it
+/// only for pictures. All ranks call it together. The first rank shows the pictures.
 pub(crate) fn smooth(
     rank: &Rank,
     field: &mut Field,
@@ -195,7 +198,7 @@ pub(crate) fn smooth(
     let kernel = Diffusion::new(&rank.device, *scheme)?;
     let stream = rank.device.stream_create(&StreamOptions::default())?;
 
-    // The first step would bring it, too; for the sake of the clock it is there before.
+    // The first step would also copy the field to the device. It is copied before, so that the step time excludes it.
     let start = Instant::now();
     drop(field.now.part(Parts::one(OWN))?.read(&stream)?);
     stream.synchronize()?;

@@ -1,4 +1,4 @@
-//! What can go wrong, with the value that was wrong.
+//! Errors of the demo, with the offending value.
 
 use std::collections::TryReserveError;
 use std::error::Error;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use ndarray_npy::ReadNpyError;
 use runtime::{ErrorKind, Traffic};
 
-/// Why the demo ended without a result. Displays as one line; causes are in `source`.
+/// The reason why the demo ended without a result. Displays as one line. Causes are in `source`.
 #[derive(thiserror::Error)]
 pub(crate) enum DemoError {
     #[error("cannot read {}", path.display())]
@@ -70,7 +70,7 @@ pub(crate) enum DemoError {
 }
 
 impl DemoError {
-    /// What kind of error it is, if it is one of a device or of messages.
+    /// The kind of the error, if it is an error of a device or of communication.
     pub(crate) fn kind(&self) -> Option<ErrorKind> {
         match self {
             Self::Device(error) => Some(error.kind()),
@@ -79,7 +79,7 @@ impl DemoError {
     }
 }
 
-/// One line: the error with its causes, leaving out those that an outer message ends with already.
+/// One line: the error with its causes. A cause is left out if an outer message already ends with it.
 impl fmt::Debug for DemoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = self.to_string();

@@ -1,4 +1,4 @@
-//! Heights of all ranks in one place.
+//! Gathers the heights of all ranks in one place.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use crate::blocks::Blocks;
 use crate::diffusion::Field;
 use crate::error::DemoError;
 
-/// Apart from those of exchanges.
+/// Different from the tags of exchanges.
 const TAG: u32 = 1000;
 
-/// Cells of one message at most: a message has fewer bytes than 2 GiB over MPI, and two of them are held at a time.
+/// The most cells of one message. An MPI message has fewer than 2 GiB, and two messages are held at a time.
 const CELLS: usize = 1 << 20;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Brings the heights of all ranks to the first one.
+/// Sends the heights of all ranks to the first rank.
 pub(crate) struct Gather {
     communicator: Arc<dyn Communicator>,
-    /// Rows and columns of all ranks.
+    /// The rows and columns of each rank.
     blocks: Vec<[Range<usize>; 2]>,
-    /// The terrain, on the first rank; without cells where that has all of them in its field.
+    /// The terrain, on the first rank. Empty if the first rank has all cells in its field.
     terrain: Array2<f64>,
 }
 
 /// The heights of all ranks.
 pub(crate) enum Heights<'a> {
-    /// Where there is one rank, in its field.
+    /// If there is only one rank, in its field.
     Own(HostReadGuard<'a, f64, Ix2>),
     Gathered(&'a Array2<f64>),
 }
@@ -48,7 +48,7 @@ impl Deref for Heights<'_> {
 }
 
 impl Gather {
-    /// Gathers into `terrain`, which has room for all blocks on the first of several ranks.
+    /// Gathers into `terrain`. On the first of several ranks, it has room for all blocks.
     pub(crate) fn new(
         communicator: &Arc<dyn Communicator>,
         blocks: &Blocks,
@@ -60,7 +60,7 @@ impl Gather {
         Ok(Self { communicator: Arc::clone(communicator), blocks, terrain })
     }
 
-    /// All heights on the first rank, `None` on others. All ranks call it at once.
+    /// All heights on the first rank, `None` on the others. All ranks call it together.
     #[track_caller]
     pub(crate) fn heights<'a>(
         &'a mut self,
@@ -103,7 +103,7 @@ impl Gather {
     }
 }
 
-/// Rows in runs that fit in a message.
+/// Splits rows into runs that fit in a message.
 fn bands(rows: Range<usize>, columns: usize) -> impl Iterator<Item = Range<usize>> {
     let step = (CELLS / columns).max(1);
     let end = rows.end;

@@ -1,10 +1,10 @@
-//! Relief shading: how bright a slope is under a low sun in the north-west.
+//! Relief shading: the brightness of slopes under a low sun in the north-west.
 
 use ndarray::{Array2, ArrayRef2};
 
 use crate::args::Spacing;
 
-/// Where the sun stands, and how much steeper slopes are drawn than they are.
+/// The position of the sun, and the vertical exaggeration of slopes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Light {
     /// Degrees clockwise from north.
@@ -14,10 +14,10 @@ pub(crate) struct Light {
     pub(crate) exaggeration: f64,
 }
 
-/// Brightness of every cell from 0 in the shade to 1 facing the sun, by Horn's method; row 0 is the northernmost.
+/// The brightness of every cell, from 0 in the shade to 1 facing the sun, by Horn's method. Row 0 is the northernmost.
 ///
-/// Horn's method takes slopes from all eight neighbours, the nearer ones counting twice. At the boundary the nearest
-/// cells stand in for those outside.
+/// Horn's method computes slopes from all eight neighbours, with double weight for the nearer ones. At the boundary,
+/// the nearest cells replace those outside.
 pub(crate) fn hillshade(heights: &ArrayRef2<f64>, spacing: Spacing, light: Light) -> Array2<f64> {
     let (sin_azimuth, cos_azimuth) = light.azimuth.to_radians().sin_cos();
     let (sin_altitude, cos_altitude) = light.altitude.to_radians().sin_cos();

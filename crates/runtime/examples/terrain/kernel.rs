@@ -1,7 +1,7 @@
-//! The kernel, and what it takes to launch it on a device.
+//! The kernel and its launch on a device.
 //!
-//! Everything that differs from device to device is in [`bundle`]: a device that does not take Rust functions needs
-//! the same kernel in a format it takes, added there, and nothing else.
+//! All differences between devices are in [`bundle`]. For a device that does not support Rust functions, add the same
+//! kernel there in a format that it supports. Nothing else needs to change.
 #![expect(unsafe_code, reason = "launching a kernel is unsafe")]
 
 use runtime::{
@@ -12,7 +12,7 @@ use runtime::{
 use crate::blocks::Patch;
 use crate::diffusion::Scheme;
 
-/// The kernel in every format there is of it; of several executables the one for `architecture`.
+/// The kernel in every available format. Of the executables, only the one for `architecture` is included.
 fn bundle(architecture: &str) -> ModuleBundle<'static> {
     let elf: &[u8] = match architecture {
         "armv7e-m+fp.dp" => include_bytes!("diffusion-cortex-m7.elf"),
@@ -28,7 +28,7 @@ fn bundle(architecture: &str) -> ModuleBundle<'static> {
         .with(ModuleImage::binary(ImageFormat::Elf, elf))
 }
 
-/// A step of diffusion on a device.
+/// The diffusion step on a device.
 pub(crate) struct Diffusion {
     kernel: Kernel,
     limits: Limits,
@@ -43,8 +43,8 @@ impl Diffusion {
         Ok(Self { kernel, limits: info.limits.clone(), scheme })
     }
 
-    /// Enqueues the step of a patch from `z` to `next`, with rows that are `pitch` elements apart. The block's first cell
-    /// is the first element of `next`, and `z_at` of `z`.
+    /// Enqueues the step of a patch from `z` to `next`, with rows that are `pitch` elements apart. The block's first
+    /// cell is the first element of `next` and the element `z_at` of `z`.
     pub(crate) fn enqueue(
         &self,
         stream: &Stream,
@@ -61,14 +61,15 @@ impl Diffusion {
         let (sides, Scheme { ax, ay, .. }) = (patch.sides, self.scheme);
         let args = args![next, z, at_next, at_z, apart, across, down, sides, ax, ay];
         let launch = geometry(&self.limits, columns, rows);
-        // SAFETY: in every format the kernel takes these arguments. It writes the patch, and reads it and the cells next to
-        // it on `sides`: a patch is of the block that both grids were made for, and has those sides there.
+        // SAFETY: in every format the kernel takes these arguments. It writes the patch, and reads the patch and the
+        // cells next to it on `sides`. A patch belongs to the block that both grids were made for, and these
+        // neighbouring cells exist there.
         unsafe { self.kernel.launch(stream, &launch, args) }
     }
 }
 
-/// A work-item for each cell, in blocks that are wide, for cells of a row are neighbours in memory. Rust functions share
-/// out the cells themselves.
+/// One work-item for each cell, in wide blocks, because the cells of a row are contiguous in memory. Rust functions
+/// divide the cells themselves.
 fn geometry(limits: &Limits, columns: usize, rows: usize) -> Launch {
     let columns_at_most = u32::try_from(columns.max(1)).unwrap_or(u32::MAX);
     let across = limits.block[0].min(limits.block_size).min(32).min(columns_at_most);
@@ -76,21 +77,22 @@ fn geometry(limits: &Limits, columns: usize, rows: usize) -> Launch {
     Launch::cover_2d(columns, rows, [across, down])
 }
 
-/// Sides of a patch beyond which there are cells; beyond others is the end of the terrain.
+/// The sides of a patch beyond which there are cells. Beyond other sides the terrain ends.
 pub(crate) const WEST: u64 = 1;
 pub(crate) const EAST: u64 = 2;
 pub(crate) const NORTH: u64 = 4;
 pub(crate) const SOUTH: u64 = 8;
 
-/// Cells that one core takes at a time: enough to hide what handing them out costs, few enough to share out evenly.
+/// Number of cells that one core takes at a time: enough to hide the cost of distribution, and few enough for an even
+/// distribution.
 const BAND_CELLS: usize = 16_384;
 
-/// One step of diffusion of `rows` rows of `columns` cells, from `z` to `next`, in which they begin with elements `z_at`
-/// and `next_at`. Rows are `pitch` elements apart. On the `sides` there are cells beyond them in `z`; nothing flows
-/// through the others.
+/// One diffusion step of `rows` rows of `columns` cells, from `z` to `next`. The cells begin at element `z_at` of `z`
+/// and `next_at` of `next`. Rows are `pitch` elements apart. On the `sides`, `z` has cells beyond the patch; nothing
+/// flows through the other sides.
 ///
-/// In flux form: what flows through an edge between two cells is computed from the same numbers on either side, and
-/// so cancels to the last bit. Mass changes by the rounding of the final sums alone.
+/// In flux form: the flow through an edge between two cells is computed from the same numbers on either side, so it
+/// cancels to the last bit. Mass changes only by the rounding of the final sums.
 #[expect(clippy::too_many_arguments, reason = "those of the kernel in every other language")]
 fn diffuse(
     grid: &Grid<'_>,
@@ -129,7 +131,7 @@ fn diffuse(
         for (index, next) in (chunk * band..).zip(next.chunks_mut(pitch)) {
             let at = z_at + index * pitch;
             let row = |at: usize| &z[at..][..columns];
-            // A cell at the end of the terrain is its own neighbour: without a slope there is no flux.
+            // A cell at the end of the terrain is its own neighbour: there is no slope, and therefore no flux.
             let north = if index > 0 { at - pitch } else { at - beyond(NORTH, pitch) };
             let south = if index + 1 < rows { at + pitch } else { at + beyond(SOUTH, pitch) };
             let last = at + columns - 1;

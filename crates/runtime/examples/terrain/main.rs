@@ -1,9 +1,9 @@
-//! Smooths real terrain on the device of your choice, checks the result, and draws it.
+//! Smooths real terrain on the selected device, checks the result, and draws it.
 //!
-//! The model is hillslope diffusion, `dz/dt = D ∇²z`: soil creeps downhill, summits sink and hollows fill. What to read
-//! first: `diffusion.rs` has the arrays, the halo between ranks and the loop over steps, `kernel.rs` what runs on the
-//! device; `blocks.rs` cuts the terrain into a block for each rank, and `queue.rs` keeps the host from running too far
-//! ahead of the device. The other files read, gather, check and draw.
+//! The model is hillslope diffusion, `dz/dt = D ∇²z`: soil creeps downhill, summits sink and hollows fill. Read these
+//! files first: `diffusion.rs` contains the arrays, the halo between ranks and the loop over steps; `kernel.rs`
+//! contains the code that runs on the device; `blocks.rs` divides the terrain into a block for each rank; `queue.rs`
+//! keeps the host from running too far ahead of the device. The other files read, gather, check and draw.
 //!
 //! ```text
 //! cargo run --release --package runtime --example terrain -- --device host --steps 400 --scale 4 --ranks 2
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
             eprintln!("terrain: {}", line.trim_start_matches("error: "));
             return ExitCode::from(2);
         }
-        // The help or the version.
+        // The text of `--help` or `--version`.
         Err(text) => text.exit(),
     };
     let ended = dem::read(args.input.as_deref())
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     match ended {
         Ok(report) => {
             if let Some(report) = report {
-                // The results are written; a reader that has gone away is no failure.
+                // The results are written. If standard output was closed, that is not a failure.
                 let _ = writeln!(stdout(), "{report}");
             }
             ExitCode::SUCCESS
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What every rank does. The first one has the report.
+/// The work of every rank. The first rank returns the report.
 fn work(args: &Args, tile: &Array2<f64>, rank: &Rank) -> Result<Option<Report>, DemoError> {
     let extents = dem::extents(tile, args.scale)?;
     let blocks = Blocks::new(extents, rank.communicator.size())?;
@@ -92,7 +92,7 @@ fn work(args: &Args, tile: &Array2<f64>, rank: &Rank) -> Result<Option<Report>, 
     let mut heights = dem::allocate(block.shape(), args.scale)?;
     let [rows, columns] = block.own();
     dem::mirror_tiles(tile, block.first(), heights.slice_mut(s![rows, columns]));
-    // Where the first rank has not all of it, it makes the whole terrain as well, and gathers the result there.
+    // If the first rank does not have all cells, it also allocates the whole terrain and gathers the result there.
     let gathers = is_first && rank.communicator.size() > 1;
     let mut whole = dem::allocate(if gathers { extents } else { [0, 0] }, args.scale)?;
     dem::mirror_tiles(tile, [0, 0], whole.view_mut());

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Output files that appear only when they are complete.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,19 +11,19 @@ use crate::error::DemoError;
 /// Writes the contents of one file.
 pub(crate) type Write<'a> = &'a dyn Fn(&mut File) -> io::Result<()>;
 
-/// The folder that results go to. One that was made here and stayed empty is removed on drop, and so is what was
-/// [shown](Self::show) of a run without results.
+/// The folder for the results. On drop, folders that were created here and are still empty are removed. The
+/// [shown](Self::show) file of a run without results is removed too.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
     /// Outermost first.
     made: Vec<PathBuf>,
-    /// Written on the way, and nothing without results.
+    /// The file shown during the run. Without results, it is removed.
     shown: Option<PathBuf>,
 }
 
 impl Folder {
-    /// Makes the folder if need be, and sees that a file can be made in it.
+    /// Creates the folder if necessary, and checks that a file can be created in it.
     pub(crate) fn create(path: &Path) -> Result<Self, DemoError> {
         let missing = path
             .ancestors()
@@ -36,7 +36,8 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Writes the file to look at until there are results, in one go: whoever opens it sees the old one or the new one.
+    /// Writes the file that is shown until there are results. It is replaced atomically: a reader sees the old file or
+    /// the new one.
     pub(crate) fn show(&mut self, name: &str, write: Write<'_>) -> Result<(), DemoError> {
         let path = self.path.join(name);
         if let Err(error) = self.write(&path, write)?.persist(&path) {
@@ -46,9 +47,9 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes all files under temporary names, and then renames them all. After an error none of them is there.
+    /// Writes all files under temporary names and then renames them all. After an error, none of them exists.
     ///
-    /// The paths of what there is then, with that of the file that was shown.
+    /// Returns the paths of all files written, including that of the shown file.
     pub(crate) fn save(&mut self, files: &[(&str, Write<'_>)]) -> Result<Vec<PathBuf>, DemoError> {
         let mut ready = Vec::new();
         for (name, write) in files {
@@ -60,7 +61,7 @@ impl Folder {
         for (path, file) in ready {
             if let Err(error) = file.persist(&path) {
                 for earlier in saved {
-                    // Nothing is left to be done if this fails, too; the first error is the one to report.
+                    // If this also fails, nothing more can be done. The first error is reported.
                     let _ = fs::remove_file(earlier);
                 }
                 return Err(DemoError::Write { path, source: error.error });
@@ -71,7 +72,7 @@ impl Folder {
         Ok(saved)
     }
 
-    /// Writes what is to be at `path` under a temporary name.
+    /// Writes the contents for `path` under a temporary name.
     fn write(&self, path: &Path, write: Write<'_>) -> Result<NamedTempFile, DemoError> {
         self.temporary()
             .and_then(|mut file| write(file.as_file_mut()).map(|()| file))
@@ -81,7 +82,7 @@ impl Folder {
     fn temporary(&self) -> io::Result<NamedTempFile> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(".terrain-");
-        // As for any other file, the user's mask decides who may read it.
+        // As for any other file, the user's umask decides who may read it.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         builder.tempfile_in(&self.path)
@@ -91,11 +92,11 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Some(path) = &self.shown {
-            // There is nobody to tell if this fails.
+            // A failure here cannot be reported.
             let _ = fs::remove_file(path);
         }
         for folder in self.made.iter().rev() {
-            // Fails where there is something in it, as it should.
+            // Fails if the folder is not empty, as intended.
             let _ = fs::remove_dir(folder);
         }
     }

@@ -1,4 +1,5 @@
-//! The pictures, in square pixels: terrain before, terrain after and what changed, side by side; and terrain on the way.
+//! The pictures, in square pixels: terrain before, terrain after and the change, side by side; and terrain during the
+//! run.
 
 use std::io::{self, BufWriter, Write};
 use std::ops::RangeInclusive;
@@ -26,7 +27,7 @@ const HEIGHTS: [Colour; 7] = [
     [240.0, 236.0, 230.0],
 ];
 
-/// Change from lowered over unchanged to raised.
+/// Colours of the change, from lowered through unchanged to raised.
 const CHANGES: [Colour; 5] = [
     [140.0, 45.0, 30.0],
     [221.0, 139.0, 95.0],
@@ -39,7 +40,7 @@ const SHADOW: Colour = [38.0, 40.0, 72.0];
 const SUNLIGHT: Colour = [255.0, 250.0, 232.0];
 const DIVIDER: Colour = [250.0, 250.0, 247.0];
 
-/// Longest side of one panel of the final picture, and of a picture on the way, in pixels.
+/// Longest side in pixels of one panel of the final picture, and of a picture during the run.
 const PANEL: f64 = 880.0;
 const SMALL_PANEL: f64 = 320.0;
 
@@ -53,7 +54,7 @@ pub(crate) struct Picture {
     rgb: Vec<u8>,
 }
 
-/// Draws terrain whose heights lie in `range`, small.
+/// Draws terrain with heights in `range`, in small size.
 pub(crate) fn draw(
     terrain: &ArrayRef2<f64>,
     range: &RangeInclusive<f64>,
@@ -63,8 +64,8 @@ pub(crate) fn draw(
     compose(&[paint(&heights, &shade, height_tint(range))])
 }
 
-/// Draws two terrains of one shape, whose heights lie in `range`, and their difference. Also the change in metres that
-/// the ends of its colour scale stand for.
+/// Draws two terrains of the same shape, with heights in `range`, and their difference. Also returns the change in
+/// metres at the ends of its colour scale.
 pub(crate) fn compare(
     before: &ArrayRef2<f64>,
     after: &ArrayRef2<f64>,
@@ -75,7 +76,7 @@ pub(crate) fn compare(
     let (after, shade_after) = relief(after, spacing, PANEL);
     let change = &after - &before;
     let deepest = change.iter().map(|c| c.abs()).fold(0.0, f64::max);
-    // The square root spreads small changes, which are most.
+    // The square root spreads small changes, which are the most frequent.
     let change_tint = |change: f64| {
         let share = change / deepest;
         gradient(&CHANGES, 0.5 + 0.5 * share.signum() * share.abs().sqrt())
@@ -89,7 +90,7 @@ pub(crate) fn compare(
     (picture, deepest)
 }
 
-/// Heights and their shades, in pixels of a panel.
+/// Heights and their shades, resampled to the pixels of a panel.
 fn relief(terrain: &ArrayRef2<f64>, spacing: Spacing, panel: f64) -> (Array2<f64>, Array2<f64>) {
     let (rows, columns) = terrain.dim();
     let extent = (rows as f64 * spacing.dy, columns as f64 * spacing.dx);
@@ -137,7 +138,7 @@ impl Picture {
     }
 }
 
-/// Tints and shades: away from the sun towards a bluish shadow, towards it into warm light.
+/// Combines tints and shades: away from the sun towards a bluish shadow, towards the sun into warm light.
 fn paint(
     values: &Array2<f64>,
     shade: &Array2<f64>,
@@ -158,7 +159,7 @@ fn mix(from: Colour, to: Colour, share: f64) -> Colour {
     std::array::from_fn(|channel| from[channel] + share * (to[channel] - from[channel]))
 }
 
-/// The colour at `place` from 0 to 1 of evenly spaced `colours`; the middle for NaN.
+/// The colour at `place` from 0 to 1 between evenly spaced `colours`. The middle for NaN.
 fn gradient(colours: &[Colour], place: f64) -> Colour {
     let last = colours.len() - 1;
     let place = if place.is_nan() { 0.5 } else { place.clamp(0.0, 1.0) } * last as f64;

@@ -1,12 +1,11 @@
-//! Progress of the slow parts, with rate and time left.
+//! Progress of the slow parts, with rate and remaining time.
 
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Shows on standard error how far something has got: a bar on a terminal, now and then a line elsewhere. Gone when
-/// dropped.
+/// Shows progress on standard error: as a bar on a terminal, otherwise as occasional lines. Disappears when dropped.
 pub(crate) struct Progress {
     label: &'static str,
     steps: u64,
@@ -49,19 +48,19 @@ impl Target {
 }
 
 impl Progress {
-    /// Progress of `steps` steps that update so many cells each.
+    /// Progress of `steps` steps that update this many cells each.
     pub(crate) fn new(label: &'static str, steps: u64, cells_per_step: usize, quiet: bool) -> Self {
         let now = Instant::now();
         let target = Target::new(label, steps, quiet);
         Self { label, steps, cells_per_step, done: 0, began: now, shown: now, target }
     }
 
-    /// Starts the clock: what was done until now does not count for the rate.
+    /// Starts the clock. Steps done before do not count for the rate.
     pub(crate) fn begin(&mut self) {
         self.began = Instant::now();
     }
 
-    /// Notes that so many more steps are done.
+    /// Adds this many completed steps.
     pub(crate) fn advance(&mut self, steps: u64) {
         self.done += steps;
         if self.shown.elapsed() < self.target.interval() {

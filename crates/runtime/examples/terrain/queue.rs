@@ -1,4 +1,4 @@
-//! How far the host runs ahead of the device.
+//! Limits how far the host runs ahead of the device.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,32 +7,32 @@ use runtime::{Event, Result, Stream};
 
 use crate::progress::Progress;
 
-/// Cell updates and launches between two events: often enough for a smooth progress bar and a short queue, seldom
-/// enough to cost nothing.
+/// Cell updates and launches between two events: few enough for a smooth progress bar and a short queue, and enough
+/// that events cost almost nothing.
 const CELLS_PER_EVENT: usize = 1 << 23;
 const LAUNCHES_PER_EVENT: usize = 256;
 
-/// Events in flight: the device always has work, and the progress shown is not far from the truth.
+/// Number of events in flight. The device always has work, and the displayed progress is nearly up to date.
 const EVENTS_IN_FLIGHT: usize = 2;
 
-/// Time between two synchronisations, which alone report what failed on the device: seldom enough to cost nothing,
-/// often enough to end a run that has failed.
+/// Time between two synchronisations. Only these report failures on the device. It is long enough that they cost almost
+/// nothing, and short enough to end a failed run early.
 const BETWEEN_CHECKS: Duration = Duration::from_millis(200);
 
-/// The steps that a stream still has to do. The host waits only when there are many.
+/// The steps that a stream still has to run. The host waits only if there are many.
 pub(crate) struct Queue<'a> {
     stream: &'a Stream,
     progress: &'a mut Progress,
     steps_per_event: u64,
-    /// Steps after the last event.
+    /// Number of steps after the last event.
     steps: u64,
-    /// Events, each with the steps since the one before.
+    /// Events, each with the number of steps since the previous event.
     events: VecDeque<(Event, u64)>,
     checked: Instant,
 }
 
 impl<'a> Queue<'a> {
-    /// A queue of steps of so many cells each, done as `progress` says. Starts its clock.
+    /// A queue of steps of this many cells each. It reports to `progress` and starts its clock.
     pub(crate) fn new(stream: &'a Stream, cells: usize, progress: &'a mut Progress) -> Self {
         progress.begin();
         let steps_per_event = CELLS_PER_EVENT.div_ceil(cells).min(LAUNCHES_PER_EVENT) as u64;
@@ -40,7 +40,7 @@ impl<'a> Queue<'a> {
         Self { stream, progress, steps_per_event, steps: 0, events, checked: Instant::now() }
     }
 
-    /// Notes that a step was enqueued, and waits if the queue is full.
+    /// Registers an enqueued step, and waits if the queue is full.
     pub(crate) fn pushed(&mut self) -> Result<()> {
         self.steps += 1;
         if self.steps < self.steps_per_event {
@@ -61,7 +61,7 @@ impl<'a> Queue<'a> {
         Ok(())
     }
 
-    /// Waits until all is done.
+    /// Waits until all steps are done.
     pub(crate) fn finish(&mut self) -> Result<()> {
         while let Some((event, steps)) = self.events.pop_front() {
             event.wait()?;

@@ -1,4 +1,4 @@
-//! The ranks of a run, threads of this process or processes of an MPI job, and the device of each.
+//! The ranks of a run (threads of this process or processes of an MPI job) and the device of each rank.
 
 use std::env;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Rank {
     pub(crate) communicator: Arc<dyn Communicator>,
     pub(crate) device: Device,
-    /// Whether it is the one that tells what went through the device: threads may share one.
+    /// Whether this rank reports its device's statistics. Threads may share a device.
     pub(crate) reports_device: bool,
     pub(crate) kind: RankKind,
 }
 
-/// What ranks are.
+/// The kind of the ranks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RankKind {
     Thread,
@@ -34,7 +34,7 @@ impl Rank {
         self.communicator.rank()
     }
 
-    /// The sums over all ranks. All ranks call it at once, and wait for the last one.
+    /// The sums over all ranks. All ranks call it together, and wait for the last one.
     pub(crate) fn sum<const N: usize>(&self, numbers: [u64; N]) -> Result<[u64; N], DemoError> {
         let mine = numbers.map(u64::to_ne_bytes);
         let all = self.communicator.all_gather(mine.as_flattened(), TIMEOUT)?;
@@ -45,13 +45,13 @@ impl Rank {
     }
 }
 
-/// Calls `work` as each of the ranks: those of the MPI job that this process belongs to, or else as many threads as `args`
-/// asks for. The result of the first rank, where that is in this process.
+/// Calls `work` as each of the ranks. These are the ranks of the MPI job that this process belongs to, or otherwise as
+/// many threads as `args` specifies. Returns the result of the first rank, if it is in this process.
 pub(crate) fn run<T: Send>(
     args: &Args,
     work: impl Fn(&Rank) -> Result<Option<T>, DemoError> + Sync,
 ) -> Result<Option<T>, DemoError> {
-    // What Open MPI, MPICH and their relatives tell the processes that they start.
+    // Environment variables that Open MPI, MPICH and their derivatives set for the processes that they start.
     let variables = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
     match variables.into_iter().find(|variable| env::var_os(variable).is_some()) {
         Some(variable) => processes(args, variable, work),
@@ -78,7 +78,7 @@ fn threads<T: Send>(
         })
     })?;
     let (ended, failed): (Vec<_>, Vec<_>) = ended.into_iter().partition(Result::is_ok);
-    // Those that lost a rank that failed, or were told that it has no plan, have less to tell.
+    // The errors of ranks that lost a failed rank, or that learned that another rank has no plan, are less informative.
     let failed = failed.into_iter().filter_map(Result::err);
     let told = |error: &DemoError| match error.kind() {
         Some(ErrorKind::PeerLost) => 2,
@@ -124,7 +124,8 @@ fn processes<T>(
     Err(DemoError::NoMpi { variable })
 }
 
-/// The devices that `ranks` ranks take in turn. A selector that names none of its backend's stands for all of them.
+/// The devices that `ranks` ranks take in turn. A selector that names no particular device of its backend stands for
+/// all of them.
 fn selectors(
     args: &Args,
     registry: &DeviceRegistry,

@@ -1,4 +1,4 @@
-//! The same diffusion in plain `ndarray`, written another way, to compare the device's result with.
+//! The same diffusion in plain `ndarray`, in an independent implementation, as a reference for the device's result.
 
 use ndarray::{Array2, Zip, s};
 
@@ -19,7 +19,7 @@ pub(crate) fn smooth(
     ringed.slice_mut(s![1..=rows, 1..=columns]).assign(tile);
     let mut next = tile.clone();
     for _ in 0..steps {
-        // Ghost cells equal their neighbours inside: no slope at the boundary, and so no flux.
+        // Ghost cells equal their inner neighbours: there is no slope at the boundary, and therefore no flux.
         for (ghost, inside) in [(0, 1), (rows + 1, rows)] {
             let (mut ghost, inside) = ringed.multi_slice_mut((s![ghost, ..], s![inside, ..]));
             ghost.assign(&inside);

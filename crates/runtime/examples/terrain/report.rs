@@ -14,25 +14,25 @@ use crate::diffusion::{Schedule, Scheme, Timing};
 use crate::ranks::RankKind;
 use crate::traffic::Totals;
 
-/// What was done, how fast, and how it was checked. Displays as a table.
+/// The work done, its speed, and the checks of the result. Displays as a table.
 pub(crate) struct Report {
     pub(crate) shape: (usize, usize),
     pub(crate) spacing: Spacing,
     pub(crate) scheme: Scheme,
     pub(crate) schedule: Schedule,
-    /// That of the first rank.
+    /// The device of the first rank.
     pub(crate) device: DeviceInfo,
     pub(crate) ranks: RankKind,
-    /// Blocks down and across, one for each rank.
+    /// Number of blocks down and across, one for each rank.
     pub(crate) grid: [usize; 2],
     pub(crate) totals: Totals,
-    /// Those of the first rank.
+    /// The transfers of the first rank.
     pub(crate) transfers: TransferReport,
     pub(crate) timing: Timing,
     pub(crate) from_device: Duration,
     pub(crate) checks: Checks,
     pub(crate) checking: Duration,
-    /// Metres that the ends of the picture's scale of changes stand for.
+    /// The change in metres at the ends of the picture's scale of changes.
     pub(crate) deepest: f64,
     pub(crate) written: Vec<PathBuf>,
 }
@@ -131,7 +131,7 @@ fn bounded(Bounded { value, bound }: Bounded, unit: &str) -> String {
     format!("{value:.1e}{unit} (at most {bound:.1e}{unit})")
 }
 
-/// The access, and its line in this program.
+/// The access, and its source line in this program.
 fn cause(Cause { access, place, site }: &Cause) -> String {
     let file = Path::new(site.file()).file_name().unwrap_or_default().display();
     format!("{access} on {place} ({file}:{})", site.line())

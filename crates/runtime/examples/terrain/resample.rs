@@ -2,8 +2,8 @@
 
 use ndarray::{Array2, ArrayRef2, Axis};
 
-/// Samples along one axis, `step` old cells apart, by Catmull-Rom splines, which are widened where that makes the grid
-/// coarser, so that nothing is skipped.
+/// Samples values along one axis, `step` old cells apart, by Catmull-Rom splines. If the new grid is coarser, the
+/// splines are widened so that no value is skipped.
 pub(crate) fn resample(values: &ArrayRef2<f64>, axis: Axis, step: f64) -> Array2<f64> {
     let old = values.len_of(axis);
     let wide = step.clamp(1.0, old as f64);

@@ -1,4 +1,4 @@
-//! What was moved and sent, and that it was no more than had to be.
+//! The data moved and sent, and the check that it was the necessary minimum.
 
 use runtime::{DeviceKind, Statistics, Support, Traffic};
 
@@ -6,21 +6,22 @@ use crate::diffusion::{Field, Schedule};
 use crate::error::DemoError;
 use crate::ranks::Rank;
 
-/// What all ranks did together.
+/// Totals of all ranks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Totals {
     pub(crate) launches: u64,
-    /// Between host and devices, by arrays: as little as will do.
+    /// Between host and devices, by arrays: the necessary minimum.
     pub(crate) moved: Traffic,
-    /// Between ranks, for their ghosts.
+    /// Between ranks, for ghost cells.
     pub(crate) messages: Traffic,
 }
 
 impl Totals {
-    /// Sees that no more was moved than had to be: nothing where the device works in the host's memory; else each rank's
-    /// cells once to the device, and once back for each picture and for the result. The devices' own counters must agree.
+    /// Checks that only the necessary data was moved. If the device works in the host's memory, that is none. Otherwise
+    /// it is each rank's cells, once to the device, and once back for each picture and for the result. The devices' own
+    /// counters must agree.
     ///
-    /// All ranks call it at once, when they are done.
+    /// All ranks call it together when they are done.
     pub(crate) fn check(
         rank: &Rank,
         field: &Field,
@@ -55,7 +56,7 @@ impl Totals {
         let (to, from) = (own.to_device, own.from_device);
         let sums = rank.sum([own.launches, to.count, to.bytes, from.count, from.bytes])?;
         let [launches, tos, to, froms, from] = sums;
-        // What the host copies for a device that cannot copy regions is counted, too.
+        // For a device that cannot copy regions, the host's copies are counted too.
         let is_emulated = device.capabilities().region_copy == Support::Emulated;
         for (direction, found, least) in [
             ("to devices", Traffic { count: tos, bytes: to }, Traffic { count: ups, bytes: up }),
@@ -65,7 +66,7 @@ impl Totals {
                 Traffic { count: downs, bytes: down },
             ),
         ] {
-            // Messages pass through the host where the transport does not take them from device to device.
+            // Messages pass through the host if the transport cannot transfer them from device to device.
             let may_be = least.bytes..=least.bytes + bytes + measured;
             if !is_emulated && !may_be.contains(&found.bytes) {
                 return Err(DemoError::Moved { direction, found, least });

@@ -1,14 +1,14 @@
-//! What the tests of examples share.
+//! Shared code of the tests of examples.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The example as `cargo test` has built it, beside the folder of the test program.
+/// The example as `cargo test` has built it, next to the folder of the test program.
 ///
-/// `cargo test --test NAME` builds no examples, so one that is older than its sources is refused: it would pass or fail
-/// for what it was.
+/// `cargo test --test NAME` does not build examples. An example that is older than its sources is therefore refused,
+/// because the test would test the old code.
 pub(crate) fn example(name: &str) -> PathBuf {
     let test = env::current_exe().unwrap();
     let profile = test.parent().and_then(Path::parent).unwrap();

@@ -1,4 +1,4 @@
-//! What the kernel does, one element at a time.
+//! An interpreter of the kernel's operations, one element at a time.
 #![expect(clippy::cast_possible_truncation, reason = "takes the low bits of words")]
 
 use std::ops::Range;
@@ -15,7 +15,7 @@ pub(super) fn records<'a>(lowered: &'a RegionLaunches, launch: &RegionLaunch) ->
     header[words::HEADER + copies..][..copies * record].chunks(record).collect()
 }
 
-/// Runs all launches on slots of which each begins at an address with such a remainder, or is absent.
+/// Runs all launches. Each slot begins at an address with the given remainder, or is absent.
 pub(super) fn run(
     lowered: &RegionLaunches,
     mapping: Mapping,
@@ -50,7 +50,7 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// Runs some elements of a slab.
+    /// Runs a range of elements of a slab.
     fn run(&self, slab: u64, elements: Range<u64>, slots: &mut [Vec<u8>]) {
         let record = self.record;
         let [to_slot, from_slot] =
@@ -129,7 +129,7 @@ impl Copy<'_> {
         let (bias, infinity) = (self.record[words::BIAS] & mask, self.record[words::INFINITY]);
         let sign = mask ^ (mask >> 1);
         if self.record[words::CODE] == Code::Order as u64 {
-            // Signed order, by turning the sign.
+            // Signed order, by flipping the sign bit.
             return if (x ^ bias ^ sign) < (old ^ bias ^ sign) { x } else { old };
         }
         let is_nan = |bits: u64| bits & !sign > infinity;

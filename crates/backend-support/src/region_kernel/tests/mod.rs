@@ -1,4 +1,4 @@
-//! Lowered programs, executed by an interpreter of their words, against the execution in host memory.
+//! Lowered programs, executed by an interpreter of their words, compared with the execution in host memory.
 #![expect(unsafe_code, reason = "runs programs in host memory")]
 
 mod interpreter;
@@ -49,7 +49,7 @@ fn on_host(program: &RegionProgram, bases: &[Option<usize>], slots: &[Vec<u8>]) 
         None => HostSlot::ABSENT,
     };
     let bound: Vec<HostSlot> = aligned.iter_mut().zip(slots).zip(bases).map(bind).collect();
-    // SAFETY: each slot that is there is a buffer of its own, aligned for every type and as long as the program needs.
+    // SAFETY: each bound slot is a separate buffer, aligned for every type and as long as the program needs.
     unsafe { program.run(&bound[..program.slots().len()]) };
     let bytes = |(words, bytes): (&Vec<u128>, &Vec<u8>)| {
         bytemuck::cast_slice(words)[..bytes.len()].to_vec()
@@ -80,7 +80,7 @@ fn lowered_programs_do_what_the_host_does() {
                 slab: random.slab(),
             };
             let lowered = kernel.lower(&program, limits).unwrap();
-            // Slots begin at multiples of 8 bytes, as the program demands, or of more.
+            // Slots begin at multiples of 8 bytes, as the program requires, or of more.
             let mut base = || (random.below(6) > 0).then(|| 8 * random.below(4));
             let bases: Vec<Option<usize>> = slots.iter().map(|_| base()).collect();
             let expected = on_host(&program, &bases, &slots);
@@ -154,7 +154,7 @@ fn copies_beyond_32_bits_stay_small_and_within_the_grid() {
     }
 }
 
-/// Copies between fields that lie far apart, some backwards, and records with one number of each.
+/// Copies between fields that are far apart, some backwards, and records of one number each.
 fn far_fields() -> impl Iterator<Item = RegionCopy> {
     let sizes = [100_usize << 20, 500 << 20, (1 << 30) - 8, 1 << 30, 3 << 30];
     let layouts = sizes.into_iter().flat_map(|field| (2..40).map(move |fields| (field, fields)));
@@ -256,7 +256,7 @@ fn kernels_have_2_slots_to_what_parameters_hold() {
     assert!(source.contains("u64 offset_31") && !source.contains("offset_32"));
 }
 
-/// Eight fields, each of this rank and of 26 neighbours.
+/// Eight fields, each with copies from 26 neighbours.
 #[test]
 fn a_phase_over_any_number_of_memories_is_one_launch() {
     let entries: Vec<RegionCopy> = (0..26 * 8)
@@ -277,7 +277,7 @@ fn a_phase_over_any_number_of_memories_is_one_launch() {
     assert_eq!(launches(Binding::Table), [216]);
 }
 
-/// So that a table is set once, however many launches follow.
+/// This way a table is set once, however many launches follow.
 #[test]
 fn places_of_a_table_are_slots() {
     let mut add = row(DType::F32, 2, 1, 100);

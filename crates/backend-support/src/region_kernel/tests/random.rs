@@ -22,7 +22,7 @@ impl Random {
         usize::try_from(self.next() >> 33).unwrap_or(0) % limit
     }
 
-    /// Bytes of a slab: often few, so that copies have several.
+    /// The size of a slab in bytes, often small so that copies have several slabs.
     pub(super) fn slab(&mut self) -> u64 {
         match self.below(2) {
             0 => 1 + self.below(600) as u64,
@@ -42,7 +42,7 @@ impl Random {
 
     /// Entries from slots 0 and 1 to slots 2 to 4, and the bytes of all slots.
     ///
-    /// Values to sum are small and finite, since the payload of a NaN is not told.
+    /// Values to sum are small and finite, because the payload of a NaN is unspecified.
     pub(super) fn program(&mut self) -> (Vec<RegionCopy>, Vec<Vec<u8>>) {
         let sums = self.below(3) == 0;
         let only = DType::ALL[self.below(DType::ALL.len())];
@@ -69,13 +69,13 @@ impl Random {
             entries.push(RegionCopy { dtype, extents, source, destination, negate, combine });
         }
         if sums && only.admits_sum() {
-            // Once more, so that there is a second phase.
+            // The entry again, so that there is a second phase.
             entries.push(entries[0].clone());
         }
         let slots = ends.map(|end| {
             let mut bytes = self.bytes(end);
             if sums {
-                // The exponents of no float are full then.
+                // With this mask, no exponent of a float has all bits set.
                 bytes.iter_mut().for_each(|byte| *byte &= 0xbb);
             }
             bytes
@@ -83,8 +83,8 @@ impl Random {
         (entries, slots.to_vec())
     }
 
-    /// A side for a box of `extents` behind byte `start`, and the first byte behind it: dimensions in any order and
-    /// direction, with gaps, or of stride 0.
+    /// A side for a box of `extents` from byte `start` on, and the first byte behind it. Dimensions are in any order
+    /// and direction, with gaps, or of stride 0.
     fn side(
         &mut self,
         dtype: DType,
