@@ -13,9 +13,9 @@ thread_local! {
 
 /// Makes `stream`, and so its device, the current one of this thread until the result is dropped.
 ///
-/// `read_here` and the like use it; without one they use the host. Scopes nest, and the one before is current again
-/// also after a panic. Entering and leaving moves and frees nothing. Other threads, those of a pool among them, have
-/// scopes of their own.
+/// `read_here` and similar calls use the current stream; without one they use the host. Scopes nest: when a scope ends,
+/// the previous one is current again, also after a panic. Entering and leaving a scope moves no data and frees no
+/// memory. Each thread has its own scopes; this includes the threads of a pool.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, here, offload, on_host};
@@ -53,18 +53,18 @@ fn enter(stream: Option<Stream>) -> Offload {
     Offload { id, _thread: PhantomData }
 }
 
-/// A scope with a current device: see [`offload`].
+/// A scope that sets the current device: see [`offload`].
 #[must_use = "the device is current until this is dropped"]
 pub struct Offload {
     id: u64,
-    // Belongs to its thread.
+    // It belongs to its thread.
     _thread: PhantomData<*const ()>,
 }
 
 impl Drop for Offload {
     fn drop(&mut self) {
-        // Its own entry, so that the order of drops does not matter.
-        // A thread that ends may have dropped its scopes already.
+        // Removes its own entry, so the order of drops does not matter.
+        // A thread that is ending may have dropped its scopes already.
         let _gone = SCOPES.try_with(|scopes| {
             scopes.borrow_mut().retain(|(id, _)| *id != self.id);
         });
