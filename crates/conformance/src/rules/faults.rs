@@ -40,7 +40,7 @@ fn must_be_a_fault(outcome: Result<()>, device: &Device, what: &str) -> Outcome<
     Ok(error.kind())
 }
 
-/// If the device stops a program, its stream reports a fault once.
+/// If the device stops a program, its stream reports a fault once. Only a lost device keeps reporting it, on every stream.
 pub fn a_fault_is_reported_once_by_its_stream(fixture: &Fixture) -> Outcome {
     let rig = fixture.fresh()?;
     let other = rig.new_stream()?;

@@ -185,8 +185,8 @@ pub fn captured_values_are_frozen(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Operations that wait or order streams are refused on a capture's stream. They end the capture with an error, even if
-/// the work ignores their error.
+/// Operations that wait for, query or order streams are refused on a capture's stream. They end the capture with an
+/// error, even if the work ignores their error.
 pub fn what_waits_cannot_be_captured(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(graphs) = rig.device.graphs() else { return Ok(()) };
