@@ -1,9 +1,9 @@
-//! Breaks the transition function in every way that compiles, and checks that its own tests notice: every pair of
-//! neighbouring statements swapped, every statement that does something dropped.
+//! Breaks the transition function in every way that compiles, and checks that its own tests notice. Each mutant swaps
+//! two neighbouring statements, or drops a statement that has an effect.
 //!
-//! `cargo run -p array-buffer --example mutants`; with arguments, only mutants whose description has one of them run,
-//! such as those of a function: `'bring:'`.
-//! The protocol uses nothing but the standard library, so that each mutant is one call of `rustc`.
+//! Run it with `cargo run -p array-buffer --example mutants`. With arguments, it runs only mutants whose description
+//! contains one of them, for example those of one function: `'bring:'`.
+//! The protocol uses only the standard library, so each mutant is one call of `rustc`.
 
 use std::env;
 use std::fs;
@@ -20,7 +20,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Block, Expr, ImplItemFn, ItemFn, Stmt};
 
-/// Swaps that change nothing, each with the reason. A statement is named by its beginning.
+/// Swaps that change nothing, each with a reason. A statement is named by its beginning.
 const EQUIVALENT: &[(&str, &str, &str)] = &[
     ("self.check_", "", REFUSED),
     ("self.drop_pending(", "", REFUSED),
@@ -64,21 +64,21 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
     ("if !self.of(Role::Owned)", "let held", VALUE),
     ("if let Some(other) = pending", "for part in set.iter()", REFUSED),
 ];
-/// A refusal discards the draft, whatever was done to it.
+/// A refusal discards the draft with all changes made so far.
 const REFUSED: &str = "a refusal discards the draft";
-/// The marks of different replicas, or of different parts.
+/// The statements change marks of different replicas or of different parts.
 const BYTES: &str = "different bytes";
-/// Fields that neither statement reads of the other's.
+/// Neither statement reads the fields that the other one writes.
 const FIELDS: &str = "different fields";
 
-/// A name for a value, which nothing between the two changes.
+/// The statement names a value that nothing between the two statements changes.
 const VALUE: &str = "a value under a name";
 
-/// Fewest mutants that prove anything.
+/// The minimum number of mutants for a meaningful run.
 const LEAST: usize = 50;
-/// A mutant that runs for longer hangs, which its tests have noticed then.
+/// The time after which a mutant counts as hanging, which its tests then have noticed.
 const LONGEST: Duration = Duration::from_secs(180);
-/// Optimisation and tests, quick ones first, so that most mutants die soon: unoptimised, a mutant is compiled in a third
+/// Optimisation levels and tests, quick ones first, so most mutants end soon: an unoptimised mutant compiles in a third
 /// of the time.
 const STAGES: &[(&str, &[&str])] = &[
     ("0", &["one_part"]),
@@ -88,7 +88,7 @@ const STAGES: &[(&str, &[&str])] = &[
 struct Mutant {
     what: String,
     text: String,
-    /// Why its tests cannot notice.
+    /// The reason why the tests cannot notice the mutant.
     equivalent: Option<&'static str>,
 }
 
@@ -177,7 +177,7 @@ fn offset(text: &str, place: LineColumn) -> usize {
     lines + text[lines..].chars().take(place.column).map(char::len_utf8).sum::<usize>()
 }
 
-/// What became of a mutant.
+/// The result of running a mutant.
 enum Fate {
     DoesNotCompile,
     Killed(String),
@@ -230,7 +230,7 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(survived > 0)))
 }
 
-/// How many mutants came to which end.
+/// The number of mutants for each result.
 #[derive(Default)]
 struct Tally {
     killed: usize,

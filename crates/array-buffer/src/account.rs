@@ -1,4 +1,4 @@
-//! What was moved, and why.
+//! Transfers that were made, and their causes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,12 +13,12 @@ use runtime_core::Traffic;
 
 use crate::coherence::ReplicaId;
 
-/// What somebody did with an array when a transfer became necessary, and where in the program.
+/// An access that made a transfer necessary, and the line of the program that made the access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// The access: `read`, `write`, `prefetch` and so on.
+    /// The kind of access: `read`, `write`, `prefetch` and so on.
     pub access: &'static str,
-    /// Where the values were wanted, or written: a device, or `host`.
+    /// The place of the access: a device, or `host`.
     pub place: String,
     /// The call in the program.
     pub site: &'static Location<'static>,
@@ -30,22 +30,23 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Transfers from one place to another that one call caused, after writes of one other.
+/// Transfers from one place to another that have the same causes: one call that needed the bytes, and one call that
+/// wrote them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// Where the bytes were: a device, or `host`.
+    /// The source: a device, or `host`.
     pub from: String,
-    /// Where they went.
+    /// The destination: a device, or `host`.
     pub to: String,
-    /// How many transfers, and their bytes.
+    /// The number of transfers, and their bytes.
     pub traffic: Traffic,
-    /// Who wanted the bytes.
+    /// The access that needed the bytes.
     pub wanted_by: Cause,
-    /// Who had written them elsewhere; `None` for values the buffer was made with.
+    /// The access that wrote the bytes elsewhere; `None` for values that the buffer was made with.
     pub invalidated_by: Option<Cause>,
 }
 
-/// Transfers of one array, by their causes. Displays as a table.
+/// The transfers of one array, grouped by cause. Displays as a table.
 ///
 /// ```
 /// use array_buffer::ArrayBuffer;
@@ -66,17 +67,17 @@ pub struct TransferReport {
 }
 
 impl TransferReport {
-    /// Every kind of transfer there was, in the order of their first.
+    /// All groups of transfers, in the order of their first transfer.
     pub fn transfers(&self) -> &[Transfer] {
         &self.transfers
     }
 
-    /// All transfers together.
+    /// The total of all transfers.
     pub fn total(&self) -> Traffic {
         self.sum(|_| true)
     }
 
-    /// Transfers from one place to another; places are named as by [`Transfer::from`].
+    /// The total of the transfers from one place to another. Places have the names that [`Transfer::from`] uses.
     pub fn between(&self, from: &str, to: &str) -> Traffic {
         self.sum(|transfer| transfer.from == from && transfer.to == to)
     }
@@ -87,7 +88,7 @@ impl TransferReport {
     }
 }
 
-/// Transfers of two arrays together: those that differ in nothing but their array are counted as one kind.
+/// Adds the transfers of two arrays. Groups that differ only in their array are merged.
 ///
 /// ```
 /// use array_buffer::ArrayBuffer;
@@ -123,7 +124,7 @@ impl Add for TransferReport {
     }
 }
 
-/// An access: where it was, what, and the call in the program.
+/// An access: its place, its kind, and the call in the program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) at: ReplicaId,
@@ -131,7 +132,7 @@ pub(crate) struct Mark {
     pub(crate) site: &'static Location<'static>,
 }
 
-/// What one array has moved, without names, since it is added to at every transfer.
+/// The transfers of one array, without place names, because every transfer adds to it.
 #[derive(Default)]
 pub(crate) struct Ledger(Vec<Line>);
 
@@ -145,7 +146,7 @@ struct Line {
 }
 
 impl Ledger {
-    /// Notes a transfer. `name` gives a replica's place.
+    /// Records a transfer. `name` returns the name of a replica's place.
     pub(crate) fn add(
         &mut self,
         (from, to): (ReplicaId, ReplicaId),
@@ -228,7 +229,7 @@ fn total(from: String, to: String) -> Arc<Total> {
     Arc::clone(TOTALS.lock().entry((from, to)).or_default())
 }
 
-/// Transfers of all arrays of this process so far, by (from, to).
+/// The transfers of all arrays in this process so far, by (from, to).
 pub fn transfer_totals() -> BTreeMap<(String, String), Traffic> {
     let read = |total: &Total| Traffic {
         count: total.count.load(Ordering::Relaxed),

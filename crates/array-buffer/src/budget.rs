@@ -13,20 +13,20 @@ use crate::site::At;
 /// Which transfers a [`TransferBudget`] limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// All of them.
+    /// All transfers.
     #[default]
     Any,
-    /// Those into host memory.
+    /// Transfers into host memory.
     ToHost,
-    /// Those to a device.
+    /// Transfers to a device.
     ToDevice,
 }
 
-/// A limit on the bytes that accesses in this thread may move as long as it is in scope.
+/// A limit on the bytes that accesses in this thread may move while it is in scope.
 ///
-/// An access that would move more is refused with `LimitExceeded`, which names the access; nothing has moved then.
-/// Transfers that are asked for by name, prefetches and evictions, are free. Budgets nest: each limit holds. None holds in
-/// a thread that is ending, once its thread-local values are being dropped.
+/// An access that would move more is refused with `LimitExceeded`. The error names the access, and nothing has moved.
+/// Explicit transfers (prefetches and evictions) do not count. Budgets nest: every limit applies. No limit applies while
+/// a thread that ends drops its thread-local values.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, ErrorKind, TransferBudget};
@@ -46,7 +46,7 @@ pub enum Direction {
 #[must_use = "the limit ends when this is dropped"]
 pub struct TransferBudget {
     limit: Rc<Limit>,
-    // Belongs to its thread.
+    // It belongs to its thread.
     _thread: PhantomData<*const ()>,
 }
 
@@ -71,12 +71,12 @@ thread_local! {
 }
 
 impl TransferBudget {
-    /// No implicit transfer at all.
+    /// Forbids all implicit transfers.
     pub fn forbid() -> Self {
         Self::bytes(0, Direction::Any)
     }
 
-    /// At most so many bytes in one direction.
+    /// Allows at most `bytes` bytes in one direction.
     pub fn bytes(bytes: u64, direction: Direction) -> Self {
         let limit = Rc::new(Limit { direction, bytes, used: Cell::new(0) });
         // A thread that ends may have dropped its limits already; the same below.
@@ -84,7 +84,7 @@ impl TransferBudget {
         Self { limit, _thread: PhantomData }
     }
 
-    /// Bytes that were moved under it so far.
+    /// The number of bytes that were moved under the budget so far.
     pub fn used(&self) -> u64 {
         self.limit.used.get()
     }
@@ -92,7 +92,7 @@ impl TransferBudget {
 
 impl Drop for TransferBudget {
     fn drop(&mut self) {
-        // Its own entry, so that the order of drops does not matter.
+        // Removes its own entry, so the order of drops does not matter.
         let _gone = LIMITS.try_with(|limits| {
             limits.borrow_mut().retain(|limit| !Rc::ptr_eq(limit, &self.limit));
         });
@@ -105,7 +105,7 @@ impl fmt::Debug for TransferBudget {
     }
 }
 
-/// Refuses transfers, each given as bytes and whether it goes to the host, that all limits do not have room for.
+/// Refuses transfers that exceed a limit. Each transfer is a number of bytes, and whether it goes to the host.
 pub(crate) fn check(
     transfers: impl Iterator<Item = (usize, bool)> + Clone,
     access: &'static str,

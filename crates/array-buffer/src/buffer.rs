@@ -1,4 +1,4 @@
-//! The array.
+//! The array type, [`ArrayBuffer`].
 
 use std::any::Any;
 use std::fmt;
@@ -22,23 +22,24 @@ use crate::{Kept, Partition, Parts};
 #[derive(Clone, Copy, Debug)]
 pub enum Mutable {}
 
-/// Marks an [`ArrayBuffer`] that cannot be written, on any device: see [`ArrayBuffer::freeze`].
+/// Marks an [`ArrayBuffer`] that cannot be written on any device: see [`ArrayBuffer::freeze`].
 #[derive(Clone, Copy, Debug)]
 pub enum Constant {}
 
-/// One n-d array in row-major order, with replicas on any number of devices and the host.
+/// An n-dimensional array in row-major order, with replicas on any number of devices and the host.
 ///
-/// Every access says where it is and whether it reads, writes or does both; what is out of date there is copied then,
-/// and nothing else. See the [crate] for examples and [`Partition`] for arrays whose parts are valid each by itself.
+/// Each access says where it happens, and whether it reads, writes or does both. The access copies exactly the values
+/// that are out of date in that place. See the [crate] for examples, and [`Partition`] for arrays whose parts have
+/// separate validity.
 ///
-/// Metadata, such as [`shape`](Self::shape) and [`version`](Self::version), moves nothing. Memory is allocated where
-/// and when it is needed, and keeps its address until it is [evicted](Self::evict).
+/// Metadata calls, such as [`shape`](Self::shape) and [`version`](Self::version), copy nothing. A replica's memory is
+/// allocated when it is first needed. It keeps its address until it is [evicted](Self::evict).
 pub struct ArrayBuffer<T: Element, D: Dimension, A = Mutable> {
     pub(crate) core: Core<T, D>,
     marker: PhantomData<fn() -> A>,
 }
 
-/// A guard where this thread currently is: see [`offload`](crate::offload).
+/// A guard on the current device of this thread: see [`offload`](crate::offload).
 #[derive(Debug)]
 pub enum Here<G, H> {
     /// On the current stream.
@@ -48,51 +49,52 @@ pub enum Here<G, H> {
 }
 
 impl<G, H> Here<G, H> {
-    /// Whether it is on a device.
+    /// Whether the guard is on a device.
     pub fn is_device(&self) -> bool {
         matches!(self, Self::Device(_))
     }
 
-    /// Whether it is on the host.
+    /// Whether the guard is on the host.
     pub fn is_host(&self) -> bool {
         matches!(self, Self::Host(_))
     }
 }
 
-/// What is known of a part.
+/// The status of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartStatus {
     /// Never written.
     Uninitialized,
-    /// Can be read.
+    /// Readable.
     Valid,
-    /// A ghost part that an exchange must fill.
+    /// An out-of-date ghost part; an exchange or a write must fill it.
     Stale,
-    /// A ghost part with contributions for a reduction.
+    /// A ghost part whose contributions wait for a reduction.
     Pending(Reduce),
-    /// A writer failed.
+    /// Lost, because a writer failed.
     Poisoned,
-    /// A guard or an exchange has it, or was forgotten.
+    /// Held by a guard or an exchange, which may have been forgotten (`mem::forget`).
     InUse,
 }
 
 impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
-    /// An array of `shape` without values: reading it is `Uninitialized` until it is written. Allocates nothing.
+    /// Creates an array of `shape` without values. Reading it is `Uninitialized` until it is written. Allocates
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for more than six dimensions, or more bytes than an address can have.
+    /// `InvalidArgument` for more than six dimensions, or for more bytes than the address space has.
     pub fn uninit<S: IntoDimension<Dim = D>>(shape: S) -> Result<Self> {
         let shape = shape.into_dimension();
         let partition = Partition::whole(shape.slice())?;
         Self::build(shape, partition)
     }
 
-    /// As [`uninit`](Self::uninit), in the parts of `partition`.
+    /// As [`uninit`](Self::uninit), divided into the parts of `partition`.
     ///
     /// # Errors
     ///
-    /// As there; `InvalidArgument` if the partition has not as many dimensions as `D`.
+    /// As [`uninit`](Self::uninit). `InvalidArgument` if the number of dimensions is not that of `D`.
     pub fn with_partition(partition: Partition) -> Result<Self> {
         if D::NDIM.is_some_and(|ndim| ndim != partition.shape().len()) {
             let message = format!("a partition of shape {:?}", partition.shape());
@@ -103,7 +105,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         Self::build(shape, partition)
     }
 
-    /// Takes up an array; row-major ones are not copied.
+    /// Creates an array from `array`. A row-major array is moved, not copied.
     ///
     /// # Errors
     ///
@@ -113,11 +115,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         Self::from_array_with(array, partition)
     }
 
-    /// As [`from_array`](Self::from_array), in the parts of `partition`; ghost parts count as filled.
+    /// As [`from_array`](Self::from_array), divided into the parts of `partition`. Ghost parts count as filled.
     ///
     /// # Errors
     ///
-    /// As there; `InvalidArgument` if the shapes differ.
+    /// As [`from_array`](Self::from_array). `InvalidArgument` if the shapes differ.
     pub fn from_array_with(array: Array<T, D>, partition: Partition) -> Result<Self> {
         if array.shape() != partition.shape() {
             let shapes = format!("{:?} for a partition of {:?}", array.shape(), partition.shape());
@@ -139,19 +141,19 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         Self::from_vec_with(elements, shape, partition)
     }
 
-    /// Takes up elements in row-major order, without a copy.
+    /// Creates an array from elements in row-major order, without a copy.
     ///
     /// # Errors
     ///
-    /// As [`uninit`](Self::uninit); `InvalidArgument` if there are not as many elements as `shape` has.
+    /// As [`uninit`](Self::uninit). `InvalidArgument` if the number of elements does not match `shape`.
     pub fn from_vec<S: IntoDimension<Dim = D>>(elements: Vec<T>, shape: S) -> Result<Self> {
         let shape = shape.into_dimension();
         let partition = Partition::whole(shape.slice())?;
         Self::from_vec_with(elements, shape, partition)
     }
 
-    /// Takes up host memory of somebody else's, without a copy: elements in row-major order from `first` on. `owner` is dropped
-    /// when the array, and all that uses the memory, is gone.
+    /// Creates an array over host memory that the caller manages, without a copy. The elements are in row-major order,
+    /// starting at `first`. `owner` is dropped once the array and everything else that uses the memory are gone.
     ///
     /// # Errors
     ///
@@ -159,8 +161,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// # Safety
     ///
-    /// There are as many initialised elements as `shape` has, which can be written, until `owner` is dropped; and nobody else
-    /// uses them meanwhile without being ordered with the accesses to the array on the host.
+    /// Until `owner` is dropped, the memory has as many initialised and writable elements as `shape`. Until then, any
+    /// other use of them is ordered with the accesses to the array on the host.
     #[expect(unsafe_code, reason = "the caller vouches for the memory")]
     pub unsafe fn from_host_memory<S: IntoDimension<Dim = D>>(
         first: NonNull<T>,
@@ -185,14 +187,15 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         Ok(buffer)
     }
 
-    /// Takes up memory of a device, without a copy. Work that is enqueued on it, on `stream` or another, comes before every
-    /// access to the array; `stream` waits for the others [as said there](Memory::order_before). The array hears of
-    /// failures on `stream`; the others report their own.
+    /// Creates an array from memory of a device, without a copy. Work already enqueued on the memory, on `stream` or on
+    /// others, comes before every access to the array. `stream` waits for the other streams, as
+    /// [`Memory::order_before`] describes. The array detects failures on `stream`; the other streams report their own
+    /// failures.
     ///
     /// # Errors
     ///
-    /// As [`uninit`](Self::uninit); `InvalidArgument` if there are not as many elements as `shape` has, or if the stream
-    /// captures; `WrongDevice` if the stream is of another device; what the driver reports.
+    /// As [`uninit`](Self::uninit). `InvalidArgument` if the number of elements does not match `shape`, or if the
+    /// stream is capturing. `WrongDevice` if the stream belongs to another device. Errors of the driver.
     pub fn from_memory<S: IntoDimension<Dim = D>>(
         memory: Memory<T>,
         shape: S,
@@ -219,7 +222,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         Ok(Self { core: Core::new(shape, partition)?, marker: PhantomData })
     }
 
-    /// The values to read and write on `stream`. They are brought there first if they are out of date.
+    /// Borrows the values to read and write on `stream`. Values that are out of date there are copied first.
     ///
     /// # Errors
     ///
@@ -232,13 +235,14 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         part::write(&self.core, self.all(), stream, Access::ReadWrite, Location::caller(), true)
     }
 
-    /// The array to overwrite on `stream`: nothing is copied, and all of it must be written, which is not checked here
-    /// ([`check_write`](Self::check_write) does). Works whatever the values are, poisoned or never written; a pending
-    /// reduction is dropped.
+    /// Borrows the array to overwrite it on `stream`. Nothing is copied. The caller must write every element; this is
+    /// not checked here ([`check_write`](Self::check_write) does). The call works whatever the values are, also if they
+    /// are poisoned or were never written. A pending reduction is dropped.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`, the array being as it was; the failure of an earlier writer whose stream is forgotten to make room.
+    /// `OutOfMemory`; the array is unchanged. The failure of an earlier writer, if the array stops tracking that
+    /// writer's stream to make room.
     #[track_caller]
     #[inline]
     pub fn write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
@@ -247,14 +251,14 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         part::write(&self.core, self.all(), stream, Access::Write, Location::caller(), true)
     }
 
-    /// The array to add contributions to on `stream`. Owned parts have their values; ghost parts begin with the neutral
-    /// value of `op`, unless such contributions are pending already. Contributions to ghosts wait for a
-    /// [reduction](Self::begin_exchange), and until then owned values cannot be read.
+    /// Borrows the array to add contributions to it on `stream`. Owned parts have their values. Ghost parts begin with
+    /// the neutral value of `op`, unless contributions of the same kind are already pending. Contributions to ghosts
+    /// wait for a [reduction](Self::begin_exchange); until then, owned values cannot be read.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read); `Stale` if another reduction is pending; `InvalidArgument` if elements of this type do
-    /// not admit the operation.
+    /// As [`read`](Self::read). `Stale` if another reduction is pending. `InvalidArgument` if the element type does not
+    /// support the operation.
     #[track_caller]
     #[inline]
     pub fn accumulate<'a>(
@@ -274,7 +278,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         )
     }
 
-    /// As [`read_write`](Self::read_write), on the host. Blocks until nothing uses the host's replica.
+    /// As [`read_write`](Self::read_write), on the host. Blocks until all other uses of the host's replica have
+    /// finished.
     ///
     /// # Errors
     ///
@@ -307,7 +312,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         part::write_host(&self.core, self.all(), Access::Accumulate(op), Location::caller(), true)
     }
 
-    /// As [`read_write`](Self::read_write), where this thread currently is.
+    /// As [`read_write`](Self::read_write), on the current device of this thread.
     ///
     /// # Errors
     ///
@@ -320,7 +325,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         self.write_access_here(Access::ReadWrite)
     }
 
-    /// As [`write`](Self::write), where this thread currently is.
+    /// As [`write`](Self::write), on the current device of this thread.
     ///
     /// # Errors
     ///
@@ -347,11 +352,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         }
     }
 
-    /// Borrows sets of parts apart from one another.
+    /// Splits the array into sets of parts that can be borrowed separately.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if two sets have a part in common, or a set has a part that the array has not.
+    /// `InvalidArgument` if two sets have a part in common, or if the array does not have a part.
     pub fn split<const N: usize>(&mut self, sets: [Parts; N]) -> Result<[PartMut<'_, T, D>; N]> {
         let mut taken = Set::EMPTY;
         for set in sets {
@@ -365,31 +370,32 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         Ok(sets.map(|set| PartMut { core: &self.core, set: set.0 }))
     }
 
-    /// Gives the replica's memory on `device` back. Values that are nowhere else are brought to the host first, which blocks.
+    /// Frees the replica's memory on `device`. Values that exist nowhere else are copied to the host first, which
+    /// blocks.
     ///
-    /// A device that works in host memory has no memory of its own, and nothing happens.
+    /// Does nothing for a device that works in host memory, because it has no memory of its own.
     ///
     /// # Errors
     ///
-    /// What bringing values to the host reports; the array is as it was then.
+    /// Errors of the copy to the host; the array is unchanged.
     #[track_caller]
     #[inline]
     pub fn evict(&mut self, device: &Device) -> Result<()> {
         self.core.evict(Some(device), Location::caller())
     }
 
-    /// Gives the host's memory back.
+    /// Frees the host's memory.
     ///
     /// # Errors
     ///
-    /// `Conflict` if values are nowhere else, or a device works in that memory.
+    /// `Conflict` if values exist nowhere else, or if a device works in that memory.
     #[track_caller]
     #[inline]
     pub fn evict_host(&mut self) -> Result<()> {
         self.core.evict(None, Location::caller())
     }
 
-    /// The array as one that cannot be written.
+    /// Converts the array into one that cannot be written.
     #[must_use]
     pub fn freeze(mut self) -> ArrayBuffer<T, D, Constant> {
         self.core.freeze();
@@ -398,32 +404,33 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
 }
 
 impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
-    /// The values to read on `stream`, whose device is where they are read. They are brought there first if they are
-    /// out of date. The stream waits, on the device, for what writes them. A copy from the host or from a device that this
-    /// one does not reach may [block](crate#blocking).
+    /// Borrows the values to read on `stream`, on the stream's device. Values that are out of date there are copied
+    /// first. The stream waits, on the device, for the work that writes them. A copy from the host, or from a device
+    /// that this one does not reach, may [block](crate#blocking).
     ///
     /// # Errors
     ///
-    /// `Uninitialized`, `Poisoned` or `Stale`, naming the part; `OutOfMemory`; `LimitExceeded` under a
-    /// [`TransferBudget`](crate::TransferBudget); what the copy reports, the array being as it was.
+    /// `Uninitialized`, `Poisoned` or `Stale`; the error names the part. `OutOfMemory`. `LimitExceeded` under a
+    /// [`TransferBudget`](crate::TransferBudget). Errors of the copy; the array is unchanged.
     #[track_caller]
     #[inline]
     pub fn read<'a>(&'a self, stream: &'a Stream) -> Result<ReadGuard<'a, T, D>> {
         part::read(&self.core, self.all(), StreamRef::Borrowed(stream), Location::caller())
     }
 
-    /// The values to read on the host. Blocks until they are there.
+    /// Borrows the values to read on the host. Blocks until they are there.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read), and failures of the work that wrote them, which poison values that are nowhere else.
+    /// As [`read`](Self::read). Failures of the work that wrote the values; values that exist nowhere else are then
+    /// poisoned.
     #[track_caller]
     #[inline]
     pub fn read_host(&self) -> Result<HostReadGuard<'_, T, D>> {
         part::read_host(&self.core, self.all(), Location::caller())
     }
 
-    /// The values to read where this thread currently is.
+    /// Borrows the values to read on the current device of this thread.
     ///
     /// # Errors
     ///
@@ -440,18 +447,18 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         }
     }
 
-    /// Some parts, to read.
+    /// Borrows some parts to read.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the array has not all of them.
+    /// `InvalidArgument` if the array does not have all of the parts.
     pub fn part(&self, parts: Parts) -> Result<PartRef<'_, T, D>> {
         self.check(parts)?;
         Ok(PartRef { core: &self.core, set: parts.0 })
     }
 
-    /// Brings values to the stream's device, by copies on the stream, before they are needed. Copies from the host block
-    /// for what does not fit the pinned memory that they go through: see [blocking](crate#blocking).
+    /// Copies values to the stream's device before they are needed. The copies are enqueued on the stream. Copies from
+    /// the host block for the bytes that do not fit into the pinned buffers: see [blocking](crate#blocking).
     ///
     /// # Errors
     ///
@@ -463,7 +470,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         self.core.act(&request, |at, by| Action::Prefetch { at, by }).map(drop)
     }
 
-    /// Brings values to the host. Blocks until they are there.
+    /// Copies values to the host before they are needed. Blocks until they are there.
     ///
     /// # Errors
     ///
@@ -473,16 +480,16 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     pub fn prefetch_host(&self) -> Result<()> {
         let request = self.request(None, "prefetch", Location::caller());
         self.core.act(&request, |at, by| Action::Prefetch { at, by })?;
-        // A device that works in host memory may still be writing them there.
+        // A device that works in host memory may still be writing the values there.
         self.core.read(&request).map(drop)
     }
 
-    /// A copy with a state of its own, made where the values are: on a device, or on the host. Ghost parts that are not
-    /// valid are not valid in the copy.
+    /// Copies the array into a new, independent array. The copy is made where the values are: on a device or on the
+    /// host. Ghost parts that are not valid are not valid in the copy either.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read) of the owned parts, and what the copy reports.
+    /// As [`read`](Self::read) of the owned parts. Errors of the copy.
     #[track_caller]
     #[inline]
     pub fn duplicate(&self) -> Result<ArrayBuffer<T, D>> {
@@ -515,14 +522,15 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         Ok(copy)
     }
 
-    /// The values as an array; not copied if the host had them already.
+    /// Returns the values as an `ndarray` array. Does not copy if the values are already on the host and this array
+    /// alone owns that memory.
     ///
     /// # Errors
     ///
-    /// As [`read_host`](Self::read_host), with the array as it was.
+    /// As [`read_host`](Self::read_host); the error returns the array.
     #[track_caller]
     pub fn into_inner(self) -> Result<Array<T, D>, Kept<Self>> {
-        // As a write does, the host waits for all that uses its replica.
+        // As for a write, the host waits for all uses of its replica.
         let request = self.request(None, "into_inner", Location::caller());
         let acquired =
             self.core.act(&request, |at, by| Action::Acquire { at, by, access: Access::ReadWrite });
@@ -539,20 +547,20 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
             .map_err(|why| invalid("into_inner", why.to_string()).with_source(why))
     }
 
-    /// The values as memory of the stream's device, in row-major order, brought there if need be. Work that uses them
-    /// comes before what is enqueued on the stream from now on.
+    /// Returns the values as memory of the stream's device, in row-major order. Values that are out of date there are
+    /// copied first. Earlier work that uses the values comes before work enqueued on the stream from now on.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read); `InvalidArgument` for a device that works in host memory, whose values
-    /// [`into_inner`](Self::into_inner) gives. With the array as it was.
+    /// As [`read`](Self::read). `InvalidArgument` for a device that works in host memory; use
+    /// [`into_inner`](Self::into_inner) there. The error returns the array.
     #[track_caller]
     pub fn into_memory(self, stream: &Stream) -> Result<Memory<T>, Kept<Self>> {
         let request = self.request(Some(stream), "into_memory", Location::caller());
         let acquire = |at, by| Action::Acquire { at, by, access: Access::ReadWrite };
         match self.core.act(&request, acquire) {
             Ok(HOST) => {
-                // It cannot be refused: the parts were just taken.
+                // This cannot be refused: the parts were just taken.
                 let _kept = self.core.end(request.set, false, true, Verdict::Keep);
                 let message =
                     format!("{} works in host memory; use into_inner", stream.device().id());
@@ -563,59 +571,59 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         }
     }
 
-    /// Extents.
+    /// The extents of the array.
     pub fn shape(&self) -> &[usize] {
         self.core.partition.shape()
     }
 
-    /// Number of elements.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.core.storage.len()
     }
 
-    /// Whether there are no elements.
+    /// Whether the array has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Type of the elements.
+    /// The element type.
     pub fn dtype(&self) -> DType {
         T::DTYPE
     }
 
-    /// How the array is cut into parts.
+    /// The partition of the array into parts.
     pub fn partition(&self) -> &Partition {
         &self.core.partition
     }
 
-    /// Rises with every committed write of owned values, and with nothing else: what was computed from the values of one
-    /// version holds as long as it does.
+    /// The version number. It increases with every committed write of owned values, and only then. So a result computed
+    /// from one version stays correct while the version is the same.
     #[inline]
     pub fn version(&self) -> u64 {
         self.core.version()
     }
 
-    /// What is known of a part; `Uninitialized` for one that the array has not.
+    /// The status of a part; `Uninitialized` for a part that the array does not have.
     pub fn status(&self, part: usize) -> PartStatus {
         self.core.status(part)
     }
 
-    /// Whether all values are on the device as they are, so that reading there moves nothing.
+    /// Whether all values are valid on the device. If so, reading there copies nothing.
     pub fn is_valid_on(&self, device: &Device) -> bool {
         self.core.is_valid_on(Some(device))
     }
 
-    /// Whether all values are on the host as they are.
+    /// Whether all values are valid on the host.
     pub fn is_valid_on_host(&self) -> bool {
         self.core.is_valid_on(None)
     }
 
-    /// What was moved so far, and why.
+    /// Returns all transfers so far and their causes.
     pub fn transfers(&self) -> TransferReport {
         self.core.report()
     }
 
-    /// Bytes kept for this array beside its elements, report and staging apart.
+    /// The number of bytes of bookkeeping for this array. Elements, transfer report and staging memory are not counted.
     pub fn bookkeeping_bytes(&self) -> usize {
         self.core.bookkeeping_bytes()
     }

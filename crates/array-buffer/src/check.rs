@@ -1,4 +1,4 @@
-//! Proving that kernels write what they say, and nothing else: for tests.
+//! Checks for tests: a kernel writes all that it should, and nothing else.
 
 use std::panic::Location;
 
@@ -9,17 +9,19 @@ use crate::coherence::Access;
 use crate::guard::{ReadGuard, StreamRef, WriteGuard};
 use crate::{ArrayBuffer, part};
 
-/// Two bytes without a common bit, so that a byte that keeps both was not written.
+/// Two bytes without a common bit. A byte that keeps both values was not written.
 const PATTERNS: [u8; 2] = [0x55, 0xAA];
 
 impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
-    /// Checks, byte for byte, that `writer` writes all of the array: runs it twice, over memory full of two patterns.
-    /// Exact for every type and value, if the writer does the same both times. One write is committed. Blocks.
+    /// Checks, byte for byte, that `writer` writes the whole array. Runs it twice, over memory that was filled with two
+    /// different patterns. The check is exact for every type and value if the writer does the same both times. Commits
+    /// one write. Blocks.
     ///
     /// # Errors
     ///
-    /// `Poisoned` naming the first element that was not written, or not as a whole; `InvalidArgument` if the writer exchanges
-    /// its guard for that of another array; what the writer or the copies report. The array is poisoned then.
+    /// `Poisoned`, which names the first element that was not written or only partly written. `InvalidArgument` if the
+    /// writer replaces its guard by one of another array. Errors of the writer or the copies. The array is poisoned after
+    /// an error.
     #[track_caller]
     pub fn check_write(
         &mut self,
@@ -42,7 +44,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
                 }
                 bytes(&guard.view()?, stream)
             };
-            // The pattern is no value: whatever goes wrong, nobody may read it.
+            // The pattern is not a value: on any error, the parts must stay unreadable.
             match pass() {
                 Ok(result) => results.push(result),
                 Err(error) => {
@@ -71,12 +73,12 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
 }
 
 impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
-    /// Checks that `reader` changes nothing: compares the bytes before and after. Blocks.
+    /// Checks that `reader` changes nothing, by comparing the bytes before and after. Blocks.
     ///
     /// # Errors
     ///
-    /// `Poisoned` naming the first element that has changed; what the reader or the copies report. The array keeps
-    /// counting as good: that is what a reader promises, and this is for tests.
+    /// `Poisoned`, which names the first element that changed. Errors of the reader or the copies. The array still
+    /// counts as valid after an error, because a reader promises not to write and this function is for tests.
     #[track_caller]
     pub fn check_read(
         &self,

@@ -1,4 +1,4 @@
-//! One array's storage and state, and carrying out what the transition function decides.
+//! The storage and state of one array. Carries out what the transition function decides.
 #![expect(unsafe_code, reason = "reads the host's replica, which the state guards")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -21,7 +21,7 @@ use crate::site::{At, Site};
 use crate::storage::Storage;
 use crate::transfer::{End, Piece, Transfers};
 
-/// What an array's handles and guards share.
+/// The data that an array's handles and guards share.
 pub(crate) struct Core<T: Element, D> {
     pub(crate) shape: D,
     pub(crate) partition: Partition,
@@ -34,28 +34,29 @@ pub(crate) struct Core<T: Element, D> {
 struct State<T: Element> {
     parts: Vec<PartState>,
     paths: Paths,
-    /// The device of each replica; the host's has one if a device works in host memory.
+    /// The device of each replica. The host's replica has one if a device works in host memory.
     devices: Vec<Option<Device>>,
-    /// By lane. After those, streams whose lanes a constant array forgot: read guards on them may still be out.
+    /// Streams by lane. After the lanes come streams that a constant array no longer tracks in a lane; read guards on
+    /// them may still be alive.
     lanes: Vec<Known>,
-    /// Lanes that nobody uses any more.
+    /// Lanes that are no longer in use.
     free: SmallSet,
     constant: bool,
     transfers: Transfers<T>,
-    /// Who wrote each part last.
+    /// The last writer of each part.
     writers: Vec<Writer>,
     ledger: Ledger,
 }
 
-/// The last writer of a part: `None` is who made the array.
+/// The last writer of a part; `None` means the call that made the array.
 #[derive(Clone, Copy)]
 struct Writer {
     mark: Option<Mark>,
-    /// What became of it, for a part that is poisoned.
+    /// What happened to the writer, for a poisoned part.
     poison: Poison,
 }
 
-/// A stream, and how many of its failures the array has heard of.
+/// A stream, and the number of its failures that the array has processed.
 #[derive(Clone)]
 pub(crate) struct Known {
     stream: Stream,
@@ -67,13 +68,13 @@ impl Known {
         Self { stream: stream.clone(), failures: stream.failures() }
     }
 
-    /// Whether a failure was reported, to whomever, that the array has not heard of.
+    /// Whether a failure was reported, to any caller, that the array has not processed yet.
     fn has_failed(&self) -> bool {
         self.stream.failures() != self.failures
     }
 }
 
-/// Who wants something, and for what.
+/// A request for parts: who makes it, and why.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) set: Set,
@@ -120,7 +121,7 @@ impl<T: Element, D> Core<T, D> {
         state.ledger.report(|at| place(&state.devices, at))
     }
 
-    /// Bytes kept for this buffer beside the elements.
+    /// The number of bytes of bookkeeping for this array, without its elements.
     pub(crate) fn bookkeeping_bytes(&self) -> usize {
         let state = self.lock();
         size_of::<Self>()
@@ -132,7 +133,7 @@ impl<T: Element, D> Core<T, D> {
             + state.writers.capacity() * size_of::<Writer>()
     }
 
-    /// Whether all values are on the device, or the host, as they are.
+    /// Whether all values are valid on the device, or on the host.
     pub(crate) fn is_valid_on(&self, device: Option<&Device>) -> bool {
         let state = self.lock();
         let at = match device {
@@ -143,19 +144,19 @@ impl<T: Element, D> Core<T, D> {
         at.is_some_and(|at| state.parts.iter().all(valid(at)))
     }
 
-    /// Parts that can be read.
+    /// The parts that can be read.
     pub(crate) fn readable(&self) -> Set {
         let state = self.lock();
         let all = self.partition.all().0;
         all.iter().filter(|part| readable(&state.parts, *part).is_none()).collect()
     }
 
-    /// The reduction that is pending.
+    /// The pending reduction, if any.
     pub(crate) fn pending(&self) -> Option<Reduce> {
         self.lock().parts.iter().find_map(|part| part.pending)
     }
 
-    /// What is known of a part.
+    /// The status of a part.
     pub(crate) fn status(&self, part: usize) -> PartStatus {
         let state = self.lock();
         let Some(known) = state.parts.get(part) else { return PartStatus::Uninitialized };
@@ -169,8 +170,8 @@ impl<T: Element, D> Core<T, D> {
         }
     }
 
-    /// The default stream of a device that has all the parts; else of one that has some of them, unless the host has
-    /// all.
+    /// The default stream of a device that has all of the parts, or else of a device that has some. `None` if the host
+    /// has all of them.
     pub(crate) fn common_stream(&self, set: Set) -> Option<Stream> {
         let state = self.lock();
         let valid = || set.iter().map(|part| state.parts[usize::from(part)].valid);
@@ -180,29 +181,29 @@ impl<T: Element, D> Core<T, D> {
         state.devices.get(usize::from(at))?.as_ref().map(Device::default_stream)
     }
 
-    /// The host's values of some parts, as a row of its own.
+    /// A copy of the host's values of some parts, in row-major order.
     pub(crate) fn host_copy(&self, set: Set) -> Result<Vec<T>> {
         let runs = set.iter().flat_map(|part| self.partition.runs(part));
-        // SAFETY: the caller borrows the array to read these parts, so nobody writes them.
+        // SAFETY: the caller borrows the array to read these parts, so no access writes them.
         unsafe { self.storage.host_copy(runs) }
     }
 
-    /// Blocks until every stream that was used is done.
+    /// Blocks until all streams that were used have finished.
     pub(crate) fn drain(&self) -> Result<()> {
         let lanes = self.lock().lanes.clone();
-        // All of them, and then the first failure.
+        // Waits for all streams first, then returns the first failure.
         let done: Vec<Result<()>> = lanes.iter().map(|known| known.stream.synchronize()).collect();
         done.into_iter().collect()
     }
 
-    /// The replica of a stream's device, made known.
+    /// Returns the replica of a stream's device; adds it if it is new.
     pub(crate) fn introduce(&self, stream: &Stream) -> Result<ReplicaId> {
         let mut state = self.lock();
         let (_, at) = state.lane(stream, &self.mirror)?;
         Ok(at)
     }
 
-    /// Streams whose failure makes the values of parts at a place doubtful.
+    /// The streams whose failure would make the values of the parts at a replica doubtful.
     pub(crate) fn origins(&self, set: Set, at: ReplicaId) -> Vec<Known> {
         let state = self.lock();
         let doubts = set.iter().map(|part| state.parts[usize::from(part)].bytes(at).doubts().set());
@@ -210,8 +211,9 @@ impl<T: Element, D> Core<T, D> {
         lanes.iter().map(|lane| state.lanes[usize::from(lane)].clone()).collect()
     }
 
-    /// Makes values that are already at a place the array's values: for buffers being made. Owned parts are among `set`;
-    /// other ghosts are stale. All bytes there were written by `by`, also those of no value, and came through `origins`.
+    /// Makes the values already at a replica the array's values; for arrays under construction. `set` contains all
+    /// owned parts; ghosts outside `set` become stale. All bytes of the replica count as written by `by`, also those
+    /// without values. The values came through `origins`.
     pub(crate) fn begin_with(
         &self,
         set: Set,
@@ -235,7 +237,7 @@ impl<T: Element, D> Core<T, D> {
         let write = Action::Acquire { at, by, access: Access::Write };
         for parts in [self.partition.all().0, self.partition.ghosts().0.and(set)] {
             for action in [write, Action::Commit] {
-                // A new state refuses nothing and has nothing to wait for.
+                // A new state refuses nothing and needs no waits.
                 if let Ok(plan) = plan(&state.parts, parts, action, &state.paths) {
                     state.parts = plan.next;
                 }
@@ -248,17 +250,17 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
-    /// Nobody writes from now on, so that the marks of readers do not matter any more.
+    /// Marks the array as constant: there are no more writes, so the marks of readers no longer matter.
     pub(crate) fn freeze(&mut self) {
         self.state.get_mut().constant = true;
     }
 
-    /// The replica of a device, if it has one.
+    /// The replica of a device, if the array has one.
     fn replica(&self, device: &Device) -> Option<ReplicaId> {
         self.lock().replica(device)
     }
 
-    /// Brings parts up to date and registers the access: the replica where it is.
+    /// Brings parts up to date and registers the access. Returns the replica.
     #[inline]
     pub(crate) fn read(&self, request: &Request<'_>) -> Result<ReplicaId> {
         let hit = match request.stream {
@@ -272,7 +274,7 @@ impl<T: Element, D> Core<T, D> {
         }
     }
 
-    /// Takes parts for writing: the replica, and whether the guard is noted in the mirror alone.
+    /// Takes parts for writing. Returns the replica, and whether the guard is recorded in the mirror only.
     #[inline(always)]
     pub(crate) fn acquire(
         &self,
@@ -294,7 +296,7 @@ impl<T: Element, D> Core<T, D> {
         Ok((at, false))
     }
 
-    /// Any action at a place: the replica it is at.
+    /// Carries out an action in the place of the request. Returns the replica.
     #[cold]
     pub(crate) fn act(
         &self,
@@ -318,7 +320,7 @@ impl<T: Element, D> Core<T, D> {
         done.map(|_| at)
     }
 
-    /// Ends a write guard. `alone` is as it was when it was taken.
+    /// Ends a write guard. `alone` is the value with which the guard was taken.
     #[inline]
     pub(crate) fn end(&self, set: Set, quick: bool, alone: bool, end: Verdict) -> Result<()> {
         if set.is_empty() {
@@ -345,7 +347,7 @@ impl<T: Element, D> Core<T, D> {
         }
         let (action, poison) = match end {
             Verdict::Commit => (Action::Commit, Poison::Work),
-            // The values that were there may be lost meanwhile.
+            // The old values may have been lost meanwhile.
             Verdict::Keep => (Action::Keep, Poison::Work),
             Verdict::Abort(poison) => (Action::Abort, poison),
         };
@@ -365,18 +367,18 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
-    /// Ends an exchange; without a reason it is a success.
+    /// Ends an exchange: as failed if there is a reason, else as successful.
     pub(crate) fn end_exchange(&self, failed: Option<Poison>) -> Result<()> {
         let end = if failed.is_some() { Action::Fail } else { Action::End };
         self.end_slowly(self.partition.all().0, end, failed.unwrap_or(Poison::Work), false)
     }
 
-    /// Gives a replica's memory back.
+    /// Frees a replica's memory.
     pub(crate) fn evict(&mut self, device: Option<&Device>, site: Site) -> Result<()> {
         let at = match device {
             None => HOST,
             Some(device) => match self.replica(device) {
-                // A device in host memory has none of its own.
+                // A device in host memory has no memory of its own.
                 None | Some(HOST) => return Ok(()),
                 Some(at) => at,
             },
@@ -398,11 +400,12 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
-    /// Forgets idle streams if there is no room for more. Exclusive, since guards on them may not be out.
+    /// Stops tracking idle streams if there is no room for more. Needs exclusive access, because guards on these
+    /// streams must not be alive.
     ///
     /// # Errors
     ///
-    /// The failure of one that wrote values, which are lost then.
+    /// The failure of a stream that wrote values; these values are lost.
     #[inline]
     pub(crate) fn tidy(&mut self) -> Result<()> {
         if self.state.get_mut().is_full() {
@@ -411,7 +414,7 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
-    /// The state, with every guard in it that was taken in the mirror.
+    /// Locks the state. It then includes every guard that was taken in the mirror.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         let mut state = self.state.lock();
         if self.take_up(&mut state) {
@@ -434,7 +437,7 @@ impl<T: Element, D> Core<T, D> {
         any
     }
 
-    /// Publishes the state. A guard that is taken in the mirror meanwhile becomes part of it.
+    /// Publishes the state. A guard that is taken in the mirror meanwhile becomes part of the state.
     fn show(&self, state: &mut State<T>) {
         self.mirror.publish(&state.parts);
         while self.take_up(state) {
@@ -442,7 +445,7 @@ impl<T: Element, D> Core<T, D> {
         }
     }
 
-    /// Decides, and does it. On an error validity is as before.
+    /// Plans an action and carries it out. On an error, validity is as before.
     fn carry_out(
         &self,
         state: &mut State<T>,
@@ -512,7 +515,7 @@ impl<T: Element, D> Core<T, D> {
         is_charged: bool,
     ) -> Result<()> {
         for (index, step) in plan.steps.iter().enumerate() {
-            // A subscriber of the log may panic, for instance, behind what was enqueued.
+            // A log subscriber, for instance, may panic after work was enqueued.
             let done = catch_unwind(AssertUnwindSafe(|| self.step(state, request, step)));
             if matches!(done, Ok(Ok(()))) {
                 if let Step::Copy { part, to, .. } = *step
@@ -565,7 +568,7 @@ impl<T: Element, D> Core<T, D> {
                     }
                     (None, Some(target)) => transfers.upload(&piece, &target)?,
                     (Some(source), None) => transfers.download(&piece, &source)?,
-                    // The host has one replica.
+                    // The host has only one replica.
                     (None, None) => {}
                 }
                 // What came through the host is nothing if somebody else was told that the copy failed.
@@ -591,7 +594,7 @@ impl Writer {
 }
 
 impl<T: Element> State<T> {
-    /// The parts as they are now, those that are lost by this because of `poison`.
+    /// Replaces the parts. Parts that are newly poisoned get the reason `poison`.
     fn replace(&mut self, next: Vec<PartState>, poison: Poison) {
         for ((old, new), writer) in self.parts.iter().zip(&next).zip(&mut self.writers) {
             if new.health == Health::Poisoned && old.health != Health::Poisoned {
@@ -601,7 +604,7 @@ impl<T: Element> State<T> {
         self.parts = next;
     }
 
-    /// Takes note of failures that were reported to others.
+    /// Processes failures that were reported to other callers.
     fn hear(&mut self) {
         for lane in Set::below(self.lanes.len().min(LANES)).iter() {
             if self.lanes[usize::from(lane)].has_failed() {
@@ -610,7 +613,7 @@ impl<T: Element> State<T> {
         }
     }
 
-    /// Work on a lane has failed: what it wrote is doubtful.
+    /// Processes a failure on a lane: the values that it wrote are doubtful.
     fn lose(&mut self, lane: Lane) {
         let known = &mut self.lanes[usize::from(lane)];
         known.failures = known.stream.failures();
@@ -626,7 +629,7 @@ impl<T: Element> State<T> {
         self.devices.iter().position(same).and_then(|at| u8::try_from(at).ok())
     }
 
-    /// The lane and replica of a stream, made known if they are new.
+    /// Returns the lane and replica of a stream; adds them if they are new.
     fn lane(&mut self, stream: &Stream, mirror: &Mirror) -> Result<(Lane, ReplicaId)> {
         if let Some(known) = mirror.lane(stream) {
             return Ok(known);
@@ -702,7 +705,7 @@ impl<T: Element> State<T> {
         self.lanes.len() >= LANES && self.free == SmallSet::EMPTY
     }
 
-    /// Forgets streams that are idle, but for default streams. All lanes are in use.
+    /// Stops tracking idle streams, except default streams. Called when all lanes are in use.
     fn forget_idle(&mut self, mirror: &Mirror) -> Result<()> {
         let settled = self.forget_settled(mirror);
         mirror.publish(&self.parts);
@@ -719,7 +722,8 @@ impl<T: Element> State<T> {
             if !matches!(stream.is_done(), Ok(true)) {
                 continue;
             }
-            // It is done, so that this does not block; nobody would ask later whether what it wrote has failed.
+            // The stream is idle, so this does not block. It is the last chance to learn whether its writes have
+            // failed.
             let wrote = |part: &PartState| part.bytes.iter().any(|b| b.doubts().contains(lane));
             if self.parts.iter().any(wrote) {
                 let known = &self.lanes[usize::from(lane)];
@@ -744,7 +748,7 @@ impl<T: Element> State<T> {
         Ok(())
     }
 
-    /// Lets a writer wait for readers whose lanes were forgotten. A constant array has a writer when it ends.
+    /// Makes a writer wait for readers whose lanes were dropped. A constant array has a writer only when it ends.
     fn wait_for_forgotten(&self, who: Who) -> Result<()> {
         self.lanes.iter().skip(LANES).try_for_each(|known| match who {
             None => known.stream.synchronize(),
@@ -752,11 +756,11 @@ impl<T: Element> State<T> {
         })
     }
 
-    /// Who wrote a part last, and what became of it.
+    /// Describes the last writer of a part, and what happened to it.
     fn last_writer(&self, part: PartId) -> String {
         let Writer { mark, poison } = self.writers[usize::from(part)];
         let poison = match self.parts[usize::from(part)].health {
-            // Nobody else can look while the guard is there.
+            // While the guard is alive, no other access can reach this.
             Health::Writing { .. } => Poison::Forgotten,
             _ => poison,
         };
@@ -768,7 +772,7 @@ impl<T: Element> State<T> {
         }
     }
 
-    /// The error of a refusal.
+    /// Returns the error for a refusal.
     fn refused(&self, why: Refusal, operation: &'static str, site: Option<Site>) -> Error {
         let at = site.map(|site| At(site).to_string()).filter(|at| !at.is_empty());
         let access = at.map_or(String::new(), |at| format!(" (access{at})"));
@@ -808,13 +812,13 @@ impl<T: Element> State<T> {
     }
 }
 
-/// The error of a wait for work that has failed, as somebody else was told.
+/// The error of a wait for failed work whose failure was already reported to another caller.
 fn told_elsewhere(stream: &Stream) -> Error {
     let message = format!("work on {stream:?} has failed, and its failure was reported before");
     Error::new(ErrorKind::DeviceFault, "array", message).on(stream.device().id())
 }
 
-/// What reports call a replica.
+/// The name of a replica in reports.
 fn place(devices: &[Option<Device>], at: ReplicaId) -> String {
     match devices.get(usize::from(at)) {
         Some(Some(device)) if at != HOST => device.id().to_string(),
@@ -822,7 +826,7 @@ fn place(devices: &[Option<Device>], at: ReplicaId) -> String {
     }
 }
 
-/// Refuses reductions that elements of this type do not admit.
+/// Refuses reductions that the element type does not support.
 pub(crate) fn check_reduce<T: Element>(op: Reduce) -> Result<()> {
     let admitted = match op {
         Reduce::Sum => T::DTYPE.admits_sum(),

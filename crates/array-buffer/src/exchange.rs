@@ -22,19 +22,20 @@ use crate::{ArrayBuffer, PartStatus, Partition, Parts};
 pub use crate::coherence::Exchange;
 
 impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
-    /// Begins to fill ghost parts from owned values, or to combine contributions with them, on `stream`.
+    /// Begins to fill ghost parts from owned values, or to combine contributions with owned values, on `stream`.
     ///
-    /// Until [`finish`](InFlight::finish), what is exchanged belongs to the result, which lends it for region copies,
-    /// kernels and messages; the exchange stays on its device. Owned values can be read meanwhile during a broadcast.
+    /// Until [`finish`](InFlight::finish), the result holds the exchanged parts. It lends them for region copies,
+    /// kernels and messages. The exchange stays on its device. During a broadcast, owned values can still be read.
     /// After a reduction, ghost parts wait for a broadcast.
     ///
-    /// An exchange is of all ghost parts: a broadcast must fill each of them, and a reduction must take the contributions
-    /// of each that has any, by one [`StarForest`] that covers the part or by lending it.
+    /// An exchange covers all ghost parts. A broadcast must fill each ghost part. A reduction must take the
+    /// contributions of each ghost part that has any. For each such part, one [`StarForest`] covers it, or the result
+    /// lends it.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read); `Stale` for a broadcast while a reduction is pending; `InvalidArgument` for a reduction
-    /// while none is.
+    /// As [`read`](Self::read). `Stale` for a broadcast while a reduction is pending. `InvalidArgument` for a reduction
+    /// while none is pending.
     #[track_caller]
     pub fn begin_exchange<'a>(
         &'a mut self,
@@ -71,7 +72,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
 
 /// An exchange in flight: see [`ArrayBuffer::begin_exchange`].
 ///
-/// Dropping it poisons what it was to write; forgetting it keeps that from being read until it is overwritten.
+/// Dropping it poisons the parts that it should write. If it is forgotten (`mem::forget`), these parts cannot be read
+/// until they are overwritten.
 #[must_use = "dropping an exchange poisons what it was to write; finish it"]
 pub struct InFlight<'b, T: Element, D> {
     core: &'b Core<T, D>,
@@ -80,11 +82,11 @@ pub struct InFlight<'b, T: Element, D> {
     op: Option<Reduce>,
     /// Ghost parts that must be filled, or whose contributions must be taken.
     needed: Vec<usize>,
-    /// What became of each part that was lent to be written.
+    /// The outcome of operations on each part that was lent for writing.
     reports: Vec<WriteReport>,
-    /// What became of forests.
+    /// The outcome of operations by forests.
     forest: WriteReport,
-    /// Parts that were lent to be read.
+    /// Parts that were lent for reading.
     read: Cell<Parts>,
     /// Ghost parts that a forest covered.
     covered: Parts,
@@ -97,7 +99,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         self.op
     }
 
-    /// A part to read: an owned one of a broadcast, a ghost of a reduction.
+    /// Returns a part to read: an owned part in a broadcast, a ghost part in a reduction.
     ///
     /// # Errors
     ///
@@ -113,7 +115,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         view.on_stream(self.stream)
     }
 
-    /// A part to write: a ghost of a broadcast, an owned one of a reduction.
+    /// Returns a part to write: a ghost part in a broadcast, an owned part in a reduction.
     ///
     /// # Errors
     ///
@@ -128,7 +130,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         view.on_stream(self.stream)?.reporting_to(&self.reports[part])
     }
 
-    /// The owned parts, to read on any stream while a broadcast is in flight.
+    /// Returns the owned parts, to read on any stream while a broadcast is in flight.
     ///
     /// # Errors
     ///
@@ -145,8 +147,8 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if boxes of a link differ in shape, overlap, or are not ghosts of owned elements of this array;
-    /// nothing was enqueued then. What executing the copies reports; the exchange has failed then.
+    /// `InvalidArgument` if the boxes of a link differ in shape or overlap, or if they are not ghosts and owned
+    /// elements of this array; nothing was enqueued then. Errors of enqueuing the copies; the exchange has failed then.
     pub fn run(&mut self, forest: &mut StarForest) -> Result<()> {
         let planned = forest.plan::<T>(self.stream.device(), &self.core.partition, self.op)?;
         let view = self.core.storage.view_mut(self.at)?;
@@ -159,11 +161,11 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         Ok(())
     }
 
-    /// Ends the exchange: what was enqueued on its stream makes the parts good.
+    /// Ends the exchange. The work that was enqueued on its stream makes the parts valid.
     ///
     /// # Errors
     ///
-    /// `Poisoned` if an operation failed, or a ghost part was left out; what is exchanged is poisoned then.
+    /// `Poisoned` if an operation failed or if a ghost part was left out; the exchanged parts are then poisoned.
     pub fn finish(mut self) -> Result<()> {
         self.ended = true;
         let failed = self.forest.failed() || self.reports.iter().any(WriteReport::failed);
@@ -180,7 +182,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         Err(Error::new(ErrorKind::Poisoned, "finish", why).on(self.stream.device().id()))
     }
 
-    /// Whether a ghost part had its part in the exchange.
+    /// Whether the exchange handled a ghost part.
     fn is_served(&self, part: usize) -> bool {
         let lent = match self.op {
             None => self.reports[part].wrote(),
@@ -210,7 +212,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
 impl<T: Element, D> Drop for InFlight<'_, T, D> {
     fn drop(&mut self) {
         if !self.ended {
-            // It cannot be refused.
+            // This cannot be refused.
             let _failed = self.core.end_exchange(Some(Poison::Unfinished));
         }
     }
@@ -222,8 +224,8 @@ impl<T: Element, D> fmt::Debug for InFlight<'_, T, D> {
     }
 }
 
-/// Which ghost elements (leaves) are copies of which owned ones (roots) of the same array, as pairs of boxes: periodic
-/// boundaries, for instance. One launch serves all of them.
+/// Says which ghost elements (leaves) are copies of which owned elements (roots) of the same array, as pairs of boxes.
+/// An example is a periodic boundary. One launch handles all pairs.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, Exchange, Partition, StarForest};
@@ -249,27 +251,27 @@ pub struct StarForest {
     plans: Vec<Planned>,
 }
 
-/// One direction of a forest, for arrays in these parts on this device.
+/// The plan of one direction of a forest, for arrays with this partition on this device.
 #[derive(Debug)]
 struct Planned {
     device: Device,
     partition: Partition,
     op: Option<Reduce>,
     plan: RegionPlan,
-    /// Ghost parts all of whose elements are in links.
+    /// Ghost parts whose elements are all in links.
     covered: Parts,
 }
 
-/// A box of ghosts and the box of owned elements that they are copies of.
+/// A box of ghosts, and the box of owned elements that it copies.
 type Link = (Vec<Range<usize>>, Vec<Range<usize>>);
 
 impl StarForest {
-    /// Pairs of a box of ghosts and the box of owned elements that they are copies of.
+    /// Makes a forest from pairs: a box of ghosts, and the box of owned elements that it copies.
     pub fn new(links: impl IntoIterator<Item = (Vec<Range<usize>>, Vec<Range<usize>>)>) -> Self {
         Self { links: links.into_iter().collect(), plans: Vec::new() }
     }
 
-    /// The plan of one direction, made when it is first needed.
+    /// Returns the plan of one direction; makes it when it is first needed.
     fn plan<T: Element>(
         &mut self,
         device: &Device,
@@ -299,8 +301,8 @@ impl StarForest {
         Ok(&self.plans[index])
     }
 
-    /// The ghost parts all of whose elements are in links; refuses links that are not of ghosts and owned elements, and
-    /// ghosts that are in two.
+    /// Returns the ghost parts whose elements are all in links. Refuses links that are not between ghosts and owned
+    /// elements, and ghosts that are in two links.
     fn cover(&self, partition: &Partition) -> Result<Parts> {
         for (index, (ghost, owned)) in self.links.iter().enumerate() {
             for (what, ranges, parts) in [

@@ -1,4 +1,4 @@
-//! Arrays that could not be taken apart.
+//! The error of a failed `into_inner` or `into_memory`; it returns the array.
 
 use std::fmt;
 
@@ -7,9 +7,10 @@ use runtime_core::{Element, Error};
 
 use crate::ArrayBuffer;
 
-/// Why an array could not be taken apart, and the array.
+/// The error of a failed [`into_inner`](crate::ArrayBuffer::into_inner) or
+/// [`into_memory`](crate::ArrayBuffer::into_memory), together with the array.
 ///
-/// `?` makes it the error alone, in a function that returns [`Error`].
+/// In a function that returns [`Error`], `?` converts it to the error alone.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, ErrorKind, TransferBudget};
@@ -33,17 +34,17 @@ impl<A> Kept<A> {
         Self(Box::new((Some(array), error)))
     }
 
-    /// A failure after the array's storage was taken.
+    /// An error that occurred after the array's storage was taken.
     pub(crate) fn lost(error: Error) -> Self {
         Self(Box::new((None, error)))
     }
 
-    /// Why.
+    /// The error.
     pub fn error(&self) -> &Error {
         &self.0.1
     }
 
-    /// The array as it was; `None` in the one case that its storage was taken already.
+    /// The array, unchanged; `None` only if its storage was already taken.
     pub fn into_array(self) -> Option<A> {
         self.0.0
     }

@@ -1,5 +1,5 @@
-//! Accesses that own their share of an array: for memory that is lent to other people's code, which gives it back whenever,
-//! and on whichever thread, it likes.
+//! Accesses that own their share of an array. They are for memory lent to foreign code, which may return it at any time
+//! and on any thread.
 
 use std::fmt;
 use std::panic::Location;
@@ -16,39 +16,40 @@ use crate::core::Request;
 use crate::poison::{Poison, Verdict};
 use crate::{ArrayBuffer, PartStatus, SharedArrayBuffer, SharedRead, SharedWrite, TransferReport};
 
-/// The values of a whole array, held to be read, or to be read and written, on a device or on the host, until this is
-/// dropped, on any thread.
+/// Holds the values of a whole array, on a device or on the host, for reading or for reading and writing. Dropping the
+/// lease releases them. It may be dropped on any thread.
 ///
-/// Of what others do with the memory nothing is seen. So whoever lends it to them says that it was
-/// [written](Self::mark_written), and lets go of the lease only when that work is over. What this runtime writes, through
-/// [`view_mut_shared`](Self::view_mut_shared), is seen.
+/// The array does not see what foreign code does with the memory. So the code that lends the memory must report foreign
+/// writes with [`mark_written`](Self::mark_written), and must keep the lease until the foreign work is finished. The
+/// array does see writes that this runtime makes through [`view_mut_shared`](Self::view_mut_shared).
 ///
-/// It counts as held by the thread that took it, which is told so at once if it asks for the array meanwhile.
+/// The thread that took the lease counts as its holder. If that thread requests the array in a conflicting way
+/// meanwhile, it gets an error at once.
 ///
-/// A lease that is dropped ends as a guard does: it commits what was written, and poisons the array if a panic that began
-/// under it drops it, if an operation failed, or if it was taken to overwrite and nothing was written. One that is forgotten
-/// holds the array for ever.
+/// Dropping a lease ends it as a guard ends: the drop commits what was written. It poisons the array if it is caused by a
+/// panic that began while the lease lived, if an operation failed, or if the lease was taken to overwrite and nothing was
+/// written. A forgotten lease (`mem::forget`) holds the array forever.
 pub struct Lease<T: Element, D: Dimension> {
     lock: Lock<T, D>,
     stream: Option<Stream>,
     at: ReplicaId,
-    /// Noted in the mirror alone.
+    /// The write is recorded in the mirror only.
     quick: bool,
-    /// How it may be written.
+    /// The kind of write access; `None` for reading.
     access: Option<Access>,
     wrote: bool,
-    /// What became of operations through views.
+    /// The outcome of operations through views.
     report: WriteReport,
     panicking: bool,
     ended: bool,
 }
 
-/// Where the values of a [`Lease`] are, in row-major order.
+/// The location of the values of a [`Lease`], in row-major order.
 #[derive(Debug)]
 pub enum Leased<'a, T> {
-    /// On the host, from this element on.
+    /// On the host, starting at this element.
     Host(NonNull<T>),
-    /// In memory of a device; the view is bound to the lease's stream.
+    /// In device memory; the view is bound to the lease's stream.
     Device(MemoryView<'a>),
 }
 
@@ -67,8 +68,8 @@ impl<T: Element, D: Dimension> Lock<T, D> {
 }
 
 impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
-    /// Holds the values to be read: on the stream, for what is enqueued there from now on; or on the host, if there is none.
-    /// Waits for a writer for at most `timeout`.
+    /// Holds the values for reading. With a stream, they are valid there for work enqueued from now on; without a
+    /// stream, they are valid on the host. Waits at most `timeout` for a writer.
     ///
     /// # Errors
     ///
@@ -80,7 +81,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         Ok(Lease::new(Lock::Read(lock), stream, at, false, None))
     }
 
-    /// As [`lease_read`](Self::lease_read), to be read and written. Waits for others for at most `timeout`.
+    /// As [`lease_read`](Self::lease_read), for reading and writing. Waits at most `timeout` for other holders.
     ///
     /// # Errors
     ///
@@ -94,7 +95,8 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         self.lease_to_write(stream, Access::ReadWrite, "read_write", timeout)
     }
 
-    /// As [`lease_read`](Self::lease_read), to be overwritten: nothing is copied, and all of it must be written.
+    /// As [`lease_read`](Self::lease_read), for overwriting: nothing is copied, and the caller must write every
+    /// element.
     ///
     /// # Errors
     ///
@@ -148,27 +150,27 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         matches!(self.lock, Lock::Write(_))
     }
 
-    /// The stream for whose work the values are there; `None` on the host.
+    /// The stream on which the values are used; `None` on the host.
     pub fn stream(&self) -> Option<&Stream> {
         self.stream.as_ref()
     }
 
-    /// The device where they are; `None` on the host.
+    /// The device on which the values are; `None` on the host.
     pub fn device(&self) -> Option<&Device> {
         self.stream.as_ref().map(Stream::device)
     }
 
-    /// Elements along each dimension.
+    /// The extents of the array.
     pub fn shape(&self) -> &[usize] {
         self.lock.array().shape()
     }
 
-    /// As [`ArrayBuffer::version`]: without what is written under the lease.
+    /// As [`ArrayBuffer::version`]. Writes under the lease are not counted yet.
     pub fn version(&self) -> u64 {
         self.lock.array().version()
     }
 
-    /// As [`ArrayBuffer::status`]; `InUse` while the values are held to be written.
+    /// As [`ArrayBuffer::status`] of the first part; `InUse` while the values are held for writing.
     pub fn status(&self) -> PartStatus {
         if self.is_writable() { PartStatus::InUse } else { self.lock.array().status(0) }
     }
@@ -178,16 +180,16 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         self.lock.array().transfers()
     }
 
-    /// As [`ArrayBuffer::is_valid_on`]; `None` is the host.
+    /// As [`ArrayBuffer::is_valid_on`]; `None` means the host.
     pub fn is_valid_on(&self, device: Option<&Device>) -> bool {
         self.lock.array().core.is_valid_on(device)
     }
 
-    /// Where the values are.
+    /// Returns the location of the values.
     ///
     /// # Errors
     ///
-    /// None that a lease can have.
+    /// None for an existing lease.
     pub fn values(&self) -> Result<Leased<'_, T>> {
         let core = &self.lock.array().core;
         let Some(stream) = &self.stream else {
@@ -197,16 +199,16 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         Ok(Leased::Device(view.on_stream(stream)?))
     }
 
-    /// The values in memory of the device, to read and write; the view is bound to the lease's stream.
+    /// The values in device memory, to read and write. The view is bound to the lease's stream.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if they are only to be read, or are on the host.
+    /// `InvalidArgument` if the lease is for reading only, or is on the host.
     ///
     /// # Safety
     ///
-    /// Whoever has the memory's address does not touch the same elements while this view, or what was enqueued through it, is
-    /// in use.
+    /// Code that has the memory's address does not access the same elements while this view, or work that was enqueued
+    /// through it, uses them.
     #[expect(unsafe_code, reason = "others may know the address")]
     pub unsafe fn view_mut_shared(&self) -> Result<MemoryViewMut<'_>> {
         let Some(stream) = self.stream.as_ref().filter(|_| self.is_writable()) else {
@@ -218,18 +220,18 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         view.on_stream(stream)?.reporting_to(&self.report)
     }
 
-    /// Says that the values are written: they are the array's once the lease ends. Without effect on values that are only
-    /// read.
+    /// Declares the values written; they become the array's when the lease ends. Does nothing if the lease is for
+    /// reading only.
     pub fn mark_written(&mut self) {
         self.wrote = self.is_writable();
     }
 
-    /// Ends the lease as dropping it does, and says whether the values are the array's now.
+    /// Ends the lease as dropping does, and returns an error if the values were not committed.
     ///
     /// # Errors
     ///
-    /// `Poisoned` if an operation failed or nothing was written that had to be; earlier work on these values may have failed
-    /// too.
+    /// `Poisoned` if an operation failed, or if the lease had to write and nothing was written. `Poisoned` also if
+    /// earlier work on these values failed and they are lost.
     pub fn commit(mut self) -> Result<()> {
         let verdict = self.verdict();
         self.end(verdict)?;
@@ -238,13 +240,13 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         Err(Error::new(ErrorKind::Poisoned, "commit", message))
     }
 
-    /// Ends the lease, with the values poisoned if they were to be written.
+    /// Ends the lease. If it was for writing, the values are poisoned.
     pub fn abort(mut self) {
-        // It cannot be refused: the lease holds the array.
+        // This cannot be refused: the lease holds the array.
         let _poisoned = self.end(Verdict::Abort(Poison::Aborted));
     }
 
-    /// What becomes of the access.
+    /// How the access ends.
     fn verdict(&self) -> Verdict {
         let Some(access) = self.access else { return Verdict::Keep };
         let panicked = std::thread::panicking() && !self.panicking;
@@ -267,7 +269,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
 impl<T: Element, D: Dimension> Drop for Lease<T, D> {
     fn drop(&mut self) {
         if !self.ended {
-            // Who wants to know calls `commit`; an array that is lost says so when it is read.
+            // For the result, the caller uses `commit`. Reading a lost array reports the loss.
             let _ended = self.end(self.verdict());
         }
     }

@@ -1,4 +1,4 @@
-//! Arrays over memory that somebody lends.
+//! Arrays over memory that a caller lends.
 #![expect(unsafe_code, reason = "host memory is borrowed for the length of a call")]
 
 use std::panic::Location;
@@ -11,8 +11,8 @@ use crate::coherence::{Access, Action, HOST};
 use crate::core::{Core, Request};
 use crate::{PartMut, Partition};
 
-/// Runs `f` with an array whose host replica is `array` itself. When it returns, or panics, the values are brought back
-/// there, and no device uses the memory any more.
+/// Runs `f` with an array whose host replica is the memory of `array` itself. When `f` returns or panics, the values
+/// are copied back to that memory. After that, no device uses it.
 ///
 /// ```
 /// use backend_sim::{SimConfig, SimDevice};
@@ -30,8 +30,8 @@ use crate::{PartMut, Partition};
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if the array is not in row-major order without gaps; what bringing the values back reports, the
-/// elements being unspecified then.
+/// `InvalidArgument` if the array is not in row-major order without gaps. Errors of copying the values back; the
+/// elements are then unspecified.
 #[track_caller]
 pub fn lend<T: Element, D: Dimension, R>(
     mut array: ArrayViewMut<'_, T, D>,
@@ -43,8 +43,8 @@ pub fn lend<T: Element, D: Dimension, R>(
     }
     let core = Core::new(array.raw_dim(), Partition::whole(array.shape())?)?;
     let first = NonNull::new(array.as_mut_ptr()).unwrap_or(NonNull::dangling());
-    // SAFETY: the view is row-major and borrowed exclusively until this function returns. `Loan` is dropped before
-    // that, waits for all work on the memory, and nothing that was made of the core can leave `f`.
+    // SAFETY: the view is row-major and borrowed exclusively until this function returns. `Loan` is dropped before that
+    // and waits for all work on the memory. Nothing that was made from the core can leave `f`.
     unsafe { core.storage.borrow_host(first) };
     let set = core.partition.all().0;
     core.begin_with(set, HOST, None, &[])?;
@@ -54,7 +54,7 @@ pub fn lend<T: Element, D: Dimension, R>(
     Ok(result)
 }
 
-/// Brings the values back, on a panic too.
+/// Copies the values back, also on a panic.
 struct Loan<T: Element, D> {
     core: Core<T, D>,
     site: &'static Location<'static>,
@@ -68,7 +68,7 @@ impl<T: Element, D> Loan<T, D> {
         let brought =
             self.core.act(&request, |at, by| Action::Acquire { at, by, access: Access::ReadWrite });
         let drained = self.core.drain();
-        // Not before: after a panic the memory is still in use.
+        // Set only now: if the code above panics, the memory is still in use and `drop` must run it again.
         self.returned = true;
         brought.map(drop).and(drained)
     }
@@ -77,7 +77,7 @@ impl<T: Element, D> Loan<T, D> {
 impl<T: Element, D> Drop for Loan<T, D> {
     fn drop(&mut self) {
         if !self.returned {
-            // A panic is on its way; the values are what it left.
+            // The thread is panicking; the values are what the panic left.
             let _back = self.give_back();
         }
     }

@@ -1,8 +1,9 @@
-//! One logical array, coherent on every device: exactly the stale bytes move, when they are needed.
+//! One logical array, coherent on every device. Exactly the stale bytes are copied, when an access needs them.
 //!
-//! An [`ArrayBuffer`] has replicas on any number of devices, the host among them. Every access names a stream, or the
-//! host, and says what it does: `read`, `read_write`, or `write` for all of it. The guard it gives lends the values; a
-//! write guard that is dropped commits what was enqueued through it. What is stale where it is read is copied then.
+//! An [`ArrayBuffer`] has replicas on any number of devices; the host counts as one. Each access names a stream or the
+//! host, and its kind: `read`, `read_write`, or `write`, which overwrites everything. An access copies what is stale in
+//! its place, and returns a guard that lends the values. Dropping a write guard commits the work that was enqueued
+//! through it.
 //!
 //! ```
 //! use array_buffer::ArrayBuffer;
@@ -32,8 +33,8 @@
 //!
 //! # Parts
 //!
-//! A [`Partition`] cuts an array into boxes, owned ones and ghosts, each with its own validity, so that only the boxes
-//! that are stale move. [`ArrayBuffer::split`] borrows them apart:
+//! A [`Partition`] divides an array into boxes. A box is owned or ghost, and has its own validity. So only the stale
+//! boxes are copied. [`ArrayBuffer::split`] borrows sets of boxes separately:
 //!
 //! ```
 //! use array_buffer::{ArrayBuffer, Partition, Parts};
@@ -60,62 +61,66 @@
 //! # Ok::<(), array_buffer::Error>(())
 //! ```
 //!
-//! A write of owned values makes ghosts stale: reading them is an error until an
-//! [exchange](ArrayBuffer::begin_exchange) or a write fills them. Contributions to ghosts
+//! A write of owned values makes the ghosts stale. Reading a stale ghost is an error until an
+//! [exchange](ArrayBuffer::begin_exchange) or a write fills it. Contributions to ghosts
 //! ([`accumulate`](ArrayBuffer::accumulate)) wait for a reduction.
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - Whoever reads sees the last committed write, on any stream of any device. Streams wait on the device for exactly
-//!   the work they depend on. Where the host blocks is [below](#blocking).
-//! - `write` never copies. A read of valid values costs neither a copy, nor a wait, nor an allocation.
-//! - Reading values that nobody wrote, whose writer failed or that wait for an exchange is a typed error, which names the
-//!   writer's line and what became of it.
-//! - A failed copy leaves the array as it was. A failed or panicking writer poisons the parts it held, which a complete
-//!   overwrite makes good.
-//! - A device that works in host memory shares the host's replica: between them nothing is copied.
+//! - A read sees the last committed write, on any stream of any device. Streams wait on the device, for exactly the
+//!   work that they depend on. The host blocks only as described [below](#blocking).
+//! - `write` never copies. A read of valid values needs no copy, no wait and no allocation.
+//! - Reading values that were never written, whose writer failed, or that wait for an exchange is a typed error. If the
+//!   writer failed, the error gives the writer's source line and the failure.
+//! - A failed copy leaves the array as it was. A writer that fails or panics poisons the parts that it held. A complete
+//!   overwrite makes a poisoned part valid again.
+//! - A device that works in host memory shares the host's replica. No copies are made between the two.
 //!
 //! # Blocking
 //!
 //! | call | the host blocks |
 //! |---|---|
 //! | [`write`](ArrayBuffer::write), ending a guard, [`from_memory`](ArrayBuffer::from_memory), dropping | no |
-//! | other accesses on a stream, exchanges, [`prefetch`](ArrayBuffer::prefetch), [`into_memory`](ArrayBuffer::into_memory), [`duplicate`](ArrayBuffer::duplicate): values that are there, or on a device that this one [reaches](runtime_core::Device::reaches) | no |
-//! | … values that come from the host | until they are in pinned memory |
-//! | … values that come from a device which this one does not reach | until they are written and read, then as from the host |
-//! | accesses on the host, [`prefetch_host`](ArrayBuffer::prefetch_host), [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory are done with what is accessed; `lend` until all streams are done that it was used on |
-//! | [`evict`](ArrayBuffer::evict) | if values are nowhere else: until they are written and copied to the host |
+//! | other accesses on a stream, exchanges, [`prefetch`](ArrayBuffer::prefetch), [`into_memory`](ArrayBuffer::into_memory), [`duplicate`](ArrayBuffer::duplicate): values that are already on the device, or on a device that this one [reaches](runtime_core::Device::reaches) | no |
+//! | … values that are copied from the host | until they are in pinned memory |
+//! | … values that are copied from a device that this one does not reach | until they are written and read; then as for values from the host |
+//! | accesses on the host, [`prefetch_host`](ArrayBuffer::prefetch_host), [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory have finished with the accessed values; `lend` until all streams that it was used on have finished |
+//! | [`evict`](ArrayBuffer::evict) | if the values are nowhere else: until they are written and copied to the host |
 //!
-//! Waiting for values to be written is waiting for all that is on the streams that they come through: the one that wrote
-//! them, and those that copied them from device to device or changed them since.
+//! Waiting until values are written means waiting for all work on the streams that produced them: the stream that wrote
+//! them, and the streams that copied them between devices or changed them since.
 //!
-//! An array has two pinned pieces of 2 MiB for each device. A copy to the device fills them and does not wait for it. Beyond
-//! 4 MiB, or if the device has not done the array's earlier copies, the host waits until a piece is free: for all that is on
-//! the stream before. A prefetch of 16 MiB behind a long kernel takes as long as the kernel. On a device without region
-//! copies of its own, a part with gaps between its rows is copied row by row, and each row may block.
+//! An array has two pinned buffers of 2 MiB for each device. A copy to the device fills them and does not wait for the
+//! device. If the copy is longer than 4 MiB, or if the device has not finished the array's earlier copies, the host
+//! waits until a buffer is free. This waits for all earlier work on the stream: a prefetch of 16 MiB behind a long
+//! kernel takes as long as the kernel. If a device has no region copies of its own, a part with gaps between its rows
+//! is copied row by row, and each row may block.
 //!
-//! While a call blocks, other threads' calls on the same array wait for it, but for accesses to values that are valid where
-//! they are wanted and need no wait, and [`version`](ArrayBuffer::version). A driver may block to allocate or free, and
-//! `from_memory` waits for streams of [other owners](runtime_core::Interop::stream_from_native) that worked on the memory.
+//! While a call blocks, calls on the same array in other threads wait for it. Exceptions are
+//! [`version`](ArrayBuffer::version), and accesses to values that are valid in the place of the access and need no
+//! wait. A driver may block to allocate or free. `from_memory` waits for streams of [other
+//! owners](runtime_core::Interop::stream_from_native) that worked on the memory.
 //!
 //! # Failures
 //!
-//! Failures of asynchronous work are reported by its stream, as everywhere, once and to whoever asks first. An array hears
-//! of them all the same ([`Stream::failures`](runtime_core::Stream::failures)): at its next access that waits or copies
-//! it invalidates what was written on that stream and not yet waited for by the host, with everything that was made of
-//! it: copies on other devices, changes on other streams, ghosts that an exchange filled, duplicates. Values that a kernel
-//! of yours makes of it in other arrays are not known to depend on it.
+//! As everywhere, a stream reports failures of asynchronous work once, to the first caller that checks it. An array
+//! detects these failures even if another caller received the report
+//! ([`Stream::failures`](runtime_core::Stream::failures)). At its next access that waits or copies, it invalidates the
+//! values written on that stream that the host has not yet waited for. It also invalidates everything derived from
+//! them: copies on other devices, changes on other streams, ghosts filled by an exchange, duplicates. It does not track
+//! values that your kernels derive from them in other arrays.
 //!
-//! What decides all this is one function on plain values, which the tests run in every state that can be reached:
-//! `docs/coherence.md` has its table. Where PyOP2 says `data_ro`, `data_rw` and `data_wo`, Kokkos `sync` and `modify`,
-//! this says `read`, `read_write` and `write`.
+//! One function on plain values makes all these decisions. The tests run it in every reachable state;
+//! `docs/coherence.md` has its table. The names `read`, `read_write` and `write` correspond to `data_ro`, `data_rw` and
+//! `data_wo` in PyOP2, and to `sync` and `modify` in Kokkos.
 //!
 //! # Limits
 //!
-//! An array has up to six dimensions in row-major order, 64 parts, and replicas on the host and nine devices. It
-//! remembers 16 streams at a time, its devices' default streams among them, and keeps a handle of each; exclusive accesses
-//! forget idle ones, and a 17th that finds no room is an error. A [constant](Constant) array, which has no such accesses,
-//! forgets idle ones when there are more, but keeps a handle of each until it is dropped.
+//! An array has up to six dimensions in row-major order, up to 64 parts, and replicas on the host and on up to nine
+//! devices. It tracks up to 16 streams at a time, including the default streams of its devices, and keeps a handle of
+//! each. Exclusive accesses drop idle streams from this list. A 17th stream that finds no room is an error. A
+//! [constant](Constant) array has no exclusive accesses. It drops idle streams when there are more, but keeps a handle of
+//! each stream until the array is dropped.
 #![deny(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 

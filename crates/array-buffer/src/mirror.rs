@@ -1,7 +1,7 @@
-//! The state's atomic mirror: accesses that need nothing are answered here, without a lock.
+//! An atomic mirror of the state. It serves accesses that need no action, without a lock.
 //!
 //! Only [`Core`](crate::core) writes the words, under the state's lock, from [`hits`] and [`owner`]. A write that hits
-//! leaves the state as it is and is noted in `writing`, where whoever takes the lock finds it.
+//! leaves the state unchanged. It is recorded in `writing`, where the next thread that takes the lock finds it.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -14,32 +14,32 @@ use crate::coherence::{
 
 pub(crate) struct Mirror {
     parts: Box<[PartMirror]>,
-    /// Streams with their lanes and replicas, found from a place that the stream's number names: 0 where there is none
-    /// and never was one.
+    /// Streams with their lanes and replicas. The search begins at an index derived from the stream's number. 0 means
+    /// that the entry is empty and always was.
     lanes: [AtomicU64; LANES],
 }
 
 #[derive(Default)]
 struct PartMirror {
-    /// Who reads each replica for free, as bits.
+    /// For each replica, the users that can read it without any action, as bits.
     readers: [AtomicU32; REPLICAS],
-    /// Who writes for free, where, and whether only while keeping values.
+    /// The user that can write without any action, the replica, and whether this holds only if the old values are kept.
     owner: AtomicU32,
-    /// The access of a write guard taken here.
+    /// The access of a write guard that was taken in the mirror.
     writing: AtomicU8,
-    /// Address of the source location that wrote last.
+    /// The address of the source location of the last write.
     site: AtomicUsize,
 }
 
 const READ_WRITE: u8 = 1;
 const WRITE: u8 = 2;
-/// Bits of a stream's word that say the replica, and as many that say the lane.
+/// The number of bits for the replica in a stream's word, and also for the lane.
 const BITS: u32 = 4;
 const _: () = assert!(REPLICAS <= 1 << BITS && LANES == 1 << BITS);
-/// Where a stream was: the search goes on behind it.
+/// A removed entry: the search continues after it.
 const GONE: u64 = u64::MAX;
 
-/// Where a stream's word may be, the likeliest place first.
+/// The indices where a stream's word may be, the likeliest first.
 #[inline]
 fn places(stream: &Stream) -> impl Iterator<Item = usize> + use<> {
     let [first, ..] = stream.id().to_le_bytes();
@@ -52,7 +52,7 @@ fn owner_word(at: ReplicaId, who: Who) -> u32 {
     1 << 16 | u32::from(at) << 8 | lane
 }
 
-/// The bit of an owner's word that says that an overwrite is not for free.
+/// The bit of an owner's word that says that an overwrite needs an action.
 const KEEPS: u32 = 1 << 17;
 
 impl Mirror {
@@ -63,12 +63,12 @@ impl Mirror {
         }
     }
 
-    /// Bytes outside the struct itself.
+    /// The number of heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of_val(&*self.parts)
     }
 
-    /// The lane and replica of a stream that was seen before.
+    /// The lane and replica of a known stream.
     #[inline]
     pub(crate) fn lane(&self, stream: &Stream) -> Option<(Lane, ReplicaId)> {
         for place in places(stream) {
@@ -84,7 +84,7 @@ impl Mirror {
         None
     }
 
-    /// Makes a stream known that is not. There are as many places as lanes.
+    /// Adds a stream that is not yet known. There are as many entries as lanes.
     pub(crate) fn set_lane(&self, lane: Lane, stream: &Stream, at: ReplicaId) {
         let word = stream.id() << (2 * BITS) | u64::from(lane) << BITS | u64::from(at);
         let free = |place: &usize| matches!(self.lanes[*place].load(Ordering::Relaxed), 0 | GONE);
@@ -95,7 +95,7 @@ impl Mirror {
         }
     }
 
-    /// Forgets a lane's stream.
+    /// Removes a lane's stream.
     pub(crate) fn clear_lane(&self, lane: Lane) {
         let of_lane = |word: u64| {
             !matches!(word, 0 | GONE) && (word >> BITS) & ((1 << BITS) - 1) == u64::from(lane)
@@ -106,7 +106,7 @@ impl Mirror {
         }
     }
 
-    /// Where the parts can be read on `stream` as they are.
+    /// The replica where the parts can be read on `stream` without any action.
     #[inline]
     pub(crate) fn read(&self, set: Set, stream: &Stream) -> Option<ReplicaId> {
         let known = self.lane(stream)?;
@@ -115,7 +115,7 @@ impl Mirror {
         (self.readable(set, at, 1 << lane) && self.lane(stream) == Some(known)).then_some(at)
     }
 
-    /// Whether the host can read the parts as they are.
+    /// Whether the host can read the parts without any action.
     #[inline]
     pub(crate) fn read_host(&self, set: Set) -> bool {
         self.readable(set, HOST, HOST_BIT)
@@ -130,8 +130,9 @@ impl Mirror {
         })
     }
 
-    /// Takes the parts for writing if that needs nothing. `false`: ask the state. `alone`: the array is borrowed
-    /// exclusively until the guard ends; without that, sets of several parts are left to the state.
+    /// Takes the parts for writing if that needs no action. On `false`, the caller must use the state. `alone`: the
+    /// array is borrowed exclusively until the guard ends. Without `alone`, sets of several parts are left to the
+    /// state.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -157,26 +158,27 @@ impl Mirror {
                 && part.site.load(Ordering::Relaxed) == site
                 && part.writing.load(Ordering::Relaxed) == 0
         };
-        // A thread that looks meanwhile could find the marks of some parts only.
+        // Another thread could see the marks of only some of the parts.
         if !(alone || set.len() <= 1) || !set.iter().all(free) {
             return false;
         }
         if alone {
-            // Nobody else can look before the guard ends.
+            // No other thread can look before the guard ends.
             for part in set.iter() {
                 self.parts[usize::from(part)].writing.store(code, Ordering::Relaxed);
             }
             return true;
         }
-        // Sequentially consistent, as is `publish`: either this sees the new owner word, or that sees the mark.
+        // Sequentially consistent, as in `publish`: either this load sees the new owner word, or `publish` sees the
+        // mark.
         let Some(part) = set.first() else { return true };
         let known = &self.parts[usize::from(part)];
         known.writing.store(code, Ordering::SeqCst);
-        // Somebody may have changed the state meanwhile. A mark that was found there has become a guard in the state.
+        // Another thread may have changed the state meanwhile. If it found the mark, the guard is now in the state.
         owns(known.owner.load(Ordering::SeqCst)) || !self.release(part, false)
     }
 
-    /// Ends a write that was begun here; `false` if it is in the state by now.
+    /// Ends a write that began in the mirror; `false` if the write has moved to the state.
     #[inline]
     pub(crate) fn release(&self, part: u8, alone: bool) -> bool {
         let writing = &self.parts[usize::from(part)].writing;
@@ -188,7 +190,7 @@ impl Mirror {
         writing.swap(0, Ordering::SeqCst) != 0
     }
 
-    /// The access of a write that was begun here; it is in the state from now on.
+    /// Takes the access of a write that began in the mirror; from now on it is in the state.
     pub(crate) fn take_writing(&self, part: u8) -> Option<Access> {
         match self.parts[usize::from(part)].writing.swap(0, Ordering::SeqCst) {
             READ_WRITE => Some(Access::ReadWrite),
@@ -197,7 +199,7 @@ impl Mirror {
         }
     }
 
-    /// Where a write that is free would be.
+    /// The replica of a write that needs no action.
     pub(crate) fn owned_at(&self, part: u8) -> ReplicaId {
         self.parts[usize::from(part)].owner.load(Ordering::Acquire).to_le_bytes()[1]
     }
@@ -207,7 +209,7 @@ impl Mirror {
         self.parts[usize::from(part)].site.store(address, Ordering::Relaxed);
     }
 
-    /// Shows a new state.
+    /// Publishes a new state.
     pub(crate) fn publish(&self, state: &[PartState]) {
         for (part, mirror) in (0..).zip(&self.parts) {
             for (at, readers) in (0..).zip(&mirror.readers) {

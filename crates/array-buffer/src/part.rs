@@ -1,4 +1,4 @@
-//! Parts of an array, borrowed apart from one another.
+//! Parts of an array that are borrowed separately.
 
 use std::fmt;
 use std::panic::Location;
@@ -12,34 +12,35 @@ use crate::core::{Core, Request, check_reduce};
 use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGuard};
 use crate::site::Site;
 
-/// Some parts of an array, to read and write apart from the others: made by [`ArrayBuffer::split`](crate::ArrayBuffer::split).
+/// Some parts of an array, borrowed separately to read and write. [`ArrayBuffer::split`](crate::ArrayBuffer::split)
+/// makes it.
 pub struct PartMut<'b, T: Element, D> {
     pub(crate) core: &'b Core<T, D>,
     pub(crate) set: Set,
 }
 
-/// Some parts of an array, to read: made by [`ArrayBuffer::part`](crate::ArrayBuffer::part).
+/// Some parts of an array, borrowed to read. [`ArrayBuffer::part`](crate::ArrayBuffer::part) makes it.
 pub struct PartRef<'b, T: Element, D> {
     pub(crate) core: &'b Core<T, D>,
     pub(crate) set: Set,
 }
 
 impl<'b, T: Element, D: Dimension> PartRef<'b, T, D> {
-    /// As [`ArrayBuffer::read`](crate::ArrayBuffer::read), of these parts.
+    /// As [`ArrayBuffer::read`](crate::ArrayBuffer::read), for these parts only.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`ArrayBuffer::read`](crate::ArrayBuffer::read).
     #[track_caller]
     pub fn read(&self, stream: &'b Stream) -> Result<ReadGuard<'b, T, D>> {
         read(self.core, self.set, StreamRef::Borrowed(stream), Location::caller())
     }
 
-    /// As [`ArrayBuffer::read_host`](crate::ArrayBuffer::read_host), of these parts, which must tile a box.
+    /// As [`ArrayBuffer::read_host`](crate::ArrayBuffer::read_host), for these parts only. They must tile a box.
     ///
     /// # Errors
     ///
-    /// As there, and `InvalidArgument` if the parts tile no box.
+    /// As [`ArrayBuffer::read_host`](crate::ArrayBuffer::read_host). `InvalidArgument` if the parts do not tile a box.
     #[track_caller]
     pub fn read_host(&self) -> Result<HostReadGuard<'b, T, D>> {
         read_host(self.core, self.set, Location::caller())
@@ -52,53 +53,53 @@ impl<'b, T: Element, D: Dimension> PartRef<'b, T, D> {
 }
 
 impl<T: Element, D: Dimension> PartMut<'_, T, D> {
-    /// As [`ArrayBuffer::read`](crate::ArrayBuffer::read), of these parts.
+    /// As [`ArrayBuffer::read`](crate::ArrayBuffer::read), for these parts only.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`ArrayBuffer::read`](crate::ArrayBuffer::read).
     #[track_caller]
     pub fn read<'a>(&'a self, stream: &'a Stream) -> Result<ReadGuard<'a, T, D>> {
         read(self.core, self.set, StreamRef::Borrowed(stream), Location::caller())
     }
 
-    /// As [`ArrayBuffer::read_host`](crate::ArrayBuffer::read_host), of these parts, which must tile a box.
+    /// As [`ArrayBuffer::read_host`](crate::ArrayBuffer::read_host), for these parts only. They must tile a box.
     ///
     /// # Errors
     ///
-    /// As there, and `InvalidArgument` if the parts tile no box.
+    /// As [`ArrayBuffer::read_host`](crate::ArrayBuffer::read_host). `InvalidArgument` if the parts do not tile a box.
     #[track_caller]
     pub fn read_host(&self) -> Result<HostReadGuard<'_, T, D>> {
         read_host(self.core, self.set, Location::caller())
     }
 
-    /// As [`ArrayBuffer::read_write`](crate::ArrayBuffer::read_write), of these parts.
+    /// As [`ArrayBuffer::read_write`](crate::ArrayBuffer::read_write), for these parts only.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`ArrayBuffer::read_write`](crate::ArrayBuffer::read_write).
     #[track_caller]
     pub fn read_write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
         let stream = StreamRef::Borrowed(stream);
         write(self.core, self.set, stream, Access::ReadWrite, Location::caller(), false)
     }
 
-    /// As [`ArrayBuffer::write`](crate::ArrayBuffer::write), of these parts.
+    /// As [`ArrayBuffer::write`](crate::ArrayBuffer::write), for these parts only.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`ArrayBuffer::write`](crate::ArrayBuffer::write).
     #[track_caller]
     pub fn write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
         let stream = StreamRef::Borrowed(stream);
         write(self.core, self.set, stream, Access::Write, Location::caller(), false)
     }
 
-    /// As [`ArrayBuffer::accumulate`](crate::ArrayBuffer::accumulate), to these parts.
+    /// As [`ArrayBuffer::accumulate`](crate::ArrayBuffer::accumulate), for these parts only.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`ArrayBuffer::accumulate`](crate::ArrayBuffer::accumulate).
     #[track_caller]
     pub fn accumulate<'a>(
         &'a mut self,
@@ -109,21 +110,24 @@ impl<T: Element, D: Dimension> PartMut<'_, T, D> {
         write(self.core, self.set, stream, Access::Accumulate(op), Location::caller(), false)
     }
 
-    /// As [`ArrayBuffer::read_write_host`](crate::ArrayBuffer::read_write_host), of these parts, which must tile a box.
+    /// As [`ArrayBuffer::read_write_host`](crate::ArrayBuffer::read_write_host), for these parts only. They must tile a
+    /// box.
     ///
     /// # Errors
     ///
-    /// As there, and `InvalidArgument` if the parts tile no box.
+    /// As [`ArrayBuffer::read_write_host`](crate::ArrayBuffer::read_write_host). `InvalidArgument` if the parts do not
+    /// tile a box.
     #[track_caller]
     pub fn read_write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
         write_host(self.core, self.set, Access::ReadWrite, Location::caller(), false)
     }
 
-    /// As [`ArrayBuffer::write_host`](crate::ArrayBuffer::write_host), of these parts, which must tile a box.
+    /// As [`ArrayBuffer::write_host`](crate::ArrayBuffer::write_host), for these parts only. They must tile a box.
     ///
     /// # Errors
     ///
-    /// As there, and `InvalidArgument` if the parts tile no box.
+    /// As [`ArrayBuffer::write_host`](crate::ArrayBuffer::write_host). `InvalidArgument` if the parts do not tile a
+    /// box.
     #[track_caller]
     pub fn write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
         write_host(self.core, self.set, Access::Write, Location::caller(), false)
@@ -163,7 +167,7 @@ pub(crate) fn read_host<T: Element, D: Dimension>(
     HostReadGuard::take(core, &Request { set, stream: None, access: "read", site })
 }
 
-/// `alone`: the whole array is borrowed exclusively, and not by parts.
+/// Takes parts for writing. `alone`: the whole array is borrowed exclusively, not by parts.
 #[inline]
 pub(crate) fn write<'a, T: Element, D>(
     core: &'a Core<T, D>,

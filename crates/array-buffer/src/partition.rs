@@ -1,4 +1,4 @@
-//! How an array is cut into parts.
+//! Partitions of an array into parts.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::coherence::{PARTS, Role, Set};
 
-/// Parts of an array, by number.
+/// A set of parts of an array, by number.
 ///
 /// ```
 /// use array_buffer::Parts;
@@ -20,10 +20,10 @@ use crate::coherence::{PARTS, Role, Set};
 pub struct Parts(pub(crate) Set);
 
 impl Parts {
-    /// No part.
+    /// The empty set.
     pub const NONE: Self = Self(Set::EMPTY);
 
-    /// The part with that number; none if there cannot be one, since a partition has at most 64.
+    /// The set of one part. It is empty for a number that no partition has, because a partition has at most 64 parts.
     pub fn one(part: usize) -> Self {
         u8::try_from(part)
             .ok()
@@ -31,22 +31,22 @@ impl Parts {
             .map_or(Self::NONE, |part| Self(Set::one(part)))
     }
 
-    /// Whether the part is among them.
+    /// Whether the part is in the set.
     pub fn contains(self, part: usize) -> bool {
         self.iter().any(|member| member == part)
     }
 
-    /// The numbers, rising.
+    /// The numbers of the parts in increasing order.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         self.0.iter().map(usize::from)
     }
 
-    /// How many there are.
+    /// The number of parts in the set.
     pub fn len(self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
@@ -55,7 +55,7 @@ impl Parts {
 impl std::ops::BitOr for Parts {
     type Output = Self;
 
-    /// The parts of both.
+    /// The union of both sets.
     fn bitor(self, other: Self) -> Self {
         Self(self.0.union(other.0))
     }
@@ -69,14 +69,15 @@ impl fmt::Debug for Parts {
 
 type Ranges = SmallVec<[Range<usize>; 3]>;
 
-/// Boxes that tile an array, each owned or ghost, and each with its own validity.
+/// Boxes that tile an array. Each box is owned or ghost, and has its own validity.
 ///
-/// Owned parts hold the array's own values. Ghost parts hold copies of owned values, of this array or of one in another
-/// process, and become stale when owned values are written; an [exchange](crate::ArrayBuffer::begin_exchange) fills
-/// them. In the words of a star forest, owned elements are roots and ghost elements leaves.
+/// Owned parts hold the array's own values. Ghost parts hold copies of owned values, from this array or from an array
+/// in another process. They become stale when owned values are written; an
+/// [exchange](crate::ArrayBuffer::begin_exchange) fills them. In star-forest terms, owned elements are roots and ghost
+/// elements are leaves.
 ///
-/// A write that is committed counts for all of its parts. So the ghost parts are to be the boxes that are filled together:
-/// what an exchange leaves out is a part of its own, or it would count as filled.
+/// A committed write counts for all of its parts. So choose ghost parts that are always filled together. Elements that
+/// an exchange leaves out must be in a part of their own, or they would count as filled.
 ///
 /// ```
 /// use array_buffer::Partition;
@@ -91,12 +92,12 @@ type Ranges = SmallVec<[Range<usize>; 3]>;
 pub struct Partition {
     shape: SmallVec<[usize; 4]>,
     parts: Vec<(Role, Ranges)>,
-    /// Parts before this one were given; the others are what was left of the array.
+    /// The parts before this number were given by the caller; the others are the rest of the array.
     given: usize,
 }
 
 impl Partition {
-    /// An array of `shape` in one owned part.
+    /// A partition of an array of `shape` into one owned part.
     ///
     /// # Errors
     ///
@@ -106,15 +107,15 @@ impl Partition {
         Self::new(shape, &[&all], &[])
     }
 
-    /// An owned box within ghosts `widths[d] = (before, after)` wide along each dimension. Part 0 is the owned box; then
-    /// come, for each dimension in order, the ghosts beside it before and after, as far as they have elements:
-    /// [`exchanged`](Self::exchanged). The parts after those are the ghosts beyond several sides, at edges and corners, which
-    /// an exchange with the neighbours across sides does not fill.
+    /// A partition into one owned box, surrounded by ghosts of width `widths[d] = (before, after)` along each
+    /// dimension. Part 0 is the owned box. Then come the ghosts before and after the box along each dimension, in
+    /// order, if they have elements; these are the [`exchanged`](Self::exchanged) parts. The remaining parts are the
+    /// ghosts at edges and corners, which an exchange with the face neighbours does not fill.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there are not as many widths as dimensions, or ghosts leave no room; for six dimensions with
-    /// ghosts on both sides of each, which make 73 parts.
+    /// `InvalidArgument` if the number of widths is not the number of dimensions, or if ghosts leave no room.
+    /// `InvalidArgument` for six dimensions with ghosts on both sides of each, which make 73 parts.
     pub fn with_ghosts(shape: &[usize], widths: &[(usize, usize)]) -> Result<Self> {
         let fits = |(extent, (before, after)): (&usize, &(usize, usize))| {
             before.checked_add(*after).is_some_and(|both| both <= *extent)
@@ -138,9 +139,10 @@ impl Partition {
         Self::around(shape, &owned, &sides)
     }
 
-    /// An array of `shape` with one owned box, part 0, and the boxes of ghosts that something fills, the parts after it in the
-    /// order given: [`exchanged`](Self::exchanged). What is left of the array, such as corners, ghosts beyond a boundary and
-    /// padding, is cut into boxes, which are ghost parts too.
+    /// A partition of an array of `shape` into one owned box, and boxes of ghosts that an exchange fills. The owned box
+    /// is part 0. The ghost boxes follow in the given order; they are the [`exchanged`](Self::exchanged) parts. The
+    /// rest of the array, such as corners, ghosts beyond a boundary and padding, is cut into boxes that are also ghost
+    /// parts.
     ///
     /// ```
     /// use array_buffer::Partition;
@@ -154,7 +156,7 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); what is left counts among the 64 parts.
+    /// As [`new`](Self::new); the parts that make up the rest count toward the limit of 64.
     pub fn around(
         shape: &[usize],
         owned: &[Range<usize>],
@@ -165,7 +167,7 @@ impl Partition {
         for (index, hole) in given().enumerate() {
             check_inside(shape, index, hole)?;
             rest = rest.iter().flat_map(|all| around_hole(all, hole)).collect();
-            // Boxes that overlap, which are refused below, may leave any number.
+            // Overlapping boxes are refused below, but may leave a rest of any number of boxes here.
             if index >= PARTS || rest.len() > PARTS * PARTS {
                 let message = format!("{} boxes around {index} parts; 1 to {PARTS}", rest.len());
                 return Err(invalid(message));
@@ -177,12 +179,13 @@ impl Partition {
         Ok(Self { given: 1 + exchanged.len(), ..all })
     }
 
-    /// An array of `shape` in boxes that tile it: first the owned parts, then the ghost parts, in the order given.
+    /// A partition of an array of `shape` into boxes that tile it: first the owned parts, then the ghost parts, in the
+    /// given order.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there are none or more than 64, a box leaves the array, two overlap, or elements are left
-    /// over; the message names the parts.
+    /// `InvalidArgument` if there are no parts or more than 64, if a box exceeds the array, if two boxes overlap, or if
+    /// elements are left over. The message names the parts.
     pub fn new(
         shape: &[usize],
         owned: &[&[Range<usize>]],
@@ -215,12 +218,12 @@ impl Partition {
         Ok(Self { shape: shape.into(), given: parts.len(), parts })
     }
 
-    /// Extents of the array.
+    /// The extents of the array.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// How many parts there are.
+    /// The number of parts.
     #[inline]
     pub fn count(&self) -> usize {
         self.parts.len()
@@ -241,18 +244,18 @@ impl Partition {
         self.of(Role::Ghost)
     }
 
-    /// The ghost parts that were given, without those that [`around`](Self::around) and [`with_ghosts`](Self::with_ghosts)
-    /// make of what is left: what an exchange fills.
+    /// The ghost parts that the caller gave, which an exchange fills. The ghost parts that [`around`](Self::around) and
+    /// [`with_ghosts`](Self::with_ghosts) make from the rest of the array are not included.
     pub fn exchanged(&self) -> Parts {
         Parts(self.ghosts().0.and(Set::below(self.given)))
     }
 
-    /// The indices of a part along each dimension; nothing for a number that is no part.
+    /// The index ranges of a part, one for each dimension; empty for a number that is no part.
     pub fn ranges(&self, part: usize) -> &[Range<usize>] {
         self.parts.get(part).map_or(&[], |(_, ranges)| ranges)
     }
 
-    /// Bytes outside the struct itself, up to three dimensions.
+    /// The number of heap bytes, for partitions of up to three dimensions.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.parts.capacity() * size_of::<(Role, Ranges)>()
     }
@@ -266,7 +269,7 @@ impl Partition {
         self.parts.iter().map(|(role, _)| *role)
     }
 
-    /// Elements of a part.
+    /// The number of elements of a part.
     pub(crate) fn len(&self, part: u8) -> usize {
         volume(self.ranges(part.into()))
     }
@@ -276,7 +279,7 @@ impl Partition {
         volume(self.ranges(part)) == 0
     }
 
-    /// Elements that a part has in common with a box of as many dimensions.
+    /// The number of elements that a part and a box of as many dimensions have in common.
     pub(crate) fn common(&self, part: usize, ranges: &[Range<usize>]) -> usize {
         let meet = |(a, b): (&Range<usize>, &Range<usize>)| {
             a.end.min(b.end).saturating_sub(a.start.max(b.start))
@@ -284,7 +287,7 @@ impl Partition {
         self.ranges(part).iter().zip(ranges).map(meet).fold(1, usize::saturating_mul)
     }
 
-    /// The smallest box around the parts, and whether they tile it.
+    /// The bounding box of the parts, and whether they tile it.
     pub(crate) fn hull(&self, set: Set) -> (Ranges, bool) {
         if self.is_all(set) {
             return (self.shape.iter().map(|extent| 0..*extent).collect(), true);
@@ -304,7 +307,7 @@ impl Partition {
         (hull, tiled)
     }
 
-    /// From the first element of the parts to the last, in row-major order.
+    /// The elements from the first to the last of the parts, in row-major order.
     pub(crate) fn span(&self, set: Set) -> Range<usize> {
         let (hull, _) = self.hull(set);
         if hull.iter().any(Range::is_empty) {
@@ -317,16 +320,16 @@ impl Partition {
         first..last + 1
     }
 
-    /// Whether these are all parts.
+    /// Whether the set contains all parts.
     #[inline]
     pub(crate) fn is_all(&self, set: Set) -> bool {
         set == Set::below(self.parts.len())
     }
 
-    /// Contiguous stretches of a part, as elements of the array in row-major order.
+    /// The contiguous runs of a part, as element ranges of the array in row-major order.
     pub(crate) fn runs(&self, part: u8) -> impl Iterator<Item = Range<usize>> {
         let ranges = self.ranges(part.into());
-        // Dimensions from here on are whole, so that one run goes through all of them.
+        // The dimensions after this one are complete, so one run covers them all.
         let whole = ranges.iter().zip(&self.shape).rposition(|(range, e)| range.len() != *e);
         let split = whole.unwrap_or(0);
         let inner: usize = self.shape.get(split + 1..).unwrap_or(&[]).iter().product();
@@ -366,7 +369,8 @@ fn check_inside(shape: &[usize], part: usize, ranges: &[Range<usize>]) -> Result
     Err(invalid(format!("part {part} is {ranges:?} of shape {shape:?}")))
 }
 
-/// Boxes that tile what a box has beside a hole. Those of a later dimension do not reach into those of an earlier one.
+/// Boxes that tile a box without a hole in it. The boxes of a later dimension do not extend into those of an earlier
+/// one.
 fn around_hole(all: &Ranges, hole: &[Range<usize>]) -> Vec<Ranges> {
     if !overlap(all, hole) {
         return vec![all.clone()];
@@ -437,7 +441,7 @@ mod tests {
 
     #[test]
     fn what_is_left_is_in_parts_of_its_own() {
-        // Faces, edges and corners: 6 parts, and 12 that have 20 of the 26 directions.
+        // Faces, edges and corners: 6 parts for the faces, and 12 parts that cover the 20 other of the 26 directions.
         let cube = Partition::with_ghosts(&[5, 5, 5], &[(1, 1); 3]).unwrap();
         assert_eq!((cube.exchanged().len(), cube.ghosts().len()), (6, 18));
         for side in cube.exchanged().iter() {
@@ -458,7 +462,7 @@ mod tests {
         let beyond = Partition::around(&[4], &[1..3], &[&[3..5]]).unwrap_err();
         assert!(beyond.message().contains("part 1 is [3..5]"), "{beyond}");
         assert!(Partition::around(&[4], &[1..3, 0..1], &[]).is_err());
-        // Neither many dimensions nor many boxes take more memory than their error says.
+        // Bad input with many dimensions or many boxes does not take more memory than its error message.
         assert!(Partition::with_ghosts(&[3; 100], &[(1, 1); 100]).is_err());
         let crossing: Vec<[Range<usize>; 6]> = (0..60)
             .map(|i| {

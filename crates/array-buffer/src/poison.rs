@@ -1,23 +1,24 @@
-//! How accesses end, and why the values of a part are lost.
+//! How accesses end, and reasons why the values of a part are lost.
 
 use std::fmt;
 
 use crate::coherence::Access;
 
-/// What becomes of what a guard held.
+/// How an access ends, for the parts that its guard held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is the array's.
+    /// The written values become the array's.
     Commit,
     /// Nothing was written.
     Keep,
-    /// It is lost.
+    /// The values are lost.
     Abort(Poison),
 }
 
 impl Verdict {
-    /// That of a guard of `access` that is dropped or committed. It is lost on a panic begun under the guard, on a failed
-    /// operation, or if a write that must overwrite everything has written nothing; `is_empty` says that there was nothing.
+    /// The verdict for a guard of `access` that is dropped or committed. The values are lost if a panic began while the
+    /// guard lived, if an operation failed, or if a write that must overwrite everything wrote nothing. `is_empty` says
+    /// whether there was nothing to write.
     #[inline]
     pub(crate) fn new(
         access: Access,
@@ -37,20 +38,20 @@ impl Verdict {
     }
 }
 
-/// What became of the last writer of a poisoned part.
+/// What happened to the last writer of a poisoned part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Poison {
-    /// Nothing ended the access.
+    /// The access was never ended.
     Forgotten,
-    /// A panic began while the guard was out.
+    /// A panic began while the guard lived.
     Panic,
     /// An operation could not be enqueued.
     Operation,
-    /// All had to be written.
+    /// An overwriting guard wrote nothing.
     NothingWritten,
-    /// The user says so.
+    /// The user aborted the access.
     Aborted,
-    /// An exchange ended before it had served every part.
+    /// An exchange ended before it had handled every part.
     Unfinished,
     /// Enqueued work, the writer's own or that of a copy, failed when it ran.
     Work,

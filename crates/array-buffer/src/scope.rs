@@ -16,9 +16,10 @@ thread_local! {
 
 /// Makes `stream`, and so its device, the current one of this thread until the result is dropped.
 ///
-/// `read_here` and the like use it; without one they use the host. Scopes nest, and the one before is current again
-/// also after a panic. Entering and leaving moves and frees nothing. Other threads, those of a pool among them, have
-/// scopes of their own. In a thread that is ending, once its thread-local values are being dropped, the host is current.
+/// `read_here` and similar calls use the current stream; without one they use the host. Scopes nest: when a scope ends,
+/// the previous one is current again, also after a panic. Entering and leaving a scope moves no data and frees no
+/// memory. Each thread has its own scopes; this includes the threads of a pool. While a thread that ends drops its
+/// thread-local values, the host is current.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, here, offload, on_host};
@@ -58,17 +59,17 @@ fn enter(stream: Option<Stream>) -> Offload {
     Offload { id, _thread: PhantomData }
 }
 
-/// A scope with a current device: see [`offload`].
+/// A scope that sets the current device: see [`offload`].
 #[must_use = "the device is current until this is dropped"]
 pub struct Offload {
     id: u64,
-    // Belongs to its thread.
+    // It belongs to its thread.
     _thread: PhantomData<*const ()>,
 }
 
 impl Drop for Offload {
     fn drop(&mut self) {
-        // Its own entry, so that the order of drops does not matter.
+        // Removes its own entry, so the order of drops does not matter.
         let _gone = SCOPES.try_with(|scopes| {
             scopes.borrow_mut().retain(|(id, _)| *id != self.id);
         });

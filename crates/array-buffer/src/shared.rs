@@ -1,4 +1,4 @@
-//! An array that several owners use, under a lock.
+//! An array that several owners share under a lock.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -15,10 +15,10 @@ use runtime_core::{Element, Error, ErrorKind, Result};
 use crate::ArrayBuffer;
 use crate::site::{At, Site};
 
-/// An array with a lock and any number of owners: for threads, and for languages without borrows.
+/// An array with a lock and any number of owners, for threads, and for languages without borrowing.
 ///
-/// Guards own their share of it and lend the [`ArrayBuffer`]. Waiting ends after a time that the caller gives. A thread
-/// that would wait for itself is told so at once, and an error names who holds the array.
+/// Guards own a share of the array and lend the [`ArrayBuffer`]. The caller gives a timeout for waiting. A thread that
+/// would wait for itself gets an error at once. The error names the holder of the array.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,11 +44,11 @@ struct Holders {
     list: Vec<Holder>,
 }
 
-/// Who holds the array.
+/// A holder of the array.
 struct Holder {
     id: u64,
     thread: ThreadId,
-    /// Of what holds it frozen, or of the thread, if it has one.
+    /// The name given to `freeze`, or the name of the thread, if it has one.
     name: Option<String>,
     writes: bool,
     frozen: bool,
@@ -72,7 +72,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// An entry among the holders, for as long as it lives.
+/// An entry in the list of holders, removed on drop.
 struct Entry {
     id: u64,
     holders: Arc<Mutex<Holders>>,
@@ -84,36 +84,36 @@ impl Drop for Entry {
     }
 }
 
-/// The array to read, and to keep others from writing.
+/// The array, locked for reading; writers are kept out.
 pub struct SharedRead<T: Element, D: Dimension> {
-    // Before the lock is given back, so that nobody is named who does not hold it.
+    // Dropped before the lock is released, so errors name only current holders.
     _entry: Entry,
     guard: ArcRwLockReadGuard<RawRwLock, ArrayBuffer<T, D>>,
 }
 
-/// The array to read and write.
+/// The array, locked for reading and writing.
 pub struct SharedWrite<T: Element, D: Dimension> {
     _entry: Entry,
     guard: ArcRwLockWriteGuard<RawRwLock, ArrayBuffer<T, D>>,
 }
 
 impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
-    /// An array to share.
+    /// Wraps an array for sharing.
     pub fn new(array: ArrayBuffer<T, D>) -> Self {
         Self { lock: Arc::new(RwLock::new(array)), holders: Arc::default() }
     }
 
-    /// The array to read. Waits for a writer for at most `timeout`.
+    /// Locks the array for reading. Waits at most `timeout` for a writer.
     ///
     /// # Errors
     ///
-    /// `Timeout` naming who holds it; `Conflict` at once if that is this thread.
+    /// `Timeout`; it names the holder. `Conflict` at once if this thread holds the array for writing.
     #[track_caller]
     pub fn read(&self, timeout: Duration) -> Result<SharedRead<T, D>> {
         self.take_read(timeout, None, Location::caller())
     }
 
-    /// The array to read, on which writers are refused at once as long as the result lives; the refusal names `who`.
+    /// Locks the array for reading. While the result lives, writers are refused at once; the error names `who`.
     ///
     /// # Errors
     ///
@@ -123,11 +123,12 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         self.take_read(timeout, Some(who.into()), Location::caller())
     }
 
-    /// The array to read and write. Waits for others for at most `timeout`.
+    /// Locks the array for reading and writing. Waits at most `timeout` for other holders.
     ///
     /// # Errors
     ///
-    /// `Timeout` naming who holds it; `Conflict` at once if it is [frozen](Self::freeze), or held by this thread.
+    /// `Timeout`; it names the holders. `Conflict` at once if the array is [frozen](Self::freeze), or if this thread
+    /// holds it.
     #[track_caller]
     pub fn write(&self, timeout: Duration) -> Result<SharedWrite<T, D>> {
         let site = Location::caller();
@@ -143,7 +144,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         site: Site,
     ) -> Result<SharedRead<T, D>> {
         self.refuse_if(|holder| holder.writes && holder.thread == thread::current().id())?;
-        // Recursive, since a thread that reads already must not wait behind a writer who waits for it.
+        // Recursive: a thread that already reads must not wait behind a writer that waits for it.
         let guard =
             self.lock.try_read_arc_recursive_for(timeout).ok_or_else(|| self.late(timeout))?;
         Ok(SharedRead { _entry: self.enter(frozen, false, site), guard })

@@ -1,21 +1,21 @@
-//! Lines of the program, in messages.
+//! Source lines of the program, for messages.
 
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A line that made a call.
+/// A source line that made a call.
 pub(crate) type Site = &'static Location<'static>;
 
 static HIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// From now on the messages of this process do not say which line of the program made an access: for packages in other languages,
-/// whose users have no such lines.
+/// Removes source lines from this process's error messages from now on. This is for packages in other languages, whose
+/// users have no Rust source lines.
 pub fn hide_sites() {
     HIDDEN.store(true, Ordering::Relaxed);
 }
 
-/// ` at file:line:column`, or nothing where lines are hidden.
+/// ` at file:line:column`, or nothing if lines are hidden.
 pub(crate) struct At(pub(crate) Site);
 
 impl fmt::Display for At {

@@ -1,4 +1,4 @@
-//! Where the bytes are: host memory, and memory on devices.
+//! The memory of an array: host memory, and memory on devices.
 #![expect(unsafe_code, reason = "host memory is shared out by part, which no slice can express")]
 
 use std::any::Any;
@@ -13,19 +13,19 @@ use runtime_core::{
 
 use crate::coherence::{HOST, REPLICAS, ReplicaId};
 
-/// Elements in host memory, which stay where they are.
+/// Elements in host memory, at a fixed address.
 struct HostBytes<T> {
     first: NonNull<T>,
     len: usize,
-    /// `None` for memory that is somebody else's.
+    /// `None` for memory that this array does not own.
     capacity: Option<usize>,
-    /// Keeps memory that is somebody else's, where it is not lent for longer than this lives.
+    /// Keeps foreign memory alive, unless the memory is lent for longer than this value lives.
     _owner: Option<Box<dyn Any + Send + Sync>>,
 }
 
-// SAFETY: the elements are owned, or lent exclusively for longer than this lives, and are `Send` themselves.
+// SAFETY: the elements are owned, or lent exclusively for longer than this value lives; they are `Send` themselves.
 unsafe impl<T: Send> Send for HostBytes<T> {}
-// SAFETY: shared access is to disjoint elements or by reading, as the coherence state has it.
+// SAFETY: shared access is to disjoint elements or read-only; the coherence state ensures this.
 unsafe impl<T: Sync> Sync for HostBytes<T> {}
 
 impl<T> HostBytes<T> {
@@ -37,14 +37,14 @@ impl<T> HostBytes<T> {
 }
 
 impl<T> HostBytes<T> {
-    /// The elements, if they are owned.
+    /// Returns the elements, if they are owned.
     fn into_vec(mut self) -> Option<Vec<T>> {
         self.take()
     }
 
     fn take(&mut self) -> Option<Vec<T>> {
         let capacity = self.capacity.take()?;
-        // SAFETY: these are the parts of a vector that was taken apart, and nobody has them from now on.
+        // SAFETY: these are the parts of a vector that was taken apart, and no other code uses them from now on.
         Some(unsafe { Vec::from_raw_parts(self.first.as_ptr(), self.len, capacity) })
     }
 }
@@ -55,22 +55,22 @@ impl<T> Drop for HostBytes<T> {
     }
 }
 
-/// One array's storage, each replica made when it is first needed and then at one address until it is evicted.
+/// The storage of one array. Each replica is made when it is first needed, and keeps its address until it is evicted.
 pub(crate) struct Storage<T: Element> {
     len: usize,
     host: OnceLock<Arc<HostBytes<T>>>,
-    /// Memory on devices; the first is that of a device that works in host memory.
+    /// Memory on devices; the first entry is for a device that works in host memory.
     memories: [OnceLock<Box<Memory<T>>>; REPLICAS],
 }
 
 impl<T: Element> Storage<T> {
-    /// No replica yet.
+    /// Storage without a replica.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for more than six dimensions, or more bytes than fit.
+    /// `InvalidArgument` for more than six dimensions, or for more bytes than the address space has.
     pub(crate) fn new(shape: &[usize]) -> Result<Self> {
-        // Later the layout is made again whenever a view is: it fits, and is larger than all the rest kept here.
+        // Each view makes the layout again later. That cannot fail: this layout fits, and it is the largest one.
         let len = Layout::contiguous(T::DTYPE, shape)?.len();
         Ok(Self { len, host: OnceLock::new(), memories: Default::default() })
     }
@@ -79,30 +79,30 @@ impl<T: Element> Storage<T> {
         self.len
     }
 
-    /// Takes up elements in row-major order.
+    /// Takes ownership of elements in row-major order.
     pub(crate) fn adopt_host(&self, elements: Vec<T>) {
         let kept = self.host.set(Arc::new(HostBytes::owned(elements)));
         debug_assert!(kept.is_ok(), "a new buffer has no host replica");
     }
 
-    /// Takes up elements that somebody lends.
+    /// Uses elements that the caller lends.
     ///
     /// # Safety
     ///
-    /// They are `len` elements in row-major order, nobody else uses them before this storage is gone, and then nothing
-    /// does that was made of it.
+    /// The elements are `len` in number and in row-major order. No other code uses them before this storage is gone.
+    /// After that, nothing that was made from this storage uses them.
     pub(crate) unsafe fn borrow_host(&self, first: NonNull<T>) {
         let bytes = HostBytes { first, len: self.len(), capacity: None, _owner: None };
         let kept = self.host.set(Arc::new(bytes));
         debug_assert!(kept.is_ok(), "a new buffer has no host replica");
     }
 
-    /// Takes up elements that `owner` keeps.
+    /// Uses elements that `owner` keeps alive.
     ///
     /// # Safety
     ///
-    /// They are `len` elements in row-major order, and nobody else uses them before `owner` is dropped without being ordered
-    /// with this storage.
+    /// The elements are `len` in number and in row-major order. Until `owner` is dropped, any other use of them is
+    /// ordered with this storage.
     pub(crate) unsafe fn adopt_host_of(
         &self,
         first: NonNull<T>,
@@ -118,7 +118,8 @@ impl<T: Element> Storage<T> {
         debug_assert!(kept.is_ok(), "a new replica has no memory");
     }
 
-    /// Makes the replica if there is none. `device` is that of a replica on a device; the host's may have one too.
+    /// Makes the replica if it does not exist. `device` is the replica's device. The host's replica has one if a device
+    /// works in host memory.
     ///
     /// # Errors
     ///
@@ -145,7 +146,7 @@ impl<T: Element> Storage<T> {
         Ok(())
     }
 
-    /// Gives a replica's memory back.
+    /// Frees a replica's memory.
     pub(crate) fn evict(&mut self, at: ReplicaId) {
         self.memories[usize::from(at)].take();
         if at == HOST {
@@ -157,16 +158,16 @@ impl<T: Element> Storage<T> {
         self.memories[usize::from(at)].get().map(|memory| &**memory).ok_or_else(|| lost(at))
     }
 
-    /// Takes the memory out.
+    /// Moves the memory out.
     pub(crate) fn into_memory(mut self, at: ReplicaId) -> Result<Memory<T>> {
         self.memories[usize::from(at)].take().map(|memory| *memory).ok_or_else(|| lost(at))
     }
 
-    /// Takes the host's elements out, copied only if somebody else holds them too.
+    /// Moves the host's elements out. Copies only if the array does not own them, or if a device still holds them.
     pub(crate) fn into_vec(mut self) -> Result<Vec<T>> {
         let first = self.host_ptr()?;
         let len = self.len();
-        // A device that works on these elements gives up its hold.
+        // A device that works on these elements releases its hold.
         let memory = self.memories[usize::from(HOST)].take();
         let taken = self.host.take();
         if let Some(bytes) = taken {
@@ -178,34 +179,34 @@ impl<T: Element> Storage<T> {
             };
             return Ok(match bytes {
                 Ok(elements) => elements,
-                // They are somebody else's, or a device lets go of them a little later.
+                // The memory is foreign, or a device releases it a little later.
                 Err(bytes) => {
                     let first = bytes.first.as_ptr();
-                    // SAFETY: alive, and work on them is done: the host has just taken them to write.
+                    // SAFETY: the memory is alive and work on it has finished: the host has just taken it for writing.
                     unsafe { std::slice::from_raw_parts(first, len) }.to_vec()
                 }
             });
         }
-        // SAFETY: `memory` is alive, and work on it is done: the host has just taken it to write.
+        // SAFETY: `memory` is alive and work on it has finished: the host has just taken it for writing.
         Ok(unsafe { std::slice::from_raw_parts(first.as_ptr(), len) }.to_vec())
     }
 
-    /// All of a replica on a device, as a row.
+    /// A whole replica on a device, as a one-dimensional view.
     #[inline]
     pub(crate) fn view(&self, at: ReplicaId) -> Result<MemoryView<'_>> {
         Ok(self.memory(at)?.view())
     }
 
-    /// All of a replica on a device, to write, as a row.
+    /// A whole replica on a device, to write, as a one-dimensional view.
     #[inline]
     pub(crate) fn view_mut(&self, at: ReplicaId) -> Result<MemoryViewMut<'_>> {
         let memory = self.memory(at)?;
-        // SAFETY: no slice of the memory is ever made. Host guards that point into it are of parts that the state
-        // keeps from whoever uses this view, and wait for what was enqueued on those parts.
+        // SAFETY: no slice of the memory is ever made. The state keeps parts that host guards point to away from users
+        // of this view. Host guards wait for work that was enqueued on their parts.
         Ok(unsafe { memory.view_mut_shared() })
     }
 
-    /// Where the host's elements lie.
+    /// The address of the host's elements.
     pub(crate) fn host_ptr(&self) -> Result<NonNull<T>> {
         match (self.memories[usize::from(HOST)].get(), self.host.get()) {
             (Some(memory), _) => memory.host_ptr().ok_or_else(|| lost(HOST)),
@@ -214,57 +215,57 @@ impl<T: Element> Storage<T> {
         }
     }
 
-    /// Elements `start..start + out.len()` of the host's replica.
+    /// Reads the elements `start..start + out.len()` of the host's replica.
     ///
     /// # Safety
     ///
-    /// Nobody writes them meanwhile.
+    /// No other code writes them meanwhile.
     pub(crate) unsafe fn read_host(&self, start: usize, out: &mut [T]) -> Result<()> {
         let first = self.host_ptr()?;
         debug_assert!(start + out.len() <= self.len());
-        // SAFETY: inside the replica, by the caller's partition.
+        // SAFETY: inside the replica, because the caller's partition says so.
         let source = unsafe { first.add(start) };
         // SAFETY: initialised elements, which `out` cannot overlap.
         unsafe { source.as_ptr().copy_to_nonoverlapping(out.as_mut_ptr(), out.len()) };
         Ok(())
     }
 
-    /// Writes elements from `start` on in the host's replica.
+    /// Writes elements of the host's replica, starting at `start`.
     ///
     /// # Safety
     ///
-    /// Nobody uses them meanwhile.
+    /// No other code uses them meanwhile.
     pub(crate) unsafe fn write_host(&self, start: usize, source: &[T]) -> Result<()> {
         let first = self.host_ptr()?;
         debug_assert!(start + source.len() <= self.len());
-        // SAFETY: inside the replica, by the caller's partition.
+        // SAFETY: inside the replica, because the caller's partition says so.
         let target = unsafe { first.add(start) };
         // SAFETY: as in `read_host`.
         unsafe { target.as_ptr().copy_from_nonoverlapping(source.as_ptr(), source.len()) };
         Ok(())
     }
 
-    /// A row like the host's replica with the elements of some stretches, and zeros elsewhere.
+    /// A copy of the host's replica with the elements of some runs, and zeros elsewhere.
     ///
     /// # Safety
     ///
-    /// Nobody writes those elements meanwhile.
+    /// No other code writes those elements meanwhile.
     pub(crate) unsafe fn host_copy(
         &self,
         mut runs: impl Iterator<Item = std::ops::Range<usize>>,
     ) -> Result<Vec<T>> {
         let mut copy = zeroed::<T>(self.len())?;
-        // SAFETY: by the caller.
+        // SAFETY: the caller promises it.
         runs.try_for_each(|run| unsafe { self.read_host(run.start, &mut copy[run]) })?;
         Ok(copy)
     }
 
-    /// A box of the host's replica, or all of it.
+    /// Returns a box of the host's replica, or all of it.
     ///
     /// # Safety
     ///
-    /// As long as the view lives, nobody writes the box.
-    // Always inlined, as is the other: a call hands the view over in memory, which costs as much as the access.
+    /// While the view lives, no other code writes the box.
+    // Always inlined, as is `host_view_mut`: a call would return the view in memory, which costs as much as the access.
     #[inline(always)]
     pub(crate) unsafe fn host_view<'a, D: Dimension>(
         &'a self,
@@ -284,11 +285,11 @@ impl<T: Element> Storage<T> {
         Ok(unsafe { ArrayView::from_shape_ptr(shape, first.as_ptr()) })
     }
 
-    /// A box of the host's replica, or all of it, to write.
+    /// Returns a box of the host's replica, or all of it, to write.
     ///
     /// # Safety
     ///
-    /// As long as the view lives, nobody else uses the box.
+    /// While the view lives, no other code uses the box.
     #[inline(always)]
     pub(crate) unsafe fn host_view_mut<'a, D: Dimension>(
         &'a self,
@@ -309,7 +310,7 @@ impl<T: Element> Storage<T> {
     }
 }
 
-/// Extents, strides and first element of a box in a row-major array. One without elements begins at the first.
+/// The extents, strides and first element of a box in a row-major array. An empty box begins at the first element.
 fn boxed<D: Dimension>(shape: &D, ranges: &[std::ops::Range<usize>]) -> (D, D, usize) {
     let (mut extents, mut strides) = (shape.clone(), shape.clone());
     let (mut start, mut step) = (0, 1);
@@ -327,7 +328,7 @@ fn boxed<D: Dimension>(shape: &D, ranges: &[std::ops::Range<usize>]) -> (D, D, u
 fn share<T: Element>(bytes: &Arc<HostBytes<T>>, device: &Device) -> Result<Memory<T>> {
     let raw = bytes.first.as_ptr().expose_provenance();
     let handle = NativeHandle { api: device.native().api, kind: NativeKind::Pointer, raw };
-    // SAFETY: initialised elements, which live as long as the hold given here; the state orders all uses.
+    // SAFETY: initialised elements that live as long as the reference passed here; the state orders all uses.
     let adopted = unsafe { device.memory_adopt(handle, bytes.len, Arc::clone(bytes)) };
     adopted.unwrap_or_else(|| {
         let message = "the device cannot take up host memory";
@@ -335,7 +336,7 @@ fn share<T: Element>(bytes: &Arc<HostBytes<T>>, device: &Device) -> Result<Memor
     })
 }
 
-/// Zeroed elements; a request that is too large is an error.
+/// Returns zeroed elements; a request that is too large is an error.
 pub(crate) fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
     bytemuck::try_zeroed_vec(len).map_err(|()| {
         let message = format!("{len} elements of {} in host memory", T::DTYPE);

@@ -1,4 +1,4 @@
-//! Moving the bytes of one part from replica to replica, and filling them.
+//! Copies the bytes of one part between replicas, and fills parts.
 #![expect(unsafe_code, reason = "the host's replica is read and written by part")]
 
 use std::ops::Range;
@@ -12,33 +12,33 @@ use crate::coherence::{PartId, Reduce, ReplicaId};
 use crate::partition::Partition;
 use crate::storage::{Storage, zeroed};
 
-/// Bytes that go through pinned memory at a time.
+/// The size of a pinned buffer in bytes.
 const PIECE_BYTES: usize = 2 << 20;
 
-/// What transfers of one buffer keep for the next: pinned memory and plans.
+/// What transfers of one array reuse: pinned memory and plans.
 pub(crate) struct Transfers<T: Element> {
     pinned: Vec<(ReplicaId, [Pinned<T>; 2])>,
     plans: Vec<((ReplicaId, PartId, Shape), RegionPlan)>,
 }
 
-/// What a region plan does with a part: slot 0 is the array, slot 1 the other side.
+/// What a region plan does with a part. Slot 0 is the array, slot 1 the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// From the array to a row.
+    /// Copies from the array to a contiguous row.
     Gather,
-    /// From a row to the array.
+    /// Copies from a contiguous row to the array.
     Scatter,
-    /// From one element to all.
+    /// Copies one element to all elements of the part.
     Fill,
 }
 
-/// A part of a replica, with the stream that works on it.
+/// One end of a copy: a replica, and the stream that works on it.
 pub(crate) struct End<'a> {
     pub(crate) at: ReplicaId,
     pub(crate) stream: &'a Stream,
 }
 
-/// One part to move.
+/// A part to copy or fill.
 pub(crate) struct Piece<'a, T: Element> {
     pub(crate) storage: &'a Storage<T>,
     pub(crate) partition: &'a Partition,
@@ -54,7 +54,7 @@ impl<T: Element> Piece<'_, T> {
         self.partition.len(self.part)
     }
 
-    /// The part as a row, if it lies in one stretch.
+    /// The part as a contiguous row, if it is contiguous.
     fn row(&self) -> Option<Range<usize>> {
         let mut runs = self.partition.runs(self.part);
         let first = runs.next().unwrap_or(0..0);
@@ -104,13 +104,13 @@ impl<T: Element> Transfers<T> {
         Self { pinned: Vec::new(), plans: Vec::new() }
     }
 
-    /// Forgets what belongs to a replica's device.
+    /// Drops the pinned memory and plans of a replica's device.
     pub(crate) fn evict(&mut self, at: ReplicaId) {
         self.pinned.retain(|(of, _)| *of != at);
         self.plans.retain(|((of, _, _), _)| *of != at);
     }
 
-    /// Between devices that reach each other. Nothing blocks.
+    /// Copies between devices that reach each other. Does not block.
     pub(crate) fn between_peers(
         &mut self,
         piece: &Piece<'_, T>,
@@ -136,28 +136,28 @@ impl<T: Element> Transfers<T> {
         self.run(piece, Shape::Scatter, to, &mut arrived)
     }
 
-    /// From the host's replica to a device. Blocks until the host's elements are read: what is longer than the two pinned
-    /// pieces, or comes while they are in use, waits until the device has copied what is in them.
+    /// Copies from the host's replica to a device. Blocks until the host's elements are read. If the part is longer
+    /// than the two pinned buffers, or if they are in use, the call waits until the device has copied their contents.
     pub(crate) fn upload(&mut self, piece: &Piece<'_, T>, to: &End<'_>) -> Result<()> {
         let mut runs = Runs::new(piece);
         let next = |out: &mut [T]| {
-            // SAFETY: the state lets nobody write the part in the host's replica while it is copied.
+            // SAFETY: the state lets no access write the part in the host's replica while it is copied.
             runs.fill(out, |start, out| unsafe { piece.storage.read_host(start, out) })
         };
         self.write_device(piece, to, next)
     }
 
-    /// From a device to the host's replica. Blocks until it is done.
+    /// Copies from a device to the host's replica. Blocks until the copy is finished.
     pub(crate) fn download(&mut self, piece: &Piece<'_, T>, from: &End<'_>) -> Result<()> {
         let mut runs = Runs::new(piece);
         self.read_device(piece, from, |values| {
-            // SAFETY: the state lets nobody use the part in the host's replica while it is copied.
+            // SAFETY: the state lets no access use the part in the host's replica while it is copied.
             runs.empty(values, |start, values| unsafe { piece.storage.write_host(start, values) })
         })
     }
 
-    /// Between devices that do not reach each other, by host memory for the whole part. Blocks until the source is read, and
-    /// then as an upload does.
+    /// Copies between devices that do not reach each other, through host memory for the whole part. Blocks until the
+    /// source is read, and then as `upload` does.
     pub(crate) fn through_host(
         &mut self,
         piece: &Piece<'_, T>,
@@ -196,18 +196,17 @@ impl<T: Element> Transfers<T> {
         self.run(piece, Shape::Fill, to, &mut one)
     }
 
-    /// Fills a part of the host's replica.
+    /// Fills a part of the host's replica with the neutral value of `op`.
     pub(crate) fn fill_host(piece: &Piece<'_, T>, op: Reduce) -> Result<()> {
         let value = neutral::<T>(op);
         let mut runs = piece.partition.runs(piece.part);
         runs.try_for_each(|run| {
-            // SAFETY: the state has given the part to whoever has it filled.
+            // SAFETY: the state has given the part to the access that fills it.
             unsafe { piece.storage.write_host(run.start, &vec![value; run.len()]) }
         })
     }
 
-    /// Reads a part in order, piece by piece through pinned memory: the device fills one while the host empties the
-    /// other.
+    /// Reads a part in order, through two pinned buffers: the device fills one while the host empties the other.
     fn read_device(
         &mut self,
         piece: &Piece<'_, T>,
@@ -232,7 +231,7 @@ impl<T: Element> Transfers<T> {
         let pinned = self.pinned(from, source.len())?;
         let pieces: Vec<Range<usize>> = cut(source.len(), pinned[0].len()).collect();
         let enqueue = |piece: &Range<usize>, pinned: &mut Pinned<T>| {
-            // An upload on another stream may still read it.
+            // An upload on another stream may still read the buffer.
             pinned.as_mut_slice()?;
             source.slice(piece.clone())?.copy_to_pinned(from.stream, pinned)
         };
@@ -243,7 +242,7 @@ impl<T: Element> Transfers<T> {
             if let Some(next) = pieces.get(index + 1) {
                 enqueue(next, &mut pinned[(index + 1) % 2])?;
             } else {
-                // Only the stream tells whether a copy has failed.
+                // Only the stream reports whether a copy has failed.
                 from.stream.synchronize()?;
             }
             take(&pinned[index % 2].as_slice()?[..piece.len()])?;
@@ -251,7 +250,7 @@ impl<T: Element> Transfers<T> {
         Ok(())
     }
 
-    /// Writes a part in order, piece by piece through pinned memory.
+    /// Writes a part in order, through two pinned buffers.
     fn write_device(
         &mut self,
         piece: &Piece<'_, T>,
@@ -312,7 +311,7 @@ impl<T: Element> Transfers<T> {
         self.plans[index].1.execute(end.stream, &mut bind)
     }
 
-    /// Two pinned pieces of the same size for copies of `len` elements from or to a device.
+    /// Two pinned buffers of the same size, for copies of `len` elements from or to a device.
     fn pinned(&mut self, end: &End<'_>, len: usize) -> Result<&mut [Pinned<T>; 2]> {
         let wanted = len.min(PIECE_BYTES / size_of::<T>());
         let known = self.pinned.iter().position(|(of, _)| *of == end.at);
@@ -330,7 +329,7 @@ impl<T: Element> Transfers<T> {
     }
 }
 
-/// Goes through the stretches of a part with pieces of any length.
+/// Walks the contiguous runs of a part, in pieces of any length.
 struct Runs<I> {
     runs: I,
     now: Range<usize>,
@@ -343,7 +342,7 @@ impl<'a> Runs<Box<dyn Iterator<Item = Range<usize>> + 'a>> {
 }
 
 impl<I: Iterator<Item = Range<usize>>> Runs<I> {
-    /// The next stretch, of at most `most` elements.
+    /// The rest of the current run, or the next run; at most `most` elements.
     fn next(&mut self, most: usize) -> Range<usize> {
         while self.now.is_empty() {
             match self.runs.next() {
@@ -391,7 +390,7 @@ impl<I: Iterator<Item = Range<usize>>> Runs<I> {
     }
 }
 
-/// A box of a row-major array in slot 0 of a region plan that is bound to all of it.
+/// A box of a row-major array, for slot 0 of a region plan that is bound to the whole array.
 pub(crate) fn side_of<T: Element>(shape: &[usize], ranges: &[Range<usize>]) -> RegionSide {
     let mut strides = vec![0; shape.len()];
     let (mut offset, mut step) = (0, T::DTYPE.size());
@@ -412,8 +411,8 @@ fn copies_regions(stream: &Stream) -> bool {
     stream.device().capabilities().region_copy == Support::Native
 }
 
-/// What changes nothing when it is combined by `op`. Types without order have no neutral value for minimum and maximum,
-/// and such reductions are refused before.
+/// The neutral value of `op`. Types without an order have no neutral value for minimum and maximum; such reductions are
+/// refused earlier.
 fn neutral<T: Element>(op: Reduce) -> T {
     let mut value = T::zeroed();
     let bytes = runtime_core::bytemuck::bytes_of_mut(&mut value);
@@ -440,7 +439,7 @@ fn neutral<T: Element>(op: Reduce) -> T {
     value
 }
 
-/// Sets the byte below the highest and gives the highest.
+/// Sets the byte below the highest one, and returns the highest.
 fn fraction(bytes: &mut [u8], high: u8, next: u8, negative: bool) -> u8 {
     let second = if cfg!(target_endian = "little") { bytes.len() - 2 } else { 1 };
     bytes[second] = next;

@@ -1,4 +1,4 @@
-//! Attempts of safe code to read values that were never written, or that are being written.
+//! Safe code that attempts to read values that were never written, or that are being written.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(
     unsafe_code,
@@ -27,7 +27,7 @@ use runtime_core::Stream;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Holds the stream up.
+/// Keeps the stream busy.
 fn hold(stream: &Stream) -> Gate {
     start(&mut stream.device().memory_allocate::<f64>(1).unwrap(), stream)
 }
@@ -46,7 +46,7 @@ fn memory_with_work_on_another_stream() {
     }
 }
 
-/// Corners that an exchange with faces alone leaves out.
+/// Corners that an exchange over faces leaves out.
 #[test]
 fn corners_that_nobody_wrote() {
     let rig = Rig::peers();
@@ -56,7 +56,7 @@ fn corners_that_nobody_wrote() {
     let [mut own, mut ghosts] = array.split([Parts::one(0), sides]).unwrap();
     set(&mut own.write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
     let mut arriving = ghosts.write(&rig.s).unwrap();
-    // SAFETY: of the whole array the elements of each side are filled, one row or column at a time.
+    // SAFETY: only the elements of each side are filled, one row or column at a time.
     assert_eq!(unsafe { arriving.whole_mut() }.unwrap().len(), 20);
     for side in sides.iter() {
         let mut view = arriving.part_mut(side).unwrap();
@@ -77,7 +77,7 @@ fn corners_that_nobody_wrote() {
     assert_eq!(*west.read_host().unwrap(), Array2::from_elem((2, 1), 2.0));
 }
 
-/// An array forgets streams that are idle, and what they wrote may have failed.
+/// The array drops idle streams from its list although their work may have failed.
 #[test]
 fn a_failed_writer_among_many_streams() {
     for reported in [false, true] {
@@ -91,7 +91,7 @@ fn a_failed_writer_among_many_streams() {
         while !failing.is_done().unwrap() {
             thread::yield_now();
         }
-        // With the default stream these are all that an array remembers.
+        // Together with the default stream, these fill the array's list of streams.
         let crowd: Vec<Stream> = (0..14).map(|_| rig.stream()).collect();
         for stream in &crowd {
             drop(array.read(stream).unwrap());
@@ -190,13 +190,13 @@ fn a_failed_write_that_another_handle_was_told_of() {
     assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
 }
 
-/// A log that panics does so behind copies that are enqueued.
+/// A log subscriber panics after copies were enqueued.
 #[test]
 fn a_panic_in_the_middle_of_an_access() {
     let rig = Rig::peers();
     let mut array = counting(50);
     let other = rig.stream();
-    // Memory on the device, so that the first event is that of a copy.
+    // Memory on the device, so the first event is that of a copy.
     array.prefetch(&other).unwrap();
     array.write_host().unwrap().fill(-1.0);
     let gate = hold(&rig.s);
@@ -205,7 +205,7 @@ fn a_panic_in_the_middle_of_an_access() {
     });
     assert!(panicked.is_err());
     array.write(&other).unwrap().view_mut().unwrap().fill(&other, 5.0).unwrap();
-    // Without an order the write is over by now, and the copy comes later.
+    // Without ordering, the write has finished by now, and the copy comes later.
     let _late = other.synchronize_for(Duration::from_millis(200));
     gate.open();
     rig.s.synchronize().unwrap();

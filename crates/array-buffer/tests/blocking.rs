@@ -1,4 +1,4 @@
-//! Which calls wait for a device: each is made behind work that ends only when the test lets it.
+//! Calls that wait for a device. Each call is made behind work that ends only when the test allows it.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(unsafe_code, reason = "the gate launches a kernel")]
 
@@ -15,17 +15,18 @@ use gate::{Gate, start};
 use ndarray::{Array1, Ix1};
 use runtime_core::Stream;
 
-/// Elements that the pinned pieces of one device hold: 4 MiB.
+/// The number of elements that the pinned buffers of one device hold: 4 MiB.
 const PINNED: u32 = (4 << 20) / 8;
-/// Longer than any call takes that does not wait.
+/// Longer than any call that does not wait.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Holds the stream up.
+/// Keeps the stream busy.
 fn hold(stream: &Stream) -> Gate {
     start(&mut stream.device().memory_allocate::<f64>(1).unwrap(), stream)
 }
 
-/// Makes the call behind work on the stream, and checks whether it waits for that. Gives back what the call gave.
+/// Makes the call behind work on the stream, and checks whether the call waits for that work. Returns the result of the
+/// call.
 #[track_caller]
 fn check<R>(waits: bool, stream: &Stream, call: impl FnOnce() -> R) -> R {
     let gate = hold(stream);
@@ -43,7 +44,7 @@ fn fill(mut guard: WriteGuard<'_, f64, Ix1>, stream: &Stream, value: f64) {
     guard.commit().unwrap();
 }
 
-/// An array whose values are on the stream's device alone.
+/// An array whose values are only on the stream's device.
 fn written(len: usize, stream: &Stream) -> ArrayBuffer<f64, Ix1> {
     let mut array = ArrayBuffer::uninit(len).unwrap();
     fill(array.write(stream).unwrap(), stream, 3.0);
@@ -66,7 +67,7 @@ fn values_of_the_host_go_up_without_waiting_as_far_as_pinned_memory_has_room() {
     check(true, s, || array.prefetch(s).unwrap());
     let mut array = counting(PINNED + 1);
     check(false, s, || fill(array.write(s).unwrap(), s, 1.0));
-    // The pinned memory is in use by the copy before.
+    // The pinned memory is in use by the previous copy.
     let mut array = counting(100);
     check(true, s, || {
         array.prefetch(s).unwrap();
@@ -136,7 +137,7 @@ fn the_host_waits_for_values_that_are_elsewhere() {
     });
 }
 
-/// Values in host memory may be there, and not be written yet.
+/// Values may be in host memory without being written yet.
 #[test]
 fn the_host_waits_for_devices_that_work_in_its_memory() {
     let rig = Rig::host();
@@ -155,7 +156,7 @@ fn the_host_waits_for_devices_that_work_in_its_memory() {
     }
 }
 
-/// Accesses that need nothing go past a call that waits under the array's lock.
+/// Accesses that need no action overtake a call that waits while it holds the array's lock.
 #[test]
 fn a_call_that_waits_holds_up_no_reader_of_valid_values() {
     let rig = Rig::peers();

@@ -1,4 +1,4 @@
-//! What an exchange takes, what it refuses, and that no ghost is left out.
+//! Exchanges: the links they accept and refuse, and that no ghost is left out.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]
 
@@ -31,7 +31,7 @@ fn one_forest_serves_arrays_of_several_shapes() {
         let mut flight = array.begin_exchange(&stream, Exchange::Broadcast).unwrap();
         flight.run(&mut forest).unwrap();
         if columns > 4 {
-            // Not all of the ghosts are linked.
+            // Not all ghosts are linked.
             let error = flight.finish().unwrap_err();
             assert!(error.message().contains("ghost part 1 was not filled"), "{error}");
             continue;
@@ -58,7 +58,7 @@ fn links_are_of_ghosts_and_owned_elements() {
         let error = flight.run(&mut StarForest::new(links)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.message().contains(part), "{error}");
-        // Nothing was done, and a good forest still can.
+        // Nothing was done, and a correct forest still can be run.
         let links = [(vec![0..1], vec![3..4]), (vec![4..5], vec![1..2])];
         flight.run(&mut StarForest::new(links)).unwrap();
         flight.finish().unwrap();
@@ -111,7 +111,7 @@ fn a_reduction_takes_every_contribution() {
     assert_eq!(owned.read_host().unwrap().to_vec(), [21, 1, 21]);
 }
 
-/// Streams that are done make room for others, in every exclusive access.
+/// In every exclusive access, idle streams make room for others.
 #[test]
 fn exchanges_and_checks_forget_idle_streams() {
     let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();

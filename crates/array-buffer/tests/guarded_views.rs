@@ -1,4 +1,4 @@
-//! What safe code can do with the views that guards lend.
+//! Safe code that uses the views lent by guards.
 #![expect(unsafe_code, reason = "launches a kernel")]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
@@ -14,7 +14,7 @@ use runtime_core::{
     Combine, DType, Grid, HostModule, Launch, RegionCopy, RegionSide, Slot, WriteReport, args,
 };
 
-/// The binding holds: otherwise work goes on of which the array knows nothing, here behind a kernel that waits.
+/// The stream binding holds. Otherwise work could run that the array does not track, here behind a kernel that waits.
 #[test]
 fn a_lent_view_keeps_its_stream() {
     static GO: AtomicBool = AtomicBool::new(false);
@@ -27,7 +27,7 @@ fn a_lent_view_keeps_its_stream() {
     let (own, other) = (&rig.s, rig.stream());
     let module = rig.a.module_load(&HostModule::new().with("wait", wait)).unwrap();
     let kernel = module.kernel("wait").unwrap();
-    // SAFETY: it touches no memory.
+    // SAFETY: the kernel accesses no memory.
     unsafe { kernel.launch(&other, &Launch::cover(1, 1), args![]) }.unwrap();
     let mut values = ndarray::array![1.0, 2.0];
     let filled = array_buffer::lend(values.view_mut(), |mut array| {
@@ -42,7 +42,7 @@ fn a_lent_view_keeps_its_stream() {
     assert_eq!(filled.unwrap().unwrap_err().kind(), ErrorKind::WrongStream);
 }
 
-/// A plan bound to one part leaves the others alone, also where they lie in its gaps.
+/// A plan bound to one part does not touch the others, also if they lie in its gaps.
 #[test]
 fn a_plan_stays_in_the_elements_of_a_part() {
     let rig = Rig::host();
@@ -68,7 +68,7 @@ fn a_plan_stays_in_the_elements_of_a_part() {
     assert_eq!(executed.unwrap_err().kind(), ErrorKind::OutOfBounds);
 }
 
-/// A report of one's own does not hide from the array what was written.
+/// A caller's own write report does not hide writes from the array.
 #[test]
 fn a_commit_knows_what_was_written() {
     let rig = Rig::peers();
@@ -82,7 +82,7 @@ fn a_commit_knows_what_was_written() {
     assert_eq!(array.read_host().unwrap()[0], 7.0);
 }
 
-/// The columns of a part are filled, read and overwritten, and the others stay.
+/// The columns of a part are filled, read and overwritten, and the other columns do not change.
 #[test]
 fn a_part_with_gaps_is_filled_and_read() {
     for rig in [Rig::host(), Rig::peers(), Rig::apart()] {

@@ -1,4 +1,4 @@
-//! Messages of a process that hides lines of the program: alone, since it hides them for good.
+//! Messages of a process that hides source lines. This is a separate test program, because hiding cannot be undone.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 use std::thread;
@@ -8,7 +8,7 @@ use array_buffer::{ArrayBuffer, Error, SharedArrayBuffer, TransferBudget, hide_s
 use backend_sim::{SimConfig, SimDevice};
 use runtime_core::Device;
 
-/// Failures that name lines of the program: of a holder, of a budget and of an access.
+/// Errors that would contain source lines: of a holder, of a budget and of an access.
 fn failures() -> [Error; 4] {
     let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
     let shared = SharedArrayBuffer::new(ArrayBuffer::from_vec(vec![1.0, 2.0], 2).unwrap());

@@ -1,4 +1,4 @@
-//! How many bytes move: what must, and no others; and what becomes of the array when something fails.
+//! The bytes that are moved are exactly the necessary ones, and the array stays consistent after failures.
 #![expect(
     clippy::unwrap_used,
     clippy::single_range_in_vec_init,
@@ -222,10 +222,10 @@ fn step(
     target.commit()
 }
 
-/// A kernel that is a Rust function takes no view with gaps; the span of a part has none.
+/// A kernel that is a Rust function takes no view with gaps. The span of a part has no gaps.
 #[test]
 fn a_rust_function_writes_a_part_through_its_span() {
-    // Two rows of three, in rows of five.
+    // Two rows of three elements, in rows of five.
     fn add(_: &Grid<'_>, to: &mut [f64], from: &[f64]) {
         for row in 0..2 {
             (0..3).for_each(|column| to[5 * row + column] += from[5 * row + column]);
@@ -242,7 +242,7 @@ fn a_rust_function_writes_a_part_through_its_span() {
         let [mut own] = to.split([Parts::one(0)]).unwrap();
         let mut guard = own.read_write(&rig.s).unwrap();
         let source = from.part(Parts::one(0)).unwrap().read(&rig.s).unwrap();
-        // SAFETY: the function touches elements of the part alone.
+        // SAFETY: the function accesses only elements of the part.
         let row = unsafe { guard.span_mut() }.unwrap();
         // SAFETY: as above.
         let other = unsafe { source.span() }.unwrap();
@@ -255,14 +255,15 @@ fn a_rust_function_writes_a_part_through_its_span() {
     assert_eq!(*own.read_host().unwrap(), 2.0 * &start.slice(ndarray::s![1..3, 1..4]));
 }
 
-/// A stencil whose halo is filled by the host at every step, as if by messages: the halo goes up, the edge that the
-/// messages need comes down, and nothing else moves.
+/// A stencil whose halo is filled by the host at every step, as messages would do. Each step copies the halo to the
+/// device and the edge that messages need to the host, and nothing else.
 #[test]
 fn a_stencil_with_a_halo_moves_the_optimum() {
     let rig = Rig::peers();
     let (rows, columns, steps) = (12_usize, 10_usize, 7_u32);
     let shape = [rows, columns];
-    // The owned interior in an edge of one and what is inside; part 0 is all of it but the edge's own parts.
+    // The owned interior, divided into an edge of width one and the inner cells; part 0 is the interior without the
+    // edge's parts.
     let partition = Partition::with_ghosts(&shape, &[(1, 1), (1, 1)]).unwrap();
     let start = Array2::from_shape_fn((rows, columns), |(i, j)| ((7 * i + 3 * j) % 5) as f64);
     let mut oracle = start.clone();
@@ -296,7 +297,7 @@ fn a_stencil_with_a_halo_moves_the_optimum() {
     assert_eq!(*seen, *oracle.slice(ndarray::s![1..rows - 1, 1..columns - 1]));
     let interior = ((rows - 2) * (columns - 2) * 8) as u64;
     let halo = (rows * columns * 8) as u64 - interior;
-    // Up: the first field's interior and a halo for each step. Down: the last interior.
+    // To the device: the first field's interior, and a halo for each step. To the host: the last interior.
     let up = interior + u64::from(steps) * halo;
     let (mine, other) = (field.transfers(), next.transfers());
     let sum = |from, to| mine.between(from, to).bytes + other.between(from, to).bytes;
@@ -374,7 +375,7 @@ fn a_failed_writer_poisons_what_it_wrote_and_nothing_else() {
     assert_eq!(values_on(&array, &rig.s), [4.0; 50]);
 }
 
-/// Fills the array on a stream, and the work fails when it runs.
+/// Fills the array on a stream, with work that fails when it runs.
 fn fill_that_fails_late(rig: &Rig, array: &mut ArrayBuffer<f64, Ix1>) {
     let mut guard = array.write(&rig.s).unwrap();
     SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
@@ -397,7 +398,7 @@ fn a_failure_reaches_the_replicas_of_peers() {
 
 #[test]
 fn the_host_asks_every_stream_that_values_came_through() {
-    // By a copy to a peer, and by a second stream that changes them.
+    // With a copy to a peer, and with a second stream that changes the values.
     for copied in [true, false] {
         let rig = Rig::peers();
         let mut array = counting(50);
@@ -476,7 +477,7 @@ fn a_failure_that_others_were_told_of_poisons_too() {
         assert_eq!(told.unwrap_err().kind(), ErrorKind::Driver);
         let error = array.read_host().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Poisoned, "{who}: {error}");
-        // What is written after the failure has nothing to do with it.
+        // Values that are written after the failure do not depend on it.
         set(&mut after.write(&rig.s).unwrap(), &rig.s, 2.0).unwrap();
         assert_eq!(values(&after), [2.0; 50], "{who}");
         set(&mut array.write(&rig.s).unwrap(), &rig.s, 3.0).unwrap();
@@ -577,7 +578,7 @@ fn a_reader_that_writes_is_found() {
     use runtime_core::{Grid, HostModule, Launch, args};
     let rig = Rig::peers();
     let array = counting(4);
-    // A reader that writes through another name of the same memory.
+    // A reader that writes through another address of the same memory.
     fn sneak(_: &Grid<'_>, x: &mut [f64]) {
         x[3] = -1.0;
     }
@@ -587,7 +588,7 @@ fn a_reader_that_writes_is_found() {
         .check_read(&rig.s, |guard| {
             let view = guard.view()?;
             let handle = view.native().expect("memory");
-            // SAFETY: the array outlives this, and nobody else uses it meanwhile.
+            // SAFETY: the array outlives this, and no other code uses it meanwhile.
             let alias = unsafe { rig.a.memory_adopt::<f64>(handle, view.len(), ()) };
             let mut alias = alias.expect("sim adopts memory")?;
             // SAFETY: the kernel is safe Rust.

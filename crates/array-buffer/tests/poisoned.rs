@@ -1,4 +1,4 @@
-//! What the error of lost values says: the cause, and the line of the last writer.
+//! The error for lost values: it contains the cause and the line of the last writer.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod common;
@@ -12,7 +12,7 @@ use backend_sim::{Fault, Operation, SimHandle};
 use common::{Rig, add, counting};
 use ndarray::{Array1, Dimension, Ix2};
 
-/// Checks what a reader is told.
+/// Checks the error that a reader gets.
 #[track_caller]
 fn told<D: Dimension>(array: &ArrayBuffer<f64, D>, line: u32, words: &str) {
     let error = array.read_host().unwrap_err();
@@ -112,7 +112,7 @@ fn leases_say_the_same() {
 fn half_of_a_staged_copy_is_no_value() {
     let rig = Rig::apart();
     let (s, t) = (&rig.s, &rig.t);
-    // The host carries pieces of 4 MiB.
+    // The host copies in pieces of 4 MiB.
     let source = rig.b.memory_from_slice(t, &vec![1.0_f64; 1 << 20]).unwrap();
     let mut array = ArrayBuffer::<f64, _>::uninit(1 << 20).unwrap();
     let (mut guard, line) = (array.write(s).unwrap(), line!());

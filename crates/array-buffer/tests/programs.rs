@@ -1,4 +1,5 @@
-//! Random programs against plain vectors, on devices with adversarial timing, failing copies and panicking writers.
+//! Random programs are compared with plain vectors, on devices with adversarial timing, failing copies and panicking
+//! writers.
 #![expect(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
 mod common;
@@ -14,7 +15,7 @@ use proptest::prelude::*;
 use runtime_core::{Device, Stream};
 
 const SHAPE: [usize; 2] = [5, 6];
-/// Two owned blocks side by side, and a ghost row that repeats the first row.
+/// Two adjacent owned blocks, and a ghost row that repeats the first row.
 const PARTS: usize = 3;
 const GHOST: usize = 2;
 
@@ -69,7 +70,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a part must hold.
+/// The expected content of a part.
 #[derive(Clone, Debug, PartialEq)]
 enum Known {
     Values(Vec<f64>),
@@ -79,7 +80,7 @@ enum Known {
 
 struct Program {
     rig: Rig,
-    /// Three streams, and the host as the fourth place.
+    /// Three streams; the host is the fourth place.
     streams: [Stream; 3],
     failed: [u64; 2],
     array: ArrayBuffer<f64, Ix2>,
@@ -109,7 +110,7 @@ impl Program {
         self.streams.get(place).cloned()
     }
 
-    /// An error that was planned; counts it, so that the next one comes when it should.
+    /// Checks that an error was planned, and counts it, so that the next one comes at the right time.
     fn planned(&mut self, error: &Error) {
         assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
         let device = error.device().map_or(0, |id| usize::from(id.to_string() == "sim:1"));
@@ -291,7 +292,7 @@ impl Program {
         }
     }
 
-    /// A ghost part that was filled for contributions which then failed is stale, or still pending.
+    /// A ghost part was filled for contributions that then failed: it is stale, or still pending.
     fn refresh_ghost(&mut self) {
         if matches!(self.oracle[GHOST], Known::Values(_))
             && self.array.status(GHOST) != array_buffer::PartStatus::Valid
@@ -300,7 +301,7 @@ impl Program {
         }
     }
 
-    /// Makes everything known again.
+    /// Overwrites everything, so that all values are known again.
     fn heal(&mut self) {
         self.array.write_host().unwrap().fill(0.5);
         self.version += 1;
@@ -378,7 +379,7 @@ impl Program {
             }
             Op::Duplicate => {
                 if let Ok(copy) = self.array.duplicate() {
-                    // What is written to the copy must not be seen in the original.
+                    // Writes to the copy must not be visible in the original.
                     self.array = copy.duplicate().unwrap_or(copy);
                     self.version = 0;
                 }

@@ -1,4 +1,4 @@
-//! Defects that were found in other systems, each as a test with the name it has in `docs/coherence.md`.
+//! Defects that were found in other systems. Each is a test with its name in `docs/coherence.md`.
 #![expect(
     clippy::unwrap_used,
     clippy::single_range_in_vec_init,
@@ -54,7 +54,7 @@ on_all_devices! {
     conflict_names_the_holder,
 }
 
-/// Three owned elements and a ghost of the first.
+/// Three owned elements, and a ghost of the first.
 fn ring() -> (ArrayBuffer<f64, Ix1>, StarForest) {
     let partition = Partition::new(&[4], &[&[0..3]], &[&[3..4]]).unwrap();
     let array = ArrayBuffer::from_array_with(array![0.0, 0.0, 0.0, 0.0], partition).unwrap();
@@ -136,7 +136,7 @@ fn exchange_bound_to_one_device(rig: &Rig) {
 fn access_during_exchange(rig: &Rig) {
     let (mut array, mut forest) = ring();
     let flight = array.begin_exchange(&rig.s, Exchange::Broadcast).unwrap();
-    // The borrow keeps everybody else out; what is left is an exchange that nobody ends.
+    // The borrow excludes other accesses; only an exchange that is never ended remains to be tested.
     std::mem::forget(flight);
     assert_eq!(array.read(&rig.s).unwrap_err().kind(), ErrorKind::Conflict);
     assert_eq!(array.read_write_host().unwrap_err().kind(), ErrorKind::Conflict);
@@ -209,7 +209,7 @@ fn wo_zero_copies(rig: &Rig) {
 }
 
 fn retained_view_write(rig: &Rig) {
-    // A guard that is alive keeps the array borrowed; one that is forgotten counts as a writer that never ended.
+    // A live guard keeps the array borrowed. A forgotten guard counts as a writer that never ended.
     let mut array = counting(4);
     std::mem::forget(array.read_write(&rig.s).unwrap());
     assert_eq!(array.read(&rig.t).unwrap_err().kind(), ErrorKind::Poisoned);
@@ -237,7 +237,7 @@ fn duplicate_on_unvisited_device(rig: &Rig) {
 }
 
 fn constant_on_device(rig: &Rig) {
-    // That writing does not compile is in `crates/compile-fail`.
+    // `crates/compile-fail` tests that writing does not compile.
     let array = counting(4).freeze();
     assert_eq!(values_on(&array, &rig.s), values_on(&array, &rig.t));
     assert_eq!(array.version(), 0);
@@ -249,7 +249,7 @@ fn constant_round_trip(rig: &Rig) {
         assert_eq!(values_on(&array, &rig.s), [0.0, 1.0, 2.0, 3.0]);
         assert_eq!(values(&array), [0.0, 1.0, 2.0, 3.0]);
     }
-    // More streams than an array remembers at once: nobody writes, so none has to be remembered.
+    // More streams than an array tracks at once: there are no writes, so no stream needs to be tracked.
     for _ in 0..70 {
         assert_eq!(values_on(&array, &rig.stream())[3], 3.0);
     }
@@ -396,7 +396,7 @@ fn wo_waits_inflight_reader(rig: &Rig) {
         let mut array = counting(4000);
         let slow = rig.stream();
         let mut seen = rig.a.memory_allocate::<f64>(4000).unwrap();
-        // A long queue before the read, so that a writer that does not wait overtakes it.
+        // A long queue before the read: a writer that does not wait would overtake it.
         for _ in 0..8 {
             seen.fill(&slow, 0.0).unwrap();
         }
@@ -438,7 +438,7 @@ fn pinned_source_outlives_copy(rig: &Rig) {
         seen.fill(&stream, 0.0).unwrap();
         let guard = array.read(&stream).unwrap();
         seen.view_mut().copy_from(&stream, &guard.view().unwrap()).unwrap();
-        // The array, its staging and its replica go while the copies wait in the stream.
+        // The array, its staging memory and its replica are dropped while the copies wait in the stream.
         drop(array);
         assert_eq!(seen.to_vec(&stream).unwrap()[2999], 2999.0);
     }
@@ -469,7 +469,7 @@ fn subrange_sync_keeps_sibling_dirty(rig: &Rig) {
 
 fn subrange_noncontiguous(rig: &Rig) {
     let mut array = framed();
-    // There and back by parts, through both devices.
+    // Copies by parts to both devices and back.
     for part in 0..array.partition().count() {
         array.part(Parts::one(part)).unwrap().read(&rig.s).unwrap();
     }
@@ -528,7 +528,7 @@ fn threads_write_several_parts_each() {
             scope.spawn(move || {
                 let mut written = 0_u32;
                 while start.elapsed() < Duration::from_secs(1) {
-                    // Two places that write, so that some accesses ask the state.
+                    // Two places write, so some accesses need the state.
                     for _ in 0..2 {
                         half.read_write_host().unwrap()[0] += 1.0;
                     }
@@ -567,7 +567,7 @@ fn writing_no_parts_changes_nothing() {
 
 #[test]
 fn constants_end_after_readers_on_many_streams() {
-    // More streams than an array remembers, each idle when the next one comes.
+    // More streams than an array tracks; each is idle when the next one comes.
     let rig = Rig::sim(common::quick().jitter(Duration::from_millis(3)));
     let constant = counting(4).freeze();
     let first = rig.stream();

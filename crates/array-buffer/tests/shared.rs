@@ -15,10 +15,10 @@ use common::{Rig, counting, quick, set, values_on};
 const THREADS: u32 = 8;
 const ROUNDS: u32 = 300;
 const LEN: u32 = 33;
-/// Long enough for every thread to have had its turn.
+/// Long enough for every thread to have its turn.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Numbers without a pattern.
+/// A pseudorandom number.
 fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -26,8 +26,8 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
-/// What one thread does: takes the array somewhere to read or write it, and finds all values equal and no older than
-/// what it has seen before.
+/// The work of one thread: accesses the array somewhere, to read or write it. It checks that all values are equal, and
+/// not older than those that it has seen before.
 fn work(shared: &SharedArrayBuffer<f64, ndarray::Ix1>, rig: &Rig, writes: &AtomicU32, seed: u64) {
     let stream = match seed % 2 {
         0 => rig.a.stream_create(&Default::default()).unwrap(),
@@ -57,7 +57,7 @@ fn work(shared: &SharedArrayBuffer<f64, ndarray::Ix1>, rig: &Rig, writes: &Atomi
                 check(&values_on(&frozen, &stream));
             }
             kind => {
-                // A writer is refused as long as somebody has frozen the array.
+                // A writer is refused while the array is frozen.
                 let begun = Instant::now();
                 let mut array = loop {
                     match shared.write(PATIENCE) {

@@ -1,4 +1,4 @@
-//! Data that rules move about: it looks random and is the same in every run.
+//! Data for rules: pseudorandom, and the same in every run.
 
 use runtime_core::{Element, bytemuck};
 
@@ -19,7 +19,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`, which is not 0.
+    /// A number below `limit`, which must not be 0.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         let limit = limit as u64;
         usize::try_from(self.next() % limit).unwrap_or(0)
@@ -36,7 +36,7 @@ impl Random {
     }
 }
 
-/// `len` elements of any bits, NaNs among them; other bits for every seed.
+/// `len` elements with arbitrary bits, including NaNs; each seed gives other bits.
 pub(crate) fn elements<T: Element>(seed: u64, len: usize) -> Vec<T> {
     let mut random = Random::new(seed);
     let mut out = vec![T::zeroed(); len];
@@ -46,7 +46,7 @@ pub(crate) fn elements<T: Element>(seed: u64, len: usize) -> Vec<T> {
     out
 }
 
-/// Calls a generic function, which gives an [`Outcome`](crate::Outcome), for every element type.
+/// Calls a generic function, which returns an [`Outcome`](crate::Outcome), for every element type.
 macro_rules! each_element {
     ($function:ident($($arg:expr),*)) => {{
         $function::<runtime_core::Bool>($($arg),*)?;

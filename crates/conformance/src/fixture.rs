@@ -1,4 +1,4 @@
-//! What the suite knows of a device under test.
+//! The description of a device under test.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -8,9 +8,9 @@ use runtime_core::{Device, ErrorKind, ModuleBundle, Result};
 use crate::outcome::{Outcome, Stop};
 use crate::rig::{Rig, SpinRate};
 
-/// A device under test: its name, how it is opened, its kernels, and the rules it is known not to keep.
+/// A device under test: its name, how to open it, its kernels, and the rules that it is known not to keep.
 ///
-/// Made by [`accelerator!`](crate::accelerator), or by hand to call single rules:
+/// [`accelerator!`](crate::accelerator) makes it. Make it directly to call single rules:
 ///
 /// ```no_run
 /// # fn open(_: usize) -> runtime_core::Result<runtime_core::Device> { unimplemented!() }
@@ -33,8 +33,8 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// A device called `name` in reports. `open` gives device 0 or 1, an instance of its own at every call; `kernels`
-    /// has the functions of [`kernels`](crate::kernels).
+    /// A device with this name in reports. `open` returns device 0 or 1, a new instance at every call. `kernels` has
+    /// the functions of [`kernels`](crate::kernels).
     pub fn new(
         name: &'static str,
         open: impl Fn(usize) -> Result<Device> + Send + Sync + 'static,
@@ -53,7 +53,7 @@ impl Fixture {
         }
     }
 
-    /// Skips a rule for good, because the device cannot keep it.
+    /// Always skips a rule, because the device can never keep it.
     #[must_use]
     pub fn unsupported(mut self, rule: &'static str, reason: &'static str) -> Self {
         self.unsupported.push((rule, reason));
@@ -67,8 +67,9 @@ impl Fixture {
         self
     }
 
-    /// Declares that the device's driver may end the process when a program is stopped. A rule about faults that ends so
-    /// passes, and its report says how the process ended; it fails if the process ends before.
+    /// Declares that the device's driver may end the process when a program is stopped. If a rule about faults ends the
+    /// process in this way, it passes, and its report says how the process ended. If the process ends before the fault,
+    /// the rule fails.
     #[must_use]
     pub fn faults_may_end_the_process(mut self) -> Self {
         self.faults_may_end_processes = true;
@@ -92,20 +93,20 @@ impl Fixture {
         self.faults_may_end_processes
     }
 
-    /// Device 0, opened once and shared by the rules of this process, with a stream of the rule's own.
+    /// Device 0, opened once and shared by the rules of this process, with a new stream for the rule.
     pub(crate) fn rig(&self) -> Outcome<Rig> {
         let shared = self.shared.get_or_init(|| self.fresh()).clone()?;
         Ok(shared.with_stream()?)
     }
 
-    /// An instance of device 0 that nobody else uses.
+    /// A new instance of device 0 that no other rule uses.
     pub(crate) fn fresh(&self) -> Outcome<Rig> {
         let device = self.open(0)?;
         Ok(Rig::new(device, &self.kernels, self.spin_rates[0].clone())?)
     }
 
-    /// Another device than [`rig`](Self::rig)'s, shared as that is: device 1, or where there is none, a second instance
-    /// of device 0, which is another device just as well.
+    /// A device other than that of [`rig`](Self::rig), also shared. It is device 1, or a second instance of device 0 if
+    /// there is no device 1; a second instance counts as another device.
     pub(crate) fn other(&self) -> Outcome<Rig> {
         let open = || match (self.open)(1) {
             Err(error) if is_absent(error.kind()) => self.fresh(),
@@ -114,7 +115,7 @@ impl Fixture {
         Ok(self.other.get_or_init(open).clone()?.with_stream()?)
     }
 
-    /// A new instance of device `index`; the rule is skipped if device 0 is not available on this machine.
+    /// A new instance of device `index`. If device 0 is not available on this machine, the rule is skipped.
     pub(crate) fn open(&self, index: usize) -> Outcome<Device> {
         (self.open)(index).map_err(|error| match error.kind() {
             ErrorKind::Unavailable => Stop::Skipped(error.to_string()),
@@ -122,7 +123,7 @@ impl Fixture {
         })
     }
 
-    /// Device 1, unless there is none.
+    /// Device 1, if it exists.
     pub(crate) fn open_second(&self) -> Outcome<Option<Device>> {
         match (self.open)(1) {
             Err(error) if is_absent(error.kind()) => Ok(None),

@@ -1,7 +1,8 @@
-//! Proves that a device keeps the contract of [`runtime_core`]: ours, and any stranger's.
+//! Tests that a device keeps the contract of [`runtime_core`]. It works for the backends of this repository and for any
+//! other.
 //!
-//! One macro line per device expands to one named `#[test]` per rule. Put it in `tests/conformance.rs` of the crate
-//! that has the device:
+//! One macro line per device expands to one `#[test]` for each rule, named after the rule. Put the line into
+//! `tests/conformance.rs` of the crate that has the device:
 //!
 //! ```no_run
 //! # fn main() {}
@@ -13,14 +14,16 @@
 //! }
 //! ```
 //!
-//! - `open` gives a new instance of device 0 or 1 at every call. `Unavailable` for device 0 says that this machine has
-//!   none: every rule skips then and prints why. Any other error fails. Without a device 1, a second instance of
-//!   device 0 takes its place.
-//! - `kernels` is a bundle with the functions of [`kernels`], in a format the device takes. There they are as Rust
-//!   functions, as OpenCL C, as CUDA C and PTX, and as HIP C; for any other format bring the table's kernels yourself, as
-//!   `ModuleBundle::new().with(ModuleImage::binary(ImageFormat::SpirV, include_bytes!("kernels.spv")))` does.
-//! - `unsupported` leaves out rules that the device cannot keep for good. `expected_failures` names those it does not
-//!   keep yet: the test fails when the rule passes. Both need a reason, and a name that is no rule does not compile:
+//! - `open` returns a new instance of device 0 or 1 at every call. `Unavailable` for device 0 means that this machine
+//!   does not have the device: every rule then skips and prints why. Any other error is a failure. If there is no
+//!   device 1, a second instance of device 0 replaces it.
+//! - `kernels` is a bundle with the functions of [`kernels`], in a format that the device supports. That module has
+//!   them as Rust functions, OpenCL C, CUDA C, PTX and HIP C. For any other format, supply the kernels of the table
+//!   yourself, for instance with `ModuleBundle::new().with(ModuleImage::binary(ImageFormat::SpirV,
+//!   include_bytes!("kernels.spv")))`.
+//! - `unsupported` lists rules that the device can never keep; they are skipped. `expected_failures` lists rules that
+//!   it does not keep yet; such a test fails when the rule passes. Both need a reason. A name that is not a rule does
+//!   not compile:
 //!
 //! ```no_run
 //! # fn main() {}
@@ -37,23 +40,23 @@
 //! # }
 //! ```
 //!
-//! - `faults: faults_may_end_the_process`, as the last line, is for a device whose driver may end the process when a program is
-//!   stopped: [`Fixture::faults_may_end_the_process`].
+//! - `faults: faults_may_end_the_process`, as the last line, is for a device whose driver may end the process when a
+//!   program is stopped: [`Fixture::faults_may_end_the_process`].
 //!
-//! A rule is a public function of [`mod@rules`] whose first sentence says what a device must do; call it by hand with a
-//! [`Fixture`] to debug it. A rule about an ability that the device lacks checks that the accessor, the capability
-//! report and the fallback agree, and passes.
+//! A rule is a public function of [`mod@rules`]. Its first sentence says what a device must do. To debug a rule, call
+//! it directly with a [`Fixture`]. If the device lacks the capability that a rule is about, the rule checks that the
+//! accessor, the capability report and the fallback agree, and passes.
 //!
 //! # Environment
 //!
 //! | variable | effect |
 //! |---|---|
-//! | `CONFORMANCE_STRICT=1` | a rule that skips itself fails, the absent device among the reasons; declared exceptions are still reported as skipped |
-//! | `CONFORMANCE_REPORT=FILE` | appends `{"device":…, "rule":…, "outcome":"passed\|failed\|skipped", "reason":…}` for each rule, one line each; several processes may share the file |
-//! | `CONFORMANCE_TIMEOUT=SECONDS` | how long a rule may take before it fails as hanging; 60 by default |
+//! | `CONFORMANCE_STRICT=1` | a rule that skips itself fails, also if the device is absent; declared exceptions are still reported as skipped |
+//! | `CONFORMANCE_REPORT=FILE` | appends one line `{"device":…, "rule":…, "outcome":"passed\|failed\|skipped", "reason":…}` for each rule; several processes may share the file |
+//! | `CONFORMANCE_TIMEOUT=SECONDS` | the time after which a rule fails as hanging; 60 by default |
 //!
-//! Rules run in parallel, in threads of one process or in processes of their own. Those that make the device stop a
-//! program always get a process of their own, since some drivers do not recover within one, and others end it.
+//! Rules run in parallel, in threads of one process or in separate processes. Rules that make the device stop a program
+//! always run in a separate process, because some drivers do not recover within the process, and others end it.
 #![deny(unsafe_code)]
 
 mod data;
@@ -71,7 +74,7 @@ pub use fixture::Fixture;
 pub use outcome::{Outcome, Stop};
 pub use run::{Test, run};
 
-/// A rule: what a device must do, as a function that finds out whether it does.
+/// A rule: a function that checks one requirement on a device.
 pub type Rule = fn(&Fixture) -> Outcome;
 
 /// The names of all rules.
@@ -79,7 +82,7 @@ pub fn rules() -> &'static [&'static str] {
     rules::NAMES
 }
 
-/// Makes a test of every rule for one device; see the [crate's documentation](crate).
+/// Generates a test for every rule, for one device; see the [crate's documentation](crate).
 #[macro_export]
 macro_rules! accelerator {
     (
@@ -97,7 +100,7 @@ macro_rules! accelerator {
                 $($(.expected_failure(stringify!($failure), $not_yet))*)?
                 $(.$faults())?
         });
-        // A name that is no rule does not compile.
+        // A name that is not a rule does not compile.
         const _: &[$crate::Rule] = &[
             $($($crate::rules::$unsupported,)*)?
             $($($crate::rules::$failure,)*)?

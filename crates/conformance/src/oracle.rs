@@ -1,10 +1,10 @@
-//! What region copies mean, element by element and without any cleverness.
+//! The definition of region copies: a simple implementation, element by element.
 
 use runtime_core::{Bool, Combine, Complex, DType, RegionCopy, RegionSide, bf16, bytemuck, f16};
 
 use crate::data::Random;
 
-/// Carries out the entries one after the other, each element by itself.
+/// Executes the entries one after the other, each element separately.
 pub(crate) fn run(entries: &[RegionCopy], slots: &mut [Vec<u8>]) {
     for entry in entries {
         let size = entry.dtype.size();
@@ -70,7 +70,7 @@ fn combine<T: Number>(entry: &RegionCopy, cell: &mut [u8], new: &[u8]) {
     cell.copy_from_slice(bytemuck::bytes_of(&result));
 }
 
-/// The arithmetic that the table of [`DType`] promises. What it does not admit is never called.
+/// The arithmetic that the table of [`DType`] specifies. Operations that a type does not support are never called.
 trait Number: bytemuck::Pod {
     fn negated(self) -> Self;
     fn plus(self, other: Self) -> Self;
@@ -165,7 +165,7 @@ impl Number for Bool {
     }
 }
 
-/// `count` numbers of a type as bytes, finite and of moderate size where they are floating-point.
+/// `count` numbers of a type as bytes; floating-point numbers are finite and of moderate size.
 pub(crate) fn numbers(dtype: DType, seed: u64, count: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut out = Vec::with_capacity(count * dtype.size());

@@ -1,24 +1,24 @@
-//! What comes of a rule, and the checks that rules are written with.
+//! The outcome of a rule, and the checks that rules use.
 
 use std::fmt;
 use std::panic::Location;
 
 use runtime_core::{Element, Error, ErrorKind, Result, bytemuck};
 
-/// `Ok` if the device keeps the rule; otherwise why the rule ended early.
+/// `Ok` if the device keeps the rule; otherwise the reason why the rule ended early.
 pub type Outcome<T = ()> = std::result::Result<T, Stop>;
 
-/// Why a rule ended early.
+/// The reason why a rule ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The device breaks the rule: what was seen, what was expected, and where in the suite.
+    /// The device breaks the rule. The text contains what was observed, what was expected, and the place in the suite.
     Failed(String),
-    /// The rule cannot be tried here: what is missing.
+    /// The rule cannot be checked here. The text says what is missing.
     Skipped(String),
 }
 
 impl Stop {
-    /// A failure, with the place in the suite that saw it.
+    /// A failure, with the place in the suite that detected it.
     #[track_caller]
     pub fn failed(message: impl fmt::Display) -> Self {
         let place = Location::caller();
@@ -36,14 +36,14 @@ impl fmt::Display for Stop {
 }
 
 impl From<Error> for Stop {
-    /// An error where the rule expects none is a failure.
+    /// An unexpected error is a failure.
     #[track_caller]
     fn from(error: Error) -> Self {
         Self::failed(format_args!("unexpected error: {error}"))
     }
 }
 
-/// Fails the rule unless the condition holds; the message says what was seen.
+/// Fails the rule unless the condition holds. The message says what was observed.
 macro_rules! check {
     ($condition:expr, $($message:tt)+) => {{
         let holds: bool = $condition;
@@ -53,7 +53,7 @@ macro_rules! check {
     }};
 }
 
-/// Fails the rule unless both are equal; the message says what they are, the values are added.
+/// Fails the rule unless both are equal. The message says what they are; the values are appended.
 macro_rules! check_eq {
     ($left:expr, $right:expr, $($message:tt)+) => {
         match (&$left, &$right) {
@@ -68,7 +68,7 @@ macro_rules! check_eq {
 
 pub(crate) use {check, check_eq};
 
-/// Fails unless both have the same bytes; names the first element that differs.
+/// Fails unless both have the same bytes. Names the first element that differs.
 #[track_caller]
 pub(crate) fn same<T: Element + fmt::Debug>(
     found: &[T],
@@ -92,7 +92,7 @@ pub(crate) fn same<T: Element + fmt::Debug>(
     }
 }
 
-/// Fails unless the call was refused with that kind; gives the error for further checks.
+/// Fails unless the call was refused with this kind. Returns the error for further checks.
 #[track_caller]
 pub(crate) fn refused<T>(
     outcome: Result<T>,
@@ -102,7 +102,7 @@ pub(crate) fn refused<T>(
     refused_as(outcome, &[kind], what)
 }
 
-/// As [`refused`], where more than one kind is right.
+/// As [`refused`], if more than one kind is correct.
 #[track_caller]
 pub(crate) fn refused_as<T>(
     outcome: Result<T>,
@@ -126,7 +126,8 @@ pub(crate) fn refused_as<T>(
     Ok(error)
 }
 
-/// Tries up to three times: for checks against the clock, which a busy machine can disturb but not mend.
+/// Tries up to three times. This is for checks of times: a busy machine can make a correct device fail, but cannot make
+/// a wrong device pass.
 pub(crate) fn best_of_three(mut attempt: impl FnMut() -> Outcome) -> Outcome {
     attempt().or_else(|_| attempt()).or_else(|_| attempt())
 }

@@ -1,4 +1,4 @@
-//! One line for each rule, for whoever counts them.
+//! A machine-readable report, with one line for each rule.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Appends `{"device":…, "rule":…, "outcome":…, "reason":…}` as one line.
 ///
-/// The line is written by a single call to a file opened for appending, so that lines of several processes do not mix.
+/// A single call writes the line to a file opened for appending, so lines of several processes do not mix.
 pub(crate) fn append(
     file: &Path,
     device: &str,

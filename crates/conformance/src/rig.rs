@@ -1,4 +1,4 @@
-//! An opened device with its kernels and a stream: what a rule works with.
+//! The environment of a rule: an opened device with its kernels and a stream.
 #![expect(
     unsafe_code,
     reason = "launches the suite's own kernels, whose behaviour their table fixes"
@@ -15,10 +15,10 @@ use runtime_core::{
 use crate::kernels::spin_value;
 use crate::outcome::{Outcome, check, check_eq};
 
-/// Rounds of `spin` in a millisecond, found out once for each of the fixture's devices.
+/// The number of rounds of `spin` per millisecond, measured once for each of the fixture's devices.
 pub(crate) type SpinRate = Arc<OnceLock<Outcome<u64>>>;
 
-/// A device, the suite's kernels loaded on it, and a stream of the rule's own.
+/// A device with the suite's kernels loaded on it, and a stream that only one rule uses.
 #[derive(Clone, Debug)]
 pub(crate) struct Rig {
     pub(crate) device: Device,
@@ -42,22 +42,22 @@ impl Rig {
         self.device.stream_create(&StreamOptions::default())
     }
 
-    /// New memory with these elements.
+    /// Allocates memory with these elements.
     pub(crate) fn upload<T: Element>(&self, elements: &[T]) -> Result<Memory<T>> {
         self.device.memory_from_slice(&self.stream, elements)
     }
 
-    /// The elements as the rig's stream finds them.
+    /// Returns the elements as the rig's stream sees them.
     pub(crate) fn download<T: Element>(&self, memory: &Memory<T>) -> Result<Vec<T>> {
         memory.view().to_vec(&self.stream)
     }
 
-    /// Keeps a stream busy for about as long.
+    /// Keeps a stream busy for about `time`.
     pub(crate) fn spin(&self, stream: &Stream, time: Duration) -> Outcome<Busy> {
         self.kernels.spin(stream, time)
     }
 
-    /// Fails unless the device does its work: for the end of a rule that maltreats it.
+    /// Fails unless the device works: for the end of a rule that misuses it.
     #[track_caller]
     pub(crate) fn is_usable(&self) -> Outcome {
         let stream = self.new_stream()?;
@@ -80,13 +80,14 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
-    /// Fails if so little time has passed that the work cannot be over: for what must have waited for it.
+    /// Fails if so little time has passed that the work cannot be finished. Call it after an operation that must have
+    /// waited for the work.
     #[track_caller]
     pub(crate) fn must_be_over(&self, what: &str) -> Outcome {
         self.must_be_over_at(Instant::now(), what)
     }
 
-    /// As [`must_be_over`](Self::must_be_over), at another time than now.
+    /// As [`must_be_over`](Self::must_be_over), for a time other than now.
     #[track_caller]
     pub(crate) fn must_be_over_at(&self, when: Instant, what: &str) -> Outcome {
         let passed = when.saturating_duration_since(self.since);
@@ -98,12 +99,12 @@ impl Busy {
         Ok(())
     }
 
-    /// The least time the work takes.
+    /// The minimum time that the work takes.
     pub(crate) fn at_least(&self) -> Duration {
         self.at_least
     }
 
-    /// Fails unless the work was done, as `stream` sees it.
+    /// Fails unless the work was done, as seen by `stream`.
     #[track_caller]
     pub(crate) fn was_done(&self, stream: &Stream) -> Outcome {
         let found = self.out.view().to_vec::<u32>(stream)?;
@@ -112,7 +113,7 @@ impl Busy {
     }
 }
 
-/// Launches of the suite's kernels that cannot go wrong: the number of elements is that of the view.
+/// Safe launches of the suite's kernels: the number of elements is that of the view.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernels {
     module: Module,
@@ -128,7 +129,7 @@ impl Kernels {
         self.module.kernel(name)
     }
 
-    /// A launch with a work-item for each of `n` elements.
+    /// A launch with one work-item for each of `n` elements.
     pub(crate) fn cover(&self, n: usize) -> Launch {
         let limits = &self.module.device().info().limits;
         Launch::cover(n, limits.block[0].min(limits.block_size).min(64))
@@ -149,7 +150,7 @@ impl Kernels {
         self.run("add_one", stream, data.len(), args![data, n])
     }
 
-    /// All three views have the same length.
+    /// Launches `add`. All three views have the same length.
     pub(crate) fn add(
         &self,
         stream: &Stream,
@@ -183,7 +184,7 @@ impl Kernels {
         self.run("scale_f64", stream, len, args![y, x, a, count(len)])
     }
 
-    /// Stops the program on the device; `None` if the bundle has no such kernel.
+    /// Makes the device stop the program; `None` if the bundle has no such kernel.
     pub(crate) fn fault(&self, stream: &Stream, out: MemoryViewMut<'_>) -> Option<Result<()>> {
         let kernel = self.kernel("fault").ok()?;
         Some(attempt(&kernel, stream, &Launch::cover(1, 1), args![out]))
@@ -193,14 +194,14 @@ impl Kernels {
         attempt(&self.kernel(name)?, stream, &self.cover(len), args)
     }
 
-    /// Keeps a stream busy for about `time`; it may take more than twice as long, or a sixteenth of it where the machine had
-    /// much else to do when the kernel's speed was found out.
+    /// Keeps a stream busy for about `time`. It may take more than twice as long. It may take only a sixteenth of
+    /// `time` if the machine was very busy when the kernel's speed was measured.
     pub(crate) fn spin(&self, stream: &Stream, time: Duration) -> Outcome<Busy> {
         let out = self.module.device().memory_allocate(1)?;
         Ok(self.spin_rounds(stream, self.rounds(time)?, out, time / 16)?)
     }
 
-    /// As [`spin`](Self::spin), with the first element of a view to write to.
+    /// As [`spin`](Self::spin), and writes the first element of a view.
     pub(crate) fn spin_on(
         &self,
         stream: &Stream,
@@ -211,7 +212,7 @@ impl Kernels {
         Ok(attempt(&kernel, stream, &Launch::cover(1, 1), args![out, rounds]))
     }
 
-    /// Rounds of `spin` that take about `time`.
+    /// The number of rounds of `spin` that take about `time`.
     fn rounds(&self, time: Duration) -> Outcome<u64> {
         let rate = self.rate.get_or_init(|| self.calibrate()).clone()?;
         Ok(rate * u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
@@ -230,8 +231,8 @@ impl Kernels {
         Ok(Busy { out, rounds, since, at_least })
     }
 
-    /// Finds out how many rounds of `spin` fit into a millisecond. Times a copy to the host, which must wait for the
-    /// kernel, and so relies on nothing that other rules are about.
+    /// Measures how many rounds of `spin` run in a millisecond. It times a copy to the host, which must wait for the
+    /// kernel, so it does not rely on behaviour that other rules test.
     fn calibrate(&self) -> Outcome<u64> {
         const LONG_ENOUGH: Duration = Duration::from_millis(12);
         let stream = self.module.device().stream_create(&StreamOptions::default())?;
@@ -242,13 +243,13 @@ impl Kernels {
             Ok(busy.since.elapsed())
         };
         let mut rounds = 1 << 10;
-        // The first launch may take longer than any other.
+        // The first launch may take longer than later ones.
         time(rounds)?;
         while time(rounds)? < LONG_ENOUGH {
             rounds *= 2;
             check!(rounds < 1 << 44, "{rounds} rounds of spin take less than {LONG_ENOUGH:?}");
         }
-        // The shortest time is the one that was disturbed least.
+        // The shortest time is the least disturbed one.
         let mut shortest = Duration::MAX;
         for _ in 0..6 {
             shortest = shortest.min(time(rounds)?);
@@ -258,27 +259,28 @@ impl Kernels {
     }
 }
 
-/// Launches one of the suite's kernels with arguments that it takes, or that the front must refuse before it runs.
+/// Launches one of the suite's kernels, with correct arguments, or with arguments that the front must refuse before it
+/// runs.
 pub(crate) fn attempt(
     kernel: &Kernel,
     stream: &Stream,
     launch: &Launch,
     args: &[Arg<'_>],
 ) -> Result<()> {
-    // SAFETY: the suite's kernels touch only elements below the numbers they are given, which the callers take from
-    // the views, and write only views that are mutable. Wrong arguments are tried only where the device reports its
-    // parameters or the launch is empty, so that nothing runs with them.
+    // SAFETY: the suite's kernels access only elements below the numbers that they are given, which the callers take
+    // from the views, and write only mutable views. Wrong arguments are tried only if the device reports its parameters
+    // or the launch is empty, so no kernel runs with them.
     unsafe { kernel.launch(stream, launch, args) }
 }
 
-/// Launches a graph of the suite's own.
+/// Launches a graph that the suite captured.
 pub(crate) fn replay(graph: &Graph, stream: &Stream) -> Result<()> {
-    // SAFETY: rules keep no slice of memory that they capture work on, and capture the suite's kernels as `attempt`
+    // SAFETY: rules keep no slice of memory that they capture work on. They capture the suite's kernels as `attempt`
     // launches them.
     unsafe { graph.launch(stream) }
 }
 
-/// A number of elements as the kernels take it.
+/// A number of elements, as a kernel parameter.
 fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }

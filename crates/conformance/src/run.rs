@@ -1,4 +1,4 @@
-//! Running one rule as one test: watchdog, exceptions, report.
+//! Runs one rule as one test, with a watchdog, exceptions and a report.
 
 use std::any::Any;
 use std::io::{self, Write};
@@ -13,16 +13,16 @@ use crate::{Fixture, Outcome, Rule, Stop, report};
 
 /// If `1`, a rule that skips itself fails.
 const STRICT: &str = "CONFORMANCE_STRICT";
-/// A file that gets one line for each rule.
+/// A file to which one line is appended for each rule.
 const REPORT: &str = "CONFORMANCE_REPORT";
-/// Seconds that a rule may take.
+/// The timeout of a rule, in seconds.
 const TIMEOUT: &str = "CONFORMANCE_TIMEOUT";
-/// Set in a process that runs a single rule for another: the file that takes the outcome.
+/// Set in a process that runs a single rule for another process: the file for the outcome.
 const ISOLATED: &str = "CONFORMANCE_ISOLATED";
-/// What the file has in it before the device stops the rule's program.
+/// The content of the file before the device stops the rule's program.
 const FAULTING: &str = "faulting";
 
-/// What a rule may take where [`TIMEOUT`] does not say otherwise.
+/// The timeout of a rule if [`TIMEOUT`] is not set.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A test that [`accelerator!`](crate::accelerator) made.
@@ -32,21 +32,22 @@ pub struct Test {
     pub rule: &'static str,
     /// The rule.
     pub check: Rule,
-    /// The test's path in its crate, as the test harness takes it after the crate's name.
+    /// The test's path, including the crate's name.
     pub path: &'static str,
-    /// Whether the rule may break the process or the driver for others, and so gets a process of its own.
+    /// Whether the rule may break the process or the driver for other rules. If so, it gets its own process.
     pub isolated: bool,
 }
 
-/// Runs a test: the rule in a thread of its own, under a time limit, and in a process of its own if it asks for one.
+/// Runs a test: the rule in its own thread, with a timeout, and in its own process if it is isolated.
 ///
 /// # Panics
 ///
-/// With the rule, the device and the reason, if the rule failed, or passed though it was expected to fail.
+/// If the rule failed, or passed although it was expected to fail. The message contains the rule, the device and the
+/// reason.
 pub fn run(fixture: &'static Fixture, test: Test) {
     if let Some(file) = env::var_os(ISOLATED) {
         let outcome = run_here(fixture, test, timeout());
-        // Whoever started this process takes a missing file for a crash, which is as good as any other report.
+        // The parent process treats a missing file as a crash, which reports the problem as well as any other failure.
         let _ = fs::write(file, encode(&outcome));
         return;
     }
@@ -70,16 +71,16 @@ pub fn run(fixture: &'static Fixture, test: Test) {
     }
 }
 
-/// Says that the device is about to stop the program, which may end this process.
+/// Announces that the device is about to stop the program, which may end this process.
 pub(crate) fn announce_fault() {
     if let Some(file) = env::var_os(ISOLATED) {
-        // Without the file the end of the process is a crash as any other.
+        // Without the file, the end of the process counts as an ordinary crash.
         let _ = fs::write(file, FAULTING);
     }
 }
 
-/// The outcome in the light of what the fixture says of the rule, and of [`STRICT`], which is about skips that nobody
-/// declared. What passes may have a remark.
+/// The outcome after applying the fixture's exceptions and [`STRICT`]. `STRICT` applies only to undeclared skips. A
+/// passed test may have a remark.
 fn judge(fixture: &'static Fixture, test: Test, strict: bool) -> Outcome<Option<String>> {
     if let Some(reason) = fixture.reason_unsupported(test.rule) {
         return Err(Stop::Skipped(format!("unsupported: {reason}")));
@@ -103,7 +104,7 @@ fn judge(fixture: &'static Fixture, test: Test, strict: bool) -> Outcome<Option<
     }
 }
 
-/// Runs the rule in a thread, so that one that hangs can be told from one that works.
+/// Runs the rule in a thread, so that a hanging rule can be detected.
 fn run_here(fixture: &'static Fixture, test: Test, limit: Duration) -> Outcome {
     let (send, receive) = mpsc::channel();
     let work = move || {
@@ -111,7 +112,7 @@ fn run_here(fixture: &'static Fixture, test: Test, limit: Duration) -> Outcome {
         let outcome = outcome.unwrap_or_else(|panic| {
             Err(Stop::Failed(format!("it panicked: {}", panic_message(&*panic))))
         });
-        // Nobody listens any more after the time limit.
+        // After the timeout, the receiver is gone.
         let _ = send.send(outcome);
     };
     let thread = thread::Builder::new().name(test.rule.to_owned()).spawn(work);
@@ -129,16 +130,16 @@ fn run_here(fixture: &'static Fixture, test: Test, limit: Duration) -> Outcome {
     }
 }
 
-/// Runs the rule in another process of this test program, which watches the time limit itself and is killed if it
-/// does not end for all that. Where the device may end the process when it stops a program, that is no failure, but a
-/// remark: the process that would report more is gone.
+/// Runs the rule in another process of this test program. That process applies the timeout itself, and is killed if it
+/// still does not end. If a fault may end the process on this device, the end of the process is a remark and not a
+/// failure, because the process cannot report anything more.
 fn run_apart(fixture: &Fixture, test: Test) -> Outcome<Option<String>> {
     const GRACE: Duration = Duration::from_secs(10);
     let failed = |what: &str, error: io::Error| Stop::Failed(format!("{what}: {error}"));
     let program = env::current_exe().map_err(|e| failed("finding the test program", e))?;
     let (result, log) = (TemporaryFile::new(test.rule), TemporaryFile::new("log"));
     let log_file = fs::File::create(&log.0).map_err(|e| failed("creating a file", e))?;
-    // The harness knows tests by their path without the crate's name.
+    // The harness identifies tests by their path without the crate's name.
     let path = test.path.split_once("::").map_or(test.path, |(_, path)| path);
     let mut child = Command::new(program)
         .args([path, "--exact", "--nocapture", "--include-ignored"])
@@ -154,7 +155,7 @@ fn run_apart(fixture: &Fixture, test: Test) -> Outcome<Option<String>> {
             Some(status) => break (status.to_string(), !status.success()),
             None if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
             None => {
-                // It may have ended by itself just now.
+                // It may have ended just now.
                 let _ = child.kill();
                 let _ = child.wait();
                 break ("killed for not ending".to_owned(), false);
@@ -175,7 +176,7 @@ fn run_apart(fixture: &Fixture, test: Test) -> Outcome<Option<String>> {
     }
 }
 
-/// A path that is this test's alone, removed at the end.
+/// A path that only this test uses, removed at the end.
 struct TemporaryFile(PathBuf);
 
 impl TemporaryFile {
@@ -188,7 +189,7 @@ impl TemporaryFile {
 
 impl Drop for TemporaryFile {
     fn drop(&mut self) {
-        // It is not there if the process crashed.
+        // The file does not exist if the process crashed.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -290,7 +291,8 @@ mod tests {
         assert!(failed(run_here(fixture, hangs, Duration::from_millis(20)), "hangs"));
     }
 
-    /// In the process for the rule, ends it; elsewhere, what is made of that where faults may end processes and where not.
+    /// In the rule's process, runs the rule and ends the process. In the parent, returns the two results: with and
+    /// without permission for faults to end processes.
     fn end(name: &'static str, check: Rule) -> [Outcome<Option<String>>; 2] {
         let path = Box::leak(format!("conformance::run::tests::{name}").into_boxed_str());
         let test = Test { rule: "a_rule", check, path, isolated: true };

@@ -1,4 +1,4 @@
-//! A device of a backend that nobody knows: it opens, and can do nothing.
+//! A device of an unknown backend: it can be opened, but supports no operation.
 #![expect(unsafe_code, reason = "implements the unsafe traits of a device")]
 
 use std::num::NonZeroUsize;
@@ -14,7 +14,7 @@ use runtime_core::{
     NativeHandle, NativeKind, Result, StreamOptions,
 };
 
-/// Opens a stranger: an opened device like any other for the front, and unknown to every backend.
+/// Opens this device. The front treats it like any opened device; no backend knows it.
 pub(crate) fn open() -> Result<Device> {
     Device::new(Stranger {
         info: DeviceInfo {
@@ -51,7 +51,7 @@ struct Stranger {
     info: DeviceInfo,
 }
 
-/// Its stream and event: always done.
+/// Its stream and event, which are always complete.
 struct Idle;
 
 fn cannot<T>(operation: &'static str) -> Result<T> {
@@ -76,7 +76,7 @@ impl CommonRuntime for Stranger {
     }
 }
 
-// SAFETY: no memory is ever made, so nothing can be misdescribed or freed too soon.
+// SAFETY: no memory is ever made, so none can be described wrongly or freed too early.
 unsafe impl AcceleratorDevice for Stranger {
     fn memory_allocate(&self, _: usize) -> Result<Box<dyn DeviceMemory>> {
         cannot("memory_allocate")
@@ -217,7 +217,7 @@ unsafe impl DeviceStream for Idle {
     }
 }
 
-// SAFETY: there is no work, so all of it is done.
+// SAFETY: there is no work, so all work is finished.
 unsafe impl DeviceEvent for Idle {
     fn wait(&self) -> Result<()> {
         Ok(())

@@ -1,4 +1,4 @@
-//! Arrays of others as memory of a device.
+//! Imports arrays of other libraries as device memory.
 #![expect(unsafe_code, reason = "adopts memory that the capsule's maker vouched for")]
 
 use std::fmt;
@@ -14,40 +14,40 @@ use crate::owner::To;
 use crate::state::{Ordered, Ready, State};
 use crate::{Access, ArrayExchange, MemoryKind, Refused};
 
-/// Somebody's array as memory of a device of this runtime, without a copy.
+/// An array of another library as memory of a device of this runtime, without a copy.
 ///
-/// Dropping it gives the array back to its owner once all work that was enqueued on it is done.
+/// When it is dropped, the array returns to its owner once all work enqueued on it has finished.
 pub struct Adopted<T: Element> {
     memory: Memory<T>,
     layout: Layout,
-    /// Bytes from the beginning of the memory to element `[0, …, 0]`.
+    /// The number of bytes from the start of the memory to element `[0, …, 0]`.
     offset: usize,
     access: Access,
-    /// The stream that it is bound to, for whose work alone the values are there.
+    /// The stream that the memory is bound to; the values are ready only for work of this stream.
     stream: Option<Stream>,
 }
 
 impl<T: Element> Adopted<T> {
-    /// Element type, shape, and strides in elements.
+    /// The element type, the shape, and the strides in elements.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// What may be done with the elements.
+    /// The permitted access to the elements.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// The device whose memory it is.
+    /// The device of the memory.
     pub fn device(&self) -> &Device {
         self.memory.device()
     }
 
-    /// The elements, to read; on the stream that they were ordered for alone, if they were.
+    /// The elements, to read. If they were ordered for a stream, the view can be used on that stream only.
     ///
     /// # Errors
     ///
-    /// None that an adopted array can have.
+    /// None for an adopted array.
     pub fn view(&self) -> Result<MemoryView<'_>> {
         let view = self.memory.view().with_layout(self.offset, &self.layout)?;
         match &self.stream {
@@ -56,11 +56,11 @@ impl<T: Element> Adopted<T> {
         }
     }
 
-    /// The elements, to read and write; on the stream that they were ordered for alone, if they were.
+    /// The elements, to read and write. If they were ordered for a stream, the view can be used on that stream only.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the array is only to be read.
+    /// `InvalidArgument` if the array is read-only.
     pub fn view_mut(&mut self) -> Result<MemoryViewMut<'_>> {
         self.check_writable("view_mut")?;
         let view = self.memory.view_mut().with_layout(self.offset, &self.layout)?;
@@ -70,13 +70,13 @@ impl<T: Element> Adopted<T> {
         }
     }
 
-    /// The memory itself, of an array that fills it in row-major order. If the values are there for one stream only, this
-    /// blocks until that stream is done, since memory can be used on all streams and by the host.
+    /// Returns the memory itself, if the array fills it in row-major order. If the values are ready for one stream
+    /// only, this call blocks until that stream is done, because memory can be used on all streams and by the host.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the array is only to be read, or is not in row-major order without gaps:
-    /// [`to_memory`](Self::to_memory) copies those. What waiting for the stream reports.
+    /// `InvalidArgument` if the array is read-only, or if it is not in row-major order without gaps; use
+    /// [`to_memory`](Self::to_memory) to copy such an array. Errors of the wait for the stream.
     pub fn into_memory(self) -> Result<Memory<T>, Refused<Self>> {
         let checked = self.check_writable("into_memory").and_then(|()| self.check_compact());
         let ready = checked.and_then(|()| self.stream.as_ref().map_or(Ok(()), Stream::synchronize));
@@ -86,11 +86,11 @@ impl<T: Element> Adopted<T> {
         }
     }
 
-    /// A copy of the elements in row-major order, enqueued on `stream`, in memory of the same device.
+    /// Copies the elements into memory of the same device, in row-major order. The copy is enqueued on `stream`.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`; `WrongStream` if the values are there for another stream only; what the copy reports.
+    /// `OutOfMemory`. `WrongStream` if the values are ready for another stream only. Errors of the copy.
     pub fn to_memory(&self, stream: &Stream) -> Result<Memory<T>> {
         let view = self.view()?;
         let mut memory = self.device().memory_allocate::<T>(self.layout.len())?;
@@ -120,39 +120,40 @@ impl<T: Element> Adopted<T> {
     }
 }
 
-/// Somebody's array as bytes of a device: see [`ArrayExchange::into_bytes`].
+/// An array of another library as bytes of a device: see [`ArrayExchange::into_bytes`].
 #[derive(Debug)]
 pub struct AdoptedBytes {
-    /// The bytes from the lowest to the highest of any element, or a memory object as a whole.
+    /// The bytes from the lowest to the highest of any element, or a whole memory object.
     pub memory: Memory<u8>,
-    /// Bytes from the beginning of the memory to element `[0, …, 0]`.
+    /// The number of bytes from the start of the memory to element `[0, …, 0]`.
     pub offset: usize,
-    /// Element type, shape, and strides in elements.
+    /// The element type, the shape, and the strides in elements.
     pub layout: Layout,
-    /// What may be done with the elements.
+    /// The permitted access to the elements.
     pub access: Access,
 }
 
 impl ArrayExchange<Ready> {
-    /// Takes the array up as memory of `device`, without a copy: host memory on devices that work in it, addresses and
-    /// memory objects on devices of their own interface, as far as the driver agrees.
+    /// Imports the array as memory of `device`, without a copy. Host memory can be imported on devices that work in
+    /// host memory. Addresses and memory objects can be imported on devices of their own interface, if the driver
+    /// accepts them.
     ///
     /// # Errors
     ///
-    /// `WrongDevice` if the device cannot use such memory; `InvalidArgument` if the element type is not `T`, or the address
-    /// is not aligned for it; `Unavailable` if the device takes up no memory; what the driver says.
+    /// `WrongDevice` if the device cannot use such memory. `InvalidArgument` if the element type is not `T`, or if the
+    /// address is not aligned for it. `Unavailable` if the device cannot import memory. Errors of the driver.
     pub fn into_adopted<T: Element>(self, device: &Device) -> Result<Adopted<T>, Refused<Self>> {
         self.adopt(device)
     }
 }
 
 impl ArrayExchange<Ordered> {
-    /// As [`into_adopted`](ArrayExchange::into_adopted) of what is ready, on the device of [`stream`](Self::stream), with
-    /// views that are bound to that stream.
+    /// As [`into_adopted`](ArrayExchange::into_adopted) of a ready array, on the device of [`stream`](Self::stream).
+    /// The views are bound to that stream.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`into_adopted`](ArrayExchange::into_adopted) of a ready array.
     pub fn into_adopted<T: Element>(self) -> Result<Adopted<T>, Refused<Self>> {
         let device = self.stream().device().clone();
         self.adopt(&device)
@@ -160,7 +161,7 @@ impl ArrayExchange<Ordered> {
 }
 
 impl<S: State> ArrayExchange<S> {
-    /// Takes the array up as memory of `device` whose element type is known at run time alone. Does not wait for the values.
+    /// Imports the array as memory of `device`, for an element type known only at run time. Does not wait for the values.
     ///
     /// # Errors
     ///
@@ -168,8 +169,8 @@ impl<S: State> ArrayExchange<S> {
     ///
     /// # Safety
     ///
-    /// Nothing but the layout's elements is touched, and they are written only if the access allows it. Every use, the
-    /// host's too, comes after the work that the [state](Self::state) names: the memory knows nothing of it.
+    /// Only the layout's elements are accessed. They are written only if the access allows it. Every use, also by the
+    /// host, comes after the work that the [state](Self::state) names, because the memory does not track that work.
     pub unsafe fn into_bytes(self, device: &Device) -> Result<AdoptedBytes, Refused<Self>> {
         match self.adopted_as::<u8>(device) {
             Ok((memory, offset)) => {
@@ -197,7 +198,7 @@ impl<S: State> ArrayExchange<S> {
         }
     }
 
-    /// The memory around the array, and where in it the array's first element lies.
+    /// The memory around the array, and the offset of the array's first element in it.
     pub(crate) fn adopted<T: Element>(&self, device: &Device) -> Result<(Memory<T>, usize)> {
         let dtype = self.array.layout.dtype();
         if T::DTYPE == dtype {
@@ -207,7 +208,7 @@ impl<S: State> ArrayExchange<S> {
         Err(Error::new(ErrorKind::InvalidArgument, "adopt", message).on(device.id()))
     }
 
-    /// The same, in memory counted in `T`, whose size divides the elements'.
+    /// As `adopted`, for memory counted in `T`. The size of `T` divides the size of the elements.
     fn adopted_as<T: Element>(&self, device: &Device) -> Result<(Memory<T>, usize)> {
         let array = &self.array;
         let refuse =
@@ -220,7 +221,7 @@ impl<S: State> ArrayExchange<S> {
             return refuse(ErrorKind::WrongDevice, message);
         };
         let span = self.byte_range();
-        // Of an address only the array's own bytes are adopted; a memory object is one as a whole.
+        // For an address, only the array's own bytes are adopted; a memory object is adopted as a whole.
         let (raw, bytes) = match memory.kind {
             NativeKind::Object => (memory.raw, 0..span.end),
             _ => (memory.raw.wrapping_add(span.start), span.clone()),
@@ -235,9 +236,9 @@ impl<S: State> ArrayExchange<S> {
         let len = bytes.len().div_ceil(size_of::<T>());
         let handle = NativeHandle { api, kind: memory.kind, raw };
         let owner = Arc::clone(&self.owner);
-        // SAFETY: whoever made the capsule vouches that its elements are initialised and stay until the owner is dropped,
-        // and its state, that they are there. Nothing but the elements is touched: views have the array's layout, and the
-        // memory is handed out where it has no gaps, or to who promises the same.
+        // SAFETY: the maker of the capsule promised that its elements are initialised and stay until the owner is
+        // dropped. The capsule's state says that they are ready. Only the elements are accessed: views have the array's
+        // layout, and the memory itself is given out only if it has no gaps, or to callers that promise the same.
         let adopted = unsafe { device.memory_adopt::<T>(handle, len, owner) };
         let Some(adopted) = adopted else {
             let message = "the device takes up no memory".to_owned();
@@ -247,7 +248,7 @@ impl<S: State> ArrayExchange<S> {
     }
 }
 
-/// The interface by which `device` uses the memory, if it can.
+/// The interface through which `device` uses the memory, if it can.
 fn api_on(array: &Description, memory: NativeHandle, device: &Device) -> Option<&'static str> {
     let in_host_memory = matches!(device.info().kind, DeviceKind::Host | DeviceKind::Simulated);
     let api = device.native().api;

@@ -1,4 +1,4 @@
-//! Arrays that are coherent on every device, lent to others and made of what others lend.
+//! Exports coherent arrays, and makes coherent arrays from imported memory.
 #![expect(unsafe_code, reason = "takes up memory that a capsule's maker vouched for")]
 
 use std::fmt;
@@ -19,21 +19,22 @@ use crate::state::{Ordered, Pending, Ready, State};
 use crate::{Access, ArrayExchange, MemoryKind, Refused};
 
 impl ArrayExchange<Pending> {
-    /// Lends an array's values on `stream`'s device, where they are brought first if they are out of date. They are there
-    /// when what is enqueued on the stream by now is done.
+    /// Exports an array's values on the device of `stream`. Values that are out of date there are copied first. They
+    /// are ready when the work already enqueued on the stream has finished.
     ///
-    /// The capsule, and then its consumer, holds the array: others can read it while it is lent
-    /// [`ReadOnly`](Access::ReadOnly), and nobody else can use it while it is lent [`ReadWrite`](Access::ReadWrite). When the
-    /// consumer gives it back, all work of the device is waited for, since no protocol says when the consumer's own is over; and
-    /// what was lent to be written is committed, or, if work failed, poisoned. A consumer that is a device of this runtime gives
-    /// it back when its work on it is done; then it is committed, and a failure of that work is reported by its stream alone.
-    /// A capsule that nobody took changes nothing. [`Copied`](Access::Copied) lends a duplicate, and holds nothing.
+    /// The capsule, and then its consumer, holds the array. While it is exported [`ReadOnly`](Access::ReadOnly), others
+    /// can read it. While it is exported [`ReadWrite`](Access::ReadWrite), no other code can use it. When the consumer
+    /// returns it, the call waits for all work of the device, because no protocol says when the consumer's own work has
+    /// finished. A writable export is then committed, or, if work failed, poisoned. A consumer that is a device of this
+    /// runtime returns the array when its work on it is done. The array is then committed, and only the stream of that
+    /// work reports its failure. A capsule that was never handed over changes nothing. [`Copied`](Access::Copied) exports
+    /// a duplicate, and does not hold the array.
     ///
-    /// Of an array that is not shared, the capsule becomes the owner: `&SharedArrayBuffer::new(array)`.
+    /// To export an array that is not shared, wrap it: `&SharedArrayBuffer::new(array)`. The capsule becomes the owner.
     ///
     /// # Errors
     ///
-    /// `Timeout` and `Conflict` naming who holds the array; what reading it reports.
+    /// `Timeout` and `Conflict`; these name the holder of the array. As reading the array.
     #[track_caller]
     pub fn export<T: Element, D: Dimension + 'static>(
         array: &SharedArrayBuffer<T, D>,
@@ -47,11 +48,11 @@ impl ArrayExchange<Pending> {
 }
 
 impl ArrayExchange<Ready> {
-    /// As [`export`](ArrayExchange::export), on the host. Blocks until the values are there.
+    /// As [`export`](ArrayExchange::export), on the host. Blocks until the values are ready.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`export`](ArrayExchange::export).
     #[track_caller]
     pub fn export_host<T: Element, D: Dimension + 'static>(
         array: &SharedArrayBuffer<T, D>,
@@ -62,17 +63,20 @@ impl ArrayExchange<Ready> {
         Ok(Self { array: Box::new(array), state: Ready, owner })
     }
 
-    /// Makes an array of this one, whose replica on `stream`'s device, or on the host if it works in host memory, is this
-    /// memory, without a copy. When the array is dropped, its owner has it back.
+    /// Makes an array from the capsule, without a copy. The memory becomes the array's replica on the device of
+    /// `stream`, or on the host if that device works in host memory. When the array is dropped, the memory returns to
+    /// its owner.
     ///
-    /// The owner sees what was written elsewhere once the values were brought back there:
-    /// [`prefetch_host`](ArrayBuffer::prefetch_host), or [`prefetch`](ArrayBuffer::prefetch) and waiting for the stream.
+    /// The owner sees writes made elsewhere once the values were copied back: with
+    /// [`prefetch_host`](ArrayBuffer::prefetch_host), or with [`prefetch`](ArrayBuffer::prefetch) and waiting for the
+    /// stream.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if it is only to be read ([`into_read_replica`](Self::into_read_replica) takes those), if it is not in
-    /// row-major order without gaps ([`Adopted::to_memory`](crate::Adopted::to_memory) copies those), or if it has not as
-    /// many dimensions as `D`; and as [`into_adopted`](Self::into_adopted).
+    /// `InvalidArgument` if the capsule is read-only; use [`into_read_replica`](Self::into_read_replica).
+    /// `InvalidArgument` if it is not in row-major order without gaps; use
+    /// [`Adopted::to_memory`](crate::Adopted::to_memory) to copy it. `InvalidArgument` if the number of dimensions is
+    /// not that of `D`. As [`into_adopted`](Self::into_adopted).
     pub fn into_array_buffer<T: Element, D: Dimension>(
         self,
         stream: &Stream,
@@ -81,12 +85,14 @@ impl ArrayExchange<Ready> {
         self.replica(stream, checked)
     }
 
-    /// Makes an array of this one, whose replica on the host is this memory, without a copy. When the array is dropped, its
-    /// owner has it back; it sees what was written elsewhere after the next access on the host.
+    /// Makes an array from the capsule, without a copy. The memory becomes the array's replica on the host. When the
+    /// array is dropped, the memory returns to its owner. The owner sees writes made elsewhere after the next access on
+    /// the host.
     ///
     /// # Errors
     ///
-    /// As [`into_array_buffer`](Self::into_array_buffer); `InvalidArgument` if the host cannot follow a pointer to the memory.
+    /// As [`into_array_buffer`](Self::into_array_buffer). `InvalidArgument` if the host cannot dereference a pointer to
+    /// the memory.
     pub fn into_host_array_buffer<T: Element, D: Dimension>(
         self,
     ) -> Result<ArrayBuffer<T, D>, Refused<Self>> {
@@ -114,17 +120,17 @@ impl ArrayExchange<Ready> {
             );
             return Err(invalid(message));
         };
-        // SAFETY: whoever made the capsule vouches that the elements are initialised, may be written, and stay until the owner
-        // is dropped, and that accesses are ordered.
+        // SAFETY: the maker of the capsule promised that the elements are initialised and writable, that they stay
+        // until the owner is dropped, and that accesses are ordered.
         unsafe { ArrayBuffer::from_host_memory(first, shape, Arc::clone(&self.owner)) }
     }
 
-    /// As [`into_array_buffer`](Self::into_array_buffer), of an array that is only to be read: nobody can write the result, and
+    /// As [`into_array_buffer`](Self::into_array_buffer), for a read-only capsule. The result cannot be written, and
     /// its memory cannot be taken out of it.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`into_array_buffer`](Self::into_array_buffer), except that a read-only capsule is accepted.
     pub fn into_read_replica<T: Element, D: Dimension>(
         self,
         stream: &Stream,
@@ -134,12 +140,12 @@ impl ArrayExchange<Ready> {
 }
 
 impl ArrayExchange<Ordered> {
-    /// As [`into_array_buffer`](ArrayExchange::into_array_buffer) of what is ready, on the device of
+    /// As [`into_array_buffer`](ArrayExchange::into_array_buffer) of a ready array, on the device of
     /// [`stream`](Self::stream). The host does not block.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`into_array_buffer`](ArrayExchange::into_array_buffer) of a ready array.
     pub fn into_array_buffer<T: Element, D: Dimension>(
         self,
     ) -> Result<ArrayBuffer<T, D>, Refused<Self>> {
@@ -147,11 +153,12 @@ impl ArrayExchange<Ordered> {
         self.replica(&stream, checked)
     }
 
-    /// As [`into_read_replica`](ArrayExchange::into_read_replica) of what is ready, on the device of [`stream`](Self::stream).
+    /// As [`into_read_replica`](ArrayExchange::into_read_replica) of a ready array, on the device of
+    /// [`stream`](Self::stream).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`into_read_replica`](ArrayExchange::into_read_replica) of a ready array.
     pub fn into_read_replica<T: Element, D: Dimension>(
         self,
     ) -> Result<ReadReplica<T, D>, Refused<Self>> {
@@ -161,7 +168,7 @@ impl ArrayExchange<Ordered> {
 }
 
 impl<S: State> ArrayExchange<S> {
-    /// The array as a replica. It is not written if it is only to be read.
+    /// Makes the array with the capsule's memory as a replica. The caller does not write a read-only one.
     fn replica<T: Element, D: Dimension>(
         self,
         stream: &Stream,
@@ -183,7 +190,7 @@ impl<S: State> ArrayExchange<S> {
         ArrayBuffer::from_memory(memory, shape, stream)
     }
 
-    /// The extents of an array in row-major order.
+    /// The extents; the layout must be row-major without gaps.
     fn row_major_shape<D: Dimension>(&self) -> Result<D> {
         let layout = &self.array.layout;
         if !layout.is_contiguous() {
@@ -205,8 +212,7 @@ impl<S: State> ArrayExchange<S> {
     }
 }
 
-/// An array over somebody's memory that is only to be read. It lends itself to be read, on every device, and cannot be taken
-/// apart.
+/// A read-only array over foreign memory. It can be read on every device. It cannot be converted into its memory.
 pub struct ReadReplica<T: Element, D: Dimension>(ArrayBuffer<T, D, Constant>);
 
 impl<T: Element, D: Dimension> Deref for ReadReplica<T, D> {
@@ -239,7 +245,7 @@ fn lease<T: Element, D: Dimension>(
     }
 }
 
-/// A lease as the owner of an array.
+/// Makes a lease the owner of an exported array.
 fn lent<T: Element, D: Dimension + 'static>(
     lease: Lease<T, D>,
     access: Access,
@@ -252,22 +258,22 @@ fn lent<T: Element, D: Dimension + 'static>(
             Description::at(address, "host", layout, MemoryKind::Host, host(), access)?
         }
     };
-    // A consumer of host memory is done with it when it gives it back.
+    // When a consumer returns host memory, its work on it has finished.
     let fence = lease.device().filter(|_| array.kind != MemoryKind::Host).cloned();
     let lender = Lender { lease: Some(lease), fence, with: AtomicU8::new(KEPT) };
     Ok((array, Arc::new(lender)))
 }
 
-/// What has not left the capsule; what went to a device of this runtime; what went to a stranger.
+/// Values of `Lender::with`: still in the capsule; handed to a device of this runtime; handed to foreign code.
 const KEPT: u8 = 0;
 const WITH_DEVICE: u8 = 1;
 const WITH_STRANGER: u8 = 2;
 
-/// An array's values as long as they are lent.
+/// Holds an array's values while they are exported.
 struct Lender<T: Element, D: Dimension> {
-    // Taken when it is dropped.
+    // Taken in `drop`.
     lease: Option<Lease<T, D>>,
-    /// The device where a stranger's work may go on when it gives the memory back.
+    /// The device where foreign work may continue when the memory is returned.
     fence: Option<Device>,
     with: AtomicU8,
 }
@@ -320,7 +326,7 @@ mod tests {
     use super::*;
     use crate::owner::tests::strange_work;
 
-    /// An array that was lent to a stranger on a device of its own, as a GPU's is.
+    /// An array that was exported to foreign code on a device with its own memory, like a GPU.
     fn lent(device: &Device) -> (SharedArrayBuffer<f64, Ix1>, Lender<f64, Ix1>) {
         let shared = SharedArrayBuffer::new(ArrayBuffer::from_vec(vec![1.0, 2.0], 2).unwrap());
         let stream = device.default_stream();

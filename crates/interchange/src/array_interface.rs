@@ -15,32 +15,33 @@ use crate::{Access, ArrayExchange, ByteStrides, MemoryKind, Ready, Refused, Shap
 
 const PROTOCOL: &str = "array interface";
 
-/// What `__array_interface__` says, a field for each key. `descr` is left out: `typestr` alone decides.
+/// The content of `__array_interface__`, with a field for each key except `descr`: only `typestr` is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayInterface {
-    /// Elements along each dimension.
+    /// The number of elements along each dimension.
     pub shape: Shape,
     /// The element type, such as `<f8`.
     pub typestr: Cow<'static, str>,
-    /// Address of element `[0, …, 0]`, and whether it is only to be read. `None` leaves the place to the buffer protocol.
+    /// The address of element `[0, …, 0]`, and whether the array is read-only. `None` means that the buffer protocol
+    /// gives the address.
     pub data: Option<(usize, bool)>,
-    /// Strides in bytes; `None` in row-major order without gaps.
+    /// Strides in bytes; `None` for row-major order without gaps.
     pub strides: Option<ByteStrides>,
     /// Whether there is a mask.
     pub masked: bool,
-    /// Bytes to skip, which has a meaning without `data` alone.
+    /// The number of bytes to skip; it has a meaning only without `data`.
     pub offset: Option<i64>,
-    /// The protocol's version.
+    /// The version of the protocol.
     pub version: i64,
 }
 
 impl ArrayExchange {
-    /// Hands the array over by NumPy's array interface. The strides are always given. An empty array has some address that
-    /// is not null.
+    /// Exports the array by NumPy's array interface. Strides are always given. The address of an empty array is not
+    /// null, but otherwise arbitrary.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the host cannot follow a pointer to the memory, and for `bf16`.
+    /// `InvalidArgument` if the host cannot dereference a pointer to the memory, and for `bf16`.
     pub fn into_array_interface(self) -> Result<Exported<ArrayInterface>, Refused<Self>> {
         match self.to_array_interface() {
             Ok(interface) => {
@@ -51,12 +52,12 @@ impl ArrayExchange {
         }
     }
 
-    /// What [`into_array_interface`](Self::into_array_interface) says, without handing the array over: for objects that their
-    /// consumers keep, and that keep the memory.
+    /// Returns the description that [`into_array_interface`](Self::into_array_interface) would give, without exporting
+    /// the array. This is for objects that keep the memory and are themselves kept by their consumers.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`into_array_interface`](Self::into_array_interface).
     pub fn to_array_interface(&self) -> Result<ArrayInterface> {
         let array = &self.array;
         if !array.kind.is_host_readable() {
@@ -64,7 +65,7 @@ impl ArrayExchange {
             return Err(Error::new(ErrorKind::InvalidArgument, PROTOCOL, message));
         }
         let dtype = array.layout.dtype();
-        // Any place serves for no element; an aligned one pleases everybody.
+        // An empty array can have any address; an aligned one works with every consumer.
         let address = array.address(PROTOCOL, dtype.align())?;
         Ok(ArrayInterface {
             shape: shape_of(&array.layout),
@@ -77,19 +78,19 @@ impl ArrayExchange {
         })
     }
 
-    /// Takes up an array that somebody describes by NumPy's array interface. `owner` is whatever keeps it.
+    /// Imports an array that is described by NumPy's array interface. `owner` keeps it alive.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for another version than 3, a mask, a missing or null address, an element type or byte order that
-    /// is none of this machine's, negative extents, strides that are no multiple of the element's size, and more than six
-    /// dimensions; `OutOfBounds` if addresses wrap around.
+    /// `InvalidArgument` for a version other than 3, a mask, a missing or null address, an unsupported element type, a
+    /// foreign byte order, negative extents, strides that are not a multiple of the element size, and more than six
+    /// dimensions. `OutOfBounds` if addresses wrap around.
     ///
     /// # Safety
     ///
-    /// The interface is truthful: until `owner` is dropped, every index is an initialised element in memory that the host
-    /// can read, and write unless it says otherwise, and nobody uses it without being ordered with who does. Its values
-    /// are there.
+    /// The interface is truthful. Until `owner` is dropped, every index is an initialised element in memory that the
+    /// host can read. The host can also write it, unless the interface says that it is read-only. All other uses of the
+    /// elements are ordered with the uses through the capsule. The values are ready.
     pub unsafe fn from_array_interface<O: Any + Send + Sync>(
         interface: &ArrayInterface,
         owner: O,

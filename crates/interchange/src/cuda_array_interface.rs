@@ -1,4 +1,4 @@
-//! The CUDA array interface, version 3: addresses of CUDA, strides in bytes, one stream of the producer's, no owner.
+//! The CUDA array interface, version 3: CUDA addresses, strides in bytes, one stream of the producer, no owner.
 #![expect(unsafe_code, reason = "memory is named by address, for which a caller vouches")]
 
 use std::any::Any;
@@ -16,31 +16,31 @@ use crate::{Access, ArrayExchange, ByteStrides, DeviceToken, MemoryKind, Refused
 
 const PROTOCOL: &str = "cuda array interface";
 
-/// The number of CUDA's default stream that waits for the others.
+/// The number of CUDA's legacy default stream, which waits for the other streams.
 const LEGACY_DEFAULT: usize = 1;
 
-/// What `__cuda_array_interface__` says, a field for each key. `descr` is left out: `typestr` alone decides.
+/// The content of `__cuda_array_interface__`, with a field for each key except `descr`: only `typestr` is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaArrayInterface {
-    /// Elements along each dimension.
+    /// The number of elements along each dimension.
     pub shape: Shape,
     /// The element type, such as `<f8`.
     pub typestr: Cow<'static, str>,
-    /// Address of element `[0, …, 0]`, 0 if there is none, and whether it is only to be read.
+    /// The address of element `[0, …, 0]` (0 if there are no elements), and whether the array is read-only.
     pub data: (usize, bool),
-    /// Strides in bytes; `None` in row-major order without gaps.
+    /// Strides in bytes; `None` for row-major order without gaps.
     pub strides: Option<ByteStrides>,
     /// Whether there is a mask.
     pub masked: bool,
-    /// The stream on which all pending work of the producer's is ordered: 1 or 2 for the default streams, or a handle.
-    /// `None` if there is none.
+    /// The stream on which all pending work of the producer is ordered: 1 or 2 for the default streams, or a handle.
+    /// `None` if no synchronisation is needed.
     pub stream: Option<usize>,
-    /// The protocol's version.
+    /// The version of the protocol.
     pub version: i64,
 }
 
 impl ArrayExchange<Ready> {
-    /// Hands the array over by the CUDA array interface, without a stream. The strides are always given.
+    /// Exports the array by the CUDA array interface, without a stream. Strides are always given.
     ///
     /// # Errors
     ///
@@ -49,35 +49,38 @@ impl ArrayExchange<Ready> {
         self.cuda_array_interface(None)
     }
 
-    /// What [`into_cuda_array_interface`](Self::into_cuda_array_interface) says, without handing the array over: for objects
-    /// that their consumers keep, and that keep the memory and a [`Keeper`].
+    /// Returns the description that [`into_cuda_array_interface`](Self::into_cuda_array_interface) would give, without
+    /// exporting the array. This is for objects that keep the memory and a [`Keeper`], and are themselves kept by their
+    /// consumers.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`into_cuda_array_interface`](Self::into_cuda_array_interface).
     pub fn to_cuda_array_interface(&self) -> Result<CudaArrayInterface> {
         written(&self.array, None)
     }
 }
 
 impl ArrayExchange<Ordered> {
-    /// Hands the array over by the CUDA array interface, with the stream that it is ordered on. The stream lives as long as
-    /// the keeper.
+    /// Exports the array by the CUDA array interface, with the stream on which it is ordered. The stream lives as long
+    /// as the keeper.
     ///
     /// # Errors
     ///
-    /// As of what is ready; `InvalidArgument` if the stream is none of CUDA: consumers of HIP are given what is ready.
+    /// As for a ready array. `InvalidArgument` if the stream is not a CUDA stream: for consumers of HIP, export a ready
+    /// array.
     pub fn into_cuda_array_interface(self) -> Result<Exported<CudaArrayInterface>, Refused<Self>> {
         let stream = self.stream().clone();
         self.cuda_array_interface(Some(stream))
     }
 
-    /// What [`into_cuda_array_interface`](Self::into_cuda_array_interface) says, without handing the array over: for objects
-    /// that their consumers keep, and that keep the memory, the stream and a [`Keeper`].
+    /// Returns the description that [`into_cuda_array_interface`](Self::into_cuda_array_interface) would give, without
+    /// exporting the array. This is for objects that keep the memory, the stream and a [`Keeper`], and are themselves
+    /// kept by their consumers.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`into_cuda_array_interface`](Self::into_cuda_array_interface).
     pub fn to_cuda_array_interface(&self) -> Result<CudaArrayInterface> {
         written(&self.array, Some(self.stream()))
     }
@@ -99,23 +102,24 @@ impl<S: State> ArrayExchange<S> {
 }
 
 impl ArrayExchange<Pending> {
-    /// Takes up an array that somebody describes by the CUDA array interface. `device` is the device of CUDA or HIP that the
-    /// address is of, which the protocol does not say; `owner` is whatever keeps the array.
+    /// Imports an array that is described by the CUDA array interface. `device` is the CUDA or HIP device of the
+    /// address, which the protocol does not give. `owner` keeps the array alive.
     ///
-    /// Its values wait for the stream that the interface names. Version 2 has none, and they wait for CUDA's default stream
-    /// then.
+    /// The values wait for the stream that the interface names. Version 2 names no stream; the values then wait for
+    /// CUDA's default stream.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for other versions than 2 and 3, a mask, stream 0 (and 1 and 2 of HIP), a null address, an element
-    /// type or byte order that is none of this machine's, negative extents, strides that are no multiple of the element's
-    /// size, more than six dimensions, and a device of neither; `OutOfBounds` if addresses wrap around.
+    /// `InvalidArgument` for versions other than 2 and 3, a mask, stream 0 (and 1 and 2 for HIP), a null address, an
+    /// unsupported element type, a foreign byte order, negative extents, strides that are not a multiple of the element
+    /// size, more than six dimensions, and a device that is neither CUDA nor HIP. `OutOfBounds` if addresses wrap
+    /// around.
     ///
     /// # Safety
     ///
-    /// The interface is truthful: until `owner` is dropped, every index is an initialised element in memory that the device
-    /// can read, and write unless it says otherwise, and nobody uses it without being ordered with who does; and the stream
-    /// exists until the capsule is ready.
+    /// The interface is truthful. Until `owner` is dropped, every index is an initialised element in memory that the
+    /// device can read. The device can also write it, unless the interface says that it is read-only. All other uses of
+    /// the elements are ordered with the uses through the capsule. The stream exists until the capsule is ready.
     pub unsafe fn from_cuda_array_interface<O: Any + Send + Sync>(
         interface: &CudaArrayInterface,
         device: DeviceToken,

@@ -1,39 +1,39 @@
-//! Where an array is and how it lies there.
+//! The memory and layout of an array.
 
 use runtime_core::{DeviceKind, Error, ErrorKind, Layout, NativeHandle, NativeKind, Result};
 
 use crate::{ContextBinding, DeviceToken};
 
-/// What kind of memory an array lies in.
+/// The kind of memory that holds an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
-    /// The host's; that of the devices which work in it, too.
+    /// Host memory, also that of devices that work in host memory.
     Host,
-    /// The host's, locked for a device by its vendor's runtime.
+    /// Host memory that a vendor's runtime has pinned for a device.
     Pinned,
-    /// A device's own.
+    /// A device's own memory.
     Device,
-    /// Addressed by host and device: managed, or shared.
+    /// Memory that host and device can both address: managed or shared.
     Shared,
-    /// Behind a memory object, which is not an address: `cl_mem`.
+    /// A memory object without an address: `cl_mem`.
     Object,
 }
 
 impl MemoryKind {
-    /// Whether the host can follow a pointer to it.
+    /// Whether the host can dereference a pointer to the memory.
     pub fn is_host_readable(self) -> bool {
         matches!(self, Self::Host | Self::Pinned | Self::Shared)
     }
 }
 
-/// What may be done with an array's elements.
+/// The permitted access to an array's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// They are read.
+    /// The elements may be read.
     ReadOnly,
-    /// They are read and written.
+    /// The elements may be read and written.
     ReadWrite,
-    /// They are a copy that nobody else has.
+    /// The elements are a copy that no other code uses.
     Copied,
 }
 
@@ -44,14 +44,14 @@ impl Access {
     }
 }
 
-/// Where an array is and how it lies there: what every protocol says in its own way.
+/// The memory and layout of an array: the data that all protocols share.
 #[derive(Clone, Debug)]
 pub(crate) struct Description {
-    /// The allocation as far as it is known: its lowest byte, or the memory object; `None` if it has no byte.
+    /// The allocation, as far as it is known: its lowest byte or the memory object. `None` if it has no bytes.
     pub(crate) memory: Option<NativeHandle>,
-    /// Bytes of it.
+    /// The number of bytes of the allocation.
     pub(crate) extent: usize,
-    /// Bytes from its beginning to element `[0, …, 0]`.
+    /// The number of bytes from the start of the allocation to element `[0, …, 0]`.
     pub(crate) offset: usize,
     pub(crate) layout: Layout,
     pub(crate) kind: MemoryKind,
@@ -61,7 +61,7 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    /// An array at an address, of which no more is known than that its elements are there.
+    /// An array at an address. Nothing more is known than that its elements are there.
     #[inline]
     pub(crate) fn at(
         address: usize,
@@ -95,7 +95,7 @@ impl Description {
         })
     }
 
-    /// Refuses what does not lie inside its allocation.
+    /// Refuses an array that does not lie inside its allocation.
     pub(crate) fn check(self) -> Result<Self> {
         let bytes = self.layout.span_bytes();
         let low = self.offset.checked_add_signed(bytes.start);
@@ -110,14 +110,14 @@ impl Description {
         Err(Error::new(ErrorKind::OutOfBounds, "exchange", message))
     }
 
-    /// The address of element `[0, …, 0]`; `None` for memory objects and where there is no byte.
+    /// The address of element `[0, …, 0]`; `None` for memory objects, and if there are no bytes.
     pub(crate) fn pointer(&self) -> Option<usize> {
         let memory = self.memory.filter(|memory| memory.kind == NativeKind::Pointer)?;
-        // Inside the allocation, by `check` or `at`.
+        // Inside the allocation: `check` or `at` has ensured it.
         Some(memory.raw.wrapping_add(self.offset))
     }
 
-    /// As [`pointer`](Self::pointer), for protocols of addresses; `empty` where there is no byte.
+    /// As [`pointer`](Self::pointer), for protocols that use addresses. Returns `empty` if there are no bytes.
     pub(crate) fn address(&self, protocol: &'static str, empty: usize) -> Result<usize> {
         match (self.kind, self.memory) {
             (MemoryKind::Object, _) => {
@@ -129,12 +129,12 @@ impl Description {
     }
 }
 
-/// What an array may be used for at most: elements that are several indices' are never written.
+/// The access narrowed to what the layout allows: an array whose indices share elements is read-only.
 pub(crate) fn narrowed(access: Access, layout: &Layout) -> Access {
     if layout.is_nested() { access } else { Access::ReadOnly }
 }
 
-/// The host, as it calls itself everywhere.
+/// The token of the host, the same everywhere.
 pub(crate) fn host() -> DeviceToken {
     DeviceToken::new("host", Some(DeviceKind::Host), 0)
 }

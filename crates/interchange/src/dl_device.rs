@@ -1,4 +1,4 @@
-//! DLPack's numbers for devices, which Arrow shares.
+//! DLPack's device numbers, which Arrow uses too.
 
 use runtime_core::{DeviceKind, Error, ErrorKind, Result};
 
@@ -6,12 +6,12 @@ use crate::description::{Description, host};
 use crate::dlpack::abi::{DLDevice, device};
 use crate::{ContextBinding, DeviceToken, MemoryKind};
 
-/// The numbers of an array's device. `sycl` is what the SYCL runtime counts the device as, for memory of its default
+/// The numbers of an array's device. `sycl` is the SYCL runtime's number of the device, for memory of its default
 /// context.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for memory that has no number.
+/// `InvalidArgument` for memory without a number.
 pub(crate) fn numbers(
     array: &Description,
     sycl: Option<i32>,
@@ -31,7 +31,7 @@ pub(crate) fn numbers(
         (MemoryKind::Pinned, _) => (device::CPU, 0),
         (MemoryKind::Shared, "cuda") => (device::CUDA_MANAGED, 0),
         (MemoryKind::Device, "cuda") => (device::CUDA, index()?),
-        // There is no number for managed memory of HIP.
+        // DLPack has no number for managed memory of HIP.
         (MemoryKind::Device | MemoryKind::Shared, "hip") => (device::ROCM, index()?),
         (MemoryKind::Object, "opencl") => (device::OPENCL, index()?),
         (MemoryKind::Device | MemoryKind::Shared, "opencl" | "sycl" | "level_zero") => {
@@ -50,11 +50,11 @@ pub(crate) fn numbers(
     Ok(DLDevice { device_type, device_id })
 }
 
-/// What the numbers stand for: the interface of its addresses, the kind of memory, and the device.
+/// Translates the numbers to the interface of the addresses, the kind of memory, and the device.
 ///
 /// # Errors
 ///
-/// `UnknownDevice` for a number that is none, or of no memory that is known here.
+/// `UnknownDevice` for an invalid number, or for memory that this crate does not support.
 pub(crate) fn parse(
     numbers: DLDevice,
     protocol: &'static str,
@@ -65,7 +65,7 @@ pub(crate) fn parse(
         Err(Error::new(ErrorKind::UnknownDevice, protocol, message))
     };
     let gpu = |api: &'static str, index| DeviceToken::new(api, Some(DeviceKind::Gpu), index);
-    // Memory of the host and managed memory are of no device: libraries write 0 or -1 there.
+    // Host memory and managed memory belong to no device: libraries write 0 or -1 as their number.
     let index = match (device_type, usize::try_from(device_id)) {
         (device::CPU | device::CUDA_HOST | device::ROCM_HOST | device::CUDA_MANAGED, _) => 0,
         (_, Ok(index)) => index,

@@ -1,4 +1,4 @@
-//! The capsule: one array on its way from one library to another.
+//! The capsule: one array in transfer from one library to another.
 #![expect(unsafe_code, reason = "what a capsule says of itself is a caller's word")]
 
 use std::fmt;
@@ -11,14 +11,16 @@ use crate::owner::{Keeper, Owner};
 use crate::state::{Ready, State};
 use crate::{Access, ContextBinding, DeviceToken, MemoryKind, Refused};
 
-/// An array between two libraries: memory, layout, device, what may be done with it, and when its values are there.
+/// An array in transfer between two libraries: its memory, layout, device, permitted access, and when its values are
+/// ready.
 ///
-/// It is handed over once: conversions take it (`into_…`), and one that is refused gives it back with the reason. What
-/// owns the memory is dropped once, after all else, on whichever thread the last consumer ends. Make one capsule for each
-/// consumer, over an owner that is shared.
+/// It is exported once: conversions consume it (`into_…`), and a refused conversion returns it with the reason. The
+/// owner of the memory is dropped once, after everything else, on the thread where the last consumer ends. Make one
+/// capsule for each consumer, over a shared owner.
 ///
-/// The state `S` says whether the values are there: [`Ready`], [`Pending`](crate::Pending), or
-/// [`Ordered`](crate::Ordered) for one stream. Protocols without synchronisation are methods of `ArrayExchange<Ready>` alone.
+/// The state `S` says whether the values are ready: [`Ready`], [`Pending`](crate::Pending), or
+/// [`Ordered`](crate::Ordered) for one stream. Protocols without synchronisation are methods of `ArrayExchange<Ready>`
+/// only.
 ///
 /// ```
 /// use interchange::{ArrayExchange, ByteStrides};
@@ -31,7 +33,7 @@ use crate::{Access, ContextBinding, DeviceToken, MemoryKind, Refused};
 /// # Ok::<(), runtime_core::Error>(())
 /// ```
 pub struct ArrayExchange<S = Ready> {
-    // Boxed, since a capsule moves from one conversion to the next.
+    // Boxed, because a capsule is moved from one conversion to the next.
     pub(crate) array: Box<Description>,
     pub(crate) state: S,
     // Dropped last.
@@ -39,7 +41,7 @@ pub struct ArrayExchange<S = Ready> {
 }
 
 impl<S: State> ArrayExchange<S> {
-    /// The same in another state, or as it was.
+    /// The capsule in another state, or unchanged in the error.
     pub(crate) fn with_state<N>(self, state: Result<N>) -> Result<ArrayExchange<N>, Refused<Self>> {
         match state {
             Ok(state) => Ok(ArrayExchange { array: self.array, state, owner: self.owner }),
@@ -47,106 +49,106 @@ impl<S: State> ArrayExchange<S> {
         }
     }
 
-    /// What keeps the memory, for consumers that learn its address elsewhere.
+    /// Returns an owner of the memory, for consumers that get its address in another way.
     pub fn into_keeper(self) -> Keeper {
         Keeper::lend(self.owner, None)
     }
 
-    /// Element type, shape, and strides in elements.
+    /// The element type, the shape, and the strides in elements.
     pub fn layout(&self) -> &Layout {
         &self.array.layout
     }
 
-    /// Type of the elements.
+    /// The element type.
     pub fn dtype(&self) -> DType {
         self.array.layout.dtype()
     }
 
-    /// The address of element `[0, …, 0]`; `None` where there is no memory, and for memory objects.
+    /// The address of element `[0, …, 0]`; `None` if there is no memory, and for memory objects.
     pub fn pointer(&self) -> Option<usize> {
         self.array.pointer()
     }
 
-    /// The allocation as far as it is known, by its lowest address or as a memory object. Of an address from somebody
-    /// else nothing is known but that the array's own elements are there.
+    /// The allocation, as far as it is known: its lowest address, or a memory object. For an address from another
+    /// library, only the array's own elements are known to be there.
     pub fn memory(&self) -> Option<NativeHandle> {
         self.array.memory
     }
 
-    /// Bytes of the [allocation](Self::memory).
+    /// The number of bytes of the [allocation](Self::memory).
     pub fn memory_bytes(&self) -> usize {
         self.array.extent
     }
 
-    /// The array's bytes in the [allocation](Self::memory): from the lowest to past the highest of any element.
+    /// The array's bytes in the [allocation](Self::memory), from the lowest byte of any element to past the highest.
     pub fn byte_range(&self) -> Range<usize> {
         let span = self.array.layout.span_bytes();
-        // Inside the allocation.
+        // The array is inside the allocation.
         self.array.offset.wrapping_add_signed(span.start)
             ..self.array.offset.wrapping_add_signed(span.end)
     }
 
-    /// What kind of memory it is in.
+    /// The kind of memory that holds the array.
     pub fn kind(&self) -> MemoryKind {
         self.array.kind
     }
 
-    /// The device that the memory is of.
+    /// The device of the memory.
     pub fn device(&self) -> &DeviceToken {
         &self.array.device
     }
 
-    /// The context that the memory belongs to.
+    /// The context of the memory.
     pub fn context(&self) -> &ContextBinding {
         &self.array.context
     }
 
-    /// What may be done with the elements.
+    /// The permitted access to the elements.
     pub fn access(&self) -> Access {
         self.array.access
     }
 
-    /// When the values are there.
+    /// The state: when the values are ready.
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// The same, to be read and not written.
+    /// Makes the capsule read-only.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.array.access = Access::ReadOnly;
         self
     }
 
-    /// The same, to be written too: for an array that came by a protocol that cannot say so, the old DLPack. Elements that
-    /// are several indices' stay to be read.
+    /// Makes the capsule writable. This is for arrays imported by a protocol that cannot say whether they are writable
+    /// (the old DLPack). An array in which several indices share an element stays read-only.
     ///
     /// # Safety
     ///
-    /// The elements may be written, and nobody uses them meanwhile without being ordered with who does.
+    /// The elements may be written. All other uses of them meanwhile are ordered with the uses through this capsule.
     #[must_use]
     pub unsafe fn assume_writable(mut self) -> Self {
         self.array.access = narrowed(Access::ReadWrite, &self.array.layout);
         self
     }
 
-    /// The same, said to be a copy that nobody else has.
+    /// Declares that the capsule is a copy that no other code uses.
     ///
     /// # Safety
     ///
-    /// Nobody else has it, and its elements may be written.
+    /// No other code uses the memory, and its elements may be written.
     #[must_use]
     pub unsafe fn assume_copied(mut self) -> Self {
         self.array.access = narrowed(Access::Copied, &self.array.layout);
         self
     }
 
-    /// The same, said to be memory of `device`: for arrays of an interface that this runtime reaches by another, and whose
-    /// index is another there.
+    /// Declares that the memory belongs to `device`. This is for arrays of an interface whose device this runtime
+    /// reaches through another interface, with another index.
     ///
     /// # Safety
     ///
-    /// `device` can use the memory's address, or object, as one of its own.
+    /// `device` can use the memory's address or object like its own.
     #[must_use]
     pub unsafe fn assume_of(mut self, device: &Device) -> Self {
         let native = device.native();
@@ -157,11 +159,11 @@ impl<S: State> ArrayExchange<S> {
         self
     }
 
-    /// The same, known to lie in an allocation of `bytes` bytes at `address`: what a driver says of an address.
+    /// Declares that the array lies in an allocation of `bytes` bytes at `address`, as a driver reports it.
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` if it does not lie there; `InvalidArgument` for a memory object.
+    /// `OutOfBounds` if the array does not lie in this allocation. `InvalidArgument` for a memory object.
     pub fn within(mut self, address: usize, bytes: usize) -> Result<Self, Refused<Self>> {
         let span = self.array.layout.span_bytes();
         let refuse =
@@ -190,8 +192,8 @@ impl<S: State> ArrayExchange<S> {
         }
     }
 
-    /// The same, said to belong to a context of the SYCL runtime: the platform's default one, on the device that SYCL's
-    /// filter selectors call `device`, or another one, whose handle is given.
+    /// Declares that the memory belongs to a context of the SYCL runtime. The context is the default one of the
+    /// platform of `device`, named as by SYCL's filter selectors, or another one, given by its handle.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! Capsules of what is this program's: memory of devices, pinned and plain host memory.
+//! Capsules for memory of this program: device memory, pinned memory and plain host memory.
 #![expect(unsafe_code, reason = "a view's memory is kept by whatever the caller says")]
 
 use std::any::Any;
@@ -15,11 +15,11 @@ use crate::state::{Pending, Ready};
 use crate::{Access, ArrayExchange, ContextBinding, DeviceToken, MemoryKind, Refused};
 
 impl ArrayExchange {
-    /// Hands over elements in host memory, in row-major order.
+    /// Exports elements in host memory, in row-major order.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there are not as many elements as `shape` has, or more than six dimensions.
+    /// `InvalidArgument` if the number of elements does not match `shape`, or for more than six dimensions.
     pub fn from_vec<T: Element>(
         mut elements: Vec<T>,
         shape: &[usize],
@@ -40,11 +40,11 @@ impl ArrayExchange {
 }
 
 impl ArrayExchange {
-    /// Hands over page-locked host memory, in row-major order. Blocks until what is enqueued on it is done.
+    /// Exports pinned host memory, in row-major order. Blocks until work already enqueued on it has finished.
     ///
     /// # Errors
     ///
-    /// As [`from_vec`](Self::from_vec), and what that work reports.
+    /// As [`from_vec`](Self::from_vec). Errors of that work.
     pub fn from_pinned<T: Element>(
         mut pinned: Pinned<T>,
         shape: &[usize],
@@ -63,7 +63,7 @@ impl ArrayExchange {
         }
     }
 
-    /// Hands over page-locked host memory of `device` by the address of its first element, with whatever keeps it.
+    /// Exports pinned host memory of `device` by the address of its first element. `owner` keeps the memory alive.
     ///
     /// # Errors
     ///
@@ -71,8 +71,8 @@ impl ArrayExchange {
     ///
     /// # Safety
     ///
-    /// Until `owner` is dropped, every element of the layout is there, and nobody uses them without being ordered with the
-    /// consumer. What is enqueued on them by now is done.
+    /// Until `owner` is dropped, all elements of the layout exist, and other uses of them are ordered with those of the
+    /// consumer. Work already enqueued on them has finished.
     pub unsafe fn from_pinned_at<O: Any + Send + Sync>(
         device: &Device,
         address: usize,
@@ -90,14 +90,14 @@ impl ArrayExchange {
 }
 
 impl ArrayExchange<Pending> {
-    /// Hands over memory of a device, as elements of `shape` in row-major order. Its values are there when what is
-    /// enqueued on `stream` by now is done; `stream` waits for other work on the memory, as
-    /// [`Memory::order_before`] says.
+    /// Exports device memory as elements of `shape` in row-major order. Its values are ready when the work already
+    /// enqueued on `stream` has finished. `stream` waits for other work on the memory, as [`Memory::order_before`]
+    /// describes.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there are not as many elements as `shape` has, or more than six dimensions; `WrongDevice` if
-    /// the stream is another device's.
+    /// `InvalidArgument` if the number of elements does not match `shape`, or for more than six dimensions.
+    /// `WrongDevice` if the stream belongs to another device.
     pub fn from_memory<T: Element>(
         memory: Memory<T>,
         shape: &[usize],
@@ -110,13 +110,13 @@ impl ArrayExchange<Pending> {
         }
     }
 
-    /// As [`from_memory`](Self::from_memory), with a layout whose element `[0, …, 0]` lies `offset` bytes after the
-    /// memory's beginning.
+    /// As [`from_memory`](Self::from_memory), with a given layout. Element `[0, …, 0]` lies `offset` bytes after the
+    /// start of the memory.
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` if the layout's span leaves the memory; `InvalidArgument` if the offset is not aligned for the
-    /// layout's type; `WrongDevice`.
+    /// `OutOfBounds` if the layout exceeds the memory. `InvalidArgument` if the offset is not aligned for the layout's
+    /// type. `WrongDevice` if the stream belongs to another device.
     pub fn from_memory_with<T: Element>(
         memory: Memory<T>,
         offset: usize,
@@ -131,7 +131,7 @@ impl ArrayExchange<Pending> {
         }
     }
 
-    /// Hands over a share of a memory, to be read.
+    /// Exports shared memory as read-only.
     ///
     /// # Errors
     ///
@@ -146,17 +146,17 @@ impl ArrayExchange<Pending> {
         Ok(Self::pending(array, Access::ReadOnly, Arc::clone(memory), stream))
     }
 
-    /// Hands over what a view shows, with whatever keeps it.
+    /// Exports the elements of a view. `owner` keeps the memory alive.
     ///
     /// # Errors
     ///
-    /// `WrongDevice` if the stream is not of the view's device.
+    /// `WrongDevice` if the stream does not belong to the view's device.
     ///
     /// # Safety
     ///
-    /// Until `owner` is dropped the view's memory exists; nobody writes its elements, or, unless `access` is
-    /// [`ReadOnly`](Access::ReadOnly), uses them without being ordered with the consumer; and if it is
-    /// [`Copied`](Access::Copied), nobody else has them.
+    /// The view's memory exists until `owner` is dropped. Until then, writes of its elements are ordered with the
+    /// consumer. Unless `access` is [`ReadOnly`](Access::ReadOnly), all other uses are ordered with the consumer too.
+    /// If `access` is [`Copied`](Access::Copied), no other code uses the elements.
     pub unsafe fn from_view<O: Any + Send + Sync>(
         view: &MemoryView<'_>,
         access: Access,
@@ -169,15 +169,15 @@ impl ArrayExchange<Pending> {
         }
     }
 
-    /// As [`from_view`](Self::from_view), of values that are there after all the work that `after` tells.
+    /// As [`from_view`](Self::from_view), for values that are ready after all the work in `after`.
     ///
     /// # Errors
     ///
-    /// None that a view which exists can have.
+    /// None for an existing view.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// As for [`from_view`](Self::from_view).
     pub unsafe fn from_view_after<O: Any + Send + Sync>(
         view: &MemoryView<'_>,
         access: Access,
@@ -206,18 +206,18 @@ impl ArrayExchange<Pending> {
     }
 }
 
-/// An owner of memory of that kind.
+/// An owner for memory of this kind.
 fn hold(owner: impl Any + Send + Sync, kind: MemoryKind, device: &Device) -> Owner {
     match kind {
-        // A consumer of host memory is done with it when it gives it back.
+        // When a consumer returns host memory, its work on it has finished.
         MemoryKind::Host => Arc::new(Plain::new(owner)),
         _ => Arc::new(Fenced::new(owner, device)),
     }
 }
 
-/// Page-locked memory of a device.
+/// Describes pinned memory of a device.
 fn describe_pinned(device: &Device, address: usize, layout: Layout) -> Result<Description> {
-    // Devices in host memory lock nothing.
+    // Devices in host memory pin nothing.
     let (api, kind, token) = match device.info().kind {
         DeviceKind::Host | DeviceKind::Simulated => ("host", MemoryKind::Host, host()),
         _ => (device.native().api, MemoryKind::Pinned, DeviceToken::of(device)),
@@ -235,7 +235,7 @@ fn row_major<T: Element>(len: usize, shape: &[usize]) -> Result<Layout> {
     Err(invalid(format!("{len} elements for shape {shape:?}")))
 }
 
-/// What a view of the stream's device shows.
+/// Describes the elements of a view of the stream's device.
 fn describe_on(view: &MemoryView<'_>, stream: &Stream) -> Result<Description> {
     let device = view.device();
     if !device.is_same(stream.device()) {
@@ -246,7 +246,8 @@ fn describe_on(view: &MemoryView<'_>, stream: &Stream) -> Result<Description> {
     describe(view)
 }
 
-/// What a view of a memory shows once `stream` is done with what is enqueued now, and all other work on the memory too.
+/// Describes the elements of a view of `memory`. They are ready once the work already on `stream`, and all other work
+/// on the memory, has finished.
 fn describe_part<T: Element>(
     memory: &Memory<T>,
     view: Result<MemoryView<'_>>,
@@ -257,7 +258,7 @@ fn describe_part<T: Element>(
     Ok(array)
 }
 
-/// What a view shows, as far as the view says it.
+/// Describes the elements of a view, from the data in the view.
 pub(crate) fn describe(view: &MemoryView<'_>) -> Result<Description> {
     let device = view.device();
     let memory = view.native();

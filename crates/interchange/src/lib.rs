@@ -1,9 +1,8 @@
-//! Arrays handed over to everybody else's libraries, and taken from them, without a copy and with their synchronisation
-//! stated.
+//! Exports arrays to other libraries and imports theirs, without a copy and with explicit synchronisation.
 //!
-//! An [`ArrayExchange`] is one array on its way: memory, layout, device, access, and when its values are there. It moves and
-//! is not cloned: make one for each consumer, over an owner that is shared. The owner is dropped once, when the last
-//! consumer is done. A conversion that is refused gives back what it was given, with the reason ([`Refused`]).
+//! An [`ArrayExchange`] is one array in transfer: its memory, layout, device, access, and when its values are ready. It
+//! is moved, not cloned: make one for each consumer, over a shared owner. The owner is dropped once, when the last
+//! consumer has finished. A refused conversion returns its input together with the reason ([`Refused`]).
 //!
 //! ```
 //! use backend_host::HostDevice;
@@ -14,12 +13,12 @@
 //! let device = Device::new(HostDevice::new(0))?;
 //! let stream = device.default_stream();
 //!
-//! // Ours, to somebody who reads DLPack 1.x: what goes into a Python capsule.
+//! // Export to a consumer that reads DLPack 1.x. This goes into a Python capsule.
 //! let memory = device.memory_from_slice(&stream, &[1.0, 2.0, 3.0, 4.0])?;
 //! let pending = ArrayExchange::from_memory(memory, &[2, 2], &stream)?;
 //! let tensor = pending.host_wait()?.into_dlpack(DlpackOptions::versioned())?;
 //!
-//! // And theirs, on a device of this runtime. SAFETY: a tensor on the host is ready when it is handed over.
+//! // Import, on a device of this runtime. SAFETY: a tensor on the host is ready when it is exported.
 //! let theirs = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }?;
 //! let adopted = theirs.into_adopted::<f64>(&device)?;
 //! assert_eq!(adopted.view()?.to_vec::<f64>(&stream)?, [1.0, 2.0, 3.0, 4.0]);
@@ -28,28 +27,29 @@
 //!
 //! # Protocols
 //!
-//! | protocol | hands over | takes | strides | synchronisation | owner |
+//! | protocol | exports | imports | strides | synchronisation | owner |
 //! |---|---|---|---|---|---|
 //! | [`dlpack`] | ready, or ordered | any | elements | the producer orders a stream | deleter |
-//! | [`CudaArrayInterface`] | ready, or ordered | 2, 3 | bytes | a stream of the producer's | [`Keeper`] |
-//! | [`SyclUsmArrayInterface`] | ready | 1 | elements | none | [`Keeper`] |
-//! | [`ArrayInterface`] (NumPy) | ready | 3 | bytes | none | [`Keeper`] |
-//! | [`arrow`] (C device) | ready, or ordered | rows | none | an event of the producer's | `release` |
+//! | [`CudaArrayInterface`] | ready, or ordered | versions 2, 3 | bytes | a stream of the producer | [`Keeper`] |
+//! | [`SyclUsmArrayInterface`] | ready | version 1 | elements | none | [`Keeper`] |
+//! | [`ArrayInterface`] (NumPy) | ready | version 3 | bytes | none | [`Keeper`] |
+//! | [`arrow`] (C device) | ready, or ordered | one-dimensional arrays | none | an event of the producer | `release` |
 //!
-//! The attributes that are dictionaries in Python are structures with a field for each key. The crate knows neither Python
-//! nor a vendor's interface: addresses and handles are numbers that carry the name of their interface.
+//! Attributes that are dictionaries in Python are structures here, with a field for each key. The crate depends neither
+//! on Python nor on a vendor's interface: addresses and handles are numbers tagged with the name of their interface.
 //!
 //! # States
 //!
-//! What comes from a device is [`Pending`]. Two ways lead on: [`host_wait`](ArrayExchange::host_wait) blocks until the
-//! array is [`Ready`], and [`order_after`](ArrayExchange::order_after) makes it [`Ordered`] for one stream without blocking.
-//! Protocols that cannot say when values are there take what is ready and nothing else, by type.
+//! An array that comes from a device is [`Pending`]. There are two ways to continue.
+//! [`host_wait`](ArrayExchange::host_wait) blocks until the array is [`Ready`].
+//! [`order_after`](ArrayExchange::order_after) makes it [`Ordered`] for one stream without blocking. Protocols that
+//! cannot say when values are ready accept only ready arrays; the type system enforces this.
 //!
-//! # When a consumer is done
+//! # When a consumer has finished
 //!
-//! No protocol says when a consumer's queued work is over: a deleter may run while kernels still do. So memory of a
-//! device that was handed over blocks, when it comes back, until all work of that device is done. [`wait_within`] lets an
-//! interpreter's other threads run meanwhile.
+//! No protocol says when a consumer's queued work is finished: a deleter may run while kernels are still running. So
+//! when exported device memory is returned, the call blocks until all work of that device is finished. [`wait_within`]
+//! lets other threads of an interpreter run during this wait.
 #![deny(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 
@@ -86,7 +86,7 @@ pub use strides::{ByteStrides, ElemStrides, Shape};
 pub use sycl_usm::{SyclObject, SyclUsmArrayInterface};
 pub use token::{ContextBinding, DeviceToken};
 
-/// The page's example, so that it is compiled and run.
+/// The examples of `docs/interchange.md`, compiled and run as tests.
 #[cfg(all(doctest, feature = "array-buffer"))]
 #[doc = include_str!("../../../docs/interchange.md")]
 struct Page;

@@ -1,4 +1,4 @@
-//! Who keeps an array's memory, and what happens when a consumer is done with it.
+//! Owners of an array's memory, and what happens when a consumer has finished.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,25 +7,25 @@ use std::sync::{Arc, OnceLock};
 
 use runtime_core::{Device, Result};
 
-/// To whom memory goes.
+/// The receiver of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
-    /// A device of this runtime, which drops the owner once all work on it is done.
+    /// A device of this runtime, which drops the owner once all work on the memory has finished.
     Device,
-    /// Somebody whose work is not seen, and may go on when the owner is dropped.
+    /// Foreign code, whose work this runtime cannot see and which may continue when the owner is dropped.
     Stranger,
 }
 
-/// What keeps memory for as long as it is shared.
+/// An owner that keeps memory alive while it is shared.
 pub(crate) trait Hold: Send + Sync {
-    /// The memory is handed over, now.
+    /// Records that the memory is handed over now.
     fn lend(&self, to: To);
 }
 
-/// The owner of a capsule's memory, dropped once, after all else.
+/// The owner of a capsule's memory. It is dropped once, after everything else.
 pub(crate) type Owner = Arc<dyn Hold>;
 
-/// An owner that needs nothing but to be dropped.
+/// An owner that only needs to be dropped.
 pub(crate) struct Plain<O: Any + Send + Sync>(runtime_core::Owner<O>);
 
 impl<O: Any + Send + Sync> Plain<O> {
@@ -38,7 +38,7 @@ impl<O: Any + Send + Sync> Hold for Plain<O> {
     fn lend(&self, _to: To) {}
 }
 
-/// Memory of a device, which may be reused only when strangers' work on it is over.
+/// Device memory that may be reused only once foreign work on it has finished.
 pub(crate) struct Fenced<O: Any + Send + Sync> {
     fence: Fence,
     _owner: Plain<O>,
@@ -59,7 +59,7 @@ impl<O: Any + Send + Sync> Hold for Fenced<O> {
     }
 }
 
-/// Dropped before the owner: waits for the device if its memory was with strangers.
+/// Dropped before the owner. Waits for the device if the memory went to foreign code.
 struct Fence {
     device: Device,
     strange: AtomicBool,
@@ -70,26 +70,27 @@ impl Drop for Fence {
         if self.strange.load(Ordering::Acquire)
             && let Err(error) = finish(&self.device)
         {
-            // Whoever asks the device's streams for failures hears of it too.
+            // The device's streams report this failure too.
             tracing::warn!(%error, "a consumer's work failed, or what came before it");
         }
     }
 }
 
-/// What a wait runs in.
+/// A function that runs a wait.
 type Around = fn(&mut (dyn FnMut() + Send));
 
 static AROUND: OnceLock<Around> = OnceLock::new();
 
-/// Has the waits for a device's work that come with giving memory back run inside `around`, which calls what it gets. For programs
-/// whose threads hold, when a consumer gives memory back, what others need meanwhile: the lock of an interpreter.
+/// Makes `around` run the waits for a device's work that happen when memory is returned. `around` must call its
+/// argument. This is for programs whose threads hold a lock that other threads need, such as an interpreter's lock,
+/// when a consumer returns memory.
 ///
-/// The first `around` of a program stays.
+/// Only the first call in a program has an effect.
 pub fn wait_within(around: fn(&mut (dyn FnMut() + Send))) {
     AROUND.get_or_init(|| around);
 }
 
-/// Waits until all work of the device is done.
+/// Waits until all work of the device has finished.
 pub(crate) fn finish(device: &Device) -> Result<()> {
     let mut done = None;
     if let Some(around) = AROUND.get() {
@@ -98,19 +99,20 @@ pub(crate) fn finish(device: &Device) -> Result<()> {
     done.unwrap_or_else(|| device.synchronize())
 }
 
-/// Keeps an array's memory as long as a consumer uses it. Dropping it, once and on any thread, gives the memory back.
+/// Keeps an array's memory alive while a consumer uses it. Dropping it returns the memory. It is dropped once, on any
+/// thread.
 ///
-/// Memory of a device blocks then until all work of that device is done, since no protocol says when a consumer's queued
-/// work is.
+/// For device memory, the drop blocks until all work of that device has finished, because no protocol says when a
+/// consumer's queued work has finished.
 #[must_use = "the memory is given back when this is dropped"]
 pub struct Keeper {
-    // What the protocol's handles belong to, before the memory.
+    // Objects that the protocol's handles belong to; dropped before the memory.
     pub(crate) _with: Option<Box<dyn Any + Send + Sync>>,
     pub(crate) _owner: Owner,
 }
 
 impl Keeper {
-    /// Hands memory over to a stranger.
+    /// Hands memory over to foreign code.
     pub(crate) fn lend(owner: Owner, with: Option<Box<dyn Any + Send + Sync>>) -> Self {
         owner.lend(To::Stranger);
         Self { _with: with, _owner: owner }
@@ -123,21 +125,21 @@ impl std::fmt::Debug for Keeper {
     }
 }
 
-/// Drops something where nothing may unwind: in a function that C calls.
+/// Drops a value in a function that C calls, where no panic may unwind.
 pub(crate) fn drop_for_c<A>(what: A) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(what))) {
         tracing::error!("an owner panicked while it was dropped");
-        // Dropping what a panic carries may panic again.
+        // Dropping the payload of a panic may panic again.
         std::mem::forget(panic);
     }
 }
 
-/// A protocol's description of an array, and what keeps the array.
+/// A protocol's description of an array, and the owner of the array.
 #[derive(Debug)]
 pub struct Exported<I> {
-    /// What the protocol's attribute says.
+    /// The value of the protocol's attribute.
     pub interface: I,
-    /// The protocol has no place for an owner: whoever uses the interface keeps this.
+    /// The owner. The protocol has no field for it, so the user of the interface must keep it.
     pub keeper: Keeper,
 }
 
@@ -156,7 +158,7 @@ pub(crate) mod tests {
     use super::gate::{Gate, start};
     use super::*;
 
-    /// A consumer's work, which nobody but the device knows of.
+    /// Work of a foreign consumer, which only the device knows about.
     pub(crate) fn strange_work(device: &Device) -> (Memory<f64>, Stream, Gate) {
         let stream = device.stream_create(&Default::default()).unwrap();
         let mut memory = device.memory_from_slice(&stream, &[0.0; 4]).unwrap();
@@ -190,7 +192,7 @@ pub(crate) mod tests {
         }
         wait_within(|wait| {
             CALLS.set(CALLS.get() + 1);
-            // One that calls nothing is not believed.
+            // If `around` does not call its argument, the wait is done directly.
             if CALLS.get() != 2 {
                 wait();
             }

@@ -1,13 +1,13 @@
-//! Conversions that were refused, with what was to be converted.
+//! The error of a refused conversion; it returns the input.
 
 use std::fmt;
 
 use runtime_core::Error;
 
-/// Why a conversion was refused, and what was to be converted: nothing is lost, and nothing has changed.
+/// The error of a refused conversion, together with the unchanged input.
 ///
-/// `?` makes it the error alone, in a function that returns [`Error`]; what was to be converted is dropped then, and with
-/// it, if nobody else has it, its owner.
+/// In a function that returns [`Error`], `?` converts it to the error alone. The input is then dropped, and its owner
+/// too if no other code holds it.
 ///
 /// ```
 /// use interchange::ArrayExchange;
@@ -24,17 +24,17 @@ impl<A> Refused<A> {
         Self(Box::new((what, error)))
     }
 
-    /// Why.
+    /// The error.
     pub fn error(&self) -> &Error {
         &self.0.1
     }
 
-    /// What was to be converted, as it was.
+    /// The unchanged input of the conversion.
     pub fn into_inner(self) -> A {
         self.0.0
     }
 
-    /// Both.
+    /// The input and the error.
     pub fn into_parts(self) -> (A, Error) {
         *self.0
     }

@@ -1,4 +1,4 @@
-//! Whether an array's values are there: for everybody, for one stream, or not yet.
+//! States of an array: its values are ready, ready for one stream, or pending.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,30 +8,30 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::{ArrayExchange, MemoryKind, Refused};
 
-/// The values are there, for everybody.
+/// The values are ready for all users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready;
 
-/// The values are there once some work is done.
+/// The values will be ready once some work has finished.
 #[derive(Clone, Debug)]
 pub struct Pending {
     pub(crate) after: SmallVec<[After; 1]>,
 }
 
-/// The values are there for what is enqueued on one stream from now on, and for nobody else.
+/// The values are ready only for work that is enqueued on one stream from now on.
 #[derive(Clone, Debug)]
 pub struct Ordered {
     stream: Stream,
 }
 
-/// Work that comes first.
+/// Work that must finish first.
 #[derive(Clone, Debug)]
 pub enum After {
-    /// All that was enqueued on a stream when the capsule was made.
+    /// All work that was enqueued on a stream when the capsule was made.
     Stream(Stream),
-    /// What an event marks.
+    /// The work that an event marks.
     Event(Event),
-    /// A stream or event of somebody else's, by the vendor's handle: see [`ArrayExchange::host_wait_on`].
+    /// A stream or event of another library, by the vendor's handle: see [`ArrayExchange::host_wait_on`].
     Foreign(NativeHandle),
 }
 
@@ -53,10 +53,10 @@ impl After {
 
 /// One of [`Ready`], [`Pending`] and [`Ordered`].
 pub trait State: fmt::Debug + Send + Sync + 'static {
-    /// The stream for which alone the values are there.
+    /// The only stream for which the values are ready, if the state has one.
     fn stream(&self) -> Option<&Stream>;
 
-    /// Work that comes first.
+    /// Work that must finish first.
     fn after(&self) -> &[After];
 }
 
@@ -91,24 +91,24 @@ impl State for Ordered {
 }
 
 impl Pending {
-    /// Until all that is on `stream` by now is done.
+    /// Pending until all work already on `stream` has finished.
     pub fn on(stream: &Stream) -> Self {
         Self { after: smallvec![After::Stream(stream.clone())] }
     }
 
-    /// Until all of these are done.
+    /// Pending until all of these events are complete.
     pub fn events(events: impl IntoIterator<Item = Event>) -> Self {
         Self { after: events.into_iter().map(After::Event).collect() }
     }
 
-    /// Until what somebody else's stream or event stands for is done.
+    /// Pending until the work of another library's stream or event has finished.
     pub fn foreign(handle: NativeHandle) -> Self {
         Self { after: smallvec![After::Foreign(handle)] }
     }
 }
 
 impl Ordered {
-    /// Ready for what is enqueued on `stream` from now on.
+    /// Ready for work that is enqueued on `stream` from now on.
     pub fn on(stream: &Stream) -> Self {
         Self { stream: stream.clone() }
     }
@@ -120,12 +120,12 @@ impl ArrayExchange<Pending> {
         self.state.after.is_empty()
     }
 
-    /// The same, with streams and events of this runtime in the place of somebody else's, which `take` makes of their
-    /// handles: by [`Device::interop`], for instance.
+    /// Replaces streams and events of other libraries by streams and events of this runtime. `take` makes them from the
+    /// handles, for instance with [`Device::interop`].
     ///
     /// # Errors
     ///
-    /// What `take` reports; `InvalidArgument` if what it gives has another handle than the one it was asked for.
+    /// Errors of `take`. `InvalidArgument` if the handle of its result is not the one that it was called with.
     pub fn taking_up(
         mut self,
         mut take: impl FnMut(NativeHandle) -> Result<After>,
@@ -143,12 +143,12 @@ impl ArrayExchange<Pending> {
         }
     }
 
-    /// Waits, on the host, until the values are there.
+    /// Waits, on the host, until the values are ready.
     ///
     /// # Errors
     ///
-    /// What the streams report; `InvalidArgument` for a stream or event of somebody else's, which
-    /// [`host_wait_on`](Self::host_wait_on) waits for.
+    /// Errors of the streams. `InvalidArgument` for a stream or event of another library; use
+    /// [`host_wait_on`](Self::host_wait_on) for these.
     pub fn host_wait(self) -> Result<ArrayExchange, Refused<Self>> {
         let waited = self.state.after.iter().try_for_each(|after| match after {
             After::Stream(stream) => stream.synchronize(),
@@ -162,7 +162,7 @@ impl ArrayExchange<Pending> {
     ///
     /// # Errors
     ///
-    /// `Timeout`, and as there.
+    /// `Timeout`. As [`host_wait`](Self::host_wait).
     pub fn host_wait_for(self, timeout: Duration) -> Result<ArrayExchange, Refused<Self>> {
         let start = Instant::now();
         let left = || timeout.saturating_sub(start.elapsed());
@@ -174,14 +174,14 @@ impl ArrayExchange<Pending> {
         self.with_state(waited.map(|()| Ready))
     }
 
-    /// Waits, on the host, until all work of `device` is done, the work of others on the same device included, as far as
-    /// they work in the same context: for arrays that come with a stream or event of somebody else's.
+    /// Waits, on the host, until all work of `device` has finished. This includes work of other libraries on the same
+    /// device in the same context. It is for arrays that come with a stream or event of another library.
     ///
     /// # Errors
     ///
-    /// What [`Device::synchronize`] reports; `WrongDevice` if what it waits for is not the device's. A stream or event of
-    /// somebody else's counts as of the array's device; an array in pinned or shared memory, which protocols give no device,
-    /// is believed to be of this one.
+    /// As [`Device::synchronize`]. `WrongDevice` if the work that the array waits for is not work of this device. An
+    /// external stream or event is taken to be of the array's device. Protocols name no device for pinned or shared memory;
+    /// such an array is taken to be of this device.
     pub fn host_wait_on(self, device: &Device) -> Result<ArrayExchange, Refused<Self>> {
         let nowhere = matches!(self.array.kind, MemoryKind::Pinned | MemoryKind::Shared);
         let is_here = nowhere || self.array.device.is(device);
@@ -207,12 +207,13 @@ impl ArrayExchange<Pending> {
         self.with_state(waited.map(|()| Ready))
     }
 
-    /// Orders what is enqueued on `consumer` from now on after what the values wait for. The host does not block.
+    /// Orders work that is enqueued on `consumer` from now on after the work that the values wait for. The host does
+    /// not block.
     ///
     /// # Errors
     ///
-    /// `WrongDevice` if the stream's device cannot wait for the work's (see [`Device::reaches`]); `InvalidArgument` as
-    /// for [`host_wait`](Self::host_wait).
+    /// `WrongDevice` if the stream's device cannot wait for the device of that work (see [`Device::reaches`]).
+    /// `InvalidArgument` as for [`host_wait`](Self::host_wait).
     pub fn order_after(self, consumer: &Stream) -> Result<ArrayExchange<Ordered>, Refused<Self>> {
         let ordered = self.state.after.iter().try_for_each(|after| match after {
             After::Stream(stream) if stream == consumer => Ok(()),
@@ -225,17 +226,17 @@ impl ArrayExchange<Pending> {
 }
 
 impl ArrayExchange<Ordered> {
-    /// Waits, on the host, until the values are there for everybody.
+    /// Waits, on the host, until the values are ready for all users.
     ///
     /// # Errors
     ///
-    /// What the stream reports.
+    /// Errors of the stream.
     pub fn host_wait(self) -> Result<ArrayExchange, Refused<Self>> {
         let waited = self.state.stream.synchronize();
         self.with_state(waited.map(|()| Ready))
     }
 
-    /// The stream that it is ready for.
+    /// The stream for which the values are ready.
     pub fn stream(&self) -> &Stream {
         &self.state.stream
     }

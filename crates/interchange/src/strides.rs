@@ -1,4 +1,4 @@
-//! Extents, and strides in the two units that protocols count in, which never mix.
+//! Extents, and strides in the two units that protocols use. The two units have separate types.
 
 use std::ops::Deref;
 
@@ -42,29 +42,29 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// Elements along each dimension, as a protocol has them: nobody has looked at them yet.
+    /// The number of elements along each dimension, as a protocol gives it; not checked yet.
     Shape
 }
 
 numbers! {
-    /// Strides in elements: DLPack's, and those of the SYCL USM array interface.
+    /// Strides in elements, as in DLPack and the SYCL USM array interface.
     ///
-    /// A type of its own, since a stride taken for one in bytes reads beyond the array. There is no way from one to
-    /// the other but with an element type.
+    /// This is a separate type, because a stride in elements that is read as bytes, or the reverse, gives wrong
+    /// addresses. Conversion needs an element type.
     ElemStrides
 }
 
 numbers! {
-    /// Strides in bytes: those of the NumPy and CUDA array interfaces.
+    /// Strides in bytes, as in the NumPy and CUDA array interfaces.
     ByteStrides
 }
 
 impl ElemStrides {
-    /// The same strides in bytes.
+    /// Converts the strides to bytes.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if one does not fit.
+    /// `InvalidArgument` if a stride does not fit.
     ///
     /// ```
     /// use interchange::{ByteStrides, ElemStrides};
@@ -88,11 +88,11 @@ impl ElemStrides {
 }
 
 impl ByteStrides {
-    /// The same strides in elements.
+    /// Converts the strides to elements.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if one is no multiple of the element's size.
+    /// `InvalidArgument` if a stride is not a multiple of the element size.
     pub fn to_elements(&self, dtype: DType) -> Result<ElemStrides> {
         let size = size(dtype);
         let divided = self.iter().map(|stride| {
@@ -114,7 +114,7 @@ fn size(dtype: DType) -> i64 {
 
 /// Extents of a layout.
 pub(crate) fn shape_of(layout: &Layout) -> Shape {
-    // They fit: the product of them does.
+    // The extents fit, because their product fits.
     layout.shape().iter().map(|extent| i64::try_from(*extent).unwrap_or(i64::MAX)).collect()
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn strides_of(layout: &Layout) -> ElemStrides {
     layout.strides().iter().map(|stride| i64::try_from(*stride).unwrap_or(i64::MAX)).collect()
 }
 
-/// The layout that a protocol describes; without strides, in row-major order without gaps.
+/// Makes the layout that a protocol describes. Without strides it is row-major without gaps.
 pub(crate) fn layout(dtype: DType, shape: &[i64], strides: Option<&[i64]>) -> Result<Layout> {
     if shape.len() > MAX_RANK {
         return Err(invalid(format!("{} dimensions; at most {MAX_RANK} are taken", shape.len())));

@@ -1,4 +1,5 @@
-//! The SYCL USM array interface, version 1: addresses of a SYCL context, strides in elements, no synchronisation, no owner.
+//! The SYCL USM array interface, version 1: addresses in a SYCL context, strides in elements, no synchronisation, no
+//! owner.
 #![expect(unsafe_code, reason = "memory is named by address, for which a caller vouches")]
 
 use std::any::Any;
@@ -18,46 +19,48 @@ use crate::{
 
 const PROTOCOL: &str = "sycl usm array interface";
 
-/// What `__sycl_usm_array_interface__` says, a field for each key.
+/// The content of `__sycl_usm_array_interface__`, with a field for each key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyclUsmArrayInterface {
-    /// Elements along each dimension.
+    /// The number of elements along each dimension.
     pub shape: Shape,
     /// The element type, such as `<f8`.
     pub typestr: Cow<'static, str>,
-    /// An address, which is never null, and whether it is only to be read.
+    /// An address, which is never null, and whether it is read-only.
     ///
-    /// The documents of this interface disagree on what the second means. It is taken as arrays take it.
+    /// The documents of this interface disagree on the meaning of the second value. It is read here as other array
+    /// interfaces define it.
     pub data: (usize, bool),
-    /// Strides in elements, and not in bytes; `None` in row-major order without gaps.
+    /// Strides in elements, not in bytes; `None` for row-major order without gaps.
     pub strides: Option<ElemStrides>,
-    /// Elements from the address to element `[0, …, 0]`.
+    /// The number of elements from the address to element `[0, …, 0]`.
     pub offset: i64,
-    /// The context that the address belongs to.
+    /// The context of the address.
     pub syclobj: SyclObject,
-    /// The protocol's version.
+    /// The version of the protocol.
     pub version: i64,
 }
 
-/// What names the context of an address.
+/// The name of an address's context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyclObject {
-    /// A filter selector, `backend:kind:index`: the default context of that device's platform.
+    /// A filter selector, `backend:kind:index`. It means the default context of that device's platform.
     Filter(String),
     /// A context or queue of the SYCL runtime, by its handle.
     Handle(NativeHandle),
 }
 
 impl ArrayExchange {
-    /// Hands the array over by the SYCL USM array interface. The strides are always given, and the offset is 0.
+    /// Exports the array by the SYCL USM array interface. Strides are always given, and the offset is 0.
     ///
-    /// The context is [what it was said to be](Self::assume_bound): one of the SYCL runtime's. A context that this runtime
-    /// made is none.
+    /// The context is the one [declared for the memory](Self::assume_bound), a context of the SYCL runtime. A context
+    /// that this runtime made is not valid here.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the memory is not addressed by an interface below SYCL, has no address (even an empty array
-    /// needs one), or belongs to another context; for negative strides, which consumers refuse; and for `bf16`.
+    /// `InvalidArgument` if the memory is not addressed by an interface below SYCL, has no address (an empty array
+    /// needs one too), or belongs to another context. `InvalidArgument` for negative strides, which consumers refuse,
+    /// and for `bf16`.
     pub fn into_sycl_usm(self) -> Result<Exported<SyclUsmArrayInterface>, Refused<Self>> {
         match written(&self.array) {
             Ok(interface) => Ok(Exported { interface, keeper: Keeper::lend(self.owner, None) }),
@@ -65,22 +68,22 @@ impl ArrayExchange {
         }
     }
 
-    /// Takes up an array that somebody describes by the SYCL USM array interface. `owner` is whatever keeps it.
+    /// Imports an array that is described by the SYCL USM array interface. `owner` keeps it alive.
     ///
-    /// Its address is one of the SYCL runtime. To use it on a device of this runtime, look whether the address belongs to
-    /// the device's context, and [say so](Self::assume_of).
+    /// Its address is one of the SYCL runtime. To use it on a device of this runtime, check that the address belongs to
+    /// the device's context, and [declare it](Self::assume_of).
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for another version than 1, a null address, an element type or byte order that is none of this
-    /// machine's, negative extents, and more than six dimensions; `UnknownDevice` for a selector that is none;
-    /// `OutOfBounds` if addresses wrap around.
+    /// `InvalidArgument` for a version other than 1, a null address, an unsupported element type, a foreign byte order,
+    /// negative extents, and more than six dimensions. `UnknownDevice` for an invalid selector. `OutOfBounds` if
+    /// addresses wrap around.
     ///
     /// # Safety
     ///
-    /// The interface is truthful: until `owner` is dropped, every index is an initialised element in memory of the context,
-    /// which can be written unless it says otherwise, and nobody uses it without being ordered with who does. Its values
-    /// are there.
+    /// The interface is truthful. Until `owner` is dropped, every index is an initialised element in memory of the
+    /// context. The elements are writable, unless the interface says that they are read-only. All other uses of them
+    /// are ordered with the uses through the capsule. The values are ready.
     pub unsafe fn from_sycl_usm<O: Any + Send + Sync>(
         interface: &SyclUsmArrayInterface,
         owner: O,

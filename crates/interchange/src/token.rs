@@ -1,4 +1,4 @@
-//! Names for devices and contexts that do not depend on who opened them.
+//! Names of devices and contexts that are the same in every library.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use runtime_core::{Device, DeviceKind, Error, ErrorKind, NativeHandle, Result};
 
-/// A device by name, `backend:kind:index`, to be traded for a runtime's own object; with the device's unique identifier
-/// where that is known.
+/// The name of a device, `backend:kind:index`, from which a runtime finds its own object. It includes the device's
+/// unique identifier if that is known.
 ///
-/// Indices differ from library to library, identifiers do not. The spelling is that of SYCL's filter selectors with all
-/// three parts; it is no selector of this runtime.
+/// Indices differ between libraries; identifiers do not. The text format is that of SYCL's filter selectors with all
+/// three parts. It is not a device selector of this runtime.
 ///
 /// ```
 /// use interchange::DeviceToken;
@@ -30,7 +30,7 @@ pub struct DeviceToken {
 }
 
 impl DeviceToken {
-    /// The device `index` of `backend`, among those of its kind if that is given.
+    /// The device number `index` of `backend`, counted among devices of its kind if a kind is given.
     pub fn new(
         backend: impl Into<Cow<'static, str>>,
         kind: Option<DeviceKind>,
@@ -42,7 +42,7 @@ impl DeviceToken {
     /// The token of an opened device.
     pub fn of(device: &Device) -> Self {
         let info = device.info();
-        // Backends name their handles by a word that lives as long as the program.
+        // Backends name their handles by a static string.
         let backend = match device.native().api {
             api if api == info.id.backend() => Cow::Borrowed(api),
             _ => Cow::Owned(info.id.backend().to_owned()),
@@ -50,34 +50,34 @@ impl DeviceToken {
         Self { backend, kind: Some(info.kind), index: info.id.index(), uuid: info.uuid }
     }
 
-    /// The same, with the device's unique identifier.
+    /// Adds the device's unique identifier.
     #[must_use]
     pub fn with_uuid(self, uuid: [u8; 16]) -> Self {
         Self { uuid: Some(uuid), ..self }
     }
 
-    /// The interface it is a device of: `cuda`, `hip`, `opencl`, `level_zero`, `host`, …
+    /// The interface of the device: `cuda`, `hip`, `opencl`, `level_zero`, `host`, …
     pub fn backend(&self) -> &str {
         &self.backend
     }
 
-    /// What kind of machine it is, where that is known.
+    /// The kind of device, if it is known.
     pub fn kind(&self) -> Option<DeviceKind> {
         self.kind
     }
 
-    /// Its number among the backend's devices.
+    /// The number of the device among the backend's devices.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// The device's own unique identifier, where it is known.
+    /// The device's unique identifier, if it is known.
     pub fn uuid(&self) -> Option<[u8; 16]> {
         self.uuid
     }
 
-    /// Whether this is `device`: by identifier where both have one, else by backend, kind as far as it is known, and
-    /// index.
+    /// Whether this token names `device`. Compares identifiers if both have one; else backend, kind (if it is known)
+    /// and index.
     pub fn is(&self, device: &Device) -> bool {
         let info = device.info();
         if self.backend != info.id.backend() {
@@ -89,11 +89,11 @@ impl DeviceToken {
         }
     }
 
-    /// The one of these opened devices that this names.
+    /// Returns the opened device that this token names.
     ///
     /// # Errors
     ///
-    /// `UnknownDevice` if there is none.
+    /// `UnknownDevice` if the token names none of them.
     pub fn resolve<'a>(&self, devices: impl IntoIterator<Item = &'a Device>) -> Result<&'a Device> {
         devices.into_iter().find(|device| self.is(device)).ok_or_else(|| {
             let message = format!("none of the opened devices is {self}");
@@ -114,7 +114,7 @@ impl fmt::Display for DeviceToken {
 impl FromStr for DeviceToken {
     type Err = Error;
 
-    /// `backend:kind:index`, of which kind and index may be missing; an index that is missing is 0.
+    /// Parses `backend:kind:index`. Kind and index may be missing; a missing index is 0.
     fn from_str(text: &str) -> Result<Self> {
         let refuse = |why: &str| {
             let message = format!("{text:?}: {why}; expected backend:kind:index");
@@ -143,11 +143,11 @@ impl FromStr for DeviceToken {
     }
 }
 
-/// The context that memory belongs to, where the interface has such.
+/// The context of memory, if the interface has contexts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ContextBinding {
-    /// The one that the platform's runtime keeps for everybody: what a name in text can stand for.
+    /// The default context that the platform's runtime keeps for all users. A textual name can refer to it.
     PlatformDefault,
-    /// This one, and a name in text says nothing of it.
+    /// This context. A textual name cannot refer to it.
     Explicit(NativeHandle),
 }

@@ -1,10 +1,10 @@
-//! NumPy's names for element types, which three protocols share.
+//! NumPy's names of element types, which three protocols share.
 
 use std::borrow::Cow;
 
 use runtime_core::{DType, Error, ErrorKind, Result};
 
-/// Byte order as protocols write it.
+/// The native byte order, as protocols write it.
 const NATIVE: char = if cfg!(target_endian = "little") { '<' } else { '>' };
 
 macro_rules! ordered {
@@ -17,7 +17,7 @@ macro_rules! ordered {
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for `bf16`, which has none.
+/// `InvalidArgument` for `bf16`, which has no name.
 pub(crate) fn typestr(dtype: DType, protocol: &'static str) -> Result<Cow<'static, str>> {
     Ok(Cow::Borrowed(match dtype {
         DType::Bool => "|b1",
@@ -41,12 +41,12 @@ pub(crate) fn typestr(dtype: DType, protocol: &'static str) -> Result<Cow<'stati
     }))
 }
 
-/// The element type of that name. The byte order may be `=`; missing, or `|`, only where `loose` is set or the elements
-/// have one byte.
+/// Parses the name of an element type. The byte order may be `=`. It may be missing or `|` only if `loose` is set, or
+/// for elements of one byte.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for another byte order, and for what is no element type here.
+/// `InvalidArgument` for another byte order, and for unsupported element types.
 pub(crate) fn parse(text: &str, loose: bool, protocol: &'static str) -> Result<DType> {
     let refuse = |why: &str| {
         let message = format!("typestr {text:?}: {why}");

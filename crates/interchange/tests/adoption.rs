@@ -1,4 +1,4 @@
-//! Arrays of others as memory of a device, and what a device cannot take.
+//! Imports of foreign arrays as device memory, and arrays that a device cannot import.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod common;
@@ -19,7 +19,7 @@ fn devices() -> [Device; 2] {
 
 fn capsule(case: &Case, count: &Count) -> ArrayExchange {
     let tensor = case.foreign().counted(count).versioned();
-    // SAFETY: host memory that nobody else uses.
+    // SAFETY: host memory that no other code uses.
     unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap()
 }
 
@@ -57,9 +57,9 @@ fn what_is_written_is_the_owners() {
         let stream = device.default_stream();
         let mut values = vec![1_i32, 2, 3, 4, 5, 6];
         let first = values.as_mut_ptr().expose_provenance();
-        // Every other one, backwards.
+        // Every second element, backwards.
         let foreign = common::Foreign::new(DType::I32, first + 16, &[3], Some(&[-2]));
-        // SAFETY: the vector is not touched until the array was given back.
+        // SAFETY: the vector is not used until the array is returned.
         let array = unsafe { ArrayExchange::from_dlpack(foreign.versioned(), Ready) }.unwrap();
         let mut adopted = array.into_adopted::<i32>(&device).unwrap();
         let plan = {
@@ -129,7 +129,7 @@ fn memory_comes_out_of_what_is_whole_and_writable() {
     assert!(adopted.into_memory().is_err());
 }
 
-/// Every element type, into a device and out of it.
+/// Round trips of every element type, into a device and out of it.
 #[test]
 fn memory_of_a_device_comes_back() {
     fn check<T: Element>(device: &Device) {

@@ -1,4 +1,4 @@
-//! Arrays lent to others, and made of what others lend.
+//! Coherent arrays that are exported, and coherent arrays made from imports.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod common;
@@ -16,7 +16,7 @@ use runtime_core::{DType, Device, ErrorKind, Grid, HostModule, Launch, args};
 
 use common::{Count, Foreign, elements};
 
-/// Long enough for whoever is going to come.
+/// Longer than any expected wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn sim() -> Device {
@@ -37,22 +37,22 @@ fn double_on<D: ndarray::Dimension>(array: &mut ArrayBuffer<f64, D>, device: &De
     let module = device.module_load(&HostModule::new().with("double", double)).unwrap();
     let kernel = module.kernel("double").unwrap();
     let mut guard = array.read_write(&stream).unwrap();
-    // SAFETY: the kernel is safe Rust, which touches nothing but its argument.
+    // SAFETY: the kernel is safe Rust that accesses only its argument.
     unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![guard.view_mut().unwrap()]) }
         .unwrap();
     guard.commit().unwrap();
 }
 
-/// What somebody else does with a tensor on the host: writes its elements, and gives it back.
+/// A foreign consumer of a tensor on the host: writes its elements, and returns it.
 fn consume(capsule: ArrayExchange, write: f64) {
     let tensor = capsule.into_dlpack(DlpackOptions::versioned()).unwrap();
-    // SAFETY: the tensor was ready when it was handed over.
+    // SAFETY: the tensor was ready when it was exported.
     let theirs = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap();
     let first = std::ptr::with_exposed_provenance_mut::<f64>(theirs.pointer().unwrap());
     for i in 0..theirs.layout().len() {
         // SAFETY: inside the array.
         let element = unsafe { first.add(i) };
-        // SAFETY: lent to be written, to nobody else.
+        // SAFETY: lent for writing, and only to this code.
         unsafe { element.write(write) };
     }
     thread::spawn(|| drop(theirs)).join().unwrap();
@@ -77,7 +77,7 @@ fn what_is_written_by_others_is_committed_when_they_give_it_back() {
     assert_eq!(array.read_host().unwrap().sum(), 28.0);
     drop(array);
 
-    // On a device, where the values have to be brought first.
+    // On a device, to which the values must be copied first.
     double_on(&mut shared.write(PATIENCE).unwrap(), &device);
     let lent = ArrayExchange::export(&shared, &stream, Access::ReadWrite, PATIENCE).unwrap();
     let lent = lent.host_wait().unwrap();
@@ -161,11 +161,11 @@ fn arrays_without_values_are_not_lent() {
     shared.write(PATIENCE).unwrap().write_host().unwrap().fill(1.0);
 }
 
-/// Somebody's array on the host, with an owner that is counted.
+/// A foreign array on the host, with a counted owner.
 fn foreign(values: &mut [f64], shape: &[i64], flags: u64, count: &Count) -> ArrayExchange {
     let first = values.as_mut_ptr().expose_provenance();
     let tensor = Foreign::new(DType::F64, first, shape, None).flags(flags).counted(count);
-    // SAFETY: the test does not touch the values until the tensor was given back, or says why it may.
+    // SAFETY: the test does not use the values until the tensor is returned, or says why it may.
     unsafe { ArrayExchange::from_dlpack(tensor.versioned(), Ready) }.unwrap()
 }
 
@@ -179,7 +179,7 @@ fn an_array_of_others_is_changed_on_a_device_and_seen_by_its_owner() {
         capsule.into_array_buffer(&host.default_stream()).unwrap();
     double_on(&mut array, &device);
     array.prefetch_host().unwrap();
-    // The stated synchronisation: from here on the owner sees it.
+    // This is the documented synchronisation: from here on the owner sees the values.
     let seen = elements(DType::F64, address, &[6], &[1]);
     assert_eq!(seen, [2.0_f64, 4.0, 6.0, 8.0, 10.0, 12.0].map(f64::to_ne_bytes).concat());
     let transfers = array.transfers();
@@ -238,7 +238,7 @@ fn arrays_with_gaps_are_refused_and_copied_by_who_says_so() {
     let (values, count) = ([1.0, 2.0, 3.0, 4.0], Count::new());
     let first = values.as_ptr().expose_provenance();
     let tensor = Foreign::new(DType::F64, first + 24, &[2], Some(&[-2])).counted(&count);
-    // SAFETY: nobody writes the values.
+    // SAFETY: no code writes the values.
     let capsule = unsafe { ArrayExchange::from_dlpack(tensor.versioned(), Ready) }.unwrap();
     let refused = capsule.into_array_buffer::<f64, Ix1>(&stream).unwrap_err();
     assert!(refused.error().message().contains("[-2]"), "{refused}");
@@ -268,7 +268,7 @@ fn an_array_that_is_ordered_on_a_stream_becomes_one_without_waiting() {
     let memory = device.memory_from_slice(&stream, &[1.0, 2.0]).unwrap();
     let pending = ArrayExchange::from_memory(memory, &[2], &stream).unwrap();
     let tensor = pending.order_after(&stream).unwrap().into_dlpack(DlpackOptions::versioned());
-    // SAFETY: the producer was told of the stream.
+    // SAFETY: the producer was given the stream.
     let theirs = unsafe { ArrayExchange::from_dlpack(tensor.unwrap(), Ordered::on(&stream)) };
     let theirs = theirs.unwrap();
     assert_eq!(theirs.kind(), MemoryKind::Host);
@@ -283,7 +283,7 @@ fn empty_arrays_go_and_come() {
     let shared = SharedArrayBuffer::new(ArrayBuffer::from_vec(Vec::<f64>::new(), (0, 3)).unwrap());
     let lent = ArrayExchange::export_host(&shared, Access::ReadOnly, PATIENCE).unwrap();
     let tensor = lent.into_dlpack(DlpackOptions::versioned()).unwrap();
-    // SAFETY: there is no element.
+    // SAFETY: there are no elements.
     let theirs = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap();
     let array = theirs.into_read_replica::<f64, Ix2>(&host.default_stream()).unwrap();
     assert_eq!(array.read_host().unwrap().shape(), [0, 3]);

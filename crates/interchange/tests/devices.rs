@@ -1,4 +1,4 @@
-//! Memory that the host does not address, on whatever GPU there is, or its stand-in: its numbers, its streams, its events.
+//! Memory that the host does not address, on any available GPU or its stand-in: device numbers, streams, events.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod common;
@@ -60,7 +60,7 @@ fn pending(device: &Device) -> (ArrayExchange<Pending>, Stream) {
 /// The numbers of a capsule's device, as DLPack has them.
 fn numbers(capsule: ArrayExchange) -> (MemoryKind, DeviceToken) {
     let tensor = capsule.into_dlpack(DlpackOptions::versioned()).unwrap();
-    // SAFETY: it was ready.
+    // SAFETY: the tensor was ready.
     let back = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap();
     (back.kind(), back.device().clone())
 }
@@ -70,7 +70,7 @@ fn memory_goes_by_dlpack_and_comes_back(device: &Device) {
     assert_eq!(pending.kind(), MemoryKind::Device);
     assert!(pending.memory().is_some_and(|memory| memory.kind == NativeKind::Pointer));
     let consumer = device.stream_create(&Default::default()).unwrap();
-    // What a consumer's number comes to.
+    // The stream as the number that a consumer passes.
     let stream = i64::try_from(consumer.native().raw).unwrap();
     let request = DlpackRequest { stream: Some(stream), ..DlpackRequest::default() };
     assert_eq!(request.fence(&pending).unwrap(), DlpackFence::Order(consumer.native()));
@@ -79,7 +79,7 @@ fn memory_goes_by_dlpack_and_comes_back(device: &Device) {
     // SAFETY: the producer was given the stream.
     let theirs = unsafe { ArrayExchange::from_dlpack(tensor, Ordered::on(&consumer)) }.unwrap();
     assert!(theirs.device().is(device), "{}", theirs.device());
-    // What the driver knows of the address.
+    // The driver reports the allocation of the address.
     let memory = theirs.memory().unwrap();
     // SAFETY: an address.
     let origin = unsafe { device.interop().unwrap().origin(memory) }.unwrap().unwrap();
@@ -107,13 +107,13 @@ fn an_order_names_its_stream_or_is_refused(device: &Device) {
             ready.into_cuda_array_interface().unwrap()
         }
     };
-    // SAFETY: it is as the interface says, and the keeper keeps it.
+    // SAFETY: the interface is truthful, and the keeper keeps the memory alive.
     let theirs = unsafe {
         ArrayExchange::from_cuda_array_interface(&exported.interface, token, exported.keeper)
     };
     let known = theirs.unwrap().taking_up(|handle| {
         assert_eq!(handle, producer.native());
-        // SAFETY: a stream of the device, which lives on.
+        // SAFETY: a stream of the device, which stays alive.
         unsafe { device.interop().unwrap().stream_from_native(handle) }.map(After::Stream)
     });
     let adopted = known.unwrap().host_wait().unwrap().into_adopted::<f32>(device).unwrap();
@@ -131,7 +131,7 @@ fn rows_come_with_an_event(device: &Device) {
     assert_eq!((event.api, event.kind), (device.native().api, NativeKind::Event));
     let consumer = device.stream_create(&Default::default()).unwrap();
     let known = theirs.taking_up(|handle| {
-        // SAFETY: an event of the device, which the array keeps.
+        // SAFETY: an event of the device, which the array keeps alive.
         unsafe { device.interop().unwrap().event_from_native(handle) }.map(After::Event)
     });
     let ready = known.unwrap().order_after(&consumer).unwrap().host_wait().unwrap();
@@ -155,7 +155,7 @@ fn pinned_and_unified_memory_have_numbers_of_their_own(device: &Device) {
     memory.copy_from_slice(&stream, &VALUES).unwrap();
     let ready = ArrayExchange::from_memory(memory, &[4], &stream).unwrap().host_wait().unwrap();
     assert_eq!(ready.kind(), MemoryKind::Shared);
-    // There is no number for managed memory of HIP.
+    // DLPack has no number for managed memory of HIP.
     let kind = if device.native().api == "cuda" { MemoryKind::Shared } else { MemoryKind::Device };
     assert_eq!(numbers(ready).0, kind);
 }

@@ -1,4 +1,4 @@
-//! Somebody else's DLPack, dlpark, reads what is handed over, and hands over what is read here.
+//! Another DLPack library, dlpark, reads exported tensors, and exports tensors that are imported here.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn what_is_handed_over_is_sound_to_others() {
     let mut made = 0;
     Case::all(&[0, 48], |case| {
         let tensor = case.foreign().counted(&count).versioned();
-        // SAFETY: host memory that nobody writes.
+        // SAFETY: host memory that no code writes.
         let ours = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap();
         let legacy = case.is_writable() && made % 2 == 0;
         made += 1;
@@ -28,7 +28,7 @@ fn what_is_handed_over_is_sound_to_others() {
         };
         if legacy {
             let raw = ours.into_dlpack(DlpackOptions::legacy()).unwrap().into_raw().cast();
-            // SAFETY: a tensor that is ours to hand over.
+            // SAFETY: this code owns the tensor.
             let theirs = unsafe { Managed::<DLManagedTensor>::from_raw(raw.as_ptr()) }.unwrap();
             let tensor = theirs.validate_export().unwrap();
             check(tensor.shape(), tensor.strides(), tensor.dtype().bits);
@@ -58,11 +58,11 @@ fn what_others_hand_over_is_read() {
     initialized.set_dtype(dlpark::ffi::DLDataType::F32);
     initialized.set_device(dlpark::ffi::DLDevice::CPU);
     initialized.set_flags(DlpackFlags::READ_ONLY).unwrap();
-    // SAFETY: six numbers, which the box keeps.
+    // SAFETY: six numbers, which the box keeps alive.
     let raw = unsafe { initialized.finish() }.into_raw();
-    // SAFETY: a tensor that is ours now.
+    // SAFETY: this code now owns the tensor.
     let tensor = unsafe { DlpackTensor::from_versioned(NonNull::new(raw.cast()).unwrap()) };
-    // SAFETY: host memory that nobody writes.
+    // SAFETY: host memory that no code writes.
     let ours = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap();
     assert_eq!((ours.layout().shape(), ours.layout().strides()), (&[2, 3][..], &[3, 1][..]));
     assert!(!ours.access().is_writable());

@@ -1,5 +1,5 @@
-//! A million hostile arrays for every import. Each is taken or refused as arithmetic in 128 bits says; a refused one comes
-//! back, and what was taken is given back once.
+//! A million hostile arrays for every import. Arithmetic in 128 bits says whether each must be accepted or refused. A
+//! refused array is returned, and an accepted one is released once.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod common;
@@ -23,13 +23,13 @@ use runtime_core::{DType, DeviceKind, NativeHandle, NativeKind};
 
 use common::data_type;
 
-/// Miri takes its time.
+/// Fewer cases under Miri, which is slow.
 const CASES: u32 = if cfg!(miri) { 50 } else { 1_000_000 };
 
-/// Most that an address or a span can be.
+/// The largest valid address or span.
 const MOST: i128 = isize::MAX as i128;
 
-/// One of these, or anything at all.
+/// One of these extreme values, or any number.
 fn number(rng: &mut Rng) -> i64 {
     const WORST: [i64; 12] = [
         -1,
@@ -73,7 +73,7 @@ fn product(mut extents: impl Iterator<Item = i128>) -> Option<i128> {
     })
 }
 
-/// Lowest and past the highest byte of an array's elements, if there is such an array.
+/// The span of an array's elements: the lowest byte, and past the highest byte. `None` if there is no such array.
 fn span(size: usize, shape: &[i64], strides: Option<&[i64]>) -> Option<(i128, i128)> {
     let size = size as i128;
     if shape.iter().any(|extent| *extent < 0) {
@@ -97,7 +97,7 @@ fn span(size: usize, shape: &[i64], strides: Option<&[i64]>) -> Option<(i128, i1
     let (mut low, mut high) = (0, size);
     for (extent, step) in shape.iter().zip(steps) {
         let reach = i128::from(extent - 1) * step;
-        // What is this large stays so, and would not fit 128 bits.
+        // This large a value stays too large, and would overflow 128 bits.
         if reach.abs() > MOST {
             return None;
         }
@@ -107,13 +107,13 @@ fn span(size: usize, shape: &[i64], strides: Option<&[i64]>) -> Option<(i128, i1
     (count * size <= MOST && high - low <= MOST && high <= MOST).then_some((low, high))
 }
 
-/// Whether elements of that span around an address are anywhere.
+/// Whether a span at an address lies in the address space.
 fn fits(address: i128, (low, high): (i128, i128)) -> bool {
     let top = i128::try_from(usize::MAX).unwrap();
     (address != 0 || high == 0) && address + low >= 0 && address + high <= top
 }
 
-/// What was taken is sound in itself, and goes on to the others without harm.
+/// Checks that an accepted capsule is consistent, and that the other conversions work.
 fn check<S: State>(taken: &ArrayExchange<S>) {
     let (bytes, layout) = (taken.byte_range(), taken.layout());
     assert!(bytes.start <= bytes.end && bytes.end <= taken.memory_bytes());
@@ -142,7 +142,7 @@ fn tensor(
         2 => (DLDataType { code: rng.u8(..), bits: rng.u8(..), lanes: rng.u16(..3) }, None),
         _ => (data_type(dtype), Some(dtype)),
     };
-    // Chance may have made a good one.
+    // The random values may form a valid type.
     let known = known.or_else(|| DType::ALL.into_iter().find(|dtype| data_type(*dtype) == named));
     let ndim = match rng.u8(..16) {
         0 => i32::try_from(number(rng)).unwrap_or(i32::MIN),
@@ -172,7 +172,7 @@ fn tensor(
     (tensor, known)
 }
 
-/// Whether a tensor is one.
+/// Whether a tensor is valid.
 fn admissible(
     tensor: &DLTensor,
     dtype: Option<DType>,
@@ -201,7 +201,7 @@ fn admissible(
     }
 }
 
-/// As [`fits`], where 0 is a place as any other.
+/// As [`fits`], except that 0 is a valid position.
 fn fits_from(offset: i128, (low, high): (i128, i128)) -> bool {
     offset + low >= 0 && offset + high <= i128::try_from(usize::MAX).unwrap()
 }
@@ -240,7 +240,7 @@ fn dlpack_versioned() {
         let expected = version.major == 1
             && flags < 8
             && admissible(&dl_tensor, dtype, (&shape, &strides), version.minor >= 2);
-        // SAFETY: its extents and strides are there as far as it says, and nobody follows its address.
+        // SAFETY: its extents and strides exist as described, and no code dereferences its address.
         let tensor = unsafe { DlpackTensor::from_versioned(NonNull::from(&mut managed)) };
         // SAFETY: as above.
         match unsafe { ArrayExchange::from_dlpack(tensor, Ready) } {
@@ -292,7 +292,7 @@ fn dlpack_legacy() {
     assert!(taken > CASES / 20, "{taken}");
 }
 
-/// A typestr, and the type it names in strict protocols and in loose ones.
+/// A typestr, and its type in strict protocols and in loose ones.
 fn typestr(rng: &mut Rng) -> (String, Option<DType>, Option<DType>) {
     const NAMES: [(&str, DType); 14] = [
         ("b1", DType::Bool),
@@ -327,7 +327,7 @@ fn typestr(rng: &mut Rng) -> (String, Option<DType>, Option<DType>) {
     (format!("{order}{name}"), strict.then_some(dtype), loose.then_some(dtype))
 }
 
-/// Extents, and strides of at times another number.
+/// Extents, and strides, sometimes with a different number of entries.
 fn arrangement(rng: &mut Rng) -> (Vec<i64>, Option<Vec<i64>>) {
     let rank = if rng.u8(..32) == 0 { 7 } else { rng.usize(..7) };
     let shape = numbers(rng)[..rank].to_vec();
@@ -336,13 +336,13 @@ fn arrangement(rng: &mut Rng) -> (Vec<i64>, Option<Vec<i64>>) {
     (shape, strides)
 }
 
-/// The span of an arrangement with strides in elements; `None` if it is no array.
+/// The span of an array with strides in elements; `None` if the array is invalid.
 fn arranged(dtype: DType, shape: &[i64], strides: Option<&[i64]>) -> Option<(i128, i128)> {
     let fits = shape.len() <= 6 && strides.is_none_or(|strides| strides.len() == shape.len());
     fits.then(|| span(dtype.size(), shape, strides)).flatten()
 }
 
-/// Strides in bytes as strides in elements: `None` if they are none.
+/// Converts strides in bytes to strides in elements; `None` if that is impossible.
 #[expect(clippy::option_option, reason = "the outer one says that they are wrong")]
 fn elements(dtype: DType, strides: Option<&Vec<i64>>) -> Option<Option<Vec<i64>>> {
     let Some(strides) = strides else { return Some(None) };
@@ -351,7 +351,7 @@ fn elements(dtype: DType, strides: Option<&Vec<i64>>) -> Option<Option<Vec<i64>>
     whole.then(|| Some(strides.iter().map(|stride| stride / size).collect()))
 }
 
-/// Strides in bytes, most of them multiples of the element's size.
+/// Converts strides to bytes, most of them multiples of the element size.
 fn in_bytes(rng: &mut Rng, dtype: Option<DType>, strides: &mut Option<Vec<i64>>) {
     let size = dtype.map_or(8, |dtype| i64::try_from(dtype.size()).unwrap());
     if rng.u8(..8) != 0 {
@@ -385,7 +385,7 @@ fn array_interface() {
                 .then_some(())
         };
         let owner = Box::new(());
-        // SAFETY: nobody follows the address.
+        // SAFETY: no code dereferences the address.
         match unsafe { ArrayExchange::from_array_interface(&interface, owner) } {
             Ok(capsule) => {
                 assert!(expected().is_some(), "{interface:?}");
@@ -431,7 +431,7 @@ fn cuda_array_interface() {
             (good && version && fits(interface.data.0 as i128, span)).then_some(())
         };
         let device = DeviceToken::new(backend, Some(DeviceKind::Gpu), 0);
-        // SAFETY: nobody follows the address, nor uses the stream.
+        // SAFETY: no code dereferences the address or uses the stream.
         match unsafe { ArrayExchange::from_cuda_array_interface(&interface, device, Box::new(())) }
         {
             Ok(capsule) => {
@@ -492,7 +492,7 @@ fn sycl_usm() {
                 && (1..=top).contains(&first);
             (named && interface.version == 1 && there && fits(first, span)).then_some(())
         };
-        // SAFETY: nobody follows the address.
+        // SAFETY: no code dereferences the address.
         match unsafe { ArrayExchange::from_sycl_usm(&interface, Box::new(())) } {
             Ok(capsule) => {
                 assert!(expected().is_some(), "{interface:?}");
@@ -509,7 +509,7 @@ fn sycl_usm() {
 static ARROWS: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn release_array(array: *mut ArrowArray) {
-    // SAFETY: the structure that is being given back.
+    // SAFETY: the structure that is being released.
     unsafe { (*array).release = None };
     ARROWS.fetch_add(1, Ordering::Relaxed);
 }
@@ -552,7 +552,7 @@ fn arrow() {
         let mut buffers: [*const c_void; 2] = [validity, ptr::without_provenance(data)];
         let rarely =
             |rng: &mut Rng, usual: i64| if rng.u8(..32) == 0 { number(rng) } else { usual };
-        // Of a schema that was given back, nothing is as it says.
+        // The fields of a released schema are invalid.
         let wild = ptr::without_provenance(address(&mut rng));
         let (format, release): (_, Option<unsafe extern "C" fn(_)>) = match rng.u8(..32) {
             0 => (wild, None),
@@ -607,7 +607,7 @@ fn arrow() {
         released += usize::from(array.array.release.is_some());
         schemas += usize::from(schema.release.is_some());
         let shown = format!("{array:?}");
-        // SAFETY: as it says of itself; nobody follows the address, nor uses the event.
+        // SAFETY: as described; no code dereferences the address or uses the event.
         let arrow = unsafe { ArrowDevice::from_raw(schema, array) };
         match ArrayExchange::from_arrow(arrow) {
             Ok(capsule) => {

@@ -1,4 +1,4 @@
-//! What owns an array is dropped once, whatever becomes of the capsule.
+//! The owner of an array is dropped once, whatever happens to the capsule.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod common;
@@ -18,7 +18,7 @@ use runtime_core::{DType, Device, ErrorKind};
 
 use common::{Case, Count, Foreign, Lie, Owner};
 
-/// A row of numbers as a capsule with an owner that is counted.
+/// A one-dimensional array of numbers as a capsule with a counted owner.
 fn row(count: &Count) -> ArrayExchange {
     let exported = ArrayExchange::from_vec(vec![1.0, 2.0, 3.0], &[3]).unwrap();
     let exported = exported.into_array_interface().unwrap();
@@ -54,7 +54,7 @@ fn released_once_by_the_consumers_call() {
     let tensor = row(&count).into_dlpack(DlpackOptions::versioned()).unwrap();
     let raw = tensor.into_raw().cast::<DLManagedTensorVersioned>();
     assert_eq!(count.dropped(), 0);
-    // SAFETY: what `into_raw` gave.
+    // SAFETY: the pointer comes from `into_raw`.
     let deleter = unsafe { raw.as_ref() }.deleter.unwrap();
     // SAFETY: called once.
     unsafe { deleter(raw.as_ptr()) };
@@ -114,7 +114,7 @@ fn a_panic_of_the_owner_does_not_reach_c() {
     // SAFETY: the keeper is kept.
     let capsule = unsafe { ArrayExchange::from_array_interface(&capsule.interface, owner) };
     let tensor = capsule.unwrap().into_dlpack(DlpackOptions::versioned()).unwrap();
-    // The process would end if it unwound.
+    // An unwinding panic would end the process.
     drop(tensor);
     assert_eq!(count.dropped(), 2, "one for the row, and one beside the panic");
 }
@@ -174,7 +174,7 @@ fn a_deleter_may_be_missing() {
     }
 }
 
-/// What is the same in all major versions, and no more: reading on would leave the allocation.
+/// The fields that are the same in all major versions. Reading beyond them would leave the allocation.
 #[repr(C)]
 struct Head {
     version: DLPackVersion,
@@ -201,7 +201,7 @@ fn unknown_major_only_deletes() {
             flags: u64::MAX,
         });
         let raw = NonNull::from(Box::leak(head)).cast();
-        // SAFETY: of another major version, so that nothing else is promised.
+        // SAFETY: of another major version, so nothing else is promised.
         let tensor = unsafe { DlpackTensor::from_versioned(raw) };
         // SAFETY: refused.
         let refused = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap_err();
@@ -211,10 +211,10 @@ fn unknown_major_only_deletes() {
     }
 }
 
-/// Owners in a chain: more than such a stack has room for, and few where they are interpreted.
+/// The length of a chain of owners: more than a small stack can drop recursively; fewer under Miri.
 const LONG: usize = if cfg!(miri) { 30 } else { 20_000 };
 
-/// A stack on which a few hundred destructors inside one another have no room.
+/// Runs `drop` on a stack that is too small for a few hundred nested drops.
 fn on_a_small_stack(drop: impl FnOnce() + Send + 'static) {
     thread::Builder::new().stack_size(256 << 10).spawn(drop).unwrap().join().unwrap();
 }
@@ -225,7 +225,7 @@ fn what_went_round_often_is_released_without_recursion() {
     let mut capsule = row(&count);
     for _ in 0..LONG {
         let tensor = capsule.into_dlpack(DlpackOptions::versioned()).unwrap();
-        // SAFETY: the tensor is our own.
+        // SAFETY: this test made the tensor.
         capsule = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap();
     }
     on_a_small_stack(|| drop(capsule));

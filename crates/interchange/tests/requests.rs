@@ -1,4 +1,4 @@
-//! What consumers ask of `__dlpack__`, and what they are given.
+//! Requests of consumers to `__dlpack__`, and the results.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod common;
@@ -61,7 +61,7 @@ fn readonly_refused_as_legacy() {
     assert_eq!(theirs.access(), Access::ReadOnly);
 }
 
-/// What a consumer of Python does with an old producer is asked again without a word: nothing has happened by then.
+/// Python consumers call an old producer again without arguments after a `TypeError`. Nothing has happened by then.
 #[test]
 fn type_error_retry_is_harmless() {
     let array = on(2, 0);
@@ -137,7 +137,7 @@ fn devices_and_copies_are_as_asked_or_refused() {
     assert!(request.required_copy(&on(2, 0), None).is_err(), "the host has no streams");
 }
 
-/// Memory of a context that SYCL knows nothing of: the host gets a copy, and nobody else gets anything.
+/// Memory of a context that SYCL does not know: the host gets a copy, and other consumers get an error.
 #[test]
 fn memory_without_a_number_is_copied_to_the_host() {
     let token = DeviceToken::new("opencl", Some(DeviceKind::Cpu), 0);
@@ -159,10 +159,10 @@ fn memory_without_a_number_is_copied_to_the_host() {
 fn offsets_are_of_memory_objects_alone() {
     let raw = |tensor: DlpackTensor| {
         let raw = tensor.into_raw().cast::<DLManagedTensorVersioned>();
-        // SAFETY: just made, and of the present structure.
+        // SAFETY: just made, and of the current structure.
         let tensor = unsafe { raw.as_ref() }.dl_tensor;
         let (data, offset) = (tensor.data.addr(), tensor.byte_offset);
-        // SAFETY: it was ours.
+        // SAFETY: this test made it.
         drop(unsafe { DlpackTensor::from_versioned(raw) });
         (data, offset)
     };
@@ -199,9 +199,9 @@ fn an_empty_array_has_no_address_but_where_it_needs_one() {
     assert_eq!(empty().into_cuda_array_interface().unwrap().interface.data.0, 0);
     let tensor = empty().into_dlpack(DlpackOptions::versioned()).unwrap();
     let raw = tensor.into_raw().cast::<DLManagedTensorVersioned>();
-    // SAFETY: just made, and of the present structure.
+    // SAFETY: just made, and of the current structure.
     assert!(unsafe { raw.as_ref() }.dl_tensor.data.is_null());
-    // SAFETY: it was ours.
+    // SAFETY: this test made it.
     drop(unsafe { DlpackTensor::from_versioned(raw) });
 }
 
@@ -238,11 +238,11 @@ fn suai_string_needs_default_context() {
     assert_eq!(named.interface.syclobj, SyclObject::Filter("opencl:gpu:2".into()));
     let given = bound(&token, ContextBinding::Explicit(handle("sycl"))).into_sycl_usm().unwrap();
     assert_eq!(given.interface.syclobj, SyclObject::Handle(handle("sycl")));
-    // A context that this runtime made is none of SYCL's, and a name without a kind is none of a filter's three parts.
+    // A context that this runtime made is not SYCL's. A name without a kind is not a filter with three parts.
     assert!(bound(&token, ContextBinding::Explicit(handle("opencl"))).into_sycl_usm().is_err());
     let kindless = DeviceToken::new("opencl", None, 2);
     assert!(bound(&kindless, ContextBinding::PlatformDefault).into_sycl_usm().is_err());
-    // Over DLPack there is no other place for a context than its default one, and SYCL counts for itself.
+    // DLPack can only express the default context, and SYCL numbers its devices itself.
     let one_api = DlpackOptions { sycl_index: Some(3), ..DlpackOptions::versioned() };
     let array = || bound(&token, ContextBinding::PlatformDefault);
     assert!(array().into_dlpack(DlpackOptions::versioned()).is_err());

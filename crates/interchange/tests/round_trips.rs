@@ -1,4 +1,5 @@
-//! What goes in comes out, or the error that says why not: every protocol, element type, rank, order, offset and access.
+//! Round trips give the same array, or an error that says why not: every protocol, element type, rank, order, offset
+//! and access.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod common;
@@ -13,17 +14,17 @@ use runtime_core::{DType, DeviceKind, ErrorKind};
 
 use common::{Case, Count, Lie, elements};
 
-/// Offsets at which every element type is aligned, and at which none but bytes is.
+/// Offsets: every element type is aligned at the first two; only bytes are aligned at the last.
 const SKIPS: [usize; 3] = [0, 48, 3];
 
-/// A case as a capsule, which comes from somebody else's DLPack.
+/// A case as a capsule, imported from a foreign DLPack tensor.
 fn capsule(case: &Case, count: &Count) -> ArrayExchange {
     let tensor = case.foreign().counted(count).versioned();
-    // SAFETY: host memory that nobody writes.
+    // SAFETY: host memory that no code writes.
     unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap()
 }
 
-/// The capsule is the case, to the last element.
+/// Checks that the capsule equals the case in every element.
 fn assert_is<S: State>(capsule: &ArrayExchange<S>, case: &Case, what: &str) {
     let writable = case.is_writable();
     assert_eq!(capsule.dtype(), case.dtype, "{what} {case:?}");
@@ -70,7 +71,7 @@ fn dlpack_legacy() {
                 // SAFETY: as above.
                 let theirs = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap();
                 assert_eq!(theirs.access(), Access::ReadOnly, "it cannot say");
-                // SAFETY: the test's own memory, which nobody else has.
+                // SAFETY: the test's own memory, which no other code uses.
                 assert_is(&unsafe { theirs.assume_writable() }, case, "legacy");
             }
             Err(refused) => {
@@ -101,7 +102,7 @@ fn array_interface() {
         let (address, read_only) = interface.data.unwrap();
         assert_eq!(read_only, !case.is_writable());
         assert!(address != 0 && (case.is_empty() || address == case.first));
-        // SAFETY: as above; the keeper keeps it.
+        // SAFETY: as above; the keeper keeps the memory alive.
         let theirs =
             unsafe { ArrayExchange::from_array_interface(interface, exported.keeper) }.unwrap();
         assert_is(&theirs, case, "array interface");
@@ -114,7 +115,7 @@ fn cuda_array_interface() {
         let count = Count::new();
         Case::all(&SKIPS, |case| {
             let tensor = case.foreign().on(device_type, 3).counted(&count).versioned();
-            // SAFETY: nobody follows the address but the test, which knows it to be the host's.
+            // SAFETY: only the test dereferences the address, which is host memory.
             let ours = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap();
             let device = ours.device().clone();
             assert_eq!((device.backend(), device.index()), (backend, 3));
@@ -147,7 +148,7 @@ fn sycl_usm() {
     let count = Count::new();
     Case::all(&SKIPS, |case| {
         let tensor = case.foreign().on(14, 0).counted(&count).versioned();
-        // SAFETY: nobody follows the address but the test, which knows it to be the host's.
+        // SAFETY: only the test dereferences the address, which is host memory.
         let ours = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }.unwrap();
         // SAFETY: as above.
         let ours = unsafe { ours.assume_bound(token.clone(), ContextBinding::PlatformDefault) };
@@ -215,7 +216,7 @@ fn arrow() {
                     let (schema, array) = arrow.into_raw();
                     assert_eq!((array.device_type, array.device_id), (1, -1));
                     assert!(array.sync_event.is_null() && array.reserved == [0; 3]);
-                    // SAFETY: both are ours, just made.
+                    // SAFETY: this test just made both.
                     let arrow = unsafe { ArrowDevice::from_raw(schema, array) };
                     let theirs = ArrayExchange::from_arrow(arrow).unwrap().host_wait().unwrap();
                     assert_eq!(theirs.access(), Access::ReadOnly);

@@ -1,4 +1,4 @@
-//! Work that comes first is really waited for, where it has to be and nowhere else.
+//! Earlier work is waited for where that is necessary, and nowhere else.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod common;
@@ -21,7 +21,7 @@ fn device() -> Device {
     Device::new(SimDevice::new(0, SimConfig::new())).unwrap()
 }
 
-/// What a producer gives away before its work is done.
+/// An array that a producer exports before its work has finished.
 fn produced(device: &Device) -> (ArrayExchange<Pending>, Stream, Gate) {
     let stream = device.stream_create(&Default::default()).unwrap();
     let mut memory = device.memory_from_slice(&stream, &[0.0; 4]).unwrap();
@@ -46,7 +46,7 @@ fn a_pending_producer_is_waited_for() {
     assert_eq!(values(&ready), sevens());
 }
 
-/// What is handed over on one stream may have unfinished work on another.
+/// Memory exported on one stream may have unfinished work on another.
 #[test]
 fn all_streams_of_the_memory_are_waited_for() {
     let device = device();
@@ -124,7 +124,7 @@ fn memory_that_leaves_an_ordered_array_is_ready() {
 
 #[test]
 fn ordered_is_not_ready() {
-    // That protocols without synchronisation refuse it does not compile: `crates/compile-fail`.
+    // `crates/compile-fail` tests that protocols without synchronisation refuse it at compile time.
     let device = device();
     let (consumer, other) =
         (device.default_stream(), device.stream_create(&Default::default()).unwrap());
@@ -241,7 +241,7 @@ fn an_adopted_array_goes_back_when_the_work_on_it_is_done() {
     let count = Count::new();
     let first = bytes.as_mut_ptr().expose_provenance();
     let foreign = common::Foreign::new(DType::F64, first, &[4], None).counted(&count);
-    // SAFETY: the vector is not touched until the tensor was given back.
+    // SAFETY: the vector is not used until the tensor is returned.
     let capsule = unsafe { ArrayExchange::from_dlpack(foreign.versioned(), Ordered::on(&stream)) };
     let mut memory = capsule.unwrap().into_adopted::<f64>().unwrap().into_memory().unwrap();
     let gate = start(&mut memory, &stream);

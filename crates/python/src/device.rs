@@ -1,4 +1,4 @@
-//! Devices: what there is, opening one, and what it says of itself.
+//! Devices: listing them, opening them, and their properties.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -20,7 +20,7 @@ fn registry() -> &'static DeviceRegistry {
     REGISTRY.get_or_init(runtime::registry)
 }
 
-/// Every device that can be opened now. Of backends that have none, ``backends`` says why.
+/// Returns every device that can be opened now. ``backends`` gives the reason why a backend has no device.
 #[pyfunction]
 pub(crate) fn devices(py: Python<'_>) -> Vec<DeviceInfo> {
     let listings = py.detach(|| registry().list());
@@ -28,7 +28,8 @@ pub(crate) fn devices(py: Python<'_>) -> Vec<DeviceInfo> {
     found.flatten().map(DeviceInfo).collect()
 }
 
-/// The backends of this package: for each its name, and None or the error that says why it has no device here.
+/// Returns the backends of this package: each name, and None or the error that explains why the backend has no device
+/// here.
 #[pyfunction]
 pub(crate) fn backends(py: Python<'_>) -> BTreeMap<String, Option<Py<PyAny>>> {
     let listings = py.detach(|| registry().list());
@@ -40,31 +41,31 @@ pub(crate) fn backends(py: Python<'_>) -> BTreeMap<String, Option<Py<PyAny>>> {
     listings.into_iter().map(why).collect()
 }
 
-/// Identity and limits of a device.
+/// The identity and limits of a device.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct DeviceInfo(runtime::DeviceInfo);
 
 #[pymethods]
 impl DeviceInfo {
-    /// Backend and index, such as ``cuda:0``.
+    /// The backend and index, such as ``cuda:0``.
     #[getter]
     fn id(&self) -> String {
         self.0.id.to_string()
     }
 
-    /// What kind of machine it is: host, cpu, gpu, accelerator, embedded or simulated.
+    /// The kind of device: host, cpu, gpu, accelerator, embedded or simulated.
     #[getter]
     fn kind(&self) -> &'static str {
         self.0.kind.name()
     }
 
-    /// The product's name.
+    /// The product name.
     #[getter]
     fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Who made it.
+    /// The vendor.
     #[getter]
     fn vendor(&self) -> &str {
         &self.0.vendor
@@ -76,13 +77,13 @@ impl DeviceInfo {
         &self.0.architecture
     }
 
-    /// Version of the driver that is used.
+    /// The version of the driver in use.
     #[getter]
     fn driver_version(&self) -> &str {
         &self.0.driver_version
     }
 
-    /// The device's own unique identifier as a ``uuid.UUID``, or None.
+    /// The device's unique identifier as a ``uuid.UUID``, or None.
     #[getter]
     fn uuid<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(uuid) = self.0.uuid else { return Ok(None) };
@@ -91,44 +92,44 @@ impl DeviceInfo {
         py.import("uuid")?.getattr("UUID")?.call((), Some(&arguments)).map(Some)
     }
 
-    /// Domain, bus and device number on the PCI bus, or None.
+    /// The domain, bus and device number on the PCI bus, or None.
     #[getter]
     fn pci(&self) -> Option<(u32, u32, u32)> {
         self.0.pci.map(|pci| (pci.domain, pci.bus, pci.device))
     }
 
-    /// Memory in bytes, or None where it is not known.
+    /// The memory size in bytes, or None if it is not known.
     #[getter]
     fn memory_bytes(&self) -> Option<u64> {
         self.0.memory_bytes
     }
 
-    /// Cores, multiprocessors or compute units.
+    /// The number of cores, multiprocessors or compute units.
     #[getter]
     fn compute_units(&self) -> u32 {
         self.0.compute_units
     }
 
-    /// Work-items that execute together; 1 where there is no such width.
+    /// The number of work-items that execute in lockstep; 1 if there is no such width.
     #[getter]
     fn lockstep_width(&self) -> u32 {
         self.0.lockstep_width
     }
 
-    /// Module formats it takes, best first, by the names that ``Device.module`` takes.
+    /// The supported module formats, best first, by the names that ``Device.module`` uses.
     #[getter]
     fn formats(&self) -> Vec<&'static str> {
         self.0.formats.iter().filter_map(|format| module::format_name(*format)).collect()
     }
 
-    /// Formats that it would take if all they need were installed, with what is wrong.
+    /// Formats that would be supported if everything they need were installed, each with the problem.
     #[getter]
     fn absent_formats(&self) -> BTreeMap<&'static str, &str> {
         let named = |(format, why)| Some((module::format_name(format)?, why));
         self.0.absent_formats.iter().map(|(f, why)| (*f, why.as_str())).filter_map(named).collect()
     }
 
-    /// What launches and allocations may not exceed, by name.
+    /// The limits of launches and allocations, by name.
     #[getter]
     fn limits<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let limits = &self.0.limits;
@@ -153,8 +154,8 @@ impl DeviceInfo {
 
 /// An opened device, by its selector: ``Device("cuda:0")``, ``Device("opencl:pocl:0")``, ``Device("host")``.
 ///
-/// One that is opened twice is two devices, and objects of one are refused by the other: open it once and pass it on. Without
-/// a selector, the environment variable ``RUNTIME_DEVICE`` names it, or it is ``host``.
+/// Opening a device twice gives two devices, and each refuses objects of the other. So open it once and pass it on.
+/// Without a selector, the environment variable ``RUNTIME_DEVICE`` names the device; the default is ``host``.
 #[pyclass(frozen, module = "device_runtime")]
 #[derive(Clone)]
 pub(crate) struct Device(pub(crate) runtime::Device);
@@ -171,32 +172,33 @@ impl Device {
         Ok(Self(opened?))
     }
 
-    /// Backend and index, such as ``cuda:0``.
+    /// The backend and index, such as ``cuda:0``.
     #[getter]
     fn id(&self) -> String {
         self.0.id().to_string()
     }
 
-    /// Identity and limits.
+    /// The identity and limits.
     #[getter]
     fn info(&self) -> DeviceInfo {
         DeviceInfo(self.0.info().clone())
     }
 
-    /// For each optional ability how it is served: native, emulated or absent.
+    /// How each optional capability is provided: native, emulated or absent.
     #[getter]
     fn capabilities(&self) -> BTreeMap<&'static str, String> {
         self.0.capabilities().iter().map(|(name, support)| (name, support.to_string())).collect()
     }
 
-    /// The vendor's handle of the device or its context as an int; valid for as long as this object.
+    /// The vendor's handle of the device or its context as an int; valid while this object lives.
     #[getter]
     fn handle(&self) -> usize {
         self.0.native().raw
     }
 
-    /// Free and used memory in bytes, as ``memory_free`` and ``memory_used``, and the shares of time that processor and memory
-    /// were busy lately, as ``processor_busy`` and ``memory_busy``: each None where the device cannot tell.
+    /// The free and used memory in bytes as ``memory_free`` and ``memory_used``, and the recent utilisation of
+    /// processor and memory as ``processor_busy`` and ``memory_busy``. An entry is None if the device does not report
+    /// it.
     fn load<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let load = self.0.monitor().map(|monitor| monitor.load()).transpose()?.unwrap_or_default();
         let dict = PyDict::new(py);
@@ -207,20 +209,21 @@ impl Device {
         Ok(dict)
     }
 
-    /// Bytes that the memory pool has reserved and those in use, or None without a pool.
+    /// The reserved and the used bytes of the memory pool, or None without a pool.
     #[getter]
     fn pool_bytes(&self) -> Option<(usize, usize)> {
         self.0.memory_pool().map(|pool| (pool.reserved_bytes(), pool.used_bytes()))
     }
 
-    /// Gives unused memory of the pool back until at most ``keep_bytes`` are reserved beyond what is used.
+    /// Frees unused memory of the pool until at most ``keep_bytes`` are reserved beyond the used bytes.
     #[pyo3(signature = (keep_bytes = 0))]
     fn trim_pool(&self, py: Python<'_>, keep_bytes: usize) -> Result<()> {
         py.detach(|| self.0.memory_pool().map_or(Ok(()), |pool| pool.trim(keep_bytes)))?;
         Ok(())
     }
 
-    /// What was moved and launched since it was opened: for each direction the number of copies and their bytes.
+    /// The transfers and launches since the device was opened. For each direction, the number of copies and their
+    /// bytes.
     #[getter]
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let statistics = self.0.statistics();
@@ -236,35 +239,35 @@ impl Device {
         Ok(dict)
     }
 
-    /// Blocks until all work on the device is done.
+    /// Blocks until all work on the device has finished.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         Ok(py.detach(|| self.0.synchronize())?)
     }
 
-    /// Whether it copies from ``other``, and waits for its events, without the host.
+    /// Whether this device can copy from ``other``, and wait for its events, without the host.
     fn reaches(&self, other: &Self) -> bool {
         self.0.reaches(&other.0)
     }
 
-    /// The stream that exists from the start.
+    /// The default stream.
     #[getter]
     fn default_stream(&self) -> Stream {
         Stream(self.0.default_stream())
     }
 
-    /// A new stream. A larger priority is more urgent; 0 is the default.
+    /// Creates a stream. A larger priority is more urgent; the default is 0.
     #[pyo3(signature = (priority = 0))]
     fn stream(&self, priority: i32) -> Result<Stream> {
         Ok(Stream(self.0.stream_create(&StreamOptions { priority })?))
     }
 
-    /// A new event. Only those with timing can be compared for elapsed time.
+    /// Creates an event. Only events with timing can measure elapsed time.
     #[pyo3(signature = (timing = true))]
     fn event(&self, timing: bool) -> Result<Event> {
         Ok(Event(self.0.event_create(timing)?))
     }
 
-    /// A new array whose values are unspecified until they are written.
+    /// Creates an array. Its values are unspecified until they are written.
     #[pyo3(signature = (shape, dtype = None, order = Order::C))]
     fn empty(
         &self,
@@ -276,7 +279,7 @@ impl Device {
         DeviceArray::allocate(py, &self.0, &shape.0, array::dtype_or_f64(dtype)?, order)
     }
 
-    /// A new array of zeros, filled in stream order.
+    /// Creates an array of zeros, filled in stream order.
     #[pyo3(signature = (shape, dtype = None, order = Order::C, stream = None))]
     fn zeros(
         &self,
@@ -291,7 +294,7 @@ impl Device {
         Ok(made)
     }
 
-    /// A new array with every element set to ``value``, in stream order.
+    /// Creates an array with every element set to ``value``, in stream order.
     #[pyo3(signature = (shape, value, dtype = None, order = Order::C, stream = None))]
     fn full(
         &self,
@@ -307,8 +310,8 @@ impl Device {
         Ok(made)
     }
 
-    /// A new array with the values of ``source``: any array that speaks a protocol, or what NumPy makes an array of. Done with
-    /// the source on return, unless it is a PinnedArray.
+    /// Creates an array with the values of ``source``: an array that supports a protocol, or anything that NumPy
+    /// converts to an array. The source may be changed after the call returns, unless it is a PinnedArray.
     #[pyo3(signature = (source, dtype = None, order = None, stream = None))]
     fn array(
         &self,
@@ -320,18 +323,19 @@ impl Device {
         array::copy::array_of(&self.0, source, dtype, order, stream)
     }
 
-    /// Takes an array of another library up as one of this device, without a copy: one that speaks DLPack, the CUDA array interface,
-    /// the SYCL USM array interface, NumPy's array interface or Arrow's device interface, in memory that this device uses. It comes
-    /// after what writes it, on ``stream``; the array keeps its owner.
+    /// Imports an array of another library as an array of this device, without a copy. The source must support DLPack,
+    /// the CUDA array interface, the SYCL USM array interface, NumPy's array interface or Arrow's device interface, and
+    /// be in memory that this device can use. Work on ``stream`` comes after the work that writes the source. The array
+    /// keeps the source alive.
     #[pyo3(signature = (source, stream = None))]
     fn adopt(&self, source: &Bound<'_, PyAny>, stream: Option<&Stream>) -> Result<DeviceArray> {
         import::adopt(&self.0, source, &Stream::choose(stream, &self.0))
     }
 
-    /// Takes up memory of this device by the address of its first element; ``strides`` are in bytes. ``owner`` is kept as long as
-    /// the memory is in use.
+    /// Makes an array over memory of this device from the address of its first element. ``strides`` are in bytes.
+    /// ``owner`` is kept alive while the memory is in use.
     ///
-    /// The address is taken at its word: elements that are not there are a fault of the device, or of this process.
+    /// The address is not checked: elements that do not exist cause a fault of the device or of this process.
     #[pyo3(name = "from_pointer", signature = (pointer, shape, dtype = None, *, strides = None, owner = None))]
     fn array_at(
         &self,
@@ -351,8 +355,8 @@ impl Device {
         )
     }
 
-    /// A new array in page-locked host memory, of zeros: the host side of asynchronous copies. Write-combined memory is for
-    /// arrays that the host writes and does not read.
+    /// Creates an array of zeros in pinned host memory, the host side of asynchronous copies. Write-combined memory is
+    /// for arrays that the host writes but does not read.
     #[pyo3(signature = (shape, dtype = None, order = Order::C, write_combined = false))]
     fn pinned(
         &self,
@@ -366,8 +370,8 @@ impl Device {
         PinnedArray::allocate(py, &self.0, &shape.0, dtype, order, write_combined)
     }
 
-    /// Loads code: source as str, or bytes, in ``format``: one of ``DeviceInfo.formats``, by default the first that takes it.
-    /// ``options`` are the compiler's own.
+    /// Loads code: source as str, or bytes. ``format`` is one of ``DeviceInfo.formats``; the default is the first that
+    /// accepts the code. ``options`` are passed to the compiler.
     #[pyo3(signature = (code, format = None, options = Vec::new()))]
     fn module(
         &self,
@@ -379,7 +383,8 @@ impl Device {
         Module::load(py, &self.0, &code, format, options)
     }
 
-    /// Loads the best of several images for this device: a dict of code by format, with options for all that take them.
+    /// Loads the best of several images for this device. ``images`` is a dict of code by format. ``options`` apply to
+    /// every image that supports options.
     #[pyo3(signature = (images, options = Vec::new()))]
     fn module_bundle(
         &self,
@@ -395,7 +400,7 @@ impl Device {
     }
 
     fn __hash__(&self) -> u64 {
-        // That of the default stream, which no other opened device has.
+        // The hash of the default stream's number, which is unique to the opened device.
         self.0.default_stream().id()
     }
 

@@ -1,4 +1,4 @@
-//! Element types, which are NumPy's dtypes in Python.
+//! Element types, represented in Python by NumPy's dtypes.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -8,7 +8,7 @@ use runtime::{Bool, Complex, DType, Error, ErrorKind, Layout, bf16, bytemuck, f1
 
 use crate::error::{Failure, Result};
 
-/// NumPy's names; that of `BF16` is known to NumPy where the package `ml_dtypes` is.
+/// NumPy's name of an element type. NumPy knows that of `BF16` only if the package `ml_dtypes` is installed.
 pub(crate) const fn name(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool => "bool",
@@ -29,13 +29,13 @@ pub(crate) const fn name(dtype: DType) -> &'static str {
     }
 }
 
-/// NumPy.
+/// The NumPy module.
 pub(crate) fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static NUMPY: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     Ok(NUMPY.get_or_try_init(py, || py.import("numpy").map(Bound::unbind))?.bind(py))
 }
 
-/// The dtype of elements; that of `BF16` needs the package `ml_dtypes`, without which it is its name.
+/// The dtype of an element type. For `BF16` it needs the package `ml_dtypes`; without it, the result is the name.
 pub(crate) fn to_python(py: Python<'_>, dtype: DType) -> PyResult<Bound<'_, PyAny>> {
     if dtype != DType::BF16 {
         return numpy(py)?.call_method1("dtype", (name(dtype),));
@@ -46,11 +46,11 @@ pub(crate) fn to_python(py: Python<'_>, dtype: DType) -> PyResult<Bound<'_, PyAn
     }
 }
 
-/// The element type of whatever NumPy takes for a dtype, or `bfloat16`.
+/// Converts anything that NumPy accepts as a dtype, or `bfloat16`, to an element type.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for types that devices have not, in words that name it.
+/// `InvalidArgument` for types that devices do not support; the message names the type.
 pub(crate) fn from_python(given: &Bound<'_, PyAny>) -> Result<DType> {
     let py = given.py();
     let known = |text: &str| DType::ALL.into_iter().find(|dtype| name(*dtype) == text);
@@ -67,13 +67,13 @@ pub(crate) fn from_python(given: &Bound<'_, PyAny>) -> Result<DType> {
     })
 }
 
-/// Bytes from one element to the next along each dimension.
+/// The number of bytes from one element to the next along each dimension.
 pub(crate) fn byte_strides<'py>(py: Python<'py>, layout: &Layout) -> PyResult<Bound<'py, PyTuple>> {
     let size = layout.dtype().size().cast_signed();
     PyTuple::new(py, layout.strides().iter().map(|stride| stride.wrapping_mul(size)))
 }
 
-/// NumPy's array interface for elements at an address of the host. `BF16`, of which it knows nothing, are shown as `U16`.
+/// NumPy's array interface for elements at a host address. It does not support `BF16`, which is presented as `U16`.
 pub(crate) fn array_interface<'py>(
     py: Python<'py>,
     layout: &Layout,
@@ -90,7 +90,7 @@ pub(crate) fn array_interface<'py>(
     Ok(dict)
 }
 
-/// An array of NumPy over what shows elements of `dtype` by [`array_interface`].
+/// A NumPy array over an object that presents elements of `dtype` by [`array_interface`].
 pub(crate) fn to_numpy<'py>(
     shown: &Bound<'py, PyAny>,
     dtype: DType,
@@ -102,7 +102,7 @@ pub(crate) fn to_numpy<'py>(
     }
 }
 
-/// An array of 16-bit integers as one of `BF16`, where `ml_dtypes` is there, else as it is.
+/// Converts an array of 16-bit integers to `BF16` if `ml_dtypes` is installed; else returns it unchanged.
 pub(crate) fn as_bfloat16<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     match to_python(array.py(), DType::BF16)? {
         name if name.is_instance_of::<PyString>() => Ok(array.clone()),
@@ -141,8 +141,8 @@ macro_rules! with_element {
 }
 pub(crate) use with_element;
 
-/// Calls a generic function with the type that elements are stored as by who only moves them: one for each size and alignment,
-/// since what is generic is compiled for each.
+/// Calls a generic function with the type that stores elements which are only copied: one type for each size and
+/// alignment, because generic code is compiled for each type.
 macro_rules! with_storage {
     ($dtype:expr, $T:ident => $body:expr) => {{
         use runtime::{Complex, DType};
@@ -164,7 +164,7 @@ macro_rules! with_storage {
 }
 pub(crate) use with_storage;
 
-/// The number of Python for one of NumPy, or for an array of NumPy without dimensions; other things as they are.
+/// Converts a NumPy number, or a NumPy array without dimensions, to a Python number. Returns other objects unchanged.
 pub(crate) fn number<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = given.py();
     let has_one = match given.getattr_opt(intern!(py, "shape"))? {
@@ -177,7 +177,7 @@ pub(crate) fn number<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAn
     }
 }
 
-/// One element as bytes, of which the first [`DType::size`] count.
+/// One element as bytes; only the first [`DType::size`] bytes are used.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub(crate) struct Value {
@@ -186,11 +186,11 @@ pub(crate) struct Value {
 }
 
 impl Value {
-    /// A number of Python or NumPy as an element: exactly for integers, rounded for floating-point elements.
+    /// Converts a Python or NumPy number to an element: exactly for integers, rounded for floating-point elements.
     ///
     /// # Errors
     ///
-    /// `TypeError` and `OverflowError` as Python's conversions.
+    /// `TypeError` and `OverflowError`, as for Python's conversions.
     pub(crate) fn new(given: &Bound<'_, PyAny>, dtype: DType) -> Result<Self> {
         fn bytes(value: impl bytemuck::NoUninit) -> [u8; 16] {
             let mut bytes = [0; 16];
@@ -227,11 +227,11 @@ impl Value {
         Ok(Self { bytes, dtype })
     }
 
-    /// The element.
+    /// Returns the element.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for another type than the value has.
+    /// `InvalidArgument` if `T` is not the type of the value.
     pub(crate) fn element<T: runtime::Element>(&self) -> runtime::Result<T> {
         if T::DTYPE != self.dtype {
             let message = format!("a value of {} for elements of {}", self.dtype, T::DTYPE);

@@ -1,4 +1,4 @@
-//! Errors as exceptions: a class for each kind, with what the driver said.
+//! Errors as exceptions: one class for each kind, with the driver's details.
 
 use pyo3::exceptions::{
     PyException, PyIndexError, PyLookupError, PyMemoryError, PyTimeoutError, PyValueError,
@@ -8,10 +8,10 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use runtime::{Error, ErrorKind};
 
-/// What Python functions of this crate return.
+/// The result type of Python functions in this crate.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// A failure of the runtime, or of Python code that was called.
+/// A failure of the runtime, or of Python code that it called.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Runtime(Error),
@@ -19,7 +19,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// A value that an operation does not admit.
+    /// The error for a value that an operation does not accept.
     #[cold]
     pub(crate) fn invalid(operation: &'static str, message: impl Into<String>) -> Self {
         Self::Runtime(Error::new(ErrorKind::InvalidArgument, operation, message))
@@ -47,10 +47,10 @@ impl From<Failure> for PyErr {
     }
 }
 
-/// The exception of Python that a class of ours extends too.
+/// A Python exception that one of our classes also extends.
 type Also = for<'py> fn(Python<'py>) -> Bound<'py, PyType>;
 
-/// A kind, the name of its class, and what else the class is.
+/// A kind, the name of its class, and the other base class, if any.
 type Row = (ErrorKind, &'static str, Option<Also>);
 
 const KINDS: [Row; 19] = [
@@ -75,7 +75,7 @@ const KINDS: [Row; 19] = [
     (ErrorKind::LimitExceeded, "LimitExceededError", None),
 ];
 
-/// The class that all others extend, and those in the order of [`KINDS`].
+/// The base class, and the classes in the order of [`KINDS`].
 struct Classes {
     base: Py<PyType>,
     kinds: Vec<Py<PyType>>,
@@ -83,8 +83,8 @@ struct Classes {
 
 const DOC: &str = "A failed operation.
 
-``kind`` says what class of failure it is, ``operation`` and ``device`` where it happened, ``code`` and ``name`` are the vendor's
-own code and its symbolic name, and ``log`` is that of a compiler; each is None where there is none.";
+``kind`` is the kind of failure. ``operation`` and ``device`` say where it happened. ``code`` and ``name`` are the
+vendor's code and its symbolic name. ``log`` is a compiler's log. Each is None if it does not apply.";
 
 fn classes(py: Python<'_>) -> PyResult<&Classes> {
     static CLASSES: PyOnceLock<Classes> = PyOnceLock::new();
@@ -107,7 +107,7 @@ fn classes(py: Python<'_>) -> PyResult<&Classes> {
     })
 }
 
-/// A new class.
+/// Creates a class.
 fn class<'py>(
     py: Python<'py>,
     name: &str,
@@ -129,7 +129,7 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// The exception of an error.
+/// Makes the exception for an error.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     exception(py, error).unwrap_or_else(|failure| failure)
 }
@@ -138,7 +138,7 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let classes = classes(py)?;
     let place = KINDS.iter().position(|row| row.0 == error.kind());
     let class = place.map_or(&classes.base, |place| &classes.kinds[place]);
-    // With the compiler's log and the causes.
+    // Includes the compiler's log and the causes.
     let value = class.bind(py).call1((format!("{error:?}"),))?;
     value.setattr("kind", error.kind().to_string())?;
     value.setattr("operation", error.operation())?;

@@ -1,8 +1,8 @@
-//! The extension module of the Python package `device_runtime`: a thin skin over the facade.
+//! The extension module of the Python package `device_runtime`: a thin layer over the facade.
 //!
-//! Nothing is implemented here. Each class holds an object of `runtime` and turns arguments and errors; whatever may block lets
-//! other Python threads run. What users read is the documentation of the classes, in `python/device_runtime/_native.pyi` and the
-//! package's README.
+//! It implements nothing itself. Each class holds an object of `runtime` and converts arguments and errors. Calls that
+//! may block let other Python threads run. Python users read the class docstrings, which are the doc comments of the
+//! classes here, and the package's README.
 #![deny(unsafe_code)]
 
 mod array;
@@ -18,28 +18,29 @@ mod stream;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks what no panic leaves half-done.
+/// Locks a mutex whose data is consistent even after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs what may block in a destructor, which may have been called from Python or not, while other Python threads run.
+/// Runs work of a destructor that may block, and lets other Python threads run meanwhile. The destructor may or may not
+/// have been called from Python.
 #[expect(unsafe_code, reason = "asks whether Python knows the thread")]
 fn detached(f: impl FnOnce() + Send) {
     let mut work = Some(f);
-    // SAFETY: may be called on any thread at any time, and looks at the thread's own state alone.
+    // SAFETY: may be called on any thread at any time; it reads only the thread's own state.
     let thread = unsafe { pyo3::ffi::PyGILState_GetThisThreadState() };
-    // One that Python does not know keeps nobody from running, and need not wait for who does.
+    // A thread that Python does not know holds no interpreter lock, so it need not attach.
     if !thread.is_null() {
         pyo3::Python::try_attach(|py| work.take().map(|work| py.detach(work)));
     }
-    // Or there is no interpreter any more.
+    // Also if there is no interpreter any more.
     if let Some(work) = work {
         work();
     }
 }
 
-/// What the package `device_runtime` is made of.
+/// The contents of the package `device_runtime`.
 #[pyo3::pymodule]
 mod _native {
     use pyo3::prelude::*;
@@ -61,9 +62,9 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        // Lines of this crate say nothing to who uses Python.
+        // Source lines of this crate mean nothing to Python users.
         runtime::array::hide_sites();
-        // Not by `add`, which would export it.
+        // `add` would export it.
         module.setattr("__version__", env!("CARGO_PKG_VERSION"))?;
         runtime::interchange::wait_within(|wait| crate::detached(wait));
         crate::error::add_to(module)

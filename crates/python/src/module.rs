@@ -15,7 +15,7 @@ use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
 use crate::stream::Stream;
 
-/// The formats of code that Python can bring, with their names here. Rust functions it cannot.
+/// The code formats that Python can supply, with their names here. Rust functions are not among them.
 const FORMATS: [(&str, ImageFormat); 8] = [
     ("cuda_c", ImageFormat::CudaC),
     ("ptx", ImageFormat::Ptx),
@@ -27,15 +27,15 @@ const FORMATS: [(&str, ImageFormat); 8] = [
     ("elf", ImageFormat::Elf),
 ];
 
-/// The name of a format; `None` for what Python cannot bring.
+/// The name of a format; `None` for a format that Python cannot supply.
 pub(crate) fn format_name(format: ImageFormat) -> Option<&'static str> {
     FORMATS.iter().find(|known| known.1 == format).map(|known| known.0)
 }
 
-/// Code of a module.
+/// The code of a module.
 #[derive(FromPyObject)]
 pub(crate) enum Code {
-    /// Source, or another text.
+    /// Source code or another text.
     Text(String),
     /// A binary.
     Bytes(Vec<u8>),
@@ -115,13 +115,13 @@ impl Module {
 
 #[pymethods]
 impl Module {
-    /// The device it is loaded on.
+    /// The device that the module is loaded on.
     #[getter]
     fn device(&self) -> Device {
         Device(self.0.device().clone())
     }
 
-    /// The kernel of that name.
+    /// Returns the kernel with this name.
     fn kernel(&self, name: &str) -> Result<Kernel> {
         Ok(Kernel(self.0.kernel(name)?))
     }
@@ -135,7 +135,7 @@ impl Module {
     }
 }
 
-/// Blocks or work-items along x, y and z: an int, or up to three of them.
+/// The number of blocks or work-items along x, y and z: an int, or up to three ints.
 pub(crate) struct Extent([u32; 3]);
 
 impl<'py> FromPyObject<'_, 'py> for Extent {
@@ -158,48 +158,51 @@ impl<'py> FromPyObject<'_, 'py> for Extent {
     }
 }
 
-/// A kernel of a loaded module: ``kernel(stream, grid, block, arguments)`` enqueues it.
+/// A kernel of a loaded module. ``kernel(stream, grid, block, arguments)`` enqueues it.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct Kernel(runtime::Kernel);
 
 #[pymethods]
 impl Kernel {
-    /// Its name in the module.
+    /// The name in the module.
     #[getter]
     fn name(&self) -> &str {
         self.0.name()
     }
 
-    /// The device it is loaded on.
+    /// The device that the kernel is loaded on.
     #[getter]
     fn device(&self) -> Device {
         Device(self.0.device().clone())
     }
 
-    /// What the loaded kernel says of its parameters, or None where the driver cannot tell: for each whether it is memory or a
-    /// value, its element type, its size in bytes and whether it is written, as far as they are known.
+    /// The parameters of the loaded kernel, or None if the driver does not report them. For each parameter: whether it
+    /// is memory or a value, its element type, its size in bytes, and whether it is written, as far as these are known.
     #[getter]
     fn parameters(&self) -> Option<Vec<Described>> {
         self.0.parameters().map(|parameters| parameters.iter().map(describe).collect())
     }
 
-    /// Work-items of a block that suit the kernel best.
+    /// The number of work-items per block that suits the kernel best.
     #[pyo3(signature = (shared_bytes = 0))]
     fn suggested_block(&self, shared_bytes: u32) -> Result<u32> {
         Ok(self.0.suggested_block(shared_bytes)?)
     }
 
-    /// Blocks of ``block`` work-items that one multiprocessor holds at once, or None where the driver cannot tell.
+    /// The number of blocks of ``block`` work-items that one multiprocessor holds at once, or None if the driver does
+    /// not report it.
     #[pyo3(signature = (block, shared_bytes = 0))]
     fn resident_blocks(&self, block: u32, shared_bytes: u32) -> Result<Option<u32>> {
         Ok(self.0.resident_blocks(block, shared_bytes)?)
     }
 
-    /// Enqueues the kernel: ``grid`` blocks of ``block`` work-items, each an int or up to three for x, y and z.
+    /// Enqueues the kernel with ``grid`` blocks of ``block`` work-items. Each is an int, or up to three ints for x, y
+    /// and z.
     ///
-    /// Arguments are arrays, whose first element's address the kernel gets; numbers of NumPy, which have a type, or of Python
-    /// where the loaded kernel says which type it takes; and bytes for structures. They are checked against what the loaded
-    /// kernel reports. Nothing else is: a kernel that touches what its arguments do not name corrupts memory, as from any
+    /// Arguments are arrays, numbers and bytes. For an array, the kernel gets the address of the first element. A
+    /// number is a NumPy number, which has a type, or a Python number if the loaded kernel reports the type of the
+    /// parameter. Bytes are for structures. Arguments are checked against the parameters that the loaded kernel
+    /// reports. Nothing else is checked: a kernel that accesses memory outside its arguments corrupts memory, as in any
     /// language.
     #[pyo3(signature = (stream, grid, block, arguments = Vec::new(), *, shared_bytes = 0, cooperative = false))]
     #[expect(clippy::too_many_arguments, reason = "what a launch has")]
@@ -217,7 +220,8 @@ impl Kernel {
         if let Some(parameters) = self.0.parameters()
             && parameters.len() != arguments.len()
         {
-            // Before the arguments are looked at, which may be of no type without a parameter.
+            // Checked before the arguments are converted, because an argument without a parameter may have no known
+            // type.
             let (given, taken, name) = (arguments.len(), parameters.len(), self.0.name());
             let message = format!("kernel {name:?}: {given} arguments for {taken} parameters");
             return Err(Failure::invalid("launch", message));
@@ -236,7 +240,7 @@ impl Kernel {
             let arguments = arguments
                 .map(|((given, held), parameter)| given.argument(held.as_ref(), parameter));
             let arguments = arguments.collect::<Result<Vec<_>>>()?;
-            // SAFETY: the caller's duty, as the documentation says; Python has no way to mark such calls.
+            // SAFETY: the caller's duty, as the documentation says; Python cannot mark such calls as unsafe.
             unsafe { self.0.launch(&stream.0, &launch, &arguments) }?;
             Ok(())
         })
@@ -259,7 +263,7 @@ fn describe(parameter: &ParamInfo) -> Described {
     (kind, parameter.dtype.map(dtype::name), parameter.size, writes)
 }
 
-/// An argument that has left Python.
+/// An argument converted from Python.
 enum Given {
     Memory(Part),
     Value(Value),
@@ -274,7 +278,7 @@ impl Given {
         if let Ok(bytes) = given.cast::<PyBytes>() {
             return Ok(Self::Bytes(bytes.as_bytes().to_vec()));
         }
-        // Numbers of NumPy have a type.
+        // NumPy numbers have a type.
         if given.hasattr("dtype")? && given.hasattr("item")? {
             let of = dtype::from_python(&given.getattr("dtype")?)?;
             return Value::new(given, of).map(Self::Value);
@@ -292,7 +296,7 @@ impl Given {
         Value::new(given, of).map(Self::Value)
     }
 
-    /// Its memory, if it has any.
+    /// Holds the argument's memory, if it is memory.
     fn hold(&self) -> Result<Option<Held<'_>>> {
         match self {
             Self::Memory(part) => part.hold().map(Some),
@@ -300,7 +304,7 @@ impl Given {
         }
     }
 
-    /// Notes that it is used on the stream, if it is memory.
+    /// Records that the argument is used on the stream, if it is memory.
     fn noted<'a>(&'a self, stream: &'a runtime::Stream) -> Option<Enqueuing<'a>> {
         match self {
             Self::Memory(part) => Some(part.block.work.enqueuing(stream)),
@@ -332,7 +336,7 @@ impl Given {
     }
 }
 
-/// The type that a number of Python has for a parameter, as far as the kernel tells.
+/// The element type of a Python number for a parameter, as far as the kernel reports it.
 fn number_type(given: &Bound<'_, PyAny>, parameter: &ParamInfo) -> Option<DType> {
     let is_integer = given.is_instance_of::<pyo3::types::PyInt>();
     if parameter.kind == ParamKind::Memory {
@@ -348,7 +352,7 @@ fn number_type(given: &Bound<'_, PyAny>, parameter: &ParamInfo) -> Option<DType>
 }
 
 impl Failure {
-    /// The same, of a kernel's argument.
+    /// Adds the kernel and the argument's index to the error.
     fn in_argument(self, py: Python<'_>, kernel: &str, index: usize) -> Self {
         let Self::Python(error) = self else { return self };
         let message = format!("kernel {kernel:?}: argument {index}: {}", error.value(py));

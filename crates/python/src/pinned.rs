@@ -1,4 +1,4 @@
-//! Arrays in page-locked host memory.
+//! Arrays in pinned host memory.
 #![expect(unsafe_code, reason = "hands over memory that an array keeps")]
 
 use std::sync::{Arc, Mutex};
@@ -15,11 +15,11 @@ use crate::dtype;
 use crate::error::Result;
 use crate::protocol::export::{self, DlpackArguments};
 
-/// An n-d array in page-locked host memory, made by ``Device.pinned``: the host side of asynchronous copies.
+/// An n-dimensional array in pinned host memory, made by ``Device.pinned``. It is the host side of asynchronous copies.
 ///
-/// ``array.set(pinned, stream)`` and ``array.get(pinned, stream)`` are enqueued and do not block. NumPy sees it without a copy:
-/// ``numpy.asarray(pinned)``, and indexing as with NumPy, wait for the copies enqueued so far, and what is enqueued later must be
-/// waited for before the array is looked at again.
+/// ``array.set(pinned, stream)`` and ``array.get(pinned, stream)`` are enqueued and do not block. NumPy accesses the
+/// memory without a copy: ``numpy.asarray(pinned)``, and indexing as in NumPy. Both wait for the copies enqueued so
+/// far. After enqueuing more copies, wait for them before you use the array again.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct PinnedArray {
     memory: Arc<Mutex<Pinned<u8>>>,
@@ -60,7 +60,7 @@ impl PinnedArray {
         to.copy_from_pinned(stream, &crate::lock(&self.memory))
     }
 
-    /// Where it lies, once the copies enqueued so far are done.
+    /// The address, once the copies enqueued so far have finished.
     fn address(&self, py: Python<'_>) -> Result<usize> {
         Ok(py.detach(|| {
             let mut memory = crate::lock(&self.memory);
@@ -70,15 +70,15 @@ impl PinnedArray {
 }
 
 impl PinnedArray {
-    /// The array of NumPy over it.
+    /// A NumPy array over the memory.
     fn shown<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         dtype::to_numpy(slf.as_any(), slf.get().layout.dtype())
     }
 
     fn exchange(&self, py: Python<'_>) -> Result<ArrayExchange> {
         let (address, owner) = (self.address(py)?, Arc::clone(&self.memory));
-        // SAFETY: the owner keeps the memory, and what is enqueued by now is done. Whoever enqueues more orders it after the
-        // consumer's use, as the documentation says.
+        // SAFETY: the owner keeps the memory alive, and work enqueued so far has finished. A caller that enqueues more
+        // work orders it after the consumer's use, as the documentation says.
         let taken =
             unsafe { ArrayExchange::from_pinned_at(&self.device, address, &self.layout, owner) };
         Ok(taken.map_err(Error::from)?)
@@ -87,62 +87,62 @@ impl PinnedArray {
 
 #[pymethods]
 impl PinnedArray {
-    /// The device whose copies can use it.
+    /// The device whose copies can use the memory.
     #[getter]
     fn device(&self) -> Device {
         Device(self.device.clone())
     }
 
-    /// Elements along each dimension.
+    /// The number of elements along each dimension.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.layout.shape())
     }
 
-    /// The type of the elements, a ``numpy.dtype``.
+    /// The element type, a ``numpy.dtype``.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         dtype::to_python(py, self.layout.dtype())
     }
 
-    /// Bytes from one element to the next along each dimension.
+    /// The number of bytes from one element to the next along each dimension.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         dtype::byte_strides(py, &self.layout)
     }
 
-    /// Number of dimensions.
+    /// The number of dimensions.
     #[getter]
     fn ndim(&self) -> usize {
         self.layout.rank()
     }
 
-    /// Bytes of one element.
+    /// The number of bytes of one element.
     #[getter]
     fn itemsize(&self) -> usize {
         self.layout.dtype().size()
     }
 
-    /// Number of elements.
+    /// The number of elements.
     #[getter]
     fn size(&self) -> usize {
         self.layout.len()
     }
 
-    /// Bytes of all elements.
+    /// The number of bytes of all elements.
     #[getter]
     fn nbytes(&self) -> usize {
         self.layout.len() * self.layout.dtype().size()
     }
 
-    /// Its address. Blocks until the copies enqueued so far are done.
+    /// The address. Blocks until the copies enqueued so far have finished.
     #[getter]
     fn ptr(&self, py: Python<'_>) -> Result<usize> {
         self.address(py)
     }
 
-    /// What NumPy's index gives: a number, or an array of NumPy that shows the same memory. Blocks until the copies enqueued so far
-    /// are done.
+    /// Indexes as NumPy does: returns a number, or a NumPy array over the same memory. Blocks until the copies enqueued
+    /// so far have finished.
     fn __getitem__<'py>(
         slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
@@ -167,13 +167,14 @@ impl PinnedArray {
         Self::shown(slf)?.try_iter()
     }
 
-    /// NumPy's array interface. Blocks until the copies enqueued so far are done.
+    /// NumPy's array interface. Blocks until the copies enqueued so far have finished.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         Ok(dtype::array_interface(py, &self.layout, self.address(py)?, false)?)
     }
 
-    /// DLPack: the array for any library that reads it, without a copy. Blocks until the copies enqueued so far are done.
+    /// DLPack: the array for any library that reads DLPack, without a copy. Blocks until the copies enqueued so far
+    /// have finished.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__<'py>(
         slf: &Bound<'py, Self>,
@@ -186,7 +187,7 @@ impl PinnedArray {
         export::dlpack_ready(slf.as_any(), &arguments, || slf.get().exchange(slf.py()))
     }
 
-    /// DLPack's numbers for the device's type and the device.
+    /// DLPack's numbers for the device type and the device.
     fn __dlpack_device__(&self, py: Python<'_>) -> Result<(i32, i32)> {
         Ok(self.exchange(py)?.dlpack_device(None)?)
     }

@@ -1,4 +1,4 @@
-//! Streams, events and the time between them.
+//! Streams, events and timers.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::error::{Failure, Result};
 
 /// An in-order queue of work on a device, made by ``Device.stream``.
 ///
-/// What is enqueued on one stream runs in that order; different streams are ordered by events alone. As a context manager it
-/// synchronises at the end of the block.
+/// Work on one stream runs in the order in which it was enqueued. Only events order different streams. As a context
+/// manager, the stream synchronizes at the end of the block.
 #[pyclass(frozen, eq, module = "device_runtime")]
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Stream(pub(crate) runtime::Stream);
 
 impl Stream {
-    /// The stream that work on `device` is enqueued on: the given one, this thread's current one if it is of that device, or
+    /// The stream for work on `device`: the given one, or this thread's current stream if it belongs to that device, or
     /// the device's default stream.
     pub(crate) fn choose(given: Option<&Self>, device: &runtime::Device) -> runtime::Stream {
         let current = || array::here().filter(|here| here.device().is_same(device));
@@ -29,11 +29,11 @@ impl Stream {
     }
 }
 
-/// Seconds as Python gives them.
+/// Converts seconds from Python.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for what is no span of time.
+/// `InvalidArgument` for a number that is not a time span.
 pub(crate) fn seconds(operation: &'static str, seconds: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|why| Failure::invalid(operation, format!("{seconds} seconds: {why}")))
@@ -41,25 +41,25 @@ pub(crate) fn seconds(operation: &'static str, seconds: f64) -> Result<Duration>
 
 #[pymethods]
 impl Stream {
-    /// The device it belongs to.
+    /// The device of the stream.
     #[getter]
     fn device(&self) -> Device {
         Device(self.0.device().clone())
     }
 
-    /// A number that no other stream of the process has.
+    /// A number that is unique among the streams of the process.
     #[getter]
     fn id(&self) -> u64 {
         self.0.id()
     }
 
-    /// The vendor's handle as an int, such as a ``cudaStream_t``; valid for as long as this object.
+    /// The vendor's handle as an int, such as a ``cudaStream_t``; valid while this object lives.
     #[getter]
     fn handle(&self) -> usize {
         self.0.native().raw
     }
 
-    /// Blocks until everything enqueued so far is done, for at most ``timeout`` seconds. Raises the first failure of
+    /// Blocks until all work enqueued so far has finished, for at most ``timeout`` seconds. Raises the first failure of
     /// asynchronous work that was not reported before.
     #[pyo3(signature = (timeout = None))]
     fn synchronize(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
@@ -71,13 +71,13 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether everything enqueued so far is done, or has failed. Never blocks.
+    /// Whether all work enqueued so far has finished or failed. Never blocks.
     #[getter]
     fn is_done(&self) -> Result<bool> {
         Ok(self.0.is_done()?)
     }
 
-    /// Marks the end of everything enqueued so far in ``event``, or in a new one, and returns it.
+    /// Records ``event``, or a new event, after all work enqueued so far, and returns it.
     #[pyo3(signature = (event = None))]
     fn record(&self, event: Option<Event>) -> Result<Event> {
         let event = match event {
@@ -88,12 +88,12 @@ impl Stream {
         Ok(event)
     }
 
-    /// Lets what is enqueued from here on wait for the event, on the device.
+    /// Makes work that is enqueued from now on wait for the event, on the device.
     fn wait(&self, event: &Event) -> Result<()> {
         Ok(self.0.wait(&event.0)?)
     }
 
-    /// Measures what is enqueued in a ``with`` block: the time on the device, not on the host.
+    /// Measures the work that is enqueued in a ``with`` block. It measures device time, not host time.
     fn timer(&self) -> Timer {
         Timer { stream: self.0.clone(), marks: Mutex::default() }
     }
@@ -116,31 +116,31 @@ impl Stream {
     }
 }
 
-/// A mark in a stream that others can wait for, made by ``Device.event`` or ``Stream.record``.
+/// A mark in a stream that other streams can wait for, made by ``Device.event`` or ``Stream.record``.
 #[pyclass(frozen, from_py_object, module = "device_runtime")]
 #[derive(Clone)]
 pub(crate) struct Event(pub(crate) runtime::Event);
 
 #[pymethods]
 impl Event {
-    /// The device it belongs to.
+    /// The device of the event.
     #[getter]
     fn device(&self) -> Device {
         Device(self.0.device().clone())
     }
 
-    /// The vendor's handle as an int, such as a ``cudaEvent_t``; valid for as long as this object.
+    /// The vendor's handle as an int, such as a ``cudaEvent_t``; valid while this object lives.
     #[getter]
     fn handle(&self) -> usize {
         self.0.native().raw
     }
 
-    /// Marks the end of everything enqueued so far on the stream.
+    /// Records the event after all work enqueued so far on the stream.
     fn record(&self, stream: &Stream) -> Result<()> {
         Ok(stream.0.record(&self.0)?)
     }
 
-    /// Blocks until the work before the latest mark is done, for at most ``timeout`` seconds.
+    /// Blocks until the work before the latest mark has finished, for at most ``timeout`` seconds.
     #[pyo3(signature = (timeout = None))]
     fn synchronize(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
         let timeout = timeout.map(|timeout| seconds("synchronize", timeout)).transpose()?;
@@ -151,13 +151,13 @@ impl Event {
         Ok(())
     }
 
-    /// Whether the work before the latest mark is done. Never blocks.
+    /// Whether the work before the latest mark has finished. Never blocks.
     #[getter]
     fn is_done(&self) -> Result<bool> {
         Ok(self.0.is_done()?)
     }
 
-    /// Seconds on the device from the mark of ``earlier`` to the mark of this event. Blocks until both are reached.
+    /// The seconds on the device from the mark of ``earlier`` to the mark of this event. Blocks until both are reached.
     fn elapsed_since(&self, py: Python<'_>, earlier: &Self) -> Result<f64> {
         Ok(py.detach(|| self.0.elapsed_since(&earlier.0))?.as_secs_f64())
     }
@@ -167,7 +167,7 @@ impl Event {
     }
 }
 
-/// The time that work takes on a device: ``with stream.timer() as timer: …``.
+/// Measures the time that work takes on a device: ``with stream.timer() as timer: …``.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct Timer {
     stream: runtime::Stream,
@@ -184,7 +184,7 @@ impl Timer {
 
 #[pymethods]
 impl Timer {
-    /// Seconds on the device from the beginning of the block to its end. Blocks until the end is reached.
+    /// The seconds on the device from the start of the block to its end. Blocks until the end is reached.
     fn elapsed(&self, py: Python<'_>) -> Result<f64> {
         let marks = crate::lock(&self.marks).clone();
         let (Some(start), Some(end)) = marks else {

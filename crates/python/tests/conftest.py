@@ -1,4 +1,4 @@
-"""Devices that the tests run on."""
+"""Devices for the tests."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ DTYPES = [
 
 
 def opened(selector):
-    """The device, or a skip that says why it is absent."""
+    """Opens the device, or skips the test with the reason why it is absent."""
     try:
         return dr.Device(selector)
     except dr.UnavailableError as error:
@@ -24,7 +24,7 @@ def opened(selector):
 
 
 def given_back(buffer):
-    """The values of an array buffer, once whoever holds them has given them back: some memory comes back from another thread."""
+    """Returns the values of an array buffer once their holder has released them. Some memory is released by another thread."""
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -36,7 +36,7 @@ def given_back(buffer):
 
 
 def ends_well(program, *arguments):
-    """Runs a program, which may say nothing: neither it nor the interpreter's end."""
+    """Runs a program, and checks that neither it nor the interpreter's exit prints anything."""
     words = [sys.executable, "-c", program, *arguments]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
@@ -58,5 +58,5 @@ def opencl():
 
 
 def values(shape, dtype="float64"):
-    """Values that tell every element from every other, as far as the type can."""
+    """Values that differ between elements, as far as the type allows."""
     return np.arange(1, 1 + int(np.prod(shape))).reshape(shape).astype(dtype)

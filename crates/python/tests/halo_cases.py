@@ -1,4 +1,4 @@
-"""What every rank of an exchange does, whatever carries its messages: also run by itself, in an MPI job."""
+"""The work of each rank of an exchange, with any transport. It also runs as a program of an MPI job."""
 
 import sys
 
@@ -11,7 +11,7 @@ CELLS, GHOST = (12, 10), -1.0
 
 
 def block_with_ghosts(block, periodic):
-    """The values of a block and one cell around it, computed from where the cells are."""
+    """The values of a block and of one cell around it, computed from the positions of the cells."""
     _, start, cells = block
     x = np.arange(start[0] - 1, start[0] + cells[0] + 1)
     y = np.arange(start[1] - 1, start[1] + cells[1] + 1)
@@ -51,7 +51,7 @@ def exchange(ranks, device, split, order=None):
     ones = device.full(scalar.shape, 1.0, "float64", order="F" if order else "C", stream=stream)
     halo.reduce([ones, *fields[1:]], "sum", stream)
     stream.synchronize()
-    # An element at a joined end of an axis has a ghost beyond it, and one in a corner has their product.
+    # An element at a joined end of an axis has one ghost beyond it; in a corner, the numbers multiply.
     at_ends = []
     for axis, count in ((1, ny), (0, nx)):
         ends, start = np.ones(count), block[1][axis]
@@ -75,7 +75,7 @@ def main():
     for selector in sys.argv[1:]:
         device = Device(selector)
         statistics = exchange(ranks, device, (ranks.size, 1))
-        # What is a rank's own neighbour is copied, and sends nothing.
+        # A rank that is its own neighbour copies, and sends no message.
         assert all(traffic["sent"][0] + traffic["copied"][0] >= 4 for traffic in statistics.values())
         exchange(ranks, device, (1, ranks.size), order=(1, 0))
     print(f"rank {ranks.rank} of {ranks.size} is done")

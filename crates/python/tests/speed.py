@@ -1,6 +1,6 @@
-"""What it costs to hand an array over from Python: `python tests/speed.py [--check] [--quick]`.
+"""Measures the time of exporting and importing an array in Python: `python tests/speed.py [--check] [--quick]`.
 
-With `--check` it ends with an error beyond 3 µs, which takes a machine with nothing else to do; `--quick` sees that it works.
+With `--check` it fails above 3 µs; this needs an otherwise idle machine. `--quick` only checks that it works.
 """
 
 import sys

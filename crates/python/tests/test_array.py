@@ -1,4 +1,4 @@
-"""Arrays of devices: what they are made of, indexing and copies."""
+"""Device arrays: creation, indexing and copies."""
 
 import array as python_array
 import ctypes
@@ -193,7 +193,7 @@ def test_get_refuses_what_would_not_show_the_values(device, out):
 
 
 def test_arrays_are_not_compared(device):
-    """The answer is in the values, on the device; arrays are themselves, in dictionaries too."""
+    """Comparing values would need the device, so it is refused. Arrays compare by identity, also as dictionary keys."""
     one, other = device.zeros(3), device.zeros(3)
     for ask in [
         lambda: one == other, lambda: one != other, lambda: one == 0, lambda: 0 == one, lambda: one < other,
@@ -325,7 +325,7 @@ def test_too_much_memory_is_an_error(device):
 
 @pytest.fixture
 def late():
-    """An array whose values are on their way, on a stream that nobody names; all of them will be 19."""
+    """An array whose values are still being written, on a stream that no operation names. All of them will be 19."""
     device = opened("sim:0?seed=3")
     array, stream = device.zeros(1 << 20, "uint8"), device.stream()
     device.synchronize()

@@ -1,4 +1,4 @@
-"""Array buffers: what moves, when, and what becomes of accesses."""
+"""Array buffers: what is copied, when, and how accesses end."""
 
 import gc
 import threading
@@ -84,7 +84,7 @@ def test_a_source_is_taken_up_or_copied():
 
 
 def test_more_than_the_host_has_is_an_error():
-    """The copy of an array that says to be larger than any address space."""
+    """Copies an array that claims to be larger than any memory."""
     given = values(4)
     source = type("Said", (), {"__array_interface__": {**given.__array_interface__, "shape": (1 << 44,)}})()
     with pytest.raises(dr.OutOfMemoryError, match=f"{1 << 47} bytes"):
@@ -137,7 +137,7 @@ def test_empty_buffers_are_written_first():
 @pytest.mark.parametrize("how", ["read", "read_write", "write"])
 @pytest.mark.parametrize("place", ["device", "host"])
 def test_metadata_is_there_inside_of_accesses(device, how, place):
-    """In the block's own thread and in others, which do not wait for its end."""
+    """Metadata can be read in the block's thread and in others; these do not wait for the end of the block."""
     buffer = dr.ArrayBuffer(values((2, 3), "float32"))
     place = device if place == "device" else place
 
@@ -159,7 +159,7 @@ def test_metadata_is_there_inside_of_accesses(device, how, place):
 
 
 def test_metadata_of_other_threads_does_not_end_an_access(host):
-    """A block's failure is its own, whoever looks at the array when it ends."""
+    """A block that fails poisons its own array, also if another thread reads metadata when the block ends."""
     buffer, done = dr.ArrayBuffer(values(5)), threading.Event()
 
     def look():

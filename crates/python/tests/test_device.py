@@ -79,7 +79,7 @@ SPIN = "kernel void spin(global volatile uint *x, uint n) { for (uint i = 0; i <
 
 
 def test_waiting_ends_at_its_timeout_and_lets_other_threads_run(opencl):
-    """A thread that waits for the device does not keep others from running."""
+    """While a thread waits for the device, other threads run."""
     spin, stream, counter = opencl.module(SPIN)["spin"], opencl.stream(), opencl.zeros(1, "uint32")
     opencl.synchronize()
     steps = 1 << 22

@@ -1,4 +1,4 @@
-"""What is there on CUDA and HIP devices alone: numbers for streams, and addresses. Also runs on the stand-ins, which have no GPU."""
+"""Tests for CUDA and HIP devices only: stream numbers and addresses. They also run on the stand-ins, which need no GPU."""
 
 import ctypes
 import time
@@ -25,7 +25,7 @@ def kind(gpu):
 
 
 class ByCudaInterface:
-    """A producer that speaks the CUDA array interface alone."""
+    """A producer that supports only the CUDA array interface."""
 
     def __init__(self, array, **changes):
         self.array = array
@@ -33,7 +33,7 @@ class ByCudaInterface:
 
 
 class Recorder:
-    """A producer by DLPack, which notes the stream that it is given."""
+    """A DLPack producer that records the stream that it gets."""
 
     def __init__(self, array):
         self.array, self.streams = array, []
@@ -71,7 +71,7 @@ def test_every_type_goes_from_device_to_array(gpu, dtype):
 
 def test_the_interface_names_a_stream_while_work_is_pending(gpu):
     array, stream = gpu.zeros(1 << 20, "uint8"), gpu.stream()
-    # Memory of before may be given back on the default stream for a while.
+    # Memory of earlier tests may still be freed on the default stream for a while.
     deadline = time.monotonic() + 30
     while array.__cuda_array_interface__["stream"] is not None:
         gpu.synchronize()
@@ -88,7 +88,7 @@ def test_the_interface_names_a_stream_while_work_is_pending(gpu):
 
 
 def test_the_consumers_stream_waits(gpu):
-    """An array is adopted on a stream that the producer is asked to order, and may be used there at once."""
+    """An array is imported on a stream that the producer is requested to order, and can be used there at once."""
     array, work, consumer = gpu.zeros(1 << 20, "uint8"), gpu.stream(), gpu.stream()
     gpu.synchronize()
     for value in range(1, 8):
@@ -100,8 +100,8 @@ def test_the_consumers_stream_waits(gpu):
 
 
 def test_stream_minus_one_does_not_wait(gpu):
-    """Whoever says -1 orders the work by itself: nothing is recorded, and nothing waited for."""
-    # Long enough to be busy for a while, on a GPU too.
+    """With stream -1 the consumer orders the work itself: no event is recorded, and nothing waits."""
+    # Large enough to keep also a GPU busy for a while.
     array, stream = gpu.zeros(1 << 26, "uint8"), gpu.stream()
     gpu.synchronize()
     for value in range(1, 30):
@@ -114,7 +114,7 @@ def test_stream_minus_one_does_not_wait(gpu):
 
 @pytest.mark.parametrize("order", [{}, {"stream": -1}])
 def test_a_copy_is_made_on_the_device(gpu, order):
-    """A copy comes after the work enqueued so far. Who orders the array's work by itself knows nothing of the copy's, which is done."""
+    """A copy comes after the work enqueued so far. For a consumer that orders the array's work itself, the copy is finished."""
     array, stream = gpu.zeros((1 << 10, 1 << 10), "uint8"), gpu.stream()
     reader = gpu.stream() if order else gpu.default_stream
     gpu.synchronize()
@@ -153,7 +153,7 @@ builtins.kept = array.__dlpack__(), array.__dlpack__(max_version=(1, 0)), array.
 
 @pytest.mark.parametrize("stream", [0, 1, 2])
 def test_numbers_of_default_streams(gpu, stream):
-    """CUDA has 1 and 2, and its 0 could be either; HIP has 0 alone."""
+    """CUDA has streams 1 and 2, and its 0 is ambiguous; HIP has only 0."""
     array = gpu.zeros(3)
     if (kind(gpu) == CUDA) == (stream == 0):
         with pytest.raises(BufferError, match=f"stream {stream}"):
@@ -163,7 +163,7 @@ def test_numbers_of_default_streams(gpu, stream):
 
 
 def test_pinned_none_waits_on_host(gpu):
-    """Pinned memory is read by the host without a stream, so that copies into it are waited for."""
+    """The host reads pinned memory without a stream, so the export waits for copies into it."""
     array, stream, pinned = gpu.zeros(1 << 20, "uint8"), gpu.stream(), gpu.pinned(1 << 20, "uint8")
     gpu.synchronize()
     for value in range(1, 8):
@@ -191,7 +191,7 @@ def test_kernels_take_arrays_of_others(gpu):
 
 
 def test_device_memory_is_given_back_after_strangers(gpu):
-    """A block whose address went outside is freed when the device has done all its work."""
+    """A memory block whose address was exported is freed once the device has finished all its work."""
     array = gpu.zeros(1 << 16, "uint8")
     address = array.__cuda_array_interface__["data"][0]
     again = array.__cuda_array_interface__["data"][0]

@@ -19,7 +19,7 @@ from device_runtime.halo import Communicator, Dim, FieldSpec, HaloExchange, Quan
 
 
 def on_ranks(size, work):
-    """What `work` gives on each rank, which are threads."""
+    """Returns the result of `work` on each rank. The ranks are threads."""
     with ThreadPoolExecutor(size) as threads:
         futures = [threads.submit(work, ranks) for ranks in Communicator.threads(size)]
         return [future.result(timeout=120) for future in futures]

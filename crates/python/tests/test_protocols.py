@@ -1,4 +1,4 @@
-"""Exchange with other libraries: what is handed over, when it is ready, and that it is given back once."""
+"""Exchange with other libraries: what is exported, when it is ready, and that it is released once."""
 
 import ctypes
 import gc
@@ -17,7 +17,7 @@ import device_runtime as dr
 
 @pytest.fixture(params=["host", "sim:0"])
 def addressed(request):
-    """A device that works in memory which the host addresses."""
+    """A device that works in memory which the host can address."""
     return opened(request.param)
 
 
@@ -28,7 +28,7 @@ def capsule_name(capsule):
 
 
 def deleter_of(capsule):
-    """What a consumer calls when it is done with the tensor of a capsule, which is used up, and the tensor."""
+    """Takes the tensor out of a capsule. Returns the deleter, which the consumer calls when it has finished, and the tensor."""
     name = capsule_name(capsule).encode()
     assert name == b"dltensor_versioned"
     get, rename = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_SetName
@@ -36,7 +36,7 @@ def deleter_of(capsule):
     rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
     tensor = get(capsule, name)
     rename(capsule, USED)
-    # After the version and the producer's own pointer.
+    # After the version and the producer's private pointer.
     return ctypes.c_void_p.from_address(tensor + 16).value, tensor
 
 
@@ -45,7 +45,7 @@ USED = ctypes.c_char_p(b"used_dltensor_versioned")
 
 
 class Producer:
-    """An array of NumPy by one protocol alone."""
+    """A NumPy array that supports only one protocol."""
 
     def __init__(self, array, *protocols):
         self.array = array
@@ -54,7 +54,7 @@ class Producer:
 
 
 class Legacy:
-    """A producer of before 1.0, which knows no keywords."""
+    """A producer from before version 1.0, without keyword arguments."""
 
     def __init__(self, array):
         self.array = array
@@ -83,7 +83,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("protocol", ["__array_interface__", "__dlpack__"])
 def test_numpy_and_back(host, layout, protocol):
-    """Whatever NumPy lays out is taken up without a copy, and shown to it again."""
+    """Every NumPy layout is imported without a copy, and exported to NumPy again."""
     given = LAYOUTS[layout]
     protocols = [protocol] if protocol == "__array_interface__" else [protocol, "__dlpack_device__"]
     array = host.adopt(Producer(given, *protocols))
@@ -127,7 +127,7 @@ def test_arrow_sees_an_array_without_a_copy(host):
 
 
 def test_arrow_sees_what_an_opencl_device_changed(opencl):
-    """The same as with NumPy: an array buffer, changed on a device, and read by Arrow on the host."""
+    """An array buffer, changed on a device, and read by Arrow on the host, as with NumPy."""
     buffer = dr.ArrayBuffer(values(100, "float32"))
     scale = opencl.module("kernel void scale(global float *x) { x[get_global_id(0)] *= 2; }")["scale"]
     with dr.offload(opencl), buffer.read_write() as x:
@@ -163,7 +163,7 @@ def test_memory_objects_are_copied_to_the_host_when_asked(opencl):
 @pytest.mark.parametrize("given", [values((3, 4)), values((3, 0, 2))], ids=["values", "empty"])
 @pytest.mark.parametrize("selector", ["opencl:0", "opencl:0?memory=svm"])
 def test_what_dlpack_has_no_number_for_is_copied_to_the_host(selector, given):
-    """Memory of a context that SYCL does not know, and of no element."""
+    """Memory of a context that SYCL does not know, and memory without elements."""
     array = opened(selector).array(given)
     copied = np.from_dlpack(array, device="cpu")
     assert np.array_equal(copied, given) and copied.shape == given.shape
@@ -173,7 +173,7 @@ def test_what_dlpack_has_no_number_for_is_copied_to_the_host(selector, given):
 
 
 def test_a_copy_is_made_where_the_array_is(opencl):
-    """A copy is one of the device, whole and of its own, also of a part and of what is lent on a stream of its own."""
+    """A copy is made on the device and is independent, also of a part, and of an array that is lent on another stream."""
     array, stream = opencl.array(values((3, 4))), opencl.stream()
     buffer = dr.ArrayBuffer(values((3, 4)))
     with buffer.read(stream) as lent:
@@ -220,7 +220,7 @@ def test_readonly_refused_as_legacy(host):
 
 
 def test_type_error_retry_is_harmless(addressed):
-    """NumPy calls again without keywords after a TypeError: unknown arguments change nothing, wrong ones are no TypeError."""
+    """NumPy calls again without keywords after a TypeError. So unknown arguments change nothing, and wrong ones are no TypeError."""
     array = addressed.zeros(3)
     with pytest.raises(TypeError):
         array.__dlpack__(unheard_of=1)
@@ -231,7 +231,7 @@ def test_type_error_retry_is_harmless(addressed):
 
 
 class Watched(np.ndarray):
-    """An array that is counted while it lives."""
+    """An array whose lifetime is counted."""
 
 
 def watched():
@@ -240,7 +240,7 @@ def watched():
 
 
 def test_released_once(host):
-    """By dropping, by a capsule that nobody used, by a consumer that failed, and by a consumer that is done."""
+    """Released by deletion, by an unused capsule, by a consumer that failed, and by a consumer that has finished."""
     given, alive = watched()
     array = host.adopt(given)
     before = sys.getrefcount(array)
@@ -260,7 +260,7 @@ def test_released_once(host):
     assert alive() is not None and other.get().tolist() == [1, 2, 3, 4]
     del other
     host.synchronize()
-    # A reference that is dropped where Python does not run is given up by the next call.
+    # A reference that is dropped on a thread without Python is released by the next call.
     host.zeros(1)
     gc.collect()
     assert alive() is None
@@ -282,7 +282,7 @@ if sys.argv[1] != "opencl:0":
 
 
 def test_other_threads_run_while_a_consumer_gives_back(opencl):
-    """Memory of a device that comes back waits for the device, whoever has the interpreter."""
+    """Returned device memory waits for the device, also if the thread holds the interpreter."""
     source = """
         kernel void slow(global volatile float *x, long turns) {
             for (long i = 0; i < turns; i++) x[0] = x[0] + 1;
@@ -290,7 +290,7 @@ def test_other_threads_run_while_a_consumer_gives_back(opencl):
     """
     slow, stream = opencl.module(source)["slow"], opencl.stream()
     deleter, tensor = deleter_of(opencl.zeros(3).__dlpack__(max_version=(1, 0)))
-    # As consumers do that are not told to let go of the interpreter.
+    # As consumers do that do not release the interpreter.
     give_back = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(deleter)
     busy = opencl.zeros(1, "float32")
     opencl.synchronize()
@@ -314,9 +314,9 @@ def test_other_threads_run_while_a_consumer_gives_back(opencl):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads of Linux")
 def test_threads_unknown_to_python_give_back_without_it(opencl):
-    """Whoever waits for such a thread may have the interpreter."""
+    """A thread that waits for such a thread may hold the interpreter."""
     deleter, tensor = deleter_of(opencl.zeros(3).__dlpack__(max_version=(1, 0)))
-    # Calls that keep the interpreter.
+    # Calls that do not release the interpreter.
     system, thread = ctypes.PyDLL(None), ctypes.c_ulong()
     start, argument = ctypes.c_void_p(deleter), ctypes.c_void_p(tensor)
     assert system.pthread_create(ctypes.byref(thread), None, start, argument) == 0
@@ -342,7 +342,7 @@ def test_second_use_refused(addressed):
 
 
 def test_a_pending_array_is_waited_for():
-    """Slow work of a simulated device is over when a consumer without streams gets the array."""
+    """Slow work of a simulated device has finished when a consumer without streams gets the array."""
     device = opened("sim:0?seed=3")
     stream = device.stream()
     for protocol in [np.from_dlpack, np.asarray, pyarrow.array]:
@@ -354,7 +354,7 @@ def test_a_pending_array_is_waited_for():
 
 
 def test_pinned_none_waits_on_host(device):
-    """Pinned memory is read by the host, so that its attribute waits for copies."""
+    """The host reads pinned memory, so its attribute waits for copies."""
     stream = device.stream()
     array = device.full(1 << 18, 7, "uint8", stream=stream)
     pinned = device.pinned(1 << 18, "uint8")
@@ -392,7 +392,7 @@ def test_foreign_arrays_are_checked(host):
 
 
 def said_to_be(kind, tensor):
-    """The tensor of a capsule, said to lie on device 0 of a kind."""
+    """The tensor of a capsule, marked as being on device 0 of the given kind."""
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     # After the version, the producer's pointer, the deleter, the flags, and the address of the elements.
@@ -402,7 +402,7 @@ def said_to_be(kind, tensor):
 
 
 class Says:
-    """A producer that answers each question by what it was made with."""
+    """A producer that returns preset answers."""
 
     def __init__(self, tensor, array=None):
         self.tensor, self.array = tensor, array
@@ -419,7 +419,7 @@ class Says:
 
 @pytest.mark.parametrize("given", ["opencl", "cuda", "said to be the host's"])
 def test_the_host_does_not_follow_addresses_of_devices(host, given):
-    """Not of a capsule, and not of one whose producer says that it is memory of the host."""
+    """Not from a capsule, and not if the producer says that it is host memory."""
 
     def source():
         if given == "cuda":
@@ -435,7 +435,7 @@ def test_the_host_does_not_follow_addresses_of_devices(host, given):
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_an_array_is_asked_once(host, order):
-    """What a producer says of itself later is not taken for the shape of what it handed over."""
+    """Later answers of a producer do not change the shape of the exported array."""
     given = np.arange(1_000_000.0).reshape(1000, 1000)[::2, ::2]
     source = Says(given.__dlpack__, np.zeros((1, 1)))
     assert np.array_equal(host.array(source, order=order).get(), given)
@@ -444,7 +444,7 @@ def test_an_array_is_asked_once(host, order):
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64", "bool"])
 def test_tensors_may_have_gaps(device, dtype):
-    """What speaks DLPack alone is read and written in any layout."""
+    """An object that supports only DLPack can be read and written in any layout."""
     given = values((6, 8), dtype)[::2, 1::3]
     for order in ["C", "F"]:
         array = device.array(given.__dlpack__(max_version=(1, 0)), order=order)
@@ -465,7 +465,7 @@ def test_who_wants_host_memory_is_told_where_the_values_are(selector):
 
 
 class Usm:
-    """An array of SYCL whose context is named in this way, and which speaks other protocols too."""
+    """A SYCL array with this name of its context, which may also support other protocols."""
 
     def __init__(self, syclobj, array, *protocols):
         data = (array.ctypes.data, False)
@@ -476,7 +476,7 @@ class Usm:
 
 
 def test_arrays_of_unknown_contexts_go_by_other_protocols(addressed, opencl):
-    """A queue of SYCL is an object of its own package."""
+    """A SYCL queue is an object of another package."""
     queue, given = object(), values(4)
     for protocols in [["__dlpack__", "__dlpack_device__"], ["__array_interface__"]]:
         assert addressed.adopt(Usm(queue, given, *protocols)).ptr == given.ctypes.data
@@ -487,7 +487,7 @@ def test_arrays_of_unknown_contexts_go_by_other_protocols(addressed, opencl):
 
 @pytest.mark.parametrize("speaks", ["selector", "DLPack"])
 def test_memory_of_other_contexts_is_refused(device, host, speaks):
-    """The device says whether an address is of its context, whatever selector or number comes with it."""
+    """The device decides whether an address belongs to its context, independent of the given selector or number."""
     given = values(4)
     source = Usm("opencl:cpu:0", given)
     if speaks == "DLPack":
@@ -508,7 +508,7 @@ def test_masks_are_refused(host):
 
 
 def test_scalars_of_numpy_are_kept(host):
-    """Their memory is that of what their interface says."""
+    """Their memory is kept alive by the value of their interface."""
     array = host.adopt(np.float64(3.5))
     others = [np.full((), 7.0) for _ in range(100)]
     assert array.get() == 3.5 and len(others) == 100
@@ -524,7 +524,7 @@ def test_unaligned_memory_is_refused(host):
 
 @pytest.mark.parametrize("take", [np.from_dlpack, np.asarray, pyarrow.array, "adopt", dr.ArrayBuffer])
 def test_lent_memory_is_held_by_whatever_takes_it(addressed, take):
-    """An address would outlive the access: lent arrays tell none, and go by protocols that have an owner."""
+    """An address would outlive the access. So lent arrays give no address, and use protocols with an owner."""
     buffer = dr.ArrayBuffer(values(4))
     with buffer.read_write(addressed) as x:
         with pytest.raises(AttributeError, match="lent by an array buffer"):
@@ -548,7 +548,7 @@ def test_numpy_makes_arrays_of_lent_ones(addressed):
 
 
 def test_who_only_asks_writes_nothing(addressed):
-    """Questions, refusals and copies leave values that nobody wrote as they are; a tensor counts as writing them."""
+    """Queries, refusals and copies do not count as writing; exporting a tensor does."""
     buffer = dr.ArrayBuffer.empty(4)
     with pytest.raises(dr.PoisonedError, match="nothing was written"), buffer.write(addressed) as x:
         x.__dlpack_device__()
@@ -563,7 +563,7 @@ def test_who_only_asks_writes_nothing(addressed):
 
 
 def test_an_array_lent_by_a_buffer_holds_its_access(host):
-    """A consumer that takes an array up during an access holds it until it is done, and what it wrote is the buffer's."""
+    """A consumer that imports an array holds the access until it has finished. Its writes become the buffer's values."""
     buffer = dr.ArrayBuffer(values(4))
     with buffer.read_write(host) as x:
         seen = np.from_dlpack(x)
@@ -575,7 +575,7 @@ def test_an_array_lent_by_a_buffer_holds_its_access(host):
 
 
 def test_long_chains_of_owners_are_dropped(host):
-    """An array made of an array made of an array, and so on: dropping the last takes no stack for each."""
+    """A long chain of arrays, each made from the previous one. Deleting the last one needs no stack space for each."""
     given = host.array(values(4, "float64"))
     adopted = pointed = given
     for _ in range(20_000):

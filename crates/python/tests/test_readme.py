@@ -1,4 +1,4 @@
-"""The examples of the README run, and print what it says."""
+"""The examples of the README run, and print the output shown there."""
 
 import contextlib
 import io
@@ -25,7 +25,7 @@ def test_the_first_example(opencl):
 
 
 def test_the_halo_example():
-    """A job of one process, for which MPI is initialised: in a process of its own."""
+    """A job of one process. It runs in a separate process, because it initialises MPI."""
     pytest.importorskip("mpi4py")
     job = subprocess.run([sys.executable, "-c", blocks("python")[1]], capture_output=True, text=True, timeout=120)
     assert job.returncode == 0, job.stderr

@@ -1,4 +1,4 @@
-"""The type stubs name what there is, and type checkers take them."""
+"""The type stubs are complete, and type checkers accept them."""
 
 import ast
 import importlib.metadata
@@ -58,13 +58,13 @@ def test_the_stubs_are_what_stubtest_finds():
     pytest.importorskip("mypy")
     words = ["-m", "mypy.stubtest", "--concise", "--ignore-disjoint-bases", "device_runtime"]
     checked = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300)
-    # Of defaults that are no literals the extension module says `...`.
+    # For defaults that are not literals, the extension module reports `...`.
     found = [line for line in checked.stdout.splitlines() if "default value of Ellipsis" not in line]
     assert not found and not checked.stderr, checked.stdout + checked.stderr
 
 
 def test_a_typed_program_is_checked(tmp_path):
-    """One that uses the package rightly has no error, and one that does not has one in each line that says so."""
+    """Correct lines have no error; each line that is marked as wrong has one."""
     pytest.importorskip("mypy")
     program = pathlib.Path(__file__).with_name("typed_program.py")
     words = ["-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(program)]

@@ -1,4 +1,4 @@
-"""What type checkers make of the package. A line with `type: ignore` is wrong, and has to be found so."""
+"""A program for type checkers. Lines with `type: ignore` are wrong, and must be reported as errors."""
 
 from typing import Any
 

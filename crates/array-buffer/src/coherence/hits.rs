@@ -1,13 +1,13 @@
-//! Which accesses need nothing: what the atomic mirror of the state holds.
+//! Accesses that need no action: the content of the atomic mirror.
 
 use super::set::{Set, SmallSet};
 use super::state::{HOST, Health, LANES, PartId, PartState, Reduce, Refusal, ReplicaId, Role, Who};
 
-/// The bit of the host in [`hits`], beyond that of every lane.
+/// The bit of the host in [`hits`], above the bits of the lanes.
 pub(crate) const HOST_BIT: u32 = 1 << 31;
 const _: () = assert!(LANES < 31);
 
-/// Who can read `part` at `at` without a wait, a copy or a new mark: bits of lanes, and [`HOST_BIT`].
+/// The users that can read `part` at `at` without a wait, a copy or a new mark: bits of lanes, and [`HOST_BIT`].
 pub(crate) fn hits(parts: &[PartState], part: PartId, at: ReplicaId) -> u32 {
     let state = &parts[usize::from(part)];
     if readable(parts, part).is_some() || !state.valid.contains(at) {
@@ -19,16 +19,16 @@ pub(crate) fn hits(parts: &[PartState], part: PartId, at: ReplicaId) -> u32 {
     bytes.readers.bits() | writer | host
 }
 
-/// A part whose only valid replica was last touched by one user, who can write it again without a wait or a copy.
+/// The only user of a part's only valid replica. This user can write the part again without a wait or a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) at: ReplicaId,
     pub(crate) who: Who,
-    /// Whether the values depend on streams that an overwrite makes them independent of: it is not for free.
+    /// Whether the values depend on other streams. An overwrite ends this dependence, so it needs an action.
     pub(crate) keeps: bool,
 }
 
-/// Who can write `part` so that taking and committing the guard leaves the state as it is, but for the version.
+/// The user that can write `part` without an action: taking and committing the guard changes only the version.
 pub(crate) fn owner(parts: &[PartState], part: PartId) -> Option<Owner> {
     let state = &parts[usize::from(part)];
     let at = state.valid.first()?;
@@ -37,7 +37,7 @@ pub(crate) fn owner(parts: &[PartState], part: PartId) -> Option<Owner> {
     let who: Who = bytes.writer;
     let keeps = bytes.origins != SmallSet::EMPTY;
     let fits = who.is_some() || at == HOST && !keeps;
-    // A committed write makes ghosts stale: nothing is left to do if they are.
+    // A committed write makes ghosts stale. If they are stale already, nothing is left to do.
     let settled = |other: &PartState| {
         other.role == Role::Owned
             || other.valid.is_empty() && other.pending.is_none() && other.health == Health::Good
@@ -50,7 +50,7 @@ pub(crate) fn owner(parts: &[PartState], part: PartId) -> Option<Owner> {
     })
 }
 
-/// Why `part` cannot be read, if it cannot.
+/// The reason why `part` cannot be read, if there is one.
 pub(crate) fn readable(parts: &[PartState], part: PartId) -> Option<Refusal> {
     let state = &parts[usize::from(part)];
     let pending = if state.role == Role::Owned { pending(parts) } else { state.pending };
@@ -64,7 +64,7 @@ pub(crate) fn readable(parts: &[PartState], part: PartId) -> Option<Refusal> {
     }
 }
 
-/// The reduction that is pending in some ghost part.
+/// The reduction that is pending in some ghost part, if any.
 pub(crate) fn pending(parts: &[PartState]) -> Option<Reduce> {
     parts.iter().find_map(|part| part.pending)
 }

@@ -1,6 +1,6 @@
-//! The coherence protocol, without a device in it: what is remembered of a buffer, and the one function that changes it.
+//! The coherence protocol, independent of devices: the state of an array, and the one function that changes it.
 //!
-//! Uses nothing but the standard library, so that its tests enumerate it and its mutants compile on their own.
+//! Uses only the standard library, so its tests can enumerate it and its mutants compile on their own.
 
 mod hits;
 mod plan;

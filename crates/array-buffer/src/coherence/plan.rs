@@ -1,4 +1,4 @@
-//! The transition function: what must be done for an action, in which order, and what holds afterwards.
+//! The transition function: the steps that an action needs, their order, and the state afterwards.
 
 use super::hits::{pending, readable};
 use super::set::{Set, SmallSet};
@@ -7,10 +7,10 @@ use super::state::{
     Who,
 };
 
-/// What somebody wants.
+/// A request to the transition function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
-    /// To read at a replica.
+    /// Read at a replica.
     Read { at: ReplicaId, by: Who },
     /// A write guard for a replica.
     Acquire { at: ReplicaId, by: Who, access: Access },
@@ -20,19 +20,19 @@ pub(crate) enum Action {
     Keep,
     /// The write guard's work failed.
     Abort,
-    /// Valid bytes at a replica, without an access.
+    /// Make bytes valid at a replica, without an access.
     Prefetch { at: ReplicaId, by: Who },
-    /// To give a replica's memory back. Takes all parts.
+    /// Free a replica's memory. Applies to all parts.
     Evict { at: ReplicaId },
-    /// To begin an exchange between owned and ghost parts. Takes all parts.
+    /// Begin an exchange between owned and ghost parts. Applies to all parts.
     Begin { at: ReplicaId, by: Who, exchange: Exchange },
     /// The exchange's work is enqueued.
     End,
     /// The exchange's work failed.
     Fail,
-    /// A lane reported the failure of work enqueued earlier. Takes all parts.
+    /// A lane reported the failure of work enqueued earlier. Applies to all parts.
     Lost { lane: Lane },
-    /// A lane has nothing running and gets nothing more. Takes all parts.
+    /// A lane is idle and gets no more work. Applies to all parts.
     Forget { lane: Lane },
 }
 
@@ -45,27 +45,27 @@ pub enum Exchange {
     Reduce,
 }
 
-/// One thing to do. The order matters.
+/// One thing to do. The order of steps matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     /// `who` waits for everything enqueued on `on` so far.
     Wait { who: Who, on: Lane },
-    /// A part's bytes are copied; `reads` is who reads them and `writes` who writes them.
+    /// A part's bytes are copied. `reads` is the user that reads them, `writes` the user that writes them.
     Copy { part: PartId, from: ReplicaId, to: ReplicaId, reads: Who, writes: Who },
     /// A part is filled with the neutral value of `op`.
     Fill { part: PartId, at: ReplicaId, by: Who, op: Reduce },
 }
 
-/// What to do, and what holds once it is enqueued.
+/// The steps to carry out, and the state once they are enqueued.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     pub(crate) next: Vec<PartState>,
-    /// Owned values have changed: the version rises.
+    /// Owned values have changed, so the version increases.
     pub(crate) committed: bool,
 }
 
-/// Decides what `action` on the parts in `set` takes.
+/// Plans `action` on the parts in `set`.
 pub(crate) fn plan(
     parts: &[PartState],
     set: Set,
@@ -93,7 +93,7 @@ pub(crate) fn plan(
 }
 
 impl Plan {
-    /// What holds if step number `failed` failed: as before, but for the marks of work that was, or may have been,
+    /// The state after step number `failed` failed: as before, plus the marks of work that was, or may have been,
     /// enqueued.
     pub(crate) fn interrupted(&self, before: &[PartState], failed: usize) -> Vec<PartState> {
         let mut parts = before.to_vec();
@@ -108,7 +108,7 @@ impl Plan {
                 Step::Fill { part, at, by, .. } => {
                     let state = &mut parts[usize::from(part)];
                     if matches!(state.health, Health::Writing { .. }) {
-                        // Of a forgotten guard, or the part could not be filled.
+                        // The guard was forgotten, or the part could not be filled.
                         poison(state);
                     }
                     state.valid.remove(at);
@@ -168,7 +168,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Contributions to ghost values begin with the neutral value, if there is one.
+    /// Fills fresh ghost parts with the neutral value of the contributions, if there is one.
     fn fill(&mut self, set: Set, at: ReplicaId, by: Who, op: Reduce) {
         for part in set.iter() {
             self.part(part).valid = Set::EMPTY;
@@ -187,7 +187,7 @@ impl Draft<'_> {
             state.valid = if outdated { Set::EMPTY } else { Set::one(at) };
             owned |= state.role == Role::Owned;
             if let (Role::Ghost, Access::Accumulate(op)) = (state.role, access) {
-                // Contributions do not depend on what the owned values are.
+                // Contributions do not depend on the owned values.
                 state.valid = Set::one(at);
                 state.pending = Some(op);
             }
@@ -330,23 +330,23 @@ impl Draft<'_> {
         }
     }
 
-    /// Makes `at` valid, by copies of the parts that are not.
+    /// Makes `at` valid by copying the parts that are not valid there.
     fn bring(&mut self, set: Set, at: ReplicaId, by: Who) {
         let source = |part: PartId| self.source(self.parts[usize::from(part)].valid, at);
         let copies: Vec<(PartId, ReplicaId)> =
             set.iter().filter_map(|part| source(part).map(|from| (part, from))).collect();
-        // The host learns whether writers have failed before it copies anything on.
+        // The host learns whether writers have failed before it copies their values on.
         for &(part, from) in copies.iter().filter(|(_, from)| self.paths.staged(*from, at)) {
             self.wait_to_read(part, from, None);
         }
         for (part, from) in copies {
             let source = *self.bytes(part, from);
-            // The source is read on its writer's lane, or after the host has seen the writer done.
+            // The source is read on its writer's lane, or after the host has seen the writer finish.
             let (reads, writes) = self.paths.copiers(from, at, source.writer, by);
             self.wait_to_write(part, at, writes);
             self.steps.push(Step::Copy { part, from, to: at, reads, writes });
             mark_read(self.bytes(part, from), reads);
-            // The host has seen done what it carries.
+            // If bytes go through the host, the host has seen the work that produced them finish.
             let mut origins = SmallSet::EMPTY;
             if !self.paths.staged(from, at) {
                 origins = source.doubts();
@@ -364,7 +364,7 @@ impl Draft<'_> {
         }
     }
 
-    /// All values are overwritten.
+    /// The user overwrites all values.
     fn use_to_write(&mut self, set: Set, at: ReplicaId, by: Who) {
         for part in set.iter() {
             self.wait_to_write(part, at, by);
@@ -372,7 +372,7 @@ impl Draft<'_> {
         }
     }
 
-    /// New values depend on those that are there.
+    /// The user changes values; the new values depend on the old ones.
     fn use_to_change(&mut self, set: Set, at: ReplicaId, by: Who) {
         for part in set.iter() {
             if by.is_none() {
@@ -384,7 +384,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Values of `into` depend on those of `from`, whose readers have waited for them.
+    /// Records that values of `into` depend on values of `from`. The readers of `from` have waited for them.
     fn combine(&mut self, from: Set, into: Set, at: ReplicaId) {
         let doubts = from.iter().map(|part| self.parts[usize::from(part)].bytes(at).doubts());
         let doubts = doubts.fold(SmallSet::EMPTY, SmallSet::union);
@@ -404,7 +404,8 @@ impl Draft<'_> {
         peers.first().or(host.first()).or(valid.first())
     }
 
-    /// Lets `who` wait for the writer of a replica's bytes. The host asks earlier writers too whether they have failed.
+    /// Makes `who` wait for the writer of a replica's bytes. The host also waits for earlier writers, to learn whether
+    /// they have failed.
     fn wait_to_read(&mut self, part: PartId, at: ReplicaId, who: Who) {
         if who.is_none() {
             let origins = self.bytes(part, at).origins;
@@ -417,12 +418,12 @@ impl Draft<'_> {
         }
         self.wait(who, writer);
         if who.is_none() {
-            // Over for everybody; but others may be reading on that lane.
+            // The write is finished for every user, but other work may still read on that lane.
             *self.bytes(part, at) = seen_by_host(bytes, writer);
         }
     }
 
-    /// Lets `who` wait for everybody who uses a replica's bytes.
+    /// Makes `who` wait for all users of a replica's bytes.
     fn wait_to_write(&mut self, part: PartId, at: ReplicaId, who: Who) {
         let bytes = *self.bytes(part, at);
         let users = bytes.readers.set().union(bytes.writer.map_or(Set::EMPTY, Set::one));
@@ -431,13 +432,13 @@ impl Draft<'_> {
         }
     }
 
-    /// One wait stands for all that are wanted before anything more is enqueued on `on`.
+    /// Adds a wait, unless an equal one is planned and nothing was enqueued on `on` since.
     fn wait(&mut self, who: Who, on: Lane) {
         let wait = Step::Wait { who, on };
         let uses = |step: &Step| match *step {
             Step::Wait { .. } => false,
             Step::Copy { from, to, reads, writes, .. } => {
-                // The host has seen the source of a copy through it read.
+                // The host has seen that the source of a copy through it was read.
                 let seen = who.is_none() && self.paths.staged(from, to);
                 reads == Some(on) && !seen || writes == Some(on)
             }
@@ -449,13 +450,13 @@ impl Draft<'_> {
             self.steps.push(wait);
         }
         if who.is_none() {
-            // Its failure would be known by now.
+            // The host would now know of a failure on this lane.
             let all = self.parts.iter_mut().flat_map(|state| &mut state.bytes);
             all.for_each(|bytes| bytes.origins.remove(on));
         }
     }
 
-    /// An overwrite of all owned values drops contributions to them; one of some of them cannot.
+    /// Drops pending contributions if all owned values are overwritten. An overwrite of only some of them is refused.
     fn drop_pending(&mut self, set: Set) -> Result<(), Refusal> {
         let Some(op) = pending(&self.parts) else { return Ok(()) };
         if !self.of(Role::Owned).is_subset(set) {
@@ -475,7 +476,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Contributions go where values are, or to ghost parts that wait for the same reduction.
+    /// Contributions can go to parts that have values, and to ghost parts that wait for the same reduction.
     fn check_accumulable(&self, set: Set, op: Reduce) -> Result<(), Refusal> {
         if let Some(other) = pending(&self.parts).filter(|other| *other != op) {
             return Err(Refusal::Pending(set.first().unwrap_or(0), other));
@@ -485,7 +486,7 @@ impl Draft<'_> {
             match readable(&self.parts, part) {
                 None | Some(Refusal::Pending(..)) => {}
                 Some(Refusal::Exchanging(_)) => return Err(Refusal::Exchanging(part)),
-                // Whatever a ghost part holds is filled over, unless it is contributions.
+                // A ghost part is filled anew whatever it holds, unless it holds contributions.
                 Some(_) if state.role == Role::Ghost && state.pending.is_none() => {}
                 Some(refusal) => return Err(refusal),
             }
@@ -519,7 +520,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Ghost parts with contributions.
+    /// The ghost parts with contributions.
     fn pending(&self) -> Set {
         let has = |part: &u8| self.parts[usize::from(*part)].pending.is_some();
         self.all().iter().filter(has).collect()
@@ -543,26 +544,26 @@ impl Draft<'_> {
     }
 }
 
-/// Contributions that are lost stay pending: the values they belong to are not complete without them.
+/// Poisons a part. Lost contributions stay pending, because the owned values are incomplete without them.
 fn poison(state: &mut PartState) {
     state.health = Health::Poisoned;
     state.valid = Set::EMPTY;
 }
 
-/// Notes a read that comes after the writer.
+/// Records a read that comes after the writer.
 fn mark_read(bytes: &mut Bytes, who: Who) {
     if let Some(lane) = who.filter(|lane| bytes.writer != Some(*lane)) {
         bytes.readers.insert(lane);
     }
 }
 
-/// Notes a write that comes after everything else, of values that came through `origins`.
+/// Records a write that comes after everything else. Its values came through `origins`.
 fn mark_written(bytes: &mut Bytes, who: Who, mut origins: SmallSet) {
     who.iter().for_each(|lane| origins.remove(*lane));
     *bytes = Bytes { writer: who, readers: SmallSet::EMPTY, origins };
 }
 
-/// Where there are no values, they came from nowhere.
+/// Clears the origins of replicas that have no values.
 fn forget_origins(state: &mut PartState) {
     let held = match state.health {
         Health::Writing { at, .. } | Health::Exchanging { at, .. } => Set::one(at),
@@ -574,15 +575,15 @@ fn forget_origins(state: &mut PartState) {
     }
 }
 
-/// Notes a write that may have been enqueued, or not. Its lane has waited for the writer before.
+/// Records a write that may or may not have been enqueued. Its lane has already waited for the earlier writer.
 fn mark_added(bytes: &mut Bytes, who: Who) {
     let Some(lane) = who else { return };
     bytes.writer = Some(lane);
-    // A writer is no reader.
+    // The writer is never among the readers.
     bytes.readers.remove(lane);
 }
 
-/// What is left of the marks when the host has waited for the writer.
+/// The marks that remain after the host has waited for the writer.
 fn seen_by_host(bytes: Bytes, writer: Lane) -> Bytes {
     let mut readers = bytes.readers;
     readers.insert(writer);

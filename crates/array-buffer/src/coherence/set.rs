@@ -65,13 +65,13 @@ impl Set {
         self.without(of).is_empty()
     }
 
-    /// The least member.
+    /// The smallest member.
     #[inline]
     pub(crate) fn first(self) -> Option<u8> {
         self.iter().next()
     }
 
-    /// The members in rising order.
+    /// The members in increasing order.
     #[inline]
     pub(crate) fn iter(self) -> impl Iterator<Item = u8> + Clone {
         let mut left = self.0;
@@ -94,20 +94,20 @@ impl FromIterator<u8> for Set {
     }
 }
 
-/// A set of lanes or replicas, which there are many of in a state.
+/// A compact set of lanes or replicas; a state contains many of these.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SmallSet(u16);
 
 impl SmallSet {
     pub(crate) const EMPTY: Self = Self(0);
 
-    /// The members as a set of any numbers.
+    /// The members as a `Set`.
     #[inline]
     pub(crate) fn set(self) -> Set {
         Set(self.0.into())
     }
 
-    /// A bit for each member.
+    /// One bit for each member.
     #[inline]
     pub(crate) fn bits(self) -> u32 {
         self.0.into()

@@ -1,28 +1,28 @@
-//! What is remembered of a buffer.
+//! The state of an array.
 
 use std::fmt;
 
 use super::set::{Set, SmallSet};
 
-/// A stream's number in one buffer. Streams of different devices never share one.
+/// The number of a stream within one array. Streams of different devices never share a number.
 pub(crate) type Lane = u8;
-/// A storage location's number in one buffer.
+/// The number of a replica within one array.
 pub(crate) type ReplicaId = u8;
-/// A part's number in one buffer.
+/// The number of a part within one array.
 pub(crate) type PartId = u8;
-/// Who enqueues or acts: a stream, or the host itself, whose acts are over when the guard is.
+/// The user of an access: a stream, or the host itself. The host's work is finished when its guard ends.
 pub(crate) type Who = Option<Lane>;
 
 /// The replica in host memory.
 pub(crate) const HOST: ReplicaId = 0;
-/// Most replicas of a buffer, the host's among them.
+/// The maximum number of replicas of an array, including the host's.
 pub(crate) const REPLICAS: usize = 10;
-/// Most parts of a buffer.
+/// The maximum number of parts of an array.
 pub(crate) const PARTS: usize = 64;
-/// Most streams that a buffer remembers at once.
+/// The maximum number of streams that an array tracks at once.
 pub(crate) const LANES: usize = 16;
 
-/// How contributions are combined with what they are added to.
+/// How contributions are combined with the values that they are added to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduce {
     /// The sum; contributions begin with 0.
@@ -31,7 +31,7 @@ pub enum Reduce {
     Min,
     /// The maximum; contributions begin with the type's least value.
     Max,
-    /// The contribution itself. There is no neutral value, so all of it must be written.
+    /// The contribution replaces the value. There is no neutral value, so all of the part must be written.
     Replace,
 }
 
@@ -46,28 +46,28 @@ impl fmt::Display for Reduce {
     }
 }
 
-/// What a part is for.
+/// The role of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Role {
     /// Its values are the array's own (*roots* of a star forest).
     Owned,
-    /// Its values are copies of owned ones, here or in another process (*leaves*).
+    /// Its values are copies of owned values, from here or from another process (*leaves*).
     Ghost,
 }
 
-/// Work on one replica's bytes that may still be running. It is forgotten when the bytes are written, not when they
+/// Work on one replica's bytes that may still be running. It is dropped when the bytes are written, not when they
 /// become invalid.
 ///
-/// A mark on a lane stands for everything enqueued there so far, whoever waits for it later. So reads on the writer's
-/// own lane need no mark, and `readers` never has the writer.
+/// A mark on a lane stands for everything enqueued there so far. This holds for every later wait. So reads on the
+/// writer's own lane need no mark, and `readers` never contains the writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Bytes {
-    /// Who wrote them last, by a kernel or a copy; none once the host has seen that write done.
+    /// The lane that last wrote the bytes, by a kernel or a copy; `None` once the host has seen that write finish.
     pub(crate) writer: Option<Lane>,
-    /// Who reads them since then, having waited for the writer.
+    /// The lanes that have read the bytes since, after waiting for the writer.
     pub(crate) readers: SmallSet,
-    /// Streams before the writer's that the values came through, if the host has not seen them done since: the values
-    /// are lost if work on one of them has failed. Empty where nothing is valid or being written.
+    /// Earlier lanes that the values came through, if the host has not seen them finish since. If work on one of them
+    /// has failed, the values are lost. Empty if the replica is not valid and not being written.
     pub(crate) origins: SmallSet,
 }
 
@@ -83,7 +83,7 @@ impl Bytes {
 /// The kind of a writing access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Access {
-    /// Old values are there, and may be kept.
+    /// Old values are available and may be kept.
     ReadWrite,
     /// Every value is overwritten.
     Write,
@@ -91,33 +91,33 @@ pub(crate) enum Access {
     Accumulate(Reduce),
 }
 
-/// Whether a part can be used.
+/// The usability of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Health {
     /// Never written.
     Uninit,
-    /// As its valid replicas say. Without any, a ghost part that an exchange must fill.
+    /// Usable where `valid` says. A ghost part without a valid replica must be filled by an exchange.
     Good,
     /// A writer failed.
     Poisoned,
-    /// A write guard was given out; it stays so if the guard is forgotten.
+    /// A write guard was given out. If the guard is forgotten, the part stays in this state.
     Writing {
         at: ReplicaId,
         access: Access,
-        /// Owned values changed meanwhile, so that what is written here is stale at once.
+        /// Owned values changed meanwhile, so the values written here are immediately stale.
         outdated: bool,
     },
-    /// An exchange is in flight; it stays so if that is forgotten.
+    /// An exchange is in flight. If it is forgotten, the part stays in this state.
     Exchanging { at: ReplicaId, reduce: bool, outdated: bool },
 }
 
-/// What is remembered of one part.
+/// The state of one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PartState {
     pub(crate) role: Role,
     /// Replicas that hold its values, or its contributions while a reduction is pending.
     pub(crate) valid: Set,
-    /// The contributions of a ghost part wait to be combined with the values they belong to.
+    /// Set if contributions in this ghost part wait to be combined with the owned values.
     pub(crate) pending: Option<Reduce>,
     pub(crate) health: Health,
     pub(crate) bytes: [Bytes; REPLICAS],
@@ -144,19 +144,19 @@ impl PartState {
     }
 }
 
-/// How bytes get from replica to replica.
+/// How bytes are copied between replicas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paths {
-    /// Replicas that the host addresses.
+    /// Replicas that the host can address.
     pub(crate) host: Set,
-    /// For each replica, those it copies from without the host.
+    /// For each replica, the replicas that it copies from without the host.
     pub(crate) peers: [SmallSet; REPLICAS],
-    /// For each replica of a device, the lane of that device's default stream.
+    /// For each replica on a device, the lane of that device's default stream.
     pub(crate) lanes: [Lane; REPLICAS],
 }
 
 impl Paths {
-    /// Who reads `from` and who writes `to` in a copy for somebody who is `to`'s user.
+    /// The users that read `from` and write `to` in a copy for `by`, which uses `to`.
     pub(crate) fn copiers(
         &self,
         from: ReplicaId,
@@ -165,7 +165,7 @@ impl Paths {
         by: Who,
     ) -> (Who, Who) {
         let peer = self.peers[usize::from(to)].contains(from);
-        // The writer's own lane needs no wait.
+        // On the writer's own lane no wait is needed.
         let source = writer.unwrap_or(self.lanes[usize::from(from)]);
         let reads = if self.host.contains(from) && !peer { None } else { Some(source) };
         let target = by.unwrap_or(self.lanes[usize::from(to)]);
@@ -173,13 +173,13 @@ impl Paths {
         (reads, writes)
     }
 
-    /// Whether bytes go through the host.
+    /// Whether a copy goes through the host.
     pub(crate) fn staged(&self, from: ReplicaId, to: ReplicaId) -> bool {
         !self.peers[usize::from(to)].contains(from)
     }
 }
 
-/// Why an action is refused; nothing has changed then.
+/// The reason why an action is refused. A refusal changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Refusal {
     /// A part was never written.
@@ -190,12 +190,12 @@ pub(crate) enum Refusal {
     Stale(PartId),
     /// A reduction is pending.
     Pending(PartId, Reduce),
-    /// An exchange is in flight, or was forgotten.
+    /// An exchange is in flight or was forgotten.
     Exchanging(PartId),
-    /// There is nothing to reduce.
+    /// No reduction is pending.
     NothingPending,
-    /// The host's replica is the last one.
+    /// The host's replica is the only one.
     LastReplica(PartId),
-    /// No write guard is out.
+    /// The part has no write guard.
     NotWriting(PartId),
 }

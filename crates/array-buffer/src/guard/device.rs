@@ -1,4 +1,4 @@
-//! Guards of a stream.
+//! Guards for accesses on a stream.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::Parts;
 use crate::coherence::{Access, ReplicaId, Set};
 use crate::core::Core;
 
-/// The stream of a guard: the caller's, or this thread's current one.
+/// The stream of a guard: borrowed from the caller, or the current stream of this thread.
 pub(crate) enum StreamRef<'b> {
     Borrowed(&'b Stream),
     Owned(Stream),
@@ -27,10 +27,10 @@ impl StreamRef<'_> {
     }
 }
 
-/// Values to read on a stream. They are there for what is enqueued on the stream from now on.
+/// A guard for reading values on a stream. Work that is enqueued on the stream from now on finds the values valid.
 ///
-/// It counts as reading for as long as the stream has work: whoever writes these values next waits for all of it. So
-/// dropping it does nothing, and forgetting it does no harm.
+/// The read counts as running for as long as the stream has work: the next writer of these values waits for all of that
+/// work. So dropping the guard does nothing, and forgetting it (`mem::forget`) is harmless.
 pub struct ReadGuard<'b, T: Element, D> {
     pub(crate) core: &'b Core<T, D>,
     pub(crate) stream: StreamRef<'b>,
@@ -39,11 +39,11 @@ pub struct ReadGuard<'b, T: Element, D> {
 }
 
 impl<T: Element, D> ReadGuard<'_, T, D> {
-    /// The values, bound to the guard's stream: on another one it is refused with `WrongStream`.
+    /// The values as a view, bound to the guard's stream. Using it on another stream is refused with `WrongStream`.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the guard's parts tile no box: see [`part`](Self::part) and [`whole`](Self::whole).
+    /// `InvalidArgument` if the guard's parts do not tile a box: see [`part`](Self::part) and [`whole`](Self::whole).
     pub fn view(&self) -> Result<MemoryView<'_>> {
         view(self.core, self.set, self.at)?.on_stream(self.stream.get())
     }
@@ -58,27 +58,28 @@ impl<T: Element, D> ReadGuard<'_, T, D> {
         view(self.core, set, self.at)?.on_stream(self.stream.get())
     }
 
-    /// The whole array: for kernels and exchanges that take the guard's parts by their places in it.
+    /// The whole array as a view, for kernels and exchanges that find the guard's parts by their position in the array.
     ///
     /// # Errors
     ///
-    /// What making the view reports.
+    /// Errors of making the view.
     ///
     /// # Safety
     ///
-    /// Only elements of the guard's parts are touched through it; others may be in use elsewhere, or without values.
+    /// Only elements of the guard's parts are accessed through the view. Other elements may be in use elsewhere, or
+    /// have no values.
     #[expect(unsafe_code, reason = "the array may have elements of others")]
     pub unsafe fn whole(&self) -> Result<MemoryView<'_>> {
         let all = self.core.partition.all().0;
         view(self.core, all, self.at)?.on_stream(self.stream.get())
     }
 
-    /// All elements in memory from the first of the guard's parts to the last, as a row: for kernels that are Rust
-    /// functions, which take no view with gaps.
+    /// All elements in memory from the first to the last of the guard's parts, as a one-dimensional view. This is for
+    /// kernels that are Rust functions, which do not take views with gaps.
     ///
     /// # Errors
     ///
-    /// What making the view reports.
+    /// Errors of making the view.
     ///
     /// # Safety
     ///
@@ -89,24 +90,25 @@ impl<T: Element, D> ReadGuard<'_, T, D> {
         view.on_stream(self.stream.get())
     }
 
-    /// The parts it is for.
+    /// The parts of the guard.
     pub fn parts(&self) -> Parts {
         Parts(self.set)
     }
 
-    /// Where the values are read.
+    /// The device on which the values are read.
     pub fn device(&self) -> &Device {
         self.stream.get().device()
     }
 }
 
-/// Parts to write on a stream.
+/// A guard for writing parts on a stream.
 ///
-/// When it is dropped, what was enqueued through its views is *committed*: these values are the array's. It *poisons*
-/// the parts instead if a panic that began under it drops it, if an operation through its views failed, or if it was taken
-/// to overwrite and nothing was written. If it was taken to read and write and nothing was written, nothing has
-/// changed; if it was taken to accumulate, ghost values are stale, unless contributions to them were pending already. A
-/// forgotten guard leaves its parts poisoned.
+/// Dropping the guard *commits* the work that was enqueued through its views: the written values become the array's.
+/// The drop *poisons* the parts instead if it is caused by a panic that began while the guard lived, if an operation
+/// through its views failed, or if the guard was taken to overwrite and nothing was written. If it was taken to read and
+/// write and nothing was written, nothing changes. If it was taken to accumulate and nothing was written, ghost values
+/// become stale, unless contributions to them were already pending. A forgotten guard (`mem::forget`) leaves its parts
+/// poisoned.
 pub struct WriteGuard<'b, T: Element, D> {
     held: Held<'b, T, D>,
     stream: StreamRef<'b>,
@@ -126,7 +128,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         Self { held: Held::new(core, set, access, quick, alone), stream, at }
     }
 
-    /// The values, to read. Those of a guard that overwrites are unspecified.
+    /// The values, to read. They are unspecified if the guard was taken to overwrite.
     ///
     /// # Errors
     ///
@@ -154,12 +156,12 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         self.lend(one(self.held.set, part)?)
     }
 
-    /// The whole array, to read and write: for kernels and exchanges that take the guard's parts by their places in it.
-    /// Whatever is enqueued through it counts as having written all of the guard's parts.
+    /// The whole array, to read and write, for kernels and exchanges that find the guard's parts by their position in
+    /// the array. An operation enqueued through the view counts as writing all of the guard's parts.
     ///
     /// # Errors
     ///
-    /// What making the view reports.
+    /// Errors of making the view.
     ///
     /// # Safety
     ///
@@ -169,11 +171,12 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         self.lend(self.held.core.partition.all().0)
     }
 
-    /// All elements in memory from the first of the guard's parts to the last, as a row, to read and write.
+    /// All elements in memory from the first to the last of the guard's parts, as a one-dimensional view, to read and
+    /// write.
     ///
     /// # Errors
     ///
-    /// What making the view reports.
+    /// Errors of making the view.
     ///
     /// # Safety
     ///
@@ -195,7 +198,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         view.on_stream(self.stream.get())?.reporting_to(&self.held.report)
     }
 
-    /// Fills the memory of the guard's box with a byte, which is no value: the guard poisons its parts from now on, unless
+    /// Fills the memory of the guard's box with a byte. The byte is not a value: the guard then poisons its parts, unless
     /// [`commit_over_pattern`](Self::commit_over_pattern) ends it.
     pub(crate) fn fill_bytes(&mut self, byte: u8) -> Result<()> {
         self.held.patterned = true;
@@ -206,17 +209,18 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         view.with_layout(0, &row)?.fill(self.stream.get(), byte)
     }
 
-    /// The parts it is for.
+    /// The parts of the guard.
     pub fn parts(&self) -> Parts {
         Parts(self.held.set)
     }
 
-    /// Where the values are written.
+    /// The device on which the values are written.
     pub fn device(&self) -> &Device {
         self.stream.get().device()
     }
 
-    /// The guard as two: of the parts in `parts`, and of the others. What was written or failed so far counts for both.
+    /// Splits the guard into two: one for the parts in `parts`, one for the others. Earlier writes and failures count
+    /// for both.
     #[must_use]
     pub fn split_off(self, parts: Parts) -> (Self, Self) {
         let (one, other) = self.held.split(parts.0);
@@ -224,12 +228,12 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         (Self { held: one, ..self }, Self { held: other, stream, at: self.at })
     }
 
-    /// Ends the access as dropping it does, and says whether the values are the array's now.
+    /// Ends the access as dropping does, and returns an error if the values were not committed.
     ///
     /// # Errors
     ///
-    /// `Poisoned` if an operation failed or nothing was written that had to be; earlier work on these parts may have
-    /// failed too.
+    /// `Poisoned` if an operation failed, or if the guard had to write and nothing was written. `Poisoned` also if
+    /// earlier work on these parts failed and the values are lost.
     pub fn commit(self) -> Result<()> {
         self.held.commit().map_err(|error| error.on(self.stream.get().device().id()))
     }
@@ -245,13 +249,13 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         std::ptr::eq(self.held.core, core)
     }
 
-    /// Ends the access as failed: the parts are poisoned.
+    /// Ends the access as failed; the parts are poisoned.
     pub fn abort(self) {
         self.held.abort();
     }
 }
 
-/// The box that the parts tile.
+/// Returns the box that the parts tile.
 fn hull<T: Element, D>(
     core: &Core<T, D>,
     set: Set,

@@ -1,4 +1,4 @@
-//! Guards of the host.
+//! Guards for accesses on the host.
 #![expect(unsafe_code, reason = "host memory is shown as arrays, by part")]
 
 use std::fmt;
@@ -11,7 +11,7 @@ use super::Held;
 use crate::coherence::{Access, Set};
 use crate::core::{Core, Request};
 
-/// Values to read on the host, as an `ndarray` array. What writes them is done.
+/// A guard for reading values on the host, as an `ndarray` array. The work that writes the values has finished.
 pub struct HostReadGuard<'b, T, D> {
     view: ArrayView<'b, T, D>,
 }
@@ -21,8 +21,8 @@ impl<'b, T: Element, D: Dimension> HostReadGuard<'b, T, D> {
     pub(crate) fn take(core: &'b Core<T, D>, request: &Request<'_>) -> Result<Self> {
         let ranges = tiled(core, request.set)?;
         core.read(request)?;
-        // SAFETY: the parts are valid here and what wrote them is done. For as long as their borrow lasts, which the
-        // guard shares, the state gives them to nobody to write.
+        // SAFETY: the parts are valid on the host, and the work that wrote them has finished. While the borrow of the
+        // parts lasts, which the guard shares, the state lets no access write them.
         let view = unsafe { core.storage.host_view(&core.shape, ranges.as_deref()) }?;
         Ok(Self { view })
     }
@@ -36,10 +36,10 @@ impl<T, D: Dimension> Deref for HostReadGuard<'_, T, D> {
     }
 }
 
-/// Parts to write on the host, as an `ndarray` array.
+/// A guard for writing parts on the host, as an `ndarray` array.
 ///
-/// Ends as a [`WriteGuard`](crate::WriteGuard) does; borrowing it mutably counts as having written. Of a guard that
-/// overwrites, elements hold what was there before, or zero.
+/// It ends as a [`WriteGuard`](crate::WriteGuard) does. Borrowing it mutably counts as writing. If it was taken to
+/// overwrite, the elements initially hold the old memory contents, or zeros.
 pub struct HostWriteGuard<'b, T: Element, D> {
     view: ArrayViewMut<'b, T, D>,
     held: Held<'b, T, D>,
@@ -56,21 +56,21 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
         let ranges = tiled(core, request.set)?;
         let (_, quick) = core.acquire(request, access, alone)?;
         let held = Held::new(core, request.set, access, quick, alone);
-        // SAFETY: the state has given the parts to this guard alone, and what used them is done.
+        // SAFETY: the state has given the parts to this guard alone, and earlier uses of them have finished.
         let view = unsafe { core.storage.host_view_mut(&core.shape, ranges.as_deref()) }?;
         Ok(Self { view, held })
     }
 
-    /// Ends the access as dropping it does, and says whether the values are the array's now.
+    /// Ends the access as dropping does, and returns an error if the values were not committed.
     ///
     /// # Errors
     ///
-    /// `Poisoned` if nothing was written that had to be.
+    /// `Poisoned` if the guard had to write and nothing was written.
     pub fn commit(self) -> Result<()> {
         self.held.commit()
     }
 
-    /// Ends the access as failed: the parts are poisoned.
+    /// Ends the access as failed; the parts are poisoned.
     pub fn abort(self) {
         self.held.abort();
     }
@@ -91,7 +91,7 @@ impl<T: Element, D: Dimension> DerefMut for HostWriteGuard<'_, T, D> {
     }
 }
 
-/// The box of the parts, which an array can show; `None` for the whole array.
+/// The box of the parts, for an array view; `None` for the whole array.
 #[inline]
 fn tiled<T: Element, D>(
     core: &Core<T, D>,

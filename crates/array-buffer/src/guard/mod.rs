@@ -1,4 +1,4 @@
-//! Guards: an array's parts, lent to a stream or to the host.
+//! Guards, which lend an array's parts to a stream or to the host.
 
 mod device;
 mod host;
@@ -13,22 +13,22 @@ use crate::coherence::{Access, Set};
 use crate::core::Core;
 use crate::poison::{Poison, Verdict};
 
-/// Parts taken for writing. Ends the access as what became of it demands, on drop at the latest.
+/// Parts held for writing. Ends the access with the verdict on it, on drop at the latest.
 struct Held<'b, T: Element, D> {
     core: &'b Core<T, D>,
     set: Set,
     access: Access,
-    /// Noted in the mirror alone.
+    /// The guard is recorded in the mirror only.
     quick: bool,
-    /// The array is borrowed exclusively as long as the guard lives.
+    /// The array is borrowed exclusively while the guard lives.
     alone: bool,
-    /// The thread was panicking already, so that a panic is not this guard's.
+    /// The thread was already panicking when the guard was taken; such a panic does not poison the parts.
     panicking: bool,
     wrote: bool,
     failed: bool,
     /// It has a pattern where it has no values.
     patterned: bool,
-    /// What became of operations through views.
+    /// The outcome of operations through views.
     report: WriteReport,
     ended: bool,
 }
@@ -56,7 +56,7 @@ impl<'b, T: Element, D> Held<'b, T, D> {
         self.wrote || self.report.wrote()
     }
 
-    /// Whether there is nothing that could be written.
+    /// Whether the parts have no elements to write.
     fn is_empty(&self) -> bool {
         self.set.iter().all(|part| self.core.partition.len(part) == 0)
     }
@@ -66,7 +66,7 @@ impl<'b, T: Element, D> Held<'b, T, D> {
         self.failed || self.report.failed()
     }
 
-    /// What becomes of the access.
+    /// How the access ends.
     #[inline]
     fn verdict(&self) -> Verdict {
         let panicked = std::thread::panicking() && !self.panicking;
@@ -89,11 +89,11 @@ impl<'b, T: Element, D> Held<'b, T, D> {
     }
 
     fn abort(mut self) {
-        // It cannot be refused: the guard holds the parts, or they are lost already.
+        // This cannot be refused: the guard holds the parts, or they are already lost.
         let _poisoned = self.end(Verdict::Abort(Poison::Aborted));
     }
 
-    /// The parts in `set`, and the others.
+    /// Splits off the parts in `set`; the second result holds the others.
     fn split(mut self, set: Set) -> (Self, Self) {
         self.ended = true;
         let half = |set| {
@@ -112,7 +112,7 @@ impl<T: Element, D> Drop for Held<'_, T, D> {
     #[inline]
     fn drop(&mut self) {
         if !self.ended {
-            // Who wants to know calls `commit`; a part that is lost says so when it is read.
+            // For the result, the caller uses `commit`. Reading a lost part reports the loss.
             let _ended = self.end(self.verdict());
         }
     }

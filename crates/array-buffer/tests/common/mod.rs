@@ -1,4 +1,4 @@
-//! Devices to test with, and work for them that any device can do.
+//! Devices for the tests, and work that every device can do.
 #![allow(dead_code, reason = "each test crate uses what it needs")]
 
 use std::env;
@@ -17,7 +17,7 @@ use runtime_core::{
     Slot, Stream,
 };
 
-/// Two devices, and a stream of each.
+/// Two devices, and one stream on each.
 pub(crate) struct Rig {
     pub(crate) a: Device,
     pub(crate) b: Device,
@@ -31,7 +31,7 @@ impl Rig {
         Self { a, b, s, t }
     }
 
-    /// Simulated devices as `config` has them, in one group.
+    /// Simulated devices with this `config`, in one group.
     pub(crate) fn sim(config: SimConfig) -> Self {
         let mut registry = DeviceRegistry::new();
         let other = config.clone().seed(99);
@@ -44,7 +44,7 @@ impl Rig {
         Self::sim(quick())
     }
 
-    /// Simulated devices that do neither reach each other nor copy regions.
+    /// Simulated devices that neither reach each other nor copy regions.
     pub(crate) fn apart() -> Self {
         Self::sim(quick().peers(false).region_copies(false))
     }
@@ -55,7 +55,8 @@ impl Rig {
         Self::new(open(0), open(1))
     }
 
-    /// Two OpenCL devices of one platform, the first or the one that the environment names, with memory of this kind.
+    /// Two OpenCL devices of one platform: the first platform, or the one that the environment names. Their memory is
+    /// of the given kind.
     pub(crate) fn opencl(memory: &str) -> Option<Self> {
         let driver = OpenClDriver::new();
         let platform = env::var("OPENCL_TEST_PLATFORM").unwrap_or_default();
@@ -77,8 +78,8 @@ impl Rig {
         Self::found(|index| driver.open(&format!("hip:{index}").parse()?))
     }
 
-    /// Two devices that reach each other; two instances of the only one otherwise. `None`, said aloud, where there is
-    /// none, or none with what was asked for.
+    /// Two devices that reach each other; otherwise two instances of the first device. `None`, with a message, if there
+    /// is no such device.
     fn found(open: impl Fn(usize) -> Result<Device>) -> Option<Self> {
         let first = match open(0) {
             Ok(device) => device,
@@ -104,7 +105,7 @@ impl Rig {
         self.a.info().kind == DeviceKind::Host
     }
 
-    /// Lets the first device be the one that works in the host's memory, which costs nothing.
+    /// Makes the first device the one that works in host memory, if it can. This copies nothing.
     pub(crate) fn claim<D: Dimension>(&self, array: &ArrayBuffer<f64, D>) {
         if self.shares() {
             array.prefetch(&self.s).unwrap();
@@ -116,12 +117,12 @@ impl Rig {
     }
 }
 
-/// Simulated devices with little pauses.
+/// Simulated devices with short pauses.
 pub(crate) fn quick() -> SimConfig {
     SimConfig::new().jitter(Duration::from_micros(200))
 }
 
-/// What the device has moved to and from itself.
+/// The bytes that the device has copied to and from itself.
 pub(crate) fn moved(device: &Device) -> (u64, u64) {
     let counts = SimHandle::of(device).unwrap().counts();
     let to = counts.to_device.bytes + counts.from_peers.bytes;
@@ -146,7 +147,7 @@ pub(crate) fn set<D: Dimension>(
     combine(guard, stream, to, Combine::Replace)
 }
 
-/// Combines all elements of the guard's box with a value, by a region copy from one element.
+/// Combines all elements of the guard's box with a value, using a region copy from one element.
 fn combine<D: Dimension>(
     guard: &mut WriteGuard<'_, f64, D>,
     stream: &Stream,

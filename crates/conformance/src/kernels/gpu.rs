@@ -1,24 +1,24 @@
-//! The kernels as one text that is CUDA C and HIP C, and as the PTX that a compiler makes of it.
+//! The kernels as one source text that is both CUDA C and HIP C, and as PTX compiled from it.
 
 use runtime_core::{ImageFormat, ModuleBundle, ModuleImage};
 
 const SOURCE: &str = include_str!("kernels.cu");
 const PTX: &str = include_str!("kernels.ptx");
 
-/// The kernels as source text and as PTX 8.0 for architecture 6.0, for devices that take
+/// The kernels as source text and as PTX 8.0 for architecture 6.0, for devices that support
 /// [`CudaC`](runtime_core::ImageFormat::CudaC) or [`Ptx`](runtime_core::ImageFormat::Ptx).
 ///
-/// All of the table: `fault` is a trap, which ends the context and not the process.
+/// It has all kernels of the table. `fault` is a trap, which ends the context but not the process.
 pub fn cuda_c() -> ModuleBundle<'static> {
     ModuleBundle::new()
         .with(ModuleImage::source(ImageFormat::CudaC, SOURCE))
         .with(ModuleImage::source(ImageFormat::Ptx, PTX))
 }
 
-/// The kernels as source text, for devices that take [`HipC`](runtime_core::ImageFormat::HipC).
+/// The kernels as source text, for devices that support [`HipC`](runtime_core::ImageFormat::HipC).
 ///
-/// All of the table: `fault` is a trap, or writes where nothing is if the compiler is neither AMD's nor NVIDIA's. Runtimes
-/// answer by stopping the program or the process.
+/// It has all kernels of the table. `fault` is a trap, or a write to an invalid address if the compiler is neither
+/// AMD's nor NVIDIA's. Runtimes respond by stopping the program or the process.
 pub fn hip_c() -> ModuleBundle<'static> {
     ModuleBundle::new().with(ModuleImage::source(ImageFormat::HipC, SOURCE))
 }
@@ -39,7 +39,7 @@ mod tests {
         host_module().kernel(kernel).unwrap().parameters().to_vec()
     }
 
-    /// A parameter such as `const u32 *a`, as Rust functions declare it.
+    /// Parses a parameter such as `const u32 *a` to the form that Rust functions declare.
     fn parameter(text: &str) -> ParamInfo {
         let (text, is_const) = match text.trim().strip_prefix("const ") {
             Some(rest) => (rest, true),
@@ -68,7 +68,7 @@ mod tests {
         ParamInfo { kind, size, dtype: Some(dtype), access }
     }
 
-    /// What stands between `before`, which occurs once, and the next `)`.
+    /// The parameters between `before`, which occurs once, and the next `)`.
     fn parameters_behind<'a>(text: &'a str, before: &str) -> Vec<&'a str> {
         assert_eq!(text.matches(before).count(), 1, "{before}");
         let (_, rest) = text.split_once(before).unwrap();

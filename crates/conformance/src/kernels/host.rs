@@ -7,16 +7,15 @@ use runtime_core::{Grid, HostModule, ModuleBundle};
 
 use super::spin_value;
 
-/// Elements that one core works on at a time.
+/// The number of elements that one core processes at a time.
 const CHUNK: usize = 1024;
 
-/// The kernels as Rust functions, for devices that take
-/// [`HostFunctions`](runtime_core::ImageFormat::HostFunctions).
+/// The kernels as Rust functions, for devices that support [`HostFunctions`](runtime_core::ImageFormat::HostFunctions).
 pub fn host_functions() -> ModuleBundle<'static> {
     ModuleBundle::new().with(&host_module())
 }
 
-/// The same functions as a module: its signatures are those of the table.
+/// The same functions as a module with the signatures of the table.
 pub(crate) fn host_module() -> HostModule {
     HostModule::new()
         .with("fill_index", fill_index)
@@ -30,7 +29,7 @@ pub(crate) fn host_module() -> HostModule {
         .with("fault", fault)
 }
 
-/// The elements that have a work-item and lie below `n`.
+/// The elements that have a work-item and are below `n`.
 fn reached<'a, T>(grid: &Grid<'_>, out: &'a mut [T], n: u32) -> &'a mut [T] {
     let count = out.len().min(n as usize).min(grid.threads()[0]);
     &mut out[..count]
@@ -110,7 +109,7 @@ fn many_arguments(
     out[..values.len()].copy_from_slice(&values);
 }
 
-/// Sleeps a microsecond for each round, so that the suite does not heat a machine whose cores are the device.
+/// Sleeps one microsecond for each round, so the suite does not load the cores of a host device.
 fn spin(_: &Grid<'_>, out: &mut [u32], rounds: u64) {
     thread::sleep(Duration::from_micros(rounds));
     out[0] = spin_value(rounds);

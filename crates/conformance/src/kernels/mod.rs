@@ -1,9 +1,8 @@
-//! The kernels that every device brings to the suite.
+//! The kernels that every device supplies to the suite.
 //!
-//! A device's [`ModuleBundle`](runtime_core::ModuleBundle) has these kernels, under these names, in a format the device
-//! takes. Devices that run Rust functions use [`host_functions`], those that compile OpenCL C [`opencl_c`], those
-//! that compile CUDA C or load PTX [`cuda_c`], those that compile HIP C [`hip_c`]; others bring sources or binaries of
-//! their own.
+//! A device's [`ModuleBundle`](runtime_core::ModuleBundle) has these kernels, under these names, in a format that the
+//! device supports. Use [`host_functions`] for devices that run Rust functions, [`opencl_c`] for OpenCL C, [`cuda_c`]
+//! for CUDA C or PTX, and [`hip_c`] for HIP C. Other devices supply their own sources or binaries.
 //!
 //! | kernel | parameters | what it does |
 //! |---|---|---|
@@ -14,18 +13,18 @@
 //! | `scale_f64` | `y: f64[]` written, `x: f64[]`, `a: f64`, `n: u32` | `y[i] = a * x[i]` |
 //! | `index_3d` | `out: u32[]` written, `nx: u32`, `ny: u32`, `nz: u32` | `out[(z * ny + y) * nx + x] = x + 1000 * y + 1000000 * z` |
 //! | `many_arguments` | `out: f64[]` written, `a: i8`, `b: u8`, `c: i16`, `d: u16`, `e: i32`, `f: u32`, `g: i64`, `h: u64`, `p: f32`, `q: f64`, `x: f64[]` | `out[0..11] = a, b, c, d, e, f, g, h, p, q, x[0]`, each converted to `f64` |
-//! | `spin` | `out: u32[]` written, `rounds: u64` | starts with `v = 0`, sets `v = v * 1664525 + 1013904223` as often as `rounds` says, then `out[0] = v` |
+//! | `spin` | `out: u32[]` written, `rounds: u64` | starts with `v = 0`, sets `v = v * 1664525 + 1013904223` `rounds` times, then `out[0] = v` |
 //! | `fault` | `out: u32[]` written | makes the device stop the program: a trap, an assertion, a panic |
 //!
-//! - Here `i` is the index of the work-item along x over the whole grid, block index × block size + index in the
-//!   block, and x, y, z are its indices along the three dimensions. Work-items with `i ≥ n` (or `x ≥ nx`, …) do
-//!   nothing, and elements for which there is no work-item stay as they are.
-//! - Unsigned arithmetic wraps. `saxpy` may fuse its multiplication and addition: the suite gives it numbers for which
-//!   that makes no difference.
-//! - Parameters come in this order. `u32[]` is a pointer to elements, everything else a value of that type.
-//! - `many_arguments` and `spin` are launched with a single work-item. The suite finds out how long a round of `spin`
-//!   takes; what matters is that twice the rounds take about twice as long, so it needs no clock.
-//! - `fault` may be left out where nothing stops the program, or where stopping it takes the machine down.
+//! - Here `i` is the index of the work-item along x over the whole grid: block index × block size + index in the block.
+//!   x, y, z are its indices along the three dimensions. Work-items with `i ≥ n` (or `x ≥ nx`, …) do nothing. Elements
+//!   without a work-item keep their values.
+//! - Unsigned arithmetic wraps. `saxpy` may fuse its multiplication and addition; with the numbers of the suite this
+//!   makes no difference.
+//! - Parameters come in this order. `u32[]` is a pointer to elements; everything else is a value of that type.
+//! - `many_arguments` and `spin` are launched with a single work-item. The suite measures the time of a round of
+//!   `spin`. It requires only that twice the rounds take about twice the time, so the kernel needs no clock.
+//! - `fault` may be left out if nothing stops the program, or if stopping it takes the machine down.
 
 mod gpu;
 mod host;
@@ -41,7 +40,7 @@ pub(crate) use host::host_module;
 pub(crate) const REQUIRED: &[&str] =
     &["fill_index", "add_one", "add", "saxpy", "scale_f64", "index_3d", "many_arguments", "spin"];
 
-/// What `spin` computes: its recurrence is affine, so a power of it takes as many squarings as the number has bits.
+/// The result of `spin`. Its recurrence is affine, so the number of squarings is the number of bits of `rounds`.
 pub(crate) fn spin_value(mut rounds: u64) -> u32 {
     let compose = |(a, b): (u32, u32), (c, d): (u32, u32)| {
         (a.wrapping_mul(c), a.wrapping_mul(d).wrapping_add(b))

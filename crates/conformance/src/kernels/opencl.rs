@@ -4,11 +4,12 @@ use runtime_core::{ImageFormat, ModuleBundle, ModuleImage};
 
 const SOURCE: &str = include_str!("kernels.cl");
 
-/// The kernels as source text, for devices that take [`OpenClC`](runtime_core::ImageFormat::OpenClC) of version 1.2 or
-/// later.
+/// The kernels as source text, for devices that support [`OpenClC`](runtime_core::ImageFormat::OpenClC) of version 1.2
+/// or later.
 ///
-/// All of the table but `fault`: a runtime whose device is the processor lives in the process that tests it, which a
-/// trap would end. Devices without double precision do not get `scale_f64` and `many_arguments`.
+/// It has all kernels of the table except `fault`: if the device is the CPU, the OpenCL runtime is part of the test
+/// process, and a trap would end that process. On devices without double precision, `scale_f64` and `many_arguments`
+/// are missing.
 pub fn opencl_c() -> ModuleBundle<'static> {
     ModuleBundle::new().with(ModuleImage::source(ImageFormat::OpenClC, SOURCE))
 }

@@ -1,4 +1,4 @@
-//! What a device may have beyond the contract: what is there works in full, what is not says so.
+//! Optional capabilities. A capability that exists works fully; one that does not is reported as absent.
 #![expect(
     unsafe_code,
     reason = "adopts memory of the device itself, and reads memory where the host addresses it"
@@ -15,10 +15,10 @@ use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
 use crate::rig::Rig;
 use crate::{Fixture, Stop};
 
-/// Long enough that what must wait for it can be told from what does not.
+/// Long enough to distinguish operations that must wait for it from those that need not.
 const IN_FLIGHT: Duration = Duration::from_millis(40);
 
-/// Unified memory shows the host what the device wrote and the device what the host wrote, and waits as it must.
+/// Unified memory lets the host read device writes and the device read host writes, and waits for unfinished work.
 pub fn unified_memory_is_shared_with_the_host(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(unified) = rig.device.unified_memory() else { return Ok(()) };
@@ -32,7 +32,8 @@ pub fn unified_memory_is_shared_with_the_host(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Ordinary memory is shown to the host where it lies there, and hidden where it does not.
+/// Ordinary memory is visible to the host either always or never. If it is visible, host and device read each other's
+/// writes.
 pub fn memory_is_shown_to_the_host_where_it_lies_there(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let mut memory = rig.upload(&elements::<u32>(1, 200))?;
@@ -61,7 +62,7 @@ fn is_shared(rig: &Rig, memory: &mut Memory<u32>) -> Outcome {
     same(&rig.download(&copy)?, &expected, "what was copied before the host wrote")
 }
 
-/// Memory shows itself to the host when the work on it is done, whatever its streams do later.
+/// Access by the host to visible memory waits for the work on this memory, and not for later work on its streams.
 pub fn showing_memory_waits_for_its_own_work_alone(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(mut memory) = visible(&rig, 300)? else { return Ok(()) };
@@ -81,7 +82,7 @@ pub fn showing_memory_waits_for_its_own_work_alone(fixture: &Fixture) -> Outcome
     })
 }
 
-/// A stream or event that says that it is done means that the host sees what was written, without another wait.
+/// When a stream or event reports completion, the host reads what was written, without another wait.
 pub fn what_is_done_is_visible_to_the_host(fixture: &Fixture) -> Outcome {
     const LEN: usize = 1 << 14;
     let rig = fixture.rig()?;
@@ -99,7 +100,7 @@ pub fn what_is_done_is_visible_to_the_host(fixture: &Fixture) -> Outcome {
         let event = rig.stream.record_event()?;
         wait(&event)?;
         let first = memory.host_ptr().ok_or_else(|| Stop::failed("memory lost its address"))?;
-        // SAFETY: the memory has `LEN` initialised elements at this address, and the only work on it is done.
+        // SAFETY: the memory has `LEN` initialised elements at this address, and the only work on it has finished.
         let found = unsafe { std::slice::from_raw_parts(first.as_ptr(), LEN) };
         let expected: Vec<u32> = (start..).take(LEN).collect();
         same(found, &expected, format_args!("what the host finds after {what}"))?;
@@ -107,7 +108,7 @@ pub fn what_is_done_is_visible_to_the_host(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Memory that the host can address: unified memory, or ordinary memory where that is of the kind.
+/// Memory that the host can address: unified memory, or ordinary memory if the host can address that.
 fn visible(rig: &Rig, len: usize) -> Outcome<Option<Memory<u32>>> {
     let memory = match rig.device.unified_memory() {
         Some(unified) => unified.allocate(len)?,
@@ -117,7 +118,7 @@ fn visible(rig: &Rig, len: usize) -> Outcome<Option<Memory<u32>>> {
     Ok(shown.then_some(memory))
 }
 
-/// Counts how often it is dropped, and remembers when.
+/// Counts how often it is dropped, and records when.
 struct Owner {
     _memory: Option<Memory<u32>>,
     drops: Arc<Drops>,
@@ -142,7 +143,8 @@ impl Drops {
     }
 }
 
-/// Adopted memory is the owner's memory, also when it is adopted twice, and the owner is dropped exactly once, when the last work on it is done.
+/// Adopted memory is the owner's memory, also if it is adopted twice. The owner is dropped exactly once, when the last
+/// work on the memory has finished.
 pub fn adopted_memory_gives_its_owner_back(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let data = elements::<u32>(3, 100);
@@ -154,8 +156,8 @@ pub fn adopted_memory_gives_its_owner_back(fixture: &Fixture) -> Outcome {
         let drops = Arc::new(Drops::default());
         let stream = rig.new_stream()?;
         let owner = Owner { _memory: Some(memory), drops: drops.clone() };
-        // SAFETY: the handle is that of a memory of this device and length, which the owner keeps alive, and through
-        // which nobody works meanwhile.
+        // SAFETY: the handle belongs to a memory of this device and length, which the owner keeps alive. No other work
+        // uses the memory meanwhile.
         let adopted = unsafe { rig.device.memory_adopt::<u32>(handle, 100, owner) };
         let reported = rig.device.capabilities().memory_adoption;
         check_eq!(adopted.is_some(), reported == Support::Native, "adoption is {reported}; there");
@@ -166,7 +168,7 @@ pub fn adopted_memory_gives_its_owner_back(fixture: &Fixture) -> Outcome {
         let mut adopted = adopted?;
         check_eq!(adopted.native().map(|handle| handle.raw), Some(handle.raw), "the handle");
         same(&rig.download(&adopted)?, &data, "adopted memory")?;
-        // SAFETY: as above; the first adoption keeps the owner until this one is gone.
+        // SAFETY: as above; the first adoption keeps the owner until this one is dropped.
         if let Some(again) = unsafe { rig.device.memory_adopt::<u32>(handle, 100, ()) } {
             let again = again?;
             let mut target = adopted.view_mut().slice(0..60)?;
@@ -192,7 +194,7 @@ pub fn adopted_memory_gives_its_owner_back(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// An owner of adopted memory may wait, when it is dropped, for the streams that used the memory and for the device.
+/// The owner of adopted memory may wait, in its drop, for the streams that used the memory and for the device.
 pub fn an_owner_may_wait_for_its_streams(fixture: &Fixture) -> Outcome {
     struct Waits {
         streams: [Stream; 2],
@@ -208,7 +210,7 @@ pub fn an_owner_may_wait_for_its_streams(fixture: &Fixture) -> Outcome {
             self.owner._memory = None;
         }
     }
-    // An instance of its own, whose streams may hang for ever.
+    // A separate instance, because its streams may hang forever.
     let rig = fixture.fresh()?;
     for in_flight in [true, false] {
         let memory = rig.upload(&elements::<u32>(5, 100))?;
@@ -220,8 +222,8 @@ pub fn an_owner_may_wait_for_its_streams(fixture: &Fixture) -> Outcome {
         let owner = Owner { _memory: Some(memory), drops: drops.clone() };
         let waited = Arc::default();
         let owner = Waits { streams: streams.clone(), waited: Arc::clone(&waited), owner };
-        // SAFETY: the handle is that of a memory of this device and length, which the owner keeps alive, and through
-        // which nobody works meanwhile.
+        // SAFETY: the handle belongs to a memory of this device and length, which the owner keeps alive. No other work
+        // uses the memory meanwhile.
         let adopted = unsafe { rig.device.memory_adopt::<u32>(handle, 100, owner) };
         let Some(adopted) = adopted else { return Ok(()) };
         let mut adopted = adopted?;
@@ -234,7 +236,7 @@ pub fn an_owner_may_wait_for_its_streams(fixture: &Fixture) -> Outcome {
             second.synchronize()?;
         }
         drop(adopted);
-        // Nothing here waits for a stream, lest this thread runs the work and the owner's destructor with it.
+        // This thread does not wait for a stream here; otherwise it could run the work, and with it the owner's drop.
         super::streams::until("an owner that waits for its streams is dropped", || {
             Ok(drops.count() > 0)
         })?;
@@ -247,8 +249,8 @@ pub fn an_owner_may_wait_for_its_streams(fixture: &Fixture) -> Outcome {
     rig.is_usable()
 }
 
-/// Handles that are not of the device's interface, or not aligned, are refused; their owner is dropped all the same,
-/// and so is that of no element.
+/// Handles of another interface, of another kind, or not aligned are refused. Their owner is dropped nevertheless. For
+/// memory of no elements the owner is dropped too.
 pub fn adoption_is_checked(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let memory = rig.upload(&elements::<u32>(4, 10))?;
@@ -267,7 +269,7 @@ pub fn adoption_is_checked(fixture: &Fixture) -> Outcome {
     for (what, handle, len) in cases {
         let drops = Arc::new(Drops::default());
         let owner = Owner { _memory: None, drops: drops.clone() };
-        // SAFETY: the handle is refused before anybody uses it, or names no element.
+        // SAFETY: the handle is refused before it is used, or names no element.
         let Some(adopted) = (unsafe { rig.device.memory_adopt::<u32>(handle, len, owner) }) else {
             return Ok(());
         };
@@ -282,7 +284,7 @@ pub fn adoption_is_checked(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// A memory pool counts what is used and reserved, and trimming gives back what is not used.
+/// A memory pool counts used and reserved bytes, and trimming frees unused bytes.
 pub fn the_memory_pool_accounts_for_its_bytes(fixture: &Fixture) -> Outcome {
     const BYTES: usize = 3 << 20;
     let rig = fixture.fresh()?;
@@ -315,7 +317,7 @@ pub fn the_memory_pool_accounts_for_its_bytes(fixture: &Fixture) -> Outcome {
     rig.is_usable()
 }
 
-/// Memory dropped with work in flight is counted as used until the work is done, and then no more.
+/// Memory that is dropped with work in flight counts as used until the work has finished, and not after that.
 pub fn memory_in_flight_is_given_back_to_the_pool(fixture: &Fixture) -> Outcome {
     const BYTES: usize = 1 << 20;
     let rig = fixture.fresh()?;
@@ -334,7 +336,7 @@ pub fn memory_in_flight_is_given_back_to_the_pool(fixture: &Fixture) -> Outcome 
     Ok(())
 }
 
-/// A monitor tells something, and nothing impossible.
+/// A monitor reports at least one value, and no impossible ones.
 pub fn the_monitor_is_plausible(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(monitor) = rig.device.monitor() else { return Ok(()) };
@@ -356,7 +358,8 @@ pub fn the_monitor_is_plausible(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Counters open by name, alone and together, are read into every place and only grow; others are refused.
+/// Counters open by name, alone and in pairs. A read sets every entry, and the values never decrease. Unknown names are
+/// refused.
 pub fn counters_count(fixture: &Fixture) -> Outcome {
     const UNTOUCHED: u64 = 0xDEAD_BEEF_DEAD_BEEF;
     let rig = fixture.rig()?;

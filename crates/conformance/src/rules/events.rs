@@ -9,10 +9,10 @@ use crate::Fixture;
 use crate::data::elements;
 use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
 
-/// Long enough that the other stream would be done first if nothing held it back.
+/// Long enough that the other stream would finish first if it did not wait.
 const HEAD_START: Duration = Duration::from_millis(40);
 
-/// A consumer that waits for the producer's event reads what was produced.
+/// A consumer that waits for the producer's event reads the produced values.
 pub fn an_event_holds_the_consumer_back(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let consumer = rig.new_stream()?;
@@ -32,7 +32,7 @@ pub fn an_event_holds_the_consumer_back(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// A producer that waits for the consumer's event does not overwrite what is still to be read.
+/// A producer that waits for the consumer's event does not overwrite values that are still to be read.
 pub fn an_event_holds_the_next_producer_back(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let consumer = rig.new_stream()?;
@@ -48,7 +48,7 @@ pub fn an_event_holds_the_next_producer_back(fixture: &Fixture) -> Outcome {
     same(&consumed.view().to_vec::<u32>(&consumer)?, &old, "what was read before")
 }
 
-/// Two streams that hand data to and fro by events never lose a step, over many repetitions.
+/// Two streams that alternate on the same data, ordered by events, never lose a step, over many repetitions.
 pub fn events_order_two_streams_under_repetition(fixture: &Fixture) -> Outcome {
     const STEPS: u32 = 150;
     let rig = fixture.rig()?;
@@ -58,7 +58,7 @@ pub fn events_order_two_streams_under_repetition(fixture: &Fixture) -> Outcome {
     let mut y = rig.upload(&[0_u32; 300])?;
     for step in 0..STEPS {
         rig.kernels.add_one(ping, x.view_mut())?;
-        // Events that are recorded again and events made for one use must do the same.
+        // Events that are recorded again and events that are used once must behave in the same way.
         let reached = if step % 2 == 0 { there.clone() } else { rig.device.event_create(false)? };
         ping.record(&reached)?;
         pong.wait(&reached)?;
@@ -71,7 +71,7 @@ pub fn events_order_two_streams_under_repetition(fixture: &Fixture) -> Outcome {
     same(&rig.download(&x)?, &[2 * STEPS; 300], "steps taken to and fro")
 }
 
-/// A wait is for the mark at the time of the call: recording the event again elsewhere does not release it.
+/// A wait refers to the mark at the time of the call. Recording the event again elsewhere does not release the wait.
 pub fn a_wait_is_for_the_mark_at_the_time_of_the_call(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let (consumer, idle) = (rig.new_stream()?, rig.new_stream()?);
@@ -89,7 +89,7 @@ pub fn a_wait_is_for_the_mark_at_the_time_of_the_call(fixture: &Fixture) -> Outc
     same(&found, &expected, "what the consumer found though the event was recorded elsewhere")
 }
 
-/// An event recorded again stands for its new mark alone.
+/// An event that is recorded again stands only for its new mark.
 pub fn a_recorded_again_event_stands_for_its_new_mark(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let event = rig.stream.record_event()?;
@@ -106,7 +106,7 @@ pub fn a_recorded_again_event_stands_for_its_new_mark(fixture: &Fixture) -> Outc
     same(&memory.view().to_vec::<u32>(&reader)?, &expected, "what lay before the new mark")
 }
 
-/// An event that was never recorded is done and holds nobody up.
+/// An event that was never recorded is complete, and waiting for it does not block.
 pub fn a_fresh_event_holds_nothing_up(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     for timing in [false, true] {
@@ -120,7 +120,7 @@ pub fn a_fresh_event_holds_nothing_up(fixture: &Fixture) -> Outcome {
     rig.is_usable()
 }
 
-/// Waiting for an event on the host returns when the work before it is done, and its results are there.
+/// Waiting for an event on the host returns when the work before it has finished; its results are then visible.
 pub fn waiting_for_an_event_waits_for_the_work_before_it(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let reader = rig.new_stream()?;
@@ -140,7 +140,7 @@ pub fn waiting_for_an_event_waits_for_the_work_before_it(fixture: &Fixture) -> O
     Ok(())
 }
 
-/// An event says that it is done when it is, not earlier and not never; asking does not block.
+/// An event reports completion once the work before it has finished, never earlier. The query does not block.
 pub fn an_event_knows_whether_it_is_done(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let reader = rig.new_stream()?;
@@ -165,7 +165,7 @@ pub fn an_event_knows_whether_it_is_done(fixture: &Fixture) -> Outcome {
     same(&memory.view().to_vec::<u32>(&reader)?, &expected, "what lay before the event")
 }
 
-/// A wait with a time limit ends in `Timeout` when it is up, and the work goes on.
+/// A wait with a timeout returns `Timeout` when the time is up, and the work continues.
 pub fn a_timed_wait_gives_up_and_the_work_goes_on(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     best_of_three(|| {
@@ -181,7 +181,8 @@ pub fn a_timed_wait_gives_up_and_the_work_goes_on(fixture: &Fixture) -> Outcome 
     })
 }
 
-/// The time between two events covers the work between them, and no more than the host saw pass.
+/// The elapsed time between two events covers the work between them, and is not longer than the time measured by the
+/// host.
 pub fn elapsed_time_covers_the_work_between(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let (start, end) = (rig.device.event_create(true)?, rig.device.event_create(true)?);
@@ -193,14 +194,14 @@ pub fn elapsed_time_covers_the_work_between(fixture: &Fixture) -> Outcome {
     let passed = clock.elapsed();
     let least = busy.at_least();
     check!(elapsed >= least, "{elapsed:?} for work that takes {least:?} or more");
-    // Clocks of a device and the host may differ a little in rate.
+    // The clocks of device and host may differ slightly in rate.
     check!(elapsed <= passed + passed / 20, "{elapsed:?}, while the host saw {passed:?} pass");
     let nothing = start.elapsed_since(&start)?;
     check!(nothing < least, "{nothing:?} from an event to itself");
     Ok(())
 }
 
-/// Elapsed time of events without timing, without a mark, or of two devices is refused.
+/// Elapsed time is refused for events without timing, events without a mark, and events of two devices.
 pub fn elapsed_time_that_has_no_meaning_is_refused(fixture: &Fixture) -> Outcome {
     let (rig, other) = (fixture.rig()?, fixture.other()?);
     let (marked, fresh) = (rig.device.event_create(true)?, rig.device.event_create(true)?);
@@ -219,7 +220,7 @@ pub fn elapsed_time_that_has_no_meaning_is_refused(fixture: &Fixture) -> Outcome
     Ok(())
 }
 
-/// Hundreds of events live at once, and all are done when their stream is.
+/// Hundreds of events exist at once, and all are complete when their stream is.
 pub fn many_events_live_together(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let mut memory = rig.upload(&[0_u32; 16])?;
@@ -234,7 +235,7 @@ pub fn many_events_live_together(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &[300; 16], "what was computed")
 }
 
-/// A clone of an event is the same event, on any thread.
+/// A clone of an event is the same event, in any thread.
 pub fn events_are_shared_by_threads(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let event = rig.device.event_create(false)?;

@@ -1,5 +1,5 @@
-//! Programs that the device stops. Each rule gets a process of its own, since some drivers recover only in a new one, and
-//! others end the process.
+//! Programs that the device stops. Each rule runs in its own process, because some drivers recover only in a new
+//! process, and others end the process.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::rig::{Rig, is_fault};
 use crate::run::announce_fault;
 use crate::{Fixture, Stop};
 
-/// Launches `fault`, after a moment in which more can be enqueued behind it. `None` if the bundle has no such kernel,
-/// and then the kernel is not found, which is checked.
+/// Launches `fault` after other work that takes a moment, so more work can be enqueued behind it. If the bundle has no
+/// such kernel, checks that the kernel is not found and returns `None`.
 fn provoke(rig: &Rig) -> Outcome<Option<Memory<u32>>> {
     let kernel = rig.kernels.kernel("fault");
     if kernel.is_err() {
@@ -27,7 +27,7 @@ fn provoke(rig: &Rig) -> Outcome<Option<Memory<u32>>> {
     Ok(Some(memory))
 }
 
-/// Fails unless the outcome is a fault that names the device and the driver's code.
+/// Fails unless the outcome is a fault that names the device and has the driver's code.
 #[track_caller]
 fn must_be_a_fault(outcome: Result<()>, device: &Device, what: &str) -> Outcome<ErrorKind> {
     let Err(error) = outcome else { return Err(Stop::failed(format_args!("{what} succeeded"))) };
@@ -40,7 +40,8 @@ fn must_be_a_fault(outcome: Result<()>, device: &Device, what: &str) -> Outcome<
     Ok(error.kind())
 }
 
-/// A program that the device stops is a fault, reported once, by the stream it happened on.
+/// If the device stops a program, its stream reports a fault once. Only a lost device keeps reporting it, on every
+/// stream.
 pub fn a_fault_is_reported_once_by_its_stream(fixture: &Fixture) -> Outcome {
     let rig = fixture.fresh()?;
     let other = rig.new_stream()?;
@@ -48,7 +49,7 @@ pub fn a_fault_is_reported_once_by_its_stream(fixture: &Fixture) -> Outcome {
     let kind = must_be_a_fault(rig.stream.synchronize(), &rig.device, "synchronising the stream")?;
     drop(memory);
     if kind == ErrorKind::DeviceLost {
-        // A lost device says so for ever, on every stream.
+        // A lost device reports this always, on every stream.
         must_be_a_fault(rig.stream.synchronize(), &rig.device, "synchronising it again")?;
         must_be_a_fault(other.synchronize(), &rig.device, "synchronising another stream")?;
         return Ok(());
@@ -64,7 +65,7 @@ pub fn a_fault_is_reported_once_by_its_stream(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// A blocking copy to the host reports a fault before it on its stream: what it would give is doubtful.
+/// A blocking copy to the host reports an earlier fault on its stream, because the copied values would be unreliable.
 pub fn a_blocking_read_reports_the_fault_before_it(fixture: &Fixture) -> Outcome {
     let rig = fixture.fresh()?;
     let Some(memory) = provoke(&rig)? else { return Ok(()) };
@@ -74,7 +75,7 @@ pub fn a_blocking_read_reports_the_fault_before_it(fixture: &Fixture) -> Outcome
     Ok(())
 }
 
-/// A fault on a stream that was dropped is reported by the device.
+/// The device reports a fault that happened on a dropped stream.
 pub fn a_fault_of_a_dropped_stream_is_reported_by_the_device(fixture: &Fixture) -> Outcome {
     let rig = fixture.fresh()?;
     let device = rig.device.clone();
@@ -90,7 +91,7 @@ pub fn work_behind_a_fault_ends(fixture: &Fixture) -> Outcome {
     let other = rig.new_stream()?;
     let mut pinned = rig.device.pinned_allocate::<u32>(16)?;
     let Some(mut memory) = provoke(&rig)? else { return Ok(()) };
-    // Each of these may be refused or end in an error, since the fault may be known already; none may hang.
+    // Each of these may be refused or fail, because the fault may be known already. None may hang.
     let _ = rig.kernels.add_one(&rig.stream, memory.view_mut());
     let _ = memory.view().copy_to_pinned(&rig.stream, &mut pinned);
     if let Ok(event) = rig.stream.record_event() {
@@ -111,8 +112,8 @@ pub fn work_behind_a_fault_ends(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// After a fault the device works on, or says that it is lost; opening it again gives one that works, where the driver
-/// can do that within one process.
+/// After a fault the device still works, or reports that it is lost. Opening it again in the same process gives a
+/// working device.
 pub fn a_fault_leaves_a_device_that_can_be_opened_again(fixture: &Fixture) -> Outcome {
     let rig = fixture.fresh()?;
     let Some(memory) = provoke(&rig)? else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! Graphs: work captured once and launched many times.
 //!
-//! On a device without them, which `capabilities_agree_with_the_accessors` checks, there is nothing to try.
+//! On a device without graphs, which `capabilities_agree_with_the_accessors` checks, these rules pass without a check.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
@@ -14,10 +14,10 @@ use crate::rig::{attempt, replay};
 use crate::rules::regions::{MANY, bind_numbers, gather};
 use crate::{Fixture, Stop};
 
-/// Long enough that what is enqueued behind it is in flight when the host goes on.
+/// Long enough that work enqueued behind it is still in flight when the host continues.
 const IN_FLIGHT: Duration = Duration::from_millis(40);
 
-/// A graph does all that was captured, in order, at every launch and not before.
+/// A graph does all the captured work, in order, at every launch and not before.
 pub fn graphs_do_what_was_captured(fixture: &Fixture) -> Outcome {
     const LEN: usize = 300;
     let rig = fixture.rig()?;
@@ -55,7 +55,7 @@ pub fn graphs_do_what_was_captured(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Native region copies are captured like other work; emulated ones, which wait, are refused.
+/// Native region copies can be captured like other work. Emulated region copies, which wait, are refused.
 pub fn region_copies_are_captured_where_they_are_native(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(graphs) = rig.device.graphs() else { return Ok(()) };
@@ -80,7 +80,8 @@ pub fn region_copies_are_captured_where_they_are_native(fixture: &Fixture) -> Ou
     Ok(())
 }
 
-/// A plan that was captured is executed outside with other memory, and the graph copies what it was captured with.
+/// A captured plan can be executed with other memory outside the graph. The graph keeps copying the memory of the
+/// capture.
 pub fn a_graph_keeps_the_memories_of_its_region_copies(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(graphs) = rig.device.graphs() else { return Ok(()) };
@@ -110,7 +111,7 @@ pub fn a_graph_keeps_the_memories_of_its_region_copies(fixture: &Fixture) -> Out
     Ok(())
 }
 
-/// Launches come after the work enqueued before them on their stream, and before that enqueued behind them.
+/// A graph launch runs after earlier work on its stream and before later work.
 pub fn launches_of_a_graph_run_in_stream_order(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(graphs) = rig.device.graphs() else { return Ok(()) };
@@ -137,7 +138,7 @@ pub fn launches_of_a_graph_run_in_stream_order(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Events order launches with other streams, and one graph is launched on many.
+/// Events order graph launches with other streams, and one graph can be launched on many streams.
 pub fn events_order_launches_of_a_graph(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(graphs) = rig.device.graphs() else { return Ok(()) };
@@ -156,7 +157,7 @@ pub fn events_order_launches_of_a_graph(fixture: &Fixture) -> Outcome {
     busy.must_be_over("launches behind the work")
 }
 
-/// Values of arguments are those of the capture; pinned memory is read when the graph is launched.
+/// Argument values are those at the capture. Pinned memory is read when the graph is launched.
 pub fn captured_values_are_frozen(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(graphs) = rig.device.graphs() else { return Ok(()) };
@@ -184,7 +185,8 @@ pub fn captured_values_are_frozen(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// What waits or orders is refused on a capture's stream, and ends the capture, also if the error is passed over.
+/// Operations that wait for, query or order streams are refused on a capture's stream. They end the capture with an
+/// error, even if the work ignores their error.
 pub fn what_waits_cannot_be_captured(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(graphs) = rig.device.graphs() else { return Ok(()) };
@@ -211,7 +213,7 @@ pub fn what_waits_cannot_be_captured(fixture: &Fixture) -> Outcome {
         let mut seen = None;
         let captured = graphs.capture(|capture| {
             seen = Some(attempt(capture));
-            // Passed over.
+            // The error is ignored.
             Ok(())
         });
         let outcome = seen.ok_or_else(|| Stop::failed("a capture did not call its work"))?;
@@ -227,7 +229,7 @@ pub fn what_waits_cannot_be_captured(fixture: &Fixture) -> Outcome {
     rig.is_usable()
 }
 
-/// A capture whose work fails or panics leaves nothing behind, and its stream takes nothing afterwards.
+/// A capture whose work fails or panics has no effect, and its stream refuses work afterwards.
 pub fn an_abandoned_capture_leaves_nothing_behind(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(graphs) = rig.device.graphs() else { return Ok(()) };
@@ -246,7 +248,7 @@ pub fn an_abandoned_capture_leaves_nothing_behind(fixture: &Fixture) -> Outcome 
         graphs.capture(|capture| {
             kept.push(capture.clone());
             memory.view_mut().fill(capture, 3_u32)?;
-            // Without the message that a panic prints.
+            // Does not print a panic message.
             resume_unwind(Box::new("on purpose"))
         })
     }));
@@ -269,7 +271,7 @@ pub fn an_abandoned_capture_leaves_nothing_behind(fixture: &Fixture) -> Outcome 
     rig.is_usable()
 }
 
-/// Everything else goes on during a capture, in its own thread too, and becomes no part of it.
+/// Other work continues during a capture, also in the capturing thread, and does not become part of the graph.
 pub fn a_capture_disturbs_nobody(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(graphs) = rig.device.graphs() else { return Ok(()) };
@@ -303,7 +305,7 @@ pub fn a_capture_disturbs_nobody(fixture: &Fixture) -> Outcome {
     same(&rig.download(&apart)?, &twice, "what the inner graph does")
 }
 
-/// Threads enqueue on one capture, and capture and launch graphs of their own at once.
+/// Several threads can enqueue on one capture, and can capture and launch their own graphs at the same time.
 pub fn threads_capture_and_launch(fixture: &Fixture) -> Outcome {
     const THREADS: u32 = 4;
     const OPERATIONS: u32 = 50;
@@ -348,7 +350,7 @@ pub fn threads_capture_and_launch(fixture: &Fixture) -> Outcome {
             .into_iter()
             .try_for_each(|thread| thread.join().map_err(|_| Stop::failed("a thread panicked"))?)
     })?;
-    // Launches on several streams were not ordered. One alone is.
+    // Launches on several streams were not ordered. Launches on one stream are.
     rig.device.synchronize()?;
     for part in &mut parts {
         part.fill(&rig.stream, 0)?;
@@ -390,7 +392,7 @@ pub fn a_graph_keeps_what_it_uses(fixture: &Fixture) -> Outcome {
         })?
     };
     for _ in 0..3 {
-        // Whoever gets what the graph uses changes what it computes.
+        // A new allocation that reused this memory would change what the graph computes.
         let mut fresh = Vec::new();
         for _ in 0..3 {
             let mut pinned = rig.device.pinned_allocate::<u32>(LEN)?;
@@ -408,7 +410,8 @@ pub fn a_graph_keeps_what_it_uses(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// A graph and everything it uses can be dropped, or forgotten, with launches in flight, and nothing waits for them.
+/// A graph and everything it uses can be dropped, or leaked by `mem::forget`, with launches in flight. The drop does
+/// not wait for the launches.
 pub fn graphs_dropped_in_flight_run_to_the_end(fixture: &Fixture) -> Outcome {
     const LEN: usize = 1 << 14;
     let rig = fixture.rig()?;
@@ -458,7 +461,8 @@ pub fn graphs_dropped_in_flight_run_to_the_end(fixture: &Fixture) -> Outcome {
     })
 }
 
-/// Pinned memory shows itself to the host when the launches that write it are done, and for writing when all are.
+/// Host access to pinned memory waits for graph launches: reading waits for launches that write it, writing waits for
+/// all launches that use it.
 pub fn pinned_memory_waits_for_launches_of_a_graph(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(graphs) = rig.device.graphs() else { return Ok(()) };
@@ -485,7 +489,7 @@ pub fn pinned_memory_waits_for_launches_of_a_graph(fixture: &Fixture) -> Outcome
     Ok(())
 }
 
-/// Launches of a graph and copies on other streams that use one pinned memory run in the order of their calls.
+/// Graph launches and copies on other streams that use the same pinned memory run in the order of their calls.
 pub fn launches_of_a_graph_are_ordered_with_copies_of_pinned_memory(fixture: &Fixture) -> Outcome {
     const LEN: usize = 1 << 14;
     let rig = fixture.rig()?;
@@ -520,7 +524,8 @@ pub fn launches_of_a_graph_are_ordered_with_copies_of_pinned_memory(fixture: &Fi
     Ok(())
 }
 
-/// A graph is launched on streams of its own device alone, with a handle of its own, and counts as what it does.
+/// A graph can be launched only on streams of its own device. Its native handle does not change. The statistics count
+/// the work that its launches do.
 pub fn graphs_belong_to_their_device(fixture: &Fixture) -> Outcome {
     let (rig, other) = (fixture.fresh()?, fixture.other()?);
     let Some(graphs) = rig.device.graphs() else { return Ok(()) };

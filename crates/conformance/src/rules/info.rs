@@ -1,4 +1,4 @@
-//! What a device says of itself, and being one of several.
+//! A device's description of itself, and several devices side by side.
 
 use std::collections::HashSet;
 use std::thread;
@@ -9,7 +9,7 @@ use crate::data::elements;
 use crate::outcome::{Outcome, check, check_eq, refused, same};
 use crate::{Fixture, Stop};
 
-/// A device has a name, a vendor, an architecture and formats, and limits that admit work.
+/// A device has a name, a vendor, an architecture and formats, and limits that permit work.
 pub fn identity_and_limits_make_sense(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let info = rig.device.info();
@@ -53,7 +53,7 @@ pub fn identity_and_limits_make_sense(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// What a device says of itself is the same at every call, before and after work, and in every instance of it.
+/// A device's information is the same at every call, before and after work, and in every instance of the device.
 pub fn information_is_stable(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let (info, capabilities) = (rig.device.info().clone(), *rig.device.capabilities());
@@ -66,7 +66,7 @@ pub fn information_is_stable(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// The reported capabilities are those of the accessors.
+/// The reported capabilities match the accessors.
 pub fn capabilities_agree_with_the_accessors(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let device = &rig.device;
@@ -96,7 +96,7 @@ pub fn capabilities_agree_with_the_accessors(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// One device opened twice is two devices with one name: both work, and neither takes the other's objects.
+/// One device opened twice gives two devices with one name: both work, and each refuses objects of the other.
 pub fn two_instances_are_two_devices(fixture: &Fixture) -> Outcome {
     let (one, two) = (fixture.fresh()?, fixture.fresh()?);
     check_eq!(one.device.id(), two.device.id(), "the names of two instances");
@@ -111,8 +111,8 @@ pub fn two_instances_are_two_devices(fixture: &Fixture) -> Outcome {
     two.is_usable()
 }
 
-/// Two devices of one class are open at once and work independently. Without a second one, opening it is refused
-/// with a typed error.
+/// Two devices of one class can be open at once and work independently. If there is no second device, opening it is
+/// refused with a typed error.
 pub fn a_second_device_lives_beside_the_first(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(second) = fixture.open_second()? else { return Ok(()) };
@@ -132,7 +132,7 @@ fn are_independent(one: &Device, two: &Device) -> Outcome {
     same(&b.view().to_vec::<u64>(&two.default_stream())?, &yours, "memory of the second device")
 }
 
-/// A device can be opened again and again, also after it was dropped.
+/// A device can be opened repeatedly, also after it was dropped.
 pub fn opening_is_repeatable(fixture: &Fixture) -> Outcome {
     for _ in 0..4 {
         fixture.fresh()?.is_usable()?;
@@ -140,7 +140,7 @@ pub fn opening_is_repeatable(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Native handles name the device's interface, stay the same, and tell live objects apart.
+/// Native handles name the device's interface, do not change, and differ between live objects.
 pub fn native_handles_are_stable(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let device = rig.device.native();
@@ -168,7 +168,7 @@ pub fn native_handles_are_stable(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Several threads use one device at once, each with objects of its own, and hand memory to one another.
+/// Several threads can use one device at once, each with its own objects, and can pass memory to each other.
 pub fn threads_share_a_device(fixture: &Fixture) -> Outcome {
     const THREADS: u64 = 4;
     let rig = fixture.rig()?;

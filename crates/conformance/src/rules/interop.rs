@@ -1,4 +1,5 @@
-//! Streams, events and addresses that others own: here those of the device itself, taken up by their native handles.
+//! Streams, events and addresses that other code owns. The rules use the device's own objects, imported by their native
+//! handles.
 #![expect(
     unsafe_code,
     reason = "takes up streams and events of the device itself by their handles"
@@ -15,22 +16,23 @@ use crate::data::elements;
 use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
 use crate::{Fixture, Stop};
 
-/// Long enough that what must wait for it can be told from what does not.
+/// Long enough to distinguish operations that must wait for it from those that need not.
 const HEAD_START: Duration = Duration::from_millis(40);
 
-/// Takes up the stream of a handle that comes from `theirs`.
+/// Imports a stream by the handle of `theirs`.
 fn take_stream(interop: &Interop<'_>, theirs: &Stream) -> Outcome<Stream> {
-    // SAFETY: it is a stream of this device, which every caller keeps for longer than the result.
+    // SAFETY: it is a stream of this device, and every caller keeps it for longer than the result.
     Ok(unsafe { interop.stream_from_native(theirs.native()) }?)
 }
 
-/// Takes up the event of a handle that comes from `theirs`.
+/// Imports an event by the handle of `theirs`.
 fn take_event(interop: &Interop<'_>, theirs: &Event) -> Outcome<Event> {
-    // SAFETY: it is a recorded event of this device, which every caller keeps for longer than the result.
+    // SAFETY: it is a recorded event of this device, and every caller keeps it for longer than the result.
     Ok(unsafe { interop.event_from_native(theirs.native()) }?)
 }
 
-/// A stream taken up by its handle is that stream: one order for all, and events order it with others, both ways.
+/// A stream imported by its handle is the same stream: work through both is in one order, and events order it with
+/// other streams, in both directions.
 pub fn a_stream_of_others_keeps_its_order(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(interop) = rig.device.interop() else { return Ok(()) };
@@ -41,14 +43,14 @@ pub fn a_stream_of_others_keeps_its_order(fixture: &Fixture) -> Outcome {
     let mut expected = 0;
     for _ in 0..3 {
         let busy = rig.spin(&theirs, HEAD_START)?;
-        // The owner's work, then ours on the same stream.
+        // First the owner's work, then this runtime's, on the same stream.
         rig.kernels.add_one(&theirs, x.view_mut())?;
         rig.kernels.add_one(&taken, x.view_mut())?;
-        // Ours after theirs.
+        // This runtime's work after the owner's.
         rig.stream.wait(&taken.record_event()?)?;
         y.view_mut().copy_from(&rig.stream, &x.view())?;
         rig.kernels.add_one(&rig.stream, y.view_mut())?;
-        // Theirs after ours.
+        // The owner's work after this runtime's.
         let _later = rig.spin(&rig.stream, HEAD_START / 4)?;
         rig.kernels.add_one(&rig.stream, y.view_mut())?;
         taken.wait(&rig.stream.record_event()?)?;
@@ -73,7 +75,7 @@ pub fn a_stream_of_others_keeps_its_order(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// A stream works on when whoever took it up has let go of it, and what was enqueued there is done.
+/// A stream keeps working after its import is dropped, and work enqueued through the import is done.
 pub fn a_stream_of_others_outlives_its_use(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(interop) = rig.device.interop() else { return Ok(()) };
@@ -95,7 +97,7 @@ pub fn a_stream_of_others_outlives_its_use(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Memory used on a stream that others own is freed after that use, even if the stream is gone by then.
+/// Memory used on an imported stream is freed only after that use, even if the stream no longer exists by then.
 pub fn memory_outlasts_its_use_on_a_stream_of_others(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(interop) = rig.device.interop() else { return Ok(()) };
@@ -110,7 +112,7 @@ pub fn memory_outlasts_its_use_on_a_stream_of_others(fixture: &Fixture) -> Outco
         source.view().copy_to_pinned(&taken, &mut pinned)?;
         drop((taken, theirs));
         drop(source);
-        // Whatever takes its place must not get into the copies.
+        // A new allocation in its place must not change the copies.
         let mut other = rig.device.memory_allocate::<u32>(400)?;
         other.fill(&rig.stream, 0xDEAD_BEEF)?;
         same(pinned.as_slice()?, &data, "a copy to pinned memory on a stream that is gone")?;
@@ -121,7 +123,7 @@ pub fn memory_outlasts_its_use_on_a_stream_of_others(fixture: &Fixture) -> Outco
     Ok(())
 }
 
-/// An event taken up by its handle holds streams and the host back, and is its owner's to record.
+/// An imported event makes streams and the host wait. Only its owner can record it.
 pub fn an_event_of_others_is_waited_for(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(interop) = rig.device.interop() else { return Ok(()) };
@@ -163,7 +165,7 @@ pub fn an_event_of_others_is_waited_for(fixture: &Fixture) -> Outcome {
     rig.is_usable()
 }
 
-/// Handles that are of no stream, no event or another interface are refused, and so are null events.
+/// Handles of other kinds or other interfaces are refused as streams and events, and so are null events.
 pub fn handles_of_others_are_checked(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(interop) = rig.device.interop() else { return Ok(()) };
@@ -171,7 +173,7 @@ pub fn handles_of_others_are_checked(fixture: &Fixture) -> Outcome {
     let (stream, event) = (rig.stream.native(), event.native());
     let foreign = |handle| NativeHandle { api: "no such interface", ..handle };
     for (what, handle) in [("an event", event), ("another interface", foreign(stream))] {
-        // SAFETY: the handle is refused before anybody uses it.
+        // SAFETY: the handle is refused before it is used.
         let taken = unsafe { interop.stream_from_native(handle) };
         refused(taken, ErrorKind::InvalidArgument, format_args!("a stream of {what}"))?;
     }
@@ -191,10 +193,10 @@ pub fn handles_of_others_are_checked(fixture: &Fixture) -> Outcome {
     rig.is_usable()
 }
 
-/// Of the device's own memory it is told where it begins and ends, unless the driver can tell that of none of it; of what is
-/// no memory of a device, nothing.
+/// For the device's own memory, interop reports where the allocation begins and ends. A driver that names memory by
+/// address may report this for none of its memory. For an address that is not device memory it reports nothing.
 pub fn origins_are_told_truthfully(fixture: &Fixture) -> Outcome {
-    /// What pools may round an allocation up to.
+    /// The amount by which pools may round up an allocation.
     const SLACK: usize = 2 << 20;
     let rig = fixture.rig()?;
     let Some(interop) = rig.device.interop() else { return Ok(()) };
@@ -248,7 +250,7 @@ fn origin(interop: &Interop<'_>, handle: NativeHandle) -> Outcome<Option<Origin>
     Ok(unsafe { interop.origin(handle) }?)
 }
 
-/// Fails if memory is told to be on another device than this.
+/// Fails if the memory is reported to be on a different device.
 fn on(device: &Device, found: Option<usize>) -> Outcome {
     let expected = device.id().index();
     check!(

@@ -1,4 +1,4 @@
-//! Launches: arguments, geometry, and what kernels compute.
+//! Launches: arguments, geometry, and results of kernels.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::kernels::{REQUIRED, host_module};
 use crate::outcome::{Outcome, check, check_eq, refused, same};
 use crate::rig::attempt;
 
-/// Kernels compute what they should, for numbers of elements that no block size divides.
+/// Kernels compute correct results, also if the number of elements is not a multiple of the block size.
 pub fn kernels_compute(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let (stream, kernels) = (&rig.stream, &rig.kernels);
@@ -40,7 +40,7 @@ pub fn kernels_compute(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Values of every size and memory arrive in order, a dozen of them.
+/// Values of every size and memory reach the kernel in order; a dozen arguments are passed.
 pub fn launches_take_many_arguments(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let kernel = rig.kernels.kernel("many_arguments")?;
@@ -78,7 +78,7 @@ pub fn launches_take_many_arguments(fixture: &Fixture) -> Outcome {
     same(&rig.download(&out)?, &expected, "arguments as the kernel got them")
 }
 
-/// Values are taken at the launch: what the host does with them afterwards does not matter.
+/// A launch copies its values: the host may change them afterwards.
 pub fn values_are_captured_at_the_launch(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let kernel = rig.kernels.kernel("fill_index")?;
@@ -98,7 +98,7 @@ pub fn values_are_captured_at_the_launch(fixture: &Fixture) -> Outcome {
 }
 
 /// Arguments that differ from the loaded kernel's parameters in number, kind, type, size or access are refused, and
-/// nothing runs. Where the driver does not tell the parameters, they are unknown and not checked.
+/// nothing runs. If the driver does not report the parameters, they are not checked.
 pub fn wrong_arguments_are_refused(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let kernel = rig.kernels.kernel("fill_index")?;
@@ -142,7 +142,7 @@ pub fn wrong_arguments_are_refused(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &expected, "memory after refused launches")
 }
 
-/// What a driver tells of a kernel's parameters is right, and the same at every call.
+/// The parameters that a driver reports for a kernel are correct, and the same at every call.
 pub fn reported_parameters_are_those_of_the_kernel(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let module = host_module();
@@ -185,7 +185,7 @@ pub fn empty_launches_run_nothing(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &expected, "memory after empty launches")
 }
 
-/// Geometry above a limit is refused naming the limit, and nothing runs.
+/// Geometry above a limit is refused, the error names the limit, and nothing runs.
 pub fn launches_beyond_a_limit_are_refused(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let kernel = rig.kernels.kernel("fill_index")?;
@@ -225,7 +225,7 @@ pub fn launches_beyond_a_limit_are_refused(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &expected, "memory after refused launches")
 }
 
-/// More arguments than the device takes are refused.
+/// A launch with more arguments than the device supports is refused.
 pub fn too_many_arguments_are_refused(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let kernel = rig.kernels.kernel("fill_index")?;
@@ -244,7 +244,7 @@ pub fn too_many_arguments_are_refused(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// The grid and the blocks reach the kernel: all three dimensions, and launches smaller than the memory.
+/// The grid and block geometry reaches the kernel in all three dimensions, also for launches smaller than the memory.
 pub fn the_geometry_reaches_the_kernel(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let limits = &rig.device.info().limits;
@@ -283,7 +283,7 @@ pub fn the_geometry_reaches_the_kernel(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// A block of the largest size that the limits admit runs.
+/// A block of the largest size within the limits runs.
 pub fn the_largest_block_runs(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let limits = &rig.device.info().limits;
@@ -298,7 +298,7 @@ pub fn the_largest_block_runs(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &expected, format_args!("two blocks of {block}"))
 }
 
-/// A block of the suggested size is within the limits and runs, and a launch that covers with it reaches every element.
+/// A block of the suggested size is within the limits and runs. A covering launch with it reaches every element.
 pub fn suggested_blocks_run(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let limits = &rig.device.info().limits;
@@ -327,7 +327,7 @@ pub fn suggested_blocks_run(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Where a device tells how many blocks are resident at once, at least one of the suggested size is.
+/// If a device reports how many blocks are resident at once, it reports at least one block of the suggested size.
 pub fn resident_blocks_are_told_truthfully(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let limits = &rig.device.info().limits;
@@ -351,7 +351,7 @@ pub fn resident_blocks_are_told_truthfully(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// One memory can be given twice to read, and in two disjoint parts to read and to write.
+/// One memory can be passed twice for reading, and in two disjoint parts for reading and for writing.
 pub fn arguments_may_share_a_memory(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let data = elements::<u32>(6, 300);
@@ -371,7 +371,7 @@ pub fn arguments_may_share_a_memory(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &expected, "a sum of two parts written to a third")
 }
 
-/// A kernel given a part of a memory starts at its first element and leaves the rest alone.
+/// A kernel that gets a part of a memory starts at the first element of the part and does not change the rest.
 pub fn views_reach_kernels_with_their_offset(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let mut expected = vec![7_u32; 100];
@@ -386,8 +386,8 @@ pub fn views_reach_kernels_with_their_offset(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// What lies between the elements of a view that a kernel writes belongs to others, who may write it meanwhile. A
-/// device whose kernels cannot be given such a view refuses it.
+/// A kernel that writes a view does not touch the gaps between the view's elements; other work may write the gaps at
+/// the same time. A device whose kernels do not support such views refuses them.
 pub fn gaps_in_a_written_view_are_left_alone(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let other = rig.new_stream()?;
@@ -411,8 +411,8 @@ pub fn gaps_in_a_written_view_are_left_alone(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Views that interleave in one memory, one of them written, are arguments of one launch, which writes elements of that
-/// one alone. A device whose kernels cannot be given such a view refuses it.
+/// Interleaved views of one memory, one of them written, can be arguments of one launch, which writes only elements of
+/// that view. A device whose kernels do not support such views refuses them.
 pub fn interleaved_views_share_a_launch(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let kernel = rig.kernels.kernel("add")?;
@@ -424,7 +424,7 @@ pub fn interleaved_views_share_a_launch(fixture: &Fixture) -> Outcome {
         let matrix = Layout::new(DType::U32, &[2, 32], &[1, 2])?;
         let (zero, one) = memory.view_mut().with_layout(0, &matrix)?.split_at(1)?;
         let (write, read) = if first == 0 { (zero, one) } else { (one, zero) };
-        // One work-item, for kernels know no strides.
+        // One work-item, because kernels do not know strides.
         let arguments = runtime_core::args![write, read.as_view(), &b, 1_u32];
         let launched = attempt(&kernel, &rig.stream, &Launch::cover(1, 1), arguments);
         let mut expected = data.clone();
@@ -439,7 +439,7 @@ pub fn interleaved_views_share_a_launch(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// A kernel is launched on streams of its own device alone, with that device's memory.
+/// A kernel can be launched only on streams of its own device, and only with memory of that device.
 pub fn launches_across_devices_are_refused(fixture: &Fixture) -> Outcome {
     let (rig, other) = (fixture.rig()?, fixture.other()?);
     let kernel = rig.kernels.kernel("add_one")?;
@@ -462,7 +462,7 @@ pub fn launches_across_devices_are_refused(fixture: &Fixture) -> Outcome {
     same(&other.download(&foreign)?, &[2; 8], "foreign memory")
 }
 
-/// Where the device launches cooperatively, such a launch runs; where it does not, it says so.
+/// If the device reports cooperative launches, such a launch runs; otherwise it is refused.
 pub fn cooperative_launches_run_where_they_are_reported(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let kernel = rig.kernels.kernel("fill_index")?;
@@ -478,7 +478,7 @@ pub fn cooperative_launches_run_where_they_are_reported(fixture: &Fixture) -> Ou
     same(&rig.download(&memory)?, &[1, 2, 3, 4, 5, 6, 7, 8], "a cooperative launch")
 }
 
-/// A kernel works in several threads at once.
+/// Several threads can use one kernel at once.
 pub fn threads_launch_one_kernel(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let kernel: Kernel = rig.kernels.kernel("fill_index")?;

@@ -1,4 +1,4 @@
-//! Dropping and forgetting objects while the device still works with them.
+//! Dropping and leaking objects while the device still uses them.
 
 use std::mem;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::Fixture;
 use crate::data::elements;
 use crate::outcome::{Outcome, best_of_three, check, same};
 
-/// Long enough that everything a rule enqueues is in flight when it drops things.
+/// Long enough that all work of a rule is still in flight when the rule drops objects.
 const IN_FLIGHT: Duration = Duration::from_millis(40);
 
-/// Memory dropped with work in flight is not handed out again before that work is done.
+/// Memory dropped with work in flight is not reused before that work has finished.
 pub fn memory_dropped_in_flight_stays_until_the_work_is_done(fixture: &Fixture) -> Outcome {
     const LEN: usize = 1 << 14;
     let rig = fixture.rig()?;
@@ -26,7 +26,8 @@ pub fn memory_dropped_in_flight_stays_until_the_work_is_done(fixture: &Fixture) 
         target.view_mut().copy_from(&rig.stream, &source.view())?;
         written.view_mut().fill(&rig.stream, 0xEE_u8)?;
         drop((source, written));
-        // Whoever gets the dropped memory too soon changes what is copied, or has its own bytes overwritten.
+        // If a new allocation gets the dropped memory too early, the copied values change, or the new values are
+        // overwritten.
         let mut fresh = Vec::new();
         for seed in 10..14 {
             let expected = elements::<u8>(seed, LEN);
@@ -41,7 +42,7 @@ pub fn memory_dropped_in_flight_stays_until_the_work_is_done(fixture: &Fixture) 
     Ok(())
 }
 
-/// Memory used on several streams and dropped stays until the last of them is done with it.
+/// Memory used on several streams and then dropped stays allocated until all of them have finished with it.
 pub fn memory_dropped_in_flight_waits_for_every_stream(fixture: &Fixture) -> Outcome {
     const LEN: usize = 1 << 14;
     let rig = fixture.rig()?;
@@ -67,7 +68,7 @@ pub fn memory_dropped_in_flight_waits_for_every_stream(fixture: &Fixture) -> Out
     Ok(())
 }
 
-/// Pinned memory dropped with copies in flight, either way, stays until they are done.
+/// Pinned memory dropped with copies in flight, in either direction, stays allocated until they have finished.
 pub fn pinned_memory_dropped_in_flight_stays_until_the_copies_are_done(
     fixture: &Fixture,
 ) -> Outcome {
@@ -115,9 +116,9 @@ pub fn modules_and_kernels_dropped_in_flight_run_to_the_end(fixture: &Fixture) -
     same(&rig.download(&memory)?, &expected, "what a dropped kernel computed")
 }
 
-/// Dropping a stream lets its work run to the end, and the device's synchronisation waits for it.
+/// Dropping a stream lets its work finish, and synchronizing the device waits for it.
 pub fn a_dropped_stream_finishes_its_work(fixture: &Fixture) -> Outcome {
-    // An instance of its own: others would wait for this one's work, and this one for theirs.
+    // A separate instance: with a shared one, this rule and other rules would wait for each other's work.
     let rig = fixture.fresh()?;
     let mut memory = rig.upload(&[0_u32; 500])?;
     let busy = {
@@ -133,7 +134,7 @@ pub fn a_dropped_stream_finishes_its_work(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &expected, "what the dropped stream computed")
 }
 
-/// Waits that were enqueued hold although the event is dropped, and an event outlives its stream.
+/// Enqueued waits stay effective after the event is dropped, and an event outlives its stream.
 pub fn events_dropped_in_flight_keep_their_order(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let consumer = rig.new_stream()?;
@@ -170,7 +171,7 @@ pub fn plans_dropped_in_flight_run_to_the_end(fixture: &Fixture) -> Outcome {
     same(&rig.download(&target)?, &data, "what a dropped plan copied")
 }
 
-/// Memory, streams and events keep working when every handle of the device is gone.
+/// Memory, streams and events keep working after every handle of the device is dropped.
 pub fn objects_outlive_the_device_handle(fixture: &Fixture) -> Outcome {
     let rig = fixture.fresh()?;
     let data = elements::<u32>(6, 100);
@@ -187,7 +188,7 @@ pub fn objects_outlive_the_device_handle(fixture: &Fixture) -> Outcome {
     same(&memory.view().to_vec::<u32>(&stream)?, &[4; 100], "a fill")
 }
 
-/// A device and all it made can be dropped at once, in any order, with work in flight.
+/// A device and all its objects can be dropped at once, in any order, with work in flight.
 pub fn everything_dropped_in_flight_is_sound(fixture: &Fixture) -> Outcome {
     for order in 0..4 {
         let rig = fixture.fresh()?;
@@ -208,7 +209,7 @@ pub fn everything_dropped_in_flight_is_sound(fixture: &Fixture) -> Outcome {
     fixture.rig()?.is_usable()
 }
 
-/// Forgetting any object, also one with work in flight, leaks it and does nothing worse.
+/// Leaking any object with `mem::forget`, also with work in flight, is safe.
 pub fn forgetting_is_sound(fixture: &Fixture) -> Outcome {
     let rig = fixture.fresh()?;
     for round in 0..2 {

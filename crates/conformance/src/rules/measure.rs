@@ -1,4 +1,4 @@
-//! Measuring, and the counts a device keeps.
+//! Measurements, and the statistics of a device.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -13,7 +13,8 @@ fn options(repeat: usize, number: usize) -> MeasureOptions {
     MeasureOptions { warm_up: 1, repeat, number, min_repeat, counters: Vec::new() }
 }
 
-/// A measurement has as many samples as were asked for, with counters and without, and a count for each of both.
+/// A measurement has as many samples as requested, with and without counters, and each sample has one count per
+/// counter.
 pub fn a_measurement_has_every_sample(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let mut memory = rig.upload(&[0_u32; 1000])?;
@@ -40,7 +41,7 @@ pub fn a_measurement_has_every_sample(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Samples that are shorter than the least time are repeated with more runs.
+/// Samples shorter than the minimum time are repeated with more runs.
 pub fn short_samples_are_run_more_often(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let mut memory = rig.upload(&[0_u32; 16])?;
@@ -58,13 +59,13 @@ pub fn short_samples_are_run_more_often(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// The setup runs before each sample and is not part of its time, which covers the work.
+/// The setup runs before each sample. The time of a sample covers the work, but not the setup.
 pub fn the_time_covers_the_work_and_not_the_setup(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let work = rig.spin(&rig.stream, Duration::from_millis(20))?;
     let least = work.at_least().as_secs_f64();
     let (mut shortest, setup) = (f64::INFINITY, Cell::new(f64::INFINITY));
-    // A machine that is busy makes the work last longer, but not every time.
+    // On a busy machine the work can take longer, but not every time.
     for _ in 0..8 {
         let setups = Cell::new(0);
         let measured = measure_with(
@@ -74,7 +75,7 @@ pub fn the_time_covers_the_work_and_not_the_setup(fixture: &Fixture) -> Outcome 
                 setups.set(setups.get() + 1);
                 let began = Instant::now();
                 spin_until_done(&rig, 80)?;
-                // On a simulated clock it takes no time.
+                // On a simulated clock the setup takes no host time.
                 setup.set(setup.get().min(began.elapsed().as_secs_f64().max(0.08)));
                 Ok(())
             },
@@ -107,7 +108,7 @@ fn spin_until_done(rig: &crate::rig::Rig, milliseconds: u64) -> runtime_core::Re
     rig.stream.synchronize()
 }
 
-/// Options without samples or runs, and counters that are not there, are refused.
+/// Options without samples or runs, and unknown counters, are refused.
 pub fn measurements_of_nothing_are_refused(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let kind = ErrorKind::InvalidArgument;
@@ -123,7 +124,7 @@ pub fn measurements_of_nothing_are_refused(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// The device counts copies, their bytes and directions, launches and allocations.
+/// The device counts copies by direction with their bytes, launches and allocations.
 pub fn statistics_count_what_went_through(fixture: &Fixture) -> Outcome {
     let rig = fixture.fresh()?;
     let stream = &rig.stream;
@@ -145,7 +146,7 @@ pub fn statistics_count_what_went_through(fixture: &Fixture) -> Outcome {
     refused(refused_copy, ErrorKind::OutOfBounds, "a copy that is too short")?;
     memory.view_mut().copy_from_slice(&rig.stream, &[0_u32; 100])?;
     let now = rig.device.statistics();
-    // A plan of 3 elements moves on the device, or from it and back.
+    // A plan of 3 elements copies on the device, or through the host.
     let native = rig.device.capabilities().region_copy == Support::Native;
     let (on_device, through_host) = if native { ((1, 12), (0, 0)) } else { ((0, 0), (1, 12)) };
     for (what, before, after, (count, bytes), plan) in [

@@ -9,7 +9,7 @@ use crate::data::{Random, each_element, elements};
 use crate::outcome::{Outcome, check, check_eq, refused, same};
 use crate::rig::{Rig, attempt};
 
-/// What is copied to a device comes back the same, for every element type and odd lengths.
+/// Data copied to a device and back is unchanged, for every element type and odd lengths.
 pub fn copies_round_trip_for_every_element_type(fixture: &Fixture) -> Outcome {
     fn round_trip<T: Element + Debug>(rig: &Rig) -> Outcome {
         for len in [1, 2, 3, 7, 31, 64, 1000, 4097] {
@@ -45,8 +45,8 @@ pub fn copies_honour_offsets(fixture: &Fixture) -> Outcome {
     same(&found, &wide[7..19], "elements 7 to 19")
 }
 
-/// Fresh memory has values, whatever they are: read twice they are the same, by copies, by the host where it addresses the
-/// memory, and by kernels. Under Miri or Valgrind this finds bytes that nobody initialised.
+/// Fresh memory has unspecified but stable values: copies, kernels, and the host (if it can address the memory) all
+/// read the same values. Under Miri or Valgrind this detects uninitialised bytes.
 pub fn fresh_memory_has_values(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     for len in [1, 100, 5000] {
@@ -69,7 +69,7 @@ pub fn fresh_memory_has_values(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Copies of several MiB round-trip.
+/// Data of several MiB is unchanged after a round trip.
 pub fn large_copies_round_trip(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let len = ((6 << 20) + 13).min(rig.device.info().limits.allocation_bytes);
@@ -82,7 +82,7 @@ pub fn large_copies_round_trip(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Many small allocations live side by side and keep their contents while others come and go.
+/// Many small allocations exist at once and keep their contents while others are made and freed.
 pub fn many_small_allocations_live_together(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let mut random = Random::new(4);
@@ -106,7 +106,7 @@ pub fn many_small_allocations_live_together(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Every allocation starts at a multiple of the alignment that the device states.
+/// Every allocation starts at a multiple of the alignment that the device reports.
 pub fn allocations_are_aligned(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let alignment = rig.device.info().limits.allocation_alignment.get();
@@ -124,7 +124,7 @@ pub fn allocations_are_aligned(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Nothing of size zero is an error: memory, pinned memory, views, copies, fills, launches and plans.
+/// Size zero is valid, and never an error: for memory, pinned memory, views, copies, fills, launches and plans.
 pub fn zero_sizes_are_well_defined(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let (device, stream) = (&rig.device, &rig.stream);
@@ -164,7 +164,7 @@ pub fn zero_sizes_are_well_defined(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &expected, "memory after nothing was done to it")
 }
 
-/// A host copy that is too long or too short is refused, and neither side is changed.
+/// A host copy that is too long or too short is refused, and changes neither side.
 pub fn copies_of_the_wrong_length_change_nothing(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let stream = &rig.stream;
@@ -185,7 +185,7 @@ pub fn copies_of_the_wrong_length_change_nothing(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &expected, "memory after refused copies")
 }
 
-/// Elements of one type cannot be copied or filled as another; nothing is changed.
+/// Copies and fills with the wrong element type are refused, and change nothing.
 pub fn wrong_element_types_are_refused(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let stream = &rig.stream;
@@ -206,7 +206,7 @@ pub fn wrong_element_types_are_refused(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &expected, "memory after refused copies")
 }
 
-/// Copies within a device move exactly the bytes named, between memories and within one.
+/// Copies within a device move exactly the named bytes, between memories and within one memory.
 pub fn copies_within_the_device_move_what_they_name(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let stream = &rig.stream;
@@ -251,7 +251,7 @@ pub fn fills_reach_every_element_type(fixture: &Fixture) -> Outcome {
     each_element!(fill(&rig))
 }
 
-/// A fill of several MiB, and one whose length no power of two divides, is complete.
+/// Fills of several MiB, also of a length that no power of two divides, are complete.
 pub fn large_fills_are_complete(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let len = ((5 << 20) + 7).min(rig.device.info().limits.allocation_bytes / 2);
@@ -274,7 +274,7 @@ pub fn large_fills_are_complete(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Memory, pinned memory and streams of another opened device are refused, and nothing is changed.
+/// Memory, pinned memory and streams of another opened device are refused, and nothing changes.
 pub fn objects_of_another_device_are_refused(fixture: &Fixture) -> Outcome {
     let (rig, other) = (fixture.rig()?, fixture.other()?);
     let expected = elements::<u32>(13, 32);
@@ -300,8 +300,8 @@ pub fn objects_of_another_device_are_refused(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &expected, "memory after refused operations")
 }
 
-/// A request that no device could meet is `OutOfMemory`, and the device works on. Pinned and unified memory have no limit
-/// but what can be addressed.
+/// A request that no device could meet is `OutOfMemory`, and the device still works. For pinned and unified memory this
+/// is tested only beyond the address space.
 pub fn a_request_beyond_the_limit_is_out_of_memory(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let device = &rig.device;
@@ -321,10 +321,10 @@ pub fn a_request_beyond_the_limit_is_out_of_memory(fixture: &Fixture) -> Outcome
     rig.is_usable()
 }
 
-/// When memory runs out, the error says so with the driver's own code, and freed memory can be had again.
+/// When memory runs out, the error is `OutOfMemory` with the driver's code, and freed memory can be allocated again.
 ///
-/// Devices that use the host's memory, or more than 4 GiB, are asked only for as much as there is altogether, which
-/// they may refuse or promise.
+/// Devices that use host memory, or have more than 4 GiB, get a single request for the largest allocation, which they
+/// may refuse or grant.
 pub fn exhausted_memory_is_reported_and_survived(fixture: &Fixture) -> Outcome {
     let rig = fixture.fresh()?;
     let info = rig.device.info();
@@ -339,7 +339,7 @@ pub fn exhausted_memory_is_reported_and_survived(fixture: &Fixture) -> Outcome {
     };
     let piece = (total / 4 + 1).min(info.limits.allocation_bytes);
     let mut kept = Vec::new();
-    // Twice as many as fit, so that a device that overcommits is found out.
+    // Twice as many as fit, to detect a device that overcommits.
     for _ in 0..total.div_ceil(piece) * 2 {
         match rig.device.memory_allocate::<u8>(piece) {
             Ok(memory) => kept.push(memory),
@@ -347,7 +347,7 @@ pub fn exhausted_memory_is_reported_and_survived(fixture: &Fixture) -> Outcome {
                 is_out_of_memory(Err(error))?;
                 check!(kept.len() * piece <= total, "more than its {total} bytes were handed out");
                 rig.is_usable()?;
-                // Again and again, so that memory which is not given back is missed.
+                // Repeated, to detect memory that is not freed.
                 for _ in 0..3 {
                     let count = kept.len();
                     kept.clear();
@@ -375,7 +375,7 @@ fn is_out_of_memory(outcome: runtime_core::Result<()>) -> Outcome {
     Ok(())
 }
 
-/// An error names its operation, its device and the offending numbers in one line.
+/// An error names its operation, its device and the offending numbers, in one line.
 pub fn errors_name_operation_device_and_value(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let memory = rig.device.memory_allocate::<u8>(10)?;
@@ -392,7 +392,7 @@ pub fn errors_name_operation_device_and_value(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// What one stream wrote is there for another after a synchronisation, in every byte.
+/// After a synchronization, another stream reads every byte that one stream wrote.
 pub fn written_bytes_are_seen_by_other_streams(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let reader = rig.new_stream()?;

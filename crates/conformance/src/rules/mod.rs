@@ -1,4 +1,4 @@
-//! The rules: what a device must do. One function each, grouped by subject.
+//! The rules: requirements on a device. Each rule is one function; they are grouped by subject.
 #![expect(
     clippy::missing_errors_doc,
     reason = "a rule's error says that it is broken, which its docs define"
@@ -21,7 +21,7 @@ mod regions;
 mod streams;
 mod views;
 
-/// Calls a macro with every group of rules and the names in it.
+/// Calls a macro with every group of rules and the names in the group.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_rule {

@@ -1,4 +1,4 @@
-//! Loading code: formats, broken images, names of kernels.
+//! Loading code: formats, invalid images, names of kernels.
 
 use runtime_core::{ErrorKind, ImageFormat, ModuleBundle, ModuleImage, args};
 
@@ -19,7 +19,7 @@ const FORMATS: [ImageFormat; 9] = [
     ImageFormat::Elf,
 ];
 
-/// The bundle has every kernel of the table, and a name that is none is `KernelNotFound`.
+/// The bundle has every kernel of the table, and an unknown name is `KernelNotFound`.
 pub fn kernels_are_found_by_name(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let module = rig.kernels.module();
@@ -41,8 +41,8 @@ pub fn kernels_are_found_by_name(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// An image in a format that the device does not take is `InvalidModule`, and the message lists those it takes and says
-/// what the device lacks for the format, if it could take it.
+/// An image in an unsupported format is `InvalidModule`. The message lists the supported formats. If the device could
+/// support the format, the message says what is missing for it.
 pub fn formats_not_taken_are_refused(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let taken = &rig.device.info().formats;
@@ -60,7 +60,8 @@ pub fn formats_not_taken_are_refused(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Code that is no code is `InvalidModule`, and options that nothing reads are `InvalidArgument`, in every format the device takes, and the device works on.
+/// Invalid code is `InvalidModule`, and options that nothing reads are `InvalidArgument`, in every supported format.
+/// The device still works.
 pub fn broken_code_is_refused(fixture: &Fixture) -> Outcome {
     const NONSENSE: &str = "this is }{ not a program in any language";
     let rig = fixture.rig()?;
@@ -80,7 +81,7 @@ pub fn broken_code_is_refused(fixture: &Fixture) -> Outcome {
             let what = format_args!("options of {format}");
             refused(rig.device.module_load(image), ErrorKind::InvalidArgument, what)?;
         }
-        // To some compilers nothing at all is a program, one without kernels.
+        // Some compilers accept an empty text as a program without kernels.
         for (what, image) in [
             ("an empty text", ModuleImage::source(*format, "")),
             ("no byte", ModuleImage::binary(*format, Vec::new())),
@@ -98,7 +99,7 @@ pub fn broken_code_is_refused(fixture: &Fixture) -> Outcome {
     rig.is_usable()
 }
 
-/// Of a bundle the device loads the image it likes best; without a format in common it is refused.
+/// From a bundle, the device loads the image that it prefers. A bundle without a supported format is refused.
 pub fn a_bundle_offers_the_device_a_choice(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let formats = &rig.device.info().formats;
@@ -116,14 +117,14 @@ pub fn a_bundle_offers_the_device_a_choice(fixture: &Fixture) -> Outcome {
         let loaded = rig.device.module_load_bundle(&bundle);
         refused(loaded, ErrorKind::InvalidModule, what)?;
     }
-    // A device that takes Rust functions takes the suite's.
+    // A device that supports Rust functions accepts the suite's.
     let loaded = rig.device.module_load_bundle(&host_functions());
     let takes_functions = formats.contains(&ImageFormat::HostFunctions);
     check_eq!(loaded.is_ok(), takes_functions, "whether Rust functions are loaded");
     Ok(())
 }
 
-/// Twenty modules are loaded at once; each has its own kernels, and unloading one leaves the others.
+/// Twenty modules can be loaded at once. Each has its own kernels, and unloading one does not affect the others.
 pub fn many_modules_are_loaded_at_once(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let mut modules = Vec::new();

@@ -1,4 +1,4 @@
-//! Two devices: copies between them, and each other's events.
+//! Two devices: copies between them, and waits for each other's events.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -10,10 +10,11 @@ use crate::outcome::{Outcome, check, check_eq, refused, same};
 use crate::rig::Rig;
 use crate::{Fixture, Stop, stranger};
 
-/// Long enough that work behind it is late if nothing orders it.
+/// Long enough that work behind it is late if it is not ordered.
 const HEAD_START: Duration = Duration::from_millis(40);
 
-/// Memory is copied from one device to another, for every element type, at offsets and of any size, both ways.
+/// Memory can be copied from one device to another, for every element type, at offsets, of any size, and in both
+/// directions.
 pub fn memory_is_copied_between_devices(fixture: &Fixture) -> Outcome {
     fn there_and_back<T: Element + Debug>(rig: &Rig, other: &Rig) -> Outcome {
         let expected = elements::<T>(1, 500);
@@ -43,8 +44,8 @@ pub fn memory_is_copied_between_devices(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// A copy between devices reads what the source's stream has produced by then, and later work of the target's stream
-/// finds it.
+/// A copy between devices reads the values that earlier work on the source's stream has produced. Later work on the
+/// target's stream reads the copied values.
 pub fn copies_between_devices_wait_for_the_producer(fixture: &Fixture) -> Outcome {
     let (rig, other) = (fixture.rig()?, fixture.other()?);
     for start in [1, 100] {
@@ -60,7 +61,7 @@ pub fn copies_between_devices_wait_for_the_producer(fixture: &Fixture) -> Outcom
     Ok(())
 }
 
-/// Work enqueued on the source's stream after a copy between devices does not change what is copied.
+/// Work enqueued on the source's stream after a copy between devices does not change the copied values.
 pub fn copies_between_devices_are_done_before_the_next_producer(fixture: &Fixture) -> Outcome {
     let (rig, other) = (fixture.rig()?, fixture.other()?);
     let mut source = rig.upload(&[0_u32; 400])?;
@@ -68,12 +69,12 @@ pub fn copies_between_devices_are_done_before_the_next_producer(fixture: &Fixtur
     let mut target = other.upload(&[0_u32; 400])?;
     let mut total = vec![0_u32; 400];
     for step in 1..40_u32 {
-        // The copy is late only now and then; that it is ordered must hold always.
+        // The copy is late only sometimes, but it must always be ordered.
         let _busy = (step % 20 == 1).then(|| other.spin(&other.stream, HEAD_START)).transpose()?;
         rig.kernels.fill_index(&rig.stream, source.view_mut(), step * 1000)?;
         target.view_mut().copy_from_device(&other.stream, &source.view(), &rig.stream)?;
         source.view_mut().fill(&rig.stream, 7_u32)?;
-        // target = target + sum, sum = target: what was copied wrong once stays wrong.
+        // target = target + sum, sum = target: one wrong copy makes all later results wrong.
         let copy = &mut other.device.memory_allocate::<u32>(400)?;
         other.kernels.add(&other.stream, copy.view_mut(), target.view(), sum.view())?;
         sum.view_mut().copy_from(&other.stream, &copy.view())?;
@@ -101,7 +102,7 @@ pub fn copies_between_streams_of_one_device_are_ordered_likewise(fixture: &Fixtu
     same(&other.download(&target)?, &expected, "a copy before the source was written again")
 }
 
-/// Copies between devices of unlike lengths or types, or with streams of the wrong device, are refused.
+/// Copies between devices with different lengths or types, or with streams of the wrong device, are refused.
 pub fn copies_between_devices_are_checked(fixture: &Fixture) -> Outcome {
     let (rig, other) = (fixture.rig()?, fixture.other()?);
     let source = rig.upload(&[1_u32; 10])?;
@@ -121,8 +122,8 @@ pub fn copies_between_devices_are_checked(fixture: &Fixture) -> Outcome {
     same(&other.download(&floats)?, &[3.0; 10], "the target after refused copies")
 }
 
-/// An event of another device is waited for on the device if that is reached, and refused otherwise; the host can wait
-/// for it always.
+/// A stream can wait for an event of another device if that device can be reached; otherwise the wait is refused. The
+/// host can always wait for the event.
 pub fn events_of_another_device_are_waited_for_where_it_is_reached(fixture: &Fixture) -> Outcome {
     let (rig, other) = (fixture.rig()?, fixture.other()?);
     let mut memory = other.upload(&[0_u32; 200])?;
@@ -134,7 +135,7 @@ pub fn events_of_another_device_are_waited_for_where_it_is_reached(fixture: &Fix
     let expected: Vec<u32> = (6..206).collect();
     if rig.device.reaches(&other.device) {
         waited?;
-        // A third stream sees the work once this device's stream does.
+        // A third stream reads the results once this device's stream has waited.
         let third = other.with_stream()?;
         rig.stream.synchronize()?;
         busy.must_be_over("a stream that waits for another device's event was synchronised")?;
@@ -148,8 +149,8 @@ pub fn events_of_another_device_are_waited_for_where_it_is_reached(fixture: &Fix
     same(&other.download(&memory)?, &expected, "what lay before the event")
 }
 
-/// A device that reports native copies between devices reaches the other one, and copies without the host; one that
-/// does not copies through it.
+/// A device that reports native peer copies reaches the other device, and copies without the host. A device that does
+/// not report them copies through the host.
 pub fn reaching_is_told_truthfully(fixture: &Fixture) -> Outcome {
     let (rig, other) = (fixture.fresh()?, fixture.other()?);
     check!(rig.device.reaches(&rig.device.clone()), "a device does not reach itself");
@@ -171,7 +172,7 @@ pub fn reaching_is_told_truthfully(fixture: &Fixture) -> Outcome {
     same(&rig.download(&target)?, &[1; 100], "what was copied")
 }
 
-/// A device of a backend that nobody knows is not reached, and its events are refused.
+/// A device of an unknown backend is not reached, and its events are refused.
 pub fn a_device_of_another_backend_is_not_reached(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let stranger = stranger::open()?;
@@ -189,7 +190,7 @@ pub fn a_device_of_another_backend_is_not_reached(fixture: &Fixture) -> Outcome 
     rig.is_usable()
 }
 
-/// Memory, streams and devices at either end of a copy between devices can be dropped with the copy in flight.
+/// Memory, streams and devices at either end of a copy between devices can be dropped while the copy is in flight.
 pub fn ends_of_a_copy_between_devices_can_be_dropped_in_flight(fixture: &Fixture) -> Outcome {
     let (rig, other) = (fixture.rig()?, fixture.fresh()?);
     let data = elements::<u8>(4, 5000);
@@ -211,7 +212,7 @@ pub fn ends_of_a_copy_between_devices_can_be_dropped_in_flight(fixture: &Fixture
     rig.is_usable()
 }
 
-/// Two devices work at once for many steps, each on what the other made.
+/// Two devices work at the same time for many steps, each on the results of the other.
 pub fn two_devices_work_on_each_others_results(fixture: &Fixture) -> Outcome {
     const STEPS: u32 = 30;
     let (rig, other) = (fixture.rig()?, fixture.other()?);

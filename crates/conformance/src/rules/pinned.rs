@@ -1,4 +1,4 @@
-//! Page-locked host memory and the asynchronous copies it serves.
+//! Pinned host memory and its asynchronous copies.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::data::{each_element, elements};
 use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
 use crate::rig::Rig;
 
-/// Long enough that a copy enqueued behind it has not run when the host goes on.
+/// Long enough that a copy enqueued behind it has not run when the host continues.
 const HEAD_START: Duration = Duration::from_millis(40);
 
-/// Pinned memory is zero at first, also where it was used before.
+/// Pinned memory is zero at first, also if it was used before.
 pub fn pinned_memory_starts_zeroed(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     for bytes in [1, 100, 4096, 100_000] {
@@ -39,7 +39,7 @@ pub fn pinned_memory_is_aligned(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// What is copied through pinned memory both ways comes back the same, for every element type.
+/// Data copied through pinned memory in both directions is unchanged, for every element type.
 pub fn pinned_copies_round_trip(fixture: &Fixture) -> Outcome {
     fn round_trip<T: Element + Debug>(rig: &Rig) -> Outcome {
         for len in [1, 5, 1001] {
@@ -59,7 +59,7 @@ pub fn pinned_copies_round_trip(fixture: &Fixture) -> Outcome {
     each_element!(round_trip(&rig))
 }
 
-/// Pinned copies of a part of a memory touch exactly that part.
+/// A pinned copy of a part of a memory touches exactly that part.
 pub fn pinned_copies_honour_offsets(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let mut expected = elements::<u16>(1, 200);
@@ -80,7 +80,7 @@ pub fn pinned_copies_honour_offsets(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Pinned memory shows itself to the host only when the copies that write it are done.
+/// Reading pinned memory on the host waits for the copies that write it.
 pub fn reading_pinned_memory_waits_for_the_device(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     for start in [1, 500] {
@@ -96,7 +96,7 @@ pub fn reading_pinned_memory_waits_for_the_device(fixture: &Fixture) -> Outcome 
     Ok(())
 }
 
-/// Pinned memory can be written only when the copies that read it are done: the device gets the old bytes.
+/// Opening pinned memory for writing waits for the copies that read it: the device gets the old bytes.
 pub fn writing_pinned_memory_waits_for_the_device(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let old = elements::<u32>(2, 300);
@@ -111,7 +111,7 @@ pub fn writing_pinned_memory_waits_for_the_device(fixture: &Fixture) -> Outcome 
     same(pinned.as_slice()?, &[7; 300], "what the host wrote")
 }
 
-/// Reading pinned memory does not wait for copies that only read it.
+/// Reading pinned memory on the host does not wait for copies that only read it.
 pub fn reading_pinned_memory_does_not_wait_for_readers(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let mut memory = rig.upload(&[0_u32; 300])?;
@@ -125,7 +125,7 @@ pub fn reading_pinned_memory_does_not_wait_for_readers(fixture: &Fixture) -> Out
     })
 }
 
-/// Pinned memory may be longer than the view; if it is shorter, the copy is refused and changes nothing.
+/// Pinned memory may be longer than the view. If it is shorter, the copy is refused and changes nothing.
 pub fn pinned_lengths_are_checked(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let expected = elements::<i64>(3, 50);
@@ -145,7 +145,7 @@ pub fn pinned_lengths_are_checked(fixture: &Fixture) -> Outcome {
     same(&long.as_slice()?[50..], &[0; 10], "the rest of it")
 }
 
-/// Pinned memory serves copies of its own device alone.
+/// Pinned memory can be used only for copies of its own device.
 pub fn pinned_memory_of_another_device_is_refused(fixture: &Fixture) -> Outcome {
     let (rig, other) = (fixture.rig()?, fixture.other()?);
     let mut memory = rig.upload(&[5_u8; 40])?;
@@ -160,7 +160,7 @@ pub fn pinned_memory_of_another_device_is_refused(fixture: &Fixture) -> Outcome 
     same(pinned.as_slice()?, &[0; 40], "pinned memory after refused copies")
 }
 
-/// One pinned memory serves copies on many streams, and waits for all of them.
+/// One pinned memory can be used for copies on many streams, and waits for all of them.
 pub fn pinned_memory_serves_many_streams(fixture: &Fixture) -> Outcome {
     const STREAMS: u32 = 20;
     let rig = fixture.rig()?;
@@ -187,7 +187,7 @@ pub fn pinned_memory_serves_many_streams(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Copies that use one pinned memory on several streams run in the order of their calls, if one of them writes it.
+/// Copies that use the same pinned memory on several streams run in the order of their calls, if one of them writes it.
 pub fn copies_of_one_pinned_memory_are_ordered(fixture: &Fixture) -> Outcome {
     const LEN: usize = 1 << 14;
     let rig = fixture.rig()?;
@@ -222,7 +222,7 @@ pub fn copies_of_one_pinned_memory_are_ordered(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Copies that only read one pinned memory do not wait for each other.
+/// Copies that only read the same pinned memory do not wait for each other.
 pub fn copies_from_one_pinned_memory_run_side_by_side(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let (slow, quick) = (rig.new_stream()?, rig.new_stream()?);
@@ -239,7 +239,7 @@ pub fn copies_from_one_pinned_memory_run_side_by_side(fixture: &Fixture) -> Outc
     })
 }
 
-/// Write-combined memory is asked for everywhere and keeps every promise of pinned memory.
+/// Every device accepts requests for write-combined memory, which keeps every guarantee of pinned memory.
 pub fn write_combined_memory_is_pinned_memory(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let options = PinnedOptions { write_combined: true };

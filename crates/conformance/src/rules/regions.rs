@@ -1,4 +1,4 @@
-//! Region copies: every result is compared with the definition, element by element, gaps included.
+//! Region copies. Every result is compared with the definition, element by element, including gaps.
 
 use std::fmt::Display;
 use std::thread;
@@ -41,7 +41,7 @@ fn side(slot: usize, offset: usize, strides: &[isize]) -> RegionSide {
     RegionSide { slot, offset, strides: strides.to_vec() }
 }
 
-/// Binds each memory to the slot of its number, to be written where the plan writes.
+/// Binds each memory to the slot with its number; for writing if the plan writes that slot.
 fn bind<'a>(plan: &RegionPlan, memories: &'a mut [Memory<u8>]) -> Vec<Slot<'a>> {
     let bind = memories.iter_mut().zip(plan.slots());
     bind.map(|(memory, used)| match used.written {
@@ -51,7 +51,7 @@ fn bind<'a>(plan: &RegionPlan, memories: &'a mut [Memory<u8>]) -> Vec<Slot<'a>> 
     .collect()
 }
 
-/// Executes the entries on memories with these bytes, and compares every byte with what the definition gives.
+/// Executes the entries on memories with these bytes, and compares every byte with the definition.
 #[track_caller]
 fn prove(rig: &Rig, entries: &[RegionCopy], slots: &[Vec<u8>], what: impl Display) -> Outcome {
     let plan = rig.device.plan_regions(entries)?;
@@ -65,7 +65,7 @@ fn prove(rig: &Rig, entries: &[RegionCopy], slots: &[Vec<u8>], what: impl Displa
     Ok(())
 }
 
-/// Contiguous copies of every length up to a few words, and of some KiB, at odd offsets.
+/// Contiguous copies work at odd offsets, for every length up to a few words, and for some KiB.
 pub fn contiguous_regions_are_copied(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let source = elements::<u8>(1, 9000);
@@ -80,8 +80,8 @@ pub fn contiguous_regions_are_copied(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Random plans of every element type and rank, strides of any order and sign, sources that repeat elements: all bytes
-/// are as defined, those between the regions untouched.
+/// Random plans match the definition in every byte: all element types and ranks, strides in any order and sign, sources
+/// that repeat elements. Bytes between the regions do not change.
 pub fn random_regions_agree_with_the_definition(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     for seed in 0..60 {
@@ -111,8 +111,8 @@ pub fn random_regions_agree_with_the_definition(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// A side for a box of `extents` somewhere behind byte `start`, and the first byte behind it: dimensions in any order,
-/// with gaps, forwards or backwards.
+/// A side for a box of `extents` somewhere after byte `start`, and the first byte after the box. The dimensions are in
+/// any order, with gaps, forwards or backwards.
 fn place(
     random: &mut Random,
     dtype: DType,
@@ -141,7 +141,7 @@ fn place(
     (RegionSide { slot: 0, offset, strides }, start + step)
 }
 
-/// The eight symmetries of the square move every element where geometry says, for several element sizes.
+/// The eight symmetries of the square move every element to its geometric position, for several element sizes.
 pub fn the_symmetries_of_the_square_are_exact(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let (rows, columns) = (5_usize, 7_usize);
@@ -149,7 +149,7 @@ pub fn the_symmetries_of_the_square_are_exact(fixture: &Fixture) -> Outcome {
         let size = dtype.size();
         let bytes = elements::<u8>(3, rows * columns * size);
         for symmetry in 0..8 {
-            // The result has the element of [i, j] of the source at a place that is found without strides.
+            // The position of element [i, j] of the source in the result is computed without strides.
             let (transposed, up, left) = (symmetry & 4 != 0, symmetry & 2 != 0, symmetry & 1 != 0);
             let (height, width) = if transposed { (columns, rows) } else { (rows, columns) };
             let mut expected = vec![0; bytes.len()];
@@ -188,7 +188,7 @@ pub fn the_symmetries_of_the_square_are_exact(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Permuted three-dimensional arrays, thin faces of them and large planes are copied in any orientation.
+/// Permuted three-dimensional arrays, thin faces of them, and large planes are copied in any orientation.
 pub fn large_regions_are_copied_in_any_orientation(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let shape = [30_usize, 41, 52];
@@ -199,7 +199,7 @@ pub fn large_regions_are_copied_in_any_orientation(fixture: &Fixture) -> Outcome
     let bytes = shape.iter().product::<usize>() * dtype.size();
     let slots = [elements::<u8>(4, bytes), elements::<u8>(5, bytes)];
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        // The destination has the dimensions in another order.
+        // The destination has the dimensions in a different order.
         let there = strides(order.map(|dim| shape[dim]));
         let mut destination = [0; 3];
         order.iter().zip(there).for_each(|(dim, stride)| destination[*dim] = stride);
@@ -221,7 +221,7 @@ pub fn large_regions_are_copied_in_any_orientation(fixture: &Fixture) -> Outcome
     prove(&rig, &[entry], &slots, "a plane of 300² f64 turned by 90°")
 }
 
-/// A plan without an element does nothing, wherever the zero is.
+/// A plan without elements does nothing, whichever extent is zero.
 pub fn empty_regions_do_nothing(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let slots = [elements::<u8>(8, 64), elements::<u8>(9, 64)];
@@ -235,7 +235,7 @@ pub fn empty_regions_do_nothing(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Entries with elements to negate do so for every type that admits it; others are refused.
+/// Negation works for every type that supports it, and is refused for others.
 pub fn negation_is_exact_where_it_is_admitted(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     for dtype in DType::ALL {
@@ -248,7 +248,7 @@ pub fn negation_is_exact_where_it_is_admitted(fixture: &Fixture) -> Outcome {
             refused(plan, ErrorKind::InvalidArgument, format_args!("negating {dtype}"))?;
             continue;
         }
-        // Any bits: NaNs, infinities, zeros of both signs and the smallest integers among them.
+        // Arbitrary bits, including NaNs, infinities, zeros of both signs and the smallest integers.
         let mut source = elements::<u8>(10, 50 * dtype.size());
         source[..8 * dtype.size()].fill(0);
         source[dtype.size() * 2 - 1] = 0x80;
@@ -258,7 +258,7 @@ pub fn negation_is_exact_where_it_is_admitted(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Sum, minimum and maximum are exact for every type that admits them; others are refused.
+/// Sum, minimum and maximum are exact for every type that supports them, and refused for others.
 pub fn accumulation_is_exact_where_it_is_admitted(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     for dtype in DType::ALL {
@@ -290,7 +290,7 @@ pub fn accumulation_is_exact_where_it_is_admitted(fixture: &Fixture) -> Outcome 
     Ok(())
 }
 
-/// Zeros of both signs, infinities and NaN combine as the element types say.
+/// Zeros of both signs, infinities and NaN combine as documented for the element types.
 pub fn special_values_combine_as_documented(fixture: &Fixture) -> Outcome {
     const SPECIAL: [f32; 8] =
         [0.0, -0.0, 1.0, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 2.0];
@@ -329,7 +329,7 @@ pub fn special_values_combine_as_documented(fixture: &Fixture) -> Outcome {
                     Combine::Max if new > old || new.is_nan() => new,
                     _ => old,
                 };
-                // Which NaN comes out of a sum is the processor's choice.
+                // The processor chooses which NaN results from a sum.
                 let right =
                     (found.is_nan() && expected.is_nan()) || found.to_bits() == expected.to_bits();
                 check!(
@@ -342,10 +342,10 @@ pub fn special_values_combine_as_documented(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// One plan serves several memories and element types; a buffer of bytes holds them all.
+/// One plan can use several memories and element types; one byte buffer can hold all of them.
 pub fn one_plan_serves_many_slots_and_types(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
-    // Four fields packed into one buffer, as for a message, and unpacked from it into others.
+    // Packs four fields into one buffer, as for a message, and unpacks them into other fields.
     let types = [DType::F64, DType::I16, DType::C64, DType::U8];
     let buffer = types.len();
     let (mut pack, mut unpack) = (Vec::new(), Vec::new());
@@ -364,13 +364,13 @@ pub fn one_plan_serves_many_slots_and_types(fixture: &Fixture) -> Outcome {
         slots.push(elements::<u8>(30, end));
         prove(&rig, &entries, &slots, what)?;
     }
-    // More memories than fit into one launch anywhere.
+    // More memories than fit into one launch on any device.
     let entries: Vec<_> = (0..40).map(|slot| row_copy::<u8>(2 * slot, 2 * slot + 1, 17)).collect();
     let slots: Vec<_> = (0..80).map(|seed| elements::<u8>(seed, 20)).collect();
     prove(&rig, &entries, &slots, "eighty memories")
 }
 
-/// Typed views are bound where the type agrees, and by their lowest byte.
+/// Typed views can be bound if the type matches. They are bound by their lowest byte.
 pub fn views_are_bound_by_their_first_byte(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let data = elements::<f32>(14, 60);
@@ -400,7 +400,7 @@ pub fn views_are_bound_by_their_first_byte(fixture: &Fixture) -> Outcome {
     same(&rig.download(&row)?, &expected, "a box gathered by its own layout")
 }
 
-/// Destinations that overlap, or that a source overlaps, are refused, and interleaved ones are not.
+/// Overlapping destinations, and destinations that overlap a source, are refused. Interleaved ones are accepted.
 pub fn overlap_is_decided_exactly(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let f32s = |offset: usize, stride: isize| {
@@ -439,10 +439,10 @@ pub fn overlap_is_decided_exactly(fixture: &Fixture) -> Outcome {
     prove(&rig, &[within], &slots, "source and destination interleaved in one memory")
 }
 
-/// Accumulations that meet in one element happen in the order of the entries.
+/// Accumulations into the same element happen in the order of the entries.
 pub fn accumulations_that_meet_happen_in_entry_order(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
-    // The order shows: a large number swallows what comes before it is taken away again.
+    // The order is visible: a large number absorbs earlier terms before it is subtracted again.
     let terms = [1.0_f64, 1.0e17, 3.0, -1.0e17, 5.0];
     let source: Vec<u8> = terms.iter().flat_map(|x| [*x; 6]).flat_map(f64::to_ne_bytes).collect();
     let entries: Vec<_> = (0..terms.len())
@@ -461,7 +461,7 @@ pub fn accumulations_that_meet_happen_in_entry_order(fixture: &Fixture) -> Outco
         turned.rotate_left(turn);
         prove(&rig, &turned, &slots, format_args!("sums in order, turned by {turn}"))?;
     }
-    // Neighbours that share a line only: the sums of a line of elements owned by both.
+    // Destinations that overlap partly, as of neighbours that share a line of elements, with different accumulations.
     let mut shared: Vec<_> = (0..4)
         .map(|i| copy(DType::F64, &[3], side(0, i * 24, &[8]), side(1, i * 8, &[8])))
         .collect();
@@ -483,7 +483,7 @@ pub fn accumulations_that_meet_happen_in_entry_order(fixture: &Fixture) -> Outco
     Ok(())
 }
 
-/// A slot that is read and written is bound to two parts of one memory, or to all of it.
+/// A slot that is read and written can be bound to two parts of one memory, or to all of it.
 pub fn two_parts_of_one_memory_share_a_slot(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let data = elements::<u8>(17, 100);
@@ -513,14 +513,14 @@ pub fn two_parts_of_one_memory_share_a_slot(fixture: &Fixture) -> Outcome {
     same(&rig.download(&two)?, &data, "memory after a refused execution")
 }
 
-/// A plan touches nothing between the elements of the views that it is bound to, which others may use meanwhile: one that does
-/// is refused, and regions of any shape within the elements are not.
+/// A plan touches nothing between the elements of its bound views; other work may use these gaps at the same time. A
+/// plan that would touch a gap is refused. Regions of any shape within the elements are accepted.
 pub fn plans_stay_within_the_elements_of_views(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let mut expected = elements::<u32>(23, 48);
     let mut memory = rig.upload(&expected)?;
     let values = elements::<u32>(24, 16);
-    // Regions of rows 1 to 4 of six and columns 2 to 5 of eight, and whether all of a region is in them.
+    // Regions in rows 1 to 4 of six and columns 2 to 5 of eight, and whether the whole region lies in them.
     let cases: [(&[usize], usize, &[isize], bool); 11] = [
         (&[4, 4], 0, &[32, 4], true),
         (&[4, 4], 12, &[32, -4], true),
@@ -554,7 +554,7 @@ pub fn plans_stay_within_the_elements_of_views(fixture: &Fixture) -> Outcome {
             let bytes: isize = steps.iter().zip(strides).map(|(step, stride)| step * stride).sum();
             10 + (offset.cast_signed() + bytes).cast_unsigned() / 4
         };
-        // Bytes stand for any type. Each twice, for what a plan remembers.
+        // Views of bytes fit any type. Each case runs twice, to test what a plan caches.
         for as_bytes in [false, true, false, true] {
             let what = format!("{extents:?} at byte {offset} by {strides:?}, bytes: {as_bytes}");
             let mut row = rig.upload(&[0_u32; 16])?;
@@ -582,7 +582,7 @@ pub fn plans_stay_within_the_elements_of_views(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &expected, "memory after refused executions")
 }
 
-/// Rows 1 to 4 and columns 2 to 5 of a row of 6 × 8 words.
+/// Rows 1 to 4 and columns 2 to 5 of a view of 6 × 8 words.
 fn boxed(view: MemoryViewMut<'_>, as_bytes: bool) -> Result<MemoryViewMut<'_>> {
     if !as_bytes {
         return view.reshape(&[6, 8])?.region(&[1..5, 2..6]);
@@ -591,8 +591,8 @@ fn boxed(view: MemoryViewMut<'_>, as_bytes: bool) -> Result<MemoryViewMut<'_>> {
     view.with_layout(0, &bytes)?.reshape(&[6, 32])?.region(&[1..5, 8..24])
 }
 
-/// Two parts of one memory in the gaps of each other share a slot: the plan writes one of them alone, and reads no more than
-/// both.
+/// Two parts of one memory that lie in each other's gaps can share a slot. The plan writes only one of them, and reads
+/// only these two.
 pub fn parts_in_the_gaps_of_each_other_share_a_slot(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let mut expected = elements::<u8>(25, 60);
@@ -626,7 +626,7 @@ pub fn parts_in_the_gaps_of_each_other_share_a_slot(fixture: &Fixture) -> Outcom
         }
         same(&rig.download(&memory)?, &expected, what)?;
     }
-    // Around a box of a view, and beyond the view.
+    // The part around a box in a view, and an element beyond the view.
     let plan = |to| {
         let plan =
             rig.device.plan_regions(&[copy(DType::U8, &[], side(1, 0, &[]), side(0, to, &[]))])?;
@@ -647,7 +647,7 @@ pub fn parts_in_the_gaps_of_each_other_share_a_slot(fixture: &Fixture) -> Outcom
     same(&rig.download(&memory)?, &expected, "the memory around the box")
 }
 
-/// Several slots are bound to parts of one memory to read.
+/// Several slots can be bound to parts of one memory for reading.
 pub fn slots_that_are_read_share_a_memory(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let data = elements::<u8>(22, 64);
@@ -657,7 +657,7 @@ pub fn slots_that_are_read_share_a_memory(fixture: &Fixture) -> Outcome {
         .map(|slot| copy(DType::U8, &[20], side(slot, 0, &[1]), side(3, 20 * slot, &[1])))
         .collect();
     let plan = rig.device.plan_regions(&entries)?;
-    // Parts that touch, and parts that overlap.
+    // Adjacent parts, and overlapping parts.
     for step in [20, 7] {
         let part = |slot: usize| source.view().slice(step * slot..step * slot + 20);
         let [a, b, c] = [part(0)?, part(1)?, part(2)?].map(Slot::from);
@@ -669,12 +669,12 @@ pub fn slots_that_are_read_share_a_memory(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Slots that are read and written are bound to parts of one memory that share no elements: one after the other, and one
-/// between the elements of the other.
+/// Slots that are read and written can be bound to parts of one memory that share no elements: adjacent parts, and
+/// interleaved parts.
 pub fn slots_that_are_written_share_a_memory(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let data = elements::<i32>(23, 32);
-    // Elements from one to the next of a part, and from one part to the other.
+    // The stride within a part, and the distance from one part to the other.
     for (stride, parts) in [(1_usize, 16_usize), (2, 1)] {
         let layout = [parts.cast_signed(), stride.cast_signed()];
         let layout = Layout::new(DType::I32, &[2, 16], &layout)?;
@@ -700,10 +700,10 @@ pub fn slots_that_are_written_share_a_memory(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Copies that read or write an absent slot are left out, the others are not, whichever slots are absent.
+/// Copies that read or write an absent slot are left out, and all others are made, whichever slots are absent.
 pub fn copies_of_absent_slots_are_left_out(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
-    // Sums that meet in one element, and copies to a memory of their own.
+    // Sums into one element, and copies to separate memories.
     let mut entries = Vec::new();
     for source in 0..3 {
         let mut sum = copy(DType::I32, &[5, 3], side(source, 0, &[12, 4]), side(3, 56, &[-4, -20]));
@@ -716,7 +716,7 @@ pub fn copies_of_absent_slots_are_left_out(fixture: &Fixture) -> Outcome {
     for absent in 0..1 << slots.len() {
         prove_without(&rig, &entries, &slots, |slot| absent >> slot & 1 != 0)?;
     }
-    // More memories than fit into one launch anywhere.
+    // More memories than fit into one launch on any device.
     let entries: Vec<_> = (0..40).map(|slot| row_copy::<u8>(2 * slot, 2 * slot + 1, 17)).collect();
     let slots: Vec<_> = (0..80).map(|seed| elements::<u8>(seed, 20)).collect();
     prove_without(&rig, &entries, &slots, |slot| slot % 3 == 0)?;
@@ -726,7 +726,8 @@ pub fn copies_of_absent_slots_are_left_out(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// As [`prove`], with slots absent for which `is_absent`, twice: the second time with all of them there.
+/// As [`prove`], with the slots absent for which `is_absent` returns true. Executes the plan twice; the second time,
+/// all slots are present.
 #[track_caller]
 fn prove_without(
     rig: &Rig,
@@ -758,10 +759,11 @@ fn prove_without(
     Ok(())
 }
 
-/// A memory is split by a box: one stream copies out of the box, another one to what is around it, neither after the other.
+/// A memory is split by a box: one stream copies out of the box, another stream writes the memory around it. The two
+/// are not ordered.
 pub fn a_box_is_read_while_around_it_is_written(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
-    // Rows of 8, of whose 10 the first and last are around the box, as are the ends of the others.
+    // Ten rows of 8. The first and last rows, and the ends of the others, are around the box.
     let bytes = elements::<u8>(21, 80);
     let mut memory = rig.upload(&bytes)?;
     let mut copied = rig.upload(&[0; 48])?;
@@ -798,7 +800,7 @@ pub fn a_box_is_read_while_around_it_is_written(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &expected, "the memory around the box")
 }
 
-/// One plan is executed many times, on other memory each time.
+/// One plan can be executed many times, with different memory each time.
 pub fn a_plan_is_bound_to_memory_at_each_execution(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let entry = copy(DType::U32, &[10], side(0, 0, &[8]), side(1, 36, &[-4]));
@@ -817,10 +819,10 @@ pub fn a_plan_is_bound_to_memory_at_each_execution(fixture: &Fixture) -> Outcome
     Ok(())
 }
 
-/// More slots than a launch has arguments or a list of them has room.
+/// More slots than a launch has arguments, or than fit into one argument list.
 pub(super) const MANY: usize = 500;
 
-/// Copies of one number from each of so many slots to the slot behind them, in reverse.
+/// Copies of one number from each of `slots` slots to the slot after them, in reverse order.
 pub(super) fn gather(slots: usize) -> Vec<RegionCopy> {
     let number = |index| {
         copy(DType::U32, &[1], side(index, 0, &[4]), side(slots, 4 * (slots - 1 - index), &[4]))
@@ -837,12 +839,12 @@ pub(super) fn bind_numbers<'a>(
     (0..source.len()).map(number).chain([Ok(Slot::from(target.view_mut()))]).collect()
 }
 
-/// A plan over hundreds of slots is bound to other memory while earlier executions, of two streams, are under way.
+/// A plan over hundreds of slots can be bound to other memory while earlier executions on two streams are in flight.
 pub fn executions_in_flight_keep_their_memories(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let other = rig.new_stream()?;
     let is_native = rig.device.capabilities().region_copy == Support::Native;
-    // Where they are emulated each slot is read by a copy of its own.
+    // In emulation, each slot is read by a separate copy.
     let count = if is_native { MANY } else { 40 };
     let plan = rig.device.plan_regions(&gather(count))?;
     let sources = [20, 21, 22].map(|seed| elements::<u32>(seed, count));
@@ -864,7 +866,7 @@ pub fn executions_in_flight_keep_their_memories(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// One plan is executed by several threads on streams of their own at once.
+/// Several threads can execute one plan on their own streams at once.
 pub fn threads_execute_one_plan(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let entry = copy(DType::F64, &[40, 50], side(0, 0, &[400, 8]), side(1, 0, &[8, 320]));
@@ -890,7 +892,7 @@ pub fn threads_execute_one_plan(fixture: &Fixture) -> Outcome {
     })
 }
 
-/// Plans on two streams write into the gaps of each other without order, and neither disturbs the other.
+/// Plans on two streams write into each other's gaps without order, and do not disturb each other.
 pub fn bytes_between_the_regions_may_change_meanwhile(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let other = rig.new_stream()?;
@@ -914,7 +916,7 @@ pub fn bytes_between_the_regions_may_change_meanwhile(fixture: &Fixture) -> Outc
     Ok(())
 }
 
-/// An execution runs behind what its stream did before, and before what it does next.
+/// An execution runs after earlier work on its stream and before later work.
 pub fn region_copies_run_in_stream_order(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let entry = copy(DType::U32, &[200], side(0, 0, &[4]), side(1, 199 * 4, &[-4]));
@@ -934,8 +936,8 @@ pub fn region_copies_run_in_stream_order(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Where the device copies regions itself, launches are counted and an execution does not block; where it is emulated
-/// there is none.
+/// If the device copies regions natively, launches are counted and an execution does not block. If region copies are
+/// emulated, there are no launches.
 pub fn launches_agree_with_the_capability(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let entry = copy(DType::F32, &[100], side(0, 0, &[8]), side(1, 0, &[4]));
@@ -998,7 +1000,7 @@ pub fn memory_that_does_not_fit_the_plan_is_refused(fixture: &Fixture) -> Outcom
     same(&rig.download(&integers)?, &[3; 16], "memory of another type")
 }
 
-/// Entries that no device could carry out are refused at once, whatever their numbers.
+/// Entries that no device could execute are refused at once, whatever their numbers.
 pub fn hostile_entries_are_refused(fixture: &Fixture) -> Outcome {
     const KINDS: &[ErrorKind] = &[ErrorKind::InvalidArgument, ErrorKind::OutOfBounds];
     let rig = fixture.rig()?;
@@ -1051,7 +1053,7 @@ pub fn hostile_entries_are_refused(fixture: &Fixture) -> Outcome {
             }),
         ),
     ];
-    // One that is right and goes elsewhere does not help.
+    // Adding a correct entry with another destination does not make the plan acceptable.
     let right = change(&|e| e.destination.slot = 2);
     let start = Instant::now();
     for (what, entry) in hostile {

@@ -1,4 +1,4 @@
-//! Order within a stream, between streams, and what blocks the host.
+//! Order within a stream and between streams, and calls that block the host.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use crate::data::elements;
 use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
 use crate::{Fixture, Stop};
 
-/// Long enough to tell what waits for the work from what does not.
+/// Long enough to distinguish operations that wait for the work from those that do not.
 const WHILE: Duration = Duration::from_millis(60);
 
-/// What is enqueued on one stream runs in that order.
+/// Work that is enqueued on one stream runs in that order.
 pub fn streams_run_in_order(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let stream = &rig.stream;
@@ -32,7 +32,7 @@ pub fn streams_run_in_order(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Enqueueing does not wait for the work: kernels, copies, fills, pinned copies, events, waits and region copies.
+/// Enqueuing does not wait for earlier work: kernels, copies, fills, pinned copies, events, waits and region copies.
 pub fn enqueueing_does_not_block(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let mut memory = rig.upload(&[0_u32; 4096])?;
@@ -73,7 +73,7 @@ pub fn enqueueing_does_not_block(fixture: &Fixture) -> Outcome {
     })
 }
 
-/// A stream says that it is done when it is, not earlier and not never; asking does not block.
+/// A stream reports completion once its work has finished, never earlier. The query does not block.
 pub fn is_done_tells_the_truth(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let reader = rig.new_stream()?;
@@ -97,7 +97,7 @@ pub fn is_done_tells_the_truth(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Asks until the answer is yes.
+/// Repeats the query until it returns true; fails after a few seconds.
 pub(super) fn until(what: &str, mut ask: impl FnMut() -> runtime_core::Result<bool>) -> Outcome {
     const PATIENCE: Duration = Duration::from_secs(5);
     let start = Instant::now();
@@ -108,7 +108,7 @@ pub(super) fn until(what: &str, mut ask: impl FnMut() -> runtime_core::Result<bo
     Ok(())
 }
 
-/// Synchronising a stream waits for its work, whose results every stream then sees.
+/// Synchronizing a stream waits for its work; every stream then reads the results.
 pub fn synchronizing_a_stream_waits_for_its_work(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let reader = rig.new_stream()?;
@@ -125,9 +125,9 @@ pub fn synchronizing_a_stream_waits_for_its_work(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Synchronising a device waits for every stream of it, whose results every stream then sees.
+/// Synchronizing a device waits for all its streams; every stream then reads their results.
 pub fn synchronizing_the_device_waits_for_every_stream(fixture: &Fixture) -> Outcome {
-    // An instance of its own: the shared one would wait for the work of rules that run beside this one.
+    // A separate instance: the shared one would also wait for the work of rules that run at the same time.
     let rig = fixture.fresh()?;
     let reader = rig.new_stream()?;
     let streams = [rig.new_stream()?, rig.device.default_stream(), rig.new_stream()?];
@@ -154,7 +154,7 @@ pub fn synchronizing_the_device_waits_for_every_stream(fixture: &Fixture) -> Out
     Ok(())
 }
 
-/// A synchronisation with a time limit ends in `Timeout` when it is up, and the work goes on.
+/// A synchronization with a timeout returns `Timeout` when the time is up, and the work continues.
 pub fn a_timed_synchronisation_gives_up_and_the_work_goes_on(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let mut memory = rig.upload(&[0_u32; 64])?;
@@ -177,7 +177,7 @@ pub fn a_timed_synchronisation_gives_up_and_the_work_goes_on(fixture: &Fixture) 
     Ok(())
 }
 
-/// Copies whose host side is a slice are done on return, whatever lies before them in the stream.
+/// Copies from or to a host slice have finished on return, whatever work comes before them in the stream.
 pub fn host_copies_are_done_on_return(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     for len in [3, 4000, 300_000] {
@@ -200,7 +200,8 @@ pub fn host_copies_are_done_on_return(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// The default stream is a stream like others: always the same, in order, and ordered with others by events alone.
+/// The default stream is an ordinary stream: always the same one, in order, and ordered with other streams only by
+/// events.
 pub fn the_default_stream_is_an_ordinary_stream(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let default = rig.device.default_stream();
@@ -217,7 +218,7 @@ pub fn the_default_stream_is_an_ordinary_stream(fixture: &Fixture) -> Outcome {
     same(&rig.download(&copy)?, &expected, "what waited for the default stream")
 }
 
-/// Streams have numbers of their own; clones are the same stream.
+/// Streams have unique numbers; clones are the same stream.
 pub fn streams_are_told_apart(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let (one, two) = (rig.new_stream()?, rig.new_stream()?);
@@ -230,7 +231,7 @@ pub fn streams_are_told_apart(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Dozens of streams work on one memory, which is then freed.
+/// Dozens of streams can work on one memory, which is then freed.
 pub fn many_streams_share_one_memory(fixture: &Fixture) -> Outcome {
     const STREAMS: usize = 48;
     const PART: usize = 50;
@@ -243,7 +244,7 @@ pub fn many_streams_share_one_memory(fixture: &Fixture) -> Outcome {
         let part = memory.view_mut().slice(index * PART..(index + 1) * PART)?;
         rig.kernels.fill_index(&stream, part, start)?;
         expected.extend((start..).take(PART));
-        // Half of them are gone when the memory is freed.
+        // Half of the streams are dropped before the memory is freed.
         if index % 2 == 0 {
             streams.push(stream);
         } else {
@@ -263,7 +264,8 @@ pub fn many_streams_share_one_memory(fixture: &Fixture) -> Outcome {
     rig.is_usable()
 }
 
-/// Streams that write one memory without order leave some of the values written, and a device that works.
+/// Streams that write one memory without order do no harm: nothing fails, and the device still works. The values are
+/// not checked.
 pub fn unordered_writers_do_no_harm(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let streams = [rig.new_stream()?, rig.new_stream()?, rig.new_stream()?];
@@ -282,7 +284,7 @@ pub fn unordered_writers_do_no_harm(fixture: &Fixture) -> Outcome {
     rig.is_usable()
 }
 
-/// Priorities within the limits are accepted, others are refused.
+/// Priorities within the limits are accepted, and others are refused.
 pub fn priorities_are_checked(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let (least, greatest) = rig.device.info().limits.priorities;
@@ -305,7 +307,7 @@ pub fn priorities_are_checked(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Several threads enqueue on one stream at once, and nothing is lost.
+/// Several threads can enqueue on one stream at once, and no work is lost.
 pub fn threads_enqueue_on_one_stream(fixture: &Fixture) -> Outcome {
     const THREADS: usize = 4;
     const LAUNCHES: usize = 50;
@@ -337,7 +339,7 @@ pub fn threads_enqueue_on_one_stream(fixture: &Fixture) -> Outcome {
     same(&rig.download(&memory)?, &expected, "launches that took effect")
 }
 
-/// A stream waited for by its own event, and two that wait for each other in turn, do not lock up.
+/// A stream that waits for its own event, and two streams that wait for each other in turn, do not deadlock.
 pub fn waiting_in_circles_does_not_lock_up(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let (one, two) = (&rig.stream, rig.new_stream()?);

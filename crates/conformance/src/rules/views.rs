@@ -1,4 +1,4 @@
-//! Views: parts of a memory, what they refuse, and what they report.
+//! Views: parts of a memory, the operations they refuse, and the writes they report.
 
 use runtime_core::{
     DType, ErrorKind, Launch, Layout, MemoryViewMut, Result, Slot, WriteReport, args,
@@ -9,7 +9,8 @@ use crate::data::elements;
 use crate::outcome::{Outcome, check, check_eq, refused, same};
 use crate::rig::{Rig, attempt};
 
-/// Slices, boxes, reshaped and re-laid views address the elements they name, and copies through them move those.
+/// Slices, boxes, reshaped views and views with a new layout address the right elements, and copies through them move
+/// exactly those.
 pub fn views_address_the_elements_they_name(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let stream = &rig.stream;
@@ -45,7 +46,7 @@ fn write(rig: &Rig, mut view: MemoryViewMut<'_>, values: &[u32]) -> Result<()> {
     view.copy_from_slice(&rig.stream, values)
 }
 
-/// A view cannot be made to leave its memory, whatever the numbers.
+/// A view cannot exceed its memory, whatever numbers are given.
 pub fn views_do_not_leave_their_memory(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let memory = rig.device.memory_allocate::<u32>(20)?;
@@ -63,7 +64,7 @@ pub fn views_do_not_leave_their_memory(fixture: &Fixture) -> Outcome {
     refused(rows, ErrorKind::InvalidArgument, "one range for two dimensions")?;
     refused(shaped.slice(0..4), ErrorKind::InvalidArgument, "a slice of a matrix")?;
     for shape in [&[3, 7][..], &[21], &[], &[usize::MAX, 2]] {
-        // A shape whose size fits no integer is refused where the layout is made, which knows no device.
+        // A shape whose size fits no integer is refused when the layout is made; that error names no device.
         check!(view.reshape(shape).is_err(), "20 elements were reshaped to {shape:?}");
     }
     let row = Layout::row(DType::U32, 20)?;
@@ -85,8 +86,8 @@ pub fn views_do_not_leave_their_memory(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Layouts of 8 elements within a row of 24 that do not lie side by side in order, and the byte after the row's start where the
-/// first of them is.
+/// Layouts of 8 elements within a row of 24, which are not adjacent or not in order, with the byte offset of the first
+/// element.
 fn layouts_with_gaps() -> Result<[(usize, Layout); 5]> {
     let layout = |shape: &[usize], strides: &[isize]| Layout::new(DType::U32, shape, strides);
     Ok([
@@ -98,7 +99,8 @@ fn layouts_with_gaps() -> Result<[(usize, Layout); 5]> {
     ])
 }
 
-/// Where the elements of a layout lie, in row-major order of their indices, in elements from the row's start.
+/// The positions of a layout's elements, in row-major order of their indices, counted in elements from the start of the
+/// row.
 fn places((offset, layout): &(usize, Layout)) -> Vec<usize> {
     let origin = (*offset / 4).cast_signed();
     let (shape, strides) = (layout.shape(), layout.strides());
@@ -113,7 +115,7 @@ fn places((offset, layout): &(usize, Layout)) -> Vec<usize> {
     (0..layout.len()).map(place).collect()
 }
 
-/// Copies and fills move the elements of views with gaps, in order, and nothing between them.
+/// Copies and fills move the elements of views with gaps, in order, and do not touch the gaps.
 pub fn copies_reach_the_elements_of_views_with_gaps(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let stream = &rig.stream;
@@ -151,7 +153,7 @@ pub fn copies_reach_the_elements_of_views_with_gaps(fixture: &Fixture) -> Outcom
             same(&rig.download(&memory)?, &expected, format_args!("{step} of {what}"))?;
         }
     }
-    // Every second element to its neighbour, in one memory.
+    // Every second element is copied to its neighbour, in one memory.
     let halves = Layout::new(DType::U32, &[2, 12], &[1, 2])?;
     let (even, mut odd) = memory.view_mut().with_layout(0, &halves)?.split_at(1)?;
     odd.copy_from(stream, &even.as_view())?;
@@ -167,7 +169,7 @@ pub fn copies_reach_the_elements_of_views_with_gaps(fixture: &Fixture) -> Outcom
     same(&rig.download(&memory)?, &expected, "memory after refused copies")
 }
 
-/// Copies from and to pinned memory, which do not block, and new shapes are refused of views with gaps; nothing is changed.
+/// Views with gaps refuse copies from and to pinned memory, which do not block, and reshaping. Nothing changes.
 pub fn pinned_copies_of_views_with_gaps_are_refused(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let stream = &rig.stream;
@@ -189,7 +191,7 @@ pub fn pinned_copies_of_views_with_gaps_are_refused(fixture: &Fixture) -> Outcom
     same(&rig.download(&memory)?, &expected, "memory after refused copies")
 }
 
-/// A view bound to a stream works there, and is refused with `WrongStream` by every other stream.
+/// A view bound to a stream works on that stream, and is refused with `WrongStream` on every other stream.
 pub fn views_bound_to_a_stream_are_refused_elsewhere(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let (own, other) = (&rig.stream, rig.new_stream()?);
@@ -230,7 +232,8 @@ pub fn views_bound_to_a_stream_are_refused_elsewhere(fixture: &Fixture) -> Outco
     same(&rig.download(&memory)?, &[9; 64], "memory filled through a bound view")
 }
 
-/// A bound view, and what is made of it, is not bound to another stream, and one that reports its writes has one lender.
+/// A bound view, and views made from it, cannot be bound to another stream. A view that reports its writes has only one
+/// report.
 pub fn views_keep_their_stream_and_their_lender(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let (own, other, foreign) = (&rig.stream, rig.new_stream()?, fixture.other()?);
@@ -257,7 +260,7 @@ pub fn views_keep_their_stream_and_their_lender(fixture: &Fixture) -> Outcome {
     )
 }
 
-/// Whoever lends a view is told of every kind of write through it.
+/// Every kind of write through a lent view is reported to the lender.
 pub fn writes_are_reported_to_the_lender(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let stream = &rig.stream;

@@ -1,4 +1,4 @@
-//! The suite bites: a device that does one thing wrong breaks a rule whose name says which.
+//! The suite detects wrong devices: a device with one defect breaks a rule whose name describes the defect.
 
 mod panics;
 mod saboteur;
@@ -10,7 +10,7 @@ use runtime_core::{Device, Result};
 
 use saboteur::{Broken, Saboteur};
 
-/// A simulated device, which has memory of its own, with one thing broken.
+/// A simulated device, which has its own memory, with one defect.
 fn simulated(broken: Broken) -> Fixture {
     let open = move |index| -> Result<Device> {
         let config = SimConfig::new().memory_bytes(16 << 20);
@@ -19,15 +19,15 @@ fn simulated(broken: Broken) -> Fixture {
     Fixture::new("sabotaged sim", open, kernels::host_functions())
 }
 
-/// A host device, which reaches others and shares memory with the host, with one thing broken.
+/// A host device, which reaches other devices and shares memory with the host, with one defect.
 fn host(broken: Broken) -> Fixture {
     let open = move |index| Device::new(Saboteur::new(HostDevice::with_threads(index, 2)?, broken));
     Fixture::new("sabotaged host", open, kernels::host_functions())
 }
 
-/// Fails unless the rule is broken by the device with one thing wrong, and kept by the same device in order.
+/// Fails unless the device with the defect breaks the rule, and the same device without it keeps the rule.
 fn bites(name: &str, rule: Rule, make: fn(Broken) -> Fixture, broken: Broken) {
-    // Work that was to be in flight may be over by chance, where this thread had to wait for a core.
+    // If this thread had to wait for a core, work that should be in flight may have finished by chance.
     const ATTEMPTS: usize = 5;
     assert_eq!(rule(&make(Broken::Nothing)), Ok(()), "{name} with nothing broken");
     let outcomes = (0..ATTEMPTS).map(|_| rule(&make(broken)));

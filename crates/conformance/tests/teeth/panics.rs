@@ -1,4 +1,4 @@
-//! A backend that panics after it has begun an enqueue: what the front knows of the work is not lost.
+//! A backend that panics after it has begun to enqueue: the front still tracks the work.
 #![expect(unsafe_code, reason = "launches a kernel without arguments, and a graph")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use crate::saboteur::{Broken, Saboteur};
 
 const LEN: usize = 1000;
 
-/// A device that panics, and a stream of it that is busy for a while.
+/// A device that panics, and one of its streams, which is busy for a while.
 fn busy(broken: Broken) -> Result<(Device, Stream)> {
     let device = Device::new(Saboteur::new(SimDevice::new(0, SimConfig::new()), broken))?;
     let sleep = |_: &Grid<'_>| thread::sleep(Duration::from_millis(100));
@@ -40,7 +40,7 @@ fn a_copy_whose_enqueue_panicked_is_waited_for() {
     assert_eq!(pinned.as_slice().unwrap(), [3; LEN]);
 }
 
-/// Whoever lent a view must not take what is there for what was there before.
+/// The lender of a view must not treat the new values as the old ones.
 #[test]
 fn a_write_whose_enqueue_panicked_has_failed() {
     let sim = |index| SimDevice::new(index, SimConfig::new());
@@ -73,7 +73,7 @@ fn a_write_whose_enqueue_panicked_has_failed() {
         view.reborrow().with_layout(0, &layout)?.copy_from(&stream, &source)
     });
     failed("a kernel", &|view| {
-        // SAFETY: the kernel takes one slice, and touches nothing.
+        // SAFETY: the kernel takes one slice and accesses nothing.
         unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![view.reborrow()]) }
     });
 }
@@ -86,7 +86,7 @@ fn a_launch_of_a_graph_that_panicked_is_waited_for() {
     let mut pinned = device.pinned_allocate::<u32>(LEN).unwrap();
     let graphs = device.graphs().unwrap();
     let graph = graphs.capture(|to| memory.view().copy_to_pinned(to, &mut pinned)).unwrap();
-    // SAFETY: nobody has a slice of the pinned memory, and the stream orders the fill and the launch.
+    // SAFETY: no slice of the pinned memory exists, and the stream orders the fill and the launch.
     panics(|| unsafe { graph.launch(&stream) });
     assert_eq!(pinned.as_slice().unwrap(), [4; LEN]);
 }

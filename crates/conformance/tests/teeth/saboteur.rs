@@ -1,4 +1,4 @@
-//! A device that works, but for one thing.
+//! A device that works, except for one defect.
 #![expect(unsafe_code, reason = "implements the contract's unsafe traits by handing calls on")]
 
 use std::any::Any;
@@ -19,7 +19,7 @@ use runtime_core::{
     RegionProgram, Result, StreamOptions,
 };
 
-/// What a saboteur does wrong. Where nothing else is said, the method does nothing and reports success.
+/// The defect of a saboteur. Unless stated otherwise, the method does nothing and reports success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
     Nothing,
@@ -79,11 +79,11 @@ pub(crate) enum Broken {
     OriginOfEverything,
 }
 
-/// Hands every call to a device that works, but for what is broken.
+/// Forwards every call to a working device, except for the defect.
 pub(crate) struct Saboteur {
     inner: Box<dyn AcceleratorDevice>,
     broken: Broken,
-    /// Where the memory adopted last lies, and its owner, if that is to be dropped in a stream.
+    /// The handle of the memory adopted last and its owner, if the owner is to be dropped in a stream.
     adopted: Mutex<Option<(NativeHandle, Owner)>>,
 }
 
@@ -109,7 +109,7 @@ impl Saboteur {
         let module = self.inner.module_load(&ModuleImage::functions(&module)).expect("a module");
         let kernel = module.kernel("take").expect("the kernel");
         let on = stream(on).expect("a stream of the saboteur");
-        // SAFETY: the kernel has no arguments, and is this device's.
+        // SAFETY: the kernel has no arguments and belongs to this device.
         unsafe { on.launch(&*kernel, &Launch::cover(1, 1), &[]) }.expect("a launch");
     }
 }
@@ -124,13 +124,13 @@ struct Event {
     broken: Broken,
 }
 
-/// Counters that are never read, or hand the call on.
+/// Counters that are never read, or that forward the call.
 struct Count {
     inner: Box<dyn CounterSet>,
     broken: Broken,
 }
 
-/// Unified memory that says the host cannot address it.
+/// Unified memory that reports that the host cannot address it.
 struct Hidden(Box<dyn DeviceMemory>);
 
 fn stream(wrapped: &dyn DeviceStream) -> Result<&dyn DeviceStream> {
@@ -141,7 +141,7 @@ fn event(wrapped: &dyn DeviceEvent) -> Result<&dyn DeviceEvent> {
     own::<Event>(wrapped, "saboteur").map(|event| &*event.inner)
 }
 
-/// Blocks until the streams are done where freeing is to block; then unwraps them.
+/// If freeing should block, blocks until the streams have finished. Then unwraps the streams.
 fn streams<'a>(broken: Broken, after: &[&'a dyn DeviceStream]) -> Vec<&'a dyn DeviceStream> {
     let inner: Vec<_> = after.iter().filter_map(|wrapped| stream(*wrapped).ok()).collect();
     if broken == Broken::FreeingBlocks {
@@ -164,8 +164,8 @@ impl CommonRuntime for Saboteur {
     }
 }
 
-// SAFETY: objects are those of the inner device, or hold one and hand every call on. What is broken leaves work out or
-// does it at other places of the same memory, and gives memory back later or never.
+// SAFETY: objects belong to the inner device, or hold such an object and forward every call. A defect leaves work out,
+// or does it at other places of the same memory, or frees memory later or never.
 unsafe impl AcceleratorDevice for Saboteur {
     fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
         self.inner.memory_allocate(bytes)
@@ -184,7 +184,7 @@ unsafe impl AcceleratorDevice for Saboteur {
         if let (Some((_, owner)), Some(last)) = (adopted, after.last()) {
             self.drop_in(*last, owner);
         }
-        // SAFETY: handed on.
+        // SAFETY: forwarded.
         unsafe { self.inner.memory_free(memory, &streams(self.broken, after)) }
     }
 
@@ -197,12 +197,12 @@ unsafe impl AcceleratorDevice for Saboteur {
     }
 
     unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, after: &[&dyn DeviceStream]) {
-        // SAFETY: handed on.
+        // SAFETY: forwarded.
         unsafe { self.inner.pinned_free(memory, &streams(self.broken, after)) }
     }
 
     unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, after: &[&dyn DeviceStream]) {
-        // SAFETY: handed on.
+        // SAFETY: forwarded.
         unsafe { self.inner.module_unload(module, &streams(self.broken, after)) }
     }
 
@@ -261,7 +261,7 @@ unsafe impl AcceleratorDevice for Saboteur {
     }
 }
 
-// SAFETY: handed on, or left out.
+// SAFETY: forwarded, or left out.
 unsafe impl RegionCopyAbility for Saboteur {
     fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
         self.inner.region_copy().expect("the ability").prepare(program)
@@ -291,7 +291,7 @@ unsafe impl RegionCopyAbility for Saboteur {
             };
             slots.iter_mut().filter(again).for_each(|slot| slot.memory = None);
         }
-        // SAFETY: handed on, or with slots absent.
+        // SAFETY: forwarded, or with slots absent.
         unsafe { ability.execute(stream(on)?, regions, &slots) }?;
         panic_if(self.is(Broken::WritesPanic));
         Ok(())
@@ -299,12 +299,12 @@ unsafe impl RegionCopyAbility for Saboteur {
 
     unsafe fn release(&self, regions: Box<dyn DeviceRegions>, after: &[&dyn DeviceStream]) {
         let ability = self.inner.region_copy().expect("the ability");
-        // SAFETY: handed on.
+        // SAFETY: forwarded.
         unsafe { ability.release(regions, &streams(self.broken, after)) }
     }
 }
 
-// SAFETY: handed on, left out, or launched where nothing orders it.
+// SAFETY: forwarded, left out, or launched on a stream that does not order it.
 unsafe impl GraphCapture for Saboteur {
     fn begin(&self) -> Result<Box<dyn DeviceStream>> {
         let inner = self.inner.graphs().expect("the ability").begin()?;
@@ -325,7 +325,7 @@ unsafe impl GraphCapture for Saboteur {
             Broken::GraphIsUnordered => &*aside,
             _ => stream(on)?,
         };
-        // SAFETY: handed on.
+        // SAFETY: forwarded.
         unsafe { ability.launch(graph, inner) }?;
         panic_if(self.is(Broken::GraphLaunchPanics));
         if self.is(Broken::GraphLaunchBlocks) { inner.synchronize() } else { Ok(()) }
@@ -333,12 +333,12 @@ unsafe impl GraphCapture for Saboteur {
 
     unsafe fn release(&self, graph: Box<dyn DeviceGraph>, after: &[&dyn DeviceStream]) {
         let ability = self.inner.graphs().expect("the ability");
-        // SAFETY: handed on.
+        // SAFETY: forwarded.
         unsafe { ability.release(graph, &streams(self.broken, after)) }
     }
 }
 
-// SAFETY: handed on, or left out.
+// SAFETY: forwarded, or left out.
 unsafe impl PeerAccess for Saboteur {
     fn reaches(&self, other: &dyn AcceleratorDevice) -> bool {
         let any: &dyn Any = other;
@@ -365,20 +365,20 @@ unsafe impl PeerAccess for Saboteur {
         }
         let ability = self.inner.peer().expect("the ability");
         let peer = &*own::<Self>(peer, "saboteur")?.inner;
-        // SAFETY: handed on.
+        // SAFETY: forwarded.
         unsafe { ability.memory_copy(stream(on)?, peer, src, src_offset, dst, dst_offset, bytes) }?;
         panic_if(self.is(Broken::WritesPanic));
         Ok(())
     }
 }
 
-// SAFETY: handed on, or another stream or event that is as good.
+// SAFETY: forwarded, or another stream or event that is equally valid.
 unsafe impl NativeInterop for Saboteur {
     unsafe fn stream(&self, handle: NativeHandle) -> Result<Box<dyn DeviceStream>> {
         let ability = self.inner.interop().expect("the ability");
         let inner = match self.broken {
             Broken::TakenStreamIsAnother => self.inner.stream_create(&StreamOptions::default())?,
-            // SAFETY: handed on.
+            // SAFETY: forwarded.
             _ => unsafe { ability.stream(handle) }?,
         };
         Ok(Box::new(Stream { inner, broken: self.broken }))
@@ -386,7 +386,7 @@ unsafe impl NativeInterop for Saboteur {
 
     unsafe fn stream_end(&self, ended: &dyn DeviceStream) {
         if let Ok(inner) = stream(ended) {
-            // SAFETY: handed on.
+            // SAFETY: forwarded.
             unsafe { self.inner.interop().expect("the ability").stream_end(inner) };
         }
     }
@@ -395,14 +395,14 @@ unsafe impl NativeInterop for Saboteur {
         let ability = self.inner.interop().expect("the ability");
         let inner = match self.broken {
             Broken::TakenEventIsAnother => self.inner.event_create(false)?,
-            // SAFETY: handed on.
+            // SAFETY: forwarded.
             _ => unsafe { ability.event(handle) }?,
         };
         Ok(Box::new(Event { inner, broken: self.broken }))
     }
 
     unsafe fn origin(&self, handle: NativeHandle) -> Result<Option<Origin>> {
-        // SAFETY: handed on.
+        // SAFETY: forwarded.
         let origin = unsafe { self.inner.interop().expect("the ability").origin(handle) }?;
         let short = |origin: Origin| Origin { bytes: origin.bytes - 1, ..origin };
         let any = Origin {
@@ -427,7 +427,7 @@ impl UnifiedMemory for Saboteur {
     }
 }
 
-// SAFETY: describes the memory it holds; it is never worked with.
+// SAFETY: describes the memory that it holds; no work uses it.
 unsafe impl DeviceMemory for Hidden {
     fn len(&self) -> usize {
         self.0.len()
@@ -456,7 +456,7 @@ impl MemoryAdoption for Saboteur {
             }
             _ => owner,
         };
-        // SAFETY: handed on; an owner that is kept here outlives the memory's use.
+        // SAFETY: forwarded; an owner that is kept here outlives the use of the memory.
         unsafe { self.inner.memory_adoption().expect("the ability").adopt(handle, bytes, owner) }
     }
 }
@@ -508,7 +508,7 @@ impl CounterSet for Count {
 }
 
 impl Stream {
-    /// Does the work unless it is to be left out.
+    /// Does the work, unless the defect leaves it out.
     fn unless(&self, broken: Broken, work: impl FnOnce() -> Result<()>) -> Result<()> {
         if self.broken == broken { Ok(()) } else { work() }
     }
@@ -526,7 +526,7 @@ fn panic_if(broken: bool) {
     }
 }
 
-// SAFETY: handed on, left out, or done at other places of the same memory.
+// SAFETY: forwarded, left out, or done at other places of the same memory.
 unsafe impl DeviceStream for Stream {
     unsafe fn memory_copy(
         &self,
@@ -539,7 +539,7 @@ unsafe impl DeviceStream for Stream {
         let shifted = self.broken == Broken::CopyIsShifted && src_offset > 0;
         let src_offset = src_offset - usize::from(shifted);
         self.write(Broken::MemoryCopy, || {
-            // SAFETY: handed on.
+            // SAFETY: forwarded.
             unsafe { self.inner.memory_copy(src, src_offset, dst, dst_offset, bytes) }
         })
     }
@@ -551,7 +551,7 @@ unsafe impl DeviceStream for Stream {
         src: &[u8],
     ) -> Result<()> {
         self.write(Broken::MemoryCopyTo, || {
-            // SAFETY: handed on.
+            // SAFETY: forwarded.
             unsafe { self.inner.memory_copy_to(dst, offset, src) }
         })
     }
@@ -563,7 +563,7 @@ unsafe impl DeviceStream for Stream {
         dst: &mut [u8],
     ) -> Result<()> {
         self.unless(Broken::MemoryCopyFrom, || {
-            // SAFETY: handed on.
+            // SAFETY: forwarded.
             unsafe { self.inner.memory_copy_from(src, offset, dst) }
         })
     }
@@ -577,7 +577,7 @@ unsafe impl DeviceStream for Stream {
         bytes: usize,
     ) -> Result<()> {
         self.write(Broken::PinnedCopyTo, || {
-            // SAFETY: handed on.
+            // SAFETY: forwarded.
             unsafe { self.inner.pinned_copy_to(src, src_offset, dst, dst_offset, bytes) }
         })
     }
@@ -591,7 +591,7 @@ unsafe impl DeviceStream for Stream {
         bytes: usize,
     ) -> Result<()> {
         self.unless(Broken::PinnedCopyFrom, || {
-            // SAFETY: handed on.
+            // SAFETY: forwarded.
             unsafe { self.inner.pinned_copy_from(src, src_offset, dst, dst_offset, bytes) }
         })?;
         panic_if(self.broken == Broken::PinnedCopyPanics);
@@ -609,7 +609,7 @@ unsafe impl DeviceStream for Stream {
         let too_long = self.broken == Broken::FillIsTooLong && room;
         let bytes = bytes + if too_long { pattern.len() } else { 0 };
         self.write(Broken::MemoryFill, || {
-            // SAFETY: handed on; a longer range lies inside the memory too.
+            // SAFETY: forwarded; a longer range is still inside the memory.
             unsafe { self.inner.memory_fill(dst, offset, bytes, pattern) }
         })
     }
@@ -621,7 +621,7 @@ unsafe impl DeviceStream for Stream {
         args: &[RawArg<'_>],
     ) -> Result<()> {
         self.write(Broken::Launch, || {
-            // SAFETY: handed on.
+            // SAFETY: forwarded.
             unsafe { self.inner.launch(kernel, launch, args) }
         })?;
         if self.broken == Broken::LaunchBlocks { self.inner.synchronize() } else { Ok(()) }
@@ -652,8 +652,8 @@ unsafe impl DeviceStream for Stream {
     }
 }
 
-// SAFETY: what is broken does not keep its promise, which the test is about; the memory it lets be read too early is
-// valid and initialised all the same.
+// SAFETY: the defect breaks the promise of the event, which is what the test is about. Memory that is read too early is
+// nevertheless valid and initialised.
 unsafe impl DeviceEvent for Event {
     fn wait(&self) -> Result<()> {
         if self.broken == Broken::EventWait { Ok(()) } else { self.inner.wait() }

@@ -1,9 +1,9 @@
-//! The structures of the Arrow C data and C device data interfaces, as their pages have them.
+//! The structures of the Arrow C data and C device data interfaces, as the specification defines them.
 
 use std::ffi::{c_char, c_void};
 use std::ptr;
 
-/// What an array's elements are.
+/// The type of an array's elements.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ArrowSchema {
@@ -11,19 +11,19 @@ pub struct ArrowSchema {
     pub format: *const c_char,
     /// A name, or null.
     pub name: *const c_char,
-    /// Pairs of keys and values, or null.
+    /// Key-value pairs, or null.
     pub metadata: *const c_char,
-    /// Bits: 2 for elements that may be null.
+    /// Bits: 2 means that elements may be null.
     pub flags: i64,
-    /// Number of children.
+    /// The number of children.
     pub n_children: i64,
     /// The children.
     pub children: *mut *mut Self,
     /// The type of a dictionary, or null.
     pub dictionary: *mut Self,
-    /// Gives the structure back; null if that has happened, or somebody else does it.
+    /// Releases the structure. Null if it was released already, or if another structure releases it.
     pub release: Option<unsafe extern "C" fn(*mut Self)>,
-    /// The producer's own.
+    /// Private data of the producer.
     pub private_data: *mut c_void,
 }
 
@@ -31,46 +31,46 @@ pub struct ArrowSchema {
 #[repr(C)]
 #[derive(Debug)]
 pub struct ArrowArray {
-    /// Number of elements.
+    /// The number of elements.
     pub length: i64,
-    /// How many of them are null; −1 if nobody has counted.
+    /// The number of null elements; −1 if it was not counted.
     pub null_count: i64,
-    /// Elements to skip in the buffers.
+    /// The number of elements to skip in the buffers.
     pub offset: i64,
-    /// Number of buffers: 2 for numbers.
+    /// The number of buffers: 2 for numbers.
     pub n_buffers: i64,
-    /// Number of children.
+    /// The number of children.
     pub n_children: i64,
-    /// Addresses: of bits that say what is not null, or null itself; and of the elements.
+    /// Addresses: first the validity bitmap, or null; then the elements.
     pub buffers: *mut *const c_void,
     /// The children.
     pub children: *mut *mut Self,
     /// A dictionary, or null.
     pub dictionary: *mut Self,
-    /// Gives the structure back; null if that has happened, or somebody else does it.
+    /// Releases the structure. Null if it was released already, or if another structure releases it.
     pub release: Option<unsafe extern "C" fn(*mut Self)>,
-    /// The producer's own.
+    /// Private data of the producer.
     pub private_data: *mut c_void,
 }
 
-/// An array of a device.
+/// An array on a device.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ArrowDeviceArray {
-    /// The array; its buffers are the device's.
+    /// The array; its buffers are in device memory.
     pub array: ArrowArray,
-    /// Which device; −1 for the host.
+    /// The number of the device; −1 for the host.
     pub device_id: i64,
-    /// Whose device: DLPack's [numbers](crate::dlpack::abi::device).
+    /// The type of the device: DLPack's [numbers](crate::dlpack::abi::device).
     pub device_type: i32,
-    /// Points to an event of the device that comes before the elements are read, or null.
+    /// Points to an event of the device that must complete before the elements are read, or null.
     pub sync_event: *mut c_void,
     /// Zeros.
     pub reserved: [i64; 3],
 }
 
 impl ArrowSchema {
-    /// A structure that was given back, to be filled by a producer.
+    /// A released structure, for a producer to fill.
     pub const fn released() -> Self {
         Self {
             format: ptr::null(),
@@ -87,7 +87,7 @@ impl ArrowSchema {
 }
 
 impl ArrowArray {
-    /// A structure that was given back, to be filled by a producer.
+    /// A released structure, for a producer to fill.
     pub const fn released() -> Self {
         Self {
             length: 0,
@@ -105,7 +105,7 @@ impl ArrowArray {
 }
 
 impl ArrowDeviceArray {
-    /// A structure that was given back, to be filled by a producer.
+    /// A released structure, for a producer to fill.
     pub const fn released() -> Self {
         Self {
             array: ArrowArray::released(),

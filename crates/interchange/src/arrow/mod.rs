@@ -1,5 +1,5 @@
-//! The Arrow C device data interface: rows of numbers, never written, ordered after one event of the producer's, with an owner
-//! of its own.
+//! The Arrow C device data interface: read-only one-dimensional arrays of numbers, ordered after one event of the
+//! producer, with an owner.
 #![expect(unsafe_code, reason = "makes and reads the structures of C, and calls their functions")]
 
 pub mod abi;
@@ -22,7 +22,8 @@ use crate::{Access, ArrayExchange, Refused, dl_device};
 
 const PROTOCOL: &str = "arrow";
 
-/// Formats of the element types that Arrow has in the same form. Its truth values are bits.
+/// Formats of the element types that Arrow represents in the same way. Arrow stores truth values as bits, so they are
+/// not included.
 const FORMATS: [(DType, &CStr); 11] = [
     (DType::I8, c"c"),
     (DType::I16, c"s"),
@@ -37,32 +38,32 @@ const FORMATS: [(DType, &CStr); 11] = [
     (DType::F64, c"g"),
 ];
 
-/// A device array and its schema. Dropping it gives both back, unless that has happened.
+/// A device array and its schema. Dropping it releases both, unless they were released already.
 ///
-/// They go into two capsules of Python, named `arrow_schema` and `arrow_device_array`.
+/// In Python, they go into two capsules, named `arrow_schema` and `arrow_device_array`.
 pub struct ArrowDevice {
     schema: ArrowSchema,
     array: ArrowDeviceArray,
 }
 
-// SAFETY: whoever made it promised that both may be given back on any thread.
+// SAFETY: the maker promised that both may be released on any thread.
 unsafe impl Send for ArrowDevice {}
-// SAFETY: as above; nothing is written through it.
+// SAFETY: as above; nothing writes through it.
 unsafe impl Sync for ArrowDevice {}
 
 impl ArrowDevice {
-    /// Takes over both structures: where they were moved from they count as given back.
+    /// Takes ownership of both structures. The places that they were moved from count as released.
     ///
     /// # Safety
     ///
-    /// Both are the caller's, and what they say is true: `format` is a string, there are as many buffers as `n_buffers` says,
-    /// and every element is initialised in memory of the device until the array's `release` is called, which may be on any
-    /// thread. `sync_event` is null, or points to an event that lives as long.
+    /// The caller owns both, and their content is true: `format` is a string, there are `n_buffers` buffers, and every
+    /// element is initialised in memory of the device until the array's `release` is called. `release` may be called on
+    /// any thread. `sync_event` is null, or points to an event that lives as long as the elements.
     pub unsafe fn from_raw(schema: ArrowSchema, array: ArrowDeviceArray) -> Self {
         Self { schema, array }
     }
 
-    /// Hands both structures over: whoever gets them calls their `release`.
+    /// Returns both structures. The caller must call their `release`.
     pub fn into_raw(mut self) -> (ArrowSchema, ArrowDeviceArray) {
         let schema = std::mem::replace(&mut self.schema, ArrowSchema::released());
         let array = std::mem::replace(&mut self.array, ArrowDeviceArray::released());
@@ -73,7 +74,7 @@ impl ArrowDevice {
 impl Drop for ArrowDevice {
     fn drop(&mut self) {
         if let Some(release) = self.array.array.release {
-            // SAFETY: owned and not released, and not used again.
+            // SAFETY: owned, not released, and not used again.
             unsafe { release(&raw mut self.array.array) };
         }
         if let Some(release) = self.schema.release {
@@ -84,24 +85,26 @@ impl Drop for ArrowDevice {
 }
 
 impl ArrayExchange<Ready> {
-    /// Hands the array over as an Arrow array without nulls. Nobody writes it until it is given back.
+    /// Exports the array as an Arrow array without nulls. It is not written until it is returned.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if it has not one dimension, has gaps, or is of a type that Arrow has not in this form (bool, bf16,
-    /// complex numbers), and for memory objects and memory that the protocol has no number for.
+    /// `InvalidArgument` if the array is not one-dimensional or has gaps. `InvalidArgument` for types that Arrow does
+    /// not represent in the same way (bool, bf16, complex numbers), for memory objects, and for memory that the
+    /// protocol has no number for.
     pub fn into_arrow(self) -> Result<ArrowDevice, Refused<Self>> {
         self.arrow(None)
     }
 }
 
 impl ArrayExchange<Ordered> {
-    /// As [`into_arrow`](ArrayExchange::into_arrow) of what is ready, with an event that marks what is enqueued on the
-    /// stream by now.
+    /// As [`into_arrow`](ArrayExchange::into_arrow) of a ready array, with an event that marks the work already
+    /// enqueued on the stream.
     ///
     /// # Errors
     ///
-    /// As there, and what recording the event reports; `InvalidArgument` if the event is not of the memory's interface.
+    /// As [`into_arrow`](ArrayExchange::into_arrow) of a ready array. Errors of recording the event. `InvalidArgument`
+    /// if the event does not belong to the memory's interface.
     pub fn into_arrow(self) -> Result<ArrowDevice, Refused<Self>> {
         match marked(&self.array, self.stream()) {
             Ok(event) => self.arrow(Some(event)),
@@ -124,7 +127,7 @@ impl<S: State> ArrayExchange<S> {
             event: ptr::with_exposed_provenance_mut(handle),
             keeper: Keeper::lend(self.owner, with),
         }));
-        // SAFETY: just made, and not yet anybody else's.
+        // SAFETY: just made, and not shared yet.
         let buffers = unsafe { (&raw mut (*private).buffers).cast() };
         let sync_event = match handle {
             0 => ptr::null_mut(),
@@ -153,7 +156,7 @@ impl<S: State> ArrayExchange<S> {
     }
 }
 
-/// What an array that was handed over points to.
+/// The data that an exported array points to.
 struct Private {
     buffers: [*const c_void; 2],
     event: *mut c_void,
@@ -162,15 +165,15 @@ struct Private {
 }
 
 unsafe extern "C" fn release_array(array: *mut ArrowArray) {
-    // SAFETY: the consumer gives the structure that it got, wherever it has moved it.
+    // SAFETY: the consumer passes the structure that it got, even if it has moved it.
     let array = unsafe { &mut *array };
     array.release = None;
-    // SAFETY: the piece that `arrow` made, which nobody uses any more.
+    // SAFETY: the allocation that `arrow` made, which is no longer used.
     drop_for_c(unsafe { Box::from_raw(array.private_data.cast::<Private>()) });
 }
 
 unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
-    // SAFETY: as above. It points to nothing but constants.
+    // SAFETY: as above. It points only to constants.
     unsafe { (*schema).release = None };
 }
 
@@ -191,7 +194,7 @@ fn written(array: &Description) -> Result<(&'static CStr, DLDevice, usize)> {
     Ok((format, device, array.address(PROTOCOL, 0)?))
 }
 
-/// An event of the memory's interface after what is on the stream.
+/// Records an event of the memory's interface after the work on the stream.
 fn marked(array: &Description, stream: &Stream) -> Result<Event> {
     let api = array.memory.map_or(array.device.backend(), |memory| memory.api);
     let event = stream.record_event()?;
@@ -203,14 +206,14 @@ fn marked(array: &Description, stream: &Stream) -> Result<Event> {
 }
 
 impl ArrayExchange<Pending> {
-    /// Takes up an Arrow array of numbers without nulls, as a row that is only to be read. Its values wait for the event that
-    /// comes with it, if one does.
+    /// Imports an Arrow array of numbers without nulls, as a read-only one-dimensional array. Its values wait for the
+    /// event of the array, if it has one.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for structures that were given back, other types than those of numbers, nulls, children and
-    /// dictionaries, another number of buffers than two, a negative length or offset, a null address, and an event of the host;
-    /// `UnknownDevice`; `OutOfBounds` if addresses wrap around.
+    /// `InvalidArgument` for released structures, types other than numbers, nulls, children and dictionaries, a number
+    /// of buffers other than two, a negative length or offset, a null address, and an event on the host.
+    /// `UnknownDevice` for an unknown device. `OutOfBounds` if addresses wrap around.
     pub fn from_arrow(arrow: ArrowDevice) -> Result<Self, Refused<ArrowDevice>> {
         match described(&arrow) {
             Ok((array, state)) => {
@@ -224,11 +227,11 @@ impl ArrayExchange<Pending> {
 fn described(arrow: &ArrowDevice) -> Result<(Description, Pending)> {
     let ArrowDevice { schema, array: on } = arrow;
     let array = &on.array;
-    // Nothing else of what was given back may be looked at.
+    // No other field of a released structure may be read.
     if array.release.is_none() || schema.release.is_none() || schema.format.is_null() {
         return Err(invalid("an array or a schema that was given back".into()));
     }
-    // SAFETY: a string, by the promise of whoever made the `ArrowDevice`.
+    // SAFETY: a string, as the maker of the `ArrowDevice` promised.
     let format = unsafe { CStr::from_ptr(schema.format) };
     let Some((dtype, _)) = FORMATS.iter().find(|(_, known)| *known == format) else {
         return Err(invalid(format!("format {format:?}, which is not one of numbers")));
@@ -243,7 +246,7 @@ fn described(arrow: &ArrowDevice) -> Result<(Description, Pending)> {
     if n_buffers != 2 || array.buffers.is_null() {
         return Err(invalid(format!("{n_buffers} buffers; numbers have two")));
     }
-    // SAFETY: not null, so that there are as many as `n_buffers` says.
+    // SAFETY: not null, so there are `n_buffers` of them.
     let [validity, data] = unsafe { array.buffers.cast::<[*const c_void; 2]>().read() };
     if !validity.is_null() && null_count != 0 {
         return Err(invalid(format!("{null_count} nulls")));
@@ -276,16 +279,16 @@ fn described(arrow: &ArrowDevice) -> Result<(Description, Pending)> {
     Ok((Description::at(first, api, layout, kind, device, Access::ReadOnly)?, state))
 }
 
-/// What comes first.
+/// The event that must complete first.
 fn event(on: &ArrowDeviceArray, api: &'static str) -> Result<Pending> {
     if on.sync_event.is_null() {
         return Ok(Pending::events([]));
     }
     let raw = match api {
         "host" => return Err(invalid("an event of the host".into())),
-        // SYCL's is an object and not a handle.
+        // SYCL's event is an object, not a handle.
         "sycl" => on.sync_event.expose_provenance(),
-        // SAFETY: points to an event, by the promise of whoever made the `ArrowDevice`.
+        // SAFETY: points to an event, as the maker of the `ArrowDevice` promised.
         _ => unsafe { on.sync_event.cast::<usize>().read() },
     };
     Ok(Pending::foreign(NativeHandle { api, kind: NativeKind::Event, raw }))

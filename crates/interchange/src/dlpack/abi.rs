@@ -1,27 +1,27 @@
-//! DLPack's structures, as its header has them (version 1.3), and its numbers.
+//! DLPack's structures and numbers, as in its header (version 1.3).
 
 use std::ffi::c_void;
 
-/// The version of the structures below. Another major one has other structures.
+/// The version of the structures below. A different major version has different structures.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DLPackVersion {
-    /// Counts changes of the structures.
+    /// Increases when the structures change.
     pub major: u32,
-    /// Counts additions of numbers.
+    /// Increases when numbers are added.
     pub minor: u32,
 }
 
-/// What is spoken here.
+/// The version that this crate implements.
 pub const VERSION: DLPackVersion = DLPackVersion { major: 1, minor: 3 };
 
 /// A device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DLDevice {
-    /// Whose device: see [`device`].
+    /// The type of the device: see [`device`].
     pub device_type: i32,
-    /// Which; 0 for memory of the host, pinned or not, and for managed memory.
+    /// The number of the device; 0 for host memory, pinned or not, and for managed memory.
     pub device_id: i32,
 }
 
@@ -29,11 +29,11 @@ pub struct DLDevice {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DLDataType {
-    /// Kind of number: see [`code`].
+    /// The kind of number: see [`code`].
     pub code: u8,
-    /// Bits of one number, both parts of a complex one together.
+    /// The bits of one number; for a complex number, both parts together.
     pub bits: u8,
-    /// Numbers in one element.
+    /// The count of numbers in one element.
     pub lanes: u16,
 }
 
@@ -43,29 +43,29 @@ pub struct DLDataType {
 pub struct DLTensor {
     /// An address, or a memory object; null if there are no elements.
     pub data: *mut c_void,
-    /// Where.
+    /// The device of the memory.
     pub device: DLDevice,
-    /// Number of dimensions.
+    /// The number of dimensions.
     pub ndim: i32,
-    /// Of elements.
+    /// The element type.
     pub dtype: DLDataType,
-    /// `ndim` extents; may be null without dimensions.
+    /// `ndim` extents; may be null if there are no dimensions.
     pub shape: *mut i64,
-    /// `ndim` strides in elements. Null before version 1.2 is row-major without gaps.
+    /// `ndim` strides in elements. Before version 1.2, null means row-major without gaps.
     pub strides: *mut i64,
-    /// Bytes from `data` to the first element.
+    /// The number of bytes from `data` to the first element.
     pub byte_offset: u64,
 }
 
-/// An array with an owner. Up to `flags` it is the same in all versions.
+/// An array with an owner. The fields up to `flags` are the same in all versions.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensorVersioned {
     /// The version that the producer wrote.
     pub version: DLPackVersion,
-    /// The producer's own.
+    /// Private data of the producer.
     pub manager_ctx: *mut c_void,
-    /// Gives the whole structure back; may be null.
+    /// Frees the whole structure; may be null.
     pub deleter: Option<unsafe extern "C" fn(*mut Self)>,
     /// See [`flag`].
     pub flags: u64,
@@ -73,15 +73,15 @@ pub struct DLManagedTensorVersioned {
     pub dl_tensor: DLTensor,
 }
 
-/// An array with an owner, as it was before version 1.0, without a word on whether it may be written.
+/// An array with an owner, as before version 1.0. It does not say whether the array may be written.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensor {
     /// The array.
     pub dl_tensor: DLTensor,
-    /// The producer's own.
+    /// Private data of the producer.
     pub manager_ctx: *mut c_void,
-    /// Gives the whole structure back; may be null.
+    /// Frees the whole structure; may be null.
     pub deleter: Option<unsafe extern "C" fn(*mut Self)>,
 }
 
@@ -89,9 +89,9 @@ pub struct DLManagedTensor {
 pub mod flag {
     /// The array may not be written.
     pub const READ_ONLY: u64 = 1;
-    /// It is a copy, which nobody else has.
+    /// The array is a copy that no other code uses.
     pub const IS_COPIED: u64 = 2;
-    /// Elements of less than a byte have one each.
+    /// Elements smaller than a byte are padded to one byte each.
     pub const IS_SUBBYTE_TYPE_PADDED: u64 = 4;
 }
 

@@ -1,4 +1,4 @@
-//! Our arrays as tensors.
+//! Exports arrays as tensors.
 #![expect(unsafe_code, reason = "makes the structure that C reads, and the function that it calls")]
 
 use std::ptr::{self, NonNull};
@@ -15,49 +15,49 @@ use crate::owner::{Keeper, drop_for_c};
 use crate::state::{Ordered, Pending, Ready, State};
 use crate::{Access, ArrayExchange, MemoryKind, Refused, dl_device};
 
-/// How a tensor is written.
+/// Options for writing a tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DlpackOptions {
-    /// The highest version that the consumer reads; `None`, or below 1.0, is the old structure.
+    /// The highest version that the consumer reads. `None`, or a version below 1.0, means the old structure.
     pub max_version: Option<(u32, u32)>,
-    /// What the SYCL runtime counts the device as, for memory of its default context.
+    /// The SYCL runtime's number of the device, for memory of its default context.
     pub sycl_index: Option<i32>,
 }
 
 impl DlpackOptions {
-    /// For a consumer that reads the present structure.
+    /// Options for a consumer that reads the current structure.
     pub fn versioned() -> Self {
         Self { max_version: Some((VERSION.major, VERSION.minor)), sycl_index: None }
     }
 
-    /// For a consumer that reads the old structure alone.
+    /// Options for a consumer that reads only the old structure.
     pub fn legacy() -> Self {
         Self::default()
     }
 }
 
 impl ArrayExchange<Ready> {
-    /// Hands the array over as a tensor.
+    /// Exports the array as a tensor.
     ///
-    /// Strides are always given, and the byte offset is 0 but for memory objects.
+    /// Strides are always given. The byte offset is 0, except for memory objects.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for an array that is only to be read in the old structure, and for memory that the protocol has no
-    /// number for.
+    /// `InvalidArgument` for a read-only array in the old structure, and for memory that the protocol has no number
+    /// for.
     pub fn into_dlpack(self, options: DlpackOptions) -> Result<DlpackTensor, Refused<Self>> {
         self.tensor(options)
     }
 }
 
 impl ArrayExchange<Ordered> {
-    /// As [`into_dlpack`](ArrayExchange::into_dlpack) of what is ready, for a consumer that uses the array on
-    /// [`stream`](Self::stream). For host memory, whose consumers have no streams, it blocks until that stream is done with
-    /// what is enqueued.
+    /// As [`into_dlpack`](ArrayExchange::into_dlpack) of a ready array, for a consumer that uses the array on
+    /// [`stream`](Self::stream). Consumers of host memory have no streams: for host memory this call blocks until the work
+    /// enqueued on that stream is done.
     ///
     /// # Errors
     ///
-    /// As there, and what that stream reports.
+    /// As [`into_dlpack`](ArrayExchange::into_dlpack) of a ready array, and errors of the stream.
     pub fn into_dlpack(self, options: DlpackOptions) -> Result<DlpackTensor, Refused<Self>> {
         if self.array.kind == MemoryKind::Host
             && let Err(error) = self.stream().synchronize()
@@ -69,12 +69,13 @@ impl ArrayExchange<Ordered> {
 }
 
 impl ArrayExchange<Pending> {
-    /// As [`into_dlpack`](ArrayExchange::into_dlpack) of what is ready, for a consumer that asked the producer not to
-    /// synchronise (stream −1), and sees to that itself. Memory that the host reads is refused.
+    /// As [`into_dlpack`](ArrayExchange::into_dlpack) of a ready array, for a consumer that requested no
+    /// synchronisation (stream −1) and synchronises itself.
     ///
     /// # Errors
     ///
-    /// As there; `InvalidArgument` for memory that the host reads, since no stream would order its reads.
+    /// As [`into_dlpack`](ArrayExchange::into_dlpack) of a ready array. `InvalidArgument` for memory that the host can
+    /// read, because no stream would order the host's reads.
     pub fn into_dlpack_unsynchronised(
         self,
         options: DlpackOptions,
@@ -128,7 +129,7 @@ impl<S: State> ArrayExchange<S> {
     }
 }
 
-/// The tensor but for its extents and strides.
+/// The tensor without its extents and strides.
 fn written(array: &Description, options: DlpackOptions, legacy: bool) -> Result<DLTensor> {
     if legacy && !array.access.is_writable() {
         let message = "an array that is only to be read, which the old structure cannot say";
@@ -152,7 +153,7 @@ fn written(array: &Description, options: DlpackOptions, legacy: bool) -> Result<
     })
 }
 
-/// A tensor with all that it points to, in one piece that its deleter frees.
+/// A tensor with all the data that it points to, in one allocation that its deleter frees.
 #[repr(C)]
 struct Export<M> {
     managed: M,
@@ -170,29 +171,29 @@ impl<M> Export<M> {
     ) -> NonNull<M> {
         let (mut shape, mut strides) = ([0; MAX_RANK], [0; MAX_RANK]);
         for (to, from) in shape.iter_mut().zip(array.layout.shape()) {
-            // It fits: a layout's extents are those of memory, or 0 and their like.
+            // It fits: the extents of a layout are sizes in memory, or 0.
             *to = i64::try_from(*from).unwrap_or(i64::MAX);
         }
         for (to, from) in strides.iter_mut().zip(array.layout.strides()) {
             *to = i64::try_from(*from).unwrap_or(i64::MAX);
         }
-        // Written in place, since the tensor points into the piece.
+        // Written in place, because the tensor points into the allocation.
         let place = Box::into_raw(Box::<Self>::new_uninit()).cast::<Self>();
-        // SAFETY: inside the piece.
+        // SAFETY: inside the allocation.
         let shape_at = unsafe { (&raw mut (*place).shape).cast() };
         // SAFETY: as above.
         let strides_at = unsafe { (&raw mut (*place).strides).cast() };
         let tensor = DLTensor { shape: shape_at, strides: strides_at, ..tensor };
         let export = Self { managed: managed(tensor), shape, strides, keeper };
-        // SAFETY: room for exactly this.
+        // SAFETY: the allocation has exactly this size and type.
         unsafe { place.write(export) };
-        // SAFETY: of a box, so not null; the tensor is what the piece begins with.
+        // SAFETY: it comes from a box, so it is not null; the tensor is the first field of the allocation.
         unsafe { NonNull::new_unchecked(place.cast()) }
     }
 }
 
-/// What the consumer calls once, when it is done.
+/// The deleter, which the consumer calls once when it has finished.
 unsafe extern "C" fn delete<M>(managed: *mut M) {
-    // SAFETY: the pointer that `make` gave, of this very type, and the consumer is done with it.
+    // SAFETY: the pointer that `make` returned, of this type, and the consumer has finished with it.
     drop_for_c(unsafe { Box::from_raw(managed.cast::<Export<M>>()) });
 }

@@ -1,4 +1,4 @@
-//! Tensors of others.
+//! Imports tensors of other libraries.
 #![expect(unsafe_code, reason = "reads extents and strides behind pointers of C")]
 
 use std::ptr;
@@ -14,25 +14,26 @@ use crate::state::State;
 use crate::strides::layout;
 use crate::{Access, ArrayExchange, ContextBinding, MemoryKind, Refused, dl_device};
 
-/// From this version on strides are always given.
+/// From this version on, strides are always given.
 const STRIDES_GIVEN: DLPackVersion = DLPackVersion { major: 1, minor: 2 };
 
 impl<S: State> ArrayExchange<S> {
-    /// Takes up a tensor. Dropping the capsule, and what becomes of it, calls the deleter.
+    /// Imports a tensor. The deleter is called when the capsule, or the object made from it, is dropped.
     ///
-    /// A tensor of the old structure, which cannot say whether it may be written, is only to be read:
-    /// [`assume_writable`](Self::assume_writable) knows better.
+    /// A tensor of the old structure cannot say whether it may be written. It is imported as read-only;
+    /// [`assume_writable`](Self::assume_writable) makes it writable.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for another major version, of which nothing is touched but the deleter; for unknown flags, element
-    /// types and devices (`UnknownDevice`), several lanes, a rank below 0 or above six, missing extents or strides,
-    /// negative extents, and a null pointer to elements; `OutOfBounds` if addresses wrap around.
+    /// `InvalidArgument` for another major version; only its deleter is used. `InvalidArgument` for unknown flags and
+    /// element types, several lanes, a rank below 0 or above six, missing extents or strides, negative extents, and a
+    /// null pointer to elements. `UnknownDevice` for unknown devices. `OutOfBounds` if addresses wrap around.
     ///
     /// # Safety
     ///
-    /// `state` is what the producer was asked for: [`Ready`](crate::Ready) if its work is done,
-    /// [`Ordered`](crate::Ordered) on the stream that the producer was given, [`Pending`](crate::Pending) otherwise.
+    /// `state` matches the request to the producer: [`Ready`](crate::Ready) if its work has finished,
+    /// [`Ordered`](crate::Ordered) on the stream that was passed to the producer, [`Pending`](crate::Pending)
+    /// otherwise.
     pub unsafe fn from_dlpack(
         tensor: DlpackTensor,
         state: S,
@@ -57,7 +58,7 @@ fn described(managed: &DlpackTensor) -> Result<Description> {
     if flags & !known != 0 {
         return Err(invalid(format!("flags {flags:#x}, of which {known:#x} are known")));
     }
-    // SAFETY: the version was looked at.
+    // SAFETY: the version was checked.
     let tensor = unsafe { managed.0.tensor() };
     let (api, kind, device) = dl_device::parse(tensor.device, PROTOCOL)?;
     let layout = layout_of(&tensor, version)?;
@@ -74,7 +75,7 @@ fn described(managed: &DlpackTensor) -> Result<Description> {
         return object(data, api, offset, layout, device, access);
     }
     let first = match (data, offset) {
-        // What a null pointer and an offset come to is nobody's memory.
+        // A null pointer plus an offset is not a valid address.
         (0, _) => 0,
         _ => data.checked_add(offset).ok_or_else(|| {
             let message = format!("byte {offset} from {data:#x} on");
@@ -84,7 +85,7 @@ fn described(managed: &DlpackTensor) -> Result<Description> {
     Description::at(first, api, layout, kind, device, access)
 }
 
-/// An array in a memory object, which begins at byte `offset` of it.
+/// An array in a memory object, starting at byte `offset` of the object.
 fn object(
     data: usize,
     api: &'static str,
@@ -128,7 +129,7 @@ fn layout_of(tensor: &DLTensor, version: Option<DLPackVersion>) -> Result<Layout
         return Err(invalid(format!("no extents for {rank} dimensions")));
     }
     let (mut shape, mut strides) = ([0_i64; MAX_RANK], [0_i64; MAX_RANK]);
-    // SAFETY: not null, so that it has as many numbers, by the promise of whoever made the `DlpackTensor`.
+    // SAFETY: not null, so it has that many numbers, as the maker of the `DlpackTensor` promised.
     unsafe { ptr::copy_nonoverlapping(tensor.shape, shape.as_mut_ptr(), rank) };
     if tensor.strides.is_null() {
         if version.is_some_and(|version| version >= STRIDES_GIVEN) {
@@ -145,5 +146,5 @@ fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, PROTOCOL, message)
 }
 
-// What has another major version is read up to here and no further.
+// For another major version, only the fields before this one are read.
 const _: () = assert!(std::mem::offset_of!(DLManagedTensorVersioned, flags) < 32);

@@ -1,8 +1,8 @@
-//! DLPack: every kind of memory, strides in elements, an owner of its own, ordered by the producer on a stream that the
+//! DLPack: every kind of memory, strides in elements, an owner. The producer orders the array on a stream that the
 //! consumer names.
 //!
-//! The structures are in [`abi`], and what a consumer asks for is a [`DlpackRequest`]. A [`DlpackTensor`] owns one of the two
-//! structures: what goes into, or came out of, a capsule of Python.
+//! The structures are in [`abi`]. A [`DlpackRequest`] holds a consumer's request. A [`DlpackTensor`] owns one of the
+//! two structures: the content of a Python capsule.
 
 pub mod abi;
 mod export;
@@ -31,16 +31,16 @@ mod tensor {
         Legacy(NonNull<DLManagedTensor>),
     }
 
-    // SAFETY: whoever made it promised that the structure stays as it is, and may be given back on any thread.
+    // SAFETY: the maker promised that the structure stays unchanged, and may be freed on any thread.
     unsafe impl Send for Raw {}
-    // SAFETY: as above; nothing is written through it.
+    // SAFETY: as above; nothing writes through it.
     unsafe impl Sync for Raw {}
 
     impl Raw {
         /// The version that the producer wrote; `None` for the old structure, which has none.
         pub(super) fn version(&self) -> Option<DLPackVersion> {
             match self {
-                // SAFETY: valid, and at the same place in all versions.
+                // SAFETY: valid, and at the same offset in all versions.
                 Self::Versioned(raw) => Some(unsafe { (*raw.as_ptr()).version }),
                 Self::Legacy(_) => None,
             }
@@ -58,12 +58,12 @@ mod tensor {
         ///
         /// # Safety
         ///
-        /// The major version is the one spoken here.
+        /// The major version is [`abi::VERSION`]'s.
         pub(super) unsafe fn tensor(&self) -> DLTensor {
             match self {
-                // SAFETY: valid, and of this version by the caller.
+                // SAFETY: valid, and of this version, as the caller promises.
                 Self::Versioned(raw) => unsafe { (*raw.as_ptr()).dl_tensor },
-                // SAFETY: valid; the old structure has one version.
+                // SAFETY: valid; the old structure has only one version.
                 Self::Legacy(raw) => unsafe { (*raw.as_ptr()).dl_tensor },
             }
         }
@@ -73,9 +73,9 @@ mod tensor {
         fn drop(&mut self) {
             match *self {
                 Self::Versioned(raw) => {
-                    // SAFETY: valid, and at the same place in all versions.
+                    // SAFETY: valid, and at the same offset in all versions.
                     if let Some(deleter) = unsafe { (*raw.as_ptr()).deleter } {
-                        // SAFETY: owned, so that nobody has called it; this is the last use.
+                        // SAFETY: owned, so the deleter was not called yet; this is the last use.
                         unsafe { deleter(raw.as_ptr()) };
                     }
                 }
@@ -93,26 +93,26 @@ mod tensor {
 
 use tensor::Raw;
 
-/// A DLPack tensor with its owner, in either structure. Dropping it calls the deleter, if there is one.
+/// A DLPack tensor with its owner, in either structure. Dropping it calls the deleter, if it has one.
 ///
-/// The name of a Python capsule says which one is in it: `dltensor_versioned` or `dltensor`.
+/// The name of a Python capsule gives the structure in it: `dltensor_versioned` or `dltensor`.
 pub struct DlpackTensor(Raw);
 
 impl DlpackTensor {
-    /// Takes over a tensor, from a capsule named `dltensor_versioned` for instance.
+    /// Takes ownership of a tensor, for instance from a capsule named `dltensor_versioned`.
     ///
     /// # Safety
     ///
-    /// `raw` points to a tensor that the caller owns, and that stays where it is and as it is until its deleter is called,
-    /// which may be on any thread. If the major version is [`abi::VERSION`]'s, `shape` and `strides` have as many numbers
-    /// as `ndim` says, unless they are null, and what the tensor says of its elements is true: every index is an
-    /// initialised element in memory of the device, which may be written unless a flag denies it.
+    /// `raw` points to a tensor that the caller owns. It is not moved or changed until its deleter is called. The
+    /// deleter may be called on any thread. If the major version is [`abi::VERSION`]'s, `shape` and `strides` each have
+    /// `ndim` numbers, unless they are null, and the description of the elements is true: every index is an initialised
+    /// element in memory of the device. The elements are writable, unless a flag says otherwise.
     #[expect(unsafe_code, reason = "the caller vouches for a pointer")]
     pub unsafe fn from_versioned(raw: NonNull<DLManagedTensorVersioned>) -> Self {
         Self(Raw::Versioned(raw))
     }
 
-    /// Takes over a tensor of the old structure, from a capsule named `dltensor` for instance.
+    /// Takes ownership of a tensor of the old structure, for instance from a capsule named `dltensor`.
     ///
     /// # Safety
     ///
@@ -122,17 +122,18 @@ impl DlpackTensor {
         Self(Raw::Legacy(raw))
     }
 
-    /// Whether it is of the old structure.
+    /// Whether the tensor uses the old structure.
     pub fn is_legacy(&self) -> bool {
         matches!(self.0, Raw::Legacy(_))
     }
 
-    /// The version that its producer wrote; `None` for the old structure.
+    /// The version that the producer wrote; `None` for the old structure.
     pub fn version(&self) -> Option<DLPackVersion> {
         self.0.version()
     }
 
-    /// Hands the structure over: whoever gets it calls its deleter. [`is_legacy`](Self::is_legacy) tells which it is.
+    /// Returns the structure. The caller must call its deleter. [`is_legacy`](Self::is_legacy) says which structure it
+    /// is.
     pub fn into_raw(self) -> NonNull<c_void> {
         let raw = match &self.0 {
             Raw::Versioned(raw) => raw.cast(),
@@ -152,7 +153,7 @@ impl fmt::Debug for DlpackTensor {
     }
 }
 
-/// DLPack's name for an element type; it has one for each.
+/// DLPack's code for an element type; every element type has one.
 fn data_type(dtype: DType) -> DLDataType {
     let (code, bits) = match dtype {
         DType::Bool => (code::BOOL, 8),
@@ -174,7 +175,7 @@ fn data_type(dtype: DType) -> DLDataType {
     DLDataType { code, bits, lanes: 1 }
 }
 
-/// The element type of that name.
+/// The element type of a DLPack code.
 fn dtype(named: DLDataType) -> Result<DType> {
     let DLDataType { code, bits, lanes } = named;
     let found = match (code, bits, lanes) {

@@ -1,4 +1,4 @@
-//! What a consumer asks of `__dlpack__`, and what the producer does for it.
+//! A consumer's arguments of `__dlpack__`, and the producer's actions for them.
 
 use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
 
@@ -8,43 +8,43 @@ use super::export::DlpackOptions;
 use crate::state::State;
 use crate::{ArrayExchange, MemoryKind, dl_device};
 
-/// The arguments of `__dlpack__`, as the consumer gave them.
+/// The arguments of `__dlpack__`, as the consumer passed them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DlpackRequest {
-    /// The stream that the consumer will use the array on, as a number; −1 asks for no synchronisation.
+    /// The number of the stream on which the consumer will use the array; −1 requests no synchronisation.
     pub stream: Option<i64>,
-    /// The highest version that the consumer reads; absent for those that read the old structure alone.
+    /// The highest version that the consumer reads; `None` for consumers that read only the old structure.
     pub max_version: Option<(u32, u32)>,
-    /// Where the consumer wants the array; absent is where it is.
+    /// The device on which the consumer wants the array; `None` means its current device.
     pub dl_device: Option<(i32, i32)>,
-    /// Whether it must be a copy, or must not be one.
+    /// Whether the array must be copied, or must not be.
     pub copy: Option<bool>,
 }
 
-/// What the producer does before it hands over an array that is [`Pending`](crate::Pending).
+/// The producer's action before it exports an array that is [`Pending`](crate::Pending).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DlpackFence {
-    /// It waits, on the host: [`host_wait`](ArrayExchange::host_wait).
+    /// Wait on the host: [`host_wait`](ArrayExchange::host_wait).
     HostWait,
-    /// It makes this stream wait, the consumer's own or a default one (1 and 2 of CUDA, 0 of HIP):
-    /// [`order_after`](ArrayExchange::order_after), with a stream taken up from the handle.
+    /// Make this stream wait. It is the consumer's stream or a default stream (1 and 2 for CUDA, 0 for HIP):
+    /// [`order_after`](ArrayExchange::order_after), with a stream made from the handle.
     Order(NativeHandle),
-    /// Nothing: [`into_dlpack_unsynchronised`](ArrayExchange::into_dlpack_unsynchronised).
+    /// Do nothing: [`into_dlpack_unsynchronised`](ArrayExchange::into_dlpack_unsynchronised).
     Nothing,
 }
 
-/// A copy that the producer makes and hands over in place of the array.
+/// A copy that the producer makes and exports instead of the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DlpackCopy {
     /// On the array's device.
     Here,
-    /// In memory of the host.
+    /// In host memory.
     Host,
 }
 
 impl<S: State> ArrayExchange<S> {
-    /// What `__dlpack_device__` says: the numbers of the device's type and of the device. `sycl` is what the SYCL runtime
-    /// counts the device as, for memory of its default context.
+    /// The value of `__dlpack_device__`: the numbers of the device type and of the device. `sycl` is the SYCL runtime's
+    /// number of the device, for memory of its default context.
     ///
     /// # Errors
     ///
@@ -56,18 +56,18 @@ impl<S: State> ArrayExchange<S> {
 }
 
 impl DlpackRequest {
-    /// How the tensor is to be written.
+    /// The options for writing the tensor.
     pub fn options(&self) -> DlpackOptions {
         DlpackOptions { max_version: self.max_version, sycl_index: None }
     }
 
-    /// The copy that has to be made, if one has. A copy of memory that the host reads is one in memory of the host, and so is
-    /// what the host is to get of memory that the protocol has no number for. Nothing is changed by asking.
+    /// The copy that must be made, if any. Memory that the host can read is copied to host memory. So is memory that
+    /// the protocol has no number for, if the consumer wants it on the host. The call changes nothing.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a device that the array is not on and that is not the host, for a copy that would be needed
-    /// and is forbidden, for a stream beside the host, and for memory that the protocol has no number for.
+    /// `InvalidArgument` for a device that is neither the host nor the array's device, for a copy that is needed but
+    /// forbidden, for a stream together with the host, and for memory that the protocol has no number for.
     pub fn required_copy<S: State>(
         &self,
         array: &ArrayExchange<S>,
@@ -80,7 +80,7 @@ impl DlpackRequest {
                 if let Some(stream) = self.stream {
                     return Err(invalid(format!("stream {stream} for an array on the host")));
                 }
-                // The host reads these where they are.
+                // The host can read this memory in place.
                 !(readable && here.is_ok())
             }
             (_, Err(unnumbered)) => return Err(unnumbered),
@@ -103,14 +103,15 @@ impl DlpackRequest {
         }
     }
 
-    /// What has to be done before the array is handed over where it is.
+    /// The action that is needed before the array is exported in place.
     ///
-    /// The host reads pinned and managed memory without a stream, so these wait on the host unless a stream is given;
-    /// other memory of CUDA and HIP is ordered on the default stream then.
+    /// The host can read pinned and managed memory without a stream. So for this memory the host waits, unless a stream
+    /// is given; for stream −1 of CUDA and HIP it waits too. Without a stream, other memory of CUDA and HIP is ordered
+    /// on the default stream, or the host waits if the consumer wants the array on the host.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a number that is no stream of the array's device.
+    /// `InvalidArgument` for a number that is not a stream of the array's device.
     pub fn fence<S: State>(&self, array: &ArrayExchange<S>) -> Result<DlpackFence> {
         let description = &array.array;
         let api = description.memory.map_or(description.device.backend(), |memory| memory.api);
@@ -136,7 +137,7 @@ impl DlpackRequest {
                 Ok(raw) => order(if api == "cuda" { "cuda" } else { "hip" }, raw),
                 Err(_) => refuse(stream, "a negative number"),
             },
-            // No number is standardised, and no consumer could be ordered by one.
+            // There is no standard number, and no number could order a consumer.
             (_, _, None) => Ok(DlpackFence::HostWait),
             (_, api, Some(stream)) => refuse(stream, &format!("{api} has no numbers for streams")),
         }

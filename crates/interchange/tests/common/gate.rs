@@ -1,4 +1,4 @@
-//! Work of a device that ends when a test lets it.
+//! Device work that ends when a test allows it.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use std::sync::{Arc, Condvar, Mutex};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use runtime_core::{Grid, HostModule, Launch, Memory, Stream, args};
 
-/// What work waits for.
+/// A gate that the work waits for.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -21,7 +21,7 @@ impl Gate {
         *self.0.0.lock().unwrap()
     }
 
-    /// Opens it in a while, from a thread of its own.
+    /// Opens the gate after a while, from another thread.
     pub(crate) fn open_later(&self) {
         self.open_after(Duration::from_millis(30));
     }
@@ -34,7 +34,7 @@ impl Gate {
         });
     }
 
-    /// Blocks until it is open, but not for ever.
+    /// Blocks until the gate is open, but not forever.
     fn pass(&self) {
         let closed = self.0.0.lock().unwrap();
         let patience = Duration::from_secs(60);
@@ -53,7 +53,7 @@ pub(crate) fn start(memory: &mut Memory<f64>, stream: &Stream) -> Gate {
     };
     let module = stream.device().module_load(&HostModule::new().with("work", work)).unwrap();
     let kernel = module.kernel("work").unwrap();
-    // SAFETY: the kernel is safe Rust, which touches nothing but its argument.
+    // SAFETY: the kernel is safe Rust that accesses only its argument.
     unsafe { kernel.launch(stream, &Launch::cover(1, 1), args![memory.view_mut()]) }.unwrap();
     gate
 }

@@ -1,4 +1,5 @@
-//! What the tests share: owners that count, arrays in every shape, and tensors that somebody else might have made.
+//! Shared by the tests: owners that count drops, arrays of every layout, and tensors as another library would make
+//! them.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![allow(dead_code, reason = "each test takes what it needs")]
 
@@ -13,7 +14,7 @@ use interchange::dlpack::abi::{
 };
 use runtime_core::DType;
 
-/// An owner that is counted when it is dropped.
+/// Counts the drops of its owners.
 #[derive(Clone, Default)]
 pub(crate) struct Count(Arc<AtomicUsize>);
 
@@ -30,7 +31,7 @@ impl Count {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How many owners were dropped.
+    /// The number of owners that were dropped.
     pub(crate) fn dropped(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
@@ -44,7 +45,7 @@ impl Drop for Owner {
     }
 }
 
-/// A tensor as somebody else would make it, with all that its deleter needs.
+/// A tensor as another library would make it, with all that its deleter needs.
 pub(crate) struct Foreign {
     pub(crate) version: DLPackVersion,
     pub(crate) flags: u64,
@@ -57,7 +58,7 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    /// `shape` elements of one type at `data`, on the host.
+    /// An array of one type at `data` on the host, with these extents.
     pub(crate) fn new(dtype: DType, data: usize, shape: &[i64], strides: Option<&[i64]>) -> Self {
         Self {
             version: DLPackVersion { major: 1, minor: 1 },
@@ -98,7 +99,7 @@ impl Foreign {
         (self, tensor)
     }
 
-    /// As a tensor of the present structure.
+    /// As a tensor of the current structure.
     pub(crate) fn versioned(self) -> DlpackTensor {
         let (version, flags, has_deleter) = (self.version, self.flags, self.has_deleter);
         let (this, dl_tensor) = Box::new(self).pointed();
@@ -110,7 +111,7 @@ impl Foreign {
             dl_tensor,
         });
         let raw = NonNull::from(Box::leak(managed));
-        // SAFETY: ours, and as it says; what is said of elements is the test's affair.
+        // SAFETY: made here, and consistent; the test is responsible for the description of the elements.
         unsafe { DlpackTensor::from_versioned(raw) }
     }
 
@@ -142,12 +143,12 @@ unsafe extern "C" fn delete_legacy(managed: *mut DLManagedTensor) {
 }
 
 fn give_back(context: *mut c_void) {
-    // SAFETY: the box that was put there, taken once.
+    // SAFETY: the box that was stored there, taken once.
     let foreign = unsafe { Box::from_raw(context.cast::<Foreign>()) };
     foreign.count.add();
 }
 
-/// DLPack's name for a type, written down apart from the crate's.
+/// DLPack's code for a type, written independently of the crate.
 pub(crate) fn data_type(dtype: DType) -> DLDataType {
     let code = match dtype {
         DType::I8 | DType::I16 | DType::I32 | DType::I64 => 0,
@@ -160,7 +161,7 @@ pub(crate) fn data_type(dtype: DType) -> DLDataType {
     DLDataType { code, bits: u8::try_from(8 * dtype.size()).unwrap(), lanes: 1 }
 }
 
-/// How the elements of a case lie.
+/// The memory layout of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
     Compact,
@@ -174,21 +175,21 @@ pub(crate) enum Lie {
 pub(crate) const LIES: [Lie; 6] =
     [Lie::Compact, Lie::Fortran, Lie::Reversed, Lie::Broadcast, Lie::Gaps, Lie::Empty];
 
-/// An array in host memory: bytes without a pattern, and where in them its elements lie.
+/// An array in host memory: pseudorandom bytes, and the position of its elements in them.
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<i64>,
     /// In elements.
     pub(crate) strides: Vec<i64>,
-    /// Of element `[0, …, 0]`.
+    /// The address of element `[0, …, 0]`.
     pub(crate) first: usize,
     pub(crate) read_only: bool,
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Case {
-    /// An array of `rank` dimensions, `skip` bytes from where it could begin.
+    /// An array of `rank` dimensions that starts `skip` bytes after an aligned address.
     pub(crate) fn new(dtype: DType, rank: usize, lie: Lie, skip: usize, read_only: bool) -> Self {
         let mut shape: Vec<i64> = [3, 2, 4, 1, 2, 3][..rank].to_vec();
         if let (Lie::Empty, Some(last)) = (lie, shape.last_mut()) {
@@ -217,14 +218,14 @@ impl Case {
         }
         let size = i64::try_from(dtype.size()).unwrap();
         let len = usize::try_from((high - low + 1) * size).unwrap() + skip;
-        // One more than the alignment of any type, so that there is room to be aligned.
+        // 16 bytes more, so that there is room for alignment.
         let bytes: Vec<u8> = (0..len + 16).map(|i| u8::try_from(i * 37 % 251).unwrap()).collect();
         let begin = bytes.as_ptr().expose_provenance().next_multiple_of(16) + skip;
         let first = begin + usize::try_from(-low * size).unwrap();
         Self { dtype, shape, strides, first, read_only, bytes }
     }
 
-    /// All of them: `skips` in bytes.
+    /// Runs `check` on all cases, with each of `skips` as the offset in bytes.
     pub(crate) fn all(skips: &[usize], mut check: impl FnMut(&Self)) {
         for dtype in DType::ALL {
             for rank in 0..=6 {
@@ -243,7 +244,7 @@ impl Case {
         self.shape.contains(&0)
     }
 
-    /// Whether two indices name one element.
+    /// Whether several indices share an element.
     pub(crate) fn repeats(&self) -> bool {
         !self.is_empty()
             && self
@@ -253,12 +254,12 @@ impl Case {
                 .any(|(extent, stride)| *extent > 1 && *stride == 0)
     }
 
-    /// Whether it may be written in the end.
+    /// Whether the imported array is writable.
     pub(crate) fn is_writable(&self) -> bool {
         !self.read_only && !self.repeats()
     }
 
-    /// As somebody else's tensor.
+    /// As a foreign tensor.
     pub(crate) fn foreign(&self) -> Foreign {
         Foreign::new(self.dtype, self.first, &self.shape, Some(&self.strides))
             .flags(u64::from(self.read_only))
@@ -270,7 +271,7 @@ impl Case {
     }
 }
 
-/// The bytes of elements in the order of their indices, from an address on.
+/// The bytes of the elements in the order of their indices; `first` is the address of the first element.
 pub(crate) fn elements(dtype: DType, first: usize, shape: &[i64], strides: &[i64]) -> Vec<u8> {
     let mut bytes = Vec::new();
     if shape.contains(&0) {
@@ -285,7 +286,7 @@ pub(crate) fn elements(dtype: DType, first: usize, shape: &[i64], strides: &[i64
         }
         let offset = isize::try_from(offset).unwrap() * dtype.size().cast_signed();
         let at = ptr::with_exposed_provenance::<u8>(first.wrapping_add_signed(offset));
-        // SAFETY: inside the array, which the test keeps.
+        // SAFETY: inside the array, which the test keeps alive.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(at, dtype.size()) });
     }
     bytes

@@ -1,4 +1,4 @@
-"""The types of the package's classes; what they do is said by their own documentation."""
+"""Type stubs of the package's classes. Their docstrings, shown by `help`, describe what they do."""
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence

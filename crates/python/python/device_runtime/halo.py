@@ -1,4 +1,4 @@
-"""Halo exchange: any fields, any layout, any rotation, packed where the fields are, over threads or an mpi4py communicator."""
+"""Halo exchange over threads or an mpi4py communicator: any fields, layouts and rotations, packed on the device."""
 
 from ._native import Communicator, Dim, FieldSpec, HaloExchange, Progress, Quantity, Topology
 

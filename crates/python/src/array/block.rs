@@ -1,4 +1,4 @@
-//! Memory that several arrays show.
+//! Memory that several arrays share.
 #![expect(unsafe_code, reason = "arrays of one memory are written although they share it")]
 
 use std::sync::{Arc, Mutex, OnceLock};
@@ -10,9 +10,9 @@ use runtime::{
 
 use super::work::Work;
 
-/// Memory of a device, shared by the arrays that show parts of it.
+/// Device memory that is shared by the arrays over its parts.
 pub(crate) struct Block {
-    // What waits for strangers, before the memory.
+    // Dropped before the memory: it waits for foreign work.
     strangers: OnceLock<Option<Keeper>>,
     memory: Place,
     device: Device,
@@ -27,27 +27,27 @@ enum Place {
 
 /// Memory that an array buffer lends.
 pub(crate) trait Lent: Send + Sync {
-    /// Elements along each dimension.
+    /// The number of elements along each dimension.
     fn shape(&self) -> &[usize];
 
     /// All values, in row-major order, to read.
     fn view(&self) -> Result<MemoryView<'_>>;
 
-    /// The same, to write.
+    /// All values, in row-major order, to read and write.
     fn view_mut(&self) -> Result<MemoryViewMut<'_>>;
 
-    /// Where the first element lies on the host, if the values are lent there.
+    /// The host address of the first element, if the values are lent on the host.
     fn host_address(&self) -> Result<usize>;
 
-    /// Others may write the values from now on, without being seen.
+    /// Records that foreign code may write the values from now on.
     fn lend_to_strangers(&self);
 
-    /// Gives up a share of the access, which ends with the last: what was written is the array's, unless the code that held it
-    /// failed.
+    /// Gives up a share of the access. The access ends with the last share. The written values then become the array's,
+    /// unless the code that held the access failed.
     fn finish(self: Arc<Self>, failed: bool) -> Result<()>;
 }
 
-/// Memory that is there as long as this is.
+/// Memory that exists while this value lives.
 pub(crate) enum Held<'a> {
     Own(&'a Memory<u8>),
     Lent(Arc<dyn Lent>),
@@ -59,7 +59,7 @@ impl Block {
         Self::of(Place::Own(memory), device, Work::default())
     }
 
-    /// Memory that is lent for work on a stream.
+    /// A block over memory that is lent for work on a stream.
     pub(crate) fn lent(lent: Arc<dyn Lent>, stream: &Stream) -> Self {
         let memory = Place::Lent(Mutex::new(Some(lent)));
         Self::of(memory, stream.device().clone(), Work::bound_to(stream))
@@ -73,11 +73,11 @@ impl Block {
         &self.device
     }
 
-    /// Its memory.
+    /// Holds the memory.
     ///
     /// # Errors
     ///
-    /// `Conflict` if it was lent and the access has ended.
+    /// `Conflict` if the memory was lent and the access has ended.
     pub(crate) fn hold(&self) -> Result<Held<'_>> {
         match &self.memory {
             Place::Own(memory) => Ok(Held::Own(memory)),
@@ -96,7 +96,8 @@ impl Block {
         }
     }
 
-    /// Notes that its address is known outside, so that it is given back when all work of the device is done.
+    /// Records that foreign code has the address. The memory is then freed only once all work of the device has
+    /// finished.
     pub(crate) fn lend_to_strangers(&self) -> Result<()> {
         if self.strangers.get().is_some() {
             return Ok(());
@@ -104,7 +105,7 @@ impl Block {
         let held = self.hold()?;
         let whole = held.view(0, &Layout::row(DType::U8, 0)?)?;
         let after = Pending::events([]);
-        // SAFETY: of no element.
+        // SAFETY: the view has no elements.
         let lent = unsafe { ArrayExchange::from_view_after(&whole, Access::ReadOnly, after, ()) };
         self.strangers.get_or_init(|| lent.ok().map(ArrayExchange::into_keeper));
         Ok(())
@@ -112,7 +113,7 @@ impl Block {
 }
 
 impl Held<'_> {
-    /// What keeps the memory beside its block, if it is lent.
+    /// The access that keeps the memory alive in addition to its block, if it is lent.
     pub(crate) fn lent(&self) -> Option<Arc<dyn Lent>> {
         match self {
             Self::Own(_) => None,
@@ -120,14 +121,14 @@ impl Held<'_> {
         }
     }
 
-    /// Others may write the memory from now on, without being seen.
+    /// Records that foreign code may write the memory from now on.
     pub(crate) fn lend_to_strangers(&self) {
         if let Self::Lent(lent) = self {
             lent.lend_to_strangers();
         }
     }
 
-    /// The elements of `layout` whose element `[0, …, 0]` lies at byte `origin`, to read.
+    /// The elements of `layout`, to read. Element `[0, …, 0]` lies at byte `origin`.
     pub(crate) fn view(&self, origin: usize, layout: &Layout) -> Result<MemoryView<'_>> {
         match self {
             Self::Own(memory) => memory.view().with_layout(origin, layout),
@@ -135,11 +136,11 @@ impl Held<'_> {
         }
     }
 
-    /// The same elements, to write.
+    /// The same elements, to read and write.
     pub(crate) fn view_mut(&self, origin: usize, layout: &Layout) -> Result<MemoryViewMut<'_>> {
         match self {
-            // SAFETY: this crate makes no slice of the memory. Who has its address outside orders accesses with this one's
-            // work, which the documentation of the protocols asks for.
+            // SAFETY: this crate makes no slice of the memory. Foreign code that has its address orders accesses with
+            // this view's work, as the documentation of the protocols requires.
             Self::Own(memory) => unsafe { memory.view_mut_shared() }.with_layout(origin, layout),
             Self::Lent(lent) => lent.view_mut()?.with_layout(origin, layout),
         }

@@ -23,7 +23,7 @@ fn check_alike(operation: &'static str, to: &Layout, from: &Layout) -> Result<()
     Err(Failure::invalid(operation, format!("an array {} for one {}", name(from), name(to))))
 }
 
-/// Whether both have their elements in the same order without gaps, so that a copy of bytes does.
+/// Whether both have their elements in the same order without gaps. If so, copying the bytes copies the elements.
 fn are_dense_alike(one: &Layout, other: &Layout) -> bool {
     let dense = dense_order(one);
     dense.is_some() && dense == dense_order(other)
@@ -48,7 +48,7 @@ pub(super) fn on_device(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
     Ok(to.view_mut(&target)?.copy_from(stream, &from.view(&source)?)?)
 }
 
-/// Enqueues filling every element.
+/// Enqueues a fill of every element.
 pub(super) fn fill(stream: &Stream, part: &Part, value: &dtype::Value) -> Result<()> {
     if part.layout.is_empty() {
         return Ok(());
@@ -66,10 +66,11 @@ pub(super) fn fill(stream: &Stream, part: &Part, value: &dtype::Value) -> Result
     Ok(())
 }
 
-/// The stream for an operation on memories of a device. A given one orders it alone. Without one it is the stream that one of the
-/// memories is lent for, this thread's current one, or the device's default stream, and all work on the memories comes first.
+/// Chooses the stream for an operation on memories of a device. If a stream is given, only that stream orders the
+/// operation. Otherwise it is the stream that one of the memories is lent for, or this thread's current stream, or the
+/// device's default stream; all work on the memories then comes first.
 ///
-/// May block: not for threads that keep others from running Python.
+/// May block, so the caller must let other Python threads run.
 pub(crate) fn stream_for(
     given: Option<&stream::Stream>,
     device: &Device,
@@ -86,12 +87,12 @@ pub(crate) fn stream_for(
     Ok(stream)
 }
 
-/// A stream of the array's device on which all work on the array comes first.
+/// Chooses a stream of the array's device on which all work on the array comes first.
 pub(crate) fn stream_after(part: &Part) -> Result<Stream> {
     stream_for(None, part.block.device(), &[&part.block.work])
 }
 
-/// The same elements without gaps, in some order: the array's own, or a copy, in this one.
+/// The array if it has no gaps, in its own order; otherwise a copy without gaps, in the order `order`.
 pub(crate) fn packed(stream: &Stream, part: &Part, order: Order) -> Result<Part> {
     let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
     if are_dense_alike(&part.layout, &packed) {
@@ -100,7 +101,7 @@ pub(crate) fn packed(stream: &Stream, part: &Part, order: Order) -> Result<Part>
     anew(stream, part, order)
 }
 
-/// A copy of the elements in this order, without gaps, in memory of its own.
+/// Copies the elements without gaps, in this order, into new memory.
 pub(crate) fn anew(stream: &Stream, part: &Part, order: Order) -> Result<Part> {
     let copy = Part::allocate(stream.device(), part.layout.shape(), part.layout.dtype(), order)?;
     on_device(stream, &copy, part)?;
@@ -117,7 +118,7 @@ fn own_order(layout: &Layout) -> Result<Order> {
     })
 }
 
-/// Copies to a new NumPy array, in the order of the array where it has no gaps. Blocks until it is there.
+/// Copies to a new NumPy array, in the order of the array if it has no gaps. Blocks until the values are there.
 pub(super) fn to_new_host<'py>(
     py: Python<'py>,
     stream: &Stream,
@@ -130,7 +131,7 @@ pub(super) fn to_new_host<'py>(
     Ok(host.object)
 }
 
-/// Copies to a host array without gaps in this order.
+/// Copies to a host array without gaps, in this order.
 fn to_host(
     py: Python<'_>,
     stream: &Stream,
@@ -145,14 +146,14 @@ fn to_host(
         return Ok(());
     }
     let first = host.data()?;
-    // SAFETY: the array has elements of that many bytes without gaps, may be written, and is kept by its object, which outlives
-    // the call. Python code that uses it from another thread meanwhile races as it does with any function that lets other
-    // threads run.
+    // SAFETY: the array has elements of that many bytes without gaps, may be written, and is kept by its object, which
+    // outlives the call. Python code that uses it from another thread meanwhile races, as with any function that lets
+    // other threads run.
     let bytes = unsafe { std::slice::from_raw_parts_mut(first, len) };
     py.detach(|| Ok(source.bytes(&source.hold()?)?.copy_to_slice(stream, bytes)?))
 }
 
-/// Copies from a host array. Done with it on return.
+/// Copies from a host array. The source is no longer used after the call returns.
 fn from_host(py: Python<'_>, stream: &Stream, part: &Part, host: HostArray<'_>) -> Result<()> {
     check_alike("set", &part.layout, host.layout())?;
     let len = part.layout.len() * part.layout.dtype().size();
@@ -162,7 +163,7 @@ fn from_host(py: Python<'_>, stream: &Stream, part: &Part, host: HostArray<'_>) 
     let order = own_order(&part.layout)?;
     let host = host.ordered(order)?;
     let first = host.data()?.cast_const();
-    // SAFETY: as in `to_host`, of an array that is read.
+    // SAFETY: as in `to_host`; the array is only read.
     let bytes = unsafe { std::slice::from_raw_parts(first, len) };
     py.detach(|| {
         let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
@@ -178,7 +179,7 @@ fn from_host(py: Python<'_>, stream: &Stream, part: &Part, host: HostArray<'_>) 
     })
 }
 
-/// Copies into `out`, an array of the host: without blocking if it is page-locked.
+/// Copies into `out`, a host array. Does not block if `out` is pinned.
 pub(super) fn get_into(
     py: Python<'_>,
     given: Option<&stream::Stream>,
@@ -209,7 +210,7 @@ pub(super) fn get_into(
     values.copy_to(&host)
 }
 
-/// Copies from whatever `source` is, on the given stream of the array's device.
+/// Copies from any kind of `source`, on the given stream of the array's device.
 pub(super) fn set_from(
     part: &Part,
     source: &Bound<'_, PyAny>,
@@ -246,7 +247,7 @@ pub(super) fn set_from(
     from_host(py, &py.detach(|| stream_for(given, device, &[work]))?, part, host)
 }
 
-/// Copies between devices, on a stream of the one that is copied to. All work on the source comes first.
+/// Copies between devices, on a stream of the destination device. All work on the source comes first.
 pub(super) fn between(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
     if to.layout.is_empty() {
         return Ok(());
@@ -267,7 +268,7 @@ pub(super) fn between(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
     Ok(())
 }
 
-/// A new array with the values of `source`.
+/// Creates an array with the values of `source`.
 pub(crate) fn array_of(
     device: &Device,
     source: &Bound<'_, PyAny>,

@@ -18,7 +18,7 @@ use crate::protocol::{export, import};
 pub(crate) struct HostArray<'py> {
     taken: ArrayExchange,
     layout: Layout,
-    /// The object that it came from.
+    /// The object that the array comes from.
     pub(crate) object: Bound<'py, PyAny>,
 }
 
@@ -27,7 +27,7 @@ impl<'py> HostArray<'py> {
         Self { layout: *taken.layout(), taken, object: object.clone() }
     }
 
-    /// Elements of 16 bits as the `BF16` that they are.
+    /// Reinterprets elements of 16 bits as `BF16`.
     fn of_bfloat16(bits: &Bound<'py, PyAny>) -> Result<Option<Self>> {
         let Some(taken) = import::from_host(bits)? else { return Ok(None) };
         let (shape, strides) = (taken.layout().shape(), taken.layout().strides());
@@ -35,7 +35,7 @@ impl<'py> HostArray<'py> {
         Ok(Some(Self { layout, taken, object: dtype::as_bfloat16(bits)? }))
     }
 
-    /// A new NumPy array, of unspecified values.
+    /// A new NumPy array with unspecified values.
     pub(crate) fn empty(py: Python<'py>, shape: &[usize], of: DType, order: Order) -> Result<Self> {
         let stored = if of == DType::BF16 { DType::U16 } else { of };
         let arguments = (PyTuple::new(py, shape)?, dtype::to_python(py, stored)?, order.name());
@@ -47,7 +47,8 @@ impl<'py> HostArray<'py> {
         made.ok_or_else(|| Self::none(&array))
     }
 
-    /// An array that speaks a protocol of host memory, or what NumPy makes of another thing, with elements of this type then.
+    /// An array that supports a protocol of host memory. For another object, the array that NumPy makes from it, with
+    /// elements of type `of` if given.
     pub(crate) fn of(object: &Bound<'py, PyAny>, of: Option<DType>) -> Result<Self> {
         if let Some(array) = Self::by_protocol(object)? {
             return Ok(array);
@@ -57,8 +58,8 @@ impl<'py> HostArray<'py> {
         Self::by_numpy(object, dtype::numpy(py)?.call_method1("asarray", (object, of))?)
     }
 
-    /// An array to be written: what speaks a protocol of host memory, or Python's own for buffers. Of other things NumPy would make
-    /// an array that nobody sees.
+    /// An array to write: an object that supports a protocol of host memory, or Python's buffer protocol. From another
+    /// object NumPy would make a temporary array, and the written values would be lost.
     pub(crate) fn to_write(object: &Bound<'py, PyAny>) -> Result<Self> {
         let numpy = dtype::numpy(object.py())?;
         let is_scalar = object.is_instance(&numpy.getattr(intern!(object.py(), "generic"))?)?;
@@ -78,7 +79,7 @@ impl<'py> HostArray<'py> {
         Ok(array)
     }
 
-    /// An array that speaks a protocol of host memory.
+    /// An array that supports a protocol of host memory.
     fn by_protocol(object: &Bound<'py, PyAny>) -> Result<Option<Self>> {
         if let Ok(array) = object.cast::<DeviceArray>()
             && let part = &array.get().part
@@ -102,7 +103,7 @@ impl<'py> HostArray<'py> {
         }
     }
 
-    /// The array that NumPy made of an object.
+    /// The array that NumPy made from an object.
     fn by_numpy(object: &Bound<'py, PyAny>, array: Bound<'py, PyAny>) -> Result<Self> {
         match import::from_host(&array)? {
             Some(taken) => Ok(Self::new(taken, &array)),
@@ -115,7 +116,7 @@ impl<'py> HostArray<'py> {
         Failure::invalid("array", format!("{object:?} is no array of the host"))
     }
 
-    /// Where element `[0, …, 0]` lies; null if there is no element.
+    /// The address of element `[0, …, 0]`; null if there are no elements.
     ///
     /// # Errors
     ///
@@ -139,22 +140,22 @@ impl<'py> HostArray<'py> {
         self.taken.access().is_writable()
     }
 
-    /// Whether elements lie at multiples of their alignment.
+    /// Whether elements are aligned.
     pub(crate) fn is_aligned(&self) -> Result<bool> {
         let align = dtype::with_element!(self.layout.dtype(), T => align_of::<T>());
         Ok(self.data()?.addr().is_multiple_of(align))
     }
 
-    /// The array itself, in which `BF16` are `U16`.
+    /// The array itself; `BF16` elements appear as `U16` in it.
     pub(crate) fn into_exchange(self) -> ArrayExchange {
         self.taken
     }
 
-    /// The elements of an array in row-major order without gaps.
+    /// Copies the elements of an array that is in row-major order without gaps.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` if the host has not as much left.
+    /// `OutOfMemory` if the host does not have enough memory.
     pub(crate) fn to_vec<T: Element>(&self) -> runtime::Result<Vec<T>> {
         let (len, first) = (self.layout.len(), self.data()?);
         let mut elements: Vec<T> = Vec::new();
@@ -164,16 +165,16 @@ impl<'py> HostArray<'py> {
         })?;
         if len > 0 {
             let bytes = elements.as_mut_ptr().cast::<u8>();
-            // SAFETY: the array has that many bytes without gaps, kept by its capsule, and the vector, which is new, has room for
-            // them.
+            // SAFETY: the array has that many bytes without gaps, kept alive by its capsule, and the new vector has
+            // room for them.
             unsafe { std::ptr::copy_nonoverlapping(first, bytes, len * size_of::<T>()) };
-            // SAFETY: so many were just written, and any bytes are an element.
+            // SAFETY: that many elements were just written, and any bytes are a valid element.
             unsafe { elements.set_len(len) };
         }
         Ok(elements)
     }
 
-    /// The same values without gaps, in this order: the array itself, or a copy.
+    /// The values without gaps in this order: the array itself, or a copy.
     pub(crate) fn ordered(self, order: Order) -> Result<Self> {
         let layout = self.layout;
         if layout.is_empty() || layout == order.layout(layout.dtype(), layout.shape())? {
@@ -184,15 +185,15 @@ impl<'py> HostArray<'py> {
         Ok(copy)
     }
 
-    /// Copies the elements to those of an array of the same shape and type, which may be written: by NumPy, from the memory that is
-    /// held to the memory that is held, whatever the objects would say if they were asked again.
+    /// Copies the elements to a writable array of the same shape and type. NumPy copies from the held memory to the
+    /// held memory; the objects are not queried again.
     pub(crate) fn copy_to(&self, to: &Self) -> Result<()> {
         let (to, from) = (to.shown(false)?, self.shown(true)?);
         dtype::numpy(self.object.py())?.call_method1("copyto", (to, from))?;
         Ok(())
     }
 
-    /// The memory as an array of NumPy, in which `BF16` are `U16`; not to be used after this one.
+    /// A NumPy array over the memory, in which `BF16` appears as `U16`. It must not be used after `self` is dropped.
     fn shown(&self, read_only: bool) -> Result<Bound<'py, PyAny>> {
         let (py, address) = (self.object.py(), self.data()?.addr());
         let values = HostValues { _owner: Box::new(()), address, layout: self.layout, read_only };
@@ -200,7 +201,7 @@ impl<'py> HostArray<'py> {
     }
 }
 
-/// Values on the host, for NumPy to show, and what keeps their memory.
+/// Values on the host that NumPy accesses, and the owner of their memory.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct HostValues {
     pub(crate) _owner: Box<dyn Send + Sync>,

@@ -1,4 +1,4 @@
-//! Shapes, orders and indices as Python gives them.
+//! Shapes, orders and indices from Python.
 
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -7,7 +7,7 @@ use runtime::{DType, Layout, MAX_RANK};
 
 use crate::error::{Failure, Result};
 
-/// Extents: an int, or a sequence of them.
+/// The extents: an int, or a sequence of ints.
 pub(crate) struct Shape(pub(crate) Vec<usize>);
 
 impl<'py> FromPyObject<'_, 'py> for Shape {
@@ -23,7 +23,7 @@ impl<'py> FromPyObject<'_, 'py> for Shape {
     }
 }
 
-/// One integer, or as many as there are to go through.
+/// One integer, or all integers of an iterable.
 pub(crate) fn integers(given: &Bound<'_, PyAny>) -> PyResult<Vec<isize>> {
     match given.extract() {
         Ok(one) => Ok(vec![one]),
@@ -32,7 +32,7 @@ pub(crate) fn integers(given: &Bound<'_, PyAny>) -> PyResult<Vec<isize>> {
     }
 }
 
-/// Integers that are given one by one, or all together.
+/// Integers that are given one by one, or as one sequence.
 pub(crate) fn integers_of(given: &Bound<'_, PyTuple>) -> PyResult<Vec<isize>> {
     match given.len() {
         1 => integers(&given.get_item(0)?),
@@ -40,7 +40,7 @@ pub(crate) fn integers_of(given: &Bound<'_, PyTuple>) -> PyResult<Vec<isize>> {
     }
 }
 
-/// A shape of so many elements, in which one extent may be -1. `None` if there is none.
+/// Completes a shape for `elements` elements, in which one extent may be -1. `None` if there is no such shape.
 pub(crate) fn completed(shape: &[isize], elements: usize) -> Option<Vec<usize>> {
     let others: Vec<usize> = shape
         .iter()
@@ -57,12 +57,12 @@ pub(crate) fn completed(shape: &[isize], elements: usize) -> Option<Vec<usize>> 
     Some(shape.iter().map(|extent| usize::try_from(*extent).unwrap_or(left)).collect())
 }
 
-/// In which order elements lie.
+/// The order of elements in memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The last dimension runs fastest.
+    /// The last dimension varies fastest.
     C,
-    /// The first dimension runs fastest.
+    /// The first dimension varies fastest.
     F,
 }
 
@@ -79,7 +79,7 @@ impl<'py> FromPyObject<'_, 'py> for Order {
 }
 
 impl Order {
-    /// The layout without gaps.
+    /// The layout without gaps in this order.
     pub(crate) fn layout(self, dtype: DType, shape: &[usize]) -> runtime::Result<Layout> {
         match self {
             Self::C => Layout::contiguous(dtype, shape),
@@ -91,7 +91,7 @@ impl Order {
         }
     }
 
-    /// NumPy's word for it.
+    /// NumPy's name of the order.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::C => "C",
@@ -100,30 +100,31 @@ impl Order {
     }
 }
 
-/// The same elements with dimension `dims[i]` as dimension `i`; each comes once.
+/// The same elements with dimension `dims[i]` as dimension `i`. Each dimension occurs once in `dims`.
 pub(crate) fn permuted(layout: &Layout, dims: &[usize]) -> runtime::Result<Layout> {
     let shape: Vec<usize> = dims.iter().map(|dim| layout.shape()[*dim]).collect();
     let strides: Vec<isize> = dims.iter().map(|dim| layout.strides()[*dim]).collect();
     Layout::new(layout.dtype(), &shape, &strides)
 }
 
-/// The dimensions from the slowest to the fastest, if elements lie without gaps in some order.
+/// The dimensions from the slowest to the fastest, if the elements lie without gaps in some order.
 pub(crate) fn dense_order(layout: &Layout) -> Option<Vec<usize>> {
     let mut dims: Vec<usize> = (0..layout.rank()).collect();
     if layout.is_contiguous() {
         return Some(dims);
     }
-    // Dimensions of one element may have any stride, and go to where they do not disturb.
+    // A dimension of extent 1 may have any stride, so it is sorted to the front, where it does not matter.
     dims.sort_by_key(|dim| (layout.shape()[*dim] != 1, std::cmp::Reverse(layout.strides()[*dim])));
     permuted(layout, &dims).is_ok_and(|sorted| sorted.is_contiguous()).then_some(dims)
 }
 
-/// The elements that `key` names: integers, slices of any step, `...` and `None`, as for NumPy's basic indexing. Gives their
-/// layout, and at which byte the first of them lies if element `[0, …, 0]` of `layout` lies at `origin`.
+/// Selects the elements that `key` names: integers, slices of any step, `...` and `None`, as in NumPy's basic indexing.
+/// Returns their layout, and the byte of the first selected element if element `[0, …, 0]` of `layout` lies at byte
+/// `origin`.
 ///
 /// # Errors
 ///
-/// `IndexError` beyond an extent or for too many indices, `TypeError` for indices of another kind.
+/// `IndexError` for an index beyond an extent and for too many indices. `TypeError` for indices of another kind.
 pub(crate) fn indexed(
     layout: &Layout,
     origin: usize,
@@ -151,7 +152,7 @@ pub(crate) fn indexed(
         } else if is_ellipsis(&key) {
             made.extend(dims.by_ref().take(std::mem::take(&mut left)));
         } else if let Some((extent, stride)) = dims.next() {
-            // An extent fits `isize` unless there is no element at all.
+            // An extent fits into `isize`, unless there are no elements.
             let signed = isize::try_from(extent).unwrap_or(isize::MAX);
             if let Ok(slice) = key.cast::<PySlice>() {
                 let range = slice.indices(signed)?;
@@ -177,7 +178,7 @@ pub(crate) fn indexed(
     }
     let (shape, strides): (Vec<usize>, Vec<isize>) = made.into_iter().unzip();
     let part = Layout::new(layout.dtype(), &shape, &strides)?;
-    // No element is there to be at a place.
+    // Without elements, the offset does not matter.
     let first = if part.is_empty() || layout.is_empty() { 0 } else { first };
     Ok((part, origin.wrapping_add_signed(first * layout.dtype().size().cast_signed())))
 }

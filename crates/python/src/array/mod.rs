@@ -1,4 +1,4 @@
-//! Arrays in memory of a device.
+//! Arrays in device memory.
 
 mod block;
 pub(crate) mod copy;
@@ -24,11 +24,11 @@ use crate::error::{Failure, Result};
 use crate::protocol::export::{self, DlpackArguments};
 use crate::stream::Stream;
 
-/// Elements of a memory.
+/// Elements of a memory block.
 #[derive(Clone)]
 pub(crate) struct Part {
     pub(crate) block: Arc<Block>,
-    /// At which byte element `[0, …, 0]` lies.
+    /// The byte offset of element `[0, …, 0]`.
     pub(crate) origin: usize,
     pub(crate) layout: Layout,
     pub(crate) read_only: bool,
@@ -46,28 +46,28 @@ impl Part {
         Ok(Self { block: Arc::new(Block::new(memory)), origin: 0, layout, read_only: false })
     }
 
-    /// Its memory, to make views of.
+    /// Holds the memory, to make views of it.
     pub(crate) fn hold(&self) -> Result<Held<'_>> {
         Ok(self.block.hold()?)
     }
 
-    /// The elements, to read.
+    /// A view of the elements, to read.
     pub(crate) fn view<'a>(&self, held: &'a Held<'_>) -> Result<MemoryView<'a>> {
         Ok(held.view(self.origin, &self.layout)?)
     }
 
-    /// The elements, to write.
+    /// A view of the elements, to write.
     pub(crate) fn view_mut<'a>(&self, held: &'a Held<'_>) -> Result<MemoryViewMut<'a>> {
         self.check_writable()?;
         Ok(held.view_mut(self.origin, &self.layout)?)
     }
 
-    /// The bytes from the first to past the last, to read.
+    /// A view of the bytes from the first to past the last, to read.
     fn bytes<'a>(&self, held: &'a Held<'_>) -> Result<MemoryView<'a>> {
         Ok(held.view(self.first_byte(), &Layout::row(DType::U8, self.span())?)?)
     }
 
-    /// The bytes from the first to past the last, to write.
+    /// A view of the bytes from the first to past the last, to write.
     fn bytes_mut<'a>(&self, held: &'a Held<'_>) -> Result<MemoryViewMut<'a>> {
         self.check_writable()?;
         Ok(held.view_mut(self.first_byte(), &Layout::row(DType::U8, self.span())?)?)
@@ -90,7 +90,7 @@ impl Part {
     }
 }
 
-/// The layout with these strides in bytes; without them in row-major order.
+/// The layout with these strides in bytes, or in row-major order if there are none.
 pub(crate) fn byte_layout(
     dtype: DType,
     shape: &[usize],
@@ -106,20 +106,21 @@ pub(crate) fn byte_layout(
     Ok(Layout::new(dtype, shape, &strides)?)
 }
 
-/// An element type as an argument; ``float64`` where there is none.
+/// The element type of an argument; ``float64`` if it is missing.
 pub(crate) fn dtype_or_f64(given: Option<&Bound<'_, PyAny>>) -> Result<DType> {
     given.map_or(Ok(DType::F64), dtype::from_python)
 }
 
-/// An n-d array in memory of a device, made by ``Device.array``, ``Device.empty``, ``Device.zeros``, ``Device.full`` or
-/// ``Device.adopt``.
+/// An n-dimensional array in device memory, made by ``Device.array``, ``Device.empty``, ``Device.zeros``,
+/// ``Device.full`` or ``Device.adopt``.
 ///
-/// Indexing by integers, slices of any step, ``...`` and ``None`` gives arrays that share its memory.
+/// Indexing with integers, slices of any step, ``...`` and ``None`` returns arrays that share its memory.
 ///
-/// An operation that names a ``stream`` is ordered by it and by nothing else. One that names none comes after all unfinished
-/// work on the arrays that it uses, whatever stream that is on, and is enqueued on this thread's current stream if it is of the
-/// array's device, else on the device's default stream; of an array lent by an ArrayBuffer, on the stream of the access. Work
-/// that other libraries, or other arrays over adopted memory, have enqueued is not known here.
+/// An operation that names a ``stream`` is ordered by that stream only. An operation that names none comes after all
+/// unfinished work on the arrays that it uses, on any stream. It is enqueued on this thread's current stream if that
+/// belongs to the array's device, else on the device's default stream. For an array lent by an ArrayBuffer it is
+/// enqueued on the stream of the access. Work that was enqueued by other libraries, or by other arrays over adopted
+/// memory, is not tracked.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct DeviceArray {
     pub(crate) part: Part,
@@ -136,7 +137,7 @@ impl DeviceArray {
         Ok(Self { part: py.detach(|| Part::allocate(device, shape, dtype, order))? })
     }
 
-    /// The stream for an operation on it.
+    /// Chooses the stream for an operation on the array.
     fn stream(&self, given: Option<&Stream>) -> Result<runtime::Stream> {
         copy::stream_for(given, self.part.block.device(), &[&self.part.block.work])
     }
@@ -148,74 +149,74 @@ impl DeviceArray {
 
 #[pymethods]
 impl DeviceArray {
-    /// The device it is on.
+    /// The device of the array.
     #[getter]
     fn device(&self) -> Device {
         Device(self.part.block.device().clone())
     }
 
-    /// Elements along each dimension.
+    /// The number of elements along each dimension.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.part.layout.shape())
     }
 
-    /// Bytes from one element to the next along each dimension.
+    /// The number of bytes from one element to the next along each dimension.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         dtype::byte_strides(py, &self.part.layout)
     }
 
-    /// The type of the elements, a ``numpy.dtype``.
+    /// The element type, a ``numpy.dtype``.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         dtype::to_python(py, self.part.layout.dtype())
     }
 
-    /// Number of dimensions.
+    /// The number of dimensions.
     #[getter]
     fn ndim(&self) -> usize {
         self.part.layout.rank()
     }
 
-    /// Number of elements.
+    /// The number of elements.
     #[getter]
     fn size(&self) -> usize {
         self.part.layout.len()
     }
 
-    /// Bytes of one element.
+    /// The number of bytes of one element.
     #[getter]
     fn itemsize(&self) -> usize {
         self.part.layout.dtype().size()
     }
 
-    /// Bytes of all elements.
+    /// The number of bytes of all elements.
     #[getter]
     fn nbytes(&self) -> usize {
         self.part.layout.len() * self.part.layout.dtype().size()
     }
 
-    /// Whether it is only to be read.
+    /// Whether the array is read-only.
     #[getter]
     fn read_only(&self) -> bool {
         self.part.read_only
     }
 
-    /// Whether elements lie in row-major order without gaps.
+    /// Whether the elements are in row-major order without gaps.
     #[getter]
     fn is_c_contiguous(&self) -> bool {
         self.part.layout.is_contiguous()
     }
 
-    /// Whether elements lie in column-major order without gaps.
+    /// Whether the elements are in column-major order without gaps.
     #[getter]
     fn is_f_contiguous(&self) -> Result<bool> {
         Ok(self.reversed()?.is_contiguous())
     }
 
-    /// The address of the first element, as kernels see it; 0 for an array without elements. Arrays in memory objects, OpenCL's
-    /// buffers, have none: see ``handle`` and ``offset``.
+    /// The address of the first element, as kernels see it; 0 for an array without elements. Arrays in memory objects,
+    /// such as OpenCL buffers, have no address: see ``handle`` and ``offset``.
     #[getter]
     fn ptr(&self) -> Result<usize> {
         let held = self.part.hold()?;
@@ -231,26 +232,27 @@ impl DeviceArray {
         }
     }
 
-    /// The vendor's handle of the whole memory, an address or a ``cl_mem``; 0 for memory of no bytes.
+    /// The vendor's handle of the whole memory: an address or a ``cl_mem``. 0 for memory of no bytes.
     #[getter]
     fn handle(&self) -> Result<usize> {
         let held = self.part.hold()?;
         Ok(self.part.view(&held)?.native().map_or(0, |native| native.raw))
     }
 
-    /// Bytes from the beginning of the memory to the first element.
+    /// The number of bytes from the start of the memory to the first element.
     #[getter]
     fn offset(&self) -> usize {
         self.part.origin
     }
 
-    /// The same elements with dimensions in reverse order.
+    /// The same elements with the dimensions in reverse order.
     #[getter(T)]
     fn reversed_dims(&self) -> Result<Self> {
         Ok(self.with_layout(self.reversed()?))
     }
 
-    /// The same elements with the dimensions in this order, given one by one or as a tuple; reversed without one.
+    /// The same elements with the dimensions in this order, given one by one or as a tuple. Without arguments, the
+    /// order is reversed.
     #[pyo3(signature = (*axes))]
     fn transpose(&self, axes: &Bound<'_, PyTuple>) -> Result<Self> {
         let rank = self.part.layout.rank();
@@ -258,7 +260,7 @@ impl DeviceArray {
             return self.reversed_dims();
         }
         let axes = integers_of(axes)?;
-        // Negative ones count from the end.
+        // Negative axes count from the end.
         let last = rank.cast_signed();
         let dims =
             axes.iter().map(|axis| if *axis < 0 { axis.saturating_add(last) } else { *axis });
@@ -272,8 +274,8 @@ impl DeviceArray {
         Ok(self.with_layout(permuted(&self.part.layout, &dims)?))
     }
 
-    /// The same elements in another shape, in row-major order; its extents are given one by one or as a tuple, and one of them may
-    /// be -1, which is what the others leave. The array must be C-contiguous: copy it otherwise.
+    /// The same elements in another shape, in row-major order. The extents are given one by one or as a tuple. One of
+    /// them may be -1; it is computed from the others. The array must be C-contiguous; otherwise copy it first.
     #[pyo3(signature = (*shape))]
     fn reshape(&self, shape: &Bound<'_, PyTuple>) -> Result<Self> {
         let (own, asked) = (&self.part.layout, integers_of(shape)?);
@@ -292,7 +294,8 @@ impl DeviceArray {
         }
     }
 
-    /// The values as a NumPy array, or in ``out``. Blocks until they are there, unless ``out`` is a PinnedArray.
+    /// Returns the values as a NumPy array, or copies them to ``out``. Blocks until they are there, unless ``out`` is a
+    /// PinnedArray.
     #[pyo3(signature = (out = None, stream = None, order = None))]
     fn get<'py>(
         &self,
@@ -310,14 +313,14 @@ impl DeviceArray {
         }
     }
 
-    /// Sets the values to those of ``source``, an array of the same shape and type. Done with it on return, unless it is a
-    /// PinnedArray or on a device.
+    /// Sets the values to those of ``source``, an array of the same shape and type. The source may be changed after the
+    /// call returns, unless it is a PinnedArray or on a device.
     #[pyo3(signature = (source, stream = None))]
     fn set(&self, source: &Bound<'_, PyAny>, stream: Option<&Stream>) -> Result<()> {
         copy::set_from(&self.part, source, stream)
     }
 
-    /// Enqueues setting every element to ``value``.
+    /// Enqueues a fill that sets every element to ``value``.
     #[pyo3(signature = (value, stream = None))]
     pub(crate) fn fill(
         &self,
@@ -330,15 +333,15 @@ impl DeviceArray {
         py.detach(|| copy::fill(&self.stream(stream)?, &self.part, &value))
     }
 
-    /// A new array on the same device with these values, without gaps.
+    /// Returns a new array on the same device with the same values, without gaps.
     #[pyo3(signature = (order = Order::C, stream = None))]
     fn copy(&self, py: Python<'_>, order: Order, stream: Option<&Stream>) -> Result<Self> {
         let part = py.detach(|| copy::anew(&self.stream(stream)?, &self.part, order))?;
         Ok(Self { part })
     }
 
-    /// The array on another device: itself if it is there. ``stream`` is one of that device; the copy comes after the array's
-    /// unfinished work.
+    /// Returns the array on another device; the array itself if it is already there. ``stream`` is a stream of that
+    /// device. The copy comes after the array's unfinished work.
     #[pyo3(signature = (device, *, stream = None))]
     fn to_device(
         slf: &Bound<'_, Self>,
@@ -355,10 +358,11 @@ impl DeviceArray {
         Ok(Py::new(py, made)?)
     }
 
-    /// DLPack: an array for any library that reads it, without a copy where it is asked for where it is.
+    /// DLPack: the array for any library that reads DLPack, without a copy if it is requested where it is.
     ///
-    /// ``stream`` is the consumer's, of CUDA or HIP, which waits for the work on this array; -1 asks for no waiting. Without one,
-    /// memory that the host reads is waited for, and other memory is ordered on the default stream of its interface.
+    /// ``stream`` is a CUDA or HIP stream of the consumer; it waits for the work on this array. -1 requests no waiting.
+    /// Without a stream, the call waits for memory that the host can read, and orders other memory on the default
+    /// stream of its interface.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__<'py>(
         &self,
@@ -372,25 +376,26 @@ impl DeviceArray {
         export::dlpack(py, &self.part, &arguments)
     }
 
-    /// DLPack's numbers for the device's type and the device.
+    /// DLPack's numbers for the device type and the device.
     fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
         export::dlpack_device(py, &self.part)
     }
 
-    /// NumPy's array interface, of arrays that the host can address and no ArrayBuffer lends. Blocks until the work enqueued so
-    /// far is done; what is enqueued later must be waited for before the values are looked at again.
+    /// NumPy's array interface, for arrays that the host can address and that no ArrayBuffer lends. Blocks until the
+    /// work enqueued so far has finished. After enqueuing more work, wait for it before you use the values again.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         export::array_interface(py, &self.part)
     }
 
-    /// The CUDA array interface, of arrays of CUDA and HIP that no ArrayBuffer lends.
+    /// The CUDA array interface, for CUDA and HIP arrays that no ArrayBuffer lends.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         export::cuda_array_interface(py, &self.part)
     }
 
-    /// The Arrow C device interface, of arrays with one dimension and no gaps. Nobody writes the array while it is in use.
+    /// The Arrow C device interface, for one-dimensional arrays without gaps. The array must not be written while it is
+    /// in use.
     #[pyo3(signature = (requested_schema = None, **_keywords))]
     fn __arrow_c_device_array__<'py>(
         &self,
@@ -398,7 +403,7 @@ impl DeviceArray {
         requested_schema: Option<&Bound<'py, PyAny>>,
         _keywords: Option<&Bound<'py, PyDict>>,
     ) -> Result<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
-        // A producer may leave a conversion that is asked for to the consumer.
+        // A producer may leave a requested conversion to the consumer.
         let _asked = requested_schema;
         export::arrow_device_array(py, &self.part)
     }
@@ -416,7 +421,7 @@ impl DeviceArray {
         }
     }
 
-    /// Goes through the first dimension.
+    /// Iterates over the first dimension.
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
         let parts = (0..self.__len__()?).map(|index| self.__getitem__(&PyInt::new(py, index)));
         PyList::new(py, parts.collect::<Result<Vec<_>>>()?)?.try_iter()
@@ -441,12 +446,12 @@ impl DeviceArray {
         Err(not_compared())
     }
 
-    /// Of the object, whatever its values are.
+    /// Hashes the object's identity, independent of its values.
     fn __hash__(slf: &Bound<'_, Self>) -> usize {
         slf.as_ptr().addr()
     }
 
-    /// For NumPy, where it cannot go by the array interface: of an array that an ArrayBuffer lends on the host.
+    /// Called by NumPy if it cannot use the array interface: for an array that an ArrayBuffer lends on the host.
     #[pyo3(signature = (dtype = None, copy = None))]
     fn __array__<'py>(
         slf: &Bound<'py, Self>,

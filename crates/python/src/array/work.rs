@@ -5,15 +5,15 @@ use std::sync::Mutex;
 
 use runtime::{Event, Result, Stream};
 
-/// The streams that may have unfinished work on a memory.
+/// The streams that may have unfinished work on a memory block.
 #[derive(Default)]
 pub(crate) struct Work {
     streams: Mutex<Vec<Stream>>,
-    /// The only one that may have any.
+    /// The only stream that may have unfinished work, if the memory is lent for one.
     bound: Option<Stream>,
 }
 
-/// While this is there, work on a memory is being enqueued on a stream.
+/// While this exists, work on the memory is being enqueued on a stream.
 #[must_use = "the work is noted once more when this is dropped"]
 pub(crate) struct Enqueuing<'a> {
     work: &'a Work,
@@ -26,11 +26,11 @@ impl Drop for Enqueuing<'_> {
     }
 }
 
-/// Beyond this many streams, those that are done are forgotten.
+/// Above this number of streams, idle streams are dropped from the list.
 const PRUNE_AT: usize = 4;
 
 impl Work {
-    /// Of memory that is lent for work on one stream.
+    /// For memory that is lent for work on one stream.
     pub(crate) fn bound_to(stream: &Stream) -> Self {
         Self { streams: Mutex::new(vec![stream.clone()]), bound: Some(stream.clone()) }
     }
@@ -40,13 +40,13 @@ impl Work {
         self.bound.as_ref()
     }
 
-    /// Notes work before it is enqueued, and after: whoever looks meanwhile forgets a stream with nothing to do.
+    /// Records work before and after it is enqueued: a check in between drops a stream that is idle.
     pub(crate) fn enqueuing<'a>(&'a self, stream: &'a Stream) -> Enqueuing<'a> {
         self.used_on(stream);
         Enqueuing { work: self, stream }
     }
 
-    /// Notes that work was enqueued.
+    /// Records that work was enqueued.
     pub(crate) fn used_on(&self, stream: &Stream) {
         let len = {
             let mut streams = crate::lock(&self.streams);
@@ -61,12 +61,12 @@ impl Work {
         }
     }
 
-    /// Marks of the work that is enqueued by now and not done.
+    /// Events after the enqueued work that has not finished.
     pub(crate) fn unfinished(&self) -> Result<Vec<Event>> {
         self.busy().iter().map(Stream::record_event).collect()
     }
 
-    /// Lets what is enqueued on `stream` from here on come after the work that is enqueued by now.
+    /// Orders work that is enqueued on `stream` from now on after the work enqueued so far.
     pub(crate) fn come_before(&self, stream: &Stream) -> Result<()> {
         for other in self.busy().iter().filter(|other| *other != stream) {
             stream.wait(&other.record_event()?)?;
@@ -74,14 +74,14 @@ impl Work {
         Ok(())
     }
 
-    /// The streams that have something to do; others are forgotten.
+    /// The streams that have unfinished work; idle streams are dropped from the list.
     fn busy(&self) -> Vec<Stream> {
         let mut streams = crate::lock(&self.streams);
         let is_busy = |stream: &Stream| !matches!(stream.is_done(), Ok(true));
         let (busy, done): (Vec<_>, Vec<_>) =
             mem::take(&mut *streams).into_iter().partition(is_busy);
         streams.clone_from(&busy);
-        // Before those that are done: the last of a stream may give back what others keep.
+        // The lock is released first: dropping the last handle of a stream may free objects that use other locks.
         drop(streams);
         drop(done);
         busy

@@ -1,4 +1,4 @@
-//! Array buffers of any element type behind one interface.
+//! Array buffers of any element type, behind one interface.
 #![expect(
     unsafe_code,
     reason = "leases are written by kernels of Python, and lent to other libraries"
@@ -18,7 +18,7 @@ use runtime::{
 use crate::array::{HostArray, Lent};
 use crate::dtype;
 
-/// How values are taken.
+/// The kind of access.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
     Read,
@@ -26,16 +26,16 @@ pub(super) enum How {
     Write,
 }
 
-/// An array of some element type and any number of dimensions that several owners use.
+/// An array of some element type and any number of dimensions, shared by several owners.
 pub(super) trait Buffer: Send + Sync {
     fn dtype(&self) -> DType;
 
     fn shape(&self) -> &[usize];
 
-    /// What is known of it, also while it is held for writing.
+    /// The metadata; also available while the array is held for writing.
     fn describe(&self, timeout: Duration) -> Result<Description>;
 
-    /// Takes the values, on the stream or on the host.
+    /// Starts an access to the values, on the stream or on the host.
     fn take(&self, how: How, on: Option<&Stream>, timeout: Duration) -> Result<Arc<dyn Lent>>;
 
     fn prefetch(&self, on: Option<&Stream>, timeout: Duration) -> Result<()>;
@@ -47,37 +47,37 @@ pub(super) trait Buffer: Send + Sync {
     fn is_valid_on(&self, device: Option<&Device>, timeout: Duration) -> Result<bool>;
 }
 
-/// What is known of an array without its values.
+/// The metadata of an array.
 pub(super) struct Description {
     pub(super) version: u64,
     pub(super) status: PartStatus,
     pub(super) transfers: TransferReport,
 }
 
-/// An array, and who holds it for writing.
+/// An array, and the access that holds it for writing.
 struct Shared<T: Element> {
     array: SharedArrayBuffer<T, IxDyn>,
-    /// What its elements are, which are stored as `T`.
+    /// The element type; elements are stored as `T`.
     dtype: DType,
     shape: Vec<usize>,
     writer: Writer<T>,
 }
 
-/// The access that holds an array for writing. Locked for as long as somebody looks at it.
+/// The access that holds an array for writing. The lock is held while the access is inspected.
 type Writer<T> = Arc<Mutex<Weak<Access<T>>>>;
 
-/// An array of `dtype`, stored as `T`, for several owners.
+/// Shares an array of `dtype`, stored as `T`.
 pub(super) fn shared<T: Element>(array: ArrayBuffer<T, IxDyn>, dtype: DType) -> Arc<dyn Buffer> {
     let (shape, array) = (array.shape().to_vec(), SharedArrayBuffer::new(array));
     Arc::new(Shared { array, dtype, shape, writer: Writer::default() })
 }
 
-/// Takes up a host array that may be written and lies aligned, in row-major order without gaps, and has an element.
+/// Uses the memory of a host array, which must be writable, aligned, in row-major order without gaps, and not empty.
 pub(super) fn taken_up(host: HostArray<'_>) -> Result<Arc<dyn Buffer>> {
     dtype::with_storage!(host.layout().dtype(), T => stored_as::<T>(host))
 }
 
-/// The same, whose elements are stored as `T`.
+/// As `taken_up`, for elements stored as `T`.
 fn stored_as<T: Element>(host: HostArray<'_>) -> Result<Arc<dyn Buffer>> {
     let (first, layout) = (host.data()?.cast::<T>(), *host.layout());
     let Some(first) = NonNull::new(first) else {
@@ -85,14 +85,14 @@ fn stored_as<T: Element>(host: HostArray<'_>) -> Result<Arc<dyn Buffer>> {
         return Err(Error::new(ErrorKind::InvalidArgument, "ArrayBuffer", message));
     };
     let (shape, owner) = (IxDyn(layout.shape()), host.into_exchange().into_keeper());
-    // SAFETY: the elements are there and may be written, by the protocol that they were handed over by, until the owner is
-    // dropped; whoever else uses them orders that with the accesses, as the documentation of the class says.
+    // SAFETY: by the protocol of the export, the elements exist and may be written until the owner is dropped. Other
+    // users of the memory order their uses with the accesses, as the documentation of the class says.
     let array = unsafe { ArrayBuffer::from_host_memory(first, shape, owner) }?;
     Ok(shared(array, layout.dtype()))
 }
 
 impl<T: Element> Shared<T> {
-    /// What `look` finds in the lease of who holds the array for writing, if somebody does.
+    /// Applies `look` to the lease of the access that holds the array for writing, if there is one.
     fn in_lease<R>(&self, look: impl FnOnce(&Lease<T, IxDyn>) -> R) -> Option<R> {
         let writer = crate::lock(&self.writer);
         let access = writer.upgrade()?;
@@ -169,13 +169,13 @@ impl<T: Element> Buffer for Shared<T> {
     }
 }
 
-/// Values that Python code holds.
+/// An access that Python code holds.
 struct Access<T: Element> {
-    // Taken when it ends.
+    // Taken when the access ends.
     lease: Option<Lease<T, IxDyn>>,
-    /// Others may have written the values.
+    /// Set if foreign code may have written the values.
     strange: AtomicBool,
-    /// The code that held them failed.
+    /// Set if the code that held the access failed.
     failed: AtomicBool,
     writer: Writer<T>,
 }
@@ -207,8 +207,8 @@ impl<T: Element> Lent for Access<T> {
     }
 
     fn view_mut(&self) -> Result<MemoryViewMut<'_>> {
-        // SAFETY: this crate makes no slice of the memory, and who has its address outside orders accesses with this one's
-        // work, which the documentation of the protocols asks for.
+        // SAFETY: this crate makes no slice of the memory. Foreign code that has its address orders accesses with this
+        // view's work, as the documentation of the protocols requires.
         unsafe { self.lease()?.view_mut_shared() }
     }
 
@@ -230,18 +230,18 @@ impl<T: Element> Lent for Access<T> {
     fn finish(self: Arc<Self>, failed: bool) -> Result<()> {
         self.failed.fetch_or(failed, Ordering::AcqRel);
         let writer = Arc::clone(&self.writer);
-        // Not while somebody looks at it, who would have to end it then.
+        // Not while another thread inspects the access, or that thread would have to end it.
         let looked_at = crate::lock(&writer);
         let last = Arc::into_inner(self);
         drop(looked_at);
-        // Whoever else holds it ends the access.
+        // If another share exists, its owner ends the access.
         last.map_or(Ok(()), |mut access| access.end())
     }
 }
 
 impl<T: Element> Drop for Access<T> {
     fn drop(&mut self) {
-        // An array that is lost says so when it is read.
+        // Reading a lost array reports the loss.
         let _ended = self.end();
     }
 }

@@ -21,20 +21,20 @@ use crate::dtype;
 use crate::error::{Failure, Result};
 use crate::stream::{Stream, seconds};
 
-/// The error of an access that is over.
+/// The error for an access that has ended.
 #[cold]
 fn over() -> Error {
     Error::new(ErrorKind::Conflict, "access", "the access to the array buffer has ended")
 }
 
-/// Where values are wanted: a stream, a device, which means its current or default stream, or the host.
+/// The place of an access: a stream; a device, which means its current or default stream; or the host.
 enum Place {
     Stream(runtime::Stream),
     Host,
 }
 
 impl Place {
-    /// The given place; without one, where this thread currently is.
+    /// The given place; without one, the current device of this thread.
     fn new(given: Option<&Bound<'_, PyAny>>) -> Result<Self> {
         let Some(given) = given else {
             return Ok(buffers::here().map_or(Self::Host, Self::Stream));
@@ -60,20 +60,22 @@ impl Place {
     }
 }
 
-/// One n-d array with replicas on any number of devices and the host: exactly what is out of date where it is accessed moves, when
-/// it is accessed.
+/// An n-dimensional array with replicas on any number of devices and the host. Each access copies exactly the values
+/// that are out of date in its place.
 ///
-/// ``ArrayBuffer(source)`` takes up an array of the host without a copy where it can be written and lies aligned, in row-major order
-/// without gaps, and copies it otherwise; ``copy`` says that it must, or must not. A source that is taken up is the host's replica: it
-/// shows what was written on a device after the next access on the host, and is not to be written but through accesses.
+/// ``ArrayBuffer(source)`` uses the memory of a host array without a copy if it is writable, aligned, in row-major
+/// order without gaps, and not empty. Otherwise it copies the array. ``copy=True`` forces a copy, and ``copy=False``
+/// forbids one. A source that is not copied is the host's replica. It shows values written on a device after the next
+/// access on the host. It must be written only through accesses.
 ///
-/// ``read``, ``read_write`` and ``write`` are accesses, for ``with`` blocks. ``on`` says where: a stream, a device, or ``"host"``;
-/// without it, where the thread currently is, see ``offload``. On a device the block gets a DeviceArray, on the host an array of
-/// NumPy. An access to write commits when its block ends; if the block raises, the values are poisoned until they are overwritten.
+/// ``read``, ``read_write`` and ``write`` are accesses, for ``with`` blocks. ``on`` gives the place: a stream, a
+/// device, or ``"host"``. Without it, the place is the thread's current device, see ``offload``. On a device, the block
+/// gets a DeviceArray; on the host, it gets a NumPy array. A write access commits when its block ends. If the block
+/// raises, the values are poisoned until they are overwritten.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct ArrayBuffer(Arc<dyn Buffer>);
 
-/// How long calls without a time limit of their own may wait for a writer.
+/// The time that calls without a timeout argument wait for a writer.
 const BRIEFLY: Duration = Duration::from_secs(60);
 
 impl ArrayBuffer {
@@ -93,7 +95,7 @@ impl ArrayBuffer {
     }
 }
 
-/// Takes up a host array, or copies it.
+/// Uses the memory of a host array, or copies it.
 fn of_host(host: HostArray<'_>, copy: Option<bool>) -> Result<Arc<dyn Buffer>> {
     let layout = *host.layout();
     let obstacle = if !host.is_writable() {
@@ -138,7 +140,7 @@ impl ArrayBuffer {
         of_host(host, copy).map(Self)
     }
 
-    /// An array without values, to be written before it is read.
+    /// Creates an array without values; it must be written before it is read.
     #[staticmethod]
     #[pyo3(signature = (shape, dtype = None))]
     fn empty(shape: Shape, dtype: Option<&Bound<'_, PyAny>>) -> Result<Self> {
@@ -149,37 +151,38 @@ impl ArrayBuffer {
         })
     }
 
-    /// Elements along each dimension.
+    /// The number of elements along each dimension.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.shape())
     }
 
-    /// The type of the elements, a ``numpy.dtype``.
+    /// The element type, a ``numpy.dtype``.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         dtype::to_python(py, self.0.dtype())
     }
 
-    /// Number of elements.
+    /// The number of elements.
     #[getter]
     fn size(&self) -> usize {
         self.0.shape().iter().product()
     }
 
-    /// Bytes of all elements.
+    /// The number of bytes of all elements.
     #[getter]
     fn nbytes(&self) -> usize {
         self.size() * self.0.dtype().size()
     }
 
-    /// Rises with every committed write, and with nothing else. Blocks are committed when they end.
+    /// The version number. It increases with every committed write, and only then. Accesses commit when their block
+    /// ends.
     #[getter]
     fn version(&self, py: Python<'_>) -> Result<u64> {
         Ok(self.describe(py)?.version)
     }
 
-    /// What is known of the values: uninitialized, valid, poisoned or in use.
+    /// The status of the values: uninitialized, valid, poisoned or in use.
     #[getter]
     fn status(&self, py: Python<'_>) -> Result<&'static str> {
         Ok(match self.describe(py)?.status {
@@ -192,38 +195,39 @@ impl ArrayBuffer {
         })
     }
 
-    /// What was moved so far, and why.
+    /// The transfers so far, and their causes.
     #[getter]
     fn transfers(&self, py: Python<'_>) -> Result<TransferReport> {
         Ok(TransferReport(self.describe(py)?.transfers))
     }
 
-    /// Whether the values are on the device, or on the ``"host"``, as they are, so that reading there moves nothing.
+    /// Whether the values are valid on the device, or on the ``"host"``. If so, reading there copies nothing.
     fn is_valid_on(&self, py: Python<'_>, place: &Bound<'_, PyAny>) -> Result<bool> {
         let place = Place::new(Some(place))?;
         let device = place.stream().map(runtime::Stream::device);
         Ok(py.detach(|| self.0.is_valid_on(device, BRIEFLY))?)
     }
 
-    /// The values to read. Waits for a writer for at most ``timeout`` seconds.
+    /// Accesses the values to read them. Waits at most ``timeout`` seconds for a writer.
     #[pyo3(signature = (on = None, *, timeout = 60.0))]
     fn read(&self, on: Option<&Bound<'_, PyAny>>, timeout: f64) -> Result<ArrayAccess> {
         self.access(How::Read, on, timeout)
     }
 
-    /// The values to read and write. Waits for others for at most ``timeout`` seconds.
+    /// Accesses the values to read and write them. Waits at most ``timeout`` seconds for other holders.
     #[pyo3(signature = (on = None, *, timeout = 60.0))]
     fn read_write(&self, on: Option<&Bound<'_, PyAny>>, timeout: f64) -> Result<ArrayAccess> {
         self.access(How::ReadWrite, on, timeout)
     }
 
-    /// The array to overwrite: nothing is copied, and all of it must be written. Waits for others for at most ``timeout`` seconds.
+    /// Accesses the array to overwrite it. Nothing is copied, and every element must be written. Waits at most
+    /// ``timeout`` seconds for other holders.
     #[pyo3(signature = (on = None, *, timeout = 60.0))]
     fn write(&self, on: Option<&Bound<'_, PyAny>>, timeout: f64) -> Result<ArrayAccess> {
         self.access(How::Write, on, timeout)
     }
 
-    /// The values as a new NumPy array. Blocks until they are there.
+    /// Returns the values as a new NumPy array. Blocks until they are there.
     fn get<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         let place = Place::Host;
         let (buffer, entered) = (Arc::clone(&self.0), Mutex::default());
@@ -234,25 +238,25 @@ impl ArrayBuffer {
         Ok(copied?)
     }
 
-    /// Brings the values where they will be needed. On the host it blocks until they are there. Copies to a device are enqueued, and
-    /// block for what exceeds 4 MiB, or comes before earlier ones are done.
+    /// Copies the values to a place before they are needed there. On the host it blocks until they are there. Copies to
+    /// a device are enqueued; they block for the bytes beyond 4 MiB, or if earlier copies have not finished.
     #[pyo3(signature = (on = None))]
     fn prefetch(&self, py: Python<'_>, on: Option<&Bound<'_, PyAny>>) -> Result<()> {
         let place = Place::new(on)?;
         Ok(py.detach(|| self.0.prefetch(place.stream(), BRIEFLY))?)
     }
 
-    /// Gives the memory on a device back. Values that are nowhere else are brought to the host first.
+    /// Frees the memory on a device. Values that exist nowhere else are copied to the host first.
     fn evict(&self, py: Python<'_>, device: &Device) -> Result<()> {
         Ok(py.detach(|| self.0.evict(&device.0, BRIEFLY))?)
     }
 
-    /// A copy with a state of its own, made where the values are.
+    /// Copies the array into a new, independent array. The copy is made where the values are.
     fn duplicate(&self, py: Python<'_>) -> Result<Self> {
         Ok(Self(py.detach(|| self.0.duplicate(BRIEFLY))?))
     }
 
-    /// Of NumPy, which would make an object of what is no array.
+    /// Called by NumPy, which would otherwise wrap the buffer in an array of objects.
     #[pyo3(signature = (*arguments, **keywords))]
     fn __array__(
         &self,
@@ -275,10 +279,10 @@ impl ArrayBuffer {
 
 /// An access to an ArrayBuffer, for a ``with`` block, which gets the values.
 ///
-/// What was made of them, by slicing or by another library, is of no use after the block. Arrays of devices say so; one that
-/// another library has taken up holds the access until it is gone. On the host the block's own array shows numbers that may be
-/// old, and cannot be written; views of it, which NumPy does not tell of, stay writable, and what is written through them after
-/// the block is seen by nobody for sure, and races with copies.
+/// Do not use the values after the block, nor anything made from them by slicing or by another library. Device arrays
+/// then raise an error. An array that another library has imported holds the access until it is deleted. On the host,
+/// the block's own array may show old values and cannot be written. Views of it stay writable, because NumPy does not
+/// report them. Writes through them after the block may be lost, and race with copies.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct ArrayAccess {
     buffer: Arc<dyn Buffer>,
@@ -305,7 +309,7 @@ impl ArrayAccess {
             (Entered::Device(block), Py::new(py, DeviceArray { part })?.into_any())
         } else {
             let address = lent.host_address()?;
-            // Their memory, and not the access to them.
+            // Keeps the memory alive, but not the access.
             let owner = Box::new(Arc::clone(&self.buffer));
             let values = HostValues { _owner: owner, address, layout, read_only };
             let array = dtype::to_numpy(Bound::new(py, values)?.as_any(), layout.dtype())?;
@@ -314,7 +318,7 @@ impl ArrayAccess {
             }
             (Entered::Host(lent, array.clone().unbind()), array.unbind())
         };
-        // Not locked before: another thread that waits for the lock may have the interpreter.
+        // The lock is taken only here: another thread that waits for it may hold the interpreter.
         let mut place = crate::lock(&self.entered);
         if place.is_some() {
             let message = "its block was entered already";
@@ -358,25 +362,25 @@ impl ArrayAccess {
     }
 }
 
-/// What was moved for an array: from where to where, how often and how many bytes, and who wanted it.
+/// The transfers of an array: source, destination, count, bytes, and the access that needed them.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct TransferReport(buffers::TransferReport);
 
 #[pymethods]
 impl TransferReport {
-    /// Number of all transfers.
+    /// The number of all transfers.
     #[getter]
     fn count(&self) -> u64 {
         self.0.total().count
     }
 
-    /// Bytes of all transfers.
+    /// The number of bytes of all transfers.
     #[getter]
     fn bytes(&self) -> u64 {
         self.0.total().bytes
     }
 
-    /// Number and bytes of transfers between two places: ids of devices, or ``host``.
+    /// The count and bytes of transfers between two places: device ids, or ``host``.
     fn between(&self, origin: &str, to: &str) -> (u64, u64) {
         let traffic = self.0.between(origin, to);
         (traffic.count, traffic.bytes)

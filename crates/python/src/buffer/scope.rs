@@ -1,4 +1,4 @@
-//! What holds for a thread during a block: its current device, and limits on transfers.
+//! Settings of a thread for the length of a block: its current device, and limits on transfers.
 
 use std::cell::RefCell;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use crate::error::{Failure, Result};
 use crate::stream::Stream;
 
 thread_local! {
-    /// What this thread's blocks hold, by number: none of it can leave its thread.
+    /// The settings of this thread's open blocks, by number. They cannot leave their thread.
     static BLOCKS: RefCell<Vec<(u64, Held)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -21,7 +21,7 @@ enum Held {
     Budget(buffers::TransferBudget),
 }
 
-/// The block that a context manager is in.
+/// The open block of a context manager.
 #[derive(Default)]
 struct Block(Mutex<Option<u64>>);
 
@@ -61,10 +61,10 @@ pub(crate) fn here() -> Option<Stream> {
     buffers::here().map(Stream)
 }
 
-/// Makes a stream, or the default stream of a device, the current one of this thread for a ``with`` block.
+/// Makes a stream, or the default stream of a device, the current stream of this thread for a ``with`` block.
 ///
-/// Accesses to ArrayBuffers and operations on DeviceArrays that name no stream use it. Blocks nest, and moving and freeing nothing
-/// is part of entering and leaving them.
+/// Accesses to ArrayBuffers, and operations on DeviceArrays, use the current stream if they name no stream. Blocks
+/// nest. Entering and leaving a block copies and frees nothing.
 #[pyclass(frozen, name = "offload", module = "device_runtime")]
 pub(crate) struct Offload {
     stream: runtime::Stream,
@@ -94,8 +94,9 @@ impl Offload {
     }
 }
 
-/// Limits the bytes that accesses to ArrayBuffers in this thread may move during a ``with`` block: those beyond raise
-/// LimitExceededError, and nothing has moved. ``direction`` is any, to_host or to_device. Prefetches are free.
+/// Limits the bytes that accesses to ArrayBuffers in this thread may move during a ``with`` block. An access beyond the
+/// limit raises LimitExceededError, and nothing has moved. ``direction`` is any, to_host or to_device. Prefetches do
+/// not count.
 #[pyclass(frozen, name = "transfer_budget", module = "device_runtime")]
 pub(crate) struct TransferBudget {
     bytes: u64,
@@ -121,7 +122,7 @@ impl TransferBudget {
         Ok(Self { bytes, direction, block: Block::default(), used: Mutex::default() })
     }
 
-    /// Bytes that were moved during the block.
+    /// The number of bytes that were moved during the block.
     #[getter]
     fn used(&self) -> u64 {
         *crate::lock(&self.used)

@@ -1,4 +1,4 @@
-//! What is exchanged: decompositions, fields and quantities.
+//! The objects of an exchange: decompositions, fields and quantities.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -8,7 +8,8 @@ use crate::array;
 use crate::dtype;
 use crate::error::{Failure, Result};
 
-/// A decomposition: which rank owns which block of cells, and what lies beyond the sides of each. Every rank makes the same.
+/// A decomposition: the block of cells of each rank, and the neighbours beyond its sides. Every rank makes the same
+/// topology.
 #[pyclass(frozen, module = "device_runtime.halo")]
 pub(crate) struct Topology(pub(super) halo::Topology);
 
@@ -23,7 +24,7 @@ const SYMMETRIES: [(&str, Symmetry); 8] = [
     ("antitranspose", Symmetry::ANTITRANSPOSE),
 ];
 
-/// The names of a table.
+/// The names in a table.
 fn names<T>(table: &[(&'static str, T)]) -> String {
     table.iter().map(|row| row.0).collect::<Vec<_>>().join(", ")
 }
@@ -36,30 +37,31 @@ fn symmetry(name: &str) -> Result<Symmetry> {
     })
 }
 
-/// A rank, one of its sides as the ends (-1, 0 or 1) along x, y and z, the rank beyond it, and how the axes of the first lie in the
-/// other's.
+/// A link: a rank, a side of its block as the ends (-1, 0 or 1) along x, y and z, the rank beyond that side, and how
+/// the axes of the first rank are oriented in the other's block.
 type Beyond = (usize, [i8; 3], usize, String);
 
-/// The rank of the neighbour, the side, and the symmetry.
+/// The side, the rank of the neighbour, and the symmetry.
 type Neighbour = ([i8; 3], usize, &'static str);
 
 #[pymethods]
 impl Topology {
-    /// A box of ``cells`` along one to three axes, cut into ``ranks`` blocks along each; ``periodic`` says which axes are. Ranks are
-    /// numbered with x fastest.
+    /// A box of ``cells`` along one to three axes, divided into ``ranks`` blocks along each axis. ``periodic`` says
+    /// which axes are periodic. Ranks are numbered with x fastest.
     #[staticmethod]
     fn cartesian(cells: Vec<usize>, ranks: Vec<usize>, periodic: Vec<bool>) -> Result<Self> {
         Ok(Self(halo::Topology::cartesian(&cells, &ranks, &periodic)?))
     }
 
-    /// The cubed sphere: six tiles of ``cells`` × ``cells`` cells, each cut into ``layout`` = (along y, along x) blocks.
+    /// The cubed sphere: six tiles of ``cells`` × ``cells`` cells, each divided into ``layout`` = (along y, along x)
+    /// blocks.
     #[staticmethod]
     fn cubed_sphere(cells: usize, layout: [usize; 2]) -> Result<Self> {
         Ok(Self(halo::Topology::cubed_sphere(cells, layout)?))
     }
 
-    /// One block of cells along x, y and z for each rank (1 along axes that there are not), joined by links: (rank, side,
-    /// neighbour, symmetry), each given from both of its ends.
+    /// One block of cells along x, y and z for each rank (1 along unused axes), joined by links: (rank, side,
+    /// neighbour, symmetry). Each link is given from both of its ends.
     #[staticmethod]
     fn of_blocks(axes: usize, blocks: Vec<[usize; 3]>, links: Vec<Beyond>) -> Result<Self> {
         let link = |(rank, ends, neighbour, name): Beyond| {
@@ -95,14 +97,14 @@ impl Topology {
         self.0.axes()
     }
 
-    /// The tile of a rank's block, where it begins in the tile, and its cells, along x, y and z.
+    /// The tile of a rank's block, its position in the tile, and its number of cells, along x, y and z.
     fn block(&self, rank: usize) -> Result<(usize, [usize; 3], [usize; 3])> {
         let block = self.0.block(rank)?;
         Ok((block.tile, block.start, block.cells))
     }
 
-    /// What lies beyond the sides of a rank's block: the ends of the side along x, y and z, the rank there, and how this rank's axes
-    /// lie in that one's.
+    /// The neighbours of a rank's block: the ends of the side along x, y and z, the rank there, and how this rank's
+    /// axes are oriented in that block.
     fn neighbours(&self, rank: usize) -> Result<Vec<Neighbour>> {
         let name = |symmetry| {
             SYMMETRIES.iter().find(|known| known.1 == symmetry).map_or("", |known| known.0)
@@ -112,15 +114,17 @@ impl Topology {
     }
 }
 
-/// One dimension of a field: made by ``Dim.axis`` along an axis of the topology, or by ``Dim.free``.
+/// One dimension of a field. ``Dim.axis`` makes one along an axis of the topology; ``Dim.free`` makes one that is not
+/// divided.
 #[pyclass(frozen, from_py_object, module = "device_runtime.halo")]
 #[derive(Clone, Copy)]
 pub(crate) struct Dim(halo::Dim);
 
 #[pymethods]
 impl Dim {
-    /// A dimension along ``axis`` (0 is x, 1 is y, 2 is z) with the rank's ``cells``: ``halo`` elements below and above them are
-    /// exchanged, and as many, or ``allocated``, are in memory. Staggered values are on the points between cells.
+    /// A dimension along ``axis`` (0 is x, 1 is y, 2 is z) with the rank's ``cells``. ``halo`` elements below and above
+    /// them are exchanged. The same number, or ``allocated``, are in memory. Staggered values are on the points between
+    /// cells.
     #[staticmethod]
     #[pyo3(signature = (axis, cells, halo = (0, 0), *, allocated = None, staggered = false))]
     fn axis(
@@ -143,7 +147,7 @@ impl Dim {
         Self(halo::Dim::free(extent))
     }
 
-    /// The elements that the rank owns.
+    /// The slice of the elements that the rank owns.
     #[getter]
     fn owned<'py>(&self, py: Python<'py>) -> Bound<'py, pyo3::types::PySlice> {
         let owned = self.0.owned();
@@ -151,8 +155,9 @@ impl Dim {
     }
 }
 
-/// A field as one rank has it: element type, dimensions in the order of its shape, and strides, which are those of row-major order,
-/// or of the dimensions in ``order``, the slowest first, or given in bytes.
+/// A field as one rank has it: element type, dimensions in the order of its shape, and strides. The strides are
+/// row-major by default. ``order`` gives the dimensions in memory order, slowest first; ``strides`` gives them in
+/// bytes.
 #[pyclass(frozen, from_py_object, module = "device_runtime.halo")]
 #[derive(Clone)]
 pub(crate) struct FieldSpec(halo::FieldSpec);
@@ -187,25 +192,25 @@ impl FieldSpec {
         }))
     }
 
-    /// Its name.
+    /// The name.
     #[getter]
     fn name(&self) -> &str {
         self.0.name()
     }
 
-    /// Elements in memory along each dimension, ghosts included.
+    /// The number of elements in memory along each dimension, including ghosts.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.layout().shape())
     }
 
-    /// The type of the elements, a ``numpy.dtype``.
+    /// The element type, a ``numpy.dtype``.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         dtype::to_python(py, self.0.dtype())
     }
 
-    /// The elements that the rank owns: ``array[field.owned]``.
+    /// The slices of the elements that the rank owns: ``array[field.owned]``.
     #[getter]
     fn owned<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.dims().iter().map(|dim| Dim(*dim).owned(py)))
@@ -220,8 +225,8 @@ const KINDS: [(&str, Kind); 5] = [
     ("tensor", Kind::Tensor),
 ];
 
-/// A physical quantity: one field for each component, and what they are together, which decides what a rotation does: scalar,
-/// pseudo_scalar, vector (x, y), unsigned_pair (x, y) or tensor (xx, xy, yx, yy).
+/// A physical quantity: one field for each component, and the kind of quantity, which determines how a rotation changes
+/// it. Kinds: scalar, pseudo_scalar, vector (x, y), unsigned_pair (x, y) or tensor (xx, xy, yx, yy).
 #[pyclass(frozen, from_py_object, module = "device_runtime.halo")]
 #[derive(Clone)]
 pub(crate) struct Quantity(pub(super) halo::Quantity);
@@ -238,13 +243,13 @@ impl Quantity {
         Ok(Self(halo::Quantity::new(*kind, components)?))
     }
 
-    /// A scalar.
+    /// Makes a scalar.
     #[staticmethod]
     fn scalar(field: FieldSpec) -> Self {
         Self(halo::Quantity::scalar(field.0))
     }
 
-    /// A vector with components along x and y.
+    /// Makes a vector with components along x and y.
     #[staticmethod]
     fn vector(x: FieldSpec, y: FieldSpec) -> Result<Self> {
         Ok(Self(halo::Quantity::vector(x.0, y.0)?))

@@ -1,4 +1,4 @@
-//! The exchange itself.
+//! Halo exchanges of fields.
 #![expect(
     unsafe_code,
     reason = "lends the progress of an exchange to Python code for the length of a call"
@@ -18,23 +18,24 @@ use crate::device::Device;
 use crate::error::{Failure, Result};
 use crate::stream::{Stream, seconds};
 
-/// Fills the halos of a set of fields with what the neighbours own there, again and again.
+/// Fills the halos of a set of fields with the values that the neighbours own there. It can be used repeatedly.
 ///
-/// Every rank makes it at once, with the same topology, quantities and options, and calls the same methods in the same order.
-/// If one is late, all call ``Communicator.reset`` and make it again. ``fields`` are DeviceArrays, one for each component of each
-/// quantity, in order, which share no elements. Work is enqueued on
-/// ``stream``: packing comes after what was enqueued there before, and what is enqueued later sees the halos. Where no stream is
-/// named, it comes after all unfinished work on the fields.
+/// All ranks create it together, with the same topology, quantities and options, and call the same methods in the same
+/// order. If a rank is late, all ranks call ``Communicator.reset`` and create it again. ``fields`` are DeviceArrays,
+/// one for each component of each quantity, in order. They must not share elements. Work is enqueued on ``stream``:
+/// packing comes after earlier work there, and later work sees the filled halos. Without a stream, the work comes after
+/// all unfinished work on the fields.
 ///
-/// ``reach`` is full, or faces for stencils without diagonals; ``missing_corners``, where tiles meet without a cell, are left alone
-/// (None), set to a number, or ``"average"``; exchanges that use one communicator at the same time have a ``channel`` each.
+/// ``reach`` is full, or faces for stencils without diagonals. ``missing_corners`` says what happens where tiles meet
+/// without a cell: these corners are left unchanged (None), set to a number, or set to an ``"average"``. Exchanges that
+/// use one communicator at the same time need different ``channel`` numbers.
 #[pyclass(frozen, module = "device_runtime.halo")]
 pub(crate) struct HaloExchange {
     exchange: Mutex<halo::HaloExchange>,
     device: runtime::Device,
 }
 
-/// What corners without cells become, as Python gives it.
+/// The treatment of corners without cells, from Python.
 fn corners(given: Option<&Bound<'_, PyAny>>) -> Result<MissingCorners> {
     let Some(given) = given else { return Ok(MissingCorners::Untouched) };
     if given.extract::<&str>().is_ok_and(|text| text == "average") {
@@ -44,7 +45,7 @@ fn corners(given: Option<&Bound<'_, PyAny>>) -> Result<MissingCorners> {
 }
 
 impl HaloExchange {
-    /// The exchange for one call, which may run Python code that calls it again.
+    /// Locks the exchange for one call. The call may run Python code that calls the exchange again.
     fn alone(&self) -> runtime::Result<MutexGuard<'_, halo::HaloExchange>> {
         match self.exchange.try_lock() {
             Ok(exchange) => Ok(exchange),
@@ -56,7 +57,7 @@ impl HaloExchange {
         }
     }
 
-    /// Runs `f` with the exchange and its fields, while other Python threads run.
+    /// Runs `f` with the exchange and its fields, and lets other Python threads run.
     fn run<R: Send>(
         &self,
         py: Python<'_>,
@@ -127,7 +128,7 @@ impl HaloExchange {
         Ok(Self { exchange: Mutex::new(made?), device })
     }
 
-    /// Fills the halos. Blocks until messages have arrived, not until the device has unpacked them.
+    /// Fills the halos. Blocks until the messages have arrived, but not until the device has unpacked them.
     #[pyo3(signature = (fields, stream = None))]
     fn exchange(
         &self,
@@ -138,8 +139,8 @@ impl HaloExchange {
         self.run(py, &fields, stream, |exchange, stream, fields| exchange.exchange(stream, fields))
     }
 
-    /// Fills the halos while ``work(progress)`` runs, and returns what that does. The work enqueues what needs no ghosts, and calls
-    /// ``progress.poll()`` now and then, so that messages go on.
+    /// Fills the halos while ``work(progress)`` runs, and returns the result of ``work``. The work enqueues operations
+    /// that need no ghosts, and calls ``progress.poll()`` regularly to advance the messages.
     #[pyo3(signature = (fields, work, stream = None))]
     fn overlap(
         &self,
@@ -153,7 +154,7 @@ impl HaloExchange {
                 Ok(Python::attach(|py| {
                     let lent = Py::new(py, Progress::lend(progress))?;
                     let done = work.call1(py, (&lent,));
-                    // Who polls in another thread may need the interpreter to come to an end.
+                    // Another thread that polls may need the interpreter to finish.
                     py.detach(|| lent.get().take_back());
                     done
                 }))
@@ -162,7 +163,8 @@ impl HaloExchange {
         Ok(done??)
     }
 
-    /// The reverse: each owned element is combined with all ghosts that are copies of it, by ``op``: replace, sum, min or max.
+    /// Combines each owned element with all ghosts that are copies of it, by ``op``: replace, sum, min or max. This is
+    /// the reverse of an exchange.
     #[pyo3(signature = (fields, op, stream = None))]
     fn reduce(
         &self,
@@ -186,7 +188,7 @@ impl HaloExchange {
         })
     }
 
-    /// Makes the points that two ranks share the same on both, for staggered fields.
+    /// Makes the points that two ranks share equal on both, for staggered fields.
     #[pyo3(signature = (fields, stream = None))]
     fn synchronize_shared(
         &self,
@@ -199,13 +201,13 @@ impl HaloExchange {
         })
     }
 
-    /// Makes exchanges possible again after one that failed, and collective calls with them. All ranks call it at once; after a
+    /// Makes exchanges and their collective calls possible again after a failure. All ranks call it together. After a
     /// TimeoutError, call it again.
     fn reset(&self, py: Python<'_>) -> Result<()> {
         Ok(py.detach(|| self.alone()?.reset())?)
     }
 
-    /// For each neighbour rank the messages and bytes sent, received and copied so far, as a dict of pairs.
+    /// The number of messages and bytes sent, received and copied so far for each neighbour rank, as a dict of pairs.
     fn statistics<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let statistics = py.detach(|| self.alone()?.statistics())?;
         let all = PyDict::new(py);
@@ -224,13 +226,13 @@ impl HaloExchange {
     }
 }
 
-/// An exchange on its way, lent to the work beside it.
+/// An exchange in flight, lent to the overlapping work.
 #[pyclass(frozen, module = "device_runtime.halo")]
 pub(crate) struct Progress(Mutex<Option<Lent>>);
 
 struct Lent(NonNull<halo::Progress<'static, 'static>>);
 
-// SAFETY: whoever uses it holds the lock, and `take_back` takes it before the thread of the exchange goes on.
+// SAFETY: every use holds the lock, and `take_back` takes it before the thread of the exchange continues.
 unsafe impl Send for Lent {}
 
 impl Progress {
@@ -246,10 +248,10 @@ impl Progress {
 
 #[pymethods]
 impl Progress {
-    /// Does what can be done without waiting; whether that was all.
+    /// Advances the exchange without waiting. Returns whether nothing is left to do.
     fn poll(&self, py: Python<'_>) -> Result<bool> {
         py.detach(|| match crate::lock(&self.0).as_mut() {
-            // SAFETY: lent for as long as it is there, and used by one at a time.
+            // SAFETY: the loan is valid while it is stored here, and only one thread uses it at a time.
             Some(lent) => Ok(unsafe { lent.0.as_mut() }.poll()?),
             None => {
                 let message = "the work beside the exchange is over";

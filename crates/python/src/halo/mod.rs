@@ -14,23 +14,26 @@ pub(crate) use self::exchange::{HaloExchange, Progress};
 use crate::error::Result;
 use crate::stream::seconds;
 
-/// A group of ranks that send each other messages, seen from one of them: threads of this process, or an MPI job.
+/// A group of ranks that exchange messages, as seen from one rank. The ranks are threads of this process or processes
+/// of an MPI job.
 ///
-/// A rank leaves when its communicator, and every exchange made with it, is gone; who waits for it gets PeerLostError then.
+/// A rank leaves the group when its communicator, and every exchange made with it, is deleted. Ranks that wait for it
+/// then get PeerLostError.
 #[pyclass(frozen, module = "device_runtime.halo")]
 pub(crate) struct Communicator(pub(super) Arc<dyn Ranks>);
 
 #[pymethods]
 impl Communicator {
-    /// The communicators of a new group of ranks in this process, in order: give each to a thread of its own.
+    /// Creates the communicators of a new group of ranks in this process, in order. Give each communicator to its own
+    /// thread.
     #[staticmethod]
     fn threads(size: usize) -> Result<Vec<Self>> {
         let ranks = ThreadCommunicator::group(size)?.into_iter();
         Ok(ranks.map(|rank| Self(Arc::new(rank))).collect())
     }
 
-    /// The rank of an mpi4py communicator, by calling its methods. Its messages are not to be mixed with others: give it
-    /// ``comm.Dup()`` where other code uses the communicator too.
+    /// A rank of an mpi4py communicator, used through its Python methods. Its messages must not mix with others: pass
+    /// ``comm.Dup()`` if other code uses the communicator too.
     #[staticmethod]
     fn mpi(comm: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self(Arc::new(mpi::MpiCommunicator::new(comm)?)))
@@ -55,8 +58,8 @@ impl Communicator {
         Ok(py.detach(|| self.0.barrier(timeout))?)
     }
 
-    /// The bytes of all ranks in their order, each of which brings equally many. Blocks until every rank has called it, for at most
-    /// ``timeout`` seconds.
+    /// Returns the bytes of all ranks in rank order. Every rank passes the same number of bytes. Blocks until every
+    /// rank has called it, for at most ``timeout`` seconds.
     #[pyo3(signature = (mine, timeout = 60.0))]
     fn all_gather<'py>(
         &self,
@@ -69,9 +72,10 @@ impl Communicator {
         Ok(pyo3::types::PyBytes::new(py, &all))
     }
 
-    /// Makes collective calls (``barrier``, ``all_gather``, making a ``HaloExchange``) possible again after one that failed, such as
-    /// by a rank that was late: until then they raise ConflictError. All ranks call it, also those where none failed. Blocks until every
-    /// rank has called it, for at most ``timeout`` seconds; after a TimeoutError, call it again.
+    /// Makes collective calls (``barrier``, ``all_gather``, creating a ``HaloExchange``) possible again after a
+    /// failure, for example after a rank was late. Until then they raise ConflictError. All ranks call it, also those
+    /// without a failure. Blocks until every rank has called it, for at most ``timeout`` seconds. After a TimeoutError,
+    /// call it again.
     #[pyo3(signature = (timeout = 60.0))]
     fn reset(&self, py: Python<'_>, timeout: f64) -> Result<()> {
         let timeout = seconds("reset", timeout)?;

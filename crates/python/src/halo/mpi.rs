@@ -1,7 +1,7 @@
-//! Ranks of an mpi4py communicator: messages by calls of its Python methods, so that this package links no MPI.
+//! Ranks of an mpi4py communicator. Messages are calls of its Python methods, so this package does not link MPI.
 //!
-//! As in `halo-mpi`, a receive is handed to MPI when its message is there and known to have the right length, since libraries may
-//! write beyond a buffer that is too short before they say so.
+//! As in `halo-mpi`, a receive is passed to MPI only when its message has arrived and has the right length. MPI
+//! libraries may write beyond a buffer that is too short before they report it.
 #![expect(unsafe_code, reason = "shows the bytes of buffers to Python as memoryviews")]
 
 use std::collections::{HashMap, VecDeque};
@@ -27,41 +27,41 @@ pub(super) struct MpiCommunicator {
     collectives: Collectives,
 }
 
-/// What outlives the communicator with its requests.
+/// State that outlives the communicator, together with its requests.
 struct Shared {
     comm: Py<PyAny>,
     status: Py<PyAny>,
     rank: usize,
     size: usize,
     max_tag: u32,
-    // Locked before the interpreter is attached to, never after.
+    // Must be locked before attaching to the interpreter, never after.
     open: Mutex<Open>,
-    /// How often this rank waited since a request was complete.
+    /// The number of waits of this rank since a request was last complete.
     idle: AtomicU32,
 }
 
-/// What is not over.
+/// Unfinished receives and messages.
 #[derive(Default)]
 struct Open {
-    /// Receives that wait for their message, in order, by peer and tag.
+    /// Receives without a message yet, in order, by peer and tag.
     lines: HashMap<(usize, u32), VecDeque<Arc<Mutex<Stage>>>>,
-    /// Messages that MPI works on and nobody waits for.
+    /// Messages that MPI still works on and no request waits for.
     abandoned: Vec<Message>,
 }
 
-/// How far a receive is.
+/// The stage of a receive.
 enum Stage {
-    /// No message yet. Without a buffer nobody waits for it.
+    /// No message yet. Without a buffer, the request was dropped.
     Waiting(Envelope, Option<Buffer>),
     /// MPI receives a message of this length.
     Arriving(Message, usize),
     Over,
 }
 
-/// A message that MPI works on.
+/// A message that MPI still works on.
 struct Message {
     request: Py<PyAny>,
-    // What MPI was given, before the memory that it shows.
+    // The object that MPI uses; dropped before the memory that it exposes.
     _view: Py<PyAny>,
     buffer: Buffer,
 }
@@ -69,7 +69,7 @@ struct Message {
 impl MpiCommunicator {
     /// # Errors
     ///
-    /// What Python raises if it is no communicator of mpi4py.
+    /// The Python exception if `comm` is not an mpi4py communicator.
     pub(super) fn new(comm: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mpi = comm.py().import("mpi4py.MPI")?;
         let largest = comm.call_method1("Get_attr", (mpi.getattr("TAG_UB")?,))?;
@@ -86,16 +86,16 @@ impl MpiCommunicator {
     }
 }
 
-/// An exception of mpi4py.
+/// Converts an exception of mpi4py.
 fn raised(operation: &'static str, error: &PyErr) -> Error {
     Error::new(ErrorKind::Driver, operation, format!("mpi4py: {error}"))
 }
 
-/// CPython's `PyBUF_WRITE`, which the bindings of its older stable interfaces leave out.
+/// CPython's `PyBUF_WRITE`, which the bindings of its older stable interfaces do not contain.
 const WRITABLE: c_int = 0x200;
 
 impl Message {
-    /// Gives a buffer's bytes to `start`, which hands them to MPI.
+    /// Passes a buffer's bytes to `start`, which hands them to MPI.
     fn start(
         operation: &'static str,
         mut buffer: Buffer,
@@ -108,7 +108,7 @@ impl Message {
         };
         let (first, len) = (bytes.as_mut_ptr().cast(), bytes.len().cast_signed());
         let started = Python::attach(|py| {
-            // SAFETY: bytes of the buffer, which is kept until MPI is done with them, and longer than the view.
+            // SAFETY: bytes of the buffer, which is kept until MPI has finished with them, and longer than the view.
             let view = unsafe { ffi::PyMemoryView_FromMemory(first, len, WRITABLE) };
             // SAFETY: a new reference, or null with an exception.
             let view = unsafe { Bound::from_owned_ptr_or_err(py, view) }?;
@@ -118,7 +118,7 @@ impl Message {
         Ok(Self { request, _view: view, buffer })
     }
 
-    /// Whether MPI is done with it.
+    /// Whether MPI has finished with the message.
     fn test(&self, operation: &'static str) -> Result<bool> {
         let done = Python::attach(|py| {
             self.request.bind(py).call_method0(intern!(py, "Test"))?.extract::<bool>()
@@ -128,7 +128,7 @@ impl Message {
 }
 
 impl Shared {
-    /// Lets messages that are there meet the receives of a line.
+    /// Matches messages that have arrived with the receives of a line.
     fn meet(&self, open: &mut Open, (peer, tag): (usize, u32)) -> Result<()> {
         const OPERATION: &str = "receive";
         let Open { lines, abandoned } = open;
@@ -168,7 +168,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes messages that nobody waits for, and forgets those that MPI is done with.
+    /// Receives messages that no request waits for, and drops those that MPI has finished.
     fn sweep(&self) -> Result<()> {
         let mut open = crate::lock(&self.open);
         let nobody =
@@ -178,13 +178,13 @@ impl Shared {
         for line in lines {
             self.meet(&mut open, line)?;
         }
-        // An error ends a message as well.
+        // An error ends a message too.
         open.abandoned.retain(|message| matches!(message.test("wait"), Ok(false)));
         Ok(())
     }
 }
 
-/// Rounds of waiting before a rank sleeps between its looks, and before it sleeps longer.
+/// The number of waits before a rank sleeps between checks, and before it sleeps longer.
 const YIELDS: u32 = 200;
 const NAPS: u32 = YIELDS + 1000;
 
@@ -237,15 +237,15 @@ impl Communicator for MpiCommunicator {
         Ok(Box::new(MpiRequest { shared, envelope, kind: Kind::Receive(stage) }))
     }
 
-    /// Always 0: MPI tells of nothing that it is not asked about.
+    /// Always 0: MPI reports nothing without being polled.
     fn progress(&self) -> u64 {
         0
     }
 
     fn wait_beyond(&self, _: u64, deadline: Instant) {
-        // A failure shows at the requests.
+        // A failure is reported by the requests.
         let _swept = self.shared.sweep();
-        // MPI has no wait that ends at a time. The longer nothing came, the longer this rank sleeps before it looks again.
+        // MPI has no wait with a timeout. The longer nothing arrives, the longer this rank sleeps between checks.
         let left = deadline.saturating_duration_since(Instant::now());
         match self.shared.idle.fetch_add(1, Ordering::Relaxed) {
             0..YIELDS => thread::yield_now(),
@@ -274,7 +274,7 @@ enum Kind {
 }
 
 impl MpiRequest {
-    /// The buffer if the request is complete.
+    /// Returns the buffer if the request is complete.
     fn complete(&mut self) -> Result<Option<Buffer>> {
         let envelope = self.envelope;
         match mem::replace(&mut self.kind, Kind::Over) {
@@ -339,7 +339,7 @@ impl Drop for MpiRequest {
                 }
             }
         };
-        // Whoever drops it may be attached, and the lock comes first.
+        // The thread that drops it may be attached to the interpreter, and the lock must be taken first.
         crate::detached(abandon);
     }
 }

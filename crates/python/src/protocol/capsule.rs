@@ -1,4 +1,4 @@
-//! Capsules of Python: who owns what is in them.
+//! Python capsules and the ownership of their contents.
 #![expect(unsafe_code, reason = "moves structures of C into capsules and out of them")]
 
 use std::ffi::{CStr, c_void};
@@ -21,22 +21,22 @@ const USED_LEGACY_TENSOR: &CStr = c"used_dltensor";
 const SCHEMA: &CStr = c"arrow_schema";
 const DEVICE_ARRAY: &CStr = c"arrow_device_array";
 
-/// A tensor as a capsule: it is given back by whoever renames the capsule, or with it.
+/// Puts a tensor into a capsule. The consumer that renames the capsule frees it; otherwise the capsule does.
 pub(super) fn of_tensor(py: Python<'_>, tensor: DlpackTensor) -> Result<Bound<'_, PyCapsule>> {
     let (name, destructor): (_, unsafe extern "C" fn(_)) = match tensor.is_legacy() {
         true => (LEGACY_TENSOR, drop_legacy_tensor),
         false => (TENSOR, drop_tensor),
     };
     let raw = tensor.into_raw();
-    // SAFETY: the structure stays until its deleter is called, by the consumer or by the destructor, which looks at the name
-    // that tells which of them does.
+    // SAFETY: the structure stays until its deleter is called, by the consumer or by the destructor. The destructor
+    // checks the name, which says which of the two calls it.
     Ok(unsafe { PyCapsule::new_with_pointer_and_destructor(py, raw, name, Some(destructor)) }?)
 }
 
 unsafe extern "C" fn drop_tensor(capsule: *mut ffi::PyObject) {
     // SAFETY: called as the destructor of a capsule.
     if let Some(raw) = unsafe { unused(capsule, TENSOR) } {
-        // SAFETY: a capsule of this name that nobody has used has a tensor of the present structure.
+        // SAFETY: an unused capsule of this name has a tensor of the current structure.
         drop(unsafe { DlpackTensor::from_versioned(raw.cast()) });
     }
 }
@@ -44,12 +44,12 @@ unsafe extern "C" fn drop_tensor(capsule: *mut ffi::PyObject) {
 unsafe extern "C" fn drop_legacy_tensor(capsule: *mut ffi::PyObject) {
     // SAFETY: called as the destructor of a capsule.
     if let Some(raw) = unsafe { unused(capsule, LEGACY_TENSOR) } {
-        // SAFETY: a capsule of this name that nobody has used has a tensor of the old structure.
+        // SAFETY: an unused capsule of this name has a tensor of the old structure.
         drop(unsafe { DlpackTensor::from_legacy(raw.cast()) });
     }
 }
 
-/// What is in a capsule, if it has this name.
+/// Returns the content of a capsule, if the capsule has this name.
 ///
 /// # Safety
 ///
@@ -59,11 +59,11 @@ unsafe fn unused(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull<c_v
     if unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) } == 0 {
         return None;
     }
-    // SAFETY: of this name.
+    // SAFETY: the capsule has this name.
     NonNull::new(unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) })
 }
 
-/// The tensor of a capsule, which is used up.
+/// Takes the tensor out of a capsule; the capsule is then used up.
 ///
 /// # Errors
 ///
@@ -77,15 +77,15 @@ pub(super) fn into_tensor(capsule: &Bound<'_, PyAny>) -> Result<DlpackTensor> {
             return Ok(None);
         }
         let raw = capsule.pointer_checked(Some(name))?;
-        // From here on the tensor is ours to give back.
-        // SAFETY: a capsule, and a name that lives as long as the program.
+        // From here on, this code must free the tensor.
+        // SAFETY: a capsule, and a name with static lifetime.
         if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
             return Err(PyErr::fetch(capsule.py()));
         }
         Ok(Some(raw))
     };
     if let Some(raw) = take(TENSOR, USED_TENSOR)? {
-        // SAFETY: a capsule of this name has such a tensor, which nobody else has used.
+        // SAFETY: a capsule of this name has such a tensor, which no other code has used.
         return Ok(unsafe { DlpackTensor::from_versioned(raw.cast()) });
     }
     if let Some(raw) = take(LEGACY_TENSOR, USED_LEGACY_TENSOR)? {
@@ -115,7 +115,7 @@ unsafe extern "C" fn drop_device_array(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// Both structures as capsules.
+/// Puts both structures into capsules.
 pub(super) fn of_arrow(
     py: Python<'_>,
     arrow: ArrowDevice,
@@ -134,7 +134,7 @@ pub(super) fn of_arrow(
     Ok((schema, array))
 }
 
-/// What is in a pair of capsules, which are empty then.
+/// Takes the contents out of a pair of capsules, which are empty afterwards.
 ///
 /// # Errors
 ///
@@ -143,10 +143,11 @@ pub(super) fn into_arrow(pair: &Bound<'_, PyAny>) -> Result<ArrowDevice> {
     let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) = pair.extract()?;
     let schema = schema.pointer_checked(Some(SCHEMA))?.cast::<ArrowSchema>();
     let array = array.pointer_checked(Some(DEVICE_ARRAY))?.cast::<ArrowDeviceArray>();
-    // SAFETY: capsules of these names have these structures; what is moved out is marked as given back.
+    // SAFETY: capsules of these names have these structures; the places they are moved from are marked as released.
     let schema = unsafe { schema.replace(ArrowSchema::released()) };
     // SAFETY: as above.
     let array = unsafe { array.replace(ArrowDeviceArray::released()) };
-    // SAFETY: just moved out of the producer's, so ours, and as the protocol says. An array that was given back is refused.
+    // SAFETY: just moved out of the producer's capsules, so owned here, and truthful by the protocol. A released array
+    // is refused.
     Ok(unsafe { ArrowDevice::from_raw(schema, array) })
 }

@@ -1,4 +1,4 @@
-//! The protocols that are dictionaries.
+//! Protocols that use dictionaries.
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -40,7 +40,7 @@ fn is_masked(dict: &Bound<'_, PyAny>) -> Result<bool> {
     Ok(dict.contains("mask")? && !dict.get_item("mask")?.is_none())
 }
 
-/// What `__array_interface__` says.
+/// Converts the value of `__array_interface__`.
 pub(super) fn array_interface(dict: &Bound<'_, PyAny>) -> Result<ArrayInterface> {
     let strides: Option<Vec<i64>> = optional(dict, "strides")?;
     Ok(ArrayInterface {
@@ -64,7 +64,7 @@ pub(super) fn of_array_interface<'py>(
     Ok(dict)
 }
 
-/// A dictionary that says what an array is, and not yet where.
+/// A dictionary that describes an array without its address.
 fn described<'py>(
     py: Python<'py>,
     shape: &Shape,
@@ -78,7 +78,7 @@ fn described<'py>(
     Ok(dict)
 }
 
-/// What `__cuda_array_interface__` says.
+/// Converts the value of `__cuda_array_interface__`.
 pub(super) fn cuda_array_interface(dict: &Bound<'_, PyAny>) -> Result<CudaArrayInterface> {
     let strides: Option<Vec<i64>> = optional(dict, "strides")?;
     Ok(CudaArrayInterface {
@@ -103,8 +103,8 @@ pub(super) fn of_cuda_array_interface<'py>(
     Ok(dict)
 }
 
-/// What `__sycl_usm_array_interface__` says, if it names its context by a filter selector: objects of SYCL's own packages, such as a
-/// queue, are known to them alone.
+/// Converts the value of `__sycl_usm_array_interface__`, if it names its context by a filter selector. Objects of SYCL
+/// packages, such as a queue, can only be used by those packages.
 pub(super) fn sycl_usm(dict: &Bound<'_, PyAny>) -> Result<Option<SyclUsmArrayInterface>> {
     let Ok(filter) = required(dict, "syclobj") else { return Ok(None) };
     let strides: Option<Vec<i64>> = optional(dict, "strides")?;

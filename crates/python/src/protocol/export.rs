@@ -1,4 +1,4 @@
-//! Arrays of this package for other libraries.
+//! Exports arrays of this package to other libraries.
 #![expect(
     unsafe_code,
     reason = "hands over memory that blocks keep, and takes up streams of consumers"
@@ -21,12 +21,12 @@ use crate::device::no_attribute;
 use crate::dtype;
 use crate::error::{Failure, Result};
 
-/// A part on its way, with what it waits for.
+/// A capsule of a part, with the work that it waits for.
 fn exchange(part: &Part, held: &Held<'_>) -> Result<ArrayExchange<Pending>> {
     exchange_after(part, held, Pending::events(part.block.work.unfinished()?))
 }
 
-/// A part that goes nowhere: for questions, which mark no streams.
+/// A capsule of a part for queries only; it records no events.
 fn asked(part: &Part) -> Result<ArrayExchange<Pending>> {
     exchange_after(part, &part.hold()?, Pending::events([]))
 }
@@ -35,13 +35,14 @@ fn exchange_after(part: &Part, held: &Held<'_>, after: Pending) -> Result<ArrayE
     let view = part.view(held)?;
     let access = if part.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let owner = (Arc::clone(&part.block), held.lent());
-    // SAFETY: the owner keeps the memory, and the access to it if it is lent. Work of this package is ordered before the
-    // consumer's here; whoever enqueues more orders it after the consumer's, as the documentation says.
+    // SAFETY: the owner keeps the memory alive, and the access to it if it is lent. Work of this package is ordered
+    // before the consumer's here. A caller that enqueues more orders it after the consumer's, as the documentation
+    // says.
     Ok(unsafe { ArrayExchange::from_view_after(&view, access, after, owner) }
         .map_err(Error::from)?)
 }
 
-/// As DLPack wants it told, with the cause.
+/// The `BufferError` that DLPack requires, with the cause.
 fn buffer_error(py: Python<'_>, failure: Failure) -> PyErr {
     let cause = PyErr::from(failure);
     if cause.is_instance_of::<PyBufferError>(py) {
@@ -73,7 +74,7 @@ impl DlpackArguments<'_, '_> {
             T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
         {
             let wrong = |given: &Bound<'_, PyAny>| {
-                // A `TypeError` would mean that these arguments are not known here.
+                // A `TypeError` would mean that these arguments are unsupported here.
                 PyBufferError::new_err(format!("__dlpack__: {what} {given:?}"))
             };
             given.map(|given| given.extract().map_err(|_| wrong(given))).transpose()
@@ -87,7 +88,7 @@ impl DlpackArguments<'_, '_> {
     }
 }
 
-/// `__dlpack__`. Nothing has happened if it fails.
+/// `__dlpack__`. If it fails, nothing has changed.
 pub(crate) fn dlpack<'py>(
     py: Python<'py>,
     part: &Part,
@@ -97,7 +98,7 @@ pub(crate) fn dlpack<'py>(
     tensor(py, part, &request).map_err(|failure| buffer_error(py, failure))
 }
 
-/// `__dlpack__` of an array in host memory whose values are there, and of which NumPy makes a copy if one is asked for.
+/// `__dlpack__` of an array in host memory whose values are ready. NumPy makes a copy if one is requested.
 pub(crate) fn dlpack_ready<'py>(
     array: &Bound<'py, PyAny>,
     arguments: &DlpackArguments<'_, 'py>,
@@ -107,7 +108,7 @@ pub(crate) fn dlpack_ready<'py>(
     let tensor = || -> Result<_> {
         let ready = exchange()?;
         let copies = request.required_copy(&ready, None)?.is_some();
-        // Whatever stream it is, there is nothing to wait for.
+        // There is nothing to wait for on any stream.
         request.fence(&ready)?;
         if !copies {
             let tensor = ready.into_dlpack(request.options()).map_err(Error::from)?;
@@ -138,7 +139,7 @@ fn tensor<'py>(
         None => {
             let tensor = fenced(py, part, pending, fence, options)?;
             let capsule = capsule::of_tensor(py, tensor)?;
-            // Not before: whoever only asks, or is refused, writes nothing.
+            // Only now: a query, or a refused request, writes nothing.
             if !part.read_only {
                 held.lend_to_strangers();
             }
@@ -147,10 +148,10 @@ fn tensor<'py>(
         Some(DlpackCopy::Here) => {
             let copied = py.detach(|| copy::anew(&copy::stream_after(part)?, part, Order::C))?;
             let pending = exchange(&copied, &copied.hold()?)?;
-            // SAFETY: of memory that was made just now.
+            // SAFETY: the memory was just made.
             let pending = unsafe { pending.assume_copied() };
             let fence = match fence {
-                // The consumer orders the array's work, and knows nothing of the copy's.
+                // The consumer orders the array's work, but it cannot order the work of the copy.
                 DlpackFence::Nothing => DlpackFence::HostWait,
                 known => known,
             };
@@ -158,7 +159,7 @@ fn tensor<'py>(
         }
         Some(DlpackCopy::Host) => {
             let copied = py.detach(|| host_copy(&copy::stream_after(part)?, part))?;
-            // SAFETY: of a vector that was made just now.
+            // SAFETY: the vector was just made.
             let copied = unsafe { copied.assume_copied() };
             copied.into_dlpack(options).map_err(Error::from)?
         }
@@ -166,7 +167,7 @@ fn tensor<'py>(
     capsule::of_tensor(py, tensor)
 }
 
-/// The tensor of a part, handed over as the consumer wants it ordered.
+/// The tensor of a part, ordered as the consumer requested.
 fn fenced(
     py: Python<'_>,
     part: &Part,
@@ -187,7 +188,7 @@ fn fenced(
     })
 }
 
-/// The values in a vector. Blocks until they are there.
+/// Copies the values into a vector. Blocks until they are there.
 fn host_copy(stream: &Stream, part: &Part) -> Result<ArrayExchange> {
     let values = copy::packed(stream, part, Order::C)?;
     let held = values.hold()?;
@@ -203,22 +204,23 @@ fn ready(pending: ArrayExchange<Pending>) -> runtime::Result<ArrayExchange> {
     pending.host_wait().map_err(Refused::into)
 }
 
-/// The consumer's stream, to be made to wait.
+/// The consumer's stream, which must wait.
 fn consumer_stream(part: &Part, handle: NativeHandle) -> Result<Stream> {
     let device = part.block.device();
     let Some(interop) = device.interop() else {
         let message = format!("{handle:?}: {} takes up no streams of others", device.id());
         return Err(Failure::invalid("dlpack", message));
     };
-    // SAFETY: the consumer's, of this device, by the protocol, and alive during the call, which lets go of it.
+    // SAFETY: by the protocol, a stream of the consumer on this device, alive during the call. The handle is not kept
+    // after it.
     Ok(unsafe { interop.stream_from_native(handle) }?)
 }
 
-/// The memory of a part, for a protocol that says where it is and has no place for who keeps it.
+/// Holds the memory of a part, for a protocol that gives its address and has no field for an owner.
 ///
 /// # Errors
 ///
-/// `AttributeError` if it is lent: an address would outlive the access.
+/// `AttributeError` if it is lent: the address would outlive the access.
 fn hold_own(part: &Part) -> Result<Held<'_>> {
     let held = part.hold()?;
     match held {
@@ -230,12 +232,12 @@ fn hold_own(part: &Part) -> Result<Held<'_>> {
     }
 }
 
-/// Whether the host addresses the memory.
+/// Whether the host can address the memory.
 pub(crate) fn is_host_readable(part: &Part) -> Result<bool> {
     Ok(asked(part)?.kind().is_host_readable())
 }
 
-/// `__array_interface__`, of memory that the host addresses.
+/// `__array_interface__`, for memory that the host can address.
 pub(crate) fn array_interface<'py>(py: Python<'py>, part: &Part) -> Result<Bound<'py, PyDict>> {
     let pending = exchange(part, &hold_own(part)?)?;
     if !pending.kind().is_host_readable() {
@@ -246,7 +248,7 @@ pub(crate) fn array_interface<'py>(py: Python<'py>, part: &Part) -> Result<Bound
     dictionary::of_array_interface(py, &ready.to_array_interface()?)
 }
 
-/// `__cuda_array_interface__`, of memory that CUDA or HIP addresses.
+/// `__cuda_array_interface__`, for memory that CUDA or HIP can address.
 pub(crate) fn cuda_array_interface<'py>(
     py: Python<'py>,
     part: &Part,
@@ -259,7 +261,7 @@ pub(crate) fn cuda_array_interface<'py>(
     }
     let pending = exchange(part, &hold_own(part)?)?;
     let said = match api {
-        // The default stream lives as long as the device, which the memory keeps.
+        // The default stream lives as long as the device, which the memory keeps alive.
         "cuda" if !pending.is_ready() => {
             let ordered = pending.order_after(&device.default_stream()).map_err(Error::from)?;
             ordered.to_cuda_array_interface()?

@@ -1,4 +1,4 @@
-//! Arrays of other libraries for this one.
+//! Imports arrays of other libraries.
 #![expect(unsafe_code, reason = "takes the word of whoever speaks a protocol")]
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
@@ -15,7 +15,7 @@ use super::{capsule, dictionary};
 use crate::array::{Block, DeviceArray, Part};
 use crate::error::{Failure, Result};
 
-/// An array in host memory whose values are there. `None` if the object speaks no protocol of host memory.
+/// Imports an array in host memory whose values are ready. `None` if the object supports no protocol of host memory.
 pub(crate) fn from_host(object: &Bound<'_, PyAny>) -> Result<Option<ArrayExchange>> {
     if object.is_instance_of::<PyCapsule>() {
         return readable(ready_tensor(capsule::into_tensor(object)?)?).map(Some);
@@ -23,21 +23,21 @@ pub(crate) fn from_host(object: &Bound<'_, PyAny>) -> Result<Option<ArrayExchang
     on_host(object, dlpack_device(object)?)
 }
 
-/// The same of an object that is no capsule, whose tensor is on this kind of device.
+/// As `from_host`, for an object that is not a capsule. `kind` is the device type of its tensor.
 fn on_host(object: &Bound<'_, PyAny>, kind: Option<i32>) -> Result<Option<ArrayExchange>> {
     check_unmasked(object)?;
     if let Some(dl::CPU | dl::CUDA_HOST | dl::ROCM_HOST | dl::CUDA_MANAGED) = kind {
         match ask_tensor(object, None) {
-            // The array interface says more of what an array has that a tensor cannot.
+            // The array interface can describe some arrays that a tensor cannot.
             Err(Failure::Python(error)) if error.is_instance_of::<PyBufferError>(object.py()) => {}
             asked => return readable(ready_tensor(asked?)?).map(Some),
         }
     }
     if let Some(said) = attribute(object, "__array_interface__")? {
         let interface = dictionary::array_interface(&said)?;
-        // NumPy's scalars keep their memory in what they say.
+        // NumPy's scalars keep their memory alive only through the interface's value.
         let owner = (object.clone().unbind(), said.unbind());
-        // SAFETY: by the protocol the object keeps memory that is as it says, with values that are there.
+        // SAFETY: by the protocol, the object keeps the described memory alive, and the values are ready.
         let taken = unsafe { ArrayExchange::from_array_interface(&interface, owner) };
         return Ok(Some(taken.map_err(Error::from)?));
     }
@@ -51,7 +51,7 @@ fn on_host(object: &Bound<'_, PyAny>, kind: Option<i32>) -> Result<Option<ArrayE
     Ok(None)
 }
 
-/// Refuses memory of a device: an address that the host must not follow, or none at all.
+/// Refuses device memory, whose address the host must not dereference, and memory without an address.
 fn readable(taken: ArrayExchange) -> Result<ArrayExchange> {
     if taken.kind().is_host_readable() {
         return Ok(taken);
@@ -60,7 +60,7 @@ fn readable(taken: ArrayExchange) -> Result<ArrayExchange> {
     Err(Error::new(ErrorKind::WrongDevice, "array", message).into())
 }
 
-/// Refuses an array of `numpy.ma` with a mask, of which its protocols say nothing.
+/// Refuses an array of `numpy.ma` with a mask, because the protocols do not report the mask.
 fn check_unmasked(object: &Bound<'_, PyAny>) -> Result<()> {
     static MASKED_ARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     static NO_MASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -74,7 +74,8 @@ fn check_unmasked(object: &Bound<'_, PyAny>) -> Result<()> {
     Err(Failure::invalid("array", message))
 }
 
-/// Takes an array up as memory of `device`, without a copy. Work on `stream` comes after what writes its values.
+/// Imports an array as memory of `device`, without a copy. Work on `stream` comes after the work that writes its
+/// values.
 pub(crate) fn adopt(
     device: &Device,
     object: &Bound<'_, PyAny>,
@@ -93,7 +94,7 @@ pub(crate) fn adopt(
     if ours.is_some() && kind == ours {
         let tensor = ask_tensor(object, Some(stream.native().raw))?;
         let state = Ordered::on(stream);
-        // SAFETY: the producer was asked to order this very stream.
+        // SAFETY: the producer was requested to order this stream.
         let taken = unsafe { ArrayExchange::from_dlpack(tensor, state) }.map_err(Error::from)?;
         return made(taken, device, Some(stream));
     }
@@ -102,7 +103,7 @@ pub(crate) fn adopt(
     {
         return from_cuda(device, object, &said, stream);
     }
-    // To look for what is not there costs as much as a tensor.
+    // Looking up a missing attribute costs as much as a tensor.
     let usm = match kind {
         Some(dl::CPU) => None,
         _ => attribute(object, "__sycl_usm_array_interface__")?,
@@ -111,7 +112,7 @@ pub(crate) fn adopt(
         && let Some(interface) = dictionary::sycl_usm(said)?
     {
         let owner = object.clone().unbind();
-        // SAFETY: by the protocol the object keeps memory that is as it says, with values that are there.
+        // SAFETY: by the protocol, the object keeps the described memory alive, and the values are ready.
         let taken = unsafe { ArrayExchange::from_sycl_usm(&interface, owner) };
         return from_sycl(device, taken.map_err(Error::from)?);
     }
@@ -138,7 +139,7 @@ pub(crate) fn adopt(
     Err(PyTypeError::new_err(message).into())
 }
 
-/// Takes up memory by its address, which the caller vouches for.
+/// Uses memory by its address; the caller guarantees that it is valid.
 pub(crate) fn array_at(
     device: &Device,
     pointer: usize,
@@ -154,7 +155,7 @@ pub(crate) fn array_at(
     let native = device.native();
     let raw = pointer.wrapping_add_signed(span.start);
     let handle = NativeHandle { api: native.api, kind: NativeKind::Pointer, raw };
-    // SAFETY: the caller's duty, as the documentation says; Python has no way to mark such calls.
+    // SAFETY: the caller's duty, as the documentation says; Python cannot mark such calls as unsafe.
     let adopted =
         unsafe { device.memory_adopt::<u8>(handle, span.end.abs_diff(span.start), owner) };
     let memory = adopted.ok_or_else(|| {
@@ -179,15 +180,15 @@ fn from_cuda(
         (interface.stream.take_if(|raw| *raw != 0), device.interop())
     {
         let handle = NativeHandle { api, kind: NativeKind::Stream, raw };
-        // SAFETY: by the protocol the object keeps its stream, and the object is kept by the caller.
+        // SAFETY: by the protocol, the object keeps its stream alive, and the caller keeps the object alive.
         let theirs = unsafe { interop.stream_from_native(handle) }?;
         stream.wait(&theirs.record_event()?)?;
     }
     let (token, owner) = (DeviceToken::of(device), object.clone().unbind());
-    // SAFETY: by the protocol the object keeps memory that is as it says.
+    // SAFETY: by the protocol, the object keeps the described memory alive.
     let taken = unsafe { ArrayExchange::from_cuda_array_interface(&interface, token, owner) };
     let pending = taken.map_err(Error::from)?;
-    // What is left to wait for is a stream that no version 3 names.
+    // If it is not ready, the interface is version 2, and the work is on the default stream.
     let ordered = if pending.is_ready() {
         pending.order_after(stream).map_err(Error::from)?
     } else {
@@ -197,11 +198,11 @@ fn from_cuda(
     made(ordered, device, Some(stream))
 }
 
-/// Memory of the SYCL runtime, if this device's context has its address.
+/// Imports memory of the SYCL runtime, if the address belongs to this device's context.
 fn from_sycl(device: &Device, taken: ArrayExchange) -> Result<DeviceArray> {
     let raw = taken.pointer().unwrap_or(0);
     let handle = NativeHandle { api: device.native().api, kind: NativeKind::Pointer, raw };
-    // SAFETY: an address may be any number.
+    // SAFETY: any number is allowed as an address.
     let origin = device.interop().map(|interop| unsafe { interop.origin(handle) }).transpose()?;
     if origin.flatten().is_none() {
         let message =
@@ -217,7 +218,7 @@ fn made<S: State>(
     device: &Device,
     stream: Option<&Stream>,
 ) -> Result<DeviceArray> {
-    // SAFETY: arrays touch the elements of their layouts alone, and write them only if they may.
+    // SAFETY: arrays access only the elements of their layouts, and write them only if that is permitted.
     let bytes = unsafe { taken.into_bytes(device) }.map_err(Error::from)?;
     let AdoptedBytes { memory, offset, layout, access } = bytes;
     let block = Block::new(memory);
@@ -237,7 +238,7 @@ fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> Result<Option<Bound
     Ok(object.getattr_opt(name)?)
 }
 
-/// The kind of device that the tensor of an object is on, if it has one.
+/// The device type of an object's tensor, if it has one.
 fn dlpack_device(object: &Bound<'_, PyAny>) -> Result<Option<i32>> {
     let Some(method) = object.getattr_opt(intern!(object.py(), "__dlpack_device__"))? else {
         return Ok(None);
@@ -246,7 +247,8 @@ fn dlpack_device(object: &Bound<'_, PyAny>) -> Result<Option<i32>> {
     Ok(Some(kind))
 }
 
-/// The tensor of an object, ordered on a stream where one is given; in the old structure if the object knows no other.
+/// Gets the tensor of an object, ordered on a stream if one is given. Uses the old structure if the object supports no
+/// other.
 fn ask_tensor(object: &Bound<'_, PyAny>, stream: Option<usize>) -> Result<DlpackTensor> {
     let py = object.py();
     let ask = |max_version: Option<(u32, u32)>| {
@@ -267,8 +269,8 @@ fn ask_tensor(object: &Bound<'_, PyAny>, stream: Option<usize>) -> Result<Dlpack
 }
 
 fn ready_tensor(tensor: DlpackTensor) -> Result<ArrayExchange> {
-    // SAFETY: a producer hands memory of the host over when its values are there, and memory objects, for which there is no
-    // stream to ask for, likewise.
+    // SAFETY: a producer exports host memory only when its values are ready. The same holds for memory objects, which
+    // have no stream to request.
     let taken = unsafe { ArrayExchange::from_dlpack(tensor, Ready) };
     taken.map_err(|refused| Failure::from(Error::from(refused)))
 }

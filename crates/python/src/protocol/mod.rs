@@ -1,4 +1,4 @@
-//! Arrays of this package for other libraries, and theirs for this one: dictionaries and capsules of what `interchange` says.
+//! Imports and exports of arrays: dictionaries and capsules for the descriptions that `interchange` makes.
 
 mod capsule;
 mod dictionary;

@@ -1,4 +1,4 @@
-//! Every state that can be reached, and every action in each of them.
+//! Tests every reachable state, and every action in each state.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -11,7 +11,7 @@ use super::*;
 
 const OPS: [Reduce; 2] = [Reduce::Sum, Reduce::Replace];
 
-/// Where an access can be: a replica, and who works on it.
+/// The places of an access: a replica, and the user that works on it.
 fn places(world: &World) -> Vec<(u8, Who)> {
     let host = std::iter::once((HOST, None));
     let lanes = (0..PLACES)
@@ -47,14 +47,14 @@ fn actions(world: &World, parts: usize) -> Vec<(Set, Action)> {
     actions
 }
 
-/// Work that the marks stand for, and who is known to come after it.
+/// The work that the marks stand for, and the users known to come after it.
 fn machine(parts: &[PartState]) -> Machine {
     let mut machine = Machine::default();
     for (part, at) in all_bytes(parts) {
         let state = &parts[usize::from(part)];
         let bytes = state.bytes(at);
         if let Some(lane) = bytes.writer {
-            // Readers of bytes that are not valid read what was there before a write that failed.
+            // Readers of bytes that are not valid have read the bytes from before a failed write.
             let know = if state.valid.contains(at) { bytes.readers.set() } else { Set::EMPTY };
             machine.assume(Op { part, at, lane, writes: true }, know.iter());
             // Reads on the writer's lane have no mark of their own.
@@ -72,13 +72,13 @@ fn all_bytes(parts: &[PartState]) -> impl Iterator<Item = (PartId, u8)> + use<> 
     parts.iter().flat_map(|part| (0..PLACES).map(move |at| (part, at)))
 }
 
-/// Whether the marks of `next` stand for all work in `machine`, and claim no order that does not hold.
+/// Checks that the marks of `next` stand for all work in `machine`, and claim no order that does not hold.
 fn marks_hold(machine: &Machine, next: &[PartState], evicted: Option<u8>) -> Result<(), String> {
     for (part, at) in all_bytes(next).filter(|(_, at)| Some(*at) != evicted) {
         let state = &next[usize::from(part)];
         let bytes = state.bytes(at);
         let here = |op: &Op| (op.part, op.at) == (part, at);
-        // Nothing but the last write and what came after it matters: all before is ordered before it.
+        // Only the last write and later operations matter: all earlier operations are ordered before that write.
         let last = machine.ops.iter().rposition(|op| here(op) && op.writes);
         for (index, op) in machine.ops.iter().enumerate().skip(last.unwrap_or(0)) {
             if !here(op) || machine.is_after(None, index) {
@@ -102,7 +102,7 @@ fn marks_hold(machine: &Machine, next: &[PartState], evicted: Option<u8>) -> Res
     Ok(())
 }
 
-/// What must hold of every state.
+/// Checks what must hold in every state.
 fn state_holds(parts: &[PartState]) -> Result<(), String> {
     for state in parts {
         let empty = state.valid.is_empty();
@@ -123,7 +123,7 @@ fn state_holds(parts: &[PartState]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether values can be read, said once more in other words.
+/// Whether values can be read, defined again independently.
 fn has_values(parts: &[PartState], set: Set) -> bool {
     set.iter().all(|part| {
         let state = &parts[usize::from(part)];
@@ -146,7 +146,7 @@ fn by(action: Action) -> Option<(u8, Who)> {
     }
 }
 
-/// Parts whose bytes the action needs at its place.
+/// The parts whose bytes the action needs in its place.
 fn wanted(parts: &[PartState], set: Set, action: Action) -> Set {
     let owned: Set = Set::below(parts.len())
         .iter()
@@ -167,7 +167,7 @@ fn wanted(parts: &[PartState], set: Set, action: Action) -> Set {
     }
 }
 
-/// Parts whose bytes the action's user goes on to write.
+/// The parts whose bytes the user of the action will write.
 fn written(parts: &[PartState], set: Set, action: Action) -> Set {
     let is = |role| {
         let has = move |part: &u8| parts[usize::from(*part)].role == role;
@@ -181,7 +181,8 @@ fn written(parts: &[PartState], set: Set, action: Action) -> Set {
     }
 }
 
-/// Streams that bytes come through, of each part at each place: where one of them fails, the bytes are lost.
+/// For each part at each place, the streams that its bytes came through. If one of these streams fails, the bytes are
+/// lost.
 struct Doubts(Vec<[Set; PLACES as usize]>);
 
 impl Doubts {
@@ -194,7 +195,7 @@ impl Doubts {
         &mut self.0[usize::from(part)][usize::from(at)]
     }
 
-    /// Whether the host may learn something if it asks a stream.
+    /// Whether the host may learn of a failure by waiting for a stream.
     fn any(&self, lane: Lane) -> bool {
         self.0.iter().flatten().any(|doubts| doubts.contains(lane))
     }
@@ -216,13 +217,13 @@ impl Doubts {
         }
     }
 
-    /// Adds what an access writes to what was there, or puts it in its place.
+    /// Records a write: its origins are added to the old ones, or replace them.
     fn write(&mut self, part: PartId, at: u8, by: Who, keeps: bool, from: Set) {
         let old = if keeps { *self.at(part, at) } else { Set::EMPTY };
         *self.at(part, at) = old.union(by.map_or(Set::EMPTY, Set::one)).union(from);
     }
 
-    /// Whether states say the same, where there are values.
+    /// Checks that the states agree with this, where there are values.
     fn hold(&mut self, next: &[PartState]) -> Result<(), String> {
         for (part, at) in all_bytes(next) {
             let state = &next[usize::from(part)];
@@ -237,7 +238,7 @@ impl Doubts {
                     return Err(format!("origins of nothing: {bytes:?}"));
                 }
             } else if !doubts.is_subset(marked)
-                // A stream that the host has asked may still be known as the writer.
+                // A stream that the host has waited for may still be recorded as the writer.
                 || !bytes.origins.set().is_subset(doubts)
             {
                 return Err(format!("{part} at {at} comes through {doubts:?}: {bytes:?}"));
@@ -265,7 +266,7 @@ fn check(
     let wanted = wanted(parts, set, action);
     let written = written(parts, set, action);
 
-    // Data: nothing is copied but what is missing, once, from where it is.
+    // Data: only missing bytes are copied, each once, and from a valid replica.
     let mut current: Vec<Set> = parts.iter().map(|state| state.valid).collect();
     let mut machine = machine(parts);
     let mut copied = Set::EMPTY;
@@ -295,7 +296,7 @@ fn check(
             Step::Fill { part, .. } => current[usize::from(part)] = Set::EMPTY,
             Step::Wait { .. } => {}
         }
-        // A failure here leaves marks for what was enqueued, and values where they were.
+        // A failure here leaves marks for the enqueued work, and the values where they were.
         let kept = plan.interrupted(parts, index);
         state_or_stale(&kept)?;
         marks_hold(&machine, &kept, None)?;
@@ -312,7 +313,7 @@ fn check(
         if copied != missing {
             return Err(format!("copied {copied:?}, missing {missing:?}"));
         }
-        // What the user does with the guard, on the marks of the action alone.
+        // The user's work with the guard, checked against the marks of this action alone.
         if !matches!(action, Action::Prefetch { .. }) {
             let mut from = Set::EMPTY;
             for part in wanted.without(written).iter() {
@@ -408,7 +409,7 @@ fn check(
     expected(parts, set, action, plan)
 }
 
-/// What the user sees of each action.
+/// Checks the visible result of each action.
 fn expected(parts: &[PartState], set: Set, action: Action, plan: &Plan) -> Result<(), String> {
     let next = |part: u8| &plan.next[usize::from(part)];
     let all = |holds: &dyn Fn(u8) -> bool| set.iter().all(holds);
@@ -488,13 +489,13 @@ fn state_or_stale(parts: &[PartState]) -> Result<(), String> {
     state_holds(&lenient)
 }
 
-/// A wait by somebody who comes after all of it already.
+/// Whether a wait is by a user that already comes after all of the work.
 fn before_knows(machine: &Machine, who: Who, on: Lane) -> bool {
     let mut ops = machine.ops.iter().enumerate().filter(|(_, op)| op.lane == on);
     who == Some(on) || ops.all(|(index, _)| machine.is_after(who, index))
 }
 
-/// A refusal must have its reason in the state.
+/// Checks that a refusal has its reason in the state.
 fn check_refusal(
     parts: &[PartState],
     set: Set,
@@ -525,7 +526,7 @@ fn check_refusal(
     if right && may_refuse { Ok(()) } else { Err(format!("{action:?} is refused: {why:?}")) }
 }
 
-/// The mirror says "nothing to do" where the transition function does nothing, and nowhere else.
+/// Checks that the mirror says "no action" exactly where the transition function does nothing.
 fn check_hits(world: &World, parts: &[PartState]) -> Result<(), String> {
     for part in Set::below(parts.len()).iter() {
         for (at, by) in places(world) {
@@ -549,7 +550,7 @@ fn check_hits(world: &World, parts: &[PartState]) -> Result<(), String> {
                 if owned && !same {
                     return Err(format!("a write by {by:?} at {at} is not for free"));
                 }
-                // Ghosts in flight go the long way although nothing would change for this part.
+                // While ghosts are in flight the mirror is not used, although nothing would change for this part.
                 if same && !owned && parts.iter().all(|state| state.health == Health::Good) {
                     return Err(format!("a write by {by:?} at {at} would be for free"));
                 }
@@ -559,7 +560,7 @@ fn check_hits(world: &World, parts: &[PartState]) -> Result<(), String> {
     Ok(())
 }
 
-/// A state in one number.
+/// Packs a state into one number.
 fn packed(parts: &[PartState]) -> u128 {
     parts.iter().fold(1, |all, state| (all << 60) | pack(state))
 }
@@ -598,7 +599,7 @@ fn pack(state: &PartState) -> u128 {
     })
 }
 
-/// Visits all states; gives their number and that of the transitions.
+/// Visits all states. Returns the number of states and of transitions.
 fn explore(world: &World, roles: &[Role]) -> (usize, usize) {
     let first = start(roles);
     let actions = actions(world, roles.len());
@@ -631,7 +632,7 @@ fn explore(world: &World, roles: &[Role]) -> (usize, usize) {
     (seen.len(), transitions)
 }
 
-/// Explores a world and compares the number of its states, so that a change to it is noticed.
+/// Explores a world and checks the number of its states, so a change to it is noticed.
 fn closure(world: World, roles: &[Role], expected: usize) {
     let (states, transitions) = explore(&world, roles);
     println!("{} {roles:?}: {states} states, {transitions} transitions", world.name);

@@ -1,4 +1,4 @@
-//! What steps do: which operation is ordered after which, and which bytes are current.
+//! The effects of steps: which operation is ordered after which other, and which bytes are current.
 
 use super::super::{PartId, ReplicaId, Step, Who};
 use super::*;
@@ -20,16 +20,16 @@ pub(super) struct Op {
     pub(super) writes: bool,
 }
 
-/// Operations that may be running, and who comes after which of them.
+/// Operations that may be running, and the actors that are ordered after each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Machine {
     pub(super) ops: Vec<Op>,
-    /// For each actor, a bit for every operation that whatever it does next comes after.
+    /// For each actor, the operations that its next operation comes after, as bits.
     after: [u128; ACTORS],
 }
 
 impl Machine {
-    /// Enqueues an operation that existed before; `who` already comes after it.
+    /// Adds an operation that was enqueued earlier; the actors in `also` are already ordered after it.
     pub(super) fn assume(&mut self, op: Op, also: impl Iterator<Item = Lane>) {
         let bit = self.push(op);
         for lane in also {
@@ -49,13 +49,13 @@ impl Machine {
         self.after[actor(who)] & (1 << op) != 0
     }
 
-    /// Forgets what the host has seen done.
+    /// Drops operations that the host has seen finish.
     pub(super) fn forget_done(&mut self) {
         let done = self.after[HOST_ACTOR];
         self.retain(|index, _| done & (1 << index) == 0);
     }
 
-    /// Forgets the work on memory that is given back: it is freed after that, and new memory has none.
+    /// Drops the work on memory that is evicted: the memory is freed after that work, and new memory has no work.
     pub(super) fn evict(&mut self, at: ReplicaId) {
         self.retain(|_, op| op.at != at);
     }
@@ -70,7 +70,7 @@ impl Machine {
         self.ops = kept.iter().map(|op| self.ops[*op]).collect();
     }
 
-    /// Something touches the bytes: an error names an operation that it is not ordered with.
+    /// Accesses the bytes. The error names an operation that the access is not ordered with.
     pub(super) fn touch(
         &mut self,
         who: Who,
@@ -78,7 +78,7 @@ impl Machine {
         at: ReplicaId,
         writes: bool,
     ) -> Result<(), String> {
-        // What the host enqueues comes after what the host has seen done.
+        // Work that the host enqueues comes after the work that the host has seen finish.
         self.after[actor(who)] |= self.after[HOST_ACTOR];
         for (index, op) in self.ops.iter().enumerate() {
             let conflict = op.part == part && op.at == at && (writes || op.writes);
@@ -92,7 +92,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Does one step. A copy between devices joins their lanes; one through the host blocks it until the source is read.
+    /// Does one step. A copy between devices orders their lanes. A copy through the host blocks the host until the
+    /// source is read.
     pub(super) fn step(&mut self, step: Step, paths: &Paths) -> Result<(), String> {
         match step {
             Step::Wait { who, on } => self.join(actor(who), usize::from(on)),

@@ -1,4 +1,4 @@
-//! The protocol, enumerated to closure and run at random.
+//! Tests of the protocol: it is enumerated completely, and run at random.
 
 mod exhaustive;
 mod machine;
@@ -8,7 +8,7 @@ use super::set::SmallSet;
 use super::state::{PartState, Paths, REPLICAS, Role};
 use super::{Lane, Set};
 
-/// Replicas in the tests: the host's, and one on each of two devices.
+/// The number of replicas in the tests: the host's, and one on each of two devices.
 const PLACES: u8 = 3;
 
 /// One arrangement of devices.
@@ -20,7 +20,7 @@ struct World {
     lanes: [&'static [Lane]; PLACES as usize],
 }
 
-/// Lanes of each replica, the first being that of the device's default stream.
+/// The lanes of each replica; the first is the lane of the device's default stream.
 type Lanes = [&'static [Lane]; PLACES as usize];
 /// One stream on each device.
 const ONE: Lanes = [&[0], &[1], &[2]];
@@ -46,13 +46,13 @@ fn apart(lanes: Lanes) -> World {
     World { lanes: [&[], a, b], ..world("apart", lanes, &[]) }
 }
 
-/// Devices that do.
+/// Devices that reach each other.
 fn peers(lanes: Lanes) -> World {
     let [_, a, b] = lanes;
     World { lanes: [&[], a, b], ..world("peers", lanes, &[(1, 2)]) }
 }
 
-/// A device that works in host memory, and a peer of it.
+/// A device that works in host memory, and a peer of that device.
 fn shared(lanes: Lanes) -> World {
     let [host, _, b] = lanes;
     World { lanes: [host, &[], b], ..world("shared", lanes, &[(0, 2)]) }

@@ -1,11 +1,11 @@
-//! Random programs: whatever conflicts is ordered, and whoever reads sees the last value written.
+//! Random programs: conflicting operations are ordered, and every read sees the last value written.
 
 use super::super::state::{Access, Bytes, Health, Reduce};
 use super::super::{Action, Exchange, HOST, PartId, Refusal, ReplicaId, Step, Who, plan};
 use super::machine::Machine;
 use super::*;
 
-/// Numbers that look random: `SplitMix64` of Steele, Lea and Flood.
+/// A generator of pseudorandom numbers: `SplitMix64` of Steele, Lea and Flood.
 struct Random(u64);
 
 impl Random {
@@ -29,18 +29,18 @@ impl Random {
     }
 }
 
-/// A buffer whose values are numbers that tell writes apart.
+/// An array whose values are numbers that identify the writes.
 struct Program {
     world: World,
     parts: Vec<PartState>,
     machine: Machine,
-    /// What each replica of each part holds.
+    /// The value in each replica of each part.
     held: Vec<[u64; PLACES as usize]>,
-    /// What a read must see.
+    /// The value that a read must see.
     latest: Vec<u64>,
     version: u64,
     stamp: u64,
-    /// Read guards that are out, and may be used at any time before the next exclusive access.
+    /// Live read guards, which may be used at any time before the next exclusive access.
     guards: Vec<(Lane, Set, ReplicaId)>,
 }
 
@@ -59,7 +59,7 @@ impl Program {
         }
     }
 
-    /// Does an action, or fails at a random step of it. `None` if it was refused or has failed.
+    /// Does an action, or fails at a random step of it. `None` if it was refused or failed.
     fn act(&mut self, random: &mut Random, set: Set, action: Action) -> Option<()> {
         let plan = match plan(&self.parts, set, action, &self.world.paths) {
             Ok(plan) => plan,
@@ -69,7 +69,7 @@ impl Program {
         let fails = !plan.steps.is_empty() && random.one_in(8);
         let failing = if fails { random.below(plan.steps.len()) } else { usize::MAX };
         for (index, step) in plan.steps.iter().enumerate() {
-            // Whether the failing step has begun, nobody knows.
+            // It is not known whether the failing step has begun.
             if index < failing || random.one_in(2) {
                 self.machine.step(*step, &self.world.paths).unwrap();
                 self.copy(*step);
@@ -118,7 +118,7 @@ impl Program {
         Set::below(self.parts.len()).iter().filter(has).collect()
     }
 
-    /// A write guard with its work and its end.
+    /// Takes a write guard, does work through it, and ends it.
     fn write(&mut self, random: &mut Random, set: Set, at: ReplicaId, by: Who) {
         let ops = [Reduce::Sum, Reduce::Min, Reduce::Max, Reduce::Replace];
         let access = match random.below(4) {
@@ -152,7 +152,7 @@ impl Program {
         }
     }
 
-    /// What is at `at` is what a read must see from now on.
+    /// Makes the values at `at` the ones that a read must see from now on.
     fn adopt(&mut self, set: Set, at: ReplicaId) {
         for part in set.iter().map(usize::from) {
             self.latest[part] = self.held[part][usize::from(at)];
