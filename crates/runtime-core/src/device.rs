@@ -176,7 +176,7 @@ impl Device {
         Ok(Pinned::new(raw, len, self.clone()))
     }
 
-    /// Adopts memory that another library allocated. It is released by dropping `owner` once all work on it is done. If
+    /// Adopts memory that was allocated elsewhere. It is released by dropping `owner` once all work on it is done. If
     /// the work is already done when the memory is dropped, the thread that drops the memory drops `owner`; otherwise a
     /// thread of the device does. The owner's destructor may wait for streams and devices, but not for a thread that
     /// synchronises this device, because that thread waits for the destructor. Owners that own one another are dropped

@@ -160,7 +160,7 @@ pub struct Capabilities {
     pub graphs: Support,
     /// Memory that host and device both address.
     pub unified_memory: Support,
-    /// Adoption of memory that another library allocated.
+    /// Adoption of memory that was allocated elsewhere.
     pub memory_adoption: Support,
     /// Use of streams, events and addresses that other libraries own.
     pub interop: Support,

@@ -46,7 +46,7 @@ pub unsafe trait RegionCopyAbility {
     unsafe fn release(&self, regions: Box<dyn DeviceRegions>, after: &[&dyn DeviceStream]);
 }
 
-/// A region program made ready for a device.
+/// A region program prepared for a device.
 pub trait DeviceRegions: Any + Send + Sync {
     /// The number of launches, or equivalent enqueues, that one execution makes. One launch may cover several phases.
     fn launches(&self) -> usize;
@@ -64,8 +64,8 @@ pub struct RawSlot<'a> {
     pub bytes: usize,
     /// Identifies a split of the memory into a box and the rest, unless it is 0. Of the executions that bind the memory
     /// under the same number, those that write it write only outside the box, and the others read only the box. One
-    /// writer and any number of readers therefore touch disjoint bytes. For devices that lock memory while they work on
-    /// it.
+    /// writer and any number of readers therefore touch disjoint bytes. Devices that lock memory while they work on it
+    /// use this.
     pub split: u64,
 }
 
@@ -123,7 +123,7 @@ pub trait UnifiedMemory {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>>;
 }
 
-/// Adoption of memory that another library allocated.
+/// Adoption of memory that was allocated elsewhere.
 pub trait MemoryAdoption {
     /// Adopts the `bytes` at `handle`. [`memory_free`](AcceleratorDevice::memory_free) drops `owner` instead of
     /// freeing, once the streams it waits for are done. It drops `owner` in the calling thread or in a thread that no

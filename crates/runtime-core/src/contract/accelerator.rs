@@ -25,8 +25,8 @@ use crate::{NativeHandle, Result};
 /// that are Rust functions. Reading uninitialised bytes there would be undefined behaviour. A device that takes its
 /// memory from the host's allocator requests zeroed memory, or fills it.
 ///
-/// When [`CommonRuntime::synchronize`] returns `Ok`, every stream is in the state that [`DeviceStream`] documents for
-/// one stream.
+/// `Ok` from [`CommonRuntime::synchronize`] guarantees for every stream what `Ok` from [`DeviceStream::synchronize`]
+/// guarantees for one.
 pub unsafe trait AcceleratorDevice: CommonRuntime {
     /// Allocates `bytes` of device memory, never 0, at a multiple of
     /// [`Limits::allocation_alignment`](crate::Limits::allocation_alignment), initialised with unspecified values.
@@ -105,7 +105,7 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
     /// Memory that host and device both address.
     fn unified_memory(&self) -> Option<&dyn UnifiedMemory>;
 
-    /// Adoption of memory that another library allocated.
+    /// Adoption of memory that was allocated elsewhere.
     fn memory_adoption(&self) -> Option<&dyn MemoryAdoption>;
 
     /// Use of streams, events and addresses that other libraries own.
