@@ -67,7 +67,7 @@ const MIRI: &[Set] = &[
     Set {
         title: "the foreign device",
         // Fault tests run in their own processes, which Miri cannot start.
-        words: "--manifest-path docs/foreign-device/Cargo.toml --test conformance -- --skip faults::",
+        words: "--manifest-path docs/foreign-device/Cargo.toml --test conformance -- --skip faults:: --skip large_",
         flags: LEAKS,
         always: false,
     },
