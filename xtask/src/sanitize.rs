@@ -66,7 +66,7 @@ const MIRI: &[Set] = &[
     },
     Set {
         title: "the foreign device",
-        // Fault tests run in their own processes, which Miri cannot start.
+        // Fault tests run in their own processes, which Miri cannot start. Tests of megabytes take hours.
         words: "--manifest-path docs/foreign-device/Cargo.toml --test conformance -- --skip faults:: --skip large_",
         flags: LEAKS,
         always: false,
