@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use backend_support::options::{refused, switch};
+use backend_support::options::{BuildOptions, refused};
 use runtime_core::{Error, ErrorKind, Result};
 
 /// What a device's memory is made of.
@@ -106,7 +106,6 @@ impl OpenClConfig {
     ///
     /// `UnknownDevice` for an option that does not exist, `InvalidArgument` for a value it does not take.
     pub fn set(mut self, option: &str, value: &str) -> Result<Self> {
-        let folder = || Some(PathBuf::from(value));
         match option {
             "memory" => {
                 self.memory = match value {
@@ -125,13 +124,7 @@ impl OpenClConfig {
                     _ => return Err(refused(option, value, "auto, runs or lanes")),
                 }
             }
-            "options" => value.clone_into(&mut self.build_options),
-            "cache" => self.cache = switch(option, value)?,
-            "cache-dir" if !value.is_empty() => self.cache_dir = folder(),
-            "work-dir" if !value.is_empty() => self.work_dir = folder(),
-            "cache-dir" | "work-dir" => return Err(refused(option, value, "a folder")),
-            "keep" => self.keep = switch(option, value)?,
-            "verbose" => self.verbose = switch(option, value)?,
+            _ if self.build_options_mut().set(option, value)? => {}
             _ => {
                 let message = format!(
                     "no option {option:?}; an OpenCL device takes memory, regions, options, cache, cache-dir, work-dir, keep and verbose"
@@ -140,6 +133,17 @@ impl OpenClConfig {
             }
         }
         Ok(self)
+    }
+
+    pub(crate) fn build_options_mut(&mut self) -> BuildOptions<'_> {
+        BuildOptions {
+            options: &mut self.build_options,
+            cache: &mut self.cache,
+            cache_dir: &mut self.cache_dir,
+            work_dir: &mut self.work_dir,
+            keep: &mut self.keep,
+            verbose: &mut self.verbose,
+        }
     }
 }
 

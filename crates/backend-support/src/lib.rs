@@ -11,13 +11,15 @@
 //!
 //! For devices with memory of their own there is the kernel of region copies, one text for OpenCL, CUDA and HIP, and
 //! what lowers programs to its launches; the thread that gives objects back to a driver, and the cache over its plain
-//! allocations; the reading of selectors' [`options`]; and, behind features, the loading of vendors' libraries and the
-//! programs kept on disk.
+//! allocations; the reading of selectors' [`options`]; and, behind features, the loading of vendors' libraries, the
+//! programs kept on disk and the folders of builds.
 #![deny(unsafe_code)]
 
 mod access;
 mod block;
 mod block_cache;
+#[cfg(feature = "cache")]
+mod builds;
 #[cfg(feature = "cache")]
 mod cache;
 mod cores;
@@ -36,6 +38,8 @@ mod work;
 
 pub use block::{Block, Span};
 pub use block_cache::{BlockCache, Heap};
+#[cfg(feature = "cache")]
+pub use builds::{Builds, Intermediates, headline};
 #[cfg(feature = "cache")]
 pub use cache::{CacheKey, DiskCache, reads_files, stamp};
 pub use cores::Cores;
@@ -56,7 +60,8 @@ pub use work::{Held, HostLaunch, Regions, SlotSpan, Work};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks whether or not a thread panicked while it held the lock: every critical section here leaves its data whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks whether or not a thread panicked while it held the lock: every critical section here, and in the backends that use
+/// this, leaves its data whole.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
