@@ -153,7 +153,8 @@ function_table! {
 }
 
 /// The driver of this machine, for the rest of the process.
-pub(crate) struct Library {
+#[expect(unnameable_types, reason = "of the implementation of a trait")]
+pub struct Library {
     pub(crate) functions: Functions,
     pub(crate) version: Version,
     /// How many devices it has, at least 1.
@@ -288,9 +289,9 @@ fn refuse(
     Err(Refusal { kind, message, code: Some((name, code)) })
 }
 
-impl fmt::Debug for Functions {
+impl fmt::Debug for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CUDA driver")
+        write!(f, "CUDA {}", self.version)
     }
 }
 

@@ -1,57 +1,61 @@
 //! Streams.
 #![expect(
     unsafe_code,
-    reason = "enqueues through the driver and implements the contract's unsafe stream trait"
+    reason = "enqueues through the library and implements the contract's unsafe stream trait"
 )]
 
 use std::fmt::{self, Display};
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use backend_support::Fill;
-use cudarc::driver::sys::{CUgraph, CUstream};
 use runtime_core::contract::{
     DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg, own,
 };
 use runtime_core::{Launch, NativeHandle, NativeKind, Result};
 
-use crate::context::ok;
-use crate::event::CudaEvent;
-use crate::library::Functions;
-use crate::memory::CudaMemory;
-use crate::module::CudaKernel;
-use crate::pinned::CudaPinned;
+use crate::api::Api;
+use crate::event::Event;
+use crate::handle;
+use crate::kernel::Kernel;
+use crate::memory::Memory;
+use crate::pinned::Pinned;
 use crate::raw_stream::RawStream;
 use crate::shared::Shared;
+use crate::vendor::Vendor;
 
 /// A stream.
 #[derive(Debug)]
-pub(crate) struct CudaStream {
-    pub(crate) shared: Arc<Shared>,
-    raw: Arc<RawStream>,
+pub struct Stream<V: Vendor> {
+    pub(crate) shared: Arc<Shared<V>>,
+    raw: Arc<RawStream<V>>,
     /// Whether what is enqueued becomes a graph instead of running.
     captures: AtomicBool,
 }
 
-impl CudaStream {
-    pub(crate) fn new(shared: &Arc<Shared>, raw: Arc<RawStream>) -> Self {
+impl<V: Vendor> Stream<V> {
+    pub(crate) fn new(shared: &Arc<Shared<V>>, raw: Arc<RawStream<V>>) -> Self {
         Self::with(shared, raw, false)
     }
 
     /// A stream that captures what is enqueued on it.
-    pub(crate) fn capturing(shared: &Arc<Shared>, raw: Arc<RawStream>) -> Self {
+    pub(crate) fn capturing(shared: &Arc<Shared<V>>, raw: Arc<RawStream<V>>) -> Self {
         Self::with(shared, raw, true)
     }
 
-    fn with(shared: &Arc<Shared>, raw: Arc<RawStream>, captures: bool) -> Self {
+    fn with(shared: &Arc<Shared<V>>, raw: Arc<RawStream<V>>, captures: bool) -> Self {
         let (shared, captures) = (Arc::clone(shared), AtomicBool::new(captures));
         Self { shared, raw, captures }
     }
 
     #[inline]
-    pub(crate) fn raw(&self) -> &Arc<RawStream> {
+    pub(crate) fn raw(&self) -> &Arc<RawStream<V>> {
         &self.raw
+    }
+
+    /// What the objects of its device share.
+    pub fn shared(&self) -> &Shared<V> {
+        &self.shared
     }
 
     /// Whether what is enqueued becomes a graph instead of running.
@@ -59,17 +63,21 @@ impl CudaStream {
         self.captures.load(Ordering::Relaxed)
     }
 
-    /// Enqueues something by a function of the driver; `what` says what, should it fail.
+    /// Enqueues something by a function of the library; `what` says what, should it fail.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost` after a fault, and what the library reports.
     #[inline]
-    pub(crate) fn enqueue(
+    pub fn enqueue(
         &self,
         operation: &'static str,
         what: impl Display,
-        call: impl FnOnce(&Functions, CUstream) -> u32,
+        call: impl FnOnce(&V::Api, handle::Stream) -> Result<(), u32>,
     ) -> Result<()> {
         self.shared.check(operation)?;
         let context = &self.shared.context;
-        let enqueue = || ok(self.raw.enqueue(|stream| call(context.driver, stream)));
+        let enqueue = || self.raw.enqueue(|stream| call(context.api, stream));
         match context.bind().and_then(|()| enqueue()) {
             Ok(()) => Ok(()),
             Err(code) => Err(self.shared.error(operation, code, what)),
@@ -79,40 +87,38 @@ impl CudaStream {
     /// As [`enqueue`](Self::enqueue), for what another device has a part in.
     pub(crate) fn enqueue_with(
         &self,
-        other: &Shared,
+        other: &Shared<V>,
         operation: &'static str,
         what: impl Display,
-        call: impl FnOnce(&Functions, CUstream) -> u32,
+        call: impl FnOnce(&V::Api, handle::Stream) -> Result<(), u32>,
     ) -> Result<()> {
         self.shared.check(operation)?;
         let context = &self.shared.context;
         context
             .bind()
-            .and_then(|()| ok(self.raw.enqueue(|stream| call(context.driver, stream))))
+            .and_then(|()| self.raw.enqueue(|stream| call(context.api, stream)))
             .map_err(|code| self.shared.error_between(other, operation, code, what))
     }
 
     /// Ends a capture, with the graph of what was captured.
-    pub(crate) fn end_capture(&self) -> Result<CUgraph, u32> {
-        let mut graph = ptr::null_mut();
+    pub(crate) fn end_capture(&self) -> Result<handle::Graph, u32> {
         self.shared.context.bind()?;
         self.captures.store(false, Ordering::Relaxed);
-        // SAFETY: the stream is alive; the handle is written to where it may be.
-        ok(unsafe { (self.shared.context.driver.cuStreamEndCapture)(self.raw.raw(), &mut graph) })?;
-        Ok(graph)
+        // SAFETY: the stream is alive.
+        unsafe { self.shared.context.api.capture_end(self.raw.raw()) }
     }
 }
 
-impl Drop for CudaStream {
+impl<V: Vendor> Drop for Stream<V> {
     fn drop(&mut self) {
         if *self.captures.get_mut()
             && let Ok(graph) = self.end_capture()
         {
             // SAFETY: nobody else has the graph of the abandoned capture.
-            let code = unsafe { (self.shared.context.driver.cuGraphDestroy)(graph) };
-            self.shared.context.note(code);
+            let destroyed = unsafe { self.shared.context.api.graph_destroy(graph) };
+            self.shared.context.note(destroyed);
         }
-        // The device keeps the driver's stream until its work is done.
+        // The device keeps the library's stream until its work is done.
     }
 }
 
@@ -125,9 +131,9 @@ impl Display for Bytes {
     }
 }
 
-// SAFETY: commands name exactly the ranges given, the driver's streams are in order, and host slices are waited
+// SAFETY: commands name exactly the ranges given, the library's streams are in order, and host slices are waited
 // for before a method returns.
-unsafe impl DeviceStream for CudaStream {
+unsafe impl<V: Vendor> DeviceStream for Stream<V> {
     unsafe fn memory_copy(
         &self,
         src: &dyn DeviceMemory,
@@ -137,11 +143,11 @@ unsafe impl DeviceStream for CudaStream {
         count: usize,
     ) -> Result<()> {
         const OPERATION: &str = "memory_copy";
-        let from = own::<CudaMemory>(src, OPERATION)?.at(src_offset);
-        let to = own::<CudaMemory>(dst, OPERATION)?.at(dst_offset);
-        self.enqueue(OPERATION, Bytes(count), |driver, stream| {
+        let from = own::<Memory<V>>(src, OPERATION)?.at(src_offset);
+        let to = own::<Memory<V>>(dst, OPERATION)?.at(dst_offset);
+        self.enqueue(OPERATION, Bytes(count), |api, stream| {
             // SAFETY: the caller vouches for the ranges.
-            unsafe { (driver.cuMemcpyDtoDAsync_v2)(to, from, count, stream) }
+            unsafe { api.copy(to, from, count, stream) }
         })
     }
 
@@ -152,15 +158,14 @@ unsafe impl DeviceStream for CudaStream {
         src: &[u8],
     ) -> Result<()> {
         const OPERATION: &str = "memory_copy_to";
-        let to = own::<CudaMemory>(dst, OPERATION)?.at(offset);
+        let to = own::<Memory<V>>(dst, OPERATION)?.at(offset);
         let context = &self.shared.context;
         let copied = context.bind().and_then(|()| {
-            let (from, count) = (src.as_ptr().cast(), src.len());
-            let copy = context.driver.cuMemcpyHtoDAsync_v2;
+            let (from, count) = (src.as_ptr(), src.len());
             // SAFETY: the caller vouches for the range; the slice stays until the copy is over, below.
-            ok(self.raw.enqueue(|stream| unsafe { copy(to, from, count, stream) }))
+            self.raw.enqueue(|stream| unsafe { context.api.copy_to(to, from, count, stream) })
         });
-        // Even after a failure: the driver may still read the slice, if it is page-locked or the system shares its memory.
+        // Even after a failure: the library may still read the slice, if it is page-locked or the system shares its memory.
         self.shared.waited(OPERATION, copied.and(self.raw.settle()))
     }
 
@@ -171,15 +176,14 @@ unsafe impl DeviceStream for CudaStream {
         dst: &mut [u8],
     ) -> Result<()> {
         const OPERATION: &str = "memory_copy_from";
-        let from = own::<CudaMemory>(src, OPERATION)?.at(offset);
+        let from = own::<Memory<V>>(src, OPERATION)?.at(offset);
         let context = &self.shared.context;
         let copied = context.bind().and_then(|()| {
-            let (to, count) = (dst.as_mut_ptr().cast(), dst.len());
-            let copy = context.driver.cuMemcpyDtoHAsync_v2;
+            let (to, count) = (dst.as_mut_ptr(), dst.len());
             // SAFETY: the caller vouches for the range; the slice stays until the copy is over, below.
-            ok(self.raw.enqueue(|stream| unsafe { copy(to, from, count, stream) }))
+            self.raw.enqueue(|stream| unsafe { context.api.copy_from(to, from, count, stream) })
         });
-        // Even after a failure: the driver may have begun.
+        // Even after a failure: the library may have begun.
         self.shared.waited(OPERATION, copied.and(self.raw.settle()))
     }
 
@@ -192,11 +196,11 @@ unsafe impl DeviceStream for CudaStream {
         count: usize,
     ) -> Result<()> {
         const OPERATION: &str = "pinned_copy_to";
-        let from = own::<CudaPinned>(src, OPERATION)?.address().wrapping_add(src_offset);
-        let to = own::<CudaMemory>(dst, OPERATION)?.at(dst_offset);
-        self.enqueue(OPERATION, Bytes(count), |driver, stream| {
+        let from = own::<Pinned<V>>(src, OPERATION)?.address().wrapping_add(src_offset);
+        let to = own::<Memory<V>>(dst, OPERATION)?.at(dst_offset);
+        self.enqueue(OPERATION, Bytes(count), |api, stream| {
             // SAFETY: the caller vouches for both ranges, and for the pinned memory until the copy has run.
-            unsafe { (driver.cuMemcpyHtoDAsync_v2)(to, from.cast(), count, stream) }
+            unsafe { api.copy_to(to, from, count, stream) }
         })
     }
 
@@ -209,11 +213,11 @@ unsafe impl DeviceStream for CudaStream {
         count: usize,
     ) -> Result<()> {
         const OPERATION: &str = "pinned_copy_from";
-        let from = own::<CudaMemory>(src, OPERATION)?.at(src_offset);
-        let to = own::<CudaPinned>(dst, OPERATION)?.address().wrapping_add(dst_offset);
-        self.enqueue(OPERATION, Bytes(count), |driver, stream| {
+        let from = own::<Memory<V>>(src, OPERATION)?.at(src_offset);
+        let to = own::<Pinned<V>>(dst, OPERATION)?.address().wrapping_add(dst_offset);
+        self.enqueue(OPERATION, Bytes(count), |api, stream| {
             // SAFETY: as above.
-            unsafe { (driver.cuMemcpyDtoHAsync_v2)(to.cast(), from, count, stream) }
+            unsafe { api.copy_from(to, from, count, stream) }
         })
     }
 
@@ -225,7 +229,7 @@ unsafe impl DeviceStream for CudaStream {
         pattern: &[u8],
     ) -> Result<()> {
         const OPERATION: &str = "memory_fill";
-        let to = own::<CudaMemory>(dst, OPERATION)?.at(offset);
+        let to = own::<Memory<V>>(dst, OPERATION)?.at(offset);
         // SAFETY: the caller vouches for the range.
         unsafe { self.fill(to, count, Fill::of(pattern)) }
     }
@@ -237,24 +241,24 @@ unsafe impl DeviceStream for CudaStream {
         launch: &Launch,
         args: &[RawArg<'_>],
     ) -> Result<()> {
-        let kernel = own::<CudaKernel>(kernel, "launch")?;
+        let kernel = own::<Kernel<V>>(kernel, "launch")?;
         // SAFETY: the caller vouches for the kernel and its arguments.
         unsafe { kernel.launch(self, launch, args) }
     }
 
     fn record(&self, event: &dyn DeviceEvent) -> Result<()> {
-        let event = own::<CudaEvent>(event, "record")?.raw();
-        self.enqueue("record", "an event", |driver, stream| {
+        let event = own::<Event<V>>(event, "record")?.raw();
+        self.enqueue("record", "an event", |api, stream| {
             // SAFETY: both are alive, and of one context.
-            unsafe { (driver.cuEventRecord)(event, stream) }
+            unsafe { api.event_record(event, stream) }
         })
     }
 
     fn wait(&self, event: &dyn DeviceEvent) -> Result<()> {
-        let event = own::<CudaEvent>(event, "wait")?;
-        self.enqueue_with(event.shared(), "wait", "an event", |driver, stream| {
-            // SAFETY: both are alive; the driver looks at the event's mark now.
-            unsafe { (driver.cuStreamWaitEvent)(stream, event.raw(), 0) }
+        let event = own::<Event<V>>(event, "wait")?;
+        self.enqueue_with(event.shared(), "wait", "an event", |api, stream| {
+            // SAFETY: both are alive; the library looks at the event's mark now.
+            unsafe { api.stream_wait(stream, event.raw()) }
         })
     }
 
@@ -277,7 +281,7 @@ unsafe impl DeviceStream for CudaStream {
     }
 
     fn native(&self) -> NativeHandle {
-        let raw = self.raw.raw().expose_provenance();
-        NativeHandle { api: "cuda", kind: NativeKind::Stream, raw }
+        let raw = self.raw.raw().0;
+        NativeHandle { api: V::WORDS.backend, kind: NativeKind::Stream, raw }
     }
 }

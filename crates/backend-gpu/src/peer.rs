@@ -1,19 +1,21 @@
 //! Copies between devices.
-#![expect(unsafe_code, reason = "copies through the driver, and implements an unsafe ability")]
+#![expect(unsafe_code, reason = "copies through the library, and implements an unsafe ability")]
 
 use std::any::Any;
 
 use runtime_core::Result;
 use runtime_core::contract::{AcceleratorDevice, DeviceMemory, DeviceStream, PeerAccess, own};
 
-use crate::device::CudaDevice;
-use crate::memory::CudaMemory;
+use crate::api::Api;
+use crate::device::Device;
+use crate::memory::Memory;
 use crate::pool::Pool;
 use crate::shared::Shared;
-use crate::stream::CudaStream;
+use crate::stream::Stream;
+use crate::vendor::Vendor;
 
 /// Lets `reader` reach the memory of a pool of `owner`'s.
-fn let_reach(owner: &Shared, memory: &CudaMemory, reader: &Shared) {
+fn let_reach<V: Vendor>(owner: &Shared<V>, memory: &Memory<V>, reader: &Shared<V>) {
     if let Pool::Driver(pool) = &owner.pool
         && memory.is_pooled()
     {
@@ -21,8 +23,8 @@ fn let_reach(owner: &Shared, memory: &CudaMemory, reader: &Shared) {
     }
 }
 
-// SAFETY: the driver copies the bytes named, directly or by way of the host, in the order of the stream.
-unsafe impl PeerAccess for CudaDevice {
+// SAFETY: the library copies the bytes named, directly or by way of the host, in the order of the stream.
+unsafe impl<V: Vendor> PeerAccess for Device<V> {
     fn reaches(&self, other: &dyn AcceleratorDevice) -> bool {
         let any: &dyn Any = other;
         any.is::<Self>()
@@ -39,21 +41,21 @@ unsafe impl PeerAccess for CudaDevice {
         bytes: usize,
     ) -> Result<()> {
         const OPERATION: &str = "memory_copy";
-        let stream = own::<CudaStream>(stream, OPERATION)?;
+        let stream = own::<Stream<V>>(stream, OPERATION)?;
         let peer = &own::<Self>(peer, OPERATION)?.shared;
-        let from = own::<CudaMemory>(src, OPERATION)?;
-        let to = own::<CudaMemory>(dst, OPERATION)?;
+        let from = own::<Memory<V>>(src, OPERATION)?;
+        let to = own::<Memory<V>>(dst, OPERATION)?;
         peer.check(OPERATION)?;
-        let (here, there) = (self.shared.context.raw(), peer.context.raw());
+        let (here, there) = (self.shared.context.place, peer.context.place);
         if self.shared.context.device != peer.context.device {
             self.shared.context.enable_peer(&peer.context);
             let_reach(peer, from, &self.shared);
             let_reach(&self.shared, to, peer);
         }
-        let (to, from) = (to.at(dst_offset), from.at(src_offset));
-        stream.enqueue_with(peer, OPERATION, "a copy between devices", |driver, stream| {
+        let (to, from) = ((to.at(dst_offset), here), (from.at(src_offset), there));
+        stream.enqueue_with(peer, OPERATION, "a copy between devices", |api, stream| {
             // SAFETY: the caller vouches for the ranges, and both contexts are retained, or their owners keep them.
-            unsafe { (driver.cuMemcpyPeerAsync)(to, here, from, there, bytes, stream) }
+            unsafe { api.copy_peer(to, from, bytes, stream) }
         })
     }
 }

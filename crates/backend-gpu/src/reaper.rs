@@ -1,29 +1,28 @@
-//! What is given back to the driver late: once the streams that used it have come to their end.
-#![expect(unsafe_code, reason = "gives memory and modules back to the driver")]
+//! What is given back to the library late: once the streams that used it have come to their end.
+#![expect(unsafe_code, reason = "gives memory and modules back to the library")]
 
-use std::ffi::c_void;
 use std::fmt;
-use std::ptr;
 
 use backend_support::Reclaim;
-use cudarc::driver::sys::{CUdeviceptr, CUmodule};
 use runtime_core::Result;
 
-use crate::codes;
-use crate::context::{Context, ok};
-use crate::left::Pooled;
+use crate::api::Api;
+use crate::context::Context;
+use crate::handle;
+use crate::pool::Pooled;
 use crate::raw_stream::Mark;
+use crate::vendor::{Vendor, error};
 
 /// What is given back.
-pub(crate) enum Object {
+pub enum Object {
     /// Device memory, plain or managed.
-    Memory(CUdeviceptr),
+    Memory(u64),
     /// Device memory of a pool, where it cannot be freed in the order of streams.
     Pooled(Pooled),
     /// The address of page-locked host memory.
-    Pinned(usize),
-    /// The handle of a module.
-    Module(usize),
+    Pinned(u64),
+    /// A module.
+    Module(handle::Module),
 }
 
 impl fmt::Debug for Object {
@@ -33,14 +32,14 @@ impl fmt::Debug for Object {
                 write!(f, "memory at {address:#x}")
             }
             Self::Pinned(address) => write!(f, "pinned memory at {address:#x}"),
-            Self::Module(handle) => write!(f, "module {handle:#x}"),
+            Self::Module(module) => write!(f, "module {:#x}", module.0),
         }
     }
 }
 
-impl Reclaim for Context {
+impl<V: Vendor> Reclaim for Context<V> {
     type Object = Object;
-    type Mark = Mark;
+    type Mark = Mark<V>;
 
     fn reclaim(&self, object: Object) -> Result<()> {
         if self.fault().is_some() {
@@ -48,38 +47,32 @@ impl Reclaim for Context {
             return Ok(());
         }
         self.give_back(&object).map_err(|code| {
-            self.note(code);
+            self.note(Err::<(), _>(code));
             self.abandon(&object);
             let what = format_args!("{object:?} could not be given back");
-            codes::error(self.driver, "free", code, what)
+            error::<V>(self.api, "free", code, what)
         })
     }
 }
 
-impl Context {
-    /// Gives up what the driver does not take back: all but memory of pools goes with the context.
+impl<V: Vendor> Context<V> {
+    /// Gives up what the library does not take back: all but memory of pools goes with the context.
     pub(crate) fn abandon(&self, object: &Object) {
         if let Object::Pooled(memory) = object {
-            self.leave(*memory);
+            V::leave(self, *memory);
         }
     }
 
     fn give_back(&self, object: &Object) -> Result<(), u32> {
-        ok(self.apart(|driver| match *object {
+        self.apart(|api| match *object {
             // SAFETY: the memory is of this context, and the work that used it is over.
             Object::Memory(address) | Object::Pooled(Pooled { address, .. }) => unsafe {
-                (driver.cuMemFree_v2)(address)
+                api.free(address)
             },
-            Object::Pinned(address) => {
-                let pointer = ptr::with_exposed_provenance_mut::<c_void>(address);
-                // SAFETY: as above.
-                unsafe { (driver.cuMemFreeHost)(pointer) }
-            }
-            Object::Module(handle) => {
-                let module: CUmodule = ptr::with_exposed_provenance_mut(handle);
-                // SAFETY: as above, and its kernels are dropped.
-                unsafe { (driver.cuModuleUnload)(module) }
-            }
-        }))
+            // SAFETY: as above.
+            Object::Pinned(address) => unsafe { api.free_host(address) },
+            // SAFETY: as above, and its kernels are dropped.
+            Object::Module(module) => unsafe { api.module_unload(module) },
+        })
     }
 }

@@ -5,47 +5,48 @@ use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use backend_support::{BlockCache, Failures, Reaper};
+use backend_support::{BlockCache, Failures, Reaper, lock};
 use runtime_core::contract::DeviceStream;
 use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, Result};
 
-use crate::codes;
+use crate::api::Api;
 use crate::config::PoolKind;
 use crate::context::Context;
-use crate::lock;
 use crate::pool::{DriverPool, Pool};
 use crate::raw_stream::{Mark, RawStream};
 use crate::reaper::Object;
-use crate::shipped::ShippedKernels;
-use crate::stream::CudaStream;
+use crate::stream::Stream;
+use crate::vendor::{Vendor, error};
 
 /// An opened device, shared by all of its objects.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub struct Shared<V: Vendor> {
     pub(crate) id: DeviceId,
-    pub(crate) compute_units: u32,
+    /// Its processors.
+    pub compute_units: u32,
     /// Most blocks of a launch in one dimension.
     pub(crate) most_blocks: u32,
     // What is given back late goes before what it came from.
-    reaper: Reaper<Context>,
-    pub(crate) pool: Pool,
+    reaper: Reaper<Context<V>>,
+    pub(crate) pool: Pool<V>,
     /// Kernels of the backend's own.
-    pub(crate) shipped: ShippedKernels,
+    pub kernels: V::Own,
     /// The device's own stream. It holds nothing that takes time, so that waiting for it costs next to nothing.
-    pub(crate) service: Arc<RawStream>,
+    pub(crate) service: Arc<RawStream<V>>,
     /// Those of streams that were dropped stay until their work is done.
-    streams: Mutex<Vec<Arc<RawStream>>>,
+    streams: Mutex<Vec<Arc<RawStream<V>>>>,
     pub(crate) failures: Arc<Failures>,
     /// Whether this instance told of the fault that broke its context.
     told: AtomicBool,
-    pub(crate) context: Arc<Context>,
+    /// What its calls go through.
+    pub context: Arc<Context<V>>,
 }
 
-impl Shared {
-    pub(crate) fn new(info: &DeviceInfo, context: Arc<Context>, pool: PoolKind) -> Result<Self> {
+impl<V: Vendor> Shared<V> {
+    pub(crate) fn new(info: &DeviceInfo, context: Arc<Context<V>>, pool: PoolKind) -> Result<Self> {
         let failed = |code| {
             let what = "the device's own streams and pool";
-            codes::error(context.driver, "open", code, what).on(&info.id)
+            error::<V>(context.api, "open", code, what).on(&info.id)
         };
         let service = Arc::new(context.new_stream(0).map_err(failed)?);
         let mut streams = vec![Arc::clone(&service)];
@@ -64,7 +65,7 @@ impl Shared {
             most_blocks: info.limits.grid[0],
             reaper: Reaper::new(&info.id, &context, &failures),
             pool,
-            shipped: ShippedKernels::new(&context),
+            kernels: V::own(&context),
             service,
             streams: Mutex::new(streams),
             failures,
@@ -73,13 +74,13 @@ impl Shared {
         })
     }
 
-    /// The error for a `code` that the driver returned; remembers if it says that the device is lost.
+    /// The error for a `code` that the library returned; remembers if it says that the device is lost.
     #[cold]
-    pub(crate) fn error(&self, operation: &'static str, code: u32, what: impl Display) -> Error {
-        self.context.note(code);
+    pub fn error(&self, operation: &'static str, code: u32, what: impl Display) -> Error {
+        self.context.note(Err::<(), _>(code));
         match self.context.fault() {
-            Some(fault) if !codes::is_sticky(code) => self.lost(operation, fault),
-            _ => codes::error(self.context.driver, operation, code, what).on(&self.id),
+            Some(fault) if !V::is_sticky(code) => self.lost(operation, fault),
+            _ => error::<V>(self.context.api, operation, code, what).on(&self.id),
         }
     }
 
@@ -94,17 +95,19 @@ impl Shared {
         what: impl Display,
     ) -> Error {
         let lost = [self, other].into_iter().find_map(|shared| {
-            shared.context.probe().err().into_iter().for_each(|code| shared.context.note(code));
+            shared.context.note(shared.context.probe());
             shared.check(operation).err()
         });
-        lost.unwrap_or_else(|| {
-            codes::error(self.context.driver, operation, code, what).on(&self.id)
-        })
+        lost.unwrap_or_else(|| error::<V>(self.context.api, operation, code, what).on(&self.id))
     }
 
     /// Refuses whatever is asked of a lost device.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`.
     #[inline]
-    pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
+    pub fn check(&self, operation: &'static str) -> Result<()> {
         match self.context.fault() {
             None => Ok(()),
             Some(code) => Err(self.lost(operation, code)),
@@ -113,9 +116,8 @@ impl Shared {
 
     #[cold]
     fn lost(&self, operation: &'static str, code: u32) -> Error {
-        let message = "a program was stopped, and its context with it; open the device again";
-        Error::new(ErrorKind::DeviceLost, operation, message)
-            .with_driver(self.context.driver.name(code), code.into())
+        Error::new(ErrorKind::DeviceLost, operation, V::WORDS.lost)
+            .with_driver(self.context.api.name(code), code.into())
             .on(&self.id)
     }
 
@@ -139,7 +141,7 @@ impl Shared {
             (Some(code), _) if !self.told.swap(true, Ordering::AcqRel) => {
                 let message = "a program on the device was stopped";
                 Err(Error::new(ErrorKind::DeviceFault, operation, message)
-                    .with_driver(self.context.driver.name(code), code.into())
+                    .with_driver(self.context.api.name(code), code.into())
                     .on(&self.id))
             }
             (Some(code), _) => Err(self.lost(operation, code)),
@@ -154,7 +156,7 @@ impl Shared {
     }
 
     /// Remembers a stream until its work is done, which may be after it was dropped.
-    pub(crate) fn add_stream(&self, stream: &Arc<RawStream>) {
+    pub(crate) fn add_stream(&self, stream: &Arc<RawStream<V>>) {
         let mut streams = lock(&self.streams);
         streams.retain(|s| Arc::strong_count(s) > 1 || s.told() != Some(true));
         streams.push(Arc::clone(stream));
@@ -178,7 +180,7 @@ impl Shared {
     /// Tries an allocation again, where there was no room, when everything given up so far is free.
     pub(crate) fn with_room<R>(&self, attempt: impl Fn() -> Result<R, u32>) -> Result<R, u32> {
         match attempt() {
-            Err(codes::OUT_OF_MEMORY) => {
+            Err(code) if code == V::OUT_OF_MEMORY => {
                 self.drain()?;
                 attempt()
             }
@@ -211,21 +213,21 @@ impl Shared {
 }
 
 /// Marks at the ends of streams.
-fn marks(after: &[&dyn DeviceStream]) -> Vec<Mark> {
+fn marks<V: Vendor>(after: &[&dyn DeviceStream]) -> Vec<Mark<V>> {
     streams(after).map(RawStream::mark).collect()
 }
 
-/// The driver's streams behind those of the contract.
-pub(crate) fn streams<'a>(
+/// The library's streams behind those of the contract.
+pub(crate) fn streams<'a, V: Vendor>(
     streams: &'a [&'a dyn DeviceStream],
-) -> impl Iterator<Item = &'a Arc<RawStream>> {
+) -> impl Iterator<Item = &'a Arc<RawStream<V>>> {
     streams.iter().filter_map(|stream| {
         let any: &dyn Any = *stream;
-        any.downcast_ref::<CudaStream>().map(CudaStream::raw)
+        any.downcast_ref::<Stream<V>>().map(Stream::raw)
     })
 }
 
-impl Drop for Shared {
+impl<V: Vendor> Drop for Shared<V> {
     fn drop(&mut self) {
         // Kernels of the backend's own may still run on streams that were dropped.
         for stream in &*lock(&self.streams) {

@@ -1,27 +1,27 @@
 //! Region copies by a kernel.
 #![expect(
     unsafe_code,
-    reason = "launches kernels through the driver, and implements an unsafe ability"
+    reason = "launches kernels through the library, and implements an unsafe ability"
 )]
 
 use std::ffi::c_void;
 use std::ptr;
 
 use backend_support::{
-    AddressTables, Mapping, RegionKernel, RegionLaunch, RegionLaunches, RegionLimits,
+    AddressTables, Binding, Mapping, RegionKernel, RegionLaunch, RegionLaunches, RegionLimits,
 };
-use cudarc::driver::sys::{CUdeviceptr, CUfunction};
 use runtime_core::contract::{DeviceRegions, DeviceStream, RawSlot, RegionCopyAbility, own};
-use runtime_core::{RegionProgram, Result};
+use runtime_core::{Launch, RegionProgram, Result};
 
-use crate::context::ok;
-use crate::device::CudaDevice;
-use crate::fill::address;
-use crate::memory::CudaMemory;
+use crate::api::Api;
+use crate::device::Device;
+use crate::handle::Function;
+use crate::launch::address;
+use crate::memory::Memory;
 use crate::raw_stream::RawStream;
 use crate::shared::Shared;
-use crate::shipped::Shipped;
-use crate::stream::CudaStream;
+use crate::stream::Stream;
+use crate::vendor::{Own, Vendor};
 
 const OPERATION: &str = "execute";
 
@@ -30,45 +30,40 @@ const BLOCK: u32 = 256;
 
 /// A program made ready: its words on the device.
 #[derive(Debug)]
-struct CudaRegions {
+struct Regions<V: Vendor> {
     lowered: RegionLaunches,
-    function: CUfunction,
-    words: Option<CudaMemory>,
-    memories: Memories,
+    function: Function,
+    words: Option<Memory<V>>,
+    memories: Memories<V>,
 }
 
 /// How the kernel gets its memories.
 #[derive(Debug)]
-enum Memories {
+enum Memories<V: Vendor> {
     Few,
     Many,
     Most,
-    Any { setter: CUfunction, tables: AddressTables<RawStream, CudaMemory> },
+    Any { setter: Function, tables: AddressTables<RawStream<V>, Memory<V>> },
 }
 
-// SAFETY: functions may be launched from any thread, and by several at once.
-unsafe impl Send for CudaRegions {}
-// SAFETY: as above.
-unsafe impl Sync for CudaRegions {}
-
-impl DeviceRegions for CudaRegions {
+impl<V: Vendor> DeviceRegions for Regions<V> {
     fn launches(&self) -> usize {
         self.lowered.launches().len()
     }
 }
 
-impl CudaRegions {
+impl<V: Vendor> Regions<V> {
     /// Enqueues the launches of a kernel whose memories are parameters.
     ///
     /// # Safety
     ///
     /// As [`RegionCopyAbility::execute`], and the kernel takes [`RegionKernel::FEW`].
-    unsafe fn with_parameters(&self, stream: &CudaStream, slots: &[RawSlot<'_>]) -> Result<()> {
+    unsafe fn with_parameters(&self, stream: &Stream<V>, slots: &[RawSlot<'_>]) -> Result<()> {
         let words = self.words();
         for launch in self.lowered.launches() {
             let mut bound = [(0_u64, 0_u64); RegionKernel::FEW];
             for (place, slot) in bound.iter_mut().zip(&launch.slots) {
-                place.0 = at(slots[*slot])?;
+                place.0 = at::<V>(slots[*slot])?;
             }
             let mut arguments = [ptr::null_mut(); 2 + 2 * RegionKernel::FEW];
             let (fixed, of_slots) = arguments.split_at_mut(2);
@@ -89,14 +84,14 @@ impl CudaRegions {
     /// As [`RegionCopyAbility::execute`], and the kernel takes `MOST` memories.
     unsafe fn with_list<const MOST: usize>(
         &self,
-        stream: &CudaStream,
+        stream: &Stream<V>,
         slots: &[RawSlot<'_>],
     ) -> Result<()> {
         let words = self.words();
         for launch in self.lowered.launches() {
             let mut list = [0_u64; MOST];
             for (place, slot) in list.iter_mut().zip(&launch.slots) {
-                *place = at(slots[*slot])?;
+                *place = at::<V>(slots[*slot])?;
             }
             let mut arguments = [address(&words), address(&launch.start), address(&list)];
             // SAFETY: as above.
@@ -112,21 +107,21 @@ impl CudaRegions {
     /// As [`RegionCopyAbility::execute`].
     unsafe fn with_table(
         &self,
-        stream: &CudaStream,
+        stream: &Stream<V>,
         slots: &[RawSlot<'_>],
-        setter: CUfunction,
-        tables: &AddressTables<RawStream, CudaMemory>,
+        setter: Function,
+        tables: &AddressTables<RawStream<V>, Memory<V>>,
     ) -> Result<()> {
-        let allocate = |bytes| CudaMemory::allocate(&stream.shared, bytes);
+        let allocate = |bytes| Memory::allocate(&stream.shared, bytes);
         // Locked until everything is enqueued.
         let mut table = tables.of(stream.raw(), stream.is_capture(), allocate)?;
-        let set = |memory: &CudaMemory, first: usize, count: usize, list: &_| {
+        let set = |memory: &Memory<V>, first: usize, count: usize, list: &_| {
             let (to, count) = (memory.at(first * size_of::<u64>()), count as u64);
             let mut arguments = [address(&to), address(&count), address(list)];
             // SAFETY: these are the kernel's parameters, and the table has room for as many addresses.
             unsafe { enqueue(stream, setter, (1, BLOCK), &mut arguments) }
         };
-        table.set(|slot| at(slots[slot]), set)?;
+        table.set(|slot| at::<V>(slots[slot]), set)?;
         let (words, table) = (self.words(), table.memory().at(0));
         for launch in self.lowered.launches() {
             let mut arguments = [address(&words), address(&launch.start), address(&table)];
@@ -136,14 +131,14 @@ impl CudaRegions {
         Ok(())
     }
 
-    fn words(&self) -> CUdeviceptr {
+    fn words(&self) -> u64 {
         self.words.as_ref().map_or(0, |words| words.at(0))
     }
 }
 
 /// Where a slot begins; 0 if it has no memory.
-fn at(slot: RawSlot<'_>) -> Result<CUdeviceptr> {
-    slot.memory.map_or(Ok(0), |memory| Ok(own::<CudaMemory>(memory, OPERATION)?.at(slot.offset)))
+fn at<V: Vendor>(slot: RawSlot<'_>) -> Result<u64> {
+    slot.memory.map_or(Ok(0), |memory| Ok(own::<Memory<V>>(memory, OPERATION)?.at(slot.offset)))
 }
 
 /// Blocks, and threads of a block. The lowering keeps to the limits.
@@ -157,32 +152,30 @@ fn shape(launch: &RegionLaunch) -> (u32, u32) {
 /// # Safety
 ///
 /// The arguments are those of the kernel's parameters, and it does what the stream may do.
-unsafe fn enqueue(
-    stream: &CudaStream,
-    function: CUfunction,
+unsafe fn enqueue<V: Vendor>(
+    stream: &Stream<V>,
+    function: Function,
     (grid, block): (u32, u32),
     arguments: &mut [*mut c_void],
 ) -> Result<()> {
-    stream.enqueue(OPERATION, "a region copy", |driver, stream| {
-        let (launch, arguments, extra) =
-            (driver.cuLaunchKernel, arguments.as_mut_ptr(), ptr::null_mut());
+    let launch = Launch::new([grid, 1, 1], [block, 1, 1]);
+    stream.enqueue(OPERATION, "a region copy", |api, stream| {
         // SAFETY: the arguments are copied by the call; the caller vouches for them.
-        unsafe { launch(function, grid, 1, 1, block, 1, 1, 0, stream, arguments, extra) }
+        unsafe { api.launch(function, &launch, stream, arguments.as_mut_ptr()) }
     })
 }
 
 /// Puts words on the device, where they are when this returns.
-fn upload(shared: &Shared, words: &[u64]) -> Result<Option<CudaMemory>> {
+fn upload<V: Vendor>(shared: &Shared<V>, words: &[u64]) -> Result<Option<Memory<V>>> {
     let bytes = size_of_val(words);
     if bytes == 0 {
         return Ok(None);
     }
-    let memory = CudaMemory::allocate(shared, bytes)?;
+    let memory = Memory::allocate(shared, bytes)?;
     let copied = shared.context.bind().and_then(|()| {
-        let copy = shared.context.driver.cuMemcpyHtoDAsync_v2;
-        let from = words.as_ptr().cast();
+        let (api, from) = (shared.context.api, words.as_ptr().cast());
         // SAFETY: the memory has room for as many bytes; the words stay until the copy is over, below.
-        ok(unsafe { copy(memory.at(0), from, bytes, shared.service.raw()) })
+        unsafe { api.copy_to(memory.at(0), from, bytes, shared.service.raw()) }
     });
     match copied.and(shared.service.settle()) {
         Ok(()) => Ok(Some(memory)),
@@ -195,7 +188,7 @@ fn upload(shared: &Shared, words: &[u64]) -> Result<Option<CudaMemory>> {
 
 // SAFETY: the kernel touches the elements that its words name, which are those of the program, and the launches are in
 // phase order in an in-order stream.
-unsafe impl RegionCopyAbility for CudaDevice {
+unsafe impl<V: Vendor> RegionCopyAbility for Device<V> {
     fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
         const OPERATION: &str = "plan_regions";
         let shared = &self.shared;
@@ -205,27 +198,22 @@ unsafe impl RegionCopyAbility for CudaDevice {
         let limits = RegionLimits {
             compute_units: shared.compute_units as usize,
             group_size: BLOCK as usize,
-            most_groups: shared.most_blocks.into(),
+            most_groups: shared.most_blocks.min(V::MOST_REGION_BLOCKS).into(),
             slab: RegionLimits::MAX_SLAB,
         };
         let lowered = kernel.lower(program, limits)?;
-        let load = |kernel| {
-            let function = shared.shipped.function(kernel);
-            function.map_err(|code| shared.error(OPERATION, code, "its kernel"))
-        };
-        let shipped = Shipped::regions(kernel.binding());
-        let function = load(shipped)?;
-        let memories = match shipped {
-            Shipped::RegionsFew => Memories::Few,
-            Shipped::RegionsMany => Memories::Many,
-            Shipped::RegionsMost => Memories::Most,
-            _ => {
+        let function = V::region_function(self, Own::Regions(kernel.binding()))?;
+        let memories = match kernel.binding() {
+            Binding::Parameters(_) => Memories::Few,
+            Binding::List(..=RegionKernel::MANY) => Memories::Many,
+            Binding::List(_) => Memories::Most,
+            Binding::Table => {
                 let tables = AddressTables::new(program.slots().len());
-                Memories::Any { setter: load(Shipped::RegionTable)?, tables }
+                Memories::Any { setter: V::region_function(self, Own::RegionTable)?, tables }
             }
         };
         let words = upload(shared, lowered.words())?;
-        Ok(Box::new(CudaRegions { lowered, function, words, memories }))
+        Ok(Box::new(Regions { lowered, function, words, memories }))
     }
 
     unsafe fn execute(
@@ -234,8 +222,8 @@ unsafe impl RegionCopyAbility for CudaDevice {
         regions: &dyn DeviceRegions,
         slots: &[RawSlot<'_>],
     ) -> Result<()> {
-        let stream = own::<CudaStream>(stream, OPERATION)?;
-        let regions = own::<CudaRegions>(regions, OPERATION)?;
+        let stream = own::<Stream<V>>(stream, OPERATION)?;
+        let regions = own::<Regions<V>>(regions, OPERATION)?;
         match &regions.memories {
             // SAFETY: the kernel is the one for so many memories, and the caller vouches that the slots agree with the program.
             Memories::Few => unsafe { regions.with_parameters(stream, slots) },
@@ -254,8 +242,8 @@ unsafe impl RegionCopyAbility for CudaDevice {
 
     unsafe fn release(&self, regions: Box<dyn DeviceRegions>, after: &[&dyn DeviceStream]) {
         let any: Box<dyn std::any::Any> = regions;
-        let Ok(regions) = any.downcast::<CudaRegions>() else { return };
-        let CudaRegions { words, memories, .. } = *regions;
+        let Ok(regions) = any.downcast::<Regions<V>>() else { return };
+        let Regions { words, memories, .. } = *regions;
         let tables = match memories {
             Memories::Any { tables, .. } => Some(tables.into_memories()),
             Memories::Few | Memories::Many | Memories::Most => None,

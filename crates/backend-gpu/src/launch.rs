@@ -1,5 +1,5 @@
 //! Launching kernels.
-#![expect(unsafe_code, reason = "launches kernels through the driver")]
+#![expect(unsafe_code, reason = "launches kernels through the library")]
 
 use std::ffi::c_void;
 use std::ptr;
@@ -8,16 +8,18 @@ use runtime_core::contract::{RawArg, own};
 use runtime_core::{Error, ErrorKind, Launch, Result};
 use smallvec::SmallVec;
 
-use crate::memory::CudaMemory;
-use crate::module::CudaKernel;
-use crate::stream::CudaStream;
+use crate::api::Api;
+use crate::kernel::Kernel;
+use crate::memory::Memory;
+use crate::stream::Stream;
+use crate::vendor::Vendor;
 
 const OPERATION: &str = "launch";
 
 /// Arguments of a launch, without an allocation for the usual number.
 type Arguments<T> = SmallVec<[T; 16]>;
 
-impl CudaKernel {
+impl<V: Vendor> Kernel<V> {
     /// Enqueues the kernel.
     ///
     /// # Safety
@@ -26,7 +28,7 @@ impl CudaKernel {
     #[inline]
     pub(crate) unsafe fn launch(
         &self,
-        stream: &CudaStream,
+        stream: &Stream<V>,
         launch: &Launch,
         args: &[RawArg<'_>],
     ) -> Result<()> {
@@ -40,7 +42,7 @@ impl CudaKernel {
         for arg in args {
             addresses.push(match arg {
                 RawArg::Memory { memory, origin, .. } => {
-                    own::<CudaMemory>(*memory, OPERATION)?.at(*origin)
+                    own::<Memory<V>>(*memory, OPERATION)?.at(*origin)
                 }
                 RawArg::Empty { .. } | RawArg::Value { .. } => 0,
             });
@@ -57,7 +59,7 @@ impl CudaKernel {
         unsafe { self.enqueue(stream, launch, &mut pointers) }
     }
 
-    /// Enqueues the kernel with arguments that the driver copies from where they lie.
+    /// Enqueues the kernel with arguments that the library copies from where they lie.
     ///
     /// # Safety
     ///
@@ -65,24 +67,18 @@ impl CudaKernel {
     #[inline]
     pub(crate) unsafe fn enqueue(
         &self,
-        stream: &CudaStream,
+        stream: &Stream<V>,
         launch: &Launch,
         pointers: &mut [*mut c_void],
     ) -> Result<()> {
-        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
-        let (shared, arguments) = (launch.shared_bytes, pointers.as_mut_ptr());
-        stream.enqueue(OPERATION, &self.name, |driver, stream| {
-            let function = self.function;
+        let arguments = pointers.as_mut_ptr();
+        stream.enqueue(OPERATION, &self.name, |api, stream| {
             if launch.cooperative {
-                let launch = driver.cuLaunchCooperativeKernel;
                 // SAFETY: the caller vouches for kernel and arguments.
-                unsafe { launch(function, gx, gy, gz, bx, by, bz, shared, stream, arguments) }
+                unsafe { api.launch_cooperative(self.function, launch, stream, arguments) }
             } else {
-                let (launch, extra) = (driver.cuLaunchKernel, ptr::null_mut());
                 // SAFETY: as above.
-                unsafe {
-                    launch(function, gx, gy, gz, bx, by, bz, shared, stream, arguments, extra)
-                }
+                unsafe { api.launch(self.function, launch, stream, arguments) }
             }
         })
     }
@@ -95,4 +91,9 @@ impl CudaKernel {
         );
         Error::new(ErrorKind::InvalidArgument, OPERATION, message)
     }
+}
+
+/// Where an argument lies, from where the library copies it.
+pub fn address<T>(argument: &T) -> *mut c_void {
+    ptr::from_ref(argument).cast_mut().cast()
 }

@@ -1,53 +1,45 @@
-//! Streams of the driver, this backend's own and others', and places in them.
-#![expect(unsafe_code, reason = "uses streams and events through the driver")]
+//! Streams of the library, this backend's own and others', and places in them.
+#![expect(unsafe_code, reason = "uses streams and events through the library")]
 
 use std::sync::{Arc, Mutex};
 
-use backend_support::{PATIENCE, outlast};
-use cudarc::driver::sys::{CUevent, CUstream};
+use backend_support::{PATIENCE, lock, outlast};
 
-use crate::codes;
-use crate::context::{Context, ok};
-use crate::lock;
+use crate::api::Api;
+use crate::context::Context;
+use crate::handle;
+use crate::vendor::Vendor;
 
-/// The driver's handle of the default stream of each thread.
-const PER_THREAD: usize = 2;
-
-/// A stream of the driver.
+/// A stream of the library.
 #[derive(Debug)]
-pub(crate) struct RawStream {
-    raw: CUstream,
-    context: Arc<Context>,
+pub(crate) struct RawStream<V: Vendor> {
+    raw: handle::Stream,
+    context: Arc<Context<V>>,
     /// For a stream that others own.
-    lent: Option<Mutex<Lent>>,
+    lent: Option<Mutex<Lent<V>>>,
 }
-
-// SAFETY: streams may be used from any thread, and by several at once.
-unsafe impl Send for RawStream {}
-// SAFETY: as above.
-unsafe impl Sync for RawStream {}
 
 /// What is known of a stream that others own. The lock is held while its handle is used, so that the handle is not touched
 /// after the end.
-#[derive(Debug, Default)]
-struct Lent {
+#[derive(Debug)]
+struct Lent<V: Vendor> {
     /// Whether the use of the stream is over.
     ended: bool,
     /// The place of its end. Before that, if the handle is another stream in every thread, the latest place that
     /// everything comes behind.
-    last: Option<Arc<Event>>,
+    last: Option<Arc<Event<V>>>,
 }
 
-impl RawStream {
+impl<V: Vendor> RawStream<V> {
     /// A stream of this backend's own.
-    pub(crate) fn own(raw: CUstream, context: &Arc<Context>) -> Self {
+    pub(crate) fn own(raw: handle::Stream, context: &Arc<Context<V>>) -> Self {
         Self { raw, context: Arc::clone(context), lent: None }
     }
 
     /// A stream that others own, until [`end`](Self::end).
-    pub(crate) fn lent(raw: CUstream, context: &Arc<Context>) -> Result<Self, u32> {
-        let stream =
-            Self { raw, context: Arc::clone(context), lent: Some(Mutex::new(Lent::default())) };
+    pub(crate) fn lent(raw: handle::Stream, context: &Arc<Context<V>>) -> Result<Self, u32> {
+        let lent = Mutex::new(Lent { ended: false, last: None });
+        let stream = Self { raw, context: Arc::clone(context), lent: Some(lent) };
         if let Some(lent) = &stream.lent
             && stream.is_per_thread()
         {
@@ -58,16 +50,16 @@ impl RawStream {
 
     /// Whether the handle is another stream in every thread.
     fn is_per_thread(&self) -> bool {
-        self.raw.addr() == PER_THREAD
+        V::is_per_thread(self.raw)
     }
 
     #[inline]
-    pub(crate) fn raw(&self) -> CUstream {
+    pub(crate) fn raw(&self) -> handle::Stream {
         self.raw
     }
 
     #[inline]
-    pub(crate) fn context(&self) -> &Arc<Context> {
+    pub(crate) fn context(&self) -> &Arc<Context<V>> {
         &self.context
     }
 
@@ -76,9 +68,12 @@ impl RawStream {
         self.lent.is_none()
     }
 
-    /// Enqueues something by a function of the driver, the context being current.
+    /// Enqueues something by a function of the library, the context being current.
     #[inline]
-    pub(crate) fn enqueue(&self, call: impl FnOnce(CUstream) -> u32) -> u32 {
+    pub(crate) fn enqueue(
+        &self,
+        call: impl FnOnce(handle::Stream) -> Result<(), u32>,
+    ) -> Result<(), u32> {
         match &self.lent {
             Some(lent) if self.is_per_thread() => self.enqueue_per_thread(lent, call),
             _ => call(self.raw),
@@ -87,10 +82,14 @@ impl RawStream {
 
     /// Puts what several threads enqueue in one order, each of them on its own default stream.
     #[cold]
-    fn enqueue_per_thread(&self, lent: &Mutex<Lent>, call: impl FnOnce(CUstream) -> u32) -> u32 {
+    fn enqueue_per_thread(
+        &self,
+        lent: &Mutex<Lent<V>>,
+        call: impl FnOnce(handle::Stream) -> Result<(), u32>,
+    ) -> Result<(), u32> {
         let mut lent = lock(lent);
         let follows = lent.last.as_ref().map_or(Ok(()), |last| self.wait(last));
-        let code = follows.err().unwrap_or_else(|| call(self.raw));
+        let outcome = follows.and_then(|()| call(self.raw));
         match self.record() {
             Ok(event) => lent.last = Some(event),
             Err(_) => {
@@ -98,11 +97,11 @@ impl RawStream {
                 let _ = self.wait_for_all();
             }
         }
-        code
+        outcome
     }
 
     /// An event behind everything on a stream that others own, while its use goes on.
-    fn record_lent(&self, lent: &mut Lent) -> Result<Arc<Event>, u32> {
+    fn record_lent(&self, lent: &mut Lent<V>) -> Result<Arc<Event<V>>, u32> {
         if !self.is_per_thread() {
             return self.record();
         }
@@ -140,23 +139,23 @@ impl RawStream {
 
     fn wait_for_all(&self) -> Result<(), u32> {
         // SAFETY: the stream is alive.
-        let code = self.context.apart(|driver| unsafe { (driver.cuStreamSynchronize)(self.raw) });
-        self.context.note(code);
-        ok(code)
+        let outcome = self.context.apart(|api| unsafe { api.stream_synchronize(self.raw) });
+        self.context.note(outcome);
+        outcome
     }
 
-    /// As [`synchronize`](Self::synchronize), for what must not be touched while work is under way: where the driver does
+    /// As [`synchronize`](Self::synchronize), for what must not be touched while work is under way: where the library does
     /// not wait, it is asked until it tells that the work is over. A stream that does nothing but fail for [`PATIENCE`] has
     /// come to its end, and its context is of no use any more.
     pub(crate) fn settle(&self) -> Result<(), u32> {
         let outcome = self.synchronize();
         // Of a stream that others capture nothing runs, and it can be asked nothing.
         if let Err(code) = outcome
-            && !codes::is_of_capture(code)
+            && !V::is_of_capture(code)
             && !outlast(PATIENCE, || self.told())
         {
-            let Context { driver, ordinal, .. } = &*self.context;
-            let error = driver.name(code);
+            let Context { api, ordinal, .. } = &*self.context;
+            let error = api.name(code);
             tracing::error!(
                 device = ordinal,
                 error,
@@ -170,41 +169,41 @@ impl RawStream {
     /// Whether everything enqueued so far is done.
     pub(crate) fn is_idle(&self) -> Result<bool, u32> {
         match self.query() {
-            0 => Ok(true),
-            codes::NOT_READY => Ok(false),
-            code => {
-                self.context.note(code);
+            Ok(()) => Ok(true),
+            Err(code) if code == V::NOT_READY => Ok(false),
+            Err(code) => {
+                self.context.note(Err::<(), _>(code));
                 Err(code)
             }
         }
     }
 
-    /// Whether everything enqueued so far is over, if the driver tells.
+    /// Whether everything enqueued so far is over, if the library tells.
     pub(crate) fn told(&self) -> Option<bool> {
         self.context.told(self.query())
     }
 
-    fn query(&self) -> u32 {
+    fn query(&self) -> Result<(), u32> {
         let ask = || {
             // SAFETY: the stream is alive.
-            self.context.apart(|driver| unsafe { (driver.cuStreamQuery)(self.raw) })
+            self.context.apart(|api| unsafe { api.stream_query(self.raw) })
         };
         let Some(lent) = &self.lent else { return ask() };
         let mut lent = lock(lent);
         if lent.ended {
-            return lent.last.as_ref().map_or(0, |last| last.query());
+            return lent.last.as_ref().map_or(Ok(()), |last| last.query());
         }
         if self.is_per_thread() {
-            return self.record_lent(&mut lent).map_or_else(|code| code, |event| event.query());
+            return self.record_lent(&mut lent).and_then(|event| event.query());
         }
         ask()
     }
 
     /// Lets what is enqueued from here on wait for an event, of whatever device.
-    fn wait(&self, event: &Event) -> Result<(), u32> {
+    fn wait(&self, event: &Event<V>) -> Result<(), u32> {
         self.context.bind()?;
-        // SAFETY: both are alive; the driver looks at the event's state now.
-        ok(unsafe { (self.context.driver.cuStreamWaitEvent)(self.raw, event.raw, 0) })
+        // SAFETY: both are alive; the library looks at the event's state now.
+        unsafe { self.context.api.stream_wait(self.raw, event.raw) }
     }
 
     /// Lets what is enqueued from here on wait for everything enqueued on another stream so far, of whatever device.
@@ -213,73 +212,65 @@ impl RawStream {
     }
 
     /// An event at the end of everything enqueued so far, unless that is known to be over.
-    fn event(&self) -> Result<Option<Arc<Event>>, u32> {
+    fn event(&self) -> Result<Option<Arc<Event<V>>>, u32> {
         let Some(lent) = &self.lent else { return self.record().map(Some) };
         let mut lent = lock(lent);
         if lent.ended { Ok(lent.last.clone()) } else { self.record_lent(&mut lent).map(Some) }
     }
 
     /// Marks the end of everything enqueued so far: where there is no event to be had, by the end of the stream.
-    pub(crate) fn mark(self: &Arc<Self>) -> Mark {
+    pub(crate) fn mark(self: &Arc<Self>) -> Mark<V> {
         match self.event() {
-            Ok(Some(event)) => Mark::Event(event),
-            Ok(None) | Err(_) => Mark::Stream(Arc::clone(self)),
+            Ok(Some(event)) => Mark(At::Event(event)),
+            Ok(None) | Err(_) => Mark(At::Stream(Arc::clone(self))),
         }
     }
 
-    fn record(&self) -> Result<Arc<Event>, u32> {
+    fn record(&self) -> Result<Arc<Event<V>>, u32> {
         let recorded = || {
             let raw = self.context.take_event()?;
             let event = Event { raw, context: Arc::clone(&self.context) };
             self.context.bind()?;
             // SAFETY: event and stream are alive and of this context.
-            ok(unsafe { (self.context.driver.cuEventRecord)(raw, self.raw) })?;
+            unsafe { self.context.api.event_record(raw, self.raw) }?;
             Ok(Arc::new(event))
         };
-        recorded().inspect_err(|code| self.context.note(*code))
+        recorded().inspect_err(|code| self.context.note(Err::<(), _>(*code)))
     }
 }
 
-impl Drop for RawStream {
+impl<V: Vendor> Drop for RawStream<V> {
     fn drop(&mut self) {
         if !self.is_own() || self.context.fault().is_some() || self.context.bind().is_err() {
             return;
         }
-        // SAFETY: nobody has the stream any more; the driver lets its work run to the end.
-        let code = unsafe { (self.context.driver.cuStreamDestroy_v2)(self.raw) };
-        if code != 0 {
-            self.context.note(code);
-        }
+        // SAFETY: nobody has the stream any more; the library lets its work run to the end.
+        self.context.note(unsafe { self.context.api.stream_destroy(self.raw) });
     }
 }
 
 /// An event at a place in a stream, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Event {
-    raw: CUevent,
-    context: Arc<Context>,
+pub(crate) struct Event<V: Vendor> {
+    raw: handle::Event,
+    context: Arc<Context<V>>,
 }
 
-// SAFETY: events may be used from any thread, and by several at once.
-unsafe impl Send for Event {}
-// SAFETY: as above.
-unsafe impl Sync for Event {}
-
-impl Event {
-    fn query(&self) -> u32 {
+impl<V: Vendor> Event<V> {
+    fn query(&self) -> Result<(), u32> {
         // SAFETY: the event is alive.
-        self.context.apart(|driver| unsafe { (driver.cuEventQuery)(self.raw) })
+        self.context.apart(|api| unsafe { api.event_query(self.raw) })
     }
 
     fn synchronize(&self) -> Result<(), u32> {
         // SAFETY: the event is alive.
-        let code = self.context.apart(|driver| unsafe { (driver.cuEventSynchronize)(self.raw) });
-        self.context.note(code);
-        ok(code)
+        let outcome = self.context.apart(|api| unsafe { api.event_synchronize(self.raw) });
+        self.context.note(outcome);
+        outcome
     }
 }
 
-impl Drop for Event {
+impl<V: Vendor> Drop for Event<V> {
     fn drop(&mut self) {
         self.context.keep_event(self.raw);
     }
@@ -287,27 +278,30 @@ impl Drop for Event {
 
 /// A place in a stream.
 #[derive(Debug)]
-pub(crate) enum Mark {
-    Event(Arc<Event>),
+pub struct Mark<V: Vendor>(At<V>);
+
+#[derive(Debug)]
+enum At<V: Vendor> {
+    Event(Arc<Event<V>>),
     /// The end of a stream, wherever that is when it is asked for.
-    Stream(Arc<RawStream>),
+    Stream(Arc<RawStream<V>>),
 }
 
-impl Mark {
-    /// Whether the work before the mark is over, if the driver tells.
+impl<V: Vendor> Mark<V> {
+    /// Whether the work before the mark is over, if the library tells.
     fn told(&self) -> Option<bool> {
-        match self {
-            Self::Event(event) => event.context.told(event.query()),
-            Self::Stream(stream) => stream.told(),
+        match &self.0 {
+            At::Event(event) => event.context.told(event.query()),
+            At::Stream(stream) => stream.told(),
         }
     }
 }
 
-impl backend_support::Mark for Mark {
+impl<V: Vendor> backend_support::Mark for Mark<V> {
     fn wait(&self) -> bool {
-        let waited = match self {
-            Self::Event(event) => event.synchronize(),
-            Self::Stream(stream) => stream.synchronize(),
+        let waited = match &self.0 {
+            At::Event(event) => event.synchronize(),
+            At::Stream(stream) => stream.synchronize(),
         };
         waited.is_ok() || outlast(PATIENCE, || self.told())
     }
