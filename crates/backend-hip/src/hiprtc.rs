@@ -4,17 +4,16 @@
 
 use std::env;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Mutex, OnceLock};
+use std::{fmt, fs};
 
-use backend_support::{file_of, function_table, libloading, load, stamp};
+use backend_gpu::ok;
+use backend_support::{file_of, function_table, headline, libloading, load, lock, stamp};
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::context::ok;
 use crate::library::{Version, find, load_any};
-use crate::lock;
 
 /// Where the library is, instead of where the system looks.
 const VARIABLE: &str = "BACKEND_HIPRTC_LIBRARY";
@@ -41,7 +40,8 @@ function_table! {
 }
 
 /// A loaded compiler.
-pub(crate) struct Compiler {
+#[expect(unnameable_types, reason = "of the implementation of a trait")]
+pub struct Compiler {
     functions: Functions,
     /// Held while it is used: two threads at once bring that of ROCm 5.2 down.
     one: Mutex<()>,
@@ -49,6 +49,12 @@ pub(crate) struct Compiler {
     pub(crate) version: (c_int, c_int),
     /// What its files are, for many have the same version.
     pub(crate) files: String,
+}
+
+impl fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hiprtc {:?}", self.version)
+    }
 }
 
 /// A compiled program.
@@ -199,13 +205,6 @@ fn error(code: u32, about: &str) -> Error {
     };
     Error::new(ErrorKind::InvalidModule, OPERATION, about)
         .with_driver(name.copied().unwrap_or("unknown hiprtc error"), code.into())
-}
-
-/// The line of a compiler's log that says most.
-fn headline(log: &str) -> &str {
-    let is_error = |line: &&str| line.to_ascii_lowercase().contains("error");
-    let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.clone().find(is_error).or_else(|| lines.next()).unwrap_or("the compiler says nothing")
 }
 
 #[cfg(test)]

@@ -176,7 +176,8 @@ function_table! {
 }
 
 /// The runtime of this machine, for the rest of the process.
-pub(crate) struct Library {
+#[expect(unnameable_types, reason = "of the implementation of a trait")]
+pub struct Library {
     pub(crate) functions: Functions,
     /// Those of abilities that a runtime may lack, all of an ability's or none.
     pub(crate) pools: Option<PoolFunctions>,
@@ -325,12 +326,6 @@ fn refuse(
         _ => (ErrorKind::Driver, what.to_owned()),
     };
     Err(Refusal { kind, message, code: Some((name(), code)) })
-}
-
-impl fmt::Debug for Functions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HIP runtime")
-    }
 }
 
 impl fmt::Debug for Library {
