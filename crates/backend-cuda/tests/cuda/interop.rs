@@ -11,8 +11,8 @@ use runtime_core::{
     Result, Stream,
 };
 
+use crate::common::{in_child, is_child, limit_time, open, open_second, skip};
 use crate::faults::stop_on;
-use crate::{in_child, is_child, limit_time, open, skip};
 
 function_table! {
     /// What the other library calls.
@@ -211,7 +211,7 @@ fn a_device_in_a_context_of_others_is_as_good_as_any() {
     assert_eq!(pinned.as_slice().unwrap(), [wide; LEN]);
     let kernel = device.module_load(ModuleImage::source(ImageFormat::Ptx, PTX)).unwrap();
     let kernel = kernel.kernel("k").unwrap();
-    crate::run(&kernel, &kernel.cover(1).unwrap(), &[]).unwrap();
+    crate::common::run(&kernel, &kernel.cover(1).unwrap(), &[]).unwrap();
     if let Some(graphs) = device.graphs() {
         let graph = graphs.capture(|capture| memory.fill(capture, wide * 2.0));
         // SAFETY: nothing else uses the memory meanwhile.
@@ -389,7 +389,7 @@ fn null_and_what_is_of_another_context_are_refused() {
     }
     let error = CudaDevice::open(99, &config()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownDevice, "{error}");
-    let Some(other) = crate::open_second() else { return skip("there is one device") };
+    let Some(other) = open_second() else { return skip("there is one device") };
     let stream = other.default_stream();
     // SAFETY: a stream of another device is refused.
     let error = unsafe { interop.stream_from_native(stream.native()) }.unwrap_err();

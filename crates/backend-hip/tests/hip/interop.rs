@@ -7,7 +7,7 @@ use backend_hip::{HipConfig, HipDevice};
 use backend_support::{function_table, libloading};
 use runtime_core::{Device, ErrorKind, Interop, NativeHandle, NativeKind, OriginKind, Stream};
 
-use crate::{in_child, is_child, limit_time, open, skip};
+use crate::common::{in_child, is_child, limit_time, open, open_second, skip};
 
 function_table! {
     /// What the other library calls.
@@ -231,7 +231,7 @@ fn streams_of_cuda_and_of_other_devices_are_refused() {
     }
     let error = HipDevice::open(99, &config()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownDevice, "{error}");
-    let Some(other) = crate::open_second() else { return skip("there is one device") };
+    let Some(other) = open_second() else { return skip("there is one device") };
     let stream = other.default_stream();
     // SAFETY: a stream of another device is refused.
     let error = unsafe { interop.stream_from_native(stream.native()) }.unwrap_err();

@@ -1,19 +1,20 @@
-//! Runtimes that fail to mark or to wait, each in a process of its own: what work uses is given back after the work all the
-//! same. On the stand-in faults are planned, and it tells what was freed too early; on a real runtime nothing fails.
+//! Libraries that fail to mark or to wait, each in a process of its own: what work uses is given back after the work all the
+//! same. On the stand-in faults are planned, and it tells what was freed too early; on a real one nothing fails.
 
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use backend_hip::HipDriver;
 use backend_support::libloading;
+use num_complex::Complex;
 use runtime_core::{
     Device, Driver, ErrorKind, Event, Memory, NativeHandle, NativeKind, Stream, StreamOptions,
 };
 
+use crate::common::{in_child, is_child, limit_time, open, open_device, run, skip};
 use crate::faults::{opened_again, stop_on, with_faults_of_all_kinds};
-use crate::{in_child, is_child, limit_time, open, open_device, skip};
+use crate::vendor;
 
 /// Runs this test in a process of its own, with these faults; whether this is that process.
 fn with_faults(test: &str, faults: &str) -> bool {
@@ -163,7 +164,7 @@ fn a_fault_of_one_device_is_none_of_another() {
         return with_faults_of_all_kinds("waits::a_fault_of_one_device_is_none_of_another", &[]);
     }
     let Some(device) = open("") else { return };
-    let Some(other) = open_device("hip:1") else { return };
+    let Some(other) = open_device(&format!("{}:1", vendor::NAME)) else { return };
     let (stream, foreign) = (device.default_stream(), other.default_stream());
     let memory = device.memory_from_slice(&stream, &[1_u32; 1024]).unwrap();
     let mut copy = other.memory_allocate::<u32>(1024).unwrap();
@@ -177,7 +178,7 @@ fn a_fault_of_one_device_is_none_of_another() {
         // Of the whole process, then, of which no device is opened again.
         assert_eq!(lost.kind(), ErrorKind::DeviceFault, "{lost}");
         drop((copy, event, stream, foreign, device, other));
-        let again = HipDriver::new().open(&"hip:0".parse().unwrap());
+        let again = vendor::driver().open(&vendor::FIRST.parse().unwrap());
         assert!(opened_again(again).is_none(), "{lost}");
         return;
     }
@@ -187,46 +188,43 @@ fn a_fault_of_one_device_is_none_of_another() {
 
 /// A capture by another user of the process, in the mode that forbids most to all threads, as other libraries make them.
 struct ForeignCapture {
-    driver: libloading::Library,
+    library: libloading::Library,
     stream: *mut c_void,
 }
 
 #[expect(clippy::multiple_unsafe_ops_per_block, reason = "calls by name, alike")]
 impl ForeignCapture {
-    fn begin() -> Self {
-        let path = std::env::var("BACKEND_HIP_LIBRARY").unwrap_or("libamdhip64.so".to_owned());
+    fn begin(device: &Device) -> Self {
+        let path = std::env::var(vendor::LIBRARY).unwrap_or(vendor::LIBRARY_NAME.to_owned());
         let mut stream = ptr::null_mut();
-        // SAFETY: the backend has the library loaded, whose functions are declared so; there is such a device, and the
-        // stream written to where it may be.
-        let driver = unsafe {
+        // SAFETY: the backend has the library loaded, whose functions are declared so; what is made current is the device's,
+        // and the stream written to where it may be.
+        let library = unsafe {
             type Create = unsafe extern "C" fn(*mut *mut c_void, u32, i32) -> u32;
-            let driver = libloading::Library::new(path).unwrap();
-            let choose = driver.get::<unsafe extern "C" fn(i32) -> u32>("hipSetDevice").unwrap();
-            assert_eq!(choose(0), 0);
-            let create = driver.get::<Create>("hipStreamCreateWithPriority").unwrap();
+            type Begin = unsafe extern "C" fn(*mut c_void, u32) -> u32;
+            let library = libloading::Library::new(path).unwrap();
+            let set = library.get::<unsafe extern "C" fn(usize) -> u32>(vendor::SET_CURRENT);
+            assert_eq!(set.unwrap()(device.native().raw), 0);
+            let create = library.get::<Create>(vendor::STREAM_CREATE).unwrap();
             assert_eq!(create(&mut stream, 1, 0), 0);
-            let begin = driver
-                .get::<unsafe extern "C" fn(*mut c_void, u32) -> u32>("hipStreamBeginCapture")
-                .unwrap();
-            assert_eq!(begin(stream, 0), 0);
-            driver
+            assert_eq!(library.get::<Begin>(vendor::CAPTURE_BEGIN).unwrap()(stream, 0), 0);
+            library
         };
-        Self { driver, stream }
+        Self { library, stream }
     }
 
     /// The code with which it ends: 0 unless somebody has spoilt it.
     fn end(self) -> u32 {
-        let mut graph = ptr::null_mut();
+        let (library, mut graph) = (&self.library, ptr::null_mut());
         // SAFETY: as above; the stream is that of the capture, and graph and stream are destroyed once.
         unsafe {
             type End = unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> u32;
             type Destroy = unsafe extern "C" fn(*mut c_void) -> u32;
-            let code =
-                self.driver.get::<End>("hipStreamEndCapture").unwrap()(self.stream, &mut graph);
+            let code = library.get::<End>(vendor::CAPTURE_END).unwrap()(self.stream, &mut graph);
             if code == 0 {
-                assert_eq!(self.driver.get::<Destroy>("hipGraphDestroy").unwrap()(graph), 0);
+                assert_eq!(library.get::<Destroy>(vendor::GRAPH_DESTROY).unwrap()(graph), 0);
             }
-            assert_eq!(self.driver.get::<Destroy>("hipStreamDestroy").unwrap()(self.stream), 0);
+            assert_eq!(library.get::<Destroy>(vendor::STREAM_DESTROY).unwrap()(self.stream), 0);
             code
         }
     }
@@ -255,7 +253,7 @@ fn a_capture_of_others_neither_hastens_nor_suffers() {
         let stream = device.stream_create(&StreamOptions::default()).unwrap();
         let memory = device.memory_allocate::<u32>(1 << 10).unwrap();
         let raw = memory.native().unwrap().raw;
-        let handle = NativeHandle { api: "hip", kind: NativeKind::Pointer, raw };
+        let handle = NativeHandle { api: vendor::NAME, kind: NativeKind::Pointer, raw };
         let dropped = Arc::new(Mutex::new(None));
         let used = device.event_create(false).unwrap();
         let owner = Owner { used: used.clone(), _memory: memory, dropped: dropped.clone() };
@@ -272,7 +270,13 @@ fn a_capture_of_others_neither_hastens_nor_suffers() {
         part.copy_from_pinned(&stream, &pinned).unwrap();
         stream.record(&used).unwrap();
 
-        let capture = ForeignCapture::begin();
+        let capture = ForeignCapture::begin(&device);
+        // Code that is loaded, by the program and by a fill that needs a kernel, and another instance with a stream and a pool.
+        let kernel = vendor::nothing(&device);
+        kernel.iter().for_each(|kernel| run(kernel, &kernel.cover(1).unwrap(), &[]).unwrap());
+        let mut wide = device.memory_allocate::<Complex<f64>>(10).unwrap();
+        wide.fill(&device.default_stream(), Complex::new(1.5, 0.1)).unwrap();
+        drop((open(pool), wide, kernel));
         let address = small.native().unwrap().raw;
         drop((small, adopted, pinned));
         let again = device.memory_allocate::<u32>(1 << 10).unwrap();

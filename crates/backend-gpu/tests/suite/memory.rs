@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use num_complex::Complex;
 use runtime_core::{Device, ErrorKind, Memory, NativeHandle, NativeKind};
 
-use crate::{in_child, is_child, open, open_second, skip};
+use crate::common::{in_child, is_child, open, open_second, skip};
+use crate::vendor;
 
 const POOLS: [&str; 2] = ["", "?pool=cache"];
 
@@ -46,14 +47,31 @@ fn freed_memory_is_used_again() {
 }
 
 #[test]
-fn more_than_there_is_is_refused_and_leaves_the_device_usable() {
+fn of_what_is_unused_no_more_is_kept_than_is_asked_for() {
+    for pool in POOLS {
+        let Some(device) = open(pool) else { return };
+        let account = device.memory_pool().unwrap();
+        let held = device.memory_allocate::<u8>(8 << 20).unwrap();
+        drop(device.memory_allocate::<u8>(6 << 20).unwrap());
+        device.synchronize().unwrap();
+        account.trim(6 << 20).unwrap();
+        let [used, reserved] = [account.used_bytes(), account.reserved_bytes()];
+        assert!(reserved >= used && reserved <= used + (6 << 20), "{pool}: {reserved} for {used}");
+        account.trim(0).unwrap();
+        assert_eq!(account.reserved_bytes(), used, "{pool}");
+        drop(held);
+    }
+}
+
+#[test]
+pub(crate) fn more_than_there_is_is_refused_and_leaves_the_device_usable() {
     for pool in POOLS {
         let Some(device) = open(pool) else { return };
         let most = device.info().limits.allocation_bytes;
         let _held = device.memory_allocate::<u8>(1000).unwrap();
         let error = device.memory_allocate::<u8>(most).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
-        assert_eq!(error.driver().unwrap().name, "CUDA_ERROR_OUT_OF_MEMORY");
+        assert_eq!(error.driver().unwrap().name, vendor::OUT_OF_MEMORY);
         assert!(error.message().contains(&most.to_string()), "{error}");
         device.memory_allocate::<u8>(1000).unwrap();
     }
@@ -83,7 +101,7 @@ fn pinned_and_unified_memory_may_be_larger_than_the_devices() {
     ] {
         if let Err(error) = outcome {
             assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
-            assert_eq!(error.driver().unwrap().name, "CUDA_ERROR_OUT_OF_MEMORY");
+            assert_eq!(error.driver().unwrap().name, vendor::OUT_OF_MEMORY);
         }
     }
 }
@@ -95,7 +113,7 @@ fn adopt(
     len: usize,
     owner: impl Send + Sync + 'static,
 ) -> runtime_core::Result<Memory<u32>> {
-    let handle = NativeHandle { api: "cuda", kind: NativeKind::Pointer, raw: address };
+    let handle = NativeHandle { api: vendor::NAME, kind: NativeKind::Pointer, raw: address };
     // SAFETY: the callers' memory stays as long as the owner, or the address is refused.
     unsafe { device.memory_adopt::<u32>(handle, len, owner) }.unwrap()
 }
