@@ -9,8 +9,10 @@ mod absence;
 mod cache;
 #[path = "../../../backend-gpu/tests/suite/common.rs"]
 mod common;
+mod contexts;
 #[path = "../../../backend-gpu/tests/suite/faults.rs"]
 mod faults;
+#[path = "../../../backend-gpu/tests/suite/interop.rs"]
 mod interop;
 #[path = "../../../backend-gpu/tests/suite/launches.rs"]
 mod launches;
@@ -18,6 +20,7 @@ mod launches;
 mod memory;
 #[path = "../../../backend-gpu/tests/suite/modules.rs"]
 mod modules;
+mod others;
 mod own;
 #[path = "../../../backend-gpu/tests/suite/waits.rs"]
 mod waits;

@@ -1,5 +1,5 @@
-use backend_cuda::CudaDriver;
-use runtime_core::{Device, ImageFormat, Kernel, ModuleImage};
+use backend_cuda::{CudaConfig, CudaDevice, CudaDriver};
+use runtime_core::{Device, ImageFormat, Kernel, ModuleImage, Result};
 
 pub(crate) const NAME: &str = "cuda";
 pub(crate) const FIRST: &str = "cuda:0";
@@ -45,6 +45,16 @@ pub(crate) const QUIRKS: &str = "STAND_IN_CUDA_QUIRKS";
 pub(crate) const FAULTS: [&str; 1] = [""];
 pub(crate) const STOPS_WITHOUT_COMPILER: bool = true;
 
+/// The driver's own streams, what is none, and what the errors say.
+pub(crate) const DEFAULT_STREAMS: [usize; 2] = [1, 2];
+pub(crate) const NO_STREAMS: &[usize] = &[0];
+pub(crate) const WHICH_STREAMS: &str = "1 is the legacy one";
+pub(crate) const OF_ANOTHER: &str = "another context";
+
+/// Versions that differ in the numbers of kinds of memory, as the stand-in is told.
+pub(crate) const STAND_IN_VERSION: &str = "STAND_IN_VERSION";
+pub(crate) const VERSIONS: &[&str] = &["12040"];
+
 const PTX: &str = "
 .version 7.0
 .target sm_60
@@ -55,6 +65,10 @@ const PTX: &str = "
 
 pub(crate) fn driver() -> CudaDriver {
     CudaDriver::new()
+}
+
+pub(crate) fn open(ordinal: usize) -> Result<CudaDevice> {
+    CudaDevice::open(ordinal, &CudaConfig::new())
 }
 
 fn kernel(device: &Device, name: &str) -> Kernel {

@@ -11,6 +11,7 @@ mod cache;
 mod common;
 #[path = "../../../backend-gpu/tests/suite/faults.rs"]
 mod faults;
+#[path = "../../../backend-gpu/tests/suite/interop.rs"]
 mod interop;
 #[path = "../../../backend-gpu/tests/suite/launches.rs"]
 mod launches;
@@ -18,6 +19,7 @@ mod launches;
 mod memory;
 #[path = "../../../backend-gpu/tests/suite/modules.rs"]
 mod modules;
+mod others;
 mod own;
 mod versions;
 #[path = "../../../backend-gpu/tests/suite/waits.rs"]

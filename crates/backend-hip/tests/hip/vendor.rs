@@ -1,7 +1,7 @@
 use std::env;
 
-use backend_hip::HipDriver;
-use runtime_core::{Device, ImageFormat, Kernel, ModuleImage};
+use backend_hip::{HipConfig, HipDevice, HipDriver};
+use runtime_core::{Device, ImageFormat, Kernel, ModuleImage, Result};
 
 use crate::common::source;
 
@@ -50,8 +50,22 @@ pub(crate) const QUIRKS: &str = "STAND_IN_HIP_QUIRKS";
 pub(crate) const FAULTS: [&str; 3] = ["", "lasting-faults", "ending-faults"];
 pub(crate) const STOPS_WITHOUT_COMPILER: bool = false;
 
+/// The runtime's own streams, what is none, and what the errors say.
+pub(crate) const DEFAULT_STREAMS: [usize; 1] = [0];
+pub(crate) const NO_STREAMS: &[usize] = &[1, 2];
+pub(crate) const WHICH_STREAMS: &str = "the default stream is 0";
+pub(crate) const OF_ANOTHER: &str = "is of device 1";
+
+/// Versions that differ in the numbers of kinds of memory, as the stand-in is told.
+pub(crate) const STAND_IN_VERSION: &str = "STAND_IN_HIP_VERSION";
+pub(crate) const VERSIONS: &[&str] = &["50221153", "60000000"];
+
 pub(crate) fn driver() -> HipDriver {
     HipDriver::new()
+}
+
+pub(crate) fn open(ordinal: usize) -> Result<HipDevice> {
+    HipDevice::open(ordinal, &HipConfig::new())
 }
 
 /// A kernel that is stopped when it runs.
