@@ -2,13 +2,12 @@
 #![expect(unsafe_code, reason = "binds and calls a C library")]
 #![expect(non_snake_case, reason = "functions have the names of the library's headers")]
 
-use std::env;
 use std::ffi::{CString, c_char, c_uint, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
 use backend_gpu::{Busy, ok};
-use backend_support::{function_table, load};
+use backend_support::{function_table, load, named};
 use runtime_core::PciAddress;
 
 /// Where the library is, instead of where the system looks.
@@ -42,9 +41,8 @@ fn functions() -> Option<&'static Functions> {
     static LOADED: OnceLock<Option<Functions>> = OnceLock::new();
     LOADED
         .get_or_init(|| {
-            let named = env::var(VARIABLE).ok().filter(|path| !path.is_empty());
-            let library = match &named {
-                Some(path) => load(&[path]),
+            let library = match named(VARIABLE) {
+                Some(path) => load(&[&path]),
                 None => load(NAMES),
             };
             let library = library.ok()?;

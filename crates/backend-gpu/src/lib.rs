@@ -11,7 +11,7 @@
 //! | `context.rs` | what calls go through, and whether it works |
 //! | `raw_stream.rs`, `stream.rs`, `fill.rs`, `event.rs` | streams as the library and as the contract has them |
 //! | `memory.rs`, `pinned.rs`, `pool.rs`, `room.rs` | memory, and where it comes from |
-//! | `program.rs`, `kernel.rs`, `launch.rs`, `own.rs` | modules, launches, kernels of the backend's own |
+//! | `program.rs`, `rtc.rs`, `kernel.rs`, `launch.rs`, `own.rs` | modules, launches, kernels of the backend's own |
 //! | `graph.rs`, `peer.rs`, `region.rs`, `interop.rs`, `monitor.rs` | abilities |
 //! | `shared.rs`, `reaper.rs` | what the objects of a device share; giving back what must wait |
 #![deny(unsafe_code)]
@@ -39,6 +39,7 @@ mod raw_stream;
 mod reaper;
 mod region;
 mod room;
+mod rtc;
 mod shared;
 mod stream;
 mod vendor;
@@ -56,6 +57,7 @@ pub use program::{refused, text};
 pub use raw_stream::Mark;
 pub use reaper::Object;
 pub use room::ALIGNMENT;
+pub use rtc::{Content, Program, Rtc, Size, text_of};
 pub use shared::Shared;
 pub use stream::Stream;
 pub use vendor::{

@@ -48,7 +48,7 @@ pub use fault::{Failures, Identity, guarded};
 pub use fill::Fill;
 pub use functions::{Function, functions_load};
 #[cfg(feature = "library")]
-pub use library::{file_of, libloading, load, reason};
+pub use library::{Refusal, file_of, libloading, load, named, reason};
 pub use patience::{PATIENCE, outlast};
 pub use queue::{Queue, Queues, Turn};
 pub use reaper::{Mark, Reaper, Reclaim};

@@ -1,10 +1,12 @@
 //! Vendors' libraries: loading them at run time, and tables of the functions in them.
 #![expect(unsafe_code, reason = "loads libraries, whose initialisers run")]
 
+use std::env;
 use std::error::Error as _;
 use std::path::PathBuf;
 
 pub use libloading;
+use runtime_core::{Error, ErrorKind};
 
 /// The first of the libraries that loads.
 ///
@@ -66,6 +68,38 @@ pub fn file_of(library: &libloading::Library, function: &str) -> Option<PathBuf>
     }
 }
 
+/// The path of a library that an environment variable names, instead of where the system looks.
+pub fn named(variable: &str) -> Option<String> {
+    env::var(variable).ok().filter(|path| !path.is_empty())
+}
+
+/// Why there is no library to use; the same for every caller.
+#[derive(Debug)]
+pub struct Refusal {
+    /// `Unavailable` where there is nothing, `Driver` where it is broken.
+    pub kind: ErrorKind,
+    /// In words.
+    pub message: String,
+    /// The code of the library, with its name.
+    pub code: Option<(&'static str, u32)>,
+}
+
+impl Refusal {
+    /// Without a code of the library.
+    pub fn new(kind: ErrorKind, message: String) -> Self {
+        Self { kind, message, code: None }
+    }
+
+    /// The error of whoever asks for devices.
+    pub fn error(&self) -> Error {
+        let error = Error::new(self.kind, "devices", self.message.as_str());
+        match self.code {
+            Some((name, code)) => error.with_driver(name, code.into()),
+            None => error,
+        }
+    }
+}
+
 /// Declares a table of C functions that are bound by name. Those that return nothing else return a code, which is a plain
 /// number: a library may be newer than the headers that a crate knows, and return others.
 ///
@@ -112,7 +146,7 @@ mod tests {
 
     #[test]
     fn of_libraries_that_do_not_load_the_one_that_is_there_is_told() {
-        let folder = std::env::temp_dir().join(format!("no-library-{}", std::process::id()));
+        let folder = env::temp_dir().join(format!("no-library-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let file = folder.join("libbroken.so.6");
         fs::write(&file, "no library").unwrap();
