@@ -5,7 +5,7 @@ use std::ffi::{CString, c_int};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use backend_support::Intermediates;
+use backend_support::{Intermediates, not_taken};
 use runtime_core::contract::{DeviceKernel, DeviceModule, Occupancy, ParamInfo};
 use runtime_core::{Error, ErrorKind, Limits, Result};
 
@@ -32,7 +32,14 @@ pub(crate) struct Module<V: Vendor> {
 
 impl<V: Vendor> Module<V> {
     pub(crate) fn load(shared: &Arc<Shared<V>>, built: Built<V>, limits: &Limits) -> Result<Self> {
-        let raw = V::load(&shared.context, &built.code).map_err(|why| refused(shared, why))?;
+        let raw = V::load(&shared.context, &built.code).map_err(|why| {
+            let NotLoaded { code, about, log } = why;
+            let error = not_taken(shared.error("module_load", code, &about), &about, &shared.id);
+            match log {
+                Some(log) => error.with_log(log),
+                None => error,
+            }
+        })?;
         let Built { code, folder, entry: _ } = built;
         let (shared, most) = (Arc::clone(shared), (limits.block_size, limits.shared_bytes));
         Ok(Self { raw, signatures: code.signatures, shared, most, folder })
@@ -74,23 +81,6 @@ pub fn aligned(image: &[u8], least: usize) -> Vec<u64> {
     let mut words: Vec<u64> = image.chunks(8).map(word).collect();
     words.resize(words.len().max(least / 8), 0);
     words
-}
-
-/// Whatever the library calls it, code that it does not take is an invalid module.
-fn refused<V: Vendor>(shared: &Shared<V>, why: NotLoaded) -> Error {
-    const OPERATION: &str = "module_load";
-    let NotLoaded { code, about, log } = why;
-    let error = shared.error(OPERATION, code, &about);
-    let error = match error.kind() {
-        ErrorKind::OutOfMemory | ErrorKind::DeviceLost | ErrorKind::InvalidModule => error,
-        _ => Error::new(ErrorKind::InvalidModule, OPERATION, about)
-            .with_driver(shared.context.api.name(code), code.into())
-            .on(&shared.id),
-    };
-    match log {
-        Some(log) => error.with_log(log),
-        None => error,
-    }
 }
 
 /// A number that the library was asked for; `None` where it has no answer.

@@ -157,7 +157,8 @@ impl<V: Vendor> MemoryAdoption for Device<V> {
             let library = V::WORDS.library;
             return refuse(format!("{handle:?} is no memory that the {library} knows"));
         };
-        if known.device != shared.context.device && known.kind != OriginKind::Managed {
+        let is_here = usize::try_from(known.device) == Ok(shared.context.ordinal);
+        if !is_here && known.kind != OriginKind::Managed {
             return refuse(format!("{handle:?} is memory of device {}", known.device));
         }
         if let Some((start, size)) = known.range {

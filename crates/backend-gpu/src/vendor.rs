@@ -179,7 +179,7 @@ pub enum Unfit {
 /// What is known of an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// The device, as the library counts.
+    /// The number of the device; negative for what is of none.
     pub device: c_int,
     /// What memory it is.
     pub kind: OriginKind,

@@ -4,7 +4,9 @@
 use std::ffi::{CStr, CString, c_void};
 use std::ptr;
 
-use backend_support::{Builds, CacheKey, DiskCache, Intermediates, headline, reads_files};
+use backend_support::{
+    Builds, CacheKey, DiskCache, Intermediates, headline, not_taken, reads_files,
+};
 use cl3::load_library;
 use opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
 use opencl3::program::{
@@ -233,16 +235,9 @@ fn create(shared: &Shared, code: Code<'_>) -> Result<Handle<handle::Program>> {
     Ok(unsafe { Handle::own(raw, &shared.failures) })
 }
 
-/// Whatever a driver calls it, code that it does not take is an invalid module.
+/// The error of code that the driver does not take.
 fn refused(shared: &Shared, code: cl_int, about: &str) -> Error {
-    let error = shared.error(OPERATION, code, about);
-    match (error.kind(), error.driver()) {
-        (ErrorKind::OutOfMemory | ErrorKind::DeviceLost | ErrorKind::InvalidModule, _)
-        | (_, None) => error,
-        (_, Some(driver)) => Error::new(ErrorKind::InvalidModule, OPERATION, about)
-            .with_driver(driver.name.clone(), driver.code)
-            .on(&shared.id),
-    }
+    not_taken(shared.error(OPERATION, code, about), about, &shared.id)
 }
 
 /// The program's binary for this device, among those for the others of the context.

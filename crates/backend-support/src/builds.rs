@@ -104,6 +104,18 @@ impl Intermediates {
     }
 }
 
+/// Whatever a library calls it, code that it does not take is an invalid module: the error of a library's code, with that kind
+/// and what it is `about`, unless its own kind says more.
+pub fn not_taken(error: Error, about: &str, id: &DeviceId) -> Error {
+    match (error.kind(), error.driver()) {
+        (ErrorKind::OutOfMemory | ErrorKind::DeviceLost | ErrorKind::InvalidModule, _)
+        | (_, None) => error,
+        (_, Some(driver)) => Error::new(ErrorKind::InvalidModule, "module_load", about)
+            .with_driver(driver.name.clone(), driver.code)
+            .on(id),
+    }
+}
+
 /// The line of a compiler's log that says most.
 pub fn headline(log: &str) -> &str {
     let is_error = |line: &&str| line.to_ascii_lowercase().contains("error");

@@ -39,7 +39,7 @@ mod work;
 pub use block::{Block, Span};
 pub use block_cache::{BlockCache, Heap};
 #[cfg(feature = "cache")]
-pub use builds::{Builds, Intermediates, headline};
+pub use builds::{Builds, Intermediates, headline, not_taken};
 #[cfg(feature = "cache")]
 pub use cache::{CacheKey, DiskCache, reads_files, stamp};
 pub use cores::Cores;
