@@ -4,18 +4,18 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use backend_gpu::handle::{Function, Module};
 use backend_gpu::{
-    Api, Code, Context, Device, Kernel, Kernels, NotLoaded, Own, Stream, address, aligned, made, ok,
+    Api, Code, Context, Device, Kernels, NotLoaded, Own, Stream, address, aligned, made, ok,
 };
 use backend_support::headline;
 use cudarc::driver::sys::{CUfunction_attribute, CUjit_option};
 use runtime_core::contract::{ParamInfo, ParamKind};
-use runtime_core::{Error, ErrorKind, Launch, Result};
+use runtime_core::{Launch, Result};
 
 use crate::codes::INVALID_VALUE;
+use crate::library::Library;
 use crate::shipped::{Shipped, ShippedKernels, function};
 use crate::signature::Signatures;
 use crate::vendor::Cuda;
@@ -40,7 +40,8 @@ impl Kernels<Self> for Cuda {
             Own::Regions(binding) => Shipped::regions(binding),
             Own::RegionTable => Shipped::RegionTable,
         };
-        let shared = device.shared();
+        // SAFETY: it is told the code of the load.
+        let shared = unsafe { device.shared() };
         let found = function(&shared.kernels, kernel);
         found.map_err(|code| shared.error("plan_regions", code, "its kernel"))
     }
@@ -52,7 +53,8 @@ impl Kernels<Self> for Cuda {
         words: [u32; 4],
     ) -> Result<()> {
         const OPERATION: &str = "memory_fill";
-        let shared = stream.shared();
+        // SAFETY: it is told the code of the load.
+        let shared = unsafe { stream.shared() };
         let function = function(&shared.kernels, Shipped::Fill)
             .map_err(|code| shared.error(OPERATION, code, "its kernel"))?;
         let count = bytes as u64 / 4;
@@ -63,11 +65,13 @@ impl Kernels<Self> for Cuda {
         let [a, b, c, d] = &words;
         let mut pointers =
             [address(&to), address(&count), address(a), address(b), address(c), address(d)];
-        stream.enqueue(OPERATION, "a fill", |api, stream| {
+        let fill = |api: &Library, stream| {
             // SAFETY: the arguments have the types of the kernel's parameters and are copied by the call, and the caller
             // vouches for the range.
             unsafe { api.launch(function, &launch, stream, pointers.as_mut_ptr()) }
-        })
+        };
+        // SAFETY: the outcome is that of the launch.
+        unsafe { stream.call(OPERATION, "a fill", fill) }
     }
 
     fn load(context: &Context<Self>, code: &Code<Self>) -> Result<Module, NotLoaded> {
@@ -111,30 +115,18 @@ impl Kernels<Self> for Cuda {
         SHARED_BYTES.saturating_sub(declared)
     }
 
-    #[cold]
-    fn grant_more(kernel: &Kernel<Self>, operation: &'static str, bytes: u32) -> Result<()> {
-        let most = kernel.most_shared;
-        if bytes > most {
-            let message = format!(
-                "kernel {:?}: {bytes} bytes of shared memory; it has at most {most} beside what it declares",
-                kernel.name
-            );
-            return Err(Error::new(ErrorKind::InvalidArgument, operation, message));
-        }
+    fn raise_shared(context: &Context<Self>, function: Function, bytes: u32) -> Result<(), u32> {
         let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        // To the most at once: several kernels may share one function, and none may lower what another one has.
-        let number = c_int::try_from(most).unwrap_or(c_int::MAX);
-        let raised = kernel.shared.context.apart(|api| {
-            let (set, function) = (api.functions.cuFuncSetAttribute, kernel.function.pointer());
+        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        context.apart(|api| {
+            let set = api.functions.cuFuncSetAttribute;
             // SAFETY: the function is of a loaded module.
-            ok(unsafe { set(function, attribute, number) })
-        });
-        raised.map_err(|code| {
-            let what = format_args!("kernel {:?}: {most} bytes of shared memory", kernel.name);
-            kernel.shared.error(operation, code, what)
-        })?;
-        kernel.granted.store(most, Ordering::Relaxed);
-        Ok(())
+            ok(unsafe { set(function.pointer(), attribute, bytes) })
+        })
+    }
+
+    fn most_shared(bytes: u32) -> String {
+        format!("it has at most {bytes} beside what it declares")
     }
 }
 

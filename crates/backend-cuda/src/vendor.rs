@@ -47,7 +47,7 @@ impl Contexts<Self> for Cuda {
         Ok((library, library.devices))
     }
 
-    fn in_use() -> &'static InUse<Self> {
+    unsafe fn in_use() -> &'static InUse<Self> {
         static IN_USE: InUse<Cuda> = Mutex::new(Vec::new());
         &IN_USE
     }

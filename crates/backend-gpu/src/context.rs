@@ -50,7 +50,8 @@ impl<V: Vendor> Context<V> {
         let ordinal = id.index();
         let lost = |message: &str| Error::new(ErrorKind::DeviceLost, "open", message).on(id);
         let mut in_use = loop {
-            let in_use = lock(V::in_use());
+            // SAFETY: it is told codes of the library.
+            let in_use = lock(unsafe { V::in_use() });
             let found = in_use.iter().find(|(used, _)| *used == ordinal).map(|(_, c)| c.upgrade());
             // A last owner needs the list to release the context, and this may be the last one by now.
             match found {
@@ -292,7 +293,8 @@ impl<V: Vendor> Drop for Context<V> {
         if self.lent {
             return;
         }
-        let mut in_use = lock(V::in_use());
+        // SAFETY: it is told nothing.
+        let mut in_use = lock(unsafe { V::in_use() });
         V::release(self);
         in_use.retain(|(ordinal, _)| *ordinal != self.ordinal);
     }

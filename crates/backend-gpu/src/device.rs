@@ -126,8 +126,13 @@ impl<V: Vendor> Device<V> {
         Ok(Self { info, cooperative, managed, regions, graphs, peers, builder, shared })
     }
 
-    /// What its objects share.
-    pub fn shared(&self) -> &Shared<V> {
+    /// What its objects share, for the vendor.
+    ///
+    /// # Safety
+    ///
+    /// Codes that it and its context are told are those that the library returned for the device: what they say of work is
+    /// believed.
+    pub unsafe fn shared(&self) -> &Shared<V> {
         &self.shared
     }
 

@@ -123,20 +123,17 @@ impl<V: Vendor> DeviceModule for Module<V> {
 
 /// A kernel.
 #[derive(Debug)]
-pub struct Kernel<V: Vendor> {
-    /// What is launched.
-    pub function: Function,
-    /// Its name in the module.
-    pub name: String,
+pub(crate) struct Kernel<V: Vendor> {
+    pub(crate) function: Function,
+    pub(crate) name: String,
     parameters: Option<Vec<ParamInfo>>,
     /// Most work-items in a block of this kernel.
     pub(crate) most_threads: u32,
     /// Most bytes of dynamic shared memory of a block.
-    pub most_shared: u32,
+    most_shared: u32,
     /// Bytes of dynamic shared memory that a launch may have without asking for more.
-    pub granted: AtomicU32,
-    /// What the objects of its device share.
-    pub shared: Arc<Shared<V>>,
+    granted: AtomicU32,
+    shared: Arc<Shared<V>>,
 }
 
 impl<V: Vendor> Kernel<V> {
@@ -146,7 +143,24 @@ impl<V: Vendor> Kernel<V> {
         if bytes <= self.granted.load(Ordering::Relaxed) {
             return Ok(());
         }
-        V::grant_more(self, operation, bytes)
+        self.raise(operation, bytes)
+    }
+
+    #[cold]
+    fn raise(&self, operation: &'static str, bytes: u32) -> Result<()> {
+        let most = self.most_shared;
+        if bytes > most {
+            let most = V::most_shared(most);
+            let message = format!("kernel {:?}: {bytes} bytes of shared memory; {most}", self.name);
+            return Err(Error::new(ErrorKind::InvalidArgument, operation, message));
+        }
+        // To the most at once: several kernels may share one function, and none may lower what another one has.
+        V::raise_shared(&self.shared.context, self.function, most).map_err(|code| {
+            let what = format_args!("kernel {:?}: {most} bytes of shared memory", self.name);
+            self.shared.error(operation, code, what)
+        })?;
+        self.granted.store(most, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Asks the library about blocks of the kernel; `None` where it has no answer.

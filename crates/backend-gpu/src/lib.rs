@@ -4,6 +4,9 @@
 //! devices are opened and described, and how programs are made. A [`Device`] of a vendor does the rest: memory, streams, events,
 //! graphs, launches, copies between devices, region copies, and objects of other libraries.
 //!
+//! What a vendor is lent of a device, its [`Shared`] state and its [`Context`], safe code cannot come by: they believe what codes say
+//! of work.
+//!
 //! | file | subject |
 //! |---|---|
 //! | `api.rs`, `handle.rs`, `vendor.rs` | what a vendor brings |
@@ -49,7 +52,7 @@ pub use config::{Config, PoolKind};
 pub use context::Context;
 pub use device::{Device, Lends};
 pub use driver::Driver;
-pub use kernel::{Kernel, aligned};
+pub use kernel::aligned;
 pub use launch::address;
 pub use own::OwnKernels;
 pub use pool::Pooled;

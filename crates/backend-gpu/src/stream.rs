@@ -53,9 +53,32 @@ impl<V: Vendor> Stream<V> {
         &self.raw
     }
 
-    /// What the objects of its device share.
-    pub fn shared(&self) -> &Shared<V> {
+    /// What the objects of its device share, for the vendor.
+    ///
+    /// # Safety
+    ///
+    /// As [`Device::shared`](crate::Device::shared).
+    pub unsafe fn shared(&self) -> &Shared<V> {
         &self.shared
+    }
+
+    /// Enqueues something by a function of the library, for the vendor; `what` says what, should it fail.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost` after a fault, and what the library reports.
+    ///
+    /// # Safety
+    ///
+    /// The outcome is that of a call of the library.
+    #[inline]
+    pub unsafe fn call(
+        &self,
+        operation: &'static str,
+        what: impl Display,
+        call: impl FnOnce(&V::Api, handle::Stream) -> Result<(), u32>,
+    ) -> Result<()> {
+        self.enqueue(operation, what, call)
     }
 
     /// Whether what is enqueued becomes a graph instead of running.
@@ -64,12 +87,8 @@ impl<V: Vendor> Stream<V> {
     }
 
     /// Enqueues something by a function of the library; `what` says what, should it fail.
-    ///
-    /// # Errors
-    ///
-    /// `DeviceLost` after a fault, and what the library reports.
     #[inline]
-    pub fn enqueue(
+    pub(crate) fn enqueue(
         &self,
         operation: &'static str,
         what: impl Display,

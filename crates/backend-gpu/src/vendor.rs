@@ -15,7 +15,6 @@ use crate::api::Api;
 use crate::context::Context;
 use crate::device::Device;
 use crate::handle::{Function, Module, Stream as Handle};
-use crate::kernel::Kernel;
 use crate::pool::Pooled;
 use crate::stream::Stream;
 
@@ -97,7 +96,11 @@ pub trait Contexts<V: Vendor>: Send + Sync + 'static {
     fn library() -> Result<(&'static V::Api, usize)>;
 
     /// The contexts in use.
-    fn in_use() -> &'static InUse<V>;
+    ///
+    /// # Safety
+    ///
+    /// Codes that a context is told are those that the library returned for it: what they say of work is believed.
+    unsafe fn in_use() -> &'static InUse<V>;
 
     /// Asks for everything that is told of a device without a context.
     ///
@@ -259,12 +262,15 @@ pub trait Kernels<V: Vendor> {
     /// Bytes of dynamic shared memory that launches may have unasked, of `most`, beside what the kernel declares.
     fn granted(most: u32, declared: u32) -> u32;
 
-    /// Lets launches have more dynamic shared memory than was granted.
+    /// Lets launches of a function have that many bytes of dynamic shared memory, more than was granted.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for more than the kernel may have.
-    fn grant_more(kernel: &Kernel<V>, operation: &'static str, bytes: u32) -> Result<()>;
+    /// The library's code.
+    fn raise_shared(context: &Context<V>, function: Function, bytes: u32) -> Result<(), u32>;
+
+    /// In words, that a kernel has at most so many.
+    fn most_shared(bytes: u32) -> String;
 }
 
 /// Why code does not load.

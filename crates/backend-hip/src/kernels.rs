@@ -55,6 +55,8 @@ pub(crate) fn function(device: &Device<Hip>, kernel: Own) -> Result<Function> {
             loaded.map_err(failed)
         })
     };
+    // SAFETY: it is told nothing.
+    let kernels = unsafe { &device.shared().kernels };
     // SAFETY: the module is given up, and its function goes to streams of the device.
-    unsafe { device.shared().kernels.function(number, load) }
+    unsafe { kernels.function(number, load) }
 }

@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use backend_gpu::handle::{Function, Module};
-use backend_gpu::{
-    Api, Code, Context, Device, Kernel, Kernels, NotLoaded, Own, Stream, aligned, made,
-};
+use backend_gpu::{Api, Code, Context, Device, Kernels, NotLoaded, Own, Stream, aligned, made};
+use runtime_core::Result;
 use runtime_core::contract::ParamInfo;
-use runtime_core::{Error, ErrorKind, Result};
 
 use crate::code_object::Metadata;
 use crate::kernels::{self, OwnKernels};
+use crate::library::Library;
 use crate::vendor::Hip;
 
 /// Bytes that the runtime copies from where a bundle begins, however short it is.
@@ -52,18 +51,22 @@ impl Kernels<Self> for Hip {
     ) -> Result<()> {
         const OPERATION: &str = "memory_fill";
         for (word, at) in words.into_iter().zip((0..bytes).step_by(size_of::<u32>())) {
-            stream.enqueue(OPERATION, "a fill", |api, stream| {
+            let fill = |api: &Library, stream| {
                 // SAFETY: the caller vouches for the range, in which the word is.
                 unsafe { api.fill_32(to + at as u64, word, 1, stream) }
-            })?;
+            };
+            // SAFETY: the outcome is that of the fill.
+            unsafe { stream.call(OPERATION, "a fill", fill) }?;
         }
         let mut there = bytes.min(size_of_val(&words));
         while there < bytes {
             let count = there.min(bytes - there);
-            stream.enqueue(OPERATION, "a fill", |api, stream| {
+            let copy = |api: &Library, stream| {
                 // SAFETY: as above; the ranges do not overlap.
                 unsafe { api.copy(to + there as u64, to, count, stream) }
-            })?;
+            };
+            // SAFETY: the outcome is that of the copy.
+            unsafe { stream.call(OPERATION, "a fill", copy) }?;
             there += count;
         }
         Ok(())
@@ -94,12 +97,12 @@ impl Kernels<Self> for Hip {
         most
     }
 
-    #[cold]
-    fn grant_more(kernel: &Kernel<Self>, operation: &'static str, bytes: u32) -> Result<()> {
-        let message = format!(
-            "kernel {:?}: {bytes} bytes of shared memory; this kernel has at most {}",
-            kernel.name, kernel.most_shared
-        );
-        Err(Error::new(ErrorKind::InvalidArgument, operation, message))
+    fn raise_shared(_: &Context<Self>, _: Function, _: u32) -> Result<(), u32> {
+        // All is granted.
+        Ok(())
+    }
+
+    fn most_shared(bytes: u32) -> String {
+        format!("this kernel has at most {bytes}")
     }
 }

@@ -50,7 +50,7 @@ impl Contexts<Self> for Hip {
         Ok((library, library.devices))
     }
 
-    fn in_use() -> &'static InUse<Self> {
+    unsafe fn in_use() -> &'static InUse<Self> {
         static IN_USE: InUse<Hip> = Mutex::new(Vec::new());
         &IN_USE
     }
