@@ -11,8 +11,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("backend-support", &["runtime-core"]),
     ("backend-host", &["runtime-core", "backend-support"]),
     ("backend-sim", &["runtime-core", "backend-support"]),
-    ("backend-cuda", &["runtime-core", "backend-support"]),
-    ("backend-hip", &["runtime-core", "backend-support"]),
+    ("backend-gpu", &["runtime-core", "backend-support"]),
+    ("backend-cuda", &["runtime-core", "backend-support", "backend-gpu"]),
+    ("backend-hip", &["runtime-core", "backend-support", "backend-gpu"]),
     ("backend-opencl", &["runtime-core", "backend-support"]),
     ("backend-embedded", &["runtime-core", "backend-support"]),
     ("interchange", &["runtime-core", "array-buffer"]),
@@ -47,6 +48,7 @@ const STRANGERS: &[(&str, &[&str])] = &[
     ("runtime-core", &["ndarray", "mpi", "rayon", "cudarc", "hip-sys", "opencl3"]),
     ("halo", &["ndarray", "mpi", "cudarc", "hip-sys", "opencl3"]),
     ("conformance", &["cudarc", "hip-sys", "opencl3"]),
+    ("backend-gpu", &["cudarc", "hip-sys", "opencl3"]),
 ];
 
 /// Crates that may depend on any crate, and on which no crate may depend.

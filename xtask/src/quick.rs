@@ -86,7 +86,7 @@ fn devices(touched: &BTreeSet<String>) -> Vec<(&str, On<'static>, &'static str)>
     }
     for package in touched {
         match package.as_str() {
-            "stand-in" => devices.extend(["cuda", "hip"]),
+            "stand-in" | "backend-gpu" => devices.extend(["cuda", "hip"]),
             FOREIGN => drop(devices.insert("foreign")),
             other => {
                 let of = ["backend-", "stand-in-"].iter().find_map(|kind| other.strip_prefix(kind));
@@ -172,6 +172,7 @@ mod tests {
         assert_eq!(names(&["halo", "xtask"]), [""; 0]);
         assert_eq!(names(&["stand-in-hip", "backend-support"]), ["foreign", "hip", "host", "sim"]);
         assert_eq!(names(&["stand-in"]), ["cuda", "hip"]);
+        assert_eq!(names(&["backend-gpu"]), ["cuda", "hip"]);
     }
 
     #[test]

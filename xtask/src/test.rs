@@ -243,7 +243,7 @@ fn cuda_drivers(totals: &mut Totals, programs: &Programs) {
     for (package, library) in libraries {
         let absence = || {
             Ok(programs.of("backend-cuda", &["cuda"])?.each(|program| {
-                let test = "absence::a_driver_without_a_device";
+                let test = "own::a_driver_without_a_device";
                 program.arg(test).env(stand_in::CUDA.variable, &library)
             }))
         };

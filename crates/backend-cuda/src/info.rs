@@ -4,36 +4,21 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::num::NonZeroUsize;
 
+use backend_gpu::{ALIGNMENT, Description, error, ok};
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUuuid};
 use runtime_core::{DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, PciAddress, Result};
 
-use crate::codes;
-use crate::context::{Context, ok};
 use crate::library::{Library, Version};
 use crate::nvrtc::compiler;
-
-/// What every allocation of the driver is aligned to.
-const ALIGNMENT: NonZeroUsize = NonZeroUsize::new(256).unwrap();
-
-/// A device as the driver describes it.
-#[derive(Debug)]
-pub(crate) struct Description {
-    pub(crate) info: DeviceInfo,
-    /// Compute capability: 90 for an `sm_90`.
-    pub(crate) architecture: u32,
-    pub(crate) cooperative: bool,
-    /// Whether the driver has memory pools for the device.
-    pub(crate) pools: bool,
-    /// Whether host and device may use managed memory at once.
-    pub(crate) managed: bool,
-}
+use crate::program::Target;
+use crate::vendor::Cuda;
 
 /// Asks the driver for everything that it tells without a context. Priorities of streams are not among it.
-pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description> {
+pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description<Cuda>> {
     let id = DeviceId::new("cuda", ordinal);
     let failed = |code| {
         let what = "the device does not describe itself";
-        codes::error(&library.functions, "devices", code, what).on(&id)
+        error::<Cuda>(library, "devices", code, what).on(&id)
     };
     let asked = Asked::new(library, ordinal).map_err(failed)?;
     asked.describe(&id).map_err(failed)
@@ -96,7 +81,7 @@ impl<'a> Asked<'a> {
         Ok(bytes)
     }
 
-    fn describe(&self, id: &DeviceId) -> Result<Description, u32> {
+    fn describe(&self, id: &DeviceId) -> Result<Description<Cuda>, u32> {
         let architecture = 10
             * self.number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
             + self.number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
@@ -125,10 +110,13 @@ impl<'a> Asked<'a> {
         };
         Ok(Description {
             info,
-            architecture,
+            target: Target { architecture, driver: version },
             cooperative: self.has(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH),
             pools: self.has(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED),
             managed: self.has(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS),
+            regions: true,
+            graphs: true,
+            peers: self.library.devices > 1,
         })
     }
 
@@ -172,13 +160,4 @@ fn formats(driver: Version) -> (Vec<ImageFormat>, Vec<(ImageFormat, String)>) {
             (vec![ImageFormat::Cubin, ImageFormat::Ptx], vec![(ImageFormat::CudaC, why.to_owned())])
         }
     }
-}
-
-/// The range of priorities as the contract counts them, larger numbers being more urgent.
-pub(crate) fn priorities(context: &Context) -> Result<(i32, i32), u32> {
-    context.bind()?;
-    let (mut least, mut greatest) = (0, 0);
-    // SAFETY: the numbers are written to where they may be.
-    ok(unsafe { (context.driver.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) })?;
-    Ok((-least, -greatest))
 }

@@ -56,43 +56,79 @@ assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 #![deny(unsafe_code)]
 #![cfg(feature = "cuda")]
 
+mod api;
 mod binary;
 mod codes;
-mod config;
-mod context;
-mod device;
-mod driver;
-mod event;
-mod fill;
-mod graph;
 mod info;
-mod interop;
-mod launch;
 mod left;
 mod library;
-mod memory;
 mod module;
 mod nvml;
 mod nvrtc;
-mod peer;
-mod pinned;
-mod pool;
 mod program;
-mod raw_stream;
-mod reaper;
-mod region;
-mod shared;
 mod shipped;
 mod signature;
-mod stream;
+mod vendor;
 
-pub use config::{CudaConfig, PoolKind};
-pub use device::CudaDevice;
-pub use driver::CudaDriver;
+pub use backend_gpu::PoolKind;
+pub use vendor::Cuda;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+/// How a device is opened; the options of a selector: `cuda:0?pool=cache&cache=off`.
+///
+/// ```
+/// use backend_cuda::{CudaConfig, PoolKind};
+///
+/// let config = CudaConfig::new().set("pool", "cache")?.set("cache", "off")?;
+/// assert_eq!(config.pool, PoolKind::Cache);
+/// assert!(CudaConfig::new().set("pool", "paper").is_err());
+/// # Ok::<(), runtime_core::Error>(())
+/// ```
+pub type CudaConfig = backend_gpu::Config<Cuda>;
 
-/// Locks whether or not a thread panicked while it held the lock: every critical section here leaves its data whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// An opened CUDA device: what a [`Device`](runtime_core::Device) of this backend is made of.
+///
+/// It is opened in its primary context, which other libraries of the process work in too, those on the CUDA runtime among
+/// them, or in a context that somebody else owns:
+///
+/// ```no_run
+/// use backend_cuda::{CudaConfig, CudaDevice};
+/// use runtime_core::{Device, NativeHandle, NativeKind};
+///
+/// # fn example(context: *mut std::ffi::c_void) -> runtime_core::Result<()> {
+/// let raw = context.expose_provenance(); // a `CUcontext`
+/// let context = NativeHandle { api: "cuda", kind: NativeKind::Context, raw };
+/// // Sound if the context outlives the device.
+/// let device = Device::new(unsafe { CudaDevice::from_native(context, &CudaConfig::new()) }?)?;
+/// # Ok(())
+/// # }
+/// ```
+pub type CudaDevice = backend_gpu::Device<Cuda>;
+
+/// The backend `cuda`: the devices of the CUDA driver, in its order.
+///
+/// `cuda` and `cuda:0` are the first, `cuda:1` is the second; the driver's variable `CUDA_VISIBLE_DEVICES` chooses and
+/// orders them. Options follow a question mark, see [`CudaConfig`].
+///
+/// Listing devices makes no context, and so does not tell the priorities of streams, which an opened device does.
+pub type CudaDriver = backend_gpu::Driver<Cuda>;
+
+#[cfg(test)]
+mod tests {
+    use runtime_core::ErrorKind;
+
+    use super::CudaConfig;
+
+    #[test]
+    fn wrong_options_name_what_is_wrong() {
+        for (option, value, kind) in [
+            ("pool", "paper", ErrorKind::InvalidArgument),
+            ("cache", "yes", ErrorKind::InvalidArgument),
+            ("work-dir", "", ErrorKind::InvalidArgument),
+            ("memory", "x", ErrorKind::UnknownDevice),
+        ] {
+            let error = CudaConfig::new().set(option, value).unwrap_err();
+            assert_eq!(error.kind(), kind, "{option}");
+            assert!(error.message().contains(option), "{error}");
+        }
+    }
 }

@@ -2,19 +2,18 @@
 #![expect(unsafe_code, reason = "binds symbols of a C library")]
 #![expect(non_snake_case, reason = "functions have the names of the driver's headers")]
 
-use std::env;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt::{self, Display};
 use std::sync::OnceLock;
 
-use backend_support::{function_table, libloading, load, reason};
+use backend_support::{Refusal, function_table, libloading, load, named, reason};
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction,
     CUfunction_attribute, CUgraph, CUgraphExec, CUjit_option, CUmemAccessDesc, CUmemPool_attribute,
     CUmemPoolProps, CUmemoryPool, CUmodule, CUoccupancyB2DSize, CUpointer_attribute, CUresult,
     CUstream, CUstreamCaptureMode, CUuuid,
 };
-use runtime_core::{Error, ErrorKind, Result};
+use runtime_core::{ErrorKind, Result};
 
 /// The least driver: what it lacks, later ones do not make up for.
 const LEAST_VERSION: Version = Version(12_000);
@@ -153,7 +152,8 @@ function_table! {
 }
 
 /// The driver of this machine, for the rest of the process.
-pub(crate) struct Library {
+#[expect(unnameable_types, reason = "of the implementation of a trait")]
+pub struct Library {
     pub(crate) functions: Functions,
     pub(crate) version: Version,
     /// How many devices it has, at least 1.
@@ -176,28 +176,6 @@ impl Display for Version {
     }
 }
 
-/// Why there is no driver; the same for every caller.
-#[derive(Debug)]
-struct Refusal {
-    kind: ErrorKind,
-    message: String,
-    code: Option<(&'static str, u32)>,
-}
-
-impl Refusal {
-    fn new(kind: ErrorKind, message: String) -> Self {
-        Self { kind, message, code: None }
-    }
-
-    fn error(&self) -> Error {
-        let error = Error::new(self.kind, "devices", self.message.as_str());
-        match self.code {
-            Some((name, code)) => error.with_driver(name, code.into()),
-            None => error,
-        }
-    }
-}
-
 /// The driver, looked for once per process.
 ///
 /// # Errors
@@ -205,12 +183,9 @@ impl Refusal {
 /// `Unavailable` where there is no driver, no device or too old a driver; `Driver` where there is one that is broken.
 pub(crate) fn library() -> Result<&'static Library> {
     static PROBED: OnceLock<Result<Library, Refusal>> = OnceLock::new();
-    let probed = PROBED.get_or_init(|| {
-        let named = env::var(VARIABLE).ok().filter(|path| !path.is_empty());
-        match &named {
-            Some(path) => probe(&[path]),
-            None => probe(NAMES),
-        }
+    let probed = PROBED.get_or_init(|| match named(VARIABLE) {
+        Some(path) => probe(&[&path]),
+        None => probe(NAMES),
     });
     probed.as_ref().map_err(Refusal::error)
 }
@@ -288,9 +263,9 @@ fn refuse(
     Err(Refusal { kind, message, code: Some((name, code)) })
 }
 
-impl fmt::Debug for Functions {
+impl fmt::Debug for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CUDA driver")
+        write!(f, "CUDA {}", self.version)
     }
 }
 

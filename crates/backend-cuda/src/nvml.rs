@@ -2,17 +2,13 @@
 #![expect(unsafe_code, reason = "binds and calls a C library")]
 #![expect(non_snake_case, reason = "functions have the names of the library's headers")]
 
-use std::env;
 use std::ffi::{CString, c_char, c_uint, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
-use backend_support::{function_table, load};
-use runtime_core::contract::{DeviceLoad, Monitor};
-use runtime_core::{PciAddress, Result};
-
-use crate::context::ok;
-use crate::device::CudaDevice;
+use backend_gpu::{Busy, ok};
+use backend_support::{function_table, load, named};
+use runtime_core::PciAddress;
 
 /// Where the library is, instead of where the system looks.
 const VARIABLE: &str = "BACKEND_CUDA_NVML";
@@ -45,9 +41,8 @@ fn functions() -> Option<&'static Functions> {
     static LOADED: OnceLock<Option<Functions>> = OnceLock::new();
     LOADED
         .get_or_init(|| {
-            let named = env::var(VARIABLE).ok().filter(|path| !path.is_empty());
-            let library = match &named {
-                Some(path) => load(&[path]),
+            let library = match named(VARIABLE) {
+                Some(path) => load(&[&path]),
                 None => load(NAMES),
             };
             let library = library.ok()?;
@@ -60,7 +55,19 @@ fn functions() -> Option<&'static Functions> {
         .as_ref()
 }
 
-/// How busy the device at an address is; `None` where nobody tells.
+/// How busy the device at an address is.
+pub(crate) fn busy(at: PciAddress) -> Busy {
+    let rates = rates(at);
+    // A percentage has an exact value.
+    #[expect(clippy::cast_precision_loss, reason = "at most 100")]
+    let share = |percent: c_uint| percent.min(100) as f32 / 100.0;
+    Busy {
+        processor: rates.map(|rates| share(rates.processor)),
+        memory: rates.map(|rates| share(rates.memory)),
+    }
+}
+
+/// The percentages of the device at an address; `None` where nobody tells.
 fn rates(at: PciAddress) -> Option<Rates> {
     let functions = functions()?;
     let address = CString::new(format!("{at}.0")).ok()?;
@@ -73,24 +80,4 @@ fn rates(at: PciAddress) -> Option<Rates> {
     // SAFETY: the library made the handle, and writes two numbers to where they may be.
     ok(unsafe { (functions.nvmlDeviceGetUtilizationRates)(device, &mut rates) }).ok()?;
     Some(rates)
-}
-
-impl Monitor for CudaDevice {
-    fn load(&self) -> Result<DeviceLoad> {
-        let shared = &self.shared;
-        shared.check("load")?;
-        let asked = shared.context.memory();
-        let (free, total) =
-            asked.map_err(|code| shared.error("load", code, "how much memory is free"))?;
-        let rates = self.pci().and_then(rates);
-        // A percentage has an exact value.
-        #[expect(clippy::cast_precision_loss, reason = "at most 100")]
-        let share = |percent: c_uint| percent.min(100) as f32 / 100.0;
-        Ok(DeviceLoad {
-            memory_free: Some(free as u64),
-            memory_used: Some(total.saturating_sub(free) as u64),
-            processor_busy: rates.map(|rates| share(rates.processor)),
-            memory_busy: rates.map(|rates| share(rates.memory)),
-        })
-    }
 }

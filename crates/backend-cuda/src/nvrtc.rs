@@ -4,14 +4,13 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
-use std::ptr;
 use std::sync::OnceLock;
-use std::{env, fs};
+use std::{fmt, fs};
 
-use backend_support::{file_of, function_table, load, stamp};
+use backend_gpu::{Program, Rtc, ok, text_of};
+use backend_support::{file_of, function_table, load, named, stamp};
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::context::ok;
 use crate::library::Version;
 
 /// Where the library is, instead of where the system looks.
@@ -52,6 +51,12 @@ pub(crate) struct Compiler {
     architectures: Vec<u32>,
 }
 
+impl fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NVRTC {}", self.version)
+    }
+}
+
 /// What is compiled to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -73,19 +78,18 @@ pub(crate) struct Compiled {
 /// The compiler that suits a driver, looked for once per process; why there is none, otherwise.
 pub(crate) fn compiler(driver: Version) -> Result<&'static Compiler, &'static str> {
     static LOADED: OnceLock<Result<Compiler, String>> = OnceLock::new();
-    let loaded =
-        LOADED.get_or_init(|| match env::var(VARIABLE).ok().filter(|path| !path.is_empty()) {
-            Some(path) => {
-                load_beside(Path::new(&path));
-                Compiler::load(&[&path], driver).map_err(|why| format!("{VARIABLE}={path}: {why}"))
-            }
-            None => {
-                let names = names(driver);
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                Compiler::load(&names, driver)
-                    .map_err(|why| format!("{why} ({VARIABLE} can name the library)"))
-            }
-        });
+    let loaded = LOADED.get_or_init(|| match named(VARIABLE) {
+        Some(path) => {
+            load_beside(Path::new(&path));
+            Compiler::load(&[&path], driver).map_err(|why| format!("{VARIABLE}={path}: {why}"))
+        }
+        None => {
+            let names = names(driver);
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            Compiler::load(&names, driver)
+                .map_err(|why| format!("{why} ({VARIABLE} can name the library)"))
+        }
+    });
     loaded.as_ref().map_err(String::as_str)
 }
 
@@ -187,29 +191,26 @@ impl Compiler {
         options: &[CString],
         wants_cubin: bool,
     ) -> Result<Compiled> {
-        let program = Program::new(&self.functions, source)?;
-        let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
-        let count = c_int::try_from(pointers.len()).unwrap_or(c_int::MAX);
-        // SAFETY: the program is alive; so many options are read, each of which ends with a NUL.
-        let code =
-            unsafe { (self.functions.nvrtcCompileProgram)(program.raw, count, pointers.as_ptr()) };
-        let log =
-            program.text(self.functions.nvrtcGetProgramLogSize, self.functions.nvrtcGetProgramLog);
-        let log = log.map_err(|code| error(code, "no compiler log"))?;
-        if code != 0 {
-            return Err(error(code, headline(&log)).with_log(log));
-        }
-        let failed = |code| error(code, "the compiler gives no program");
-        let ptx = program.text(self.functions.nvrtcGetPTXSize, self.functions.nvrtcGetPTX);
-        let ptx = ptx.map_err(failed)?;
+        let functions = &self.functions;
+        let rtc = Rtc {
+            create: functions.nvrtcCreateProgram,
+            destroy: functions.nvrtcDestroyProgram,
+            compile: functions.nvrtcCompileProgram,
+            log: (functions.nvrtcGetProgramLogSize, functions.nvrtcGetProgramLog),
+            name,
+            file: c"program.cu",
+        };
+        // SAFETY: these are the functions of NVRTC.
+        let (program, log) = unsafe { Program::compile(rtc, source, options) }?;
+        // SAFETY: as above.
+        let ptx = unsafe { program.result((functions.nvrtcGetPTXSize, functions.nvrtcGetPTX)) }?;
         let cubin = if wants_cubin {
-            program
-                .bytes(self.functions.nvrtcGetCUBINSize, self.functions.nvrtcGetCUBIN)
-                .map_err(failed)?
+            // SAFETY: as above.
+            unsafe { program.result((functions.nvrtcGetCUBINSize, functions.nvrtcGetCUBIN)) }?
         } else {
             Vec::new()
         };
-        Ok(Compiled { ptx, cubin, log })
+        Ok(Compiled { ptx: text_of(&ptx), cubin, log })
     }
 }
 
@@ -227,52 +228,8 @@ fn target(known: &[u32], compiler: Version, device: u32, driver: Version) -> Opt
     Some(if wants_cubin { Target::Cubin(device) } else { Target::Ptx(nearest) })
 }
 
-type Size = unsafe extern "C" fn(*mut c_void, *mut usize) -> u32;
-type Content = unsafe extern "C" fn(*mut c_void, *mut c_char) -> u32;
-
-/// A program of the compiler.
-struct Program<'a> {
-    raw: *mut c_void,
-    functions: &'a Functions,
-}
-
-impl<'a> Program<'a> {
-    fn new(functions: &'a Functions, source: &CStr) -> Result<Self> {
-        let mut raw = ptr::null_mut();
-        let (text, name) = (source.as_ptr(), c"program.cu".as_ptr());
-        // SAFETY: both texts end with a NUL and are copied; there are no headers to read.
-        let code = unsafe {
-            (functions.nvrtcCreateProgram)(&mut raw, text, name, 0, ptr::null(), ptr::null())
-        };
-        ok(code).map_err(|code| error(code, "the compiler does not take the source"))?;
-        Ok(Self { raw, functions })
-    }
-
-    fn bytes(&self, size: Size, content: Content) -> Result<Vec<u8>, u32> {
-        let mut bytes = 0;
-        // SAFETY: the program is alive; the number is written to where it may be.
-        ok(unsafe { size(self.raw, &mut bytes) })?;
-        let mut buffer = vec![0_u8; bytes];
-        // SAFETY: as above; the buffer has room for as many bytes as there are.
-        ok(unsafe { content(self.raw, buffer.as_mut_ptr().cast()) })?;
-        Ok(buffer)
-    }
-
-    fn text(&self, size: Size, content: Content) -> Result<String, u32> {
-        let bytes = self.bytes(size, content)?;
-        let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-        Ok(String::from_utf8_lossy(text).into_owned())
-    }
-}
-
-impl Drop for Program<'_> {
-    fn drop(&mut self) {
-        // SAFETY: the program is this object's own. What could go wrong costs memory alone.
-        unsafe { (self.functions.nvrtcDestroyProgram)(&mut self.raw) };
-    }
-}
-
-fn error(code: u32, about: &str) -> Error {
+/// The symbolic name of a code.
+fn name(code: u32) -> &'static str {
     const NAMES: [&str; 13] = [
         "NVRTC_SUCCESS",
         "NVRTC_ERROR_OUT_OF_MEMORY",
@@ -289,15 +246,7 @@ fn error(code: u32, about: &str) -> Error {
         "NVRTC_ERROR_TIME_FILE_WRITE_FAILED",
     ];
     let name = usize::try_from(code).ok().and_then(|code| NAMES.get(code));
-    Error::new(ErrorKind::InvalidModule, OPERATION, about)
-        .with_driver(name.copied().unwrap_or("unknown NVRTC error"), code.into())
-}
-
-/// The line of a compiler's log that says most.
-pub(crate) fn headline(log: &str) -> &str {
-    let is_error = |line: &&str| line.to_ascii_lowercase().contains("error");
-    let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.clone().find(is_error).or_else(|| lines.next()).unwrap_or("the compiler says nothing")
+    name.copied().unwrap_or("unknown NVRTC error")
 }
 
 #[cfg(test)]
@@ -336,12 +285,5 @@ mod tests {
     fn the_compiler_of_the_drivers_own_version_is_the_first() {
         assert_eq!(names(V12), ["libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so"]);
         assert_eq!(names(Version(13_000)), ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]);
-    }
-
-    #[test]
-    fn a_logs_headline_is_its_first_error() {
-        let log = "program.cu(1): warning #1: a\nprogram.cu(2): error: b\n1 error detected\n";
-        assert_eq!(headline(log), "program.cu(2): error: b");
-        assert_eq!(headline("\n"), "the compiler says nothing");
     }
 }

@@ -3,13 +3,12 @@
 
 use std::ffi::CStr;
 use std::ptr;
-use std::sync::{Arc, Mutex, OnceLock};
 
+use backend_gpu::handle::Function;
+use backend_gpu::{Api, Context, OwnKernels, made};
 use backend_support::{Binding, RegionKernel};
-use cudarc::driver::sys::{CUfunction, CUmodule};
 
-use crate::context::{Context, ok};
-use crate::lock;
+use crate::vendor::Cuda;
 
 /// A kernel of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,70 +70,24 @@ impl Shipped {
 }
 
 /// The kernels on one device, each loaded when it is first needed.
-#[derive(Debug)]
-pub(crate) struct ShippedKernels {
-    context: Arc<Context>,
-    loaded: [OnceLock<Loaded>; ALL.len()],
-    loading: Mutex<()>,
-}
+pub(crate) type ShippedKernels = OwnKernels<Cuda, { ALL.len() }>;
 
-#[derive(Clone, Copy, Debug)]
-struct Loaded {
-    module: CUmodule,
-    function: CUfunction,
-}
-
-// SAFETY: modules and functions may be used from any thread, and by several at once.
-unsafe impl Send for Loaded {}
-// SAFETY: as above.
-unsafe impl Sync for Loaded {}
-
-impl ShippedKernels {
-    pub(crate) fn new(context: &Arc<Context>) -> Self {
-        let (loaded, loading) = Default::default();
-        Self { context: Arc::clone(context), loaded, loading }
-    }
-
-    pub(crate) fn function(&self, kernel: Shipped) -> Result<CUfunction, u32> {
-        let place = &self.loaded[kernel as usize];
-        if let Some(loaded) = place.get() {
-            return Ok(loaded.function);
-        }
-        let _one = lock(&self.loading);
-        if let Some(loaded) = place.get() {
-            return Ok(loaded.function);
-        }
-        let loaded = self.load(kernel)?;
-        Ok(place.get_or_init(|| loaded).function)
-    }
-
-    fn load(&self, kernel: Shipped) -> Result<Loaded, u32> {
-        let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
+/// A kernel on the device of these.
+pub(crate) fn function(kernels: &ShippedKernels, kernel: Shipped) -> Result<Function, u32> {
+    let load = |context: &Context<Cuda>| {
         let (image, none) = (kernel.ptx().as_ptr().cast(), ptr::null_mut());
-        ok(self.context.apart(|driver| {
+        let module = context.apart(|api| {
+            let load = api.functions.cuModuleLoadDataEx;
             // SAFETY: the text ends with a NUL; there are no options.
-            unsafe { (driver.cuModuleLoadDataEx)(&mut module, image, 0, none, ptr::null_mut()) }
-        }))?;
-        ok(self.context.apart(|driver| {
-            // SAFETY: the module was just loaded; the name ends with a NUL.
-            unsafe { (driver.cuModuleGetFunction)(&mut function, module, kernel.name().as_ptr()) }
-        }))?;
-        Ok(Loaded { module, function })
-    }
-}
-
-impl Drop for ShippedKernels {
-    fn drop(&mut self) {
-        if self.context.fault().is_some() {
-            return;
-        }
-        for loaded in self.loaded.iter().filter_map(OnceLock::get) {
-            // SAFETY: every stream of the device is done, and nobody launches the kernel any more.
-            let code =
-                self.context.apart(|driver| unsafe { (driver.cuModuleUnload)(loaded.module) });
-            self.context.note(code);
-        }
-    }
+            made(|module| unsafe { load(module, image, 0, none, ptr::null_mut()) })
+        })?;
+        // SAFETY: the module was just loaded.
+        let function =
+            context.apart(|api| unsafe { api.module_function(module, kernel.name()) })?;
+        Ok((module, function))
+    };
+    // SAFETY: the module is given up, and its function goes to streams of the device.
+    unsafe { kernels.function(kernel as usize, load) }
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use runtime_core::contract::{ParamInfo, ParamKind};
 
 /// The parameters of each kernel of a program, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Signatures(HashMap<String, Vec<ParamInfo>>);
+#[expect(unnameable_types, reason = "of the implementation of a trait")]
+pub struct Signatures(HashMap<String, Vec<ParamInfo>>);
 
 impl Signatures {
     /// Reads the kernels' heads in a PTX text; what is not understood is left out.

@@ -27,7 +27,8 @@ const MOST_LEVELS: usize = 32;
 
 /// What a code object says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Metadata {
+#[expect(unnameable_types, reason = "of the implementation of a trait")]
+pub struct Metadata {
     /// What it is for, such as `gfx90a:sramecc+:xnack-`; empty if it does not say.
     pub(crate) target: String,
     /// The parameters of each kernel, by name; those that are not understood are left out.

@@ -1,96 +1,77 @@
 //! What the codes of the runtime mean.
 
-use std::fmt::Display;
+use backend_gpu::Codes;
+use hip_sys::hiprt::hipError_t as Code;
+use runtime_core::ErrorKind;
 
-use hip_sys::hiprt::hipError_t as Hip;
-use runtime_core::{Error, ErrorKind};
+use crate::vendor::Hip;
 
-use crate::library::Functions;
+/// The runtime lacks the function, or has it and cannot do what it is for.
+pub(crate) const NOT_SUPPORTED: u32 = Code::hipErrorNotSupported as u32;
 
-/// Work is not over; no failure.
-pub(crate) const NOT_READY: u32 = Hip::hipErrorNotReady as u32;
-/// No room for an allocation.
-pub(crate) const OUT_OF_MEMORY: u32 = Hip::hipErrorOutOfMemory as u32;
-/// The runtime has the function, and cannot do what it is for.
-pub(crate) const NOT_SUPPORTED: u32 = Hip::hipErrorNotSupported as u32;
-/// One device reaches the other already.
-pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = Hip::hipErrorPeerAccessAlreadyEnabled as u32;
+impl Codes for Hip {
+    const NOT_READY: u32 = Code::hipErrorNotReady as u32;
+    const OUT_OF_MEMORY: u32 = Code::hipErrorOutOfMemory as u32;
+    const NOT_FOUND: u32 = Code::hipErrorNotFound as u32;
+    const NOT_SUPPORTED: u32 = NOT_SUPPORTED;
+    const PEER_ACCESS_ALREADY_ENABLED: u32 = Code::hipErrorPeerAccessAlreadyEnabled as u32;
 
-/// The error for a `code` that the runtime returned.
-#[cold]
-pub(crate) fn error(
-    functions: &Functions,
-    operation: &'static str,
-    code: u32,
-    what: impl Display,
-) -> Error {
-    Error::new(kind(code), operation, what.to_string())
-        .with_driver(functions.name(code), code.into())
-}
-
-/// Whether the code says that a program went wrong so that its device is of no use any more: every later call for the
-/// device returns it again.
-pub(crate) fn is_sticky(code: u32) -> bool {
-    const STICKY: &[Hip] = &[
-        Hip::hipErrorECCNotCorrectable,
-        Hip::hipErrorIllegalAddress,
-        Hip::hipErrorLaunchTimeOut,
-        Hip::hipErrorContextIsDestroyed,
-        Hip::hipErrorAssert,
-        Hip::hipErrorLaunchFailure,
-    ];
-    is_one_of(code, STICKY)
-}
-
-/// Whether the code says nothing of the device, however often it comes.
-pub(crate) fn is_passing(code: u32) -> bool {
-    matches!(code, NOT_READY | OUT_OF_MEMORY) || is_of_capture(code)
-}
-
-/// Whether the code says that a stream is captured, so that what is enqueued on it does not run.
-pub(crate) fn is_of_capture(code: u32) -> bool {
-    const FIRST: u32 = Hip::hipErrorStreamCaptureUnsupported as u32;
-    const LAST: u32 = Hip::hipErrorStreamCaptureWrongThread as u32;
-    (FIRST..=LAST).contains(&code)
-}
-
-fn is_one_of(code: u32, codes: &[Hip]) -> bool {
-    codes.iter().any(|known| *known as u32 == code)
-}
-
-fn kind(code: u32) -> ErrorKind {
-    const KINDS: &[(ErrorKind, &[Hip])] = &[
-        (ErrorKind::OutOfMemory, &[Hip::hipErrorOutOfMemory]),
-        (
-            ErrorKind::InvalidArgument,
-            &[
-                Hip::hipErrorInvalidValue,
-                Hip::hipErrorInvalidConfiguration,
-                Hip::hipErrorLaunchOutOfResources,
-                Hip::hipErrorCooperativeLaunchTooLarge,
-            ],
-        ),
-        (
-            ErrorKind::InvalidModule,
-            &[
-                Hip::hipErrorInvalidImage,
-                Hip::hipErrorNoBinaryForGpu,
-                Hip::hipErrorInvalidKernelFile,
-                Hip::hipErrorInvalidSource,
-                Hip::hipErrorSharedObjectSymbolNotFound,
-                Hip::hipErrorSharedObjectInitFailed,
-            ],
-        ),
-        (ErrorKind::KernelNotFound, &[Hip::hipErrorNotFound]),
-        (ErrorKind::DeviceLost, &[Hip::hipErrorDeinitialized]),
-    ];
-    if is_sticky(code) {
-        return ErrorKind::DeviceLost;
+    fn is_sticky(code: u32) -> bool {
+        const STICKY: &[Code] = &[
+            Code::hipErrorECCNotCorrectable,
+            Code::hipErrorIllegalAddress,
+            Code::hipErrorLaunchTimeOut,
+            Code::hipErrorContextIsDestroyed,
+            Code::hipErrorAssert,
+            Code::hipErrorLaunchFailure,
+        ];
+        is_one_of(code, STICKY)
     }
-    KINDS
-        .iter()
-        .find(|(_, codes)| is_one_of(code, codes))
-        .map_or(ErrorKind::Driver, |(kind, _)| *kind)
+
+    fn is_of_capture(code: u32) -> bool {
+        const FIRST: u32 = Code::hipErrorStreamCaptureUnsupported as u32;
+        const LAST: u32 = Code::hipErrorStreamCaptureWrongThread as u32;
+        (FIRST..=LAST).contains(&code)
+    }
+
+    fn kind(code: u32) -> ErrorKind {
+        const KINDS: &[(ErrorKind, &[Code])] = &[
+            (ErrorKind::OutOfMemory, &[Code::hipErrorOutOfMemory]),
+            (
+                ErrorKind::InvalidArgument,
+                &[
+                    Code::hipErrorInvalidValue,
+                    Code::hipErrorInvalidConfiguration,
+                    Code::hipErrorLaunchOutOfResources,
+                    Code::hipErrorCooperativeLaunchTooLarge,
+                ],
+            ),
+            (
+                ErrorKind::InvalidModule,
+                &[
+                    Code::hipErrorInvalidImage,
+                    Code::hipErrorNoBinaryForGpu,
+                    Code::hipErrorInvalidKernelFile,
+                    Code::hipErrorInvalidSource,
+                    Code::hipErrorSharedObjectSymbolNotFound,
+                    Code::hipErrorSharedObjectInitFailed,
+                ],
+            ),
+            (ErrorKind::KernelNotFound, &[Code::hipErrorNotFound]),
+            (ErrorKind::DeviceLost, &[Code::hipErrorDeinitialized]),
+        ];
+        if Self::is_sticky(code) {
+            return ErrorKind::DeviceLost;
+        }
+        KINDS
+            .iter()
+            .find(|(_, codes)| is_one_of(code, codes))
+            .map_or(ErrorKind::Driver, |(kind, _)| *kind)
+    }
+}
+
+fn is_one_of(code: u32, codes: &[Code]) -> bool {
+    codes.iter().any(|known| *known as u32 == code)
 }
 
 #[cfg(test)]
@@ -110,7 +91,7 @@ mod tests {
             (400, ErrorKind::Driver),
             (123_456, ErrorKind::Driver),
         ] {
-            assert_eq!(kind(code), expected, "{code}");
+            assert_eq!(Hip::kind(code), expected, "{code}");
         }
     }
 }

@@ -2,24 +2,19 @@
 #![expect(unsafe_code, reason = "binds and calls a C library")]
 #![expect(non_snake_case, reason = "functions have the names of the library's headers")]
 
-use std::env;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::ptr;
 use std::sync::{Mutex, OnceLock};
+use std::{fmt, fs};
 
-use backend_support::{file_of, function_table, libloading, load, stamp};
-use runtime_core::{Error, ErrorKind, Result};
+use backend_gpu::{Program, Rtc, ok};
+use backend_support::{file_of, function_table, libloading, load, lock, named, stamp};
+use runtime_core::Result;
 
-use crate::context::ok;
 use crate::library::{Version, find, load_any};
-use crate::lock;
 
 /// Where the library is, instead of where the system looks.
 const VARIABLE: &str = "BACKEND_HIPRTC_LIBRARY";
-
-const OPERATION: &str = "module_load";
 
 function_table! {
     /// The functions of the compiler.
@@ -28,10 +23,10 @@ function_table! {
         hiprtcVersion(major: *mut c_int, minor: *mut c_int);
         hiprtcCreateProgram(
             program: *mut *mut c_void, source: *const c_char, name: *const c_char,
-            headers: c_int, texts: *mut *const c_char, names: *mut *const c_char,
+            headers: c_int, texts: *const *const c_char, names: *const *const c_char,
         );
         hiprtcDestroyProgram(program: *mut *mut c_void);
-        hiprtcCompileProgram(program: *mut c_void, count: c_int, options: *mut *const c_char);
+        hiprtcCompileProgram(program: *mut c_void, count: c_int, options: *const *const c_char);
         hiprtcGetProgramLogSize(program: *mut c_void, bytes: *mut usize);
         hiprtcGetProgramLog(program: *mut c_void, log: *mut c_char);
         hiprtcGetCodeSize(program: *mut c_void, bytes: *mut usize);
@@ -41,7 +36,8 @@ function_table! {
 }
 
 /// A loaded compiler.
-pub(crate) struct Compiler {
+#[expect(unnameable_types, reason = "of the implementation of a trait")]
+pub struct Compiler {
     functions: Functions,
     /// Held while it is used: two threads at once bring that of ROCm 5.2 down.
     one: Mutex<()>,
@@ -49,6 +45,12 @@ pub(crate) struct Compiler {
     pub(crate) version: (c_int, c_int),
     /// What its files are, for many have the same version.
     pub(crate) files: String,
+}
+
+impl fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hiprtc {:?}", self.version)
+    }
 }
 
 /// A compiled program.
@@ -62,12 +64,11 @@ pub(crate) struct Compiled {
 /// The compiler that suits a runtime, looked for once per process; why there is none, otherwise.
 pub(crate) fn compiler(runtime: Version) -> Result<&'static Compiler, &'static str> {
     static LOADED: OnceLock<Result<Compiler, String>> = OnceLock::new();
-    let loaded =
-        LOADED.get_or_init(|| match env::var(VARIABLE).ok().filter(|path| !path.is_empty()) {
-            Some(path) => Compiler::load(load(&[&path])),
-            // ROCm 5 has the compiler in the runtime's library, and later versions in one of its own.
-            None => Compiler::load(find()).or_else(|_| Compiler::load(load_any(&names(runtime)))),
-        });
+    let loaded = LOADED.get_or_init(|| match named(VARIABLE) {
+        Some(path) => Compiler::load(load(&[&path])),
+        // ROCm 5 has the compiler in the runtime's library, and later versions in one of its own.
+        None => Compiler::load(find()).or_else(|_| Compiler::load(load_any(&names(runtime)))),
+    });
     loaded.as_ref().map_err(String::as_str)
 }
 
@@ -119,66 +120,25 @@ impl Compiler {
     pub(crate) fn compile(&self, source: &CStr, options: &[CString]) -> Result<Compiled> {
         let _one = lock(&self.one);
         let functions = &self.functions;
-        let program = Program::new(functions, source)?;
-        let mut words: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
-        let count = c_int::try_from(words.len()).unwrap_or(c_int::MAX);
-        // SAFETY: the program is alive; so many options are read, each of which ends with a NUL.
+        let rtc = Rtc {
+            create: functions.hiprtcCreateProgram,
+            destroy: functions.hiprtcDestroyProgram,
+            compile: functions.hiprtcCompileProgram,
+            log: (functions.hiprtcGetProgramLogSize, functions.hiprtcGetProgramLog),
+            name,
+            file: c"program.hip",
+        };
+        // SAFETY: these are the functions of hiprtc.
+        let (program, log) = unsafe { Program::compile(rtc, source, options) }?;
+        // SAFETY: as above.
         let code =
-            unsafe { (functions.hiprtcCompileProgram)(program.raw, count, words.as_mut_ptr()) };
-        let log = program.bytes(functions.hiprtcGetProgramLogSize, functions.hiprtcGetProgramLog);
-        let log = log.map_err(|code| error(code, "no compiler log"))?;
-        let log = log.split(|byte| *byte == 0).next().unwrap_or_default();
-        let log = String::from_utf8_lossy(log).into_owned();
-        if code != 0 {
-            return Err(error(code, headline(&log)).with_log(log));
-        }
-        let code = program.bytes(functions.hiprtcGetCodeSize, functions.hiprtcGetCode);
-        let code = code.map_err(|code| error(code, "the compiler gives no program"))?;
-        Ok(Compiled { code, log })
+            unsafe { program.result((functions.hiprtcGetCodeSize, functions.hiprtcGetCode)) };
+        Ok(Compiled { code: code?, log })
     }
 }
 
-type Size = unsafe extern "C" fn(*mut c_void, *mut usize) -> u32;
-type Content = unsafe extern "C" fn(*mut c_void, *mut c_char) -> u32;
-
-/// A program of the compiler.
-struct Program<'a> {
-    raw: *mut c_void,
-    functions: &'a Functions,
-}
-
-impl<'a> Program<'a> {
-    fn new(functions: &'a Functions, source: &CStr) -> Result<Self> {
-        let mut raw = ptr::null_mut();
-        let (text, name, none) = (source.as_ptr(), c"program.hip".as_ptr(), ptr::null_mut());
-        let create = functions.hiprtcCreateProgram;
-        // SAFETY: both texts end with a NUL and are copied; there are no headers to read.
-        let code = unsafe { create(&mut raw, text, name, 0, none, ptr::null_mut()) };
-        ok(code).map_err(|code| error(code, "the compiler does not take the source"))?;
-        Ok(Self { raw, functions })
-    }
-
-    fn bytes(&self, size: Size, content: Content) -> Result<Vec<u8>, u32> {
-        let mut bytes = 0;
-        // SAFETY: the program is alive; the number is written to where it may be.
-        ok(unsafe { size(self.raw, &mut bytes) })?;
-        let mut buffer = vec![0_u8; bytes];
-        if bytes > 0 {
-            // SAFETY: as above; the buffer has room for as many bytes as there are.
-            ok(unsafe { content(self.raw, buffer.as_mut_ptr().cast()) })?;
-        }
-        Ok(buffer)
-    }
-}
-
-impl Drop for Program<'_> {
-    fn drop(&mut self) {
-        // SAFETY: the program is this object's own. What could go wrong costs memory alone.
-        unsafe { (self.functions.hiprtcDestroyProgram)(&mut self.raw) };
-    }
-}
-
-fn error(code: u32, about: &str) -> Error {
+/// The symbolic name of a code.
+fn name(code: u32) -> &'static str {
     const NAMES: [&str; 12] = [
         "HIPRTC_SUCCESS",
         "HIPRTC_ERROR_OUT_OF_MEMORY",
@@ -197,15 +157,7 @@ fn error(code: u32, about: &str) -> Error {
         100 => Some(&"HIPRTC_ERROR_LINKING"),
         _ => usize::try_from(code).ok().and_then(|code| NAMES.get(code)),
     };
-    Error::new(ErrorKind::InvalidModule, OPERATION, about)
-        .with_driver(name.copied().unwrap_or("unknown hiprtc error"), code.into())
-}
-
-/// The line of a compiler's log that says most.
-fn headline(log: &str) -> &str {
-    let is_error = |line: &&str| line.to_ascii_lowercase().contains("error");
-    let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.clone().find(is_error).or_else(|| lines.next()).unwrap_or("the compiler says nothing")
+    name.copied().unwrap_or("unknown hiprtc error")
 }
 
 #[cfg(test)]
@@ -219,7 +171,7 @@ mod tests {
             (100, "HIPRTC_ERROR_LINKING"),
             (101, "unknown hiprtc error"),
         ] {
-            assert_eq!(error(code, "").driver().unwrap().name, name);
+            assert_eq!(super::name(code), name);
         }
     }
 

@@ -4,47 +4,33 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::num::NonZeroUsize;
 
+use backend_gpu::{ALIGNMENT, Description, error, ok};
 use hip_sys::hiprt::{hipDevice_t, hipDeviceAttribute_t as Attribute, hipUUID};
 use runtime_core::{DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, PciAddress, Result};
 
 use crate::code_object;
-use crate::codes;
-use crate::context::{ALIGNMENT, Context, ok};
 use crate::hiprtc::compiler;
 use crate::library::{Functions, Library, Version};
+use crate::program::Target;
+use crate::vendor::Hip;
 
 /// Bytes of arguments that a kernel can take.
 const ARGUMENT_BYTES: usize = 4096;
 
-/// A device as the runtime describes it.
-#[derive(Debug)]
-pub(crate) struct Description {
-    pub(crate) info: DeviceInfo,
-    /// Such as `gfx90a:sramecc+:xnack-`; `None` where nobody tells.
-    pub(crate) architecture: Option<String>,
-    pub(crate) cooperative: bool,
-    /// Whether the runtime has memory pools for the device.
-    pub(crate) pools: bool,
-    /// Whether host and device may use managed memory at once.
-    pub(crate) managed: bool,
-}
-
 /// Asks the runtime for everything that it tells of any device. Priorities of streams it tells of the current one alone.
-pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description> {
+pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description<Hip>> {
     let id = DeviceId::new("hip", ordinal);
     let failed = |code| {
         let what = "the device does not describe itself";
-        codes::error(&library.functions, "devices", code, what).on(&id)
+        error::<Hip>(library, "devices", code, what).on(&id)
     };
     let asked = Asked::new(library, ordinal).map_err(failed)?;
-    asked.describe(&id).map_err(failed)
+    asked.describe(&id, library).map_err(failed)
 }
 
 /// A device that is asked.
 struct Asked<'a> {
     hip: &'a Functions,
-    /// Whether the runtime has the functions of memory pools.
-    has_pools: bool,
     version: Version,
     device: hipDevice_t,
 }
@@ -56,7 +42,7 @@ impl<'a> Asked<'a> {
         let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
         // SAFETY: the number is written to where it may be.
         ok(unsafe { (hip.hipDeviceGet)(&mut device, number) })?;
-        Ok(Self { hip, has_pools: library.pools.is_some(), version: library.version, device })
+        Ok(Self { hip, version: library.version, device })
     }
 
     fn number(&self, attribute: Attribute) -> Result<u32, u32> {
@@ -145,10 +131,11 @@ impl<'a> Asked<'a> {
         (!target.is_empty()).then_some(target)
     }
 
-    fn describe(&self, id: &DeviceId) -> Result<Description, u32> {
+    fn describe(&self, id: &DeviceId, library: &Library) -> Result<Description<Hip>, u32> {
         let architecture = self.architecture();
         let memory_bytes = self.memory_bytes()?;
         let (formats, absent_formats) = formats(self.version);
+        let compiles = formats.contains(&ImageFormat::HipC);
         let info = DeviceInfo {
             id: id.clone(),
             kind: DeviceKind::Gpu,
@@ -167,13 +154,18 @@ impl<'a> Asked<'a> {
         };
         Ok(Description {
             info,
-            architecture,
+            target: Target { architecture, runtime: self.version },
             cooperative: self.hip.hipModuleLaunchCooperativeKernel.is_some()
                 && self.has(Attribute::hipDeviceAttributeCooperativeLaunch),
-            pools: self.has_pools && self.has(Attribute::hipDeviceAttributeMemoryPoolsSupported),
+            pools: library.pools.is_some()
+                && self.has(Attribute::hipDeviceAttributeMemoryPoolsSupported),
             managed: self.hip.hipMallocManaged.is_some()
                 && self.has(Attribute::hipDeviceAttributeManagedMemory)
                 && self.has(Attribute::hipDeviceAttributeConcurrentManagedAccess),
+            // Its kernel is compiled.
+            regions: compiles,
+            graphs: library.graphs.is_some(),
+            peers: library.devices > 1 && library.peers.is_some(),
         })
     }
 
@@ -220,19 +212,6 @@ fn pci_address(text: &str) -> Option<PciAddress> {
 /// Who made the device. HIP has no query for it, but LLVM gives such names to AMD's architectures alone.
 fn vendor(architecture: Option<&str>) -> &'static str {
     if architecture.is_some_and(|name| name.starts_with("gfx")) { "AMD" } else { "unknown" }
-}
-
-/// The range of priorities as the contract counts them, larger numbers being more urgent; one priority where the runtime
-/// does not answer.
-pub(crate) fn priorities(context: &Context) -> Result<(i32, i32), u32> {
-    let Some(range) = context.hip.hipDeviceGetStreamPriorityRange else { return Ok((0, 0)) };
-    context.bind()?;
-    let (mut least, mut greatest) = (0, 0);
-    // SAFETY: the numbers are written to where they may be.
-    match unsafe { range(&mut least, &mut greatest) } {
-        codes::NOT_SUPPORTED => Ok((0, 0)),
-        code => ok(code).map(|()| (-least, -greatest)),
-    }
 }
 
 #[cfg(test)]

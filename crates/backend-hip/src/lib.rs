@@ -72,43 +72,59 @@ assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 #![deny(unsafe_code)]
 #![cfg(feature = "hip")]
 
+mod api;
 mod code_object;
 mod codes;
 #[cfg(test)]
 mod compiled;
-mod config;
-mod context;
-mod device;
-mod driver;
-mod event;
-mod fill;
-mod graph;
 mod hiprtc;
 mod info;
-mod interop;
 mod kernels;
-mod launch;
 mod library;
-mod memory;
 mod module;
-mod monitor;
-mod peer;
-mod pinned;
-mod pool;
 mod program;
-mod raw_stream;
-mod reaper;
-mod region;
-mod shared;
-mod stream;
+mod vendor;
 
-pub use config::{HipConfig, PoolKind};
-pub use device::HipDevice;
-pub use driver::HipDriver;
+pub use backend_gpu::PoolKind;
+pub use vendor::Hip;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+/// How a device is opened; the options of a selector: `hip:0?pool=cache&cache=off`.
+///
+/// ```
+/// use backend_hip::{HipConfig, PoolKind};
+///
+/// let config = HipConfig::new().set("pool", "cache")?.set("cache", "off")?;
+/// assert_eq!(config.pool, PoolKind::Cache);
+/// assert!(HipConfig::new().set("pool", "paper").is_err());
+/// # Ok::<(), runtime_core::Error>(())
+/// ```
+pub type HipConfig = backend_gpu::Config<Hip>;
 
-/// Locks whether or not a thread panicked while it held the lock: every critical section here leaves its data whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// An opened HIP device: what a [`Device`](runtime_core::Device) of this backend is made of.
+///
+/// Other libraries of the process may use the device as well.
+/// [`Device::with_native_stream`](runtime_core::Device::with_native_stream) takes a stream of theirs:
+///
+/// ```no_run
+/// use backend_hip::{HipConfig, HipDevice};
+/// use runtime_core::{Device, NativeHandle, NativeKind};
+///
+/// # fn example(stream: *mut std::ffi::c_void) -> runtime_core::Result<()> {
+/// let raw = stream.expose_provenance(); // a `hipStream_t`
+/// let stream = NativeHandle { api: "hip", kind: NativeKind::Stream, raw };
+/// let device = HipDevice::open(0, &HipConfig::new())?;
+/// // Sound if the stream outlives the device.
+/// let device = unsafe { Device::with_native_stream(device, stream) }?;
+/// # Ok(())
+/// # }
+/// ```
+pub type HipDevice = backend_gpu::Device<Hip>;
+
+/// The backend `hip`: the devices of the HIP runtime, in its order.
+///
+/// `hip` and `hip:0` are the first, `hip:1` is the second; the runtime's variable `HIP_VISIBLE_DEVICES` chooses and
+/// orders them. Options follow a question mark, see [`HipConfig`].
+///
+/// Listing devices does not make them current, and so does not tell the priorities of streams, which an opened device
+/// does.
+pub type HipDriver = backend_gpu::Driver<Hip>;

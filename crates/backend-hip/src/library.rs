@@ -7,14 +7,14 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt::{self, Display};
 use std::sync::OnceLock;
 
-use backend_support::{function_table, libloading, load, reason};
+use backend_support::{Refusal, function_table, libloading, load, named, reason};
 use hip_sys::hiprt::{
     hipDevice_t, hipDeviceAttribute_t, hipDeviceptr_t, hipError_t, hipEvent_t,
     hipFunction_attribute, hipFunction_t, hipGraph_t, hipGraphExec_t, hipMemAccessDesc,
     hipMemPool_t, hipMemPoolAttr, hipMemPoolProps, hipModule_t, hipPointer_attribute, hipStream_t,
     hipStreamCaptureMode, hipUUID,
 };
-use runtime_core::{Error, ErrorKind, Result};
+use runtime_core::{ErrorKind, Result};
 
 /// Where the library is, instead of where the system looks.
 const VARIABLE: &str = "BACKEND_HIP_LIBRARY";
@@ -176,7 +176,8 @@ function_table! {
 }
 
 /// The runtime of this machine, for the rest of the process.
-pub(crate) struct Library {
+#[expect(unnameable_types, reason = "of the implementation of a trait")]
+pub struct Library {
     pub(crate) functions: Functions,
     /// Those of abilities that a runtime may lack, all of an ability's or none.
     pub(crate) pools: Option<PoolFunctions>,
@@ -203,28 +204,6 @@ impl Display for Version {
     }
 }
 
-/// Why there is no runtime; the same for every caller.
-#[derive(Debug)]
-struct Refusal {
-    kind: ErrorKind,
-    message: String,
-    code: Option<(&'static str, u32)>,
-}
-
-impl Refusal {
-    fn new(kind: ErrorKind, message: String) -> Self {
-        Self { kind, message, code: None }
-    }
-
-    fn error(&self) -> Error {
-        let error = Error::new(self.kind, "devices", self.message.as_str());
-        match self.code {
-            Some((name, code)) => error.with_driver(name, code.into()),
-            None => error,
-        }
-    }
-}
-
 /// The runtime, looked for once per process.
 ///
 /// # Errors
@@ -237,7 +216,7 @@ pub(crate) fn library() -> Result<&'static Library> {
 
 /// The file of the runtime, which may have the compiler in it.
 pub(crate) fn find() -> Result<libloading::Library, String> {
-    match env::var(VARIABLE).ok().filter(|path| !path.is_empty()) {
+    match named(VARIABLE) {
         Some(path) => load(&[&path]),
         None => load_any(&NAMES.map(str::to_owned)),
     }
@@ -325,12 +304,6 @@ fn refuse(
         _ => (ErrorKind::Driver, what.to_owned()),
     };
     Err(Refusal { kind, message, code: Some((name(), code)) })
-}
-
-impl fmt::Debug for Functions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HIP runtime")
-    }
 }
 
 impl fmt::Debug for Library {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use backend_support::options::{refused, switch};
+use backend_support::options::{BuildOptions, refused};
 use runtime_core::{Error, ErrorKind, Result};
 
 /// The kind of memory that a device allocates.
@@ -107,7 +107,6 @@ impl OpenClConfig {
     /// `UnknownDevice` for an option that does not exist. `InvalidArgument` for a value that the option does not
     /// accept.
     pub fn set(mut self, option: &str, value: &str) -> Result<Self> {
-        let folder = || Some(PathBuf::from(value));
         match option {
             "memory" => {
                 self.memory = match value {
@@ -126,13 +125,7 @@ impl OpenClConfig {
                     _ => return Err(refused(option, value, "auto, runs or lanes")),
                 }
             }
-            "options" => value.clone_into(&mut self.build_options),
-            "cache" => self.cache = switch(option, value)?,
-            "cache-dir" if !value.is_empty() => self.cache_dir = folder(),
-            "work-dir" if !value.is_empty() => self.work_dir = folder(),
-            "cache-dir" | "work-dir" => return Err(refused(option, value, "a folder")),
-            "keep" => self.keep = switch(option, value)?,
-            "verbose" => self.verbose = switch(option, value)?,
+            _ if self.build_options_mut().set(option, value)? => {}
             _ => {
                 let message = format!(
                     "no option {option:?}; an OpenCL device takes memory, regions, options, cache, cache-dir, work-dir, keep and verbose"
@@ -141,6 +134,17 @@ impl OpenClConfig {
             }
         }
         Ok(self)
+    }
+
+    pub(crate) fn build_options_mut(&mut self) -> BuildOptions<'_> {
+        BuildOptions {
+            options: &mut self.build_options,
+            cache: &mut self.cache,
+            cache_dir: &mut self.cache_dir,
+            work_dir: &mut self.work_dir,
+            keep: &mut self.keep,
+            verbose: &mut self.verbose,
+        }
     }
 }
 

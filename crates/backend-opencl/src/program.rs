@@ -2,11 +2,11 @@
 #![expect(unsafe_code, reason = "creates programs through the driver and asks for their binaries")]
 
 use std::ffi::{CStr, CString, c_void};
-use std::fs;
-use std::path::Path;
 use std::ptr;
 
-use backend_support::{CacheKey, DiskCache, reads_files};
+use backend_support::{
+    Builds, CacheKey, DiskCache, Intermediates, headline, not_taken, reads_files,
+};
 use cl3::load_library;
 use opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
 use opencl3::program::{
@@ -16,7 +16,6 @@ use opencl3::program::{
 };
 use opencl3::types::{cl_int, cl_program};
 use runtime_core::{Error, ErrorKind, ImageCode, ImageFormat, ModuleImage, Result};
-use tempfile::TempDir;
 
 use crate::OpenClConfig;
 use crate::handle::{self, Handle};
@@ -42,8 +41,9 @@ enum Code<'a> {
 /// Builds programs for one device.
 #[derive(Debug)]
 pub(crate) struct Builder {
-    config: OpenClConfig,
-    cache: Option<DiskCache>,
+    builds: Builds,
+    /// Compiler options for every module of a user's.
+    options: String,
     fingerprint: String,
 }
 
@@ -54,33 +54,19 @@ pub(crate) struct Built {
     /// `None` if the driver does not report them.
     pub(crate) signatures: Option<Signatures>,
     /// Removed with the program.
-    pub(crate) _folder: Option<TempDir>,
+    pub(crate) _folder: Option<Intermediates>,
 }
 
 impl Builder {
     pub(crate) fn new(config: &OpenClConfig, shared: &Shared) -> Result<Self> {
-        let refuse = |message: String| Error::new(ErrorKind::InvalidArgument, "open", message);
-        match &config.work_dir {
-            Some(folder) => fs::create_dir_all(folder).map_err(|error| {
-                refuse(format!("work-dir={}: no such folder can be made", folder.display()))
-                    .with_source(error)
-            })?,
-            None if config.keep => {
-                return Err(refuse("keep=on: nothing to keep without work-dir".to_owned()));
-            }
-            None => {}
-        }
-        let cache = match &config.cache_dir {
-            _ if !config.cache => None,
-            Some(folder) => Some(DiskCache::new(folder)),
-            None => DiskCache::of_user("opencl"),
-        };
-        Ok(Self { config: config.clone(), cache, fingerprint: fingerprint(&shared.found) })
+        let mut config = config.clone();
+        let builds = Builds::new(&shared.id, &config.build_options_mut())?;
+        Ok(Self { builds, options: config.build_options, fingerprint: fingerprint(&shared.found) })
     }
 
     /// Builds a user's image, or loads an earlier build of it.
     pub(crate) fn build(&self, shared: &Shared, image: &ModuleImage<'_>) -> Result<Built> {
-        self.build_with(shared, image, &self.config.build_options)
+        self.build_with(shared, image, &self.options)
     }
 
     /// Builds an image of this backend. The result must not depend on the user's options.
@@ -91,10 +77,14 @@ impl Builder {
     fn build_with(&self, shared: &Shared, image: &ModuleImage<'_>, options: &str) -> Result<Built> {
         let code = code(image)?;
         let options = join(options, image, code)?;
-        let folder = self.intermediates(code, &options)?;
+        let file = match code {
+            Code::Source(source) => ("program.cl", source.as_bytes()),
+            Code::SpirV(words) => ("program.spv", words),
+        };
+        let folder = self.builds.intermediates(&[file, ("options", options.to_bytes())])?;
         // A work folder must show this build, so the cache is not used. The cache key does not cover files that a
         // source includes.
-        let cache = self.cache.as_ref().filter(|_| folder.is_none() && !code.reads_files(&options));
+        let cache = self.builds.cache().filter(|_| folder.is_none() && !code.reads_files(&options));
         let key = CacheKey::new()
             .with(image.format().name())
             .with(match code {
@@ -114,7 +104,9 @@ impl Builder {
             Ok((_, log)) => log,
             Err(error) => error.log().unwrap_or_default(),
         };
-        write(folder.as_ref(), "build.log", log.as_bytes());
+        if let Some(folder) = &folder {
+            folder.write("build.log", log.as_bytes());
+        }
         let (program, _) = compiled?;
         let mut signatures = Signatures::of(program.raw());
         if let (Code::Source(source), Some(signatures)) = (code, &mut signatures) {
@@ -123,30 +115,14 @@ impl Builder {
         if (cache.is_some() || folder.is_some())
             && let Ok(binary) = binary(program.raw(), shared)
         {
-            write(folder.as_ref(), "program.bin", &binary);
-            keep(cache, &key, signatures.as_ref(), &binary);
+            if let Some(folder) = &folder {
+                folder.write("program.bin", &binary);
+            }
+            if cache.is_some() {
+                self.builds.keep(&key, &pack(signatures.as_ref(), &binary));
+            }
         }
         Ok(Built { program, signatures, _folder: folder })
-    }
-
-    /// Makes a private folder with the intermediate files, if the user requested one.
-    fn intermediates(&self, code: Code<'_>, options: &CStr) -> Result<Option<TempDir>> {
-        let Some(parent) = &self.config.work_dir else { return Ok(None) };
-        let mut named = tempfile::Builder::new();
-        named.prefix("opencl-");
-        #[cfg(unix)]
-        named.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
-        let mut folder = named.tempdir_in(parent).map_err(|error| {
-            let message = format!("no folder for intermediates in {}", parent.display());
-            Error::new(ErrorKind::InvalidArgument, OPERATION, message).with_source(error)
-        })?;
-        folder.disable_cleanup(self.config.keep);
-        match code {
-            Code::Source(source) => write(Some(&folder), "program.cl", source.as_bytes()),
-            Code::SpirV(words) => write(Some(&folder), "program.spv", words),
-        }
-        write(Some(&folder), "options", options.to_bytes());
-        Ok(Some(folder))
     }
 
     fn compile(
@@ -163,11 +139,7 @@ impl Builder {
         if let Err(code) = built {
             return Err(refused(shared, code, headline(&log)).with_log(log));
         }
-        match (log.is_empty(), self.config.verbose) {
-            (true, _) => {}
-            (false, true) => tracing::info!(device = %shared.id, log, "compiler log"),
-            (false, false) => tracing::debug!(device = %shared.id, log, "compiler log"),
-        }
+        self.builds.tell(&log);
         Ok((program, log))
     }
 }
@@ -201,27 +173,12 @@ fn cached(
     }
 }
 
-/// Puts a binary into the cache. A failure only costs time later.
-fn keep(cache: Option<&DiskCache>, key: &CacheKey, signatures: Option<&Signatures>, binary: &[u8]) {
-    let Some(cache) = cache else { return };
-    if let Err(error) = cache.put(key, &pack(signatures, binary)) {
-        tracing::warn!(%error, folder = %cache.folder().display(), "a program could not be cached");
-    }
-}
-
 impl Code<'_> {
     /// Whether the build may depend on other files.
     fn reads_files(self, options: &CStr) -> bool {
         let options = options.to_str().unwrap_or_default().split_whitespace();
         matches!(self, Self::Source(text) if reads_files(text, options))
     }
-}
-
-/// The most informative line of a compiler's log.
-fn headline(log: &str) -> &str {
-    let is_error = |line: &&str| line.to_ascii_lowercase().contains("error");
-    let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.clone().find(is_error).or_else(|| lines.next()).unwrap_or("the compiler says nothing")
 }
 
 /// The options of a build: those of this crate, the user's options for every module, and the image's own.
@@ -279,16 +236,9 @@ fn create(shared: &Shared, code: Code<'_>) -> Result<Handle<handle::Program>> {
     Ok(unsafe { Handle::own(raw, &shared.failures) })
 }
 
-/// Code that the driver refuses is an invalid module, whatever error code the driver returns.
+/// The error of code that the driver refuses.
 fn refused(shared: &Shared, code: cl_int, about: &str) -> Error {
-    let error = shared.error(OPERATION, code, about);
-    match (error.kind(), error.driver()) {
-        (ErrorKind::OutOfMemory | ErrorKind::DeviceLost | ErrorKind::InvalidModule, _)
-        | (_, None) => error,
-        (_, Some(driver)) => Error::new(ErrorKind::InvalidModule, OPERATION, about)
-            .with_driver(driver.name.clone(), driver.code)
-            .on(&shared.id),
-    }
+    not_taken(shared.error(OPERATION, code, about), about, &shared.id)
 }
 
 /// The program's binary for this device. The program has binaries for other devices of the context, too.
@@ -337,26 +287,9 @@ fn unpack(entry: &[u8]) -> Option<(Option<Signatures>, &[u8])> {
     }
 }
 
-/// Writes an intermediate file. They are for people to read, so a failure does not fail the build.
-fn write(folder: Option<&TempDir>, name: &str, content: &[u8]) {
-    let Some(folder) = folder else { return };
-    let path: &Path = folder.path();
-    if let Err(error) = fs::write(path.join(name), content) {
-        tracing::warn!(%error, name, "an intermediate could not be written");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_logs_headline_is_its_first_error() {
-        assert_eq!(headline("\nwarning: a\nk.cl:3:1: error: b\n"), "k.cl:3:1: error: b");
-        assert_eq!(headline("Invalid build option: -x"), "Invalid build option: -x");
-        assert_eq!(headline("Building\nError(s) while linking: c"), "Error(s) while linking: c");
-        assert_eq!(headline("\n"), "the compiler says nothing");
-    }
 
     #[test]
     fn entries_of_the_cache_are_taken_apart_again() {

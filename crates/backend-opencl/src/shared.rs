@@ -10,10 +10,10 @@ use std::ffi::c_void;
 use std::fmt::Display;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
-use backend_support::{Failures, guarded};
+use backend_support::{Failures, guarded, lock};
 use opencl3::command_queue::enqueue_unmap_mem_object;
 use opencl3::context::context::{CL_CONTEXT_DEVICES, create_context, get_context_data};
 use opencl3::event::{CL_COMPLETE, wait_for_events};
@@ -395,8 +395,4 @@ fn wait_for_all(events: &[Handle<handle::Event>]) {
 
 fn is_over(event: &Handle<handle::Event>) -> bool {
     queue::status(event.raw()).is_ok_and(|status| status <= CL_COMPLETE)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,12 +14,14 @@
 //! For devices with their own memory, this crate has the kernel of region copies, with one source for OpenCL, CUDA and
 //! HIP, and the code that lowers programs to its launches; the thread that returns objects to a driver, and the cache
 //! of its plain allocations; the parsing of selectors' [`options`]; and, behind features, the loading of vendors'
-//! libraries and a disk cache of compiled programs.
+//! libraries, a disk cache of compiled programs, and the work folders of builds.
 #![deny(unsafe_code)]
 
 mod access;
 mod block;
 mod block_cache;
+#[cfg(feature = "cache")]
+mod builds;
 #[cfg(feature = "cache")]
 mod cache;
 mod cores;
@@ -39,6 +41,8 @@ mod work;
 pub use block::{Block, Span};
 pub use block_cache::{BlockCache, Heap};
 #[cfg(feature = "cache")]
+pub use builds::{Builds, Intermediates, headline, not_taken};
+#[cfg(feature = "cache")]
 pub use cache::{CacheKey, DiskCache, reads_files, stamp};
 pub use cores::Cores;
 pub use event::Event;
@@ -46,7 +50,7 @@ pub use fault::{Failures, Identity, guarded};
 pub use fill::Fill;
 pub use functions::{Function, functions_load};
 #[cfg(feature = "library")]
-pub use library::{file_of, libloading, load, reason};
+pub use library::{Refusal, file_of, libloading, load, named, reason};
 pub use patience::{PATIENCE, outlast};
 pub use queue::{Queue, Queues, Turn};
 pub use reaper::{Mark, Reaper, Reclaim};
@@ -58,8 +62,8 @@ pub use work::{Held, HostLaunch, Regions, SlotSpan, Work};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks whether or not a thread panicked while it held the lock. Every critical section here leaves its data
-/// consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks whether or not a thread panicked while it held the lock. Every critical section here, and in the
+/// backends that use this, leaves its data consistent.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,12 @@
 //! Vendors' libraries: loading them at run time, and tables of the functions in them.
 #![expect(unsafe_code, reason = "loads libraries, whose initialisers run")]
 
+use std::env;
 use std::error::Error as _;
 use std::path::PathBuf;
 
 pub use libloading;
+use runtime_core::{Error, ErrorKind};
 
 /// Loads the first of the libraries that can be loaded.
 ///
@@ -67,6 +69,38 @@ pub fn file_of(library: &libloading::Library, function: &str) -> Option<PathBuf>
     }
 }
 
+/// The path of a library from an environment variable, which replaces the system's search.
+pub fn named(variable: &str) -> Option<String> {
+    env::var(variable).ok().filter(|path| !path.is_empty())
+}
+
+/// The reason why a library cannot be used.
+#[derive(Debug)]
+pub struct Refusal {
+    /// `Unavailable` if the library is missing, `Driver` if it is broken.
+    pub kind: ErrorKind,
+    /// The reason in words.
+    pub message: String,
+    /// The library's error code, and the name of the code.
+    pub code: Option<(&'static str, u32)>,
+}
+
+impl Refusal {
+    /// A reason without an error code.
+    pub fn new(kind: ErrorKind, message: String) -> Self {
+        Self { kind, message, code: None }
+    }
+
+    /// The error of a request for devices.
+    pub fn error(&self) -> Error {
+        let error = Error::new(self.kind, "devices", self.message.as_str());
+        match self.code {
+            Some((name, code)) => error.with_driver(name, code.into()),
+            None => error,
+        }
+    }
+}
+
 /// Declares a table of C functions that are bound by name. Functions without a declared return type return a code. A
 /// code is a plain number, because a library may be newer than the headers that a crate was written for and return
 /// other codes.
@@ -114,7 +148,7 @@ mod tests {
 
     #[test]
     fn of_libraries_that_do_not_load_the_one_that_is_there_is_told() {
-        let folder = std::env::temp_dir().join(format!("no-library-{}", std::process::id()));
+        let folder = env::temp_dir().join(format!("no-library-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let file = folder.join("libbroken.so.6");
         fs::write(&file, "no library").unwrap();

@@ -1,5 +1,7 @@
 //! Parsing of selector options, for backends with options of the same kinds.
 
+use std::path::PathBuf;
+
 use runtime_core::{Error, ErrorKind, Result};
 
 /// Parses the value of an option that is `on` or `off`.
@@ -27,4 +29,45 @@ pub fn switch(option: &str, value: &str) -> Result<bool> {
 pub fn refused(option: &str, value: &str, admitted: &str) -> Error {
     let message = format!("{option}={value}: not {admitted}");
     Error::new(ErrorKind::InvalidArgument, "open", message)
+}
+
+/// The options of a device that builds modules.
+#[derive(Debug)]
+pub struct BuildOptions<'a> {
+    /// `options`: those of the compiler for every module.
+    pub options: &'a mut String,
+    /// `cache`: whether what is built is kept on disk.
+    pub cache: &'a mut bool,
+    /// `cache-dir`: where; in the user's cache folder if `None`.
+    pub cache_dir: &'a mut Option<PathBuf>,
+    /// `work-dir`: where intermediates are put; nowhere if `None`.
+    pub work_dir: &'a mut Option<PathBuf>,
+    /// `keep`: whether intermediates are left behind.
+    pub keep: &'a mut bool,
+    /// `verbose`: whether logs of successful builds are worth an event of level `INFO`.
+    pub verbose: &'a mut bool,
+}
+
+impl BuildOptions<'_> {
+    /// Sets one option from text; `false` for one that is not among these.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a value that the option does not take.
+    pub fn set(&mut self, option: &str, value: &str) -> Result<bool> {
+        let folder = || match value {
+            "" => Err(refused(option, value, "a folder")),
+            folder => Ok(Some(PathBuf::from(folder))),
+        };
+        match option {
+            "options" => value.clone_into(self.options),
+            "cache" => *self.cache = switch(option, value)?,
+            "cache-dir" => *self.cache_dir = folder()?,
+            "work-dir" => *self.work_dir = folder()?,
+            "keep" => *self.keep = switch(option, value)?,
+            "verbose" => *self.verbose = switch(option, value)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
 }

@@ -1,7 +1,7 @@
 //! Copies and fills.
 #![expect(unsafe_code, reason = "exports functions by name, and copies where callers say")]
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_uint;
 
 use cudarc::driver::sys::CUmemorytype;
 use stand_in::{Code, End, Extent, Pitch, Result};
@@ -9,37 +9,14 @@ use stand_in::{Code, End, Extent, Pitch, Result};
 use crate::process::{current, engine};
 use stand_in::abi::{Handle, In, answer};
 
-/// Copies rows in the current context.
-fn rows(to: (End, Pitch), from: (End, Pitch), extent: Extent, stream: Handle) -> Result<()> {
-    let (engine, context) = current()?;
-    // SAFETY: callers of the driver keep what the copy needs, as the driver asks of them.
-    unsafe { engine.copy(&context, to, from, extent, stream) }
-}
-
-/// Copies bytes in the current context.
-fn bytes(to: End, from: End, bytes: usize, stream: Handle) -> u32 {
-    let pitch = Pitch::default();
-    answer(|| rows((to, pitch), (from, pitch), [bytes, 1, 1], stream))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *mut c_void, len: usize, stream: Handle) -> u32 {
-    bytes(End::Device(to), End::Host(from.cast()), len, stream)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, len: usize, stream: Handle) -> u32 {
-    bytes(End::Host(to.cast()), End::Device(from), len, stream)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, len: usize, stream: Handle) -> u32 {
-    bytes(End::Device(to), End::Device(from), len, stream)
+stand_in::copy_functions! {
+    to: cuMemcpyHtoDAsync_v2, from: cuMemcpyDtoHAsync_v2, within: cuMemcpyDtoDAsync_v2,
+    fill_8: cuMemsetD8Async, fill_16: cuMemsetD16Async, fill_32: cuMemsetD32Async,
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemcpyAsync(to: u64, from: u64, len: usize, stream: Handle) -> u32 {
-    bytes(End::Device(to), End::Device(from), len, stream)
+    answer(|| bytes(End::Device(to), End::Device(from), len, stream))
 }
 
 #[unsafe(no_mangle)]
@@ -60,8 +37,7 @@ extern "C" fn cuMemcpyPeerAsync(
                 return Err(Code::INVALID_VALUE);
             }
         }
-        let pitch = Pitch::default();
-        rows((End::Device(to), pitch), (End::Device(from), pitch), [len, 1, 1], stream)
+        bytes(End::Device(to), End::Device(from), len, stream)
     })
 }
 
@@ -160,27 +136,4 @@ extern "C" fn cuMemcpy3DAsync_v2(copy: In<Copy3>, stream: Handle) -> u32 {
         let extent = [width, height, depth];
         rows(to.resolve(extent)?, from.resolve(extent)?, extent, stream)
     })
-}
-
-/// Fills memory in the current context.
-fn fill(address: u64, pattern: &[u8], count: usize, stream: Handle) -> u32 {
-    answer(|| {
-        let (engine, context) = current()?;
-        engine.fill(&context, address, pattern, count, stream)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuMemsetD8Async(address: u64, value: u8, count: usize, stream: Handle) -> u32 {
-    fill(address, &[value], count, stream)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuMemsetD16Async(address: u64, value: u16, count: usize, stream: Handle) -> u32 {
-    fill(address, &value.to_le_bytes(), count, stream)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuMemsetD32Async(address: u64, value: u32, count: usize, stream: Handle) -> u32 {
-    fill(address, &value.to_le_bytes(), count, stream)
 }

@@ -1,65 +1,14 @@
 //! Graphs by capture of streams.
 #![expect(unsafe_code, reason = "exports functions by name")]
 
-use std::ffi::{c_uint, c_ulonglong};
-
-use stand_in::{CaptureMode, Code};
-
-use crate::process::{current, engine, mode, set_mode};
+use crate::process::{current, engine};
 use stand_in::abi::{Buffer, Handle, Out, answer};
 
-#[unsafe(no_mangle)]
-extern "C" fn cuThreadExchangeStreamCaptureMode(exchanged: Buffer) -> u32 {
-    answer(|| {
-        let new = CaptureMode::of(exchanged.holding::<c_uint>().get()?)?;
-        exchanged.of::<c_uint>().put(mode() as c_uint)?;
-        set_mode(new);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) -> u32 {
-    answer(|| engine()?.capture_begin(stream, CaptureMode::of(mode)?))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamEndCapture(stream: Handle, graph: Out<Handle>) -> u32 {
-    answer(|| {
-        let ended = engine()?.capture_end(stream);
-        graph.put(ended.unwrap_or(0))?;
-        ended.map(drop)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamIsCapturing(stream: Handle, status: Out<c_uint>) -> u32 {
-    answer(|| {
-        let state = engine()?.capture_state(stream)?;
-        status.put(state.map_or(0, |is_spoilt| if is_spoilt { 2 } else { 1 }))
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuGraphInstantiateWithFlags(
-    executable: Out<Handle>,
-    graph: Handle,
-    flags: c_ulonglong,
-) -> u32 {
-    answer(|| {
-        if flags != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        executable.put(engine()?.graph_instantiate(graph)?)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuGraphLaunch(executable: Handle, stream: Handle) -> u32 {
-    answer(|| {
-        let (engine, context) = current()?;
-        engine.graph_launch(&context, executable, stream)
-    })
+stand_in::graph_functions! {
+    exchange_mode: cuThreadExchangeStreamCaptureMode,
+    begin: cuStreamBeginCapture_v2, end: cuStreamEndCapture, is_capturing: cuStreamIsCapturing,
+    instantiate: cuGraphInstantiateWithFlags, launch: cuGraphLaunch,
+    exec_destroy: cuGraphExecDestroy, destroy: cuGraphDestroy,
 }
 
 #[unsafe(no_mangle)]
@@ -69,14 +18,4 @@ extern "C" fn cuGraphUpload(executable: Handle, stream: Handle) -> u32 {
         engine.graph_exists(executable)?;
         engine.stream(stream).map(drop)
     })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuGraphExecDestroy(executable: Handle) -> u32 {
-    answer(|| engine()?.executable_destroy(executable))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuGraphDestroy(graph: Handle) -> u32 {
-    answer(|| engine()?.graph_destroy(graph))
 }

@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "exports functions by name, and registers memory of the program's")]
 
 use std::ffi::{c_int, c_uint};
-use std::ptr::NonNull;
 
 use cudarc::driver::sys::{CUmemorytype, CUpointer_attribute as Attribute};
 use stand_in::Code;
@@ -11,14 +10,10 @@ use crate::device::int;
 use crate::process::{current, current_to_wait, engine};
 use stand_in::abi::{Buffer, Handle, Out, answer};
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) -> u32 {
-    answer(|| {
-        let (engine, context) = current()?;
-        context.check()?;
-        free.put(engine.free_memory(context.device())?)?;
-        total.put(engine.config().memory)
-    })
+stand_in::memory_functions! {
+    info: cuMemGetInfo_v2, free: cuMemFree_v2, free_host: cuMemFreeHost,
+    register: cuMemHostRegister_v2, unregister: cuMemHostUnregister,
+    device_pointer: cuMemHostGetDevicePointer_v2, address_range: cuMemGetAddressRange_v2,
 }
 
 #[unsafe(no_mangle)]
@@ -26,14 +21,6 @@ extern "C" fn cuMemAlloc_v2(address: Out<u64>, bytes: usize) -> u32 {
     answer(|| {
         let (engine, context) = current_to_wait()?;
         address.put(engine.allocate(&context, bytes)?)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuMemFree_v2(address: u64) -> u32 {
-    answer(|| {
-        let (engine, context) = current_to_wait()?;
-        if address == 0 { Ok(()) } else { engine.free(&context, address) }
     })
 }
 
@@ -56,52 +43,6 @@ extern "C" fn cuMemHostAlloc(pointer: Out<u64>, bytes: usize, flags: c_uint) -> 
             return Err(Code::INVALID_VALUE);
         }
         pointer.put(engine.allocate_pinned(&context, bytes)?)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuMemFreeHost(pointer: u64) -> u32 {
-    answer(|| {
-        let (engine, context) = current_to_wait()?;
-        if pointer == 0 { Ok(()) } else { engine.free_pinned(&context, pointer) }
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuMemHostRegister_v2(start: Buffer, bytes: usize, flags: c_uint) -> u32 {
-    answer(|| {
-        let (engine, context) = current_to_wait()?;
-        let start =
-            NonNull::new(start.start().cast()).filter(|_| flags < 16).ok_or(Code::INVALID_VALUE)?;
-        // SAFETY: callers of the driver keep the memory until they unregister it.
-        unsafe { engine.register(&context, start, bytes) }
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuMemHostUnregister(pointer: u64) -> u32 {
-    answer(|| {
-        let (engine, context) = current_to_wait()?;
-        engine.unregister(&context, pointer)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuMemHostGetDevicePointer_v2(address: Out<u64>, pointer: u64, flags: c_uint) -> u32 {
-    answer(|| {
-        let found = current()?.0.memory_at(pointer).filter(|found| found.is_pinned && flags == 0);
-        found.ok_or(Code::INVALID_VALUE)?;
-        address.put(pointer)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuMemGetAddressRange_v2(base: Out<u64>, bytes: Out<usize>, address: u64) -> u32 {
-    answer(|| {
-        let found = current()?.0.memory_at(address).ok_or(Code::NOT_FOUND)?;
-        base.offer(found.base);
-        bytes.offer(found.len);
-        Ok(())
     })
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use stand_in::abi::Handle;
-pub(crate) use stand_in::process::{engine, initialise, mode, set_mode};
+pub(crate) use stand_in::process::{engine, initialise, mode};
 use stand_in::{Code, Context, Engine, Result};
 
 thread_local! {

@@ -6,8 +6,16 @@ use std::ffi::{c_int, c_uint, c_void};
 use stand_in::{Callback, Code, Result};
 
 use crate::context::PRIORITIES;
-use crate::process::{current, current_to_wait, engine, mode};
+use crate::process::{current, current_to_wait, engine};
 use stand_in::abi::{Handle, Out, answer};
+
+stand_in::stream_functions! {
+    destroy: cuStreamDestroy_v2, priority: cuStreamGetPriority, flags: cuStreamGetFlags,
+    query: cuStreamQuery, synchronize: cuStreamSynchronize,
+    event_destroy: cuEventDestroy_v2, event_record: cuEventRecord,
+    event_query: cuEventQuery, event_synchronize: cuEventSynchronize,
+    event_elapsed: cuEventElapsedTime,
+}
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamCreate(stream: Out<Handle>, flags: c_uint) -> u32 {
@@ -31,21 +39,6 @@ extern "C" fn cuStreamCreateWithPriority(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuStreamDestroy_v2(stream: Handle) -> u32 {
-    answer(|| engine()?.stream_destroy(stream))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamGetPriority(stream: Handle, priority: Out<c_int>) -> u32 {
-    answer(|| priority.put(engine()?.stream(stream)?.priority))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamGetFlags(stream: Handle, flags: Out<c_uint>) -> u32 {
-    answer(|| flags.put(engine()?.stream(stream)?.flags))
-}
-
-#[unsafe(no_mangle)]
 extern "C" fn cuStreamGetCtx(stream: Handle, context: Out<Handle>) -> u32 {
     answer(|| {
         let engine = engine()?;
@@ -56,25 +49,6 @@ extern "C" fn cuStreamGetCtx(stream: Handle, context: Out<Handle>) -> u32 {
 /// The handle of a stream, which may be one of the current context's own, where there is one.
 fn named(engine: &stand_in::Engine, stream: Handle) -> Result<Handle> {
     current().map_or(Ok(stream), |(_, context)| engine.stream_of(&context, stream))
-}
-
-/// Asks or waits, unless a graph is captured.
-fn waiting(call: impl FnOnce(&stand_in::Engine) -> Result<()>) -> u32 {
-    answer(|| {
-        let engine = engine()?;
-        engine.may_wait(mode())?;
-        call(engine)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamQuery(stream: Handle) -> u32 {
-    waiting(|engine| engine.stream_query(named(engine, stream)?))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamSynchronize(stream: Handle) -> u32 {
-    waiting(|engine| engine.stream_synchronize(named(engine, stream)?))
 }
 
 #[unsafe(no_mangle)]
@@ -114,34 +88,6 @@ extern "C" fn cuEventCreate(event: Out<Handle>, flags: c_uint) -> u32 {
         }
         event.put(engine.event_create(&context, flags & DISABLE_TIMING == 0)?)
     })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuEventDestroy_v2(event: Handle) -> u32 {
-    answer(|| engine()?.event_destroy(event))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuEventRecord(event: Handle, stream: Handle) -> u32 {
-    answer(|| {
-        let (engine, context) = current()?;
-        engine.event_record(&context, event, stream)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuEventQuery(event: Handle) -> u32 {
-    waiting(|engine| engine.event_query(event))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuEventSynchronize(event: Handle) -> u32 {
-    waiting(|engine| engine.event_synchronize(event))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuEventElapsedTime(milliseconds: Out<f32>, start: Handle, end: Handle) -> u32 {
-    answer(|| milliseconds.put(engine()?.event_elapsed(start, end)?))
 }
 
 #[unsafe(no_mangle)]

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use stand_in::abi::{Handle, In};
 use stand_in::process::mode;
-use stand_in::{Code, End, Extent, Pitch, Result};
+use stand_in::{Code, End, Pitch, Result};
 
 use crate::device::ordinal;
 use crate::process::{answer, current, engine};
@@ -13,17 +13,9 @@ use crate::process::{answer, current, engine};
 /// The null stream, which functions without a stream use.
 const NULL: Handle = 0;
 
-/// Copies rows on the current device.
-fn rows(to: (End, Pitch), from: (End, Pitch), extent: Extent, stream: Handle) -> Result<()> {
-    let (engine, context) = current()?;
-    // SAFETY: callers of the runtime keep what the copy needs, as the runtime asks of them.
-    unsafe { engine.copy(&context, to, from, extent, stream) }
-}
-
-/// Copies bytes on the current device.
-fn bytes(to: End, from: End, bytes: usize, stream: Handle) -> Result<()> {
-    let pitch = Pitch::default();
-    rows((to, pitch), (from, pitch), [bytes, 1, 1], stream)
+stand_in::copy_functions! {
+    to: hipMemcpyHtoDAsync, from: hipMemcpyDtoHAsync, within: hipMemcpyDtoDAsync,
+    fill_8: hipMemsetD8Async, fill_16: hipMemsetD16Async, fill_32: hipMemsetD32Async,
 }
 
 /// Where a copy goes to and comes from, for a kind of copy.
@@ -78,21 +70,6 @@ extern "C" fn hipMemcpyWithStream(
 #[unsafe(no_mangle)]
 extern "C" fn hipMemcpy(to: *mut c_void, from: *mut c_void, len: usize, kind: c_uint) -> u32 {
     hipMemcpyWithStream(to, from, len, kind, NULL)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipMemcpyHtoDAsync(to: u64, from: *mut c_void, len: usize, stream: Handle) -> u32 {
-    answer(|| bytes(End::Device(to), End::Host(from.cast()), len, stream))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipMemcpyDtoHAsync(to: *mut c_void, from: u64, len: usize, stream: Handle) -> u32 {
-    answer(|| bytes(End::Host(to.cast()), End::Device(from), len, stream))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipMemcpyDtoDAsync(to: u64, from: u64, len: usize, stream: Handle) -> u32 {
-    answer(|| bytes(End::Device(to), End::Device(from), len, stream))
 }
 
 #[unsafe(no_mangle)]
@@ -178,33 +155,10 @@ extern "C" fn hipMemcpy3DAsync(copy: In<Copy3>, stream: Handle) -> u32 {
     })
 }
 
-/// Fills memory on the current device.
-fn fill(address: u64, pattern: &[u8], count: usize, stream: Handle) -> u32 {
-    answer(|| {
-        let (engine, context) = current()?;
-        engine.fill(&context, address, pattern, count, stream)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipMemsetD8Async(address: u64, value: u8, count: usize, stream: Handle) -> u32 {
-    fill(address, &[value], count, stream)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipMemsetD16Async(address: u64, value: u16, count: usize, stream: Handle) -> u32 {
-    fill(address, &value.to_le_bytes(), count, stream)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipMemsetD32Async(address: u64, value: c_int, count: usize, stream: Handle) -> u32 {
-    fill(address, &value.to_le_bytes(), count, stream)
-}
-
 /// Fills with the lowest byte of the value.
 #[unsafe(no_mangle)]
 extern "C" fn hipMemsetAsync(address: u64, value: c_int, bytes: usize, stream: Handle) -> u32 {
-    fill(address, &value.to_le_bytes()[..1], bytes, stream)
+    answer(|| fill(address, &value.to_le_bytes()[..1], bytes, stream))
 }
 
 #[unsafe(no_mangle)]

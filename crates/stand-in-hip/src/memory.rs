@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "exports functions by name, and registers memory of the program's")]
 
 use std::ffi::{c_int, c_uint};
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use hip_sys::hiprt::{hipMemoryType, hipPointer_attribute as Attribute};
@@ -14,14 +13,10 @@ use crate::process::{answer, current, current_to_wait, engine};
 use crate::quirks::quirks;
 use crate::versions::{HIP_5_7, HIP_6};
 
-#[unsafe(no_mangle)]
-extern "C" fn hipMemGetInfo(free: Out<usize>, total: Out<usize>) -> u32 {
-    answer(|| {
-        let (engine, context) = current()?;
-        context.check()?;
-        free.put(engine.free_memory(context.device())?)?;
-        total.put(engine.config().memory)
-    })
+stand_in::memory_functions! {
+    info: hipMemGetInfo, free: hipFree, free_host: hipHostFree,
+    register: hipHostRegister, unregister: hipHostUnregister,
+    device_pointer: hipHostGetDevicePointer, address_range: hipMemGetAddressRange,
 }
 
 /// Allocates, or tells that no bytes are nowhere.
@@ -43,14 +38,6 @@ extern "C" fn hipMalloc(address: Out<u64>, bytes: usize) -> u32 {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn hipFree(address: u64) -> u32 {
-    answer(|| {
-        let (engine, context) = current_to_wait()?;
-        if address == 0 { Ok(()) } else { engine.free(&context, address) }
-    })
-}
-
-#[unsafe(no_mangle)]
 extern "C" fn hipMallocManaged(address: Out<u64>, bytes: usize, flags: c_uint) -> u32 {
     allocate(address, bytes, |engine, context| match flags {
         1 | 2 => engine.allocate_managed(context, bytes),
@@ -65,52 +52,6 @@ extern "C" fn hipHostMalloc(pointer: Out<u64>, bytes: usize, flags: c_uint) -> u
     allocate(pointer, bytes, |engine, context| match flags & !FLAGS {
         0 => engine.allocate_pinned(context, bytes),
         _ => Err(Code::INVALID_VALUE),
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipHostFree(pointer: u64) -> u32 {
-    answer(|| {
-        let (engine, context) = current_to_wait()?;
-        if pointer == 0 { Ok(()) } else { engine.free_pinned(&context, pointer) }
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipHostRegister(start: Buffer, bytes: usize, flags: c_uint) -> u32 {
-    answer(|| {
-        let (engine, context) = current_to_wait()?;
-        let start =
-            NonNull::new(start.start().cast()).filter(|_| flags < 16).ok_or(Code::INVALID_VALUE)?;
-        // SAFETY: callers of the runtime keep the memory until they unregister it.
-        unsafe { engine.register(&context, start, bytes) }
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipHostUnregister(pointer: u64) -> u32 {
-    answer(|| {
-        let (engine, context) = current_to_wait()?;
-        engine.unregister(&context, pointer)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipHostGetDevicePointer(address: Out<u64>, pointer: u64, flags: c_uint) -> u32 {
-    answer(|| {
-        let found = current()?.0.memory_at(pointer).filter(|found| found.is_pinned && flags == 0);
-        found.ok_or(Code::INVALID_VALUE)?;
-        address.put(pointer)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipMemGetAddressRange(base: Out<u64>, bytes: Out<usize>, address: u64) -> u32 {
-    answer(|| {
-        let found = current()?.0.memory_at(address).ok_or(Code::NOT_FOUND)?;
-        base.offer(found.base);
-        bytes.offer(found.len);
-        Ok(())
     })
 }
 

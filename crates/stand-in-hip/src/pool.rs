@@ -1,8 +1,6 @@
 //! Memory pools, and memory in the order of streams.
 #![expect(unsafe_code, reason = "exports functions by name")]
 
-use std::ffi::{c_int, c_uint};
-
 use stand_in::abi::{Access, Buffer, Handle, In, Out, Properties};
 use stand_in::{Code, Result};
 
@@ -10,48 +8,16 @@ use crate::device::ordinal;
 use crate::process::{answer, current, engine};
 use crate::quirks::quirks;
 
+stand_in::pool_functions! {
+    destroy: hipMemPoolDestroy, default_of: hipDeviceGetDefaultMemPool, of: hipDeviceGetMemPool,
+    get: hipMemPoolGetAttribute, set: hipMemPoolSetAttribute, set_access: hipMemPoolSetAccess,
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn hipMemPoolCreate(pool: Out<Handle>, properties: In<Properties>) -> u32 {
     answer(|| {
         let device = ordinal(properties.get()?.place()?.device()?)?;
         pool.put(engine()?.pool_create(device)?)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipMemPoolDestroy(pool: Handle) -> u32 {
-    answer(|| engine()?.pool_destroy(pool))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipDeviceGetDefaultMemPool(pool: Out<Handle>, device: c_int) -> u32 {
-    answer(|| pool.put(engine()?.default_pool(ordinal(device)?)?))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipDeviceGetMemPool(pool: Out<Handle>, device: c_int) -> u32 {
-    hipDeviceGetDefaultMemPool(pool, device)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipMemPoolGetAttribute(pool: Handle, attribute: c_uint, value: Buffer) -> u32 {
-    answer(|| engine()?.pool(pool)?.attribute(attribute, value))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipMemPoolSetAttribute(pool: Handle, attribute: c_uint, value: Buffer) -> u32 {
-    answer(|| engine()?.pool(pool)?.set_attribute(attribute, value))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipMemPoolSetAccess(pool: Handle, accesses: In<Access>, count: usize) -> u32 {
-    answer(|| {
-        let pool = engine()?.pool(pool)?;
-        for index in 0..count {
-            let (place, open) = accesses.at(index)?.read()?;
-            pool.open_to(ordinal(place.device()?)?, open);
-        }
-        Ok(())
     })
 }
 

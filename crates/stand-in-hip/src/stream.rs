@@ -4,13 +4,20 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use stand_in::abi::{Handle, Out};
-use stand_in::process::mode;
 use stand_in::{Callback, Code, Engine, Result};
 
 use crate::device::{PRIORITIES, int};
 use crate::process::{answer, current, engine};
 use crate::quirks::can_answer;
 use crate::versions::check;
+
+stand_in::stream_functions! {
+    destroy: hipStreamDestroy, priority: hipStreamGetPriority, flags: hipStreamGetFlags,
+    query: hipStreamQuery, synchronize: hipStreamSynchronize,
+    event_destroy: hipEventDestroy, event_record: hipEventRecord,
+    event_query: hipEventQuery, event_synchronize: hipEventSynchronize,
+    event_elapsed: hipEventElapsedTime,
+}
 
 #[unsafe(no_mangle)]
 extern "C" fn hipStreamCreate(stream: Out<Handle>) -> u32 {
@@ -39,21 +46,6 @@ extern "C" fn hipStreamCreateWithPriority(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn hipStreamDestroy(stream: Handle) -> u32 {
-    answer(|| engine()?.stream_destroy(stream))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipStreamGetPriority(stream: Handle, priority: Out<c_int>) -> u32 {
-    answer(|| priority.put(engine()?.stream(stream)?.priority))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipStreamGetFlags(stream: Handle, flags: Out<c_uint>) -> u32 {
-    answer(|| flags.put(engine()?.stream(stream)?.flags))
-}
-
-#[unsafe(no_mangle)]
 extern "C" fn hipStreamGetDevice(stream: Handle, device: Out<c_int>) -> u32 {
     answer(|| {
         check("hipStreamGetDevice")?;
@@ -65,25 +57,6 @@ extern "C" fn hipStreamGetDevice(stream: Handle, device: Out<c_int>) -> u32 {
 /// The handle of a stream, which may be the current device's own.
 fn named(engine: &Engine, stream: Handle) -> Result<Handle> {
     engine.stream_of(&current()?.1, stream)
-}
-
-/// Asks or waits, unless a graph is captured.
-fn waiting(call: impl FnOnce(&Engine) -> Result<()>) -> u32 {
-    answer(|| {
-        let engine = engine()?;
-        engine.may_wait(mode())?;
-        call(engine)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipStreamQuery(stream: Handle) -> u32 {
-    waiting(|engine| engine.stream_query(named(engine, stream)?))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipStreamSynchronize(stream: Handle) -> u32 {
-    waiting(|engine| engine.stream_synchronize(named(engine, stream)?))
 }
 
 #[unsafe(no_mangle)]
@@ -148,32 +121,4 @@ extern "C" fn hipEventCreateWithFlags(event: Out<Handle>, flags: c_uint) -> u32 
         }
         event.put(engine.event_create(&context, flags & DISABLE_TIMING == 0)?)
     })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipEventDestroy(event: Handle) -> u32 {
-    answer(|| engine()?.event_destroy(event))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipEventRecord(event: Handle, stream: Handle) -> u32 {
-    answer(|| {
-        let (engine, context) = current()?;
-        engine.event_record(&context, event, stream)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipEventQuery(event: Handle) -> u32 {
-    waiting(|engine| engine.event_query(event))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipEventSynchronize(event: Handle) -> u32 {
-    waiting(|engine| engine.event_synchronize(event))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipEventElapsedTime(milliseconds: Out<f32>, start: Handle, end: Handle) -> u32 {
-    answer(|| milliseconds.put(engine()?.event_elapsed(start, end)?))
 }

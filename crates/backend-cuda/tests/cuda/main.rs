@@ -1,99 +1,29 @@
-//! What CUDA devices do beyond the rules that every device keeps.
+//! What CUDA devices do beyond the rules that every device keeps: the tests that the vendors have in common, and its own.
 #![cfg(feature = "cuda")]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(unsafe_code, reason = "launches the tests' own kernels and takes native handles")]
 
+#[path = "../../../backend-gpu/tests/suite/absence.rs"]
 mod absence;
+#[path = "../../../backend-gpu/tests/suite/cache.rs"]
 mod cache;
+#[path = "../../../backend-gpu/tests/suite/common.rs"]
+mod common;
+mod contexts;
+#[path = "../../../backend-gpu/tests/suite/faults.rs"]
 mod faults;
+#[path = "../../../backend-gpu/tests/suite/interop.rs"]
 mod interop;
+#[path = "../../../backend-gpu/tests/suite/launches.rs"]
 mod launches;
+#[path = "../../../backend-gpu/tests/suite/memory.rs"]
 mod memory;
+#[path = "../../../backend-gpu/tests/suite/modules.rs"]
 mod modules;
+mod others;
+mod own;
+#[path = "../../../backend-gpu/tests/suite/waits.rs"]
 mod waits;
 
-use std::io::{Write, stderr};
-use std::process::{Command, Output};
-use std::{env, fmt};
-
-use backend_cuda::CudaDriver;
-use runtime_core::{
-    Arg, Device, Driver, ErrorKind, ImageFormat, Kernel, Launch, ModuleImage, Result,
-};
-
-/// Says aloud that a test has nothing to test. Not by `eprintln!`, which the test harness hides when the test passes.
-fn skip(why: impl fmt::Display) {
-    drop(writeln!(stderr(), "skipped: {why}"));
-}
-
-/// Opens the first device with these options. `None`, said aloud, where there is no device.
-fn open(options: &str) -> Option<Device> {
-    open_device(&format!("cuda:0{options}"))
-}
-
-/// Opens a device. `None`, said aloud, where it is not there.
-fn open_device(device: &str) -> Option<Device> {
-    match CudaDriver::new().open(&device.parse().unwrap()) {
-        Ok(device) => Some(device),
-        Err(error) if error.kind() == ErrorKind::Unavailable => {
-            skip(error);
-            None
-        }
-        Err(error) => panic!("{error:?}"),
-    }
-}
-
-/// The second device, where there is one.
-fn open_second() -> Option<Device> {
-    CudaDriver::new().open(&"cuda:1".parse().unwrap()).ok()
-}
-
-/// As [`open`], where CUDA C is compiled.
-fn open_with_compiler(options: &str) -> Option<Device> {
-    let device = open(options)?;
-    if device.info().formats.contains(&ImageFormat::CudaC) {
-        return Some(device);
-    }
-    skip("no NVRTC");
-    None
-}
-
-fn source(text: &str) -> ModuleImage<'_> {
-    ModuleImage::source(ImageFormat::CudaC, text)
-}
-
-/// Launches one of the tests' kernels, which touch one element per work-item of the memory they are given.
-fn run(kernel: &Kernel, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
-    // SAFETY: as above; the callers launch as many work-items as there are elements.
-    unsafe { kernel.launch(&kernel.device().default_stream(), launch, args) }
-}
-
-/// Lets this process fail after a minute, rather than wait for ever.
-fn limit_time() {
-    std::thread::spawn(|| {
-        std::thread::sleep(std::time::Duration::from_secs(60));
-        drop(writeln!(stderr(), "still waiting after a minute"));
-        std::process::exit(1);
-    });
-}
-
-/// Set in the processes that tests start.
-const CHILD: &str = "CUDA_TEST_CHILD";
-
-/// Whether this process was started by a test.
-fn is_child() -> bool {
-    env::var_os(CHILD).is_some()
-}
-
-/// Runs one test in a process of its own, with these variables, and fails if it fails there.
-fn in_child(test: &str, variables: &[(&str, &str)]) -> String {
-    let Output { status, stdout, stderr } = Command::new(env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(CHILD, "1")
-        .envs(variables.iter().copied())
-        .output()
-        .unwrap();
-    let text = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    assert!(status.success() && text.contains("1 passed"), "{text}");
-    text
-}
+/// What the tests in common call differently.
+mod vendor;

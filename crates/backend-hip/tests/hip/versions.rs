@@ -10,7 +10,8 @@ use runtime_core::{
     Driver, ErrorKind, Launch, NativeHandle, NativeKind, OriginKind, StreamOptions, Support, args,
 };
 
-use crate::{QUIRKS, in_child, is_child, open, open_with_compiler, run, skip, source};
+use crate::common::{in_child, is_child, open, open_with_compiler, run, skip, source};
+use crate::vendor::QUIRKS;
 
 /// What HIP 5.2 has, and other runtimes may lack.
 const OPTIONAL: [&str; 7] = [

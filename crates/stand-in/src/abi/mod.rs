@@ -4,6 +4,7 @@
 //! any other pointer. A caller passes what can be read or written, as it must to the driver itself.
 #![expect(unsafe_code, reason = "reads and writes where callers say")]
 
+mod like;
 mod names;
 mod pool;
 

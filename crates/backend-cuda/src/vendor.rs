@@ -1,0 +1,159 @@
+//! What CUDA decides otherwise than others: its contexts, streams and addresses.
+#![expect(
+    unsafe_code,
+    reason = "retains contexts, and asks for what others own, through the driver"
+)]
+
+use std::ffi::{c_int, c_void};
+use std::{ptr, sync::Mutex};
+
+use backend_gpu::handle::Stream;
+use backend_gpu::{
+    Api, Busy, Context, Contexts, Description, InUse, Known, Lends, Pooled, Unfit, Vendor, Words,
+    ok, told,
+};
+use cudarc::driver::sys::{CUcontext, CUmemorytype, CUpointer_attribute as Attribute};
+use runtime_core::{DeviceInfo, NativeHandle, OriginKind, Result};
+
+use crate::codes::INVALID_VALUE;
+use crate::library::{Library, library};
+use crate::{info, left, nvml};
+
+/// The driver's handle of the default stream of each thread.
+const PER_THREAD: usize = 2;
+
+/// CUDA, as the vendor of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cuda;
+
+impl Vendor for Cuda {
+    type Api = Library;
+    const WORDS: Words = Words {
+        backend: "cuda",
+        interface: "CUDA",
+        library: "driver",
+        broken: "no context",
+        lost: "a program was stopped, and its context with it; open the device again",
+    };
+}
+
+impl Contexts<Self> for Cuda {
+    // They are the device's, and do not go with the context.
+    const POOLS_OUTLIVE_FAULTS: bool = true;
+    const TRIM_COUNTS_USED: bool = true;
+
+    fn library() -> Result<(&'static Library, usize)> {
+        let library = library()?;
+        Ok((library, library.devices))
+    }
+
+    unsafe fn in_use() -> &'static InUse<Self> {
+        static IN_USE: InUse<Cuda> = Mutex::new(Vec::new());
+        &IN_USE
+    }
+
+    fn describe(api: &'static Library, ordinal: usize) -> Result<Description<Self>> {
+        info::describe(api, ordinal)
+    }
+
+    fn retain(api: &Library, ordinal: usize) -> Result<(c_int, usize), u32> {
+        let number = i32::try_from(ordinal).unwrap_or(i32::MAX);
+        // SAFETY: the number is written to where it may be.
+        let device = told(|device| unsafe { (api.functions.cuDeviceGet)(device, number) })?;
+        let mut context: CUcontext = ptr::null_mut();
+        // SAFETY: the handle is written to where it may be.
+        ok(unsafe { (api.functions.cuDevicePrimaryCtxRetain)(&mut context, device) })?;
+        Ok((device, context.expose_provenance()))
+    }
+
+    fn opened(context: &Context<Self>) {
+        left::free(context);
+    }
+
+    fn stays_lost(code: u32) -> Option<&'static str> {
+        <Self as backend_gpu::Codes>::is_sticky(code).then_some(
+            "a program was stopped in the context, which others in this process keep, or the driver wants a new process",
+        )
+    }
+
+    fn release(context: &Context<Self>) {
+        // SAFETY: retained once, and given up once; no object is left that uses it.
+        let released =
+            ok(unsafe { (context.api.functions.cuDevicePrimaryCtxRelease_v2)(context.device) });
+        if let Err(code) = released {
+            let error = context.api.name(code);
+            tracing::warn!(device = context.ordinal, error, "a context could not be released");
+        }
+    }
+
+    fn leave(context: &Context<Self>, memory: Pooled) {
+        left::leave(context, memory);
+    }
+
+    fn is_per_thread(stream: Stream) -> bool {
+        stream.0 == PER_THREAD
+    }
+
+    unsafe fn check_stream(context: &Context<Self>, handle: NativeHandle) -> Result<(), Unfit> {
+        if handle.raw == 0 {
+            let why = "may be either default stream: 1 is the legacy one, 2 the thread's own";
+            return Err(Unfit::Wrong(why.to_owned()));
+        }
+        let (stream, ask) = (Stream(handle.raw), context.api.functions.cuStreamGetCtx);
+        let mut of: CUcontext = ptr::null_mut();
+        let asked = context.bind().and_then(|()| {
+            // SAFETY: the caller vouches for the stream; the handle is written to where it may be.
+            ok(unsafe { ask(stream.pointer(), &mut of) })
+        });
+        asked.map_err(Unfit::Code)?;
+        if of.addr() != context.place {
+            return Err(Unfit::Wrong("belongs to another context".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn known(context: &Context<Self>, address: u64) -> Option<Known> {
+        const HOST: u64 = CUmemorytype::CU_MEMORYTYPE_HOST as u64;
+        context.bind().ok()?;
+        let ask = |attribute| -> Option<u64> {
+            let function = context.api.functions.cuPointerGetAttribute;
+            let asked = |value: *mut u64| {
+                // SAFETY: the attributes asked for have 64 bits or less, and are written to where they may be.
+                unsafe { function(value.cast::<c_void>(), attribute, address) }
+            };
+            told(asked).ok()
+        };
+        // A number of 32 bits, which is negative for what is of no device.
+        let device = ask(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?.cast_signed();
+        let device = c_int::try_from(device).ok().filter(|device| *device >= 0)?;
+        let managed = ask(Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED);
+        let kind = match ask(Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
+            _ if managed.is_some_and(|managed| managed & 1 == 1) => OriginKind::Managed,
+            Some(HOST) => OriginKind::Pinned,
+            _ => OriginKind::Device,
+        };
+        let start = ask(Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);
+        let range = start.zip(ask(Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE));
+        Some(Known { device, kind, range })
+    }
+
+    fn busy(info: &DeviceInfo) -> Busy {
+        info.pci.map(nvml::busy).unwrap_or_default()
+    }
+}
+
+impl Lends for Cuda {
+    unsafe fn device_of(api: &Library, place: usize) -> Result<(usize, c_int), u32> {
+        // SAFETY: the caller vouches for the context.
+        unsafe { api.make_current(place) }?;
+        // SAFETY: the number is written to where it may be.
+        let device = told(|device| unsafe { (api.functions.cuCtxGetDevice)(device) })?;
+        let is_here = |ordinal: &usize| {
+            let number = i32::try_from(*ordinal).unwrap_or(i32::MAX);
+            // SAFETY: as above.
+            told(|device| unsafe { (api.functions.cuDeviceGet)(device, number) }) == Ok(device)
+        };
+        let ordinal = (0..api.devices).find(is_here).ok_or(INVALID_VALUE)?;
+        Ok((ordinal, device))
+    }
+}

@@ -1,0 +1,103 @@
+//! Marks in streams.
+#![expect(
+    unsafe_code,
+    reason = "calls the library and implements the contract's unsafe event trait"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime_core::contract::{DeviceEvent, own};
+use runtime_core::{NativeHandle, NativeKind, Result};
+
+use crate::api::Api;
+use crate::handle;
+use crate::shared::Shared;
+use crate::vendor::Vendor;
+
+/// An event of the library.
+#[derive(Debug)]
+pub(crate) struct Event<V: Vendor> {
+    raw: handle::Event,
+    /// Whether others own it.
+    lent: bool,
+    shared: Arc<Shared<V>>,
+}
+
+impl<V: Vendor> Event<V> {
+    pub(crate) fn new(shared: &Arc<Shared<V>>, timing: bool) -> Result<Self> {
+        const OPERATION: &str = "event_create";
+        shared.check(OPERATION)?;
+        let raw = shared
+            .context
+            .new_event(timing)
+            .map_err(|code| shared.error(OPERATION, code, "no event"))?;
+        Ok(Self { raw, lent: false, shared: Arc::clone(shared) })
+    }
+
+    /// An event that others own.
+    pub(crate) fn lent(shared: &Arc<Shared<V>>, raw: handle::Event) -> Self {
+        Self { raw, lent: true, shared: Arc::clone(shared) }
+    }
+
+    pub(crate) fn raw(&self) -> handle::Event {
+        self.raw
+    }
+
+    pub(crate) fn shared(&self) -> &Shared<V> {
+        &self.shared
+    }
+
+    /// Whether the work before the event is done, by a call that tells.
+    fn ask(
+        &self,
+        operation: &'static str,
+        call: impl FnOnce(&V::Api) -> Result<(), u32>,
+    ) -> Result<bool> {
+        self.shared.check(operation)?;
+        match self.shared.context.apart(call) {
+            Ok(()) => Ok(true),
+            Err(code) if code == V::NOT_READY => Ok(false),
+            Err(code) => Err(self.shared.error(operation, code, "the state of an event")),
+        }
+    }
+}
+
+// SAFETY: the library ends a wait, and tells that an event is over, when the work before it is and its writes are visible.
+unsafe impl<V: Vendor> DeviceEvent for Event<V> {
+    fn wait(&self) -> Result<()> {
+        // SAFETY: the event is alive.
+        self.ask("wait", |api| unsafe { api.event_synchronize(self.raw) }).map(drop)
+    }
+
+    fn query(&self) -> Result<bool> {
+        // SAFETY: the event is alive.
+        self.ask("query", |api| unsafe { api.event_query(self.raw) })
+    }
+
+    fn elapsed_since(&self, earlier: &dyn DeviceEvent) -> Result<Duration> {
+        const OPERATION: &str = "elapsed_since";
+        let earlier = own::<Self>(earlier, OPERATION)?;
+        let shared = &self.shared;
+        shared.check(OPERATION)?;
+        let asked = shared.context.bind().and_then(|()| {
+            // SAFETY: both events are alive.
+            unsafe { shared.context.api.event_elapsed(earlier.raw, self.raw) }
+        });
+        let milliseconds =
+            asked.map_err(|code| shared.error(OPERATION, code, "the time between two events"))?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+    }
+
+    fn native(&self) -> NativeHandle {
+        NativeHandle { api: V::WORDS.backend, kind: NativeKind::Event, raw: self.raw.0 }
+    }
+}
+
+impl<V: Vendor> Drop for Event<V> {
+    fn drop(&mut self) {
+        if !self.lent {
+            self.shared.keep("event_drop", self.shared.context.destroy_event(self.raw));
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Modules and kernels as the contract has them.
+#![expect(unsafe_code, reason = "asks for kernels through the library")]
+
+use std::ffi::{CString, c_int};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use backend_support::{Intermediates, not_taken};
+use runtime_core::contract::{DeviceKernel, DeviceModule, Occupancy, ParamInfo};
+use runtime_core::{Error, ErrorKind, Limits, Result};
+
+use crate::api::Api;
+use crate::handle::{self, Function};
+use crate::program::Built;
+use crate::reaper::Object;
+use crate::shared::Shared;
+use crate::vendor::{NotLoaded, Vendor};
+
+/// Work-items of a block where the library suggests none, which suit groups that run in lockstep of any width.
+const DEFAULT_BLOCK: u32 = 256;
+
+/// A loaded module.
+#[derive(Debug)]
+pub(crate) struct Module<V: Vendor> {
+    raw: handle::Module,
+    signatures: V::Signatures,
+    shared: Arc<Shared<V>>,
+    /// Most work-items of a block, and most bytes of its shared memory, on the device.
+    most: (u32, u32),
+    folder: Option<Intermediates>,
+}
+
+impl<V: Vendor> Module<V> {
+    pub(crate) fn load(shared: &Arc<Shared<V>>, built: Built<V>, limits: &Limits) -> Result<Self> {
+        let raw = V::load(&shared.context, &built.code).map_err(|why| {
+            let NotLoaded { code, about, log } = why;
+            let error = not_taken(shared.error("module_load", code, &about), &about, &shared.id);
+            match log {
+                Some(log) => error.with_log(log),
+                None => error,
+            }
+        })?;
+        let Built { code, folder, entry: _ } = built;
+        let (shared, most) = (Arc::clone(shared), (limits.block_size, limits.shared_bytes));
+        Ok(Self { raw, signatures: code.signatures, shared, most, folder })
+    }
+
+    /// The function of that name.
+    fn function(&self, name: &str) -> Result<Function> {
+        const OPERATION: &str = "kernel";
+        let shared = &self.shared;
+        shared.check(OPERATION)?;
+        let missing = || {
+            let instead = V::instead_of(&self.signatures, name);
+            format!("no kernel {name:?} in the module{instead}")
+        };
+        let text = CString::new(name)
+            .map_err(|_| Error::new(ErrorKind::KernelNotFound, OPERATION, missing()))?;
+        // SAFETY: the module is loaded.
+        let found = shared.context.apart(|api| unsafe { api.module_function(self.raw, &text) });
+        found.map_err(|code| match code {
+            _ if code == V::NOT_FOUND => shared.error(OPERATION, code, missing()),
+            // Libraries load code when it is asked for first.
+            _ => shared.error(OPERATION, code, format_args!("kernel {name:?} does not load")),
+        })
+    }
+
+    /// What is to unload, and the folder that goes with it.
+    pub(crate) fn into_object(self) -> (Object, Option<Intermediates>) {
+        (Object::Module(self.raw), self.folder)
+    }
+}
+
+/// The bytes where numbers of 64 bits may be, which binaries hold, and zeros behind them up to `least` bytes.
+pub fn aligned(image: &[u8], least: usize) -> Vec<u64> {
+    let word = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_ne_bytes(word)
+    };
+    let mut words: Vec<u64> = image.chunks(8).map(word).collect();
+    words.resize(words.len().max(least / 8), 0);
+    words
+}
+
+/// A number that the library was asked for; `None` where it has no answer.
+fn answered<V: Vendor>(told: Result<c_int, u32>) -> Result<Option<u32>, u32> {
+    match told {
+        Ok(number) => Ok(Some(u32::try_from(number).unwrap_or(0))),
+        Err(code) if code == V::NOT_SUPPORTED => Ok(None),
+        Err(code) => Err(code),
+    }
+}
+
+impl<V: Vendor> DeviceModule for Module<V> {
+    fn kernel(&self, name: &str) -> Result<Box<dyn DeviceKernel>> {
+        let function = self.function(name)?;
+        let shared = &self.shared;
+        // Where there is no answer, the library refuses a launch that asks for too much.
+        let number = |told| {
+            answered::<V>(told)
+                .map_err(|code| shared.error("kernel", code, format_args!("kernel {name:?}")))
+        };
+        // SAFETY: the function is of a loaded module.
+        let threads = shared.context.apart(|api| unsafe { api.function_threads(function) });
+        // SAFETY: as above.
+        let declared = shared.context.apart(|api| unsafe { api.function_shared(function) });
+        let (most_threads, most_shared) = self.most;
+        let most_threads = number(threads)?.unwrap_or(most_threads);
+        let declared = number(declared)?.unwrap_or(0);
+        let most_shared = most_shared.saturating_sub(declared);
+        Ok(Box::new(Kernel {
+            function,
+            name: name.to_owned(),
+            parameters: V::parameters(&shared.context, function, &self.signatures, name),
+            most_threads,
+            most_shared,
+            granted: AtomicU32::new(V::granted(most_shared, declared)),
+            shared: Arc::clone(shared),
+        }))
+    }
+}
+
+/// A kernel.
+#[derive(Debug)]
+pub(crate) struct Kernel<V: Vendor> {
+    pub(crate) function: Function,
+    pub(crate) name: String,
+    parameters: Option<Vec<ParamInfo>>,
+    /// Most work-items in a block of this kernel.
+    pub(crate) most_threads: u32,
+    /// Most bytes of dynamic shared memory of a block.
+    most_shared: u32,
+    /// Bytes of dynamic shared memory that a launch may have without asking for more.
+    granted: AtomicU32,
+    shared: Arc<Shared<V>>,
+}
+
+impl<V: Vendor> Kernel<V> {
+    /// Lets launches have that much dynamic shared memory.
+    #[inline]
+    pub(crate) fn grant(&self, operation: &'static str, bytes: u32) -> Result<()> {
+        if bytes <= self.granted.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.raise(operation, bytes)
+    }
+
+    #[cold]
+    fn raise(&self, operation: &'static str, bytes: u32) -> Result<()> {
+        let most = self.most_shared;
+        if bytes > most {
+            let most = V::most_shared(most);
+            let message = format!("kernel {:?}: {bytes} bytes of shared memory; {most}", self.name);
+            return Err(Error::new(ErrorKind::InvalidArgument, operation, message));
+        }
+        // To the most at once: several kernels may share one function, and none may lower what another one has.
+        V::raise_shared(&self.shared.context, self.function, most).map_err(|code| {
+            let what = format_args!("kernel {:?}: {most} bytes of shared memory", self.name);
+            self.shared.error(operation, code, what)
+        })?;
+        self.granted.store(most, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Asks the library about blocks of the kernel; `None` where it has no answer.
+    fn ask(&self, call: impl FnOnce(&V::Api) -> Result<c_int, u32>) -> Result<Option<u32>> {
+        const OPERATION: &str = "occupancy";
+        self.shared.check(OPERATION)?;
+        answered::<V>(self.shared.context.apart(call)).map_err(|code| {
+            self.shared.error(OPERATION, code, format_args!("blocks of kernel {:?}", self.name))
+        })
+    }
+}
+
+impl<V: Vendor> DeviceKernel for Kernel<V> {
+    fn parameters(&self) -> Option<&[ParamInfo]> {
+        self.parameters.as_deref()
+    }
+
+    fn occupancy(&self) -> Option<&dyn Occupancy> {
+        Some(self)
+    }
+}
+
+impl<V: Vendor> Occupancy for Kernel<V> {
+    fn suggested_block(&self, shared_bytes: u32) -> Result<u32> {
+        self.grant("occupancy", shared_bytes)?;
+        let (function, bytes) = (self.function, shared_bytes as usize);
+        // SAFETY: the function is of a loaded module.
+        match self.ask(|api| unsafe { api.suggested_block(function, bytes) })? {
+            None => Ok(DEFAULT_BLOCK.min(self.most_threads)),
+            Some(block) if block > 0 => Ok(block),
+            Some(_) => {
+                let message = format!(
+                    "kernel {:?}: no block fits with {shared_bytes} bytes of shared memory",
+                    self.name
+                );
+                Err(Error::new(ErrorKind::InvalidArgument, "occupancy", message))
+            }
+        }
+    }
+
+    fn resident_blocks(&self, block: u32, shared_bytes: u32) -> Result<Option<u32>> {
+        if block > self.most_threads || shared_bytes > self.most_shared {
+            return Ok(Some(0));
+        }
+        self.grant("occupancy", shared_bytes)?;
+        let (function, bytes) = (self.function, shared_bytes as usize);
+        let size = c_int::try_from(block).unwrap_or(c_int::MAX);
+        // SAFETY: as above.
+        self.ask(|api| unsafe { api.resident_blocks(function, size, bytes) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_images_have_as_much_behind_them_as_is_copied() {
+        for (bytes, words) in [(1, 512), (152, 512), (4096, 512), (4097, 513)] {
+            let image = aligned(&vec![1; bytes], 4096);
+            assert_eq!(image.len(), words, "{bytes} bytes");
+            let ones: u32 = image.iter().map(|word| word.count_ones()).sum();
+            assert_eq!(ones as usize, bytes);
+        }
+    }
+}

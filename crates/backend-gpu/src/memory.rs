@@ -1,0 +1,190 @@
+//! Device memory.
+#![expect(
+    unsafe_code,
+    reason = "allocates through the library and implements the contract's memory traits"
+)]
+
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use runtime_core::contract::{DeviceMemory, DeviceStream, UnifiedMemory};
+use runtime_core::contract::{MemoryAdoption, MemoryPool};
+use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, OriginKind, Result};
+
+use crate::api::Api;
+use crate::device::Device;
+use crate::handle::pointer;
+use crate::raw_stream::RawStream;
+use crate::reaper::Object;
+use crate::room::{Room, allocated};
+use crate::shared::{Shared, streams};
+use crate::vendor::Vendor;
+
+/// Device memory: an address.
+pub(crate) struct Memory<V: Vendor> {
+    address: u64,
+    bytes: usize,
+    origin: Origin,
+    vendor: PhantomData<V>,
+}
+
+/// Where memory is from, and so where it goes.
+enum Origin {
+    Pool(Room),
+    Managed(Room),
+    Adopted(Box<dyn Any + Send + Sync>),
+}
+
+impl<V: Vendor> Memory<V> {
+    /// New memory of the device's pool.
+    pub(crate) fn allocate(shared: &Shared<V>, bytes: usize) -> Result<Self> {
+        const OPERATION: &str = "memory_allocate";
+        shared.check(OPERATION)?;
+        let allocate = |bytes| shared.with_room(|| shared.pool.allocate(bytes));
+        let give_back = |room: Room| {
+            // Nothing has used it.
+            if !shared.pool.free(room.address, room.bytes, &[]) {
+                shared.retire(shared.pool.object(room.address), &[]);
+            }
+        };
+        let room = Room::new::<V>(bytes, allocate, give_back)
+            .map_err(|code| shared.error(OPERATION, code, format_args!("{bytes} bytes")))?;
+        Ok(Self::of(room.first(), bytes, Origin::Pool(room)))
+    }
+
+    /// New memory that the host addresses too.
+    fn managed(shared: &Shared<V>, bytes: usize) -> Result<Self> {
+        const OPERATION: &str = "unified_allocate";
+        shared.check(OPERATION)?;
+        let attempt = |bytes| {
+            let managed = shared.context.apart(|api| api.allocate_managed(bytes));
+            allocated::<V>(managed, bytes)
+        };
+        let allocate = |bytes| shared.with_room(|| attempt(bytes));
+        let give_back = |room: Room| shared.retire(Object::Memory(room.address), &[]);
+        let room = Room::new::<V>(bytes, allocate, give_back)
+            .map_err(|code| shared.error(OPERATION, code, format_args!("{bytes} bytes")))?;
+        Ok(Self::of(room.first(), bytes, Origin::Managed(room)))
+    }
+
+    fn of(address: u64, bytes: usize, origin: Origin) -> Self {
+        Self { address, bytes, origin, vendor: PhantomData }
+    }
+
+    /// Gives the memory back once everything enqueued on the streams is done.
+    pub(crate) fn free(self, shared: &Shared<V>, after: &[&dyn DeviceStream]) {
+        match self.origin {
+            Origin::Pool(room) if shared.context.fault().is_some() => {
+                shared.context.abandon(&shared.pool.object(room.address));
+            }
+            Origin::Pool(room) => {
+                let used: Streams<'_, V> = streams(after).collect();
+                if !shared.pool.free(room.address, room.bytes, &used) {
+                    shared.retire(shared.pool.object(room.address), after);
+                }
+            }
+            Origin::Managed(room) => shared.retire(Object::Memory(room.address), after),
+            Origin::Adopted(owner) => shared.retire_owner(owner, after),
+        }
+    }
+
+    /// The address `offset` bytes behind the first.
+    #[inline]
+    pub(crate) fn at(&self, offset: usize) -> u64 {
+        self.address.wrapping_add(offset as u64)
+    }
+
+    /// Whether it is of the device's own pool.
+    pub(crate) fn is_pooled(&self) -> bool {
+        matches!(self.origin, Origin::Pool(_))
+    }
+}
+
+/// The streams a memory was used on, few as a rule.
+type Streams<'a, V> = smallvec::SmallVec<[&'a Arc<RawStream<V>>; 8]>;
+
+// SAFETY: memory has the length asked for; managed memory keeps its address, which the host may follow while kernels
+// run, as the device was asked.
+unsafe impl<V: Vendor> DeviceMemory for Memory<V> {
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn host_ptr(&self) -> Option<*mut u8> {
+        match self.origin {
+            Origin::Managed(_) => Some(pointer(self.address)),
+            Origin::Pool(_) | Origin::Adopted(_) => None,
+        }
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = usize::try_from(self.address).unwrap_or(usize::MAX);
+        NativeHandle { api: V::WORDS.backend, kind: NativeKind::Pointer, raw }
+    }
+}
+
+impl<V: Vendor> fmt::Debug for Memory<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {:#x}", self.bytes, self.address)
+    }
+}
+
+impl<V: Vendor> UnifiedMemory for Device<V> {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(Memory::<V>::managed(&self.shared, bytes)?))
+    }
+}
+
+impl<V: Vendor> MemoryAdoption for Device<V> {
+    unsafe fn adopt(
+        &self,
+        handle: NativeHandle,
+        bytes: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<Box<dyn DeviceMemory>> {
+        let shared = &self.shared;
+        shared.check("memory_adopt")?;
+        let refuse = |message: String| {
+            Err(Error::new(ErrorKind::InvalidArgument, "memory_adopt", message).on(&shared.id))
+        };
+        if (handle.api, handle.kind) != (V::WORDS.backend, NativeKind::Pointer) {
+            return refuse(format!("{handle:?} is no address of {}", V::WORDS.interface));
+        }
+        let address = handle.raw as u64;
+        let Some(known) = V::known(&shared.context, address) else {
+            let library = V::WORDS.library;
+            return refuse(format!("{handle:?} is no memory that the {library} knows"));
+        };
+        let is_here = usize::try_from(known.device) == Ok(shared.context.ordinal);
+        if !is_here && known.kind != OriginKind::Managed {
+            return refuse(format!("{handle:?} is memory of device {}", known.device));
+        }
+        if let Some((start, size)) = known.range {
+            let room = start.saturating_add(size).saturating_sub(address);
+            if room < bytes as u64 {
+                return refuse(format!("{bytes} bytes at {handle:?}, which has {room}"));
+            }
+        }
+        Ok(Box::new(Memory::<V>::of(address, bytes, Origin::Adopted(owner))))
+    }
+}
+
+impl<V: Vendor> MemoryPool for Device<V> {
+    fn reserved_bytes(&self) -> usize {
+        self.shared.pool.reserved_bytes()
+    }
+
+    fn used_bytes(&self) -> usize {
+        self.shared.pool.used_bytes()
+    }
+
+    fn trim(&self, keep_bytes: usize) -> Result<()> {
+        self.shared.check("trim")?;
+        self.shared
+            .pool
+            .trim(keep_bytes)
+            .map_err(|code| self.shared.error("trim", code, format_args!("to {keep_bytes} bytes")))
+    }
+}

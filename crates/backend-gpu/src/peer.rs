@@ -1,0 +1,61 @@
+//! Copies between devices.
+#![expect(unsafe_code, reason = "copies through the library, and implements an unsafe ability")]
+
+use std::any::Any;
+
+use runtime_core::Result;
+use runtime_core::contract::{AcceleratorDevice, DeviceMemory, DeviceStream, PeerAccess, own};
+
+use crate::api::Api;
+use crate::device::Device;
+use crate::memory::Memory;
+use crate::pool::Pool;
+use crate::shared::Shared;
+use crate::stream::Stream;
+use crate::vendor::Vendor;
+
+/// Lets `reader` reach the memory of a pool of `owner`'s.
+fn let_reach<V: Vendor>(owner: &Shared<V>, memory: &Memory<V>, reader: &Shared<V>) {
+    if let Pool::Driver(pool) = &owner.pool
+        && memory.is_pooled()
+    {
+        pool.let_reach(&reader.context);
+    }
+}
+
+// SAFETY: the library copies the bytes named, directly or by way of the host, in the order of the stream.
+unsafe impl<V: Vendor> PeerAccess for Device<V> {
+    fn reaches(&self, other: &dyn AcceleratorDevice) -> bool {
+        let any: &dyn Any = other;
+        any.is::<Self>()
+    }
+
+    unsafe fn memory_copy(
+        &self,
+        stream: &dyn DeviceStream,
+        peer: &dyn AcceleratorDevice,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        const OPERATION: &str = "memory_copy";
+        let stream = own::<Stream<V>>(stream, OPERATION)?;
+        let peer = &own::<Self>(peer, OPERATION)?.shared;
+        let from = own::<Memory<V>>(src, OPERATION)?;
+        let to = own::<Memory<V>>(dst, OPERATION)?;
+        peer.check(OPERATION)?;
+        let (here, there) = (self.shared.context.place, peer.context.place);
+        if self.shared.context.device != peer.context.device {
+            self.shared.context.enable_peer(&peer.context);
+            let_reach(peer, from, &self.shared);
+            let_reach(&self.shared, to, peer);
+        }
+        let (to, from) = ((to.at(dst_offset), here), (from.at(src_offset), there));
+        stream.enqueue_with(peer, OPERATION, "a copy between devices", |api, stream| {
+            // SAFETY: the caller vouches for the ranges, and both contexts are retained, or their owners keep them.
+            unsafe { api.copy_peer(to, from, bytes, stream) }
+        })
+    }
+}

@@ -1,0 +1,63 @@
+//! Page-locked host memory.
+#![expect(unsafe_code, reason = "implements the contract's unsafe trait")]
+
+use std::marker::PhantomData;
+
+use runtime_core::Result;
+use runtime_core::contract::{DevicePinned, PinnedOptions};
+
+use crate::api::Api;
+use crate::handle::pointer;
+use crate::reaper::Object;
+use crate::room::{Room, allocated};
+use crate::shared::Shared;
+use crate::vendor::Vendor;
+
+/// Host memory that every device copies to and from at full speed.
+#[derive(Debug)]
+pub(crate) struct Pinned<V: Vendor> {
+    room: Room,
+    bytes: usize,
+    vendor: PhantomData<V>,
+}
+
+impl<V: Vendor> Pinned<V> {
+    pub(crate) fn allocate(
+        shared: &Shared<V>,
+        bytes: usize,
+        options: &PinnedOptions,
+    ) -> Result<Self> {
+        const OPERATION: &str = "pinned_allocate";
+        shared.check(OPERATION)?;
+        let attempt = |bytes| {
+            let combined = options.write_combined;
+            let host = shared.context.apart(|api| api.allocate_host(bytes, combined));
+            allocated::<V>(host, bytes)
+        };
+        let allocate = |bytes| shared.with_room(|| attempt(bytes));
+        let give_back = |room: Room| shared.retire(Object::Pinned(room.address), &[]);
+        let room = Room::new::<V>(bytes, allocate, give_back).map_err(|code| {
+            shared.error(OPERATION, code, format_args!("{bytes} bytes of host memory"))
+        })?;
+        Ok(Self { room, bytes, vendor: PhantomData })
+    }
+
+    pub(crate) fn address(&self) -> *mut u8 {
+        pointer(self.room.first())
+    }
+
+    pub(crate) fn into_object(self) -> Object {
+        Object::Pinned(self.room.address)
+    }
+}
+
+// SAFETY: the memory stays at this address, which is aligned as all memory of a device, until it is freed.
+unsafe impl<V: Vendor> DevicePinned for Pinned<V> {
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn ptr(&self) -> *mut u8 {
+        self.address()
+    }
+}

@@ -1,0 +1,312 @@
+//! Streams of the library, this backend's own and others', and places in them.
+#![expect(unsafe_code, reason = "uses streams and events through the library")]
+
+use std::sync::{Arc, Mutex};
+
+use backend_support::{PATIENCE, lock, outlast};
+
+use crate::api::Api;
+use crate::context::Context;
+use crate::handle;
+use crate::vendor::Vendor;
+
+/// A stream of the library.
+#[derive(Debug)]
+pub(crate) struct RawStream<V: Vendor> {
+    raw: handle::Stream,
+    context: Arc<Context<V>>,
+    /// For a stream that others own.
+    lent: Option<Mutex<Lent<V>>>,
+}
+
+/// What is known of a stream that others own. The lock is held while its handle is used, so that the handle is not touched
+/// after the end.
+#[derive(Debug)]
+struct Lent<V: Vendor> {
+    /// Whether the use of the stream is over.
+    ended: bool,
+    /// The place of its end. Before that, if the handle is another stream in every thread, the latest place that
+    /// everything comes behind.
+    last: Option<Arc<Event<V>>>,
+}
+
+impl<V: Vendor> RawStream<V> {
+    /// A stream of this backend's own.
+    pub(crate) fn own(raw: handle::Stream, context: &Arc<Context<V>>) -> Self {
+        Self { raw, context: Arc::clone(context), lent: None }
+    }
+
+    /// A stream that others own, until [`end`](Self::end).
+    pub(crate) fn lent(raw: handle::Stream, context: &Arc<Context<V>>) -> Result<Self, u32> {
+        let lent = Mutex::new(Lent { ended: false, last: None });
+        let stream = Self { raw, context: Arc::clone(context), lent: Some(lent) };
+        if let Some(lent) = &stream.lent
+            && stream.is_per_thread()
+        {
+            lock(lent).last = Some(stream.record()?);
+        }
+        Ok(stream)
+    }
+
+    /// Whether the handle is another stream in every thread.
+    fn is_per_thread(&self) -> bool {
+        V::is_per_thread(self.raw)
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> handle::Stream {
+        self.raw
+    }
+
+    #[inline]
+    pub(crate) fn context(&self) -> &Arc<Context<V>> {
+        &self.context
+    }
+
+    /// Whether memory can be freed in its order: not where others own it and may have destroyed it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.lent.is_none()
+    }
+
+    /// Enqueues something by a function of the library, the context being current.
+    #[inline]
+    pub(crate) fn enqueue(
+        &self,
+        call: impl FnOnce(handle::Stream) -> Result<(), u32>,
+    ) -> Result<(), u32> {
+        match &self.lent {
+            Some(lent) if self.is_per_thread() => self.enqueue_per_thread(lent, call),
+            _ => call(self.raw),
+        }
+    }
+
+    /// Puts what several threads enqueue in one order, each of them on its own default stream.
+    #[cold]
+    fn enqueue_per_thread(
+        &self,
+        lent: &Mutex<Lent<V>>,
+        call: impl FnOnce(handle::Stream) -> Result<(), u32>,
+    ) -> Result<(), u32> {
+        let mut lent = lock(lent);
+        let follows = lent.last.as_ref().map_or(Ok(()), |last| self.wait(last));
+        let outcome = follows.and_then(|()| call(self.raw));
+        match self.record() {
+            Ok(event) => lent.last = Some(event),
+            Err(_) => {
+                // Nothing else tells when it is over.
+                let _ = self.wait_for_all();
+            }
+        }
+        outcome
+    }
+
+    /// An event behind everything on a stream that others own, while its use goes on.
+    fn record_lent(&self, lent: &mut Lent<V>) -> Result<Arc<Event<V>>, u32> {
+        if !self.is_per_thread() {
+            return self.record();
+        }
+        lent.last.as_ref().map_or(Ok(()), |last| self.wait(last))?;
+        let event = self.record()?;
+        lent.last = Some(Arc::clone(&event));
+        Ok(event)
+    }
+
+    /// Ends the use of a stream that others own: its handle is not touched from here on.
+    pub(crate) fn end(&self) {
+        let Some(lent) = &self.lent else { return };
+        let mut lent = lock(lent);
+        if lent.ended {
+            return;
+        }
+        match self.record_lent(&mut lent) {
+            Ok(event) => lent.last = Some(event),
+            Err(_) => {
+                // Without an event nobody could wait later.
+                let _ = self.wait_for_all();
+            }
+        }
+        lent.ended = true;
+    }
+
+    /// Blocks until everything enqueued so far is done.
+    pub(crate) fn synchronize(&self) -> Result<(), u32> {
+        if self.is_own() {
+            return self.wait_for_all();
+        }
+        // Not by the handle, which others may give up meanwhile.
+        self.event()?.map_or(Ok(()), |event| event.synchronize())
+    }
+
+    fn wait_for_all(&self) -> Result<(), u32> {
+        // SAFETY: the stream is alive.
+        let outcome = self.context.apart(|api| unsafe { api.stream_synchronize(self.raw) });
+        self.context.note(outcome);
+        outcome
+    }
+
+    /// As [`synchronize`](Self::synchronize), for what must not be touched while work is under way: where the library does
+    /// not wait, it is asked until it tells that the work is over. A stream that does nothing but fail for [`PATIENCE`] has
+    /// come to its end, and its context is of no use any more.
+    pub(crate) fn settle(&self) -> Result<(), u32> {
+        let outcome = self.synchronize();
+        // Of a stream that others capture nothing runs, and it can be asked nothing.
+        if let Err(code) = outcome
+            && !V::is_of_capture(code)
+            && !outlast(PATIENCE, || self.told())
+        {
+            let Context { api, ordinal, .. } = &*self.context;
+            let error = api.name(code);
+            tracing::error!(
+                device = ordinal,
+                error,
+                "a stream does not come to its end; its device is given up"
+            );
+            self.context.give_up(code);
+        }
+        outcome
+    }
+
+    /// Whether everything enqueued so far is done.
+    pub(crate) fn is_idle(&self) -> Result<bool, u32> {
+        match self.query() {
+            Ok(()) => Ok(true),
+            Err(code) if code == V::NOT_READY => Ok(false),
+            Err(code) => {
+                self.context.note(Err::<(), _>(code));
+                Err(code)
+            }
+        }
+    }
+
+    /// Whether everything enqueued so far is over, if the library tells.
+    pub(crate) fn told(&self) -> Option<bool> {
+        self.context.told(self.query())
+    }
+
+    fn query(&self) -> Result<(), u32> {
+        let ask = || {
+            // SAFETY: the stream is alive.
+            self.context.apart(|api| unsafe { api.stream_query(self.raw) })
+        };
+        let Some(lent) = &self.lent else { return ask() };
+        let mut lent = lock(lent);
+        if lent.ended {
+            return lent.last.as_ref().map_or(Ok(()), |last| last.query());
+        }
+        if self.is_per_thread() {
+            return self.record_lent(&mut lent).and_then(|event| event.query());
+        }
+        ask()
+    }
+
+    /// Lets what is enqueued from here on wait for an event, of whatever device.
+    fn wait(&self, event: &Event<V>) -> Result<(), u32> {
+        self.context.bind()?;
+        // SAFETY: both are alive; the library looks at the event's state now.
+        unsafe { self.context.api.stream_wait(self.raw, event.raw) }
+    }
+
+    /// Lets what is enqueued from here on wait for everything enqueued on another stream so far, of whatever device.
+    pub(crate) fn follow(&self, other: &Self) -> Result<(), u32> {
+        other.event().and_then(|event| event.map_or(Ok(()), |event| self.wait(&event)))
+    }
+
+    /// An event at the end of everything enqueued so far, unless that is known to be over.
+    fn event(&self) -> Result<Option<Arc<Event<V>>>, u32> {
+        let Some(lent) = &self.lent else { return self.record().map(Some) };
+        let mut lent = lock(lent);
+        if lent.ended { Ok(lent.last.clone()) } else { self.record_lent(&mut lent).map(Some) }
+    }
+
+    /// Marks the end of everything enqueued so far: where there is no event to be had, by the end of the stream.
+    pub(crate) fn mark(self: &Arc<Self>) -> Mark<V> {
+        match self.event() {
+            Ok(Some(event)) => Mark(At::Event(event)),
+            Ok(None) | Err(_) => Mark(At::Stream(Arc::clone(self))),
+        }
+    }
+
+    fn record(&self) -> Result<Arc<Event<V>>, u32> {
+        let recorded = || {
+            let raw = self.context.take_event()?;
+            let event = Event { raw, context: Arc::clone(&self.context) };
+            self.context.bind()?;
+            // SAFETY: event and stream are alive and of this context.
+            unsafe { self.context.api.event_record(raw, self.raw) }?;
+            Ok(Arc::new(event))
+        };
+        recorded().inspect_err(|code| self.context.note(Err::<(), _>(*code)))
+    }
+}
+
+impl<V: Vendor> Drop for RawStream<V> {
+    fn drop(&mut self) {
+        if !self.is_own() || self.context.fault().is_some() || self.context.bind().is_err() {
+            return;
+        }
+        // SAFETY: nobody has the stream any more; the library lets its work run to the end.
+        self.context.note(unsafe { self.context.api.stream_destroy(self.raw) });
+    }
+}
+
+/// An event at a place in a stream, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Event<V: Vendor> {
+    raw: handle::Event,
+    context: Arc<Context<V>>,
+}
+
+impl<V: Vendor> Event<V> {
+    fn query(&self) -> Result<(), u32> {
+        // SAFETY: the event is alive.
+        self.context.apart(|api| unsafe { api.event_query(self.raw) })
+    }
+
+    fn synchronize(&self) -> Result<(), u32> {
+        // SAFETY: the event is alive.
+        let outcome = self.context.apart(|api| unsafe { api.event_synchronize(self.raw) });
+        self.context.note(outcome);
+        outcome
+    }
+}
+
+impl<V: Vendor> Drop for Event<V> {
+    fn drop(&mut self) {
+        self.context.keep_event(self.raw);
+    }
+}
+
+/// A place in a stream.
+#[derive(Debug)]
+pub struct Mark<V: Vendor>(At<V>);
+
+#[derive(Debug)]
+enum At<V: Vendor> {
+    Event(Arc<Event<V>>),
+    /// The end of a stream, wherever that is when it is asked for.
+    Stream(Arc<RawStream<V>>),
+}
+
+impl<V: Vendor> Mark<V> {
+    /// Whether the work before the mark is over, if the library tells.
+    fn told(&self) -> Option<bool> {
+        match &self.0 {
+            At::Event(event) => event.context.told(event.query()),
+            At::Stream(stream) => stream.told(),
+        }
+    }
+}
+
+impl<V: Vendor> backend_support::Mark for Mark<V> {
+    fn wait(&self) -> bool {
+        let waited = match &self.0 {
+            At::Event(event) => event.synchronize(),
+            At::Stream(stream) => stream.synchronize(),
+        };
+        waited.is_ok() || outlast(PATIENCE, || self.told())
+    }
+
+    fn is_over(&self) -> bool {
+        self.told() == Some(true)
+    }
+}

@@ -1,0 +1,306 @@
+//! Streams.
+#![expect(
+    unsafe_code,
+    reason = "enqueues through the library and implements the contract's unsafe stream trait"
+)]
+
+use std::fmt::{self, Display};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use backend_support::Fill;
+use runtime_core::contract::{
+    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg, own,
+};
+use runtime_core::{Launch, NativeHandle, NativeKind, Result};
+
+use crate::api::Api;
+use crate::event::Event;
+use crate::handle;
+use crate::kernel::Kernel;
+use crate::memory::Memory;
+use crate::pinned::Pinned;
+use crate::raw_stream::RawStream;
+use crate::shared::Shared;
+use crate::vendor::Vendor;
+
+/// A stream.
+#[derive(Debug)]
+pub struct Stream<V: Vendor> {
+    pub(crate) shared: Arc<Shared<V>>,
+    raw: Arc<RawStream<V>>,
+    /// Whether what is enqueued becomes a graph instead of running.
+    captures: AtomicBool,
+}
+
+impl<V: Vendor> Stream<V> {
+    pub(crate) fn new(shared: &Arc<Shared<V>>, raw: Arc<RawStream<V>>) -> Self {
+        Self::with(shared, raw, false)
+    }
+
+    /// A stream that captures what is enqueued on it.
+    pub(crate) fn capturing(shared: &Arc<Shared<V>>, raw: Arc<RawStream<V>>) -> Self {
+        Self::with(shared, raw, true)
+    }
+
+    fn with(shared: &Arc<Shared<V>>, raw: Arc<RawStream<V>>, captures: bool) -> Self {
+        let (shared, captures) = (Arc::clone(shared), AtomicBool::new(captures));
+        Self { shared, raw, captures }
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> &Arc<RawStream<V>> {
+        &self.raw
+    }
+
+    /// What the objects of its device share, for the vendor.
+    ///
+    /// # Safety
+    ///
+    /// As [`Device::shared`](crate::Device::shared).
+    pub unsafe fn shared(&self) -> &Shared<V> {
+        &self.shared
+    }
+
+    /// Enqueues something by a function of the library, for the vendor; `what` says what, should it fail.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost` after a fault, and what the library reports.
+    ///
+    /// # Safety
+    ///
+    /// The outcome is that of a call of the library.
+    #[inline]
+    pub unsafe fn call(
+        &self,
+        operation: &'static str,
+        what: impl Display,
+        call: impl FnOnce(&V::Api, handle::Stream) -> Result<(), u32>,
+    ) -> Result<()> {
+        self.enqueue(operation, what, call)
+    }
+
+    /// Whether what is enqueued becomes a graph instead of running.
+    pub(crate) fn is_capture(&self) -> bool {
+        self.captures.load(Ordering::Relaxed)
+    }
+
+    /// Enqueues something by a function of the library; `what` says what, should it fail.
+    #[inline]
+    pub(crate) fn enqueue(
+        &self,
+        operation: &'static str,
+        what: impl Display,
+        call: impl FnOnce(&V::Api, handle::Stream) -> Result<(), u32>,
+    ) -> Result<()> {
+        self.shared.check(operation)?;
+        let context = &self.shared.context;
+        let enqueue = || self.raw.enqueue(|stream| call(context.api, stream));
+        match context.bind().and_then(|()| enqueue()) {
+            Ok(()) => Ok(()),
+            Err(code) => Err(self.shared.error(operation, code, what)),
+        }
+    }
+
+    /// As [`enqueue`](Self::enqueue), for what another device has a part in.
+    pub(crate) fn enqueue_with(
+        &self,
+        other: &Shared<V>,
+        operation: &'static str,
+        what: impl Display,
+        call: impl FnOnce(&V::Api, handle::Stream) -> Result<(), u32>,
+    ) -> Result<()> {
+        self.shared.check(operation)?;
+        let context = &self.shared.context;
+        context
+            .bind()
+            .and_then(|()| self.raw.enqueue(|stream| call(context.api, stream)))
+            .map_err(|code| self.shared.error_between(other, operation, code, what))
+    }
+
+    /// Ends a capture, with the graph of what was captured.
+    pub(crate) fn end_capture(&self) -> Result<handle::Graph, u32> {
+        self.shared.context.bind()?;
+        self.captures.store(false, Ordering::Relaxed);
+        // SAFETY: the stream is alive.
+        unsafe { self.shared.context.api.capture_end(self.raw.raw()) }
+    }
+}
+
+impl<V: Vendor> Drop for Stream<V> {
+    fn drop(&mut self) {
+        if *self.captures.get_mut()
+            && let Ok(graph) = self.end_capture()
+        {
+            // SAFETY: nobody else has the graph of the abandoned capture.
+            let destroyed = unsafe { self.shared.context.api.graph_destroy(graph) };
+            self.shared.context.note(destroyed);
+        }
+        // The device keeps the library's stream until its work is done.
+    }
+}
+
+/// How long a copy is, for its error.
+struct Bytes(usize);
+
+impl Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0)
+    }
+}
+
+// SAFETY: commands name exactly the ranges given, the library's streams are in order, and host slices are waited
+// for before a method returns.
+unsafe impl<V: Vendor> DeviceStream for Stream<V> {
+    unsafe fn memory_copy(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        count: usize,
+    ) -> Result<()> {
+        const OPERATION: &str = "memory_copy";
+        let from = own::<Memory<V>>(src, OPERATION)?.at(src_offset);
+        let to = own::<Memory<V>>(dst, OPERATION)?.at(dst_offset);
+        self.enqueue(OPERATION, Bytes(count), |api, stream| {
+            // SAFETY: the caller vouches for the ranges.
+            unsafe { api.copy(to, from, count, stream) }
+        })
+    }
+
+    unsafe fn memory_copy_to(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        src: &[u8],
+    ) -> Result<()> {
+        const OPERATION: &str = "memory_copy_to";
+        let to = own::<Memory<V>>(dst, OPERATION)?.at(offset);
+        let context = &self.shared.context;
+        let copied = context.bind().and_then(|()| {
+            let (from, count) = (src.as_ptr(), src.len());
+            // SAFETY: the caller vouches for the range; the slice stays until the copy is over, below.
+            self.raw.enqueue(|stream| unsafe { context.api.copy_to(to, from, count, stream) })
+        });
+        // Even after a failure: the library may still read the slice, if it is page-locked or the system shares its memory.
+        self.shared.waited(OPERATION, copied.and(self.raw.settle()))
+    }
+
+    unsafe fn memory_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        offset: usize,
+        dst: &mut [u8],
+    ) -> Result<()> {
+        const OPERATION: &str = "memory_copy_from";
+        let from = own::<Memory<V>>(src, OPERATION)?.at(offset);
+        let context = &self.shared.context;
+        let copied = context.bind().and_then(|()| {
+            let (to, count) = (dst.as_mut_ptr(), dst.len());
+            // SAFETY: the caller vouches for the range; the slice stays until the copy is over, below.
+            self.raw.enqueue(|stream| unsafe { context.api.copy_from(to, from, count, stream) })
+        });
+        // Even after a failure: the library may have begun.
+        self.shared.waited(OPERATION, copied.and(self.raw.settle()))
+    }
+
+    unsafe fn pinned_copy_to(
+        &self,
+        src: &dyn DevicePinned,
+        src_offset: usize,
+        dst: &dyn DeviceMemory,
+        dst_offset: usize,
+        count: usize,
+    ) -> Result<()> {
+        const OPERATION: &str = "pinned_copy_to";
+        let from = own::<Pinned<V>>(src, OPERATION)?.address().wrapping_add(src_offset);
+        let to = own::<Memory<V>>(dst, OPERATION)?.at(dst_offset);
+        self.enqueue(OPERATION, Bytes(count), |api, stream| {
+            // SAFETY: the caller vouches for both ranges, and for the pinned memory until the copy has run.
+            unsafe { api.copy_to(to, from, count, stream) }
+        })
+    }
+
+    unsafe fn pinned_copy_from(
+        &self,
+        src: &dyn DeviceMemory,
+        src_offset: usize,
+        dst: &dyn DevicePinned,
+        dst_offset: usize,
+        count: usize,
+    ) -> Result<()> {
+        const OPERATION: &str = "pinned_copy_from";
+        let from = own::<Memory<V>>(src, OPERATION)?.at(src_offset);
+        let to = own::<Pinned<V>>(dst, OPERATION)?.address().wrapping_add(dst_offset);
+        self.enqueue(OPERATION, Bytes(count), |api, stream| {
+            // SAFETY: as above.
+            unsafe { api.copy_from(to, from, count, stream) }
+        })
+    }
+
+    unsafe fn memory_fill(
+        &self,
+        dst: &dyn DeviceMemory,
+        offset: usize,
+        count: usize,
+        pattern: &[u8],
+    ) -> Result<()> {
+        const OPERATION: &str = "memory_fill";
+        let to = own::<Memory<V>>(dst, OPERATION)?.at(offset);
+        // SAFETY: the caller vouches for the range.
+        unsafe { self.fill(to, count, Fill::of(pattern)) }
+    }
+
+    #[inline]
+    unsafe fn launch(
+        &self,
+        kernel: &dyn DeviceKernel,
+        launch: &Launch,
+        args: &[RawArg<'_>],
+    ) -> Result<()> {
+        let kernel = own::<Kernel<V>>(kernel, "launch")?;
+        // SAFETY: the caller vouches for the kernel and its arguments.
+        unsafe { kernel.launch(self, launch, args) }
+    }
+
+    fn record(&self, event: &dyn DeviceEvent) -> Result<()> {
+        let event = own::<Event<V>>(event, "record")?.raw();
+        self.enqueue("record", "an event", |api, stream| {
+            // SAFETY: both are alive, and of one context.
+            unsafe { api.event_record(event, stream) }
+        })
+    }
+
+    fn wait(&self, event: &dyn DeviceEvent) -> Result<()> {
+        let event = own::<Event<V>>(event, "wait")?;
+        self.enqueue_with(event.shared(), "wait", "an event", |api, stream| {
+            // SAFETY: both are alive; the library looks at the event's mark now.
+            unsafe { api.stream_wait(stream, event.raw()) }
+        })
+    }
+
+    fn query(&self) -> Result<bool> {
+        match self.raw.is_idle() {
+            Ok(idle) if self.shared.context.fault().is_none() => Ok(idle),
+            outcome => {
+                // The work has failed, which is left to whoever waits for it.
+                if self.shared.has_untold_fault() {
+                    return Ok(true);
+                }
+                self.shared.check("query")?;
+                outcome.map_err(|code| self.shared.error("query", code, "the state of a stream"))
+            }
+        }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.shared.waited("synchronize", self.raw.synchronize())
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = self.raw.raw().0;
+        NativeHandle { api: V::WORDS.backend, kind: NativeKind::Stream, raw }
+    }
+}

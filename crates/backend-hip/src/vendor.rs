@@ -1,0 +1,174 @@
+//! What HIP decides otherwise than others: its devices, streams and addresses.
+#![expect(
+    unsafe_code,
+    reason = "resets devices, and asks for what others own, through the runtime"
+)]
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use backend_gpu::handle::{Stream, pointer};
+use backend_gpu::{
+    Api, Busy, Codes, Context, Contexts, Description, InUse, Known, Pooled, Unfit, Vendor, Words,
+    ok, told,
+};
+use hip_sys::hiprt::hipPointer_attribute as Attribute;
+use runtime_core::{DeviceInfo, NativeHandle, OriginKind, Result};
+
+use crate::info;
+use crate::library::{Library, library};
+
+/// Whether a device could not be reset after a fault: many versions of the runtime keep the first fault of a process, of
+/// whatever device, until the process ends.
+static FAULT_STAYS: AtomicBool = AtomicBool::new(false);
+
+/// HIP, as the vendor of devices. It has no contexts, but a current device per thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hip;
+
+impl Vendor for Hip {
+    type Api = Library;
+    const WORDS: Words = Words {
+        backend: "hip",
+        interface: "HIP",
+        library: "runtime",
+        broken: "the device does not work",
+        lost: "a program was stopped, and its device is lost",
+    };
+}
+
+impl Contexts<Self> for Hip {
+    // They go when the device is reset.
+    const POOLS_OUTLIVE_FAULTS: bool = false;
+    // What is free alone.
+    const TRIM_COUNTS_USED: bool = false;
+
+    fn library() -> Result<(&'static Library, usize)> {
+        let library = library()?;
+        Ok((library, library.devices))
+    }
+
+    unsafe fn in_use() -> &'static InUse<Self> {
+        static IN_USE: InUse<Hip> = Mutex::new(Vec::new());
+        &IN_USE
+    }
+
+    fn describe(api: &'static Library, ordinal: usize) -> Result<Description<Self>> {
+        info::describe(api, ordinal)
+    }
+
+    fn retain(_: &Library, ordinal: usize) -> Result<(c_int, usize), u32> {
+        Ok((c_int::try_from(ordinal).unwrap_or(c_int::MAX), ordinal))
+    }
+
+    fn opened(_: &Context<Self>) {}
+
+    fn stays_lost(code: u32) -> Option<&'static str> {
+        if FAULT_STAYS.load(Ordering::Acquire) {
+            Some(
+                "a program was stopped in this process, for which the runtime works no more; it does in a new process",
+            )
+        } else if Self::is_sticky(code) {
+            Some(
+                "a program was stopped in this process; drop all that uses its device, or start a new process",
+            )
+        } else {
+            None
+        }
+    }
+
+    fn release(context: &Context<Self>) {
+        if context.fault().is_none() {
+            return;
+        }
+        let reset = context.api.functions.hipDeviceReset;
+        // SAFETY: what this crate made on the device is dropped, and nothing works there for anybody.
+        if let Err(code) = context.bind().and_then(|()| ok(unsafe { reset() })) {
+            FAULT_STAYS.store(true, Ordering::Release);
+            let error = context.api.name(code);
+            tracing::warn!(device = context.ordinal, error, "a device could not be reset");
+        }
+    }
+
+    fn leave(_: &Context<Self>, _: Pooled) {
+        // It goes when the device is reset.
+    }
+
+    fn is_per_thread(_: Stream) -> bool {
+        false
+    }
+
+    unsafe fn check_stream(context: &Context<Self>, handle: NativeHandle) -> Result<(), Unfit> {
+        if matches!(handle.raw, 1 | 2) {
+            let why = "is a stream of CUDA's alone; the default stream is 0";
+            return Err(Unfit::Wrong(why.to_owned()));
+        }
+        // The default stream is that of the current device.
+        if handle.raw != 0
+            && let Some(device_of) = context.api.functions.hipStreamGetDevice
+        {
+            let (stream, mut device) = (Stream(handle.raw), context.device);
+            // SAFETY: the caller vouches for the stream; the number is written to where it may be.
+            match ok(unsafe { device_of(stream.pointer(), &mut device) }) {
+                Ok(()) if device != context.device => {
+                    return Err(Unfit::Wrong(format!("is of device {device}")));
+                }
+                Ok(()) => {}
+                // It is as if there were no such function.
+                Err(code) if code == Self::NOT_SUPPORTED => {}
+                Err(code) => return Err(Unfit::Code(code)),
+            }
+        }
+        Ok(())
+    }
+
+    fn known(context: &Context<Self>, address: u64) -> Option<Known> {
+        context.bind().ok()?;
+        let ask = |attribute| ask(context, attribute, address);
+        let device = ask(Attribute::HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?;
+        let managed = ask(Attribute::HIP_POINTER_ATTRIBUTE_IS_MANAGED);
+        let kind = match ask(Attribute::HIP_POINTER_ATTRIBUTE_MEMORY_TYPE) {
+            _ if managed.is_some_and(|managed| managed & 1 == 1) => OriginKind::Managed,
+            Some(kind) if Some(kind) == host_kind(context) => OriginKind::Pinned,
+            _ => OriginKind::Device,
+        };
+        let mut start = ptr::null_mut();
+        let range = context.api.functions.hipMemGetAddressRange;
+        // SAFETY: address and number are written to where they may be.
+        let bytes: Option<usize> =
+            told(|bytes| unsafe { range(&mut start, bytes, pointer(address)) }).ok();
+        let range = bytes.map(|bytes| (start.addr() as u64, bytes as u64));
+        Some(Known { device, kind, range })
+    }
+
+    fn busy(_: &DeviceInfo) -> Busy {
+        // The runtime does not tell.
+        Busy::default()
+    }
+}
+
+/// One thing that the runtime knows of an address: the structure that has all of them is another one in HIP 6.
+fn ask(context: &Context<Hip>, attribute: Attribute, address: u64) -> Option<c_int> {
+    let function = context.api.functions.hipPointerGetAttribute;
+    let asked = |value: *mut c_int| {
+        // SAFETY: the attributes asked for have 32 bits or less, and are written to where they may be.
+        unsafe { function(value.cast::<c_void>(), attribute, pointer(address)) }
+    };
+    told(asked).ok()
+}
+
+/// The number of host memory among the kinds of memory, which is another one from HIP 6 on: the runtime is asked for that of
+/// some host memory.
+fn host_kind(context: &Context<Hip>) -> Option<c_int> {
+    static KIND: OnceLock<c_int> = OnceLock::new();
+    if let Some(kind) = KIND.get() {
+        return Some(*kind);
+    }
+    let memory = context.apart(|api| api.allocate_host(1, false)).ok()?;
+    let kind = ask(context, Attribute::HIP_POINTER_ATTRIBUTE_MEMORY_TYPE, memory);
+    // SAFETY: nothing uses the memory.
+    context.note(context.apart(|api| unsafe { api.free_host(memory) }));
+    kind.map(|kind| *KIND.get_or_init(|| kind))
+}
