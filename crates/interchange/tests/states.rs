@@ -40,9 +40,9 @@ fn sevens() -> Vec<u8> {
 #[test]
 fn a_pending_producer_is_waited_for() {
     let (pending, stream, gate) = produced(&device());
+    assert!(!stream.is_done().unwrap());
     gate.open_later();
     let ready = pending.host_wait().unwrap();
-    assert!(stream.is_done().unwrap());
     assert_eq!(values(&ready), sevens());
 }
 
@@ -66,6 +66,7 @@ fn all_events_are_waited_for() {
     let (first, one, gate) = produced(&device);
     let (second, two, other) = produced(&device);
     let events = [one.record_event().unwrap(), two.record_event().unwrap()];
+    let known = events.clone();
     gate.open_later();
     other.open_later();
     // SAFETY: nothing is read.
@@ -76,7 +77,8 @@ fn all_events_are_waited_for() {
         )
     };
     both.unwrap().host_wait().unwrap();
-    assert!(one.is_done().unwrap() && two.is_done().unwrap());
+    // A stream may be busy a moment longer than its last event.
+    assert!(known.iter().all(|event| event.is_done().unwrap()));
     drop((first, second));
 }
 
@@ -115,7 +117,7 @@ fn memory_that_leaves_an_ordered_array_is_ready() {
         assert!(!producer.is_done().unwrap());
         gate.open_later();
         let memory = adopted.into_memory().unwrap();
-        assert!(producer.is_done().unwrap());
+        assert_eq!(memory.to_vec(&producer).unwrap(), [7.0; 4]);
         if let Some(values) = memory.as_slice() {
             assert_eq!(values.unwrap(), [7.0; 4]);
         }
