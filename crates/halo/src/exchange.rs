@@ -9,7 +9,7 @@ use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result,
 
 use crate::agreement::{Agreement, Brought, agree, all_made};
 use crate::communicator::{
-    Buffer, Communicator, Declined, Request, Reset, Storage, deadline, reset,
+    Buffer, Communicator, Declined, Direct, Request, Reset, Storage, deadline, reset,
 };
 use crate::direct::DirectRoute;
 use crate::options::HaloOptions;
@@ -113,7 +113,9 @@ impl HaloExchange {
         options: &HaloOptions,
     ) -> Result<Self> {
         let own = Self::plan(&*communicator, topology, quantities, device, options);
-        let may_read = options.direct && communicator.direct().is_some();
+        let numbers = (communicator.rank(), communicator.size());
+        let is_same = |way: Direct<'_>| way.numbers() == numbers;
+        let may_read = options.direct && communicator.direct().is_some_and(is_same);
         let is_direct = may_read && !own.as_ref().is_ok_and(HaloTransformer::prefers_messages);
         let own = own.and_then(|mut own| match is_direct {
             true => Ok(own),

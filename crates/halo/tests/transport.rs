@@ -3,7 +3,7 @@
 
 mod rules;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -79,6 +79,33 @@ fn the_first_panic_is_the_one_that_comes_out() {
         ranks.barrier(LONG).unwrap();
     });
     assert_eq!(panic, "the cause");
+}
+
+/// A panic, or a result, whose destructor panics.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a destructor that panics");
+    }
+}
+
+/// Where several panics end a run, all but the first are thrown away, and so are the results of other ranks.
+#[test]
+fn what_panics_when_it_is_thrown_away_does_not_end_the_process() {
+    let all = catch_unwind(|| ThreadCommunicator::run::<()>(3, |_| panic_any(Bomb)));
+    let panic = all.unwrap_err();
+    assert!(panic.is::<Bomb>());
+    std::mem::forget(panic);
+
+    let one = AssertUnwindSafe(|| {
+        let results = ThreadCommunicator::run(3, |ranks| {
+            assert!(ranks.rank() != 1, "the cause");
+            Bomb
+        });
+        results.map(std::mem::forget)
+    });
+    assert_eq!(catch_unwind(one).unwrap_err().downcast_ref::<&str>(), Some(&"the cause"));
 }
 
 #[test]

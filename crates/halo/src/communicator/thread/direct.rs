@@ -96,6 +96,11 @@ impl<'c> Direct<'c> {
         Self { group, rank, operation: "lend" }
     }
 
+    /// The number of this rank and the number of ranks, in the group whose memory it accesses.
+    pub(crate) fn numbers(&self) -> (usize, usize) {
+        (self.rank, self.group.size())
+    }
+
     /// Sets the name of the operation in errors.
     pub(crate) fn called(self, operation: &'static str) -> Self {
         Self { operation, ..self }

@@ -3,10 +3,10 @@
 mod direct;
 mod group;
 
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
-use std::{fmt, thread};
+use std::{fmt, mem, thread};
 
 use runtime_core::{Device, Error, ErrorKind, Result};
 
@@ -110,7 +110,13 @@ impl ThreadCommunicator {
         }
         if !panics.is_empty() {
             let first = panics.iter().position(|panic| Some(panic.0) == group.panicked());
-            resume_unwind(panics.swap_remove(first.unwrap_or(0)).1);
+            let (_, panic) = panics.swap_remove(first.unwrap_or(0));
+            // A second panic in a destructor would abort the process.
+            results.into_iter().for_each(|result| {
+                mem::forget(catch_unwind(AssertUnwindSafe(|| drop(result))));
+            });
+            mem::forget(panics);
+            resume_unwind(panic);
         }
         failure.map_or(Ok(results), Err)
     }
