@@ -104,7 +104,8 @@ impl EmbeddedAccelerator {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if its processor is not known, or it has no memory that can be written.
+    /// `InvalidArgument` if its processor is not known, it has no memory that can be written or the largest goes on behind
+    /// the processor's last address, or its calls take no argument, which a launch needs for its geometry.
     pub fn new(device: Embedded, config: &AcceleratorConfig) -> Result<Self> {
         let refused =
             |what: String| Error::new(ErrorKind::InvalidArgument, "open", what).on(device.id());
@@ -114,6 +115,16 @@ impl EmbeddedAccelerator {
         let writable = device.memory_map().iter().filter(|area| area.writable);
         let area = writable.max_by_key(|area| area.bytes).cloned();
         let area = area.ok_or_else(|| refused("no memory that can be written".to_owned()))?;
+        let last = processor.last_address();
+        if area.address.checked_add(area.bytes).is_none_or(|end| end > last) {
+            let MemoryArea { name, address, bytes, .. } = &area;
+            return Err(refused(format!(
+                "{bytes} bytes of {name:?} at {address:#x}; memory ends before {last:#x}"
+            )));
+        }
+        if device.info().limits.arguments == 0 {
+            return Err(refused("calls without arguments; launches need one".to_owned()));
+        }
         let info = info(device.info(), &area);
         let identity = Identity { device: device.id().clone(), fault: ("EMBEDDED_FAULT", 0) };
         let shared = Shared {
@@ -153,6 +164,15 @@ impl Shared {
             self.lost.store(true, Ordering::Release);
         }
         done
+    }
+
+    /// As [`with`](Self::with), of something that does not need the processor and can be done twice. Where a launch that
+    /// hangs is in its way, it is done again after the reset.
+    pub(crate) fn access(&self, mut act: impl FnMut(&Embedded) -> Result<()>) -> Result<()> {
+        match self.with(&mut act) {
+            Err(error) if error.kind() == ErrorKind::Conflict => self.exclusively(act),
+            done => done,
+        }
     }
 
     /// As [`with`](Self::with), when nobody else has the processor.

@@ -85,9 +85,10 @@ impl GdbDevice {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if nobody serves there, or says nothing, as while another debugger is served; `Driver` if the server
-    /// refuses what is needed; `DeviceLost` if it does not go on.
+    /// `InvalidArgument` for a board that [`Board::parse`] would refuse; `Unavailable` if nobody serves there, or says nothing,
+    /// as while another debugger is served; `Driver` if the server refuses what is needed; `DeviceLost` if it does not go on.
     pub fn connect(address: &str, board: Board) -> Result<Self> {
+        board.check()?;
         let info = info(&board);
         let id = info.id.clone();
         let device = Self {

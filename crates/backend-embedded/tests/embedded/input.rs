@@ -62,7 +62,7 @@ fn selectors_that_name_nothing_are_refused() {
 
 /// Finds the program header of a little-endian ELF file and changes a field of its first loaded segment, which has this place
 /// in headers of 64 and of 32 bits.
-fn changed(image: &[u8], [at_64, at_32]: [usize; 2], to: u64) -> Vec<u8> {
+pub(crate) fn changed(image: &[u8], [at_64, at_32]: [usize; 2], to: u64) -> Vec<u8> {
     let mut image = image.to_vec();
     let (wide, table, size) = if image[4] == 2 { (true, 32, 56) } else { (false, 28, 32) };
     let start = usize::from(u16::from_le_bytes([image[table], image[table + 1]]));
@@ -76,7 +76,7 @@ fn changed(image: &[u8], [at_64, at_32]: [usize; 2], to: u64) -> Vec<u8> {
 }
 
 const ADDRESS: [usize; 2] = [16, 8];
-const BYTES_IN_MEMORY: [usize; 2] = [40, 20];
+pub(crate) const BYTES_IN_MEMORY: [usize; 2] = [40, 20];
 
 /// A little-endian ELF file for Arm or RISC-V that says that floating-point numbers are passed in integer registers.
 fn with_soft_floats(image: &[u8]) -> Vec<u8> {
@@ -113,7 +113,7 @@ fn programs_that_do_not_fit_are_refused() {
     }
 }
 
-fn kernels(machine: &str) -> &'static [u8] {
+pub(crate) fn kernels(machine: &str) -> &'static [u8] {
     match machine {
         "qemu-riscv64" => include_bytes!("../../firmware/built/kernels-riscv64.elf"),
         _ => include_bytes!("../../firmware/built/kernels-cortex-m7.elf"),
