@@ -31,14 +31,15 @@ impl Mark {
     }
 
     /// Notes a use; call it before the enqueue.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) -> Began {
         self.begun += 1;
+        Began { panicking: std::thread::panicking() }
     }
 
     /// Marks the end of a use, after its enqueue, whether that went well or not: a driver may have begun the work all the
-    /// same. While a panic passes nothing is marked, since a second panic would end the process.
-    pub(crate) fn end(&mut self) {
-        if std::thread::panicking() {
+    /// same. While a panic passes that came in between nothing is marked, since a second panic would end the process.
+    pub(crate) fn end(&mut self, began: Began) {
+        if std::thread::panicking() && !began.panicking {
             return;
         }
         if self.event.is_none() {
@@ -79,6 +80,13 @@ impl Mark {
     }
 }
 
+/// What a use began with.
+#[derive(Clone, Copy)]
+pub(crate) struct Began {
+    /// Whether a panic passed already: destructors enqueue work, too.
+    panicking: bool,
+}
+
 /// Beyond this many marks, those that stand for nothing any more are forgotten.
 pub(crate) const PRUNE_AT: usize = 16;
 
@@ -105,8 +113,8 @@ impl Marks {
             marks.push(Mark::new(stream));
             marks.len() - 1
         });
-        marks[index].begin();
-        Some(InUse { marks: self, stream })
+        let began = marks[index].begin();
+        Some(InUse { marks: self, stream, began })
     }
 
     /// Blocks until all uses are done.
@@ -134,13 +142,14 @@ fn position(marks: &[Mark], stream: &Stream) -> Option<usize> {
 pub(crate) struct InUse<'a> {
     marks: &'a Marks,
     stream: &'a Stream,
+    began: Began,
 }
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
         let mut marks = self.marks.lock();
         if let Some(index) = position(&marks, self.stream) {
-            marks[index].end();
+            marks[index].end(self.began);
         }
     }
 }
