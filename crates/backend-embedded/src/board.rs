@@ -97,7 +97,7 @@ impl Board {
         let board: Self = toml::from_str(text).map_err(|error| {
             refused(&format!("the board's description: {}", error.to_string().trim_end()))
         })?;
-        board.check().map_err(|why| refused(&format!("board {:?}: {why}", board.name)))?;
+        board.check()?;
         Ok(board)
     }
 
@@ -113,7 +113,16 @@ impl Board {
             .map_err(|error| refused(&format!("{}: {}", file.display(), error.message())))
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Refuses what contradicts itself, for the fields are anybody's to set.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` saying what is wrong.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.check_fields().map_err(|why| refused(&format!("board {:?}: {why}", self.name)))
+    }
+
+    fn check_fields(&self) -> Result<(), String> {
         let most = self.processor.last_address();
         let end =
             |area: &MemoryArea| area.address.checked_add(area.bytes).filter(|end| *end <= most);

@@ -88,8 +88,15 @@ impl Program {
             if data.len() as u64 > bytes {
                 return Err(invalid(format!("{place} with {} bytes in the file", data.len())));
             }
-            let mut whole = data.to_vec();
-            whole.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
+            let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+            let mut whole = Vec::new();
+            // An area may be said to be larger than the host's memory, and so may a segment be.
+            whole.try_reserve_exact(length).map_err(|error| {
+                let message = format!("{place}, which the host has no memory to prepare");
+                Error::new(ErrorKind::OutOfMemory, "load", message).with_source(error)
+            })?;
+            whole.extend_from_slice(data);
+            whole.resize(length, 0);
             segments.push(Segment { address, bytes: whole });
         }
         let alignment = file.segments().map(|segment| segment.align()).max().unwrap_or(1);

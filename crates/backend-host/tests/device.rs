@@ -1,6 +1,7 @@
 //! Order, asynchrony and ownership on the host device.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -83,6 +84,41 @@ fn memory_that_work_uses_is_shown_without_a_wait_or_not_at_all() {
     stream.synchronize().unwrap();
     x.try_as_mut_slice().unwrap().unwrap()[0] = 3;
     assert_eq!(x.try_as_slice().unwrap().unwrap(), [3, 7, 7, 7, 7, 7, 7, 7]);
+}
+
+/// Does something when it is dropped.
+struct AtLast<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for AtLast<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[test]
+#[expect(unsafe_code, reason = "launches a kernel")]
+fn what_a_destructor_enqueues_while_a_panic_passes_is_used_no_longer_than_it_takes() {
+    let device = device();
+    let stream = device.default_stream();
+    let mut memory = device.memory_from_slice(&stream, &[1_u32; 4]).unwrap();
+    let mut pinned = device.pinned_allocate::<u32>(4).unwrap();
+    let panics = catch_unwind(AssertUnwindSafe(|| {
+        let _at_last = AtLast(|| {
+            memory.fill(&stream, 7).unwrap();
+            memory.view().copy_to_pinned(&stream, &mut pinned).unwrap();
+        });
+        panic!("this passes");
+    }));
+    assert!(panics.is_err());
+    stream.synchronize().unwrap();
+    assert_eq!(memory.try_as_slice().unwrap().unwrap(), [7; 4]);
+    // Whoever looks at the memory asks for nothing else on the stream.
+    let fault = HostModule::new().with("k", |_: &Grid<'_>| Err("a fault".to_owned()));
+    // SAFETY: the kernel touches nothing.
+    unsafe { kernel(&device, fault).launch(&stream, &Launch::cover(1, 1), args![]) }.unwrap();
+    assert_eq!(memory.as_slice().unwrap().unwrap(), [7; 4]);
+    assert_eq!(pinned.as_slice().unwrap(), [7; 4]);
+    assert_eq!(stream.synchronize().unwrap_err().kind(), ErrorKind::DeviceFault);
 }
 
 #[test]

@@ -33,6 +33,7 @@ impl Mark {
     /// Registers a use. Call it before the enqueue.
     pub(crate) fn begin(&mut self) {
         self.begun += 1;
+        Began { panicking: std::thread::panicking() }
     }
 
     /// Marks the end of a use, after its enqueue succeeded or failed, because a driver may have begun the work in
@@ -105,8 +106,8 @@ impl Marks {
             marks.push(Mark::new(stream));
             marks.len() - 1
         });
-        marks[index].begin();
-        Some(InUse { marks: self, stream })
+        let began = marks[index].begin();
+        Some(InUse { marks: self, stream, began })
     }
 
     /// Blocks until all uses are done.
@@ -134,13 +135,14 @@ fn position(marks: &[Mark], stream: &Stream) -> Option<usize> {
 pub(crate) struct InUse<'a> {
     marks: &'a Marks,
     stream: &'a Stream,
+    began: Began,
 }
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
         let mut marks = self.marks.lock();
         if let Some(index) = position(&marks, self.stream) {
-            marks[index].end();
+            marks[index].end(self.began);
         }
     }
 }

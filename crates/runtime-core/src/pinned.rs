@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::contract::{DevicePinned, DeviceStream};
 use crate::element::check_representation;
-use crate::mark::{Mark, PRUNE_AT, Waiting};
+use crate::mark::{Began, Mark, PRUNE_AT, Waiting};
 use crate::{Device, Element, Result, Stream};
 
 /// Page-locked host memory, the host side of asynchronous copies. Has one owner and is freed on drop.
@@ -170,8 +170,8 @@ impl PinnedBlock {
             uses.len() - 1
         });
         uses[index].passed = false;
-        uses[index].mark.begin();
-        Ok(PinnedInUse { uses, index })
+        let began = uses[index].mark.begin();
+        Ok(PinnedInUse { uses, index, began })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Use>> {
@@ -183,11 +183,12 @@ impl PinnedBlock {
 pub(crate) struct PinnedInUse<'a> {
     uses: MutexGuard<'a, Vec<Use>>,
     index: usize,
+    began: Began,
 }
 
 impl Drop for PinnedInUse<'_> {
     fn drop(&mut self) {
-        self.uses[self.index].mark.end();
+        self.uses[self.index].mark.end(self.began);
     }
 }
 

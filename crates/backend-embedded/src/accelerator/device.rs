@@ -114,6 +114,16 @@ impl EmbeddedAccelerator {
         let writable = device.memory_map().iter().filter(|area| area.writable);
         let area = writable.max_by_key(|area| area.bytes).cloned();
         let area = area.ok_or_else(|| refused("no memory that can be written".to_owned()))?;
+        let last = processor.last_address();
+        if area.address.checked_add(area.bytes).is_none_or(|end| end > last) {
+            let MemoryArea { name, address, bytes, .. } = &area;
+            return Err(refused(format!(
+                "{bytes} bytes of {name:?} at {address:#x}; memory ends before {last:#x}"
+            )));
+        }
+        if device.info().limits.arguments == 0 {
+            return Err(refused("calls without arguments; launches need one".to_owned()));
+        }
         let info = info(device.info(), &area);
         let identity = Identity { device: device.id().clone(), fault: ("EMBEDDED_FAULT", 0) };
         let shared = Shared {

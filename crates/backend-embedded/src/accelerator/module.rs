@@ -34,6 +34,9 @@ impl EmbeddedModule {
         };
         let areas = std::slice::from_ref(&shared.area);
         let mut program = Program::read(bytes, shared.processor, areas)?;
+        if program.segments.is_empty() {
+            return Err(invalid("a program without segments".to_owned()));
+        }
         let (start, length) = program.extent();
         let range = if program.relocatable {
             let base = start - start % program.alignment;

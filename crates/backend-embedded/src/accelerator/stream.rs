@@ -159,7 +159,7 @@ unsafe impl DeviceStream for EmbeddedStream {
         bytes: usize,
     ) -> Result<()> {
         let (src, dst) = (part(src, src_offset, bytes)?, part(dst, dst_offset, bytes)?);
-        self.enqueue(move |shared| shared.with(|device| copy(device, &src, &dst)))
+        self.enqueue(move |shared| shared.access(|device| copy(device, &src, &dst)))
     }
 
     unsafe fn memory_copy_to(
@@ -170,7 +170,7 @@ unsafe impl DeviceStream for EmbeddedStream {
     ) -> Result<()> {
         let dst = part(dst, offset, src.len())?;
         let _turn = self.queue.turn()?;
-        self.shared.with(|device| device.memory_write(dst.address, src))
+        self.shared.access(|device| device.memory_write(dst.address, src))
     }
 
     unsafe fn memory_copy_from(
@@ -182,7 +182,7 @@ unsafe impl DeviceStream for EmbeddedStream {
         let src = part(src, offset, dst.len())?;
         let _turn = self.queue.turn()?;
         self.queue.report()?;
-        self.shared.with(|device| device.memory_read(src.address, dst))
+        self.shared.access(|device| device.memory_read(src.address, dst))
     }
 
     unsafe fn pinned_copy_to(
@@ -217,7 +217,7 @@ unsafe impl DeviceStream for EmbeddedStream {
         pattern: &[u8],
     ) -> Result<()> {
         let (dst, pattern) = (part(dst, offset, bytes)?, pattern.to_vec());
-        self.enqueue(move |shared| shared.with(|device| fill(device, &dst, &pattern)))
+        self.enqueue(move |shared| shared.access(|device| fill(device, &dst, &pattern)))
     }
 
     unsafe fn launch(
@@ -230,7 +230,7 @@ unsafe impl DeviceStream for EmbeddedStream {
         let (values, parts) = arguments(&kernel, &self.geometry, args)?;
         let (geometry, bytes) = (Arc::clone(&self.geometry), geometry_bytes(launch));
         self.enqueue(move |shared| {
-            shared.with(|device| device.memory_write(geometry.address, &bytes))?;
+            shared.access(|device| device.memory_write(geometry.address, &bytes))?;
             let done = run(shared, &kernel, &values);
             drop(parts);
             done
@@ -265,11 +265,11 @@ unsafe impl DeviceStream for EmbeddedStream {
 fn from_pinned(shared: &Shared, src: &Span, dst: &Part) -> Result<()> {
     let mut buffer = vec![0; src.len()];
     src.copy_out(&mut buffer, Cores::SERIAL)?;
-    shared.with(|device| device.memory_write(dst.address, &buffer))
+    shared.access(|device| device.memory_write(dst.address, &buffer))
 }
 
 fn to_pinned(shared: &Shared, src: &Part, dst: &Span) -> Result<()> {
     let mut buffer = vec![0; src.bytes];
-    shared.with(|device| device.memory_read(src.address, &mut buffer))?;
+    shared.access(|device| device.memory_read(src.address, &mut buffer))?;
     dst.copy_in(&buffer, Cores::SERIAL)
 }

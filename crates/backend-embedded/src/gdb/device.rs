@@ -87,6 +87,7 @@ impl GdbDevice {
     /// `Unavailable` if no server listens there, or if it does not answer, for example because it serves another
     /// debugger. `Driver` if the server refuses a required function. `DeviceLost` if the server stops responding.
     pub fn connect(address: &str, board: Board) -> Result<Self> {
+        board.check()?;
         let info = info(&board);
         let id = info.id.clone();
         let device = Self {

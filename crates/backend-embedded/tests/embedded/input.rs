@@ -76,7 +76,7 @@ fn changed(image: &[u8], [at_64, at_32]: [usize; 2], to: u64) -> Vec<u8> {
 }
 
 const ADDRESS: [usize; 2] = [16, 8];
-const BYTES_IN_MEMORY: [usize; 2] = [40, 20];
+pub(crate) const BYTES_IN_MEMORY: [usize; 2] = [40, 20];
 
 /// A little-endian ELF file for Arm or RISC-V whose flags say that floating-point numbers are passed in integer
 /// registers.
@@ -114,7 +114,7 @@ fn programs_that_do_not_fit_are_refused() {
     }
 }
 
-fn kernels(machine: &str) -> &'static [u8] {
+pub(crate) fn kernels(machine: &str) -> &'static [u8] {
     match machine {
         "qemu-riscv64" => include_bytes!("../../firmware/built/kernels-riscv64.elf"),
         _ => include_bytes!("../../firmware/built/kernels-cortex-m7.elf"),

@@ -6,6 +6,7 @@
 mod accelerator;
 mod gdb;
 mod input;
+mod own;
 mod process;
 mod program;
 mod server;

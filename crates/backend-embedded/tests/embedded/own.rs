@@ -1,0 +1,237 @@
+//! Embedded devices and boards that a program describes itself, wrongly at times.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
+
+use backend_embedded::{AcceleratorConfig, Board, EmbeddedAccelerator, GdbDevice};
+use runtime_core::contract::{
+    CallOutcome, CallValue, CommonRuntime, Counters, DeviceModule, EmbeddedDevice, MemoryArea,
+    StreamOptions, Symbol,
+};
+use runtime_core::{
+    Device, DeviceId, DeviceInfo, DeviceKind, Embedded, Error, ErrorKind, ImageFormat, Launch,
+    Limits, ModuleImage, Result, args,
+};
+
+use crate::input::{BYTES_IN_MEMORY, changed, kernels};
+
+const RAM: u64 = 0x8000_0000;
+const RAM_BYTES: u64 = 1 << 20;
+
+/// A device with RAM whose functions never return. Until it is reset after a call it refuses everything.
+struct Own {
+    info: DeviceInfo,
+    map: [MemoryArea; 1],
+    ram: Mutex<Vec<u8>>,
+    hangs: AtomicBool,
+    /// Told of a reset that begins; the reset goes on when the other channel is closed.
+    reset: Option<(mpsc::Sender<()>, Mutex<mpsc::Receiver<()>>)>,
+}
+
+impl Own {
+    fn new(address: u64, bytes: u64, arguments: usize) -> Self {
+        let info = DeviceInfo {
+            id: DeviceId::new("own", 0),
+            kind: DeviceKind::Embedded,
+            name: "own".into(),
+            vendor: "test".into(),
+            architecture: "rv64gc".into(),
+            driver_version: "1".into(),
+            uuid: None,
+            pci: None,
+            memory_bytes: Some(bytes),
+            compute_units: 1,
+            lockstep_width: 1,
+            limits: Limits {
+                allocation_bytes: 1 << 20,
+                allocation_alignment: NonZeroUsize::MIN,
+                argument_alignment: NonZeroUsize::MIN,
+                grid: [1; 3],
+                block: [1; 3],
+                block_size: 1,
+                shared_bytes: 0,
+                arguments,
+                argument_bytes: 8 * arguments,
+                priorities: (0, 0),
+            },
+            formats: Vec::new(),
+            absent_formats: Vec::new(),
+        };
+        let map = [MemoryArea { name: "ram".into(), address, bytes, writable: true }];
+        let ram = usize::try_from(bytes.min(RAM_BYTES)).unwrap();
+        Self {
+            info,
+            map,
+            ram: Mutex::new(vec![0; ram]),
+            hangs: AtomicBool::new(false),
+            reset: None,
+        }
+    }
+
+    fn accelerator(self) -> Result<Device> {
+        Device::new(EmbeddedAccelerator::new(Embedded::new(self), &AcceleratorConfig::new())?)
+    }
+
+    fn with_ram<R>(&self, address: u64, act: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        if self.hangs.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Conflict, "memory", "a call still runs"));
+        }
+        let start = usize::try_from(address - self.map[0].address).unwrap();
+        Ok(act(&mut self.ram.lock().unwrap()[start..]))
+    }
+}
+
+impl CommonRuntime for Own {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn module_load(&self, _: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+        Err(Error::new(ErrorKind::InvalidModule, "module_load", "no loader"))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl EmbeddedDevice for Own {
+    fn flash(&self, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset(&self) -> Result<()> {
+        if let Some((begins, go_on)) = &self.reset {
+            begins.send(()).ok();
+            let _closed = go_on.lock().unwrap().recv();
+        }
+        self.hangs.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn memory_map(&self) -> &[MemoryArea] {
+        &self.map
+    }
+
+    fn memory_write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.with_ram(address, |ram| ram[..bytes.len()].copy_from_slice(bytes))
+    }
+
+    fn memory_read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        self.with_ram(address, |ram| bytes.copy_from_slice(&ram[..bytes.len()]))
+    }
+
+    fn code_write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.memory_write(address, bytes)
+    }
+
+    fn symbol(&self, name: &str) -> Result<Symbol> {
+        Err(Error::new(ErrorKind::KernelNotFound, "symbol", format!("{name:?}")))
+    }
+
+    fn call(&self, _: u64, _: &[CallValue], _: Duration) -> Result<CallOutcome> {
+        self.hangs.store(true, Ordering::SeqCst);
+        Err(Error::new(ErrorKind::Timeout, "call", "it does not return"))
+    }
+
+    fn console(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        None
+    }
+}
+
+fn image(bytes: Vec<u8>) -> ModuleImage<'static> {
+    ModuleImage::binary(ImageFormat::Elf, bytes)
+}
+
+#[test]
+fn devices_that_no_launch_suits_are_refused() {
+    for (own, told) in [
+        (Own::new(RAM, RAM_BYTES, 0), "without arguments"),
+        (Own::new(u64::MAX - 4095, 4096, 8), "4096 bytes of \"ram\""),
+        (Own::new(u64::MAX - 4095, 8192, 8), "8192 bytes of \"ram\""),
+    ] {
+        let error = own.accelerator().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message().contains(told), "{error}");
+    }
+    let device = Own::new(u64::MAX - 4096, 4096, 1).accelerator().unwrap();
+    let stream = device.default_stream();
+    let memory = device.memory_from_slice(&stream, &[1_u8; 64]).unwrap();
+    assert_eq!(memory.to_vec(&stream).unwrap(), [1; 64]);
+}
+
+#[test]
+fn a_program_larger_than_the_hosts_memory_is_refused() {
+    let device = Own::new(0, 1 << 60, 8).accelerator().unwrap();
+    let large = changed(kernels("qemu-riscv64"), BYTES_IN_MEMORY, 1 << 59);
+    let error = device.module_load(image(large)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    assert!(error.message().contains("a segment of 576460752303423488 bytes"), "{error}");
+}
+
+/// An image of which nothing is loaded.
+fn without_segments(image: &[u8]) -> Vec<u8> {
+    const KIND: usize = 0;
+    let segments = (0..usize::from(image[56])).map(|index| usize::from(image[32]) + index * 56);
+    let mut image = image.to_vec();
+    segments.for_each(|at| image[at + KIND] = 0);
+    image
+}
+
+#[test]
+fn a_program_without_segments_takes_no_memory_from_others() {
+    let device = Own::new(RAM, RAM_BYTES, 8).accelerator().unwrap();
+    let above = device.memory_allocate::<u8>(4096).unwrap();
+    let loaded = device.module_load(image(without_segments(kernels("qemu-riscv64"))));
+    drop(above);
+    let told = loaded.as_ref().map(|_| ()).map_err(Error::kind);
+    drop(loaded);
+    device.memory_allocate::<u8>(64).unwrap();
+    assert_eq!(told, Err(ErrorKind::InvalidModule));
+}
+
+#[test]
+fn a_launch_that_hangs_fails_no_copy_of_another_stream() {
+    let ((begins, begun), (finish, go_on)) = (mpsc::channel(), mpsc::channel());
+    let reset = Some((begins, Mutex::new(go_on)));
+    let device = Own { reset, ..Own::new(RAM, RAM_BYTES, 8) }.accelerator().unwrap();
+    let stream = device.default_stream();
+    let other = device.stream_create(&StreamOptions::default()).unwrap();
+    let spin = device.module_load(image(kernels("qemu-riscv64").to_vec())).unwrap();
+    let spin = spin.kernel("spin").unwrap();
+    let mut out = device.memory_from_slice(&stream, &[0_u32]).unwrap();
+    let mut memory = device.memory_from_slice(&other, &[0_u32; 4]).unwrap();
+    // SAFETY: nothing runs: the device's calls never begin.
+    unsafe { spin.launch(&stream, &Launch::cover(1, 1), args![&mut out, 1_u64]) }.unwrap();
+    begun.recv().unwrap();
+    memory.fill(&other, 7).unwrap();
+    let copied = std::thread::spawn(move || memory.to_vec(&other));
+    std::thread::sleep(Duration::from_millis(50));
+    drop(finish);
+    assert_eq!(copied.join().unwrap().unwrap(), [7; 4]);
+    assert_eq!(stream.synchronize().unwrap_err().driver().unwrap().name, "LAUNCH_TIMEOUT");
+}
+
+#[test]
+fn a_board_that_contradicts_itself_is_refused_before_it_is_used() {
+    let board = Board::parse(include_str!("../../boards/qemu-mps2-an500.toml")).unwrap();
+    let wrong: [(fn(&mut Board), &str); 4] = [
+        (|board| board.stack = 0, "a stack that begins at 0x0"),
+        (|board| board.stack_limit = Some(0), "stack_limit = 0x0"),
+        (|board| board.memory.clear(), "no memory"),
+        (|board| board.memory[0].bytes = u64::MAX, "18446744073709551615 bytes"),
+    ];
+    for (change, told) in wrong {
+        let mut board = board.clone();
+        change(&mut board);
+        let error = GdbDevice::connect("127.0.0.1:1", board).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message().contains(told), "{error}");
+    }
+}
