@@ -53,8 +53,9 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             Exchange::Reduce => matches!(self.core.status(*part), PartStatus::Pending(_)),
         };
         let has_elements = |part: &usize| !self.partition().is_empty(*part);
-        let needed: Vec<usize> =
-            self.partition().ghosts().iter().filter(concerned).filter(has_elements).collect();
+        let ghosts = self.partition().ghosts().iter().filter(concerned);
+        let ghosts = ghosts.fold(Parts::NONE, |all, part| all | Parts::one(part));
+        let needed: Vec<usize> = ghosts.iter().filter(has_elements).collect();
         let set = match exchange {
             Exchange::Broadcast => self.partition().ghosts().0,
             Exchange::Reduce => self.partition().owned().0,
@@ -66,7 +67,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         let (read, forest) = (Cell::new(Parts::NONE), WriteReport::new());
         let covered = Parts::NONE;
         let core = &self.core;
-        Ok(InFlight { core, stream, at, op, needed, reports, forest, read, covered, ended: false })
+        let ended = false;
+        Ok(InFlight { core, stream, at, op, ghosts, needed, reports, forest, read, covered, ended })
     }
 }
 
@@ -80,7 +82,9 @@ pub struct InFlight<'b, T: Element, D> {
     stream: &'b Stream,
     at: ReplicaId,
     op: Option<Reduce>,
-    /// Ghost parts that must be filled, or whose contributions must be taken.
+    /// Ghost parts that are filled, or that have contributions.
+    ghosts: Parts,
+    /// Those with elements, which must not be left out.
     needed: Vec<usize>,
     /// The outcome of operations on each part that was lent for writing.
     reports: Vec<WriteReport>,
@@ -105,7 +109,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     ///
     /// `InvalidArgument` for any other part.
     pub fn source(&self, part: usize) -> Result<MemoryView<'_>> {
-        let parts = if self.op.is_some() { self.ghosts() } else { self.owned() };
+        let parts = if self.op.is_some() { self.ghosts } else { self.owned() };
         self.check(part, parts, "read")?;
         self.read.set(self.read.get() | Parts::one(part));
         let partition = &self.core.partition;
@@ -121,7 +125,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     ///
     /// `InvalidArgument` for any other part.
     pub fn target(&mut self, part: usize) -> Result<MemoryViewMut<'_>> {
-        let parts = if self.op.is_some() { self.owned() } else { self.ghosts() };
+        let parts = if self.op.is_some() { self.owned() } else { self.ghosts };
         self.check(part, parts, "written")?;
         let partition = &self.core.partition;
         let shape = partition.shape();
@@ -143,14 +147,15 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         Ok(PartRef { core: self.core, set: self.owned().0 })
     }
 
-    /// Enqueues the copies of a star forest within the array.
+    /// Enqueues the copies of a star forest within the array. A reduction leaves out ghost parts without contributions.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if the boxes of a link differ in shape or overlap, or if they are not ghosts and owned
     /// elements of this array; nothing was enqueued then. Errors of enqueuing the copies; the exchange has failed then.
     pub fn run(&mut self, forest: &mut StarForest) -> Result<()> {
-        let planned = forest.plan::<T>(self.stream.device(), &self.core.partition, self.op)?;
+        let device = self.stream.device();
+        let planned = forest.plan::<T>(device, &self.core.partition, self.op, self.ghosts)?;
         let view = self.core.storage.view_mut(self.at)?;
         let view = view.on_stream(self.stream)?.reporting_to(&self.forest)?;
         // A forest without links has nothing to bind.
@@ -193,10 +198,6 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
 
     fn owned(&self) -> Parts {
         self.core.partition.owned()
-    }
-
-    fn ghosts(&self) -> Parts {
-        self.core.partition.ghosts()
     }
 
     fn check(&self, part: usize, parts: Parts, what: &str) -> Result<()> {
@@ -257,6 +258,8 @@ struct Planned {
     device: Device,
     partition: Partition,
     op: Option<Reduce>,
+    /// Ghost parts that take part.
+    ghosts: Parts,
     plan: RegionPlan,
     /// Ghost parts whose elements are all in links.
     covered: Parts,
@@ -277,11 +280,13 @@ impl StarForest {
         device: &Device,
         partition: &Partition,
         op: Option<Reduce>,
+        ghosts: Parts,
     ) -> Result<&Planned> {
         let is_for = |planned: &Planned| {
             let slots = planned.plan.slots();
             planned.device.is_same(device)
                 && planned.op == op
+                && planned.ghosts == ghosts
                 && slots.iter().all(|slot| slot.dtype.is_none_or(|of| of == T::DTYPE))
                 && planned.partition == *partition
         };
@@ -291,10 +296,19 @@ impl StarForest {
                 let (device, partition) = (device.clone(), partition.clone());
                 let covered = self.cover(&partition)?;
                 let shape = partition.shape();
-                let copies =
-                    self.links.iter().map(|(ghost, owned)| link::<T>(shape, ghost, owned, op));
-                let plan = device.plan_regions(&copies.collect::<Result<Vec<_>>>()?)?;
-                self.plans.push(Planned { device, partition, op, plan, covered });
+                let mut copies = Vec::new();
+                for whole in &self.links {
+                    let copy = link::<T>(shape, whole, op)?;
+                    if ghosts == partition.ghosts() {
+                        copies.push(copy);
+                        continue;
+                    }
+                    for piece in pieces(whole, &partition, ghosts) {
+                        copies.push(link::<T>(shape, &piece, op)?);
+                    }
+                }
+                let plan = device.plan_regions(&copies)?;
+                self.plans.push(Planned { device, partition, op, ghosts, plan, covered });
                 self.plans.len() - 1
             }
         };
@@ -331,10 +345,29 @@ fn refuse(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, "star forest", message)
 }
 
+/// What a link has in each of these ghost parts.
+fn pieces(
+    (ghost, owned): &Link,
+    partition: &Partition,
+    parts: Parts,
+) -> impl Iterator<Item = Link> {
+    let linked = move |part: &usize| partition.common(*part, ghost) > 0;
+    parts.iter().filter(linked).map(move |part| {
+        let both = ghost.iter().zip(partition.ranges(part));
+        let common: Vec<_> = both.map(|(a, b)| a.start.max(b.start)..a.end.min(b.end)).collect();
+        let places = common.iter().zip(ghost).zip(owned);
+        let of = places.map(|((common, ghost), owned)| {
+            let first = owned.start + (common.start - ghost.start);
+            first..first + common.len()
+        });
+        let of = of.collect();
+        (common, of)
+    })
+}
+
 fn link<T: Element>(
     shape: &[usize],
-    ghost: &[Range<usize>],
-    owned: &[Range<usize>],
+    (ghost, owned): &Link,
     op: Option<Reduce>,
 ) -> Result<RegionCopy> {
     let extents = |ranges: &[Range<usize>]| ranges.iter().map(Range::len).collect::<Vec<_>>();
