@@ -103,7 +103,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         self.op
     }
 
-    /// Returns a part to read: an owned part in a broadcast, a ghost part in a reduction.
+    /// Returns a part to read: an owned part in a broadcast, a ghost part with contributions in a reduction.
     ///
     /// # Errors
     ///

@@ -111,6 +111,31 @@ fn a_reduction_takes_every_contribution() {
     assert_eq!(owned.read_host().unwrap().to_vec(), [21, 1, 21]);
 }
 
+/// Values of other ghosts, which may be old or none at all, are no contributions.
+#[test]
+fn a_reduction_takes_nothing_but_contributions() {
+    let stream = stream();
+    // Two ghosts of one row, and a link from both.
+    let owned: [&[_]; 1] = [&[1..2, 0..3]];
+    let partition = Partition::new(&[2, 3], &owned, &[&[0..1, 0..1], &[0..1, 1..3]]).unwrap();
+    let mut forest = StarForest::new([(vec![0..1, 0..3], vec![1..2, 0..3])]);
+    let start = ndarray::array![[9, 9, 9], [1, 2, 3]];
+    for (ghost, sums) in [(1, [21, 2, 3]), (2, [1, 22, 23])] {
+        let mut array = ArrayBuffer::from_array_with(start.clone(), partition.clone()).unwrap();
+        let [mut one] = array.split([Parts::one(ghost)]).unwrap();
+        let mut contribution = one.accumulate(&stream, Reduce::Sum).unwrap();
+        contribution.view_mut().unwrap().fill(&stream, 20).unwrap();
+        contribution.commit().unwrap();
+        let mut flight = array.begin_exchange(&stream, Exchange::Reduce).unwrap();
+        let error = flight.source(3 - ghost).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        flight.run(&mut forest).unwrap();
+        flight.finish().unwrap();
+        let owned = array.part(Parts::one(0)).unwrap();
+        assert_eq!(owned.read_host().unwrap().iter().copied().collect::<Vec<i32>>(), sums);
+    }
+}
+
 /// In every exclusive access, idle streams make room for others.
 #[test]
 fn exchanges_and_checks_forget_idle_streams() {

@@ -55,6 +55,7 @@ impl Program {
     /// # Errors
     ///
     /// `InvalidModule` if it is not an ELF executable for the processor, or if a segment is outside the areas.
+    /// `OutOfMemory` if the host has no memory for a segment.
     pub(crate) fn read(image: &[u8], processor: Processor, areas: &[MemoryArea]) -> Result<Self> {
         let file = File::parse(image).map_err(|error| invalid(format!("no ELF file: {error}")))?;
         check_machine(&file, processor)?;

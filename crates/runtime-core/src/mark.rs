@@ -31,15 +31,15 @@ impl Mark {
     }
 
     /// Registers a use. Call it before the enqueue.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) -> Began {
         self.begun += 1;
         Began { panicking: std::thread::panicking() }
     }
 
     /// Marks the end of a use, after its enqueue succeeded or failed, because a driver may have begun the work in
-    /// either case. During a panic it marks nothing, because a second panic would abort the process.
-    pub(crate) fn end(&mut self) {
-        if std::thread::panicking() {
+    /// either case. If a panic began in between, it marks nothing, because a second panic would abort the process.
+    pub(crate) fn end(&mut self, began: Began) {
+        if std::thread::panicking() && !began.panicking {
             return;
         }
         if self.event.is_none() {
@@ -78,6 +78,13 @@ impl Mark {
             _ => self.stream.is_retired(),
         }
     }
+}
+
+/// The state at the beginning of a use.
+#[derive(Clone, Copy)]
+pub(crate) struct Began {
+    /// Whether the thread was already panicking: destructors can enqueue work.
+    panicking: bool,
 }
 
 /// Beyond this many marks, those that are no longer needed are removed.

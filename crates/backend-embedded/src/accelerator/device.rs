@@ -104,7 +104,8 @@ impl EmbeddedAccelerator {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if its processor is not supported, or if it has no writable memory.
+    /// `InvalidArgument` if its processor is not supported, if it has no writable memory or the largest area continues
+    /// beyond the processor's last address, or if its calls take no argument, which a launch needs for its geometry.
     pub fn new(device: Embedded, config: &AcceleratorConfig) -> Result<Self> {
         let refused =
             |what: String| Error::new(ErrorKind::InvalidArgument, "open", what).on(device.id());
@@ -163,6 +164,15 @@ impl Shared {
             self.lost.store(true, Ordering::Release);
         }
         done
+    }
+
+    /// As [`with`](Self::with), for an operation that does not need the processor and can be done twice. If a launch that
+    /// hangs is in its way, it is done again after the reset.
+    pub(crate) fn access(&self, mut act: impl FnMut(&Embedded) -> Result<()>) -> Result<()> {
+        match self.with(&mut act) {
+            Err(error) if error.kind() == ErrorKind::Conflict => self.exclusively(act),
+            done => done,
+        }
     }
 
     /// As [`with`](Self::with), with exclusive use of the processor.

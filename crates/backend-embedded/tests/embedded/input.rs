@@ -62,7 +62,7 @@ fn selectors_that_name_nothing_are_refused() {
 
 /// Finds the program header of a little-endian ELF file and changes a field of its first loaded segment. `at_64` and
 /// `at_32` are the field's offsets in headers of 64 and of 32 bits.
-fn changed(image: &[u8], [at_64, at_32]: [usize; 2], to: u64) -> Vec<u8> {
+pub(crate) fn changed(image: &[u8], [at_64, at_32]: [usize; 2], to: u64) -> Vec<u8> {
     let mut image = image.to_vec();
     let (wide, table, size) = if image[4] == 2 { (true, 32, 56) } else { (false, 28, 32) };
     let start = usize::from(u16::from_le_bytes([image[table], image[table + 1]]));
