@@ -1,4 +1,4 @@
-//! The driver's functions as the calls that devices make.
+//! The driver's functions, as the calls that devices make.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
@@ -22,13 +22,13 @@ fn location(device: c_int) -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 
-/// Methods that make a call, and nothing else.
+/// Methods that only make a call.
 macro_rules! calls {
     ($library:ident: $($name:ident($($argument:ident: $type:ty),*) = $call:expr;)*) => {$(
         #[inline]
         unsafe fn $name(&self, $($argument: $type),*) -> Result<(), u32> {
             let $library = self;
-            // SAFETY: the caller vouches for what the method is given.
+            // SAFETY: the caller guarantees that the method's arguments are valid.
             ok(unsafe { $call })
         }
     )*};
@@ -37,29 +37,29 @@ macro_rules! calls {
 impl Library {
     /// # Safety
     ///
-    /// The function is of a loaded module.
+    /// The function belongs to a loaded module.
     unsafe fn attribute(
         &self,
         function: Function,
         attribute: CUfunction_attribute,
     ) -> Result<c_int, u32> {
         let ask = self.functions.cuFuncGetAttribute;
-        // SAFETY: the caller vouches for the function; the number is written to where it may be.
+        // SAFETY: the caller guarantees the function, and the number is written to a valid place.
         told(|value| unsafe { ask(value, attribute, function.pointer()) })
     }
 
     /// # Safety
     ///
-    /// The pool is alive, and the attribute a number of 64 bits.
+    /// The pool is alive, and the attribute is a 64-bit number.
     unsafe fn pool_number(&self, pool: Pool, attribute: CUmemPool_attribute) -> Result<u64, u32> {
         let ask = self.functions.cuMemPoolGetAttribute;
-        // SAFETY: the caller vouches for the pool; the number is written to where it may be.
+        // SAFETY: the caller guarantees the pool, and the number is written to a valid place.
         told(|value: *mut u64| unsafe { ask(pool.pointer(), attribute, value.cast()) })
     }
 
     /// # Safety
     ///
-    /// The pool is alive, and the attribute a `T`.
+    /// The pool is alive, and the attribute has the type `T`.
     unsafe fn pool_set<T>(
         &self,
         pool: Pool,
@@ -67,13 +67,13 @@ impl Library {
         mut value: T,
     ) -> Result<(), u32> {
         let value = (&raw mut value).cast::<c_void>();
-        // SAFETY: the caller vouches for the pool; the value, of the attribute's type, is read by the call.
+        // SAFETY: the caller guarantees the pool, and the call reads a value of the attribute's type.
         ok(unsafe { (self.functions.cuMemPoolSetAttribute)(pool.pointer(), attribute, value) })
     }
 }
 
-// SAFETY: each method calls the function of the driver that its name stands for, with its arguments. In each block: the
-// caller vouches for what the method is given, and what the driver writes, it writes to where that may be.
+// SAFETY: each method calls the driver's function for its name, with its arguments. In each block: the caller
+// guarantees that the method's arguments are valid, and the driver writes only to valid places.
 unsafe impl Api for Library {
     const RELAXED: c_uint = CAPTURE_MODE as c_uint;
 
@@ -206,7 +206,7 @@ unsafe impl Api for Library {
         let mut properties: CUmemPoolProps = unsafe { mem::zeroed() };
         properties.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.location = location(device);
-        // SAFETY: the properties are read by the call.
+        // SAFETY: the call reads the properties.
         made(|raw| unsafe { (self.functions.cuMemPoolCreate)(raw, &properties) })
     }
 
@@ -238,7 +238,7 @@ unsafe impl Api for Library {
             location: location(device),
             flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
-        // SAFETY: as above; the one description is read by the call.
+        // SAFETY: as above; the call reads the single description.
         ok(unsafe { (self.functions.cuMemPoolSetAccess)(pool.pointer(), &access, 1) })
     }
 

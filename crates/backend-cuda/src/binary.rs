@@ -1,4 +1,4 @@
-//! Whether a binary is whole: the driver is told where one begins and not how long it is.
+//! Checks that a binary is complete, because the driver gets its address without its length.
 
 /// The first bytes of an ELF file, and of a fatbin.
 const ELF: &[u8] = b"\x7fELF\x02\x01";
@@ -8,7 +8,7 @@ const FATBIN: &[u8] = &0xba55_ed50_u32.to_le_bytes();
 ///
 /// # Errors
 ///
-/// What is wrong, in words.
+/// A description of the error.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     let end = if bytes.starts_with(ELF) {
         elf_end(bytes)
@@ -24,7 +24,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Where the last of the headers, sections and segments of an ELF file ends.
+/// The end of the last header, section or segment of an ELF file.
 fn elf_end(bytes: &[u8]) -> Option<u64> {
     let segments = Table {
         at: number(bytes, 32, 8)?,
@@ -44,7 +44,7 @@ fn elf_end(bytes: &[u8]) -> Option<u64> {
         end = end.max(number(bytes, entry + 8, 8)?.checked_add(number(bytes, entry + 32, 8)?)?);
     }
     for entry in sections.entries() {
-        /// A section that takes no place in the file.
+        /// A section without bytes in the file.
         const NO_BITS: u64 = 8;
         if number(bytes, entry + 4, 4)? != NO_BITS {
             end = end.max(number(bytes, entry + 24, 8)?.checked_add(number(
@@ -74,7 +74,7 @@ impl Table {
     }
 }
 
-/// Where the content of a fatbin ends: a header of its own length, and the bytes it tells.
+/// The end of a fatbin's content: the header's length plus the content's length, both as the header states them.
 fn fatbin_end(bytes: &[u8]) -> Option<u64> {
     number(bytes, 6, 2)?.checked_add(number(bytes, 8, 8)?)
 }

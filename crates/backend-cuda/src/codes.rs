@@ -1,4 +1,4 @@
-//! What the codes of the driver mean.
+//! The meaning of the driver's codes.
 
 use backend_gpu::Codes;
 use cudarc::driver::sys::CUresult as Cu;

@@ -1,4 +1,4 @@
-//! What a device says of itself.
+//! The description of a device.
 #![expect(unsafe_code, reason = "asks the driver")]
 
 use std::ffi::{CStr, c_char, c_int};
@@ -13,7 +13,7 @@ use crate::nvrtc::compiler;
 use crate::program::Target;
 use crate::vendor::Cuda;
 
-/// Asks the driver for everything that it tells without a context. Priorities of streams are not among it.
+/// Queries all properties that the driver reports without a context. Priorities of streams are not among them.
 pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description<Cuda>> {
     let id = DeviceId::new("cuda", ordinal);
     let failed = |code| {
@@ -24,7 +24,7 @@ pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description<
     asked.describe(&id).map_err(failed)
 }
 
-/// A device that is asked.
+/// A device whose properties are queried.
 struct Asked<'a> {
     library: &'a Library,
     device: CUdevice,
@@ -34,7 +34,7 @@ impl<'a> Asked<'a> {
     fn new(library: &'a Library, ordinal: usize) -> Result<Self, u32> {
         let mut device = 0;
         let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
-        // SAFETY: the number is written to where it may be.
+        // SAFETY: the number is written to a valid place.
         ok(unsafe { (library.functions.cuDeviceGet)(&mut device, number) })?;
         Ok(Self { library, device })
     }
@@ -42,7 +42,7 @@ impl<'a> Asked<'a> {
     fn number(&self, attribute: Attribute) -> Result<u32, u32> {
         let mut value: c_int = 0;
         let function = self.library.functions.cuDeviceGetAttribute;
-        // SAFETY: the number is written to where it may be.
+        // SAFETY: the number is written to a valid place.
         ok(unsafe { function(&mut value, attribute, self.device) })?;
         Ok(u32::try_from(value).unwrap_or(0))
     }
@@ -60,23 +60,23 @@ impl<'a> Asked<'a> {
         let mut name = [0 as c_char; 256];
         let len = c_int::try_from(name.len()).unwrap_or(c_int::MAX);
         let function = self.library.functions.cuDeviceGetName;
-        // SAFETY: so many bytes may be written.
+        // SAFETY: the array has room for `len` bytes.
         ok(unsafe { function(name.as_mut_ptr(), len, self.device) })?;
-        // SAFETY: the driver ends the name with a NUL within them.
+        // SAFETY: the driver ends the name with a NUL within the array.
         Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
     }
 
     fn uuid(&self) -> Option<[u8; 16]> {
         let mut uuid = CUuuid { bytes: [0; 16] };
         let function = self.library.functions.cuDeviceGetUuid_v2;
-        // SAFETY: the bytes are written to where they may be.
+        // SAFETY: the bytes are written to a valid place.
         ok(unsafe { function(&mut uuid, self.device) }).ok()?;
         Some(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
     }
 
     fn memory_bytes(&self) -> Result<usize, u32> {
         let mut bytes = 0;
-        // SAFETY: the number is written to where it may be.
+        // SAFETY: the number is written to a valid place.
         ok(unsafe { (self.library.functions.cuDeviceTotalMem_v2)(&mut bytes, self.device) })?;
         Ok(bytes)
     }
@@ -139,7 +139,7 @@ impl<'a> Asked<'a> {
             ])?,
             block_size: self.number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             shared_bytes: self.number(most).unwrap_or(0).max(shared),
-            // No argument is smaller than a byte.
+            // Every argument has at least one byte.
             arguments: argument_bytes,
             argument_bytes,
             priorities: (0, 0),
@@ -147,12 +147,13 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Bytes of arguments that a kernel can take: more since CUDA 12.1, on what is not older than Volta.
+/// The maximum size of a kernel's arguments in bytes. CUDA 12.1 raised it for Volta and later devices.
 fn argument_bytes(architecture: u32, driver: Version) -> usize {
     if driver >= Version(12_010) && architecture >= 70 { 32_764 } else { 4096 }
 }
 
-/// Formats, best first: binaries are ready, and a compiler knows the very device. Then what is absent, and why.
+/// The supported formats, best first: binaries need no compilation, and a compiler generates code for the exact device.
+/// Then the missing formats and the reasons.
 fn formats(driver: Version) -> (Vec<ImageFormat>, Vec<(ImageFormat, String)>) {
     match compiler(driver) {
         Ok(_) => (vec![ImageFormat::Cubin, ImageFormat::CudaC, ImageFormat::Ptx], Vec::new()),

@@ -1,5 +1,5 @@
-//! Memory of pools that a fault kept from being freed: it is the device's, outlives the context that broke, and is freed in
-//! the next one that works.
+//! Memory of pools that could not be freed because of a fault. It belongs to the device and outlives the broken
+//! context. It is freed in the device's next working context.
 #![expect(unsafe_code, reason = "asks about memory and frees it through the driver")]
 
 use std::ffi::c_void;
@@ -15,7 +15,7 @@ use crate::vendor::Cuda;
 
 type Context = backend_gpu::Context<Cuda>;
 
-/// What is left of each device, by its number.
+/// The memory left on each device, by the device's number.
 static LEFT: Mutex<Vec<(usize, Pooled)>> = Mutex::new(Vec::new());
 
 /// Leaves memory to the next context of the device.
@@ -23,18 +23,18 @@ pub(crate) fn leave(context: &Context, memory: Pooled) {
     lock(&LEFT).push((context.ordinal, memory));
 }
 
-/// Frees the memory of the device that is left of contexts that broke.
+/// Frees the memory that broken contexts have left on the device.
 pub(crate) fn free(context: &Context) {
     let all = mem::take(&mut *lock(&LEFT));
     let (here, elsewhere) =
         all.into_iter().partition::<Vec<_>, _>(|(ordinal, _)| *ordinal == context.ordinal);
     lock(&LEFT).extend(elsewhere);
     for (_, memory) in here {
-        // A driver that freed it with the context may have given the address to others.
+        // A driver that freed the memory with the context may have reused the address for other memory.
         if pool_of(context, memory.address) != Ok(memory.pool) {
             continue;
         }
-        // SAFETY: the memory is of this crate's pool, and the work that used it ended with its context.
+        // SAFETY: the memory belongs to a pool of this crate, and the work that used it ended with its context.
         if let Err(code) = context.apart(|api| unsafe { api.free(memory.address) }) {
             let error = context.api.name(code);
             tracing::warn!(device = context.ordinal, error, "memory is left of a broken context");
@@ -42,11 +42,11 @@ pub(crate) fn free(context: &Context) {
     }
 }
 
-/// The pool that an address is of; null if it is of none.
+/// The pool that an address belongs to; null if it belongs to none.
 fn pool_of(context: &Context, address: u64) -> Result<Pool, u32> {
     let ask = context.api.functions.cuPointerGetAttribute;
     let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE;
     context.bind()?;
-    // SAFETY: the attribute is a handle, which is written to where it may be.
+    // SAFETY: the attribute is a handle, which is written to a valid place.
     made(|pool: *mut *mut c_void| unsafe { ask(pool.cast(), attribute, address) })
 }

@@ -1,8 +1,8 @@
-//! CUDA devices: NVIDIA GPUs through the driver that is installed.
+//! CUDA devices: NVIDIA GPUs through the installed driver.
 //!
-//! With the feature `cuda` off this crate is empty. With it on it still builds on any machine: the driver's library is
-//! looked for when a device is opened, and its absence is an [`Unavailable`](runtime_core::ErrorKind::Unavailable) error.
-//! Drivers for CUDA 12.0 and later do.
+//! With the feature `cuda` off, this crate is empty. With the feature on, it still builds on any machine. It looks for
+//! the driver's library when a device is opened; without the library, opening a device returns an
+//! [`Unavailable`](runtime_core::ErrorKind::Unavailable) error. The crate needs a driver for CUDA 12.0 or later.
 #![cfg_attr(
     feature = "cuda",
     doc = r##"
@@ -27,7 +27,7 @@ let source = r#"
 let kernel = device.module_load(ModuleImage::source(ImageFormat::CudaC, source))?.kernel("scale")?;
 let stream = device.default_stream();
 let mut x = device.memory_from_slice(&stream, &[1.0_f32, 2.0, 3.0, 4.0])?;
-// Sound: the kernel touches the elements below the number that it is given, and there are as many.
+// Sound: the kernel accesses only the first `n` elements, and the memory has that many.
 unsafe { kernel.launch(&stream, &Launch::cover(4, 256), args![&mut x, 2.0_f32, 4_u32]) }?;
 assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 # Ok::<(), runtime_core::Error>(())
@@ -37,22 +37,23 @@ assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 //!
 //! # Memory
 //!
-//! A device works in its primary context, which it shares with other libraries of the process, and every call leaves this
-//! context current in its thread. Memory comes from a pool of the device's own and is freed in stream order. Copies of
-//! plain slices wait for their stream; those of pinned memory wait for nothing.
+//! A device works in its primary context, which it shares with other libraries of the process. Each call leaves this
+//! context current in its thread. Memory comes from the device's own pool and is freed in stream order. Copies of plain
+//! slices block until all work of their stream so far is done; copies of pinned memory do not block.
 //!
 //! # Kernels
 //!
-//! Modules are CUDA C where NVRTC is installed, PTX, and cubins or fatbins. Launches are checked against what the driver
-//! and PTX tell of a kernel's parameters: how many there are, and their sizes. A number of 64 bits cannot be told from a
-//! pointer, unless PTX says which it is; what memory holds, and whether it is written, nobody tells.
+//! Modules are CUDA C (if NVRTC is installed), PTX, cubins and fatbins. Launches are checked against the number and
+//! sizes of the kernel's parameters, as the driver and PTX report them. A 64-bit number cannot be distinguished from a
+//! pointer, unless PTX declares which it is. The element type of memory, and whether the kernel writes it, are not
+//! checked.
 //!
 //! # Faults
 //!
-//! A program that is stopped takes its context with it. Whoever waits first is told by a
-//! [`DeviceFault`](runtime_core::ErrorKind::DeviceFault), and every later call is
-//! [`DeviceLost`](runtime_core::ErrorKind::DeviceLost). The device can be opened again once every instance of it is dropped,
-//! with all that it made, unless other libraries of the process keep the broken context.
+//! A fault of a program on the device breaks its context. The first wait afterwards returns a
+//! [`DeviceFault`](runtime_core::ErrorKind::DeviceFault), and every later call returns
+//! [`DeviceLost`](runtime_core::ErrorKind::DeviceLost). The device can be opened again once all of its instances, and
+//! all objects that they made, are dropped, unless other libraries of the process keep the broken context.
 #![deny(unsafe_code)]
 #![cfg(feature = "cuda")]
 
@@ -73,7 +74,7 @@ mod vendor;
 pub use backend_gpu::PoolKind;
 pub use vendor::Cuda;
 
-/// How a device is opened; the options of a selector: `cuda:0?pool=cache&cache=off`.
+/// The options for opening a device. A selector can set them: `cuda:0?pool=cache&cache=off`.
 ///
 /// ```
 /// use backend_cuda::{CudaConfig, PoolKind};
@@ -85,10 +86,10 @@ pub use vendor::Cuda;
 /// ```
 pub type CudaConfig = backend_gpu::Config<Cuda>;
 
-/// An opened CUDA device: what a [`Device`](runtime_core::Device) of this backend is made of.
+/// An opened CUDA device, from which a [`Device`](runtime_core::Device) of this backend is made.
 ///
-/// It is opened in its primary context, which other libraries of the process work in too, those on the CUDA runtime among
-/// them, or in a context that somebody else owns:
+/// The device works in its primary context, which other libraries of the process use too, for example those based on
+/// the CUDA runtime. Or it works in a context that another library owns:
 ///
 /// ```no_run
 /// use backend_cuda::{CudaConfig, CudaDevice};
@@ -106,10 +107,11 @@ pub type CudaDevice = backend_gpu::Device<Cuda>;
 
 /// The backend `cuda`: the devices of the CUDA driver, in its order.
 ///
-/// `cuda` and `cuda:0` are the first, `cuda:1` is the second; the driver's variable `CUDA_VISIBLE_DEVICES` chooses and
-/// orders them. Options follow a question mark, see [`CudaConfig`].
+/// `cuda` and `cuda:0` are the first device, `cuda:1` is the second. The driver's variable `CUDA_VISIBLE_DEVICES`
+/// selects and orders the devices. Options follow a question mark; see [`CudaConfig`].
 ///
-/// Listing devices makes no context, and so does not tell the priorities of streams, which an opened device does.
+/// Listing devices creates no context. Listed devices therefore do not report the priorities of streams; opened devices
+/// do.
 pub type CudaDriver = backend_gpu::Driver<Cuda>;
 
 #[cfg(test)]

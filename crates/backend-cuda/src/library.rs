@@ -1,4 +1,4 @@
-//! The driver's library: loading it, and the functions that are taken from it.
+//! The driver's library: its loading and the functions used.
 #![expect(unsafe_code, reason = "binds symbols of a C library")]
 #![expect(non_snake_case, reason = "functions have the names of the driver's headers")]
 
@@ -15,10 +15,10 @@ use cudarc::driver::sys::{
 };
 use runtime_core::{ErrorKind, Result};
 
-/// The least driver: what it lacks, later ones do not make up for.
+/// The oldest supported driver. It has all required functions.
 const LEAST_VERSION: Version = Version(12_000);
 
-/// Where the library is, instead of where the system looks.
+/// The variable that names the library's file, instead of a search by the system.
 const VARIABLE: &str = "BACKEND_CUDA_DRIVER";
 #[cfg(not(windows))]
 const NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
@@ -26,7 +26,7 @@ const NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
 const NAMES: &[&str] = &["nvcuda.dll"];
 
 function_table! {
-    /// The functions of the driver; those of newer drivers may be missing.
+    /// The functions of the driver. Functions of newer drivers may be missing.
     pub(crate) Functions:
     every version {
         cuInit(flags: c_uint);
@@ -151,16 +151,16 @@ function_table! {
     }
 }
 
-/// The driver of this machine, for the rest of the process.
+/// The driver of this machine, loaded for the rest of the process.
 #[expect(unnameable_types, reason = "of the implementation of a trait")]
 pub struct Library {
     pub(crate) functions: Functions,
     pub(crate) version: Version,
-    /// How many devices it has, at least 1.
+    /// The number of its devices, at least 1.
     pub(crate) devices: usize,
 }
 
-/// A version of CUDA, as a driver or compiler tells it: 12040 is 12.4.
+/// A version of CUDA, in the format of drivers and compilers: 12040 is 12.4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version(pub(crate) c_int);
 
@@ -176,11 +176,11 @@ impl Display for Version {
     }
 }
 
-/// The driver, looked for once per process.
+/// The driver. The search runs once per process.
 ///
 /// # Errors
 ///
-/// `Unavailable` where there is no driver, no device or too old a driver; `Driver` where there is one that is broken.
+/// `Unavailable` if there is no driver or no device, or the driver is too old; `Driver` if the driver is broken.
 pub(crate) fn library() -> Result<&'static Library> {
     static PROBED: OnceLock<Result<Library, Refusal>> = OnceLock::new();
     let probed = PROBED.get_or_init(|| match named(VARIABLE) {
@@ -202,14 +202,14 @@ fn probe(names: &[&str]) -> Result<Library, Refusal> {
         let message = format!("the driver for CUDA {version} has no function {symbol}");
         Refusal::new(ErrorKind::Driver, message)
     })?;
-    // A driver keeps threads, and state that its handles point to.
+    // The library is never unloaded: the driver keeps threads, and state that its handles point to.
     std::mem::forget(library);
-    // SAFETY: the first call, with the flags that there are.
+    // SAFETY: this is the first call, and its flags are valid.
     let code = unsafe { (functions.cuInit)(0) };
     let driver = format!("a driver for CUDA {version}");
     refuse(code, || functions.name(code), &driver, "the driver cannot be initialised")?;
     let mut devices = 0;
-    // SAFETY: the number is written to where it may be.
+    // SAFETY: the number is written to a valid place.
     let code = unsafe { (functions.cuDeviceGetCount)(&mut devices) };
     refuse(code, || functions.name(code), &driver, "the driver does not tell its devices")?;
     match usize::try_from(devices) {
@@ -218,9 +218,9 @@ fn probe(names: &[&str]) -> Result<Library, Refusal> {
     }
 }
 
-/// Asks for the version, which every driver can tell before it is initialised.
+/// Queries the version. Every driver reports it before it is initialised.
 fn driver_version(library: &libloading::Library) -> Result<Version, Refusal> {
-    // SAFETY: the headers of the driver declare the function so.
+    // SAFETY: the headers of the driver declare this type.
     let function =
         unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> u32>("cuDriverGetVersion") }
             .map_err(|error| {
@@ -230,7 +230,7 @@ fn driver_version(library: &libloading::Library) -> Result<Version, Refusal> {
                 )
             })?;
     let mut version = 0;
-    // SAFETY: the number is written to where it may be.
+    // SAFETY: the number is written to a valid place.
     let code = unsafe { function(&mut version) };
     let what = "the driver does not tell its version";
     refuse(code, || "unknown CUDA error", "a CUDA driver", what)?;
@@ -241,7 +241,7 @@ fn no_device(driver: &str) -> String {
     format!("{driver}, but no device")
 }
 
-/// Codes of a driver that cannot be used; some mean that there is nothing to use.
+/// Converts codes of an unusable driver to refusals. Some codes mean that there is no device.
 fn refuse(
     code: u32,
     name: impl Fn() -> &'static str,
@@ -273,12 +273,13 @@ impl Functions {
     /// The symbolic name of a code.
     pub(crate) fn name(&self, code: u32) -> &'static str {
         let mut name = std::ptr::null();
-        // SAFETY: a pointer is written to where it may be.
+        // SAFETY: a pointer is written to a valid place.
         let told = unsafe { (self.cuGetErrorName)(code, &mut name) };
         if told != 0 || name.is_null() {
             return "unknown CUDA error";
         }
-        // SAFETY: the driver points to a text that ends with a NUL and stays, as the driver does.
+        // SAFETY: the driver returns a text that ends with a NUL and stays as long as the driver, which is never
+        // unloaded.
         unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("unknown CUDA error")
     }
 }

@@ -20,10 +20,10 @@ use crate::shipped::{Shipped, ShippedKernels, function};
 use crate::signature::Signatures;
 use crate::vendor::Cuda;
 
-/// Dynamic shared memory that every kernel may have, together with what it declares; beyond, it must be asked for.
+/// Shared memory that a launch may use without a request, both declared and dynamic. More must be requested.
 const SHARED_BYTES: u32 = 48 << 10;
 
-/// Threads of a block of the kernel that fills, and blocks of a launch for each multiprocessor.
+/// The number of threads in a block of the fill kernel, and of blocks of a launch for each multiprocessor.
 const BLOCK: u32 = 256;
 const BLOCKS_PER_UNIT: u32 = 8;
 
@@ -40,7 +40,7 @@ impl Kernels<Self> for Cuda {
             Own::Regions(binding) => Shipped::regions(binding),
             Own::RegionTable => Shipped::RegionTable,
         };
-        // SAFETY: it is told the code of the load.
+        // SAFETY: the state gets only the code of the load.
         let shared = unsafe { device.shared() };
         let found = function(&shared.kernels, kernel);
         found.map_err(|code| shared.error("plan_regions", code, "its kernel"))
@@ -53,7 +53,7 @@ impl Kernels<Self> for Cuda {
         words: [u32; 4],
     ) -> Result<()> {
         const OPERATION: &str = "memory_fill";
-        // SAFETY: it is told the code of the load.
+        // SAFETY: the state gets only the code of the load.
         let shared = unsafe { stream.shared() };
         let function = function(&shared.kernels, Shipped::Fill)
             .map_err(|code| shared.error(OPERATION, code, "its kernel"))?;
@@ -66,8 +66,8 @@ impl Kernels<Self> for Cuda {
         let mut pointers =
             [address(&to), address(&count), address(a), address(b), address(c), address(d)];
         let fill = |api: &Library, stream| {
-            // SAFETY: the arguments have the types of the kernel's parameters and are copied by the call, and the caller
-            // vouches for the range.
+            // SAFETY: the arguments have the types of the kernel's parameters, and the call copies them. The caller
+            // guarantees the range.
             unsafe { api.launch(function, &launch, stream, pointers.as_mut_ptr()) }
         };
         // SAFETY: the outcome is that of the launch.
@@ -86,7 +86,7 @@ impl Kernels<Self> for Cuda {
         let loaded = context.apart(|api| {
             let (load, image) = (api.functions.cuModuleLoadDataEx, image.as_ptr().cast());
             let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
-            // SAFETY: text ends with a NUL, and binaries are whole; the log has as many bytes as the options say.
+            // SAFETY: text ends with a NUL, and binaries are complete; the log has as many bytes as the options say.
             made(|module| unsafe { load(module, image, 2, options, values) })
         });
         loaded.map_err(|code| {
@@ -120,7 +120,7 @@ impl Kernels<Self> for Cuda {
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         context.apart(|api| {
             let set = api.functions.cuFuncSetAttribute;
-            // SAFETY: the function is of a loaded module.
+            // SAFETY: the function belongs to a loaded module.
             ok(unsafe { set(function.pointer(), attribute, bytes) })
         })
     }
@@ -130,7 +130,8 @@ impl Kernels<Self> for Cuda {
     }
 }
 
-/// The parameters: their sizes as the driver tells them, where it does, and the rest as PTX declares them.
+/// The kernel's parameters as PTX declares them. If the driver reports another number of parameters, or PTX is not
+/// available, only their sizes.
 fn parameters(
     context: &Context<Cuda>,
     function: Function,
@@ -144,23 +145,23 @@ fn parameters(
     }
 }
 
-/// The sizes of a kernel's parameters, where the driver tells them.
+/// The sizes of a kernel's parameters, if the driver reports them.
 fn sizes(context: &Context<Cuda>, function: Function) -> Option<Vec<usize>> {
     let ask = context.api.functions.cuFuncGetParamInfo?;
     let mut sizes = Vec::new();
     loop {
         let (mut offset, mut size) = (0, 0);
-        // SAFETY: the function is of a loaded module; the numbers are written to where they may be.
+        // SAFETY: the function belongs to a loaded module, and the numbers are written to valid places.
         match unsafe { ask(function.pointer(), sizes.len(), &mut offset, &mut size) } {
             0 => sizes.push(size),
-            // There is no parameter of that number.
+            // There is no parameter with that number.
             INVALID_VALUE => return Some(sizes),
             _ => return None,
         }
     }
 }
 
-/// A parameter of which no more than the size is known: memory is what has the size of a pointer, if anything.
+/// A parameter of which only the size is known. It can be memory only if it has the size of a pointer.
 fn of_size(size: usize) -> ParamInfo {
     let is_pointer = size == size_of::<u64>();
     let kind = if is_pointer { ParamKind::Unknown } else { ParamKind::Value };

@@ -1,4 +1,4 @@
-//! The monitoring library, where it is installed: how busy devices are.
+//! The monitoring library, if it is installed. It reports the load of devices.
 #![expect(unsafe_code, reason = "binds and calls a C library")]
 #![expect(non_snake_case, reason = "functions have the names of the library's headers")]
 
@@ -10,7 +10,7 @@ use backend_gpu::{Busy, ok};
 use backend_support::{function_table, load, named};
 use runtime_core::PciAddress;
 
-/// Where the library is, instead of where the system looks.
+/// The variable that names the library's file, instead of a search by the system.
 const VARIABLE: &str = "BACKEND_CUDA_NVML";
 #[cfg(not(windows))]
 const NAMES: &[&str] = &["libnvidia-ml.so.1"];
@@ -28,7 +28,7 @@ function_table! {
     newer versions {}
 }
 
-/// Percent of the last sample period, a second at most.
+/// Percentages over the last sample period, which is at most one second.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rates {
@@ -36,7 +36,7 @@ pub(crate) struct Rates {
     memory: c_uint,
 }
 
-/// The library, looked for once per process; `None` where it is not installed or does not work.
+/// The library's functions; `None` if it is not installed or does not work. The search runs once per process.
 fn functions() -> Option<&'static Functions> {
     static LOADED: OnceLock<Option<Functions>> = OnceLock::new();
     LOADED
@@ -48,17 +48,17 @@ fn functions() -> Option<&'static Functions> {
             let library = library.ok()?;
             let functions = Functions::bind(&library).ok()?;
             std::mem::forget(library);
-            // SAFETY: the first call, as the library demands.
+            // SAFETY: this is the first call, as the library requires.
             ok(unsafe { (functions.nvmlInit_v2)() }).ok()?;
             Some(functions)
         })
         .as_ref()
 }
 
-/// How busy the device at an address is.
+/// The load of the device at an address.
 pub(crate) fn busy(at: PciAddress) -> Busy {
     let rates = rates(at);
-    // A percentage has an exact value.
+    // The conversion of a percentage is exact.
     #[expect(clippy::cast_precision_loss, reason = "at most 100")]
     let share = |percent: c_uint| percent.min(100) as f32 / 100.0;
     Busy {
@@ -67,17 +67,17 @@ pub(crate) fn busy(at: PciAddress) -> Busy {
     }
 }
 
-/// The percentages of the device at an address; `None` where nobody tells.
+/// The percentages of the device at an address; `None` if they are not reported.
 fn rates(at: PciAddress) -> Option<Rates> {
     let functions = functions()?;
     let address = CString::new(format!("{at}.0")).ok()?;
     let mut device = ptr::null_mut();
-    // SAFETY: the text ends with a NUL; the handle is written to where it may be.
+    // SAFETY: the text ends with a NUL, and the handle is written to a valid place.
     let found =
         unsafe { (functions.nvmlDeviceGetHandleByPciBusId_v2)(address.as_ptr(), &mut device) };
     ok(found).ok()?;
     let mut rates = Rates::default();
-    // SAFETY: the library made the handle, and writes two numbers to where they may be.
+    // SAFETY: the library made the handle, and writes two numbers to a valid place.
     ok(unsafe { (functions.nvmlDeviceGetUtilizationRates)(device, &mut rates) }).ok()?;
     Some(rates)
 }

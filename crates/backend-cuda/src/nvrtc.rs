@@ -1,4 +1,4 @@
-//! The compiler of CUDA C, where it is installed.
+//! The compiler of CUDA C, if it is installed.
 #![expect(unsafe_code, reason = "binds and calls a C library")]
 #![expect(non_snake_case, reason = "functions have the names of the library's headers")]
 
@@ -13,7 +13,7 @@ use runtime_core::{Error, ErrorKind, Result};
 
 use crate::library::Version;
 
-/// Where the library is, instead of where the system looks.
+/// The variable that names the library's file, instead of a search by the system.
 const VARIABLE: &str = "BACKEND_CUDA_NVRTC";
 
 const OPERATION: &str = "module_load";
@@ -45,9 +45,9 @@ function_table! {
 pub(crate) struct Compiler {
     functions: Functions,
     pub(crate) version: Version,
-    /// What its file is: versions do not tell updates of one release apart.
+    /// The identity of its file, because updates of one release have the same version.
     pub(crate) file: String,
-    /// The architectures that it compiles for, ascending: 90 is `sm_90`.
+    /// The architectures that it compiles for, in ascending order: 90 is `sm_90`.
     architectures: Vec<u32>,
 }
 
@@ -57,10 +57,10 @@ impl fmt::Debug for Compiler {
     }
 }
 
-/// What is compiled to.
+/// The output of a compilation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// PTX for a virtual architecture, which the driver translates for its device.
+    /// PTX for a virtual architecture. The driver translates it for the device.
     Ptx(u32),
     /// A binary for one architecture.
     Cubin(u32),
@@ -70,12 +70,12 @@ pub(crate) enum Target {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Compiled {
     pub(crate) ptx: String,
-    /// Empty unless a binary was asked for.
+    /// Empty if no binary was requested.
     pub(crate) cubin: Vec<u8>,
     pub(crate) log: String,
 }
 
-/// The compiler that suits a driver, looked for once per process; why there is none, otherwise.
+/// The compiler that fits a driver, or the reason why there is none. The search runs once per process.
 pub(crate) fn compiler(driver: Version) -> Result<&'static Compiler, &'static str> {
     static LOADED: OnceLock<Result<Compiler, String>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| match named(VARIABLE) {
@@ -93,7 +93,7 @@ pub(crate) fn compiler(driver: Version) -> Result<&'static Compiler, &'static st
     loaded.as_ref().map_err(String::as_str)
 }
 
-/// Whether a driver takes what a compiler makes: one of a later major version makes neither PTX nor binaries for it.
+/// Checks whether a driver accepts a compiler's output. It accepts neither PTX nor binaries of a later major version.
 fn suits(compiler: Version, driver: Version) -> Result<(), String> {
     if compiler.major() <= driver.major() {
         return Ok(());
@@ -104,7 +104,8 @@ fn suits(compiler: Version, driver: Version) -> Result<(), String> {
     ))
 }
 
-/// Loads what the compiler loads itself later, by a name that the system may not find although the file is beside it.
+/// Loads the libraries that the compiler loads later. The compiler loads them by a name that the system may not find,
+/// although the files are in the same folder.
 fn load_beside(library: &Path) {
     let Some(Ok(folder)) = library.parent().map(fs::read_dir) else { return };
     for file in folder.flatten() {
@@ -117,7 +118,8 @@ fn load_beside(library: &Path) {
     }
 }
 
-/// Names of the library. One newer than the driver does not suit it, and is looked for last to say so.
+/// Names of the library. A library newer than the driver is unusable; its name comes last, so that the error can say
+/// so.
 fn names(driver: Version) -> Vec<String> {
     let mut versions = [13, 12];
     versions.sort_by_key(|major| (*major > driver.major(), -major));
@@ -144,7 +146,7 @@ impl Compiler {
         std::mem::forget(library);
         let refused = |code| format!("the NVRTC that was found does not work: code {code}");
         let (mut major, mut minor, mut count) = (0, 0, 0);
-        // SAFETY: the numbers are written to where they may be.
+        // SAFETY: the numbers are written to valid places.
         ok(unsafe { (functions.nvrtcVersion)(&mut major, &mut minor) }).map_err(refused)?;
         let version = Version(major * 1000 + minor * 10);
         suits(version, driver)?;
@@ -159,11 +161,11 @@ impl Compiler {
         Ok(Self { functions, version, file, architectures })
     }
 
-    /// What to compile to for a device of that architecture under that driver.
+    /// The output to compile to, for a device of that architecture under that driver.
     ///
     /// # Errors
     ///
-    /// `InvalidModule` if the compiler does not know any architecture that the device executes.
+    /// `InvalidModule` if the compiler supports no architecture whose code the device can run.
     pub(crate) fn target(&self, device: u32, driver: Version) -> Result<Target> {
         target(&self.architectures, self.version, device, driver).ok_or_else(|| {
             let message = format!(
@@ -175,7 +177,7 @@ impl Compiler {
         })
     }
 
-    /// Whether the driver may not take its PTX, but its binaries.
+    /// Whether the driver may refuse the compiler's PTX but accept its binaries.
     pub(crate) fn is_newer_than(&self, driver: Version) -> bool {
         is_newer(self.version, driver)
     }
@@ -214,14 +216,14 @@ impl Compiler {
     }
 }
 
-/// A driver does not translate PTX of a later version than its own; binaries it takes from every compiler of its major
-/// version.
+/// Whether a driver refuses the compiler's PTX for being newer, but accepts its binaries. A driver accepts binaries of
+/// every compiler of its own major version.
 fn is_newer(compiler: Version, driver: Version) -> bool {
     compiler > driver && compiler.major() == driver.major()
 }
 
-/// PTX for the device's architecture, or the nearest before it that the compiler knows; a binary where the driver would not
-/// take the PTX.
+/// PTX for the device's architecture, or for the nearest earlier one that the compiler supports. A binary if the driver
+/// would refuse the PTX.
 fn target(known: &[u32], compiler: Version, device: u32, driver: Version) -> Option<Target> {
     let nearest = *known.iter().rev().find(|architecture| **architecture <= device)?;
     let wants_cubin = is_newer(compiler, driver) && nearest == device;

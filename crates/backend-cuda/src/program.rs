@@ -1,4 +1,4 @@
-//! From a module's image to code that the driver loads.
+//! Conversion of module images to code that the driver can load.
 
 use std::ffi::{CStr, CString};
 
@@ -11,16 +11,16 @@ use crate::nvrtc::{self, Compiled, compiler};
 use crate::signature::Signatures;
 use crate::vendor::Cuda;
 
-/// A device under a driver.
+/// A device and its driver.
 #[derive(Clone, Copy, Debug)]
 #[expect(unnameable_types, reason = "of the implementation of a trait")]
 pub struct Target {
-    /// 90 for an `sm_90`.
+    /// The architecture; 90 is `sm_90`.
     pub(crate) architecture: u32,
     pub(crate) driver: Version,
 }
 
-/// NVRTC, and whether it is to make a binary beside PTX.
+/// NVRTC, and whether it makes a binary in addition to PTX.
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "of the implementation of a trait")]
 pub struct Compiler {
@@ -30,7 +30,7 @@ pub struct Compiler {
 
 impl Programs<Self> for Cuda {
     type Target = Target;
-    /// As far as the code is text, or was made from it.
+    /// Known if the code is PTX or was compiled to PTX.
     type Signatures = Option<Signatures>;
     type Compiler = Compiler;
 
@@ -98,14 +98,14 @@ impl Programs<Self> for Cuda {
     }
 }
 
-/// PTX with a NUL behind it.
+/// Code from PTX, with a NUL at the end.
 fn ptx(text: &str) -> Code<Cuda> {
     let image = [text.as_bytes(), b"\0"].concat();
     Code { image, signatures: Some(Signatures::of(text)) }
 }
 
-/// The architecture that options name, such as `sm_90`: the last of several, as NVRTC takes it. Its name comes behind `=`, or
-/// as an option of its own.
+/// The architecture that options name, such as `sm_90`. NVRTC uses the last of several, and so does this. The name
+/// follows `=`, or is the next option.
 fn named_architecture<'a>(options: &'a [String]) -> Option<&'a str> {
     let named = |(at, option): (usize, &'a String)| {
         let rest = ["--gpu-architecture", "-arch"].iter().find_map(|o| option.strip_prefix(o))?;
@@ -115,7 +115,7 @@ fn named_architecture<'a>(options: &'a [String]) -> Option<&'a str> {
     options.iter().enumerate().rev().find_map(named)
 }
 
-/// An entry of the cache: the length of the PTX, the PTX, and the binary.
+/// Builds an entry of the cache: the length of the PTX, the PTX, and the binary.
 fn pack(compiled: &Compiled) -> Vec<u8> {
     let length = (compiled.ptx.len() as u64).to_le_bytes();
     [&length, compiled.ptx.as_bytes(), &compiled.cubin].concat()

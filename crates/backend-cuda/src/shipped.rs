@@ -1,4 +1,4 @@
-//! The kernels that the backend itself needs, as PTX that any driver translates: no compiler has to be there.
+//! The kernels that the backend itself needs, as PTX that any driver translates. They need no installed compiler.
 #![expect(unsafe_code, reason = "loads modules through the driver")]
 
 use std::ffi::CStr;
@@ -21,9 +21,9 @@ pub(crate) enum Shipped {
     RegionsMost,
     /// Region copies of any number of memories.
     RegionsAny,
-    /// Sets the addresses of these.
+    /// The kernel that sets the addresses of `RegionsAny`.
     RegionTable,
-    /// Fills with patterns of four words.
+    /// Fills memory with patterns of four words.
     Fill,
 }
 
@@ -37,7 +37,7 @@ const ALL: [Shipped; 6] = [
 ];
 
 impl Shipped {
-    /// The kernel for region copies that gets its memories so.
+    /// The kernel for region copies that gets its memories with this binding.
     pub(crate) fn regions(binding: Binding) -> Self {
         match binding {
             Binding::Parameters(_) => Self::RegionsFew,
@@ -69,10 +69,10 @@ impl Shipped {
     }
 }
 
-/// The kernels on one device, each loaded when it is first needed.
+/// The kernels on one device. Each is loaded when it is first needed.
 pub(crate) type ShippedKernels = OwnKernels<Cuda, { ALL.len() }>;
 
-/// A kernel on the device of these.
+/// Returns a kernel on the device of `kernels`, and loads it if needed.
 pub(crate) fn function(kernels: &ShippedKernels, kernel: Shipped) -> Result<Function, u32> {
     let load = |context: &Context<Cuda>| {
         let (image, none) = (kernel.ptx().as_ptr().cast(), ptr::null_mut());
@@ -86,7 +86,7 @@ pub(crate) fn function(kernels: &ShippedKernels, kernel: Shipped) -> Result<Func
             context.apart(|api| unsafe { api.module_function(module, kernel.name()) })?;
         Ok((module, function))
     };
-    // SAFETY: the module is given up, and its function goes to streams of the device.
+    // SAFETY: the module is not used otherwise, and its function is launched only on streams of the device.
     unsafe { kernels.function(kernel as usize, load) }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     use crate::library::Version;
     use crate::nvrtc::compiler;
 
-    /// Set to write the files anew instead of comparing them.
+    /// The variable that makes the test rewrite the files instead of comparing them.
     const WRITE: &str = "BACKEND_CUDA_WRITE_PTX";
 
     fn source(kernel: Shipped) -> String {
@@ -119,7 +119,8 @@ mod tests {
         }
     }
 
-    /// What is shipped is what the compiler, of the first version that drivers here must understand, makes of the sources.
+    /// The shipped files are the output of the compiler for the sources, with the oldest version that supported drivers
+    /// accept.
     #[test]
     fn shipped_ptx_is_that_of_its_source() {
         const FIRST: Version = Version(12_000);

@@ -11,7 +11,7 @@ use runtime_core::contract::{ParamInfo, ParamKind};
 pub struct Signatures(HashMap<String, Vec<ParamInfo>>);
 
 impl Signatures {
-    /// Reads the kernels' heads in a PTX text; what is not understood is left out.
+    /// Reads the kernels' heads in a PTX text. Kernels whose heads cannot be read are left out.
     pub(crate) fn of(ptx: &str) -> Self {
         let text = without_comments(ptx);
         let kernel = |head: &str| {
@@ -32,10 +32,11 @@ impl Signatures {
         self.0.get(kernel).map(Vec::as_slice)
     }
 
-    /// What there is instead of a kernel that is not there, for people who look for it.
+    /// Names the existing kernels, for an error about a missing kernel.
     pub(crate) fn instead_of(&self, kernel: &str) -> String {
         const MOST: usize = 8;
-        // As C++ names what is not `extern "C"`: the length of the name, the name, and then the parameters.
+        // The C++ name of a function that is not `extern "C"`: the length of the name, the name, and then the
+        // parameters.
         let part = format!("{}{kernel}", kernel.len());
         let is_mangled = |name: &&String| name.starts_with("_Z") && name.contains(&part);
         if let Some(name) = self.0.keys().filter(is_mangled).min() {
@@ -69,7 +70,7 @@ fn parameter(text: &str) -> Option<ParamInfo> {
     };
     let kind = match size {
         _ if words.contains(&".ptr") => ParamKind::Memory,
-        // A pointer is a number of 64 bits, unless the compiler says more.
+        // A pointer is a 64-bit number, unless the compiler declares more.
         8 if dtype.is_none() => ParamKind::Unknown,
         _ => ParamKind::Value,
     };

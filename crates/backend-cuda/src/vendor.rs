@@ -1,4 +1,4 @@
-//! What CUDA decides otherwise than others: its contexts, streams and addresses.
+//! The parts specific to CUDA: contexts, streams and addresses.
 #![expect(
     unsafe_code,
     reason = "retains contexts, and asks for what others own, through the driver"
@@ -38,7 +38,7 @@ impl Vendor for Cuda {
 }
 
 impl Contexts<Self> for Cuda {
-    // They are the device's, and do not go with the context.
+    // Pools belong to the device, and are not destroyed with the context.
     const POOLS_OUTLIVE_FAULTS: bool = true;
     const TRIM_COUNTS_USED: bool = true;
 
@@ -58,10 +58,10 @@ impl Contexts<Self> for Cuda {
 
     fn retain(api: &Library, ordinal: usize) -> Result<(c_int, usize), u32> {
         let number = i32::try_from(ordinal).unwrap_or(i32::MAX);
-        // SAFETY: the number is written to where it may be.
+        // SAFETY: the number is written to a valid place.
         let device = told(|device| unsafe { (api.functions.cuDeviceGet)(device, number) })?;
         let mut context: CUcontext = ptr::null_mut();
-        // SAFETY: the handle is written to where it may be.
+        // SAFETY: the handle is written to a valid place.
         ok(unsafe { (api.functions.cuDevicePrimaryCtxRetain)(&mut context, device) })?;
         Ok((device, context.expose_provenance()))
     }
@@ -77,7 +77,7 @@ impl Contexts<Self> for Cuda {
     }
 
     fn release(context: &Context<Self>) {
-        // SAFETY: retained once, and given up once; no object is left that uses it.
+        // SAFETY: the context was retained once and is released once, and no object that uses it is left.
         let released =
             ok(unsafe { (context.api.functions.cuDevicePrimaryCtxRelease_v2)(context.device) });
         if let Err(code) = released {
@@ -102,7 +102,7 @@ impl Contexts<Self> for Cuda {
         let (stream, ask) = (Stream(handle.raw), context.api.functions.cuStreamGetCtx);
         let mut of: CUcontext = ptr::null_mut();
         let asked = context.bind().and_then(|()| {
-            // SAFETY: the caller vouches for the stream; the handle is written to where it may be.
+            // SAFETY: the caller guarantees that the handle is a stream, and the context is written to a valid place.
             ok(unsafe { ask(stream.pointer(), &mut of) })
         });
         asked.map_err(Unfit::Code)?;
@@ -118,12 +118,12 @@ impl Contexts<Self> for Cuda {
         let ask = |attribute| -> Option<u64> {
             let function = context.api.functions.cuPointerGetAttribute;
             let asked = |value: *mut u64| {
-                // SAFETY: the attributes asked for have 64 bits or less, and are written to where they may be.
+                // SAFETY: the queried attributes have at most 64 bits, and are written to a valid place.
                 unsafe { function(value.cast::<c_void>(), attribute, address) }
             };
             told(asked).ok()
         };
-        // A number of 32 bits, which is negative for what is of no device.
+        // A 32-bit number, which is negative if the address belongs to no device.
         let device = ask(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?.cast_signed();
         let device = c_int::try_from(device).ok().filter(|device| *device >= 0)?;
         let managed = ask(Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED);
@@ -144,9 +144,9 @@ impl Contexts<Self> for Cuda {
 
 impl Lends for Cuda {
     unsafe fn device_of(api: &Library, place: usize) -> Result<(usize, c_int), u32> {
-        // SAFETY: the caller vouches for the context.
+        // SAFETY: the caller guarantees that the place is a context.
         unsafe { api.make_current(place) }?;
-        // SAFETY: the number is written to where it may be.
+        // SAFETY: the number is written to a valid place.
         let device = told(|device| unsafe { (api.functions.cuCtxGetDevice)(device) })?;
         let is_here = |ordinal: &usize| {
             let number = i32::try_from(*ordinal).unwrap_or(i32::MAX);

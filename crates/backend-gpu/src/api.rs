@@ -1,4 +1,4 @@
-//! A vendor's interface: one call per method, which decides nothing.
+//! A vendor's interface: each method is one call and makes no decisions.
 #![expect(unsafe_code, reason = "declares the calls of a C library")]
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
@@ -11,105 +11,106 @@ use crate::handle::{Event, Function, Graph, GraphExec, Module, Pool, Stream};
 
 /// The functions of a vendor's library, loaded for the rest of the process.
 ///
-/// A method makes one call and returns its code as it is, or what the call made. A function that the library lacks has the code
-/// [`NOT_SUPPORTED`](crate::Codes::NOT_SUPPORTED). What codes mean, [`Codes`](crate::Codes) tells. Objects are of the current
-/// context, unless a method names a device. A *place* is what can be current in a thread: the address of a context, or the number
-/// of a device.
+/// A method makes one call. It returns the call's error code unchanged, or the call's result. If the library lacks a
+/// function, the method returns [`NOT_SUPPORTED`](crate::Codes::NOT_SUPPORTED). [`Codes`](crate::Codes) defines the
+/// meaning of codes. Objects belong to the current context, unless a method names a device. A *place* is a value that
+/// can be current in a thread: the address of a context, or the number of a device.
 ///
 /// # Safety
 ///
-/// Each method does what it says and nothing else; `Ok` means that the vendor's function told success. An implementor may
-/// trust that handles are alive and of this library, that addresses were allocated by it, and that pointers lead to as many
-/// bytes as are named, until what a method enqueues is over. Callers of its unsafe methods vouch for that.
+/// Each method does what its documentation says and nothing else; `Ok` means that the vendor's function returned
+/// success. An implementation may rely on the callers of its unsafe methods for the following. Handles are alive and
+/// belong to this library. Addresses were allocated by it. Pointers point to as many bytes as are named, until the work
+/// that a method enqueues is finished.
 #[expect(
     clippy::missing_errors_doc,
     clippy::missing_safety_doc,
     reason = "the trait says it once for all methods"
 )]
 pub unsafe trait Api: Debug + Send + Sync + 'static {
-    /// The capture mode of a thread whose calls captures do not concern.
+    /// The capture mode of a thread whose calls captures do not affect.
     const RELAXED: c_uint;
 
     /// The symbolic name of a code.
     fn name(&self, code: u32) -> &'static str;
 
-    // What is current in the thread.
+    // The thread's current place.
 
-    /// The place that is current.
+    /// Returns the current place.
     fn current(&self) -> Result<usize, u32>;
     /// Makes a place current.
     unsafe fn make_current(&self, place: usize) -> Result<(), u32>;
-    /// Puts the thread's capture mode where the mode is, and the one of before there.
+    /// Sets the thread's capture mode to `mode`, and writes the previous mode to `mode`.
     fn exchange_capture_mode(&self, mode: &mut c_uint) -> Result<(), u32>;
-    /// How many bytes of memory are free, and how many there are.
+    /// The number of free bytes of memory, and the total number of bytes.
     fn memory_info(&self) -> Result<(usize, usize), u32>;
-    /// The priorities of streams: least and greatest; smaller numbers are more urgent.
+    /// The lowest and the highest priority of streams; smaller numbers are more urgent.
     fn priority_range(&self) -> Result<(c_int, c_int), u32>;
 
     // Streams.
 
-    /// A stream that is ordered with no other.
+    /// Creates a stream that is not ordered with any other stream.
     fn stream_create(&self, priority: c_int) -> Result<Stream, u32>;
-    /// Destroys a stream, whose work runs to its end.
+    /// Destroys a stream. Its work still runs to completion.
     unsafe fn stream_destroy(&self, stream: Stream) -> Result<(), u32>;
-    /// Whether everything on a stream is done.
+    /// Returns `Ok` if everything on a stream is done.
     unsafe fn stream_query(&self, stream: Stream) -> Result<(), u32>;
-    /// Waits for everything on a stream.
+    /// Blocks until everything on a stream is done.
     unsafe fn stream_synchronize(&self, stream: Stream) -> Result<(), u32>;
-    /// Lets a stream wait for an event.
+    /// Makes a stream wait for an event.
     unsafe fn stream_wait(&self, stream: Stream, event: Event) -> Result<(), u32>;
-    /// Begins a capture that does not concern threads.
+    /// Begins a capture that does not affect the calls of threads.
     unsafe fn capture_begin(&self, stream: Stream) -> Result<(), u32>;
     /// Ends a capture.
     unsafe fn capture_end(&self, stream: Stream) -> Result<Graph, u32>;
 
     // Events.
 
-    /// An event.
+    /// Creates an event.
     fn event_create(&self, timing: bool) -> Result<Event, u32>;
-    /// Destroys an event; what waits for it comes to its end.
+    /// Destroys an event. Pending waits for it still end.
     unsafe fn event_destroy(&self, event: Event) -> Result<(), u32>;
     /// Records an event.
     unsafe fn event_record(&self, event: Event, stream: Stream) -> Result<(), u32>;
-    /// Whether the work before an event is done.
+    /// Returns `Ok` if the work before an event is done.
     unsafe fn event_query(&self, event: Event) -> Result<(), u32>;
-    /// Waits for an event.
+    /// Blocks until the work before an event is done.
     unsafe fn event_synchronize(&self, event: Event) -> Result<(), u32>;
-    /// Milliseconds between two events.
+    /// The milliseconds between two events.
     unsafe fn event_elapsed(&self, start: Event, end: Event) -> Result<f32, u32>;
 
     // Memory.
 
-    /// Device memory.
+    /// Allocates device memory.
     fn allocate(&self, bytes: usize) -> Result<u64, u32>;
     /// Frees device memory, managed memory or memory of a pool.
     unsafe fn free(&self, address: u64) -> Result<(), u32>;
-    /// Memory that host and devices address.
+    /// Allocates memory that the host and devices can address.
     fn allocate_managed(&self, bytes: usize) -> Result<u64, u32>;
-    /// Page-locked host memory for every device.
+    /// Allocates page-locked host memory for all devices.
     fn allocate_host(&self, bytes: usize, write_combined: bool) -> Result<u64, u32>;
     /// Frees page-locked host memory.
     unsafe fn free_host(&self, address: u64) -> Result<(), u32>;
 
     // Memory pools.
 
-    /// A pool of a device's memory.
+    /// Creates a pool of a device's memory.
     fn pool_create(&self, device: c_int) -> Result<Pool, u32>;
-    /// Destroys a pool; what is not free yet stays for as long.
+    /// Destroys a pool. Memory that is not free yet stays until it is freed.
     unsafe fn pool_destroy(&self, pool: Pool) -> Result<(), u32>;
-    /// How many free bytes a pool keeps.
+    /// Sets how many free bytes a pool keeps.
     unsafe fn pool_set_threshold(&self, pool: Pool, bytes: u64) -> Result<(), u32>;
-    /// Whether an allocation may wait, in its stream, for what holds up memory that is not free yet.
+    /// Sets whether an allocation may reuse memory whose free is still pending, by making its stream wait for it.
     unsafe fn pool_set_internal_dependencies(&self, pool: Pool, on: c_int) -> Result<(), u32>;
-    /// Bytes that a pool has of the device.
+    /// The number of bytes that a pool holds of the device.
     unsafe fn pool_reserved(&self, pool: Pool) -> Result<u64, u32>;
-    /// Bytes of a pool that are in use.
+    /// The number of bytes of a pool that are in use.
     unsafe fn pool_used(&self, pool: Pool) -> Result<u64, u32>;
-    /// Lets a device reach a pool's memory.
+    /// Gives a device access to a pool's memory.
     unsafe fn pool_let_reach(&self, pool: Pool, device: c_int) -> Result<(), u32>;
-    /// Gives memory of a pool back to the device, but for so many bytes.
+    /// Returns memory of a pool to the device, except for `keep` bytes.
     unsafe fn pool_trim(&self, pool: Pool, keep: usize) -> Result<(), u32>;
-    /// Memory of a pool, in the order of a stream.
+    /// Allocates memory of a pool, in the order of a stream.
     unsafe fn pool_allocate(&self, pool: Pool, bytes: usize, stream: Stream) -> Result<u64, u32>;
     /// Frees memory of a pool, in the order of a stream.
     unsafe fn pool_free(&self, address: u64, stream: Stream) -> Result<(), u32>;
@@ -134,20 +135,20 @@ pub unsafe trait Api: Debug + Send + Sync + 'static {
         bytes: usize,
         stream: Stream,
     ) -> Result<(), u32>;
-    /// Fills with a number of 8 bits.
+    /// Fills memory with an 8-bit number.
     unsafe fn fill_8(&self, to: u64, value: u8, count: usize, stream: Stream) -> Result<(), u32>;
-    /// Fills with a number of 16 bits.
+    /// Fills memory with a 16-bit number.
     unsafe fn fill_16(&self, to: u64, value: u16, count: usize, stream: Stream) -> Result<(), u32>;
-    /// Fills with a number of 32 bits.
+    /// Fills memory with a 32-bit number.
     unsafe fn fill_32(&self, to: u64, value: u32, count: usize, stream: Stream) -> Result<(), u32>;
 
     // Other devices.
 
-    /// Whether a device can reach the memory of another.
+    /// Whether a device can access the memory of another. 0 means no.
     fn peer_possible(&self, device: c_int, peer: c_int) -> Result<c_int, u32>;
-    /// Lets the current place reach the memory of another.
+    /// Gives the current place access to the memory of another place.
     unsafe fn peer_enable(&self, peer: usize) -> Result<(), u32>;
-    /// Copies to an address of a place from one of another.
+    /// Copies to an address of one place from an address of another.
     unsafe fn copy_peer(
         &self,
         to: (u64, usize),
@@ -158,28 +159,28 @@ pub unsafe trait Api: Debug + Send + Sync + 'static {
 
     // Graphs.
 
-    /// A graph that can be launched.
+    /// Creates an executable graph.
     unsafe fn graph_instantiate(&self, graph: Graph) -> Result<GraphExec, u32>;
-    /// Destroys what a capture recorded.
+    /// Destroys a captured graph.
     unsafe fn graph_destroy(&self, graph: Graph) -> Result<(), u32>;
-    /// Launches a graph.
+    /// Launches an executable graph.
     unsafe fn graph_launch(&self, graph: GraphExec, stream: Stream) -> Result<(), u32>;
-    /// Destroys a graph, whose launches come to their end.
+    /// Destroys an executable graph. Its launches still run to completion.
     unsafe fn graph_exec_destroy(&self, graph: GraphExec) -> Result<(), u32>;
 
     // Modules and their functions.
 
     /// Unloads a module.
     unsafe fn module_unload(&self, module: Module) -> Result<(), u32>;
-    /// The function of a name.
+    /// The function with this name.
     unsafe fn module_function(&self, module: Module, name: &CStr) -> Result<Function, u32>;
-    /// Most threads of a block of a function.
+    /// The maximum number of threads in a block of a function.
     unsafe fn function_threads(&self, function: Function) -> Result<c_int, u32>;
-    /// Bytes of shared memory that a function declares.
+    /// The number of bytes of shared memory that a function declares.
     unsafe fn function_shared(&self, function: Function) -> Result<c_int, u32>;
-    /// The threads of a block that suit a function.
+    /// A suitable number of threads in a block of a function.
     unsafe fn suggested_block(&self, function: Function, shared: usize) -> Result<c_int, u32>;
-    /// How many blocks of a function a processor of the device holds at once.
+    /// The number of blocks of a function that one processor of the device can hold at once.
     unsafe fn resident_blocks(
         &self,
         function: Function,
@@ -194,7 +195,7 @@ pub unsafe trait Api: Debug + Send + Sync + 'static {
         stream: Stream,
         arguments: *mut *mut c_void,
     ) -> Result<(), u32>;
-    /// Launches a function whose blocks run at once.
+    /// Launches a function whose blocks all run at once.
     unsafe fn launch_cooperative(
         &self,
         function: Function,
@@ -204,17 +205,17 @@ pub unsafe trait Api: Debug + Send + Sync + 'static {
     ) -> Result<(), u32>;
 }
 
-/// The outcome that a code stands for.
+/// Converts a code to a result.
 ///
 /// # Errors
 ///
-/// The code, unless it is 0.
+/// The code, if it is not 0.
 #[inline]
 pub fn ok(code: u32) -> Result<(), u32> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-/// The handle, or other pointer, that a call writes.
+/// Returns the handle or other pointer that a call writes.
 ///
 /// # Errors
 ///
@@ -226,7 +227,7 @@ pub fn made<T, H: From<*mut T>>(call: impl FnOnce(*mut *mut T) -> u32) -> Result
     Ok(raw.into())
 }
 
-/// The number that a call writes.
+/// Returns the number that a call writes.
 ///
 /// # Errors
 ///

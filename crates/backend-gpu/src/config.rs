@@ -1,4 +1,4 @@
-//! How a device is opened.
+//! The options for opening a device.
 
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -8,51 +8,51 @@ use runtime_core::{Error, ErrorKind, Result};
 
 use crate::vendor::Vendor;
 
-/// Where device memory comes from.
+/// The source of device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PoolKind {
-    /// A memory pool of the library where the device has them, else a cache.
+    /// A memory pool of the library if the device supports pools, otherwise a cache.
     #[default]
     Auto,
-    /// A memory pool of the library, in which allocating and freeing are ordered with streams.
+    /// A memory pool of the library, which orders allocations and frees with streams.
     Driver,
-    /// Plain allocations, of which 1 GiB at most is kept to be used again.
+    /// Plain allocations, of which at most 1 GiB is kept for reuse.
     Cache,
 }
 
-/// How a device is opened; the options of a selector: `cuda:0?pool=cache&cache=off`.
+/// The options for opening a device. A selector can set them: `cuda:0?pool=cache&cache=off`.
 ///
 /// | option | values | effect |
 /// |---|---|---|
 /// | `pool` | `auto`, `driver`, `cache` | [`PoolKind`] |
 /// | `options` | text | compiler options for every module that is compiled, before the module's own |
-/// | `cache` | `on`, `off` | whether compiled programs are kept on disk; those whose source includes files never are |
-/// | `cache-dir` | folder | where; the user's cache folder otherwise |
-/// | `work-dir` | folder | puts source, options, log and results of each module there, in a private folder that is removed with the module; nothing is taken from the cache then |
-/// | `keep` | `on`, `off` | leaves those folders behind; only with `work-dir` |
-/// | `verbose` | `on`, `off` | compiler logs of successful builds as `tracing` events of level `INFO` instead of `DEBUG` |
+/// | `cache` | `on`, `off` | whether compiled programs are kept on disk; programs whose source includes files never are |
+/// | `cache-dir` | folder | the folder for them; the default is the user's cache folder |
+/// | `work-dir` | folder | puts source, options, log and results of each module into a private folder there, which is removed with the module; the cache is then not used |
+/// | `keep` | `on`, `off` | does not remove those folders; only with `work-dir` |
+/// | `verbose` | `on`, `off` | whether compiler logs of successful builds are `tracing` events of level `INFO` instead of `DEBUG` |
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config<V: Vendor> {
-    /// Where device memory comes from.
+    /// The source of device memory.
     pub pool: PoolKind,
     /// Compiler options for every module that is compiled, before the module's own.
     pub build_options: String,
     /// Whether compiled programs are kept on disk.
     pub cache: bool,
-    /// Where they are kept; in the user's cache folder if `None`.
+    /// The folder for them. `None` means the user's cache folder.
     pub cache_dir: Option<PathBuf>,
-    /// Where intermediates of builds are put; nowhere if `None`.
+    /// The folder for intermediate files of builds. `None` means that they are not kept.
     pub work_dir: Option<PathBuf>,
-    /// Whether intermediates are left behind when their module is unloaded.
+    /// Whether intermediate files stay when their module is unloaded.
     pub keep: bool,
-    /// Whether compiler logs of successful builds are worth a `tracing` event of level `INFO`.
+    /// Whether compiler logs of successful builds are `tracing` events of level `INFO` instead of `DEBUG`.
     pub verbose: bool,
     vendor: PhantomData<V>,
 }
 
 impl<V: Vendor> Config<V> {
-    /// The defaults: `pool=auto`, `cache=on`, no intermediates.
+    /// Returns the defaults: `pool=auto`, `cache=on`, no intermediate files.
     pub fn new() -> Self {
         Self {
             pool: PoolKind::Auto,
@@ -66,11 +66,11 @@ impl<V: Vendor> Config<V> {
         }
     }
 
-    /// Sets one option from text, as a selector gives it.
+    /// Sets one option from text, in the form that a selector uses.
     ///
     /// # Errors
     ///
-    /// `UnknownDevice` for an option that does not exist, `InvalidArgument` for a value it does not take.
+    /// `UnknownDevice` for an option that does not exist, `InvalidArgument` for a value that the option does not take.
     pub fn set(mut self, option: &str, value: &str) -> Result<Self> {
         if option == "pool" {
             self.pool = match value {

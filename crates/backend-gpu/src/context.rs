@@ -1,4 +1,5 @@
-//! The context that a device works in, which all of its opened instances share: what calls go through, and whether it works.
+//! The context of a device, which all of its opened instances share. The library's calls go through it, and it records
+//! whether it works.
 #![expect(unsafe_code, reason = "makes contexts current, and uses events through the library")]
 
 use std::ffi::c_int;
@@ -14,46 +15,46 @@ use crate::handle;
 use crate::raw_stream::RawStream;
 use crate::vendor::{Vendor, error};
 
-/// Events kept to be used again.
+/// The maximum number of events kept for reuse.
 const MOST_SPARE: usize = 64;
 
-/// The context of a device, or one that others own.
+/// The context of a device, or a context that another library owns.
 #[derive(Debug)]
 pub struct Context<V: Vendor> {
     /// The library.
     pub api: &'static V::Api,
     /// The number of the device.
     pub ordinal: usize,
-    /// The device, as the library counts.
+    /// The library's handle of the device.
     pub device: c_int,
-    /// What is made current.
+    /// The place that calls make current.
     pub place: usize,
-    /// Whether others own it, and keep it for as long as there is this.
+    /// Whether another library owns the context. It then keeps the context for as long as this object exists.
     lent: bool,
-    /// The code of the fault after which it is of no use; 0 while it works.
+    /// The code of the fault that made the context unusable; 0 while it works.
     broken: AtomicU32,
-    /// Different from that of any other, also of a later one of the device.
+    /// A number that no other context has, not even a later one of the device.
     number: u64,
-    /// Contexts, by number, whose memory copies reach directly or never will.
+    /// The numbers of contexts for which direct access has been tried, whether or not it is possible.
     peers: Mutex<Vec<u64>>,
-    /// Events that nobody uses.
+    /// Unused events.
     spare: Mutex<Vec<handle::Event>>,
 }
 
 impl<V: Vendor> Context<V> {
-    /// The context of a device, which lives for as long as anybody here holds it.
+    /// Opens the context of a device. It lives as long as an object of this crate holds it.
     ///
     /// # Errors
     ///
-    /// `DeviceLost` while lost instances of the device are held, or where a fault in this process stays.
+    /// `DeviceLost` while lost instances of the device are held, or if a fault in this process is permanent.
     pub(crate) fn open(api: &'static V::Api, id: &DeviceId) -> Result<Arc<Self>> {
         let ordinal = id.index();
         let lost = |message: &str| Error::new(ErrorKind::DeviceLost, "open", message).on(id);
         let mut in_use = loop {
-            // SAFETY: it is told codes of the library.
+            // SAFETY: contexts get only codes of the library.
             let in_use = lock(unsafe { V::in_use() });
             let found = in_use.iter().find(|(used, _)| *used == ordinal).map(|(_, c)| c.upgrade());
-            // A last owner needs the list to release the context, and this may be the last one by now.
+            // The last owner needs the list to release the context, and this thread may now be the last owner.
             match found {
                 None => break in_use,
                 Some(context) => {
@@ -86,15 +87,15 @@ impl<V: Vendor> Context<V> {
         }
     }
 
-    /// A context that others own.
+    /// A context that another library owns.
     ///
     /// # Errors
     ///
-    /// The library's code, for a context that does not work.
+    /// The library's code, if the context does not work.
     ///
     /// # Safety
     ///
-    /// The place is a context of that device, and stays so for as long as there is the result.
+    /// The place is a context of that device, and stays one for as long as the result exists.
     pub(crate) unsafe fn lent(
         api: &'static V::Api,
         ordinal: usize,
@@ -114,18 +115,18 @@ impl<V: Vendor> Context<V> {
         Self { api, ordinal, device, place, lent, broken, number, peers, spare }
     }
 
-    /// Whether the context works.
+    /// Checks whether the context works.
     pub(crate) fn probe(&self) -> Result<(), u32> {
         self.memory().map(drop)
     }
 
-    /// How many bytes of memory are free, and how many there are.
+    /// The number of free bytes of memory, and the total number of bytes.
     pub(crate) fn memory(&self) -> Result<(usize, usize), u32> {
         self.apart(V::Api::memory_info)
     }
 
-    /// The range of priorities as the contract counts them, larger numbers being more urgent; one priority where the library
-    /// does not answer.
+    /// The range of priorities in the contract's terms, where larger numbers are more urgent. A single priority if the
+    /// library does not report the range.
     pub(crate) fn priorities(&self) -> Result<(i32, i32), u32> {
         self.bind()?;
         match self.api.priority_range() {
@@ -135,8 +136,9 @@ impl<V: Vendor> Context<V> {
         }
     }
 
-    /// Makes the context the thread's current one, and leaves it so. Whoever shares the thread may have made another
-    /// one current since our last call, and asking costs less than setting: so it is asked each time, and set if needed.
+    /// Makes the context current in the thread and leaves it current. Other code in the thread may have made another
+    /// context current since the last call. A query costs less than a change, so each call queries and changes the
+    /// context only if needed.
     ///
     /// # Errors
     ///
@@ -150,8 +152,8 @@ impl<V: Vendor> Context<V> {
         unsafe { self.api.make_current(self.place) }
     }
 
-    /// Makes a call that waits, asks, allocates, loads or frees, with the context current. A capture that others in this process
-    /// make does not concern it: so it is neither forbidden, nor does it end that capture.
+    /// Makes a call that waits, queries, allocates, loads or frees, with the context current. Captures of other code in
+    /// this process do not affect the call: they do not forbid it, and it does not end them.
     ///
     /// # Errors
     ///
@@ -162,7 +164,7 @@ impl<V: Vendor> Context<V> {
         let relaxed = self.api.exchange_capture_mode(&mut mode).is_ok();
         let outcome = call(self.api);
         if relaxed {
-            // It cannot fail: the thread had the mode before.
+            // This cannot fail, because the thread had the mode before.
             let _ = self.api.exchange_capture_mode(&mut mode);
         }
         outcome
@@ -177,7 +179,7 @@ impl<V: Vendor> Context<V> {
         }
     }
 
-    /// What an outcome tells of work on the context, if anything: whether it is over. It is when it is done, and when the
+    /// Whether the work of a query is finished, if its outcome says so. Work is finished when it is done, or when the
     /// context is broken.
     pub(crate) fn told(&self, outcome: Result<(), u32>) -> Option<bool> {
         match outcome {
@@ -190,8 +192,8 @@ impl<V: Vendor> Context<V> {
         }
     }
 
-    /// Remembers a code after which the context is of no use: one that says so, and any that a call returns, too, which has
-    /// nothing to do with what failed.
+    /// Records a code that shows that the context is unusable. Some codes say so themselves. Any other code counts only
+    /// if a separate call on the context returns the same code or one that says so.
     #[inline]
     pub fn note<T>(&self, outcome: Result<T, u32>) {
         if let Err(code) = outcome
@@ -215,30 +217,30 @@ impl<V: Vendor> Context<V> {
         }
     }
 
-    /// Counts the context as broken. Of several codes the first is the cause.
+    /// Marks the context as broken. The first of several codes is the cause.
     pub(crate) fn give_up(&self, code: u32) {
         let _ = self.broken.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// A new stream that is ordered with no other; a smaller number is more urgent.
+    /// Creates a stream that is not ordered with any other stream; a smaller number is more urgent.
     pub(crate) fn new_stream(self: &Arc<Self>, priority: i32) -> Result<RawStream<V>, u32> {
         let raw = self.apart(|api| api.stream_create(priority))?;
         Ok(RawStream::own(raw, self))
     }
 
-    /// A new event.
+    /// Creates an event.
     pub(crate) fn new_event(&self, timing: bool) -> Result<handle::Event, u32> {
         self.bind()?;
         self.api.event_create(timing)
     }
 
-    /// An event without timing: one that nobody uses any more, or a new one.
+    /// Returns an event without timing: an unused one if there is one, otherwise a new one.
     pub(crate) fn take_event(&self) -> Result<handle::Event, u32> {
         let spare = lock(&self.spare).pop();
         spare.map_or_else(|| self.new_event(false), Ok)
     }
 
-    /// Keeps an event without timing to be used again.
+    /// Keeps an event without timing for reuse.
     pub(crate) fn keep_event(&self, raw: handle::Event) {
         let mut spare = lock(&self.spare);
         if spare.len() < MOST_SPARE {
@@ -249,19 +251,19 @@ impl<V: Vendor> Context<V> {
         self.note(self.destroy_event(raw));
     }
 
-    /// Destroys an event; the library lets what waits for it come to its end.
+    /// Destroys an event. The library still ends pending waits for it.
     pub(crate) fn destroy_event(&self, raw: handle::Event) -> Result<(), u32> {
         if self.fault().is_some() {
-            // It goes with the context.
+            // The event is released with the context.
             return Ok(());
         }
         self.bind()?;
-        // SAFETY: the caller gives the event up.
+        // SAFETY: the caller no longer uses the event.
         unsafe { self.api.event_destroy(raw) }
     }
 
-    /// Lets copies between the memory of this device and `peer`'s go directly where the hardware can; elsewhere the
-    /// library stages them.
+    /// Enables direct copies between the memory of this device and that of `peer`, if the hardware supports them.
+    /// Otherwise the library stages the copies.
     pub(crate) fn enable_peer(&self, peer: &Self) {
         let mut peers = lock(&self.peers);
         if peers.contains(&peer.number) {
@@ -274,7 +276,7 @@ impl<V: Vendor> Context<V> {
             if let Err(code) = enabled
                 && code != V::PEER_ACCESS_ALREADY_ENABLED
             {
-                // Copies work all the same.
+                // Copies work without direct access too.
                 let error = self.api.name(code);
                 tracing::debug!(from = peer.ordinal, to = self.ordinal, error, "no direct access");
             }
@@ -287,13 +289,13 @@ impl<V: Vendor> Drop for Context<V> {
     fn drop(&mut self) {
         let spare = mem::take(self.spare.get_mut().unwrap_or_else(|e| e.into_inner()));
         for raw in spare {
-            // The context goes, and nobody is left to hear of it.
+            // The context is being released, so a failure has no consequence.
             let _ = self.destroy_event(raw);
         }
         if self.lent {
             return;
         }
-        // SAFETY: it is told nothing.
+        // SAFETY: no context gets a code.
         let mut in_use = lock(unsafe { V::in_use() });
         V::release(self);
         in_use.retain(|(ordinal, _)| *ordinal != self.ordinal);

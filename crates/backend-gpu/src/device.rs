@@ -1,4 +1,4 @@
-//! The device: making its objects and giving them back.
+//! The device: it creates and releases its objects.
 #![expect(
     unsafe_code,
     reason = "implements the contract's unsafe device trait, and takes a context that others own"
@@ -28,7 +28,7 @@ use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::vendor::{Code, Description, Vendor, error};
 
-/// An opened device: what a [`Device`](runtime_core::Device) of this backend is made of.
+/// An opened device, from which a [`Device`](runtime_core::Device) of this backend is made.
 #[derive(Debug)]
 pub struct Device<V: Vendor> {
     pub(crate) info: DeviceInfo,
@@ -41,9 +41,9 @@ pub struct Device<V: Vendor> {
     pub(crate) shared: Arc<Shared<V>>,
 }
 
-/// A vendor whose devices work in contexts that others may own.
+/// A vendor whose devices work in contexts that other libraries may own.
 pub trait Lends: Vendor {
-    /// The number of the device of a context, and the device as the library counts.
+    /// The number of a context's device, and the library's handle of that device.
     ///
     /// # Errors
     ///
@@ -56,13 +56,13 @@ pub trait Lends: Vendor {
 }
 
 impl<V: Vendor> Device<V> {
-    /// Opens a device, which other libraries of the process may use too, in the context that they use.
+    /// Opens a device. It works in the context that other libraries of the process may use too.
     /// [`Device::new`](runtime_core::Device::new) makes it usable.
     ///
     /// # Errors
     ///
-    /// `Unavailable` without a library, `UnknownDevice` if there are fewer devices, `InvalidArgument` for an option that this
-    /// one does not take, `DeviceLost` while a lost instance of it is held.
+    /// `Unavailable` without a library, `UnknownDevice` if there are fewer devices, `InvalidArgument` for an option
+    /// that the device does not take, `DeviceLost` while a lost instance of the device is held.
     pub fn open(ordinal: usize, config: &Config<V>) -> Result<Self> {
         let (api, devices) = V::library()?;
         let id = DeviceId::new(V::WORDS.backend, ordinal);
@@ -70,22 +70,23 @@ impl<V: Vendor> Device<V> {
             let message = format!("{id}: there are {devices} {} devices", V::WORDS.interface);
             return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
         }
-        // Before anything is asked: of a lost device a library may tell nothing.
+        // The context comes first, because a library may not describe a lost device.
         Self::within(Context::open(api, &id)?, config)
     }
 
-    /// Opens a device in a context that somebody else owns, which is never destroyed. Memory, streams and events of that
-    /// context are the device's too. [`Device::new`](runtime_core::Device::new) makes it usable, and
-    /// [`Device::with_native_stream`](runtime_core::Device::with_native_stream) with a stream of theirs.
+    /// Opens a device in a context that another library owns. The device never destroys the context. It can use memory,
+    /// streams and events of that context. [`Device::new`](runtime_core::Device::new) makes the device usable.
+    /// [`Device::with_native_stream`](runtime_core::Device::with_native_stream) does too, with a stream of the other
+    /// library.
     ///
     /// # Errors
     ///
     /// `Unavailable` without a library, `InvalidArgument` for a handle that is null or no context, or for an option
-    /// that the device does not take; what the library reports of a context that does not work.
+    /// that the device does not take. If the context does not work: the error of the library.
     ///
     /// # Safety
     ///
-    /// The handle is of a context that stays until the device, and whatever it made, is dropped.
+    /// The handle is a context that stays until the device, and everything that it made, is dropped.
     pub unsafe fn from_native(context: NativeHandle, config: &Config<V>) -> Result<Self>
     where
         V: Lends,
@@ -126,28 +127,28 @@ impl<V: Vendor> Device<V> {
         Ok(Self { info, cooperative, managed, regions, graphs, peers, builder, shared })
     }
 
-    /// What its objects share, for the vendor.
+    /// The state that the device shares with its objects, for the vendor.
     ///
     /// # Safety
     ///
-    /// Codes that it and its context are told are those that the library returned for the device: what they say of work is
-    /// believed.
+    /// The caller passes only codes to this state and its context that the library returned for the device. They
+    /// believe what codes say about work.
     pub unsafe fn shared(&self) -> &Shared<V> {
         &self.shared
     }
 
-    /// Makes the device current, since a compiler that is told no architecture takes the current device's.
+    /// Makes the device current, because a compiler without an explicit architecture takes that of the current device.
     fn bind(&self, operation: &'static str) -> Result<()> {
         self.shared.check(operation)?;
         let bound = self.shared.context.bind();
         bound.map_err(|code| self.shared.error(operation, code, "the device"))
     }
 
-    /// Makes code of an image, and of it what `load` loads. The code is kept once it has turned out to load.
+    /// Builds code from an image and calls `load` with it. Stores the code in the cache only if `load` succeeds.
     ///
     /// # Errors
     ///
-    /// `InvalidModule` for an image that the device does not take, and that of `load`.
+    /// `InvalidModule` for an image that the device does not take, and errors of `load`.
     pub fn build_own<T>(
         &self,
         operation: &'static str,
@@ -186,7 +187,7 @@ impl<V: Vendor> CommonRuntime for Device<V> {
     }
 }
 
-// SAFETY: memory has the length asked for and stays in place, and is given back in the order of the streams named, or by a
+// SAFETY: memory has the requested length and stays in place. It is freed in the order of the named streams, or by a
 // thread that waits for them.
 unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
     fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
@@ -225,7 +226,7 @@ unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
         const OPERATION: &str = "stream_create";
         let shared = &self.shared;
         shared.check(OPERATION)?;
-        // To the library, smaller numbers are more urgent.
+        // In the library, smaller numbers are more urgent.
         let raw = shared.context.new_stream(-options.priority);
         let raw = Arc::new(raw.map_err(|code| shared.error(OPERATION, code, "no stream"))?);
         shared.add_stream(&raw);

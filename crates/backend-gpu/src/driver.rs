@@ -6,21 +6,22 @@ use crate::config::Config;
 use crate::device::Device;
 use crate::vendor::Vendor;
 
-/// A backend: the devices of a vendor's library, in its order.
+/// A backend for the devices of a vendor's library, in the library's order.
 ///
-/// Listing devices makes no context, and so does not tell the priorities of streams, which an opened device does.
+/// Listing devices creates no context. Listed devices therefore do not report the priorities of streams; opened devices
+/// do.
 #[derive(Debug)]
 pub struct Driver<V: Vendor> {
     config: Config<V>,
 }
 
 impl<V: Vendor> Driver<V> {
-    /// A driver whose devices are opened with the default [`Config`] and the options of their selectors.
+    /// Creates a driver that opens devices with the default [`Config`] and the options of their selectors.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A driver whose devices are opened with `config` and the options of their selectors.
+    /// Creates a driver that opens devices with `config` and the options of their selectors.
     pub fn with_config(config: Config<V>) -> Self {
         Self { config }
     }

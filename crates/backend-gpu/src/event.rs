@@ -19,7 +19,7 @@ use crate::vendor::Vendor;
 #[derive(Debug)]
 pub(crate) struct Event<V: Vendor> {
     raw: handle::Event,
-    /// Whether others own it.
+    /// Whether another library owns it.
     lent: bool,
     shared: Arc<Shared<V>>,
 }
@@ -35,7 +35,7 @@ impl<V: Vendor> Event<V> {
         Ok(Self { raw, lent: false, shared: Arc::clone(shared) })
     }
 
-    /// An event that others own.
+    /// An event that another library owns.
     pub(crate) fn lent(shared: &Arc<Shared<V>>, raw: handle::Event) -> Self {
         Self { raw, lent: true, shared: Arc::clone(shared) }
     }
@@ -48,7 +48,7 @@ impl<V: Vendor> Event<V> {
         &self.shared
     }
 
-    /// Whether the work before the event is done, by a call that tells.
+    /// Whether the work before the event is done, according to `call`.
     fn ask(
         &self,
         operation: &'static str,
@@ -63,7 +63,8 @@ impl<V: Vendor> Event<V> {
     }
 }
 
-// SAFETY: the library ends a wait, and tells that an event is over, when the work before it is and its writes are visible.
+// SAFETY: the library ends a wait, or reports an event as done, only when the work before it is done and its writes are
+// visible.
 unsafe impl<V: Vendor> DeviceEvent for Event<V> {
     fn wait(&self) -> Result<()> {
         // SAFETY: the event is alive.

@@ -32,13 +32,13 @@ impl<V: Vendor> DeviceGraph for Graph<V> {
 impl<V: Vendor> Drop for Graph<V> {
     fn drop(&mut self) {
         if self.context.fault().is_none() && self.context.bind().is_ok() {
-            // SAFETY: nobody launches it any more; the library lets launches in flight come to their end.
+            // SAFETY: the graph is not launched again, and the library lets launches in flight run to completion.
             self.context.note(unsafe { self.context.api.graph_exec_destroy(self.exec) });
         }
     }
 }
 
-/// A captured graph, from which those that can be launched are made.
+/// A captured graph, from which executable graphs are made.
 struct Captured<V: Vendor> {
     raw: handle::Graph,
     context: Arc<Context<V>>,
@@ -54,21 +54,21 @@ impl<V: Vendor> Captured<V> {
 
 impl<V: Vendor> Drop for Captured<V> {
     fn drop(&mut self) {
-        // SAFETY: the graph is this object's own.
+        // SAFETY: only this object uses the graph.
         self.context.note(unsafe { self.context.api.graph_destroy(self.raw) });
     }
 }
 
-// SAFETY: the library captures what is enqueued on the stream, in its order, and a launch is an operation of the stream
-// that it is enqueued on.
+// SAFETY: the library captures the work enqueued on the stream, in its order. A launch is an operation of the stream on
+// which it is enqueued.
 unsafe impl<V: Vendor> GraphCapture for Device<V> {
     fn begin(&self) -> Result<Box<dyn DeviceStream>> {
         let shared = &self.shared;
         shared.check(OPERATION)?;
         let failed = |code| shared.error(OPERATION, code, "a capture cannot begin");
-        // The device does not know the stream: nobody can wait for what is not run.
+        // The device does not keep the stream, because work that does not run cannot be waited for.
         let stream = Arc::new(shared.context.new_stream(0).map_err(failed)?);
-        // Any thread may enqueue, and whatever else a thread does is none of the capture's business.
+        // Any thread may enqueue, and the capture does not affect the other calls of a thread.
         // SAFETY: the stream is alive, and nothing is on it.
         unsafe { shared.context.api.capture_begin(stream.raw()) }.map_err(failed)?;
         Ok(Box::new(Stream::capturing(shared, stream)))
@@ -87,7 +87,7 @@ unsafe impl<V: Vendor> GraphCapture for Device<V> {
         let graph: &dyn Any = graph;
         let exec = own::<Graph<V>>(graph, "launch")?.exec;
         own::<Stream<V>>(stream, "launch")?.enqueue("launch", "a graph", |api, stream| {
-            // SAFETY: both are alive; the caller vouches for what the graph uses.
+            // SAFETY: both are alive; the caller guarantees that the graph's work is allowed.
             unsafe { api.graph_launch(exec, stream) }
         })
     }

@@ -1,4 +1,4 @@
-//! Handles of a vendor's objects: numbers, which say nothing of whether the object is there.
+//! Handles of a vendor's objects. They are numbers, and do not show whether the object still exists.
 
 use std::ptr;
 
@@ -7,12 +7,12 @@ macro_rules! handles {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $name(
-            /// The address that the vendor's interface knows it by.
+            /// The object's address in the vendor's interface.
             pub usize,
         );
 
         impl $name {
-            /// The handle as the vendor's functions take it.
+            /// The handle in the form that the vendor's functions take.
             #[inline]
             pub fn pointer<T>(self) -> *mut T {
                 ptr::with_exposed_provenance_mut(self.0)
@@ -33,9 +33,9 @@ handles! {
     Stream;
     /// An event.
     Event;
-    /// What a capture recorded.
+    /// A captured graph.
     Graph;
-    /// A graph that can be launched.
+    /// An executable graph.
     GraphExec;
     /// A memory pool.
     Pool;
@@ -45,7 +45,7 @@ handles! {
     Function;
 }
 
-/// The pointer to an address on a device, or in memory that the host shares with it.
+/// Converts an address on a device, or in memory that the host shares with it, to a pointer.
 #[inline]
 pub fn pointer<T>(address: u64) -> *mut T {
     ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))

@@ -1,4 +1,4 @@
-//! Streams, events and addresses that others own.
+//! Streams, events and addresses that belong to other libraries.
 #![expect(unsafe_code, reason = "takes up handles, and implements an unsafe ability")]
 
 use std::any::Any;
@@ -27,15 +27,15 @@ impl Known {
     }
 }
 
-// SAFETY: what is enqueued goes to the stream named, whose handle and that of an event are not destroyed; of a stream whose
-// use has ended only an event of this backend's own is left.
+// SAFETY: work goes to the named stream. The handles of such streams and events are never destroyed here. Once the use
+// of a stream has ended, only an event of this backend's own is used.
 unsafe impl<V: Vendor> NativeInterop for Device<V> {
     unsafe fn stream(&self, handle: NativeHandle) -> Result<Box<dyn DeviceStream>> {
         const OPERATION: &str = "stream_from_native";
         let shared = &self.shared;
         shared.check(OPERATION)?;
         let failed = |code| shared.error(OPERATION, code, format_args!("{handle:?}"));
-        // SAFETY: the caller vouches for the stream.
+        // SAFETY: the caller guarantees that the handle is a stream.
         match unsafe { V::check_stream(&shared.context, handle) } {
             Ok(()) => {}
             Err(Unfit::Wrong(why)) => {

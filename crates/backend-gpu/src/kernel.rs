@@ -1,4 +1,4 @@
-//! Modules and kernels as the contract has them.
+//! Modules and kernels for the contract.
 #![expect(unsafe_code, reason = "asks for kernels through the library")]
 
 use std::ffi::{CString, c_int};
@@ -16,7 +16,8 @@ use crate::reaper::Object;
 use crate::shared::Shared;
 use crate::vendor::{NotLoaded, Vendor};
 
-/// Work-items of a block where the library suggests none, which suit groups that run in lockstep of any width.
+/// The number of work-items in a block if the library suggests none. It is a multiple of the lockstep width of any
+/// device.
 const DEFAULT_BLOCK: u32 = 256;
 
 /// A loaded module.
@@ -25,7 +26,7 @@ pub(crate) struct Module<V: Vendor> {
     raw: handle::Module,
     signatures: V::Signatures,
     shared: Arc<Shared<V>>,
-    /// Most work-items of a block, and most bytes of its shared memory, on the device.
+    /// The device's maximum number of work-items in a block, and of bytes of shared memory in a block.
     most: (u32, u32),
     folder: Option<Intermediates>,
 }
@@ -45,7 +46,7 @@ impl<V: Vendor> Module<V> {
         Ok(Self { raw, signatures: code.signatures, shared, most, folder })
     }
 
-    /// The function of that name.
+    /// Returns the function with that name.
     fn function(&self, name: &str) -> Result<Function> {
         const OPERATION: &str = "kernel";
         let shared = &self.shared;
@@ -60,18 +61,19 @@ impl<V: Vendor> Module<V> {
         let found = shared.context.apart(|api| unsafe { api.module_function(self.raw, &text) });
         found.map_err(|code| match code {
             _ if code == V::NOT_FOUND => shared.error(OPERATION, code, missing()),
-            // Libraries load code when it is asked for first.
+            // Libraries load code on the first request for it.
             _ => shared.error(OPERATION, code, format_args!("kernel {name:?} does not load")),
         })
     }
 
-    /// What is to unload, and the folder that goes with it.
+    /// Returns the module to unload, and its folder.
     pub(crate) fn into_object(self) -> (Object, Option<Intermediates>) {
         (Object::Module(self.raw), self.folder)
     }
 }
 
-/// The bytes where numbers of 64 bits may be, which binaries hold, and zeros behind them up to `least` bytes.
+/// Copies an image to memory that is aligned for 64-bit numbers, which binaries contain. Pads it with zeros to at least
+/// `least` bytes.
 pub fn aligned(image: &[u8], least: usize) -> Vec<u64> {
     let word = |bytes: &[u8]| {
         let mut word = [0; 8];
@@ -83,7 +85,7 @@ pub fn aligned(image: &[u8], least: usize) -> Vec<u64> {
     words
 }
 
-/// A number that the library was asked for; `None` where it has no answer.
+/// The answer of a query to the library; `None` if the library does not support the query.
 fn answered<V: Vendor>(told: Result<c_int, u32>) -> Result<Option<u32>, u32> {
     match told {
         Ok(number) => Ok(Some(u32::try_from(number).unwrap_or(0))),
@@ -96,12 +98,12 @@ impl<V: Vendor> DeviceModule for Module<V> {
     fn kernel(&self, name: &str) -> Result<Box<dyn DeviceKernel>> {
         let function = self.function(name)?;
         let shared = &self.shared;
-        // Where there is no answer, the library refuses a launch that asks for too much.
+        // Without an answer, the library itself refuses a launch that is too large.
         let number = |told| {
             answered::<V>(told)
                 .map_err(|code| shared.error("kernel", code, format_args!("kernel {name:?}")))
         };
-        // SAFETY: the function is of a loaded module.
+        // SAFETY: the function belongs to a loaded module.
         let threads = shared.context.apart(|api| unsafe { api.function_threads(function) });
         // SAFETY: as above.
         let declared = shared.context.apart(|api| unsafe { api.function_shared(function) });
@@ -127,17 +129,17 @@ pub(crate) struct Kernel<V: Vendor> {
     pub(crate) function: Function,
     pub(crate) name: String,
     parameters: Option<Vec<ParamInfo>>,
-    /// Most work-items in a block of this kernel.
+    /// The maximum number of work-items in a block of this kernel.
     pub(crate) most_threads: u32,
-    /// Most bytes of dynamic shared memory of a block.
+    /// The maximum number of bytes of dynamic shared memory in a block.
     most_shared: u32,
-    /// Bytes of dynamic shared memory that a launch may have without asking for more.
+    /// The number of bytes of dynamic shared memory that launches may use now; more must be granted first.
     granted: AtomicU32,
     shared: Arc<Shared<V>>,
 }
 
 impl<V: Vendor> Kernel<V> {
-    /// Lets launches have that much dynamic shared memory.
+    /// Allows launches to use that many bytes of dynamic shared memory.
     #[inline]
     pub(crate) fn grant(&self, operation: &'static str, bytes: u32) -> Result<()> {
         if bytes <= self.granted.load(Ordering::Relaxed) {
@@ -154,7 +156,8 @@ impl<V: Vendor> Kernel<V> {
             let message = format!("kernel {:?}: {bytes} bytes of shared memory; {most}", self.name);
             return Err(Error::new(ErrorKind::InvalidArgument, operation, message));
         }
-        // To the most at once: several kernels may share one function, and none may lower what another one has.
+        // To the maximum at once, because several kernels may share one function, and no kernel may lower the limit of
+        // another.
         V::raise_shared(&self.shared.context, self.function, most).map_err(|code| {
             let what = format_args!("kernel {:?}: {most} bytes of shared memory", self.name);
             self.shared.error(operation, code, what)
@@ -163,7 +166,7 @@ impl<V: Vendor> Kernel<V> {
         Ok(())
     }
 
-    /// Asks the library about blocks of the kernel; `None` where it has no answer.
+    /// Queries the library about blocks of the kernel; `None` if the library does not support the query.
     fn ask(&self, call: impl FnOnce(&V::Api) -> Result<c_int, u32>) -> Result<Option<u32>> {
         const OPERATION: &str = "occupancy";
         self.shared.check(OPERATION)?;
@@ -187,7 +190,7 @@ impl<V: Vendor> Occupancy for Kernel<V> {
     fn suggested_block(&self, shared_bytes: u32) -> Result<u32> {
         self.grant("occupancy", shared_bytes)?;
         let (function, bytes) = (self.function, shared_bytes as usize);
-        // SAFETY: the function is of a loaded module.
+        // SAFETY: the function belongs to a loaded module.
         match self.ask(|api| unsafe { api.suggested_block(function, bytes) })? {
             None => Ok(DEFAULT_BLOCK.min(self.most_threads)),
             Some(block) if block > 0 => Ok(block),

@@ -16,7 +16,7 @@ use crate::vendor::Vendor;
 
 const OPERATION: &str = "launch";
 
-/// Arguments of a launch, without an allocation for the usual number.
+/// Arguments of a launch. The usual number needs no allocation.
 type Arguments<T> = SmallVec<[T; 16]>;
 
 impl<V: Vendor> Kernel<V> {
@@ -33,7 +33,7 @@ impl<V: Vendor> Kernel<V> {
         args: &[RawArg<'_>],
     ) -> Result<()> {
         let [x, y, z] = launch.block;
-        // The product is within the device's limit, as checked.
+        // The product does not overflow: the front has checked it against the device's limit.
         if x * y * z > self.most_threads {
             return Err(self.too_large(x * y * z));
         }
@@ -55,15 +55,15 @@ impl<V: Vendor> Kernel<V> {
                 RawArg::Memory { .. } | RawArg::Empty { .. } => ptr::from_mut(address).cast(),
             })
             .collect();
-        // SAFETY: the caller vouches for kernel and arguments.
+        // SAFETY: the caller guarantees that kernel and arguments fit.
         unsafe { self.enqueue(stream, launch, &mut pointers) }
     }
 
-    /// Enqueues the kernel with arguments that the library copies from where they lie.
+    /// Enqueues the kernel with arguments that the library copies from the pointers.
     ///
     /// # Safety
     ///
-    /// As [`launch`](Self::launch); each pointer is to an argument of the size that the kernel takes.
+    /// As [`launch`](Self::launch); each pointer points to an argument of the size that the kernel takes.
     #[inline]
     pub(crate) unsafe fn enqueue(
         &self,
@@ -74,7 +74,7 @@ impl<V: Vendor> Kernel<V> {
         let arguments = pointers.as_mut_ptr();
         stream.enqueue(OPERATION, &self.name, |api, stream| {
             if launch.cooperative {
-                // SAFETY: the caller vouches for kernel and arguments.
+                // SAFETY: the caller guarantees that kernel and arguments fit.
                 unsafe { api.launch_cooperative(self.function, launch, stream, arguments) }
             } else {
                 // SAFETY: as above.
@@ -93,7 +93,7 @@ impl<V: Vendor> Kernel<V> {
     }
 }
 
-/// Where an argument lies, from where the library copies it.
+/// The address of an argument, from which the library copies it.
 pub fn address<T>(argument: &T) -> *mut c_void {
     ptr::from_ref(argument).cast_mut().cast()
 }

@@ -1,22 +1,23 @@
-//! Devices over a vendor's interface: what CUDA and HIP have in common.
+//! Devices over a vendor's interface: the parts that CUDA and HIP share.
 //!
-//! [`Api`] is the interface, a method for each call. [`Vendor`] is what the vendors decide differently: the meaning of codes, how
-//! devices are opened and described, and how programs are made. A [`Device`] of a vendor does the rest: memory, streams, events,
-//! graphs, launches, copies between devices, region copies, and objects of other libraries.
+//! [`Api`] is the interface, with one method for each call. [`Vendor`] holds the parts in which vendors differ: the
+//! meaning of codes, the opening and description of devices, and the building of programs. [`Device`] implements the
+//! rest for a vendor: memory, streams, events, graphs, launches, copies between devices, region copies, and objects of
+//! other libraries.
 //!
-//! What a vendor is lent of a device, its [`Shared`] state and its [`Context`], safe code cannot come by: they believe what codes say
-//! of work.
+//! Safe code has no access to a device's [`Shared`] state and [`Context`], which only vendors use, because both believe
+//! what codes say about work.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `api.rs`, `handle.rs`, `vendor.rs` | what a vendor brings |
-//! | `config.rs`, `driver.rs`, `device.rs` | opening devices; what a device makes and gives back |
-//! | `context.rs` | what calls go through, and whether it works |
-//! | `raw_stream.rs`, `stream.rs`, `fill.rs`, `event.rs` | streams as the library and as the contract has them |
-//! | `memory.rs`, `pinned.rs`, `pool.rs`, `room.rs` | memory, and where it comes from |
-//! | `program.rs`, `rtc.rs`, `kernel.rs`, `launch.rs`, `own.rs` | modules, launches, kernels of the backend's own |
+//! | `api.rs`, `handle.rs`, `vendor.rs` | the parts that a vendor implements |
+//! | `config.rs`, `driver.rs`, `device.rs` | opening devices; creating and releasing a device's objects |
+//! | `context.rs` | the context of the library's calls, and whether it works |
+//! | `raw_stream.rs`, `stream.rs`, `fill.rs`, `event.rs` | streams of the library and of the contract |
+//! | `memory.rs`, `pinned.rs`, `pool.rs`, `room.rs` | memory and its allocation |
+//! | `program.rs`, `rtc.rs`, `kernel.rs`, `launch.rs`, `own.rs` | modules, launches, the backend's own kernels |
 //! | `graph.rs`, `peer.rs`, `region.rs`, `interop.rs`, `monitor.rs` | abilities |
-//! | `shared.rs`, `reaper.rs` | what the objects of a device share; giving back what must wait |
+//! | `shared.rs`, `reaper.rs` | state shared by the objects of a device; the release of objects once their streams finish |
 #![deny(unsafe_code)]
 
 mod api;

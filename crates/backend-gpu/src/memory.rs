@@ -22,7 +22,7 @@ use crate::room::{Room, allocated};
 use crate::shared::{Shared, streams};
 use crate::vendor::Vendor;
 
-/// Device memory: an address.
+/// Device memory.
 pub(crate) struct Memory<V: Vendor> {
     address: u64,
     bytes: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Memory<V: Vendor> {
     vendor: PhantomData<V>,
 }
 
-/// Where memory is from, and so where it goes.
+/// The origin of memory, which determines how it is freed.
 enum Origin {
     Pool(Room),
     Managed(Room),
@@ -38,7 +38,7 @@ enum Origin {
 }
 
 impl<V: Vendor> Memory<V> {
-    /// New memory of the device's pool.
+    /// Allocates memory from the device's pool.
     pub(crate) fn allocate(shared: &Shared<V>, bytes: usize) -> Result<Self> {
         const OPERATION: &str = "memory_allocate";
         shared.check(OPERATION)?;
@@ -54,7 +54,7 @@ impl<V: Vendor> Memory<V> {
         Ok(Self::of(room.first(), bytes, Origin::Pool(room)))
     }
 
-    /// New memory that the host addresses too.
+    /// Allocates memory that the host can address too.
     fn managed(shared: &Shared<V>, bytes: usize) -> Result<Self> {
         const OPERATION: &str = "unified_allocate";
         shared.check(OPERATION)?;
@@ -73,7 +73,7 @@ impl<V: Vendor> Memory<V> {
         Self { address, bytes, origin, vendor: PhantomData }
     }
 
-    /// Gives the memory back once everything enqueued on the streams is done.
+    /// Frees the memory once everything enqueued on the streams is done.
     pub(crate) fn free(self, shared: &Shared<V>, after: &[&dyn DeviceStream]) {
         match self.origin {
             Origin::Pool(room) if shared.context.fault().is_some() => {
@@ -90,23 +90,23 @@ impl<V: Vendor> Memory<V> {
         }
     }
 
-    /// The address `offset` bytes behind the first.
+    /// The address `offset` bytes after the first.
     #[inline]
     pub(crate) fn at(&self, offset: usize) -> u64 {
         self.address.wrapping_add(offset as u64)
     }
 
-    /// Whether it is of the device's own pool.
+    /// Whether the memory belongs to the device's own pool.
     pub(crate) fn is_pooled(&self) -> bool {
         matches!(self.origin, Origin::Pool(_))
     }
 }
 
-/// The streams a memory was used on, few as a rule.
+/// The streams that used a memory. Usually few.
 type Streams<'a, V> = smallvec::SmallVec<[&'a Arc<RawStream<V>>; 8]>;
 
-// SAFETY: memory has the length asked for; managed memory keeps its address, which the host may follow while kernels
-// run, as the device was asked.
+// SAFETY: memory has the requested length. Managed memory keeps its address, and the host may use the address while
+// kernels run, because only devices that report this ability allocate managed memory.
 unsafe impl<V: Vendor> DeviceMemory for Memory<V> {
     fn len(&self) -> usize {
         self.bytes

@@ -1,4 +1,4 @@
-//! How much memory of a device is free, and how busy it is.
+//! Free memory and load of a device.
 
 use runtime_core::Result;
 use runtime_core::contract::{DeviceLoad, Monitor};

@@ -1,4 +1,4 @@
-//! Kernels of the backend's own on one device.
+//! The backend's own kernels on one device.
 #![expect(unsafe_code, reason = "unloads modules through the library")]
 
 use std::array;
@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::handle::{Function, Module};
 use crate::vendor::Vendor;
 
-/// `N` kernels, each loaded when it is first needed.
+/// `N` kernels, each of which is loaded when it is first needed.
 #[derive(Debug)]
 pub struct OwnKernels<V: Vendor, const N: usize> {
     context: Arc<Context<V>>,
@@ -20,21 +20,22 @@ pub struct OwnKernels<V: Vendor, const N: usize> {
 }
 
 impl<V: Vendor, const N: usize> OwnKernels<V, N> {
-    /// None of them loaded.
+    /// Creates the set, with no kernel loaded.
     pub fn new(context: &Arc<Context<V>>) -> Self {
         let loaded = array::from_fn(|_| OnceLock::new());
         Self { context: Arc::clone(context), loaded, loading: Mutex::default() }
     }
 
-    /// The kernel of a number below `N`, which is made by `load` if it is not there yet.
+    /// Returns the kernel with a number below `N`. Calls `load` first if the kernel is not loaded yet.
     ///
     /// # Errors
     ///
-    /// That of `load`.
+    /// Errors of `load`.
     ///
     /// # Safety
     ///
-    /// The module is given up, and the function is of it. It is launched on streams of the device alone.
+    /// The caller does not use the loaded module afterwards, and the function belongs to it. The function is launched
+    /// only on streams of the device.
     pub unsafe fn function<E>(
         &self,
         number: usize,
@@ -59,7 +60,7 @@ impl<V: Vendor, const N: usize> Drop for OwnKernels<V, N> {
             return;
         }
         for (module, _) in self.loaded.iter().filter_map(OnceLock::get) {
-            // SAFETY: every stream of the device is done, and nobody launches the kernel any more.
+            // SAFETY: every stream of the device is done, and no code launches the kernels any more.
             let unloaded = self.context.apart(|api| unsafe { api.module_unload(*module) });
             self.context.note(unloaded);
         }

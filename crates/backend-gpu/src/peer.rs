@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::vendor::Vendor;
 
-/// Lets `reader` reach the memory of a pool of `owner`'s.
+/// Gives `reader` access to `memory`, if it belongs to a memory pool of `owner`.
 fn let_reach<V: Vendor>(owner: &Shared<V>, memory: &Memory<V>, reader: &Shared<V>) {
     if let Pool::Driver(pool) = &owner.pool
         && memory.is_pooled()
@@ -23,7 +23,7 @@ fn let_reach<V: Vendor>(owner: &Shared<V>, memory: &Memory<V>, reader: &Shared<V
     }
 }
 
-// SAFETY: the library copies the bytes named, directly or by way of the host, in the order of the stream.
+// SAFETY: the library copies the named bytes, directly or through the host, in the order of the stream.
 unsafe impl<V: Vendor> PeerAccess for Device<V> {
     fn reaches(&self, other: &dyn AcceleratorDevice) -> bool {
         let any: &dyn Any = other;
@@ -54,7 +54,7 @@ unsafe impl<V: Vendor> PeerAccess for Device<V> {
         }
         let (to, from) = ((to.at(dst_offset), here), (from.at(src_offset), there));
         stream.enqueue_with(peer, OPERATION, "a copy between devices", |api, stream| {
-            // SAFETY: the caller vouches for the ranges, and both contexts are retained, or their owners keep them.
+            // SAFETY: the caller guarantees the ranges. Both contexts are retained, or their owners keep them.
             unsafe { api.copy_peer(to, from, bytes, stream) }
         })
     }

@@ -13,7 +13,7 @@ use crate::room::{Room, allocated};
 use crate::shared::Shared;
 use crate::vendor::Vendor;
 
-/// Host memory that every device copies to and from at full speed.
+/// Host memory that all devices can copy to and from at full speed.
 #[derive(Debug)]
 pub(crate) struct Pinned<V: Vendor> {
     room: Room,
@@ -51,7 +51,7 @@ impl<V: Vendor> Pinned<V> {
     }
 }
 
-// SAFETY: the memory stays at this address, which is aligned as all memory of a device, until it is freed.
+// SAFETY: the memory stays at this address until it is freed, and is aligned like all memory of a device.
 unsafe impl<V: Vendor> DevicePinned for Pinned<V> {
     fn len(&self) -> usize {
         self.bytes

@@ -1,4 +1,4 @@
-//! Where device memory comes from: a memory pool of the library, or a cache over plain allocations.
+//! The source of device memory: a memory pool of the library, or a cache of plain allocations.
 #![expect(unsafe_code, reason = "allocates through the library")]
 
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use crate::reaper::Object;
 use crate::room::allocated;
 use crate::vendor::Vendor;
 
-/// Where device memory comes from.
+/// The source of device memory.
 #[derive(Debug)]
 pub(crate) enum Pool<V: Vendor> {
     Driver(DriverPool<V>),
@@ -24,25 +24,25 @@ pub(crate) enum Pool<V: Vendor> {
 #[derive(Debug)]
 pub(crate) struct DriverPool<V: Vendor> {
     raw: handle::Pool,
-    /// The device's own stream. Waiting for it costs next to nothing, and then memory can be used on any stream.
+    /// The device's own stream. A wait for it is short, and after the wait the memory can be used on any stream.
     allocating: Arc<RawStream<V>>,
-    /// Where memory is freed that several streams used: it waits for them.
+    /// The stream that frees memory used by several streams: it waits for them first.
     freeing: Arc<RawStream<V>>,
-    /// Devices, by number, that reach the pool's memory.
+    /// The numbers of the devices that can access the pool's memory.
     reached: Mutex<Vec<usize>>,
 }
 
 /// An allocation of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Pooled {
-    /// Where it begins.
+    /// The address of its first byte.
     pub address: u64,
-    /// The pool.
+    /// Its pool.
     pub pool: handle::Pool,
 }
 
 impl<V: Vendor> DriverPool<V> {
-    /// A pool of its own, which keeps what is freed until it is trimmed.
+    /// Creates a pool that keeps freed memory until it is trimmed.
     pub(crate) fn new(
         service: &Arc<RawStream<V>>,
         freeing: Arc<RawStream<V>>,
@@ -54,13 +54,13 @@ impl<V: Vendor> DriverPool<V> {
             Self { raw, allocating: Arc::clone(service), freeing, reached: Mutex::default() };
         // SAFETY: the pool is alive.
         unsafe { api.pool_set_threshold(raw, u64::MAX) }?;
-        // Otherwise an allocation could wait, in its stream, for whatever holds up the memory it gets.
+        // Otherwise an allocation could wait, in its stream, for other work that must finish before its memory is free.
         // SAFETY: as above.
         unsafe { api.pool_set_internal_dependencies(raw, 0) }?;
         Ok(pool)
     }
 
-    /// A number that is told of the pool.
+    /// A number that the library reported about the pool; 0 if it reported an error.
     fn number(&self, told: Result<u64, u32>) -> usize {
         self.context().note(told);
         usize::try_from(told.unwrap_or(0)).unwrap_or(usize::MAX)
@@ -88,7 +88,7 @@ impl<V: Vendor> DriverPool<V> {
         match self.allocating.synchronize() {
             Ok(()) => Ok(address),
             Err(code) => {
-                // On the same stream, and so once it is allocated.
+                // This free comes after the allocation, because it is on the same stream.
                 if self.free(address, &[]).is_err() {
                     self.context().abandon(&self.object(address));
                 }
@@ -104,7 +104,7 @@ impl<V: Vendor> DriverPool<V> {
             _ => {
                 for stream in after {
                     match self.freeing.follow(stream) {
-                        // What has failed for good does not go on.
+                        // The work of a broken context does not go on, so there is nothing to wait for.
                         Err(code) if stream.context().fault().is_none() => return Err(code),
                         _ => {}
                     }
@@ -113,7 +113,7 @@ impl<V: Vendor> DriverPool<V> {
             }
         };
         self.context().bind()?;
-        // SAFETY: the memory is of this pool, and whatever uses it comes before in the stream.
+        // SAFETY: the memory belongs to this pool, and all work that uses it comes earlier in the stream.
         unsafe { self.context().api.pool_free(address, stream.raw()) }
     }
 
@@ -124,12 +124,12 @@ impl<V: Vendor> DriverPool<V> {
         self.context().apart(|api| unsafe { api.pool_trim(self.raw, least) })
     }
 
-    /// How memory is given back without a stream.
+    /// The object to release memory without a stream.
     fn object(&self, address: u64) -> Object {
         Object::Pooled(Pooled { address, pool: self.raw })
     }
 
-    /// Lets another device's copies reach the pool's memory directly, where the hardware can.
+    /// Gives another device's copies direct access to the pool's memory, if the hardware supports it.
     pub(crate) fn let_reach(&self, peer: &Context<V>) {
         let mut reached = lock(&self.reached);
         if reached.contains(&peer.ordinal) {
@@ -138,7 +138,7 @@ impl<V: Vendor> DriverPool<V> {
         // SAFETY: the pool is alive.
         let set = |api: &V::Api| unsafe { api.pool_let_reach(self.raw, peer.device) };
         if let Err(code) = self.context().apart(set) {
-            // The library stages copies then.
+            // The library then stages copies.
             let error = self.context().api.name(code);
             tracing::debug!(peer = peer.ordinal, error, "a pool is not reached directly");
         }
@@ -151,7 +151,7 @@ impl<V: Vendor> Drop for DriverPool<V> {
         if !V::POOLS_OUTLIVE_FAULTS && self.context().fault().is_some() {
             return;
         }
-        // SAFETY: nobody allocates any more; the library keeps what is not free yet for as long.
+        // SAFETY: the pool makes no more allocations, and the library keeps its memory until that is freed.
         let destroyed = self.context().apart(|api| unsafe { api.pool_destroy(self.raw) });
         self.context().note(destroyed);
     }
@@ -166,10 +166,10 @@ impl<V: Vendor> Heap for Context<V> {
 
     fn free(&self, address: u64) -> Result<(), u32> {
         if self.fault().is_some() {
-            // It goes with the context.
+            // The memory is released with the context.
             return Ok(());
         }
-        // SAFETY: the cache gives up memory of its own, and the work that used it is over.
+        // SAFETY: the cache frees only its own memory, after the work that used it is finished.
         let freed = self.apart(|api| unsafe { api.free(address) });
         self.note(freed);
         freed
@@ -177,7 +177,7 @@ impl<V: Vendor> Heap for Context<V> {
 }
 
 impl<V: Vendor> Pool<V> {
-    /// Memory that any stream can use at once.
+    /// Allocates memory that any stream can use at once.
     pub(crate) fn allocate(&self, bytes: usize) -> Result<u64, u32> {
         match self {
             Self::Driver(pool) => pool.allocate(bytes),
@@ -185,21 +185,21 @@ impl<V: Vendor> Pool<V> {
         }
     }
 
-    /// Gives memory back once everything enqueued on the streams is done. Does not block. `false` where that cannot be
-    /// ordered, and nothing has become of the memory.
+    /// Frees memory once everything enqueued on the streams is done. Does not block. Returns `false` if this order is
+    /// impossible; the memory is then not freed.
     pub(crate) fn free(&self, address: u64, bytes: usize, after: &[&Arc<RawStream<V>>]) -> bool {
         match self {
             Self::Driver(pool) => pool.free(address, after).is_ok(),
             Self::Cache(cache) => {
                 let after = after.iter().map(|stream| stream.mark()).collect();
-                // A block that the library does not take stays in the cache.
+                // If the library refuses to free a block, the block stays in the cache.
                 let _ = cache.free(address, bytes, after);
                 true
             }
         }
     }
 
-    /// How memory is given back where it cannot be freed in the order of streams.
+    /// The object to release memory that cannot be freed in the order of streams.
     pub(crate) fn object(&self, address: u64) -> Object {
         match self {
             Self::Driver(pool) => pool.object(address),

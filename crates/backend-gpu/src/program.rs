@@ -1,4 +1,4 @@
-//! From a module's image to code that the library loads: compiling, and what was compiled before.
+//! Builds code that the library can load from a module's image, by compiling it or from the cache.
 
 use std::ffi::CString;
 
@@ -8,7 +8,7 @@ use runtime_core::{DeviceId, Error, ErrorKind, ImageCode, ModuleImage, Result};
 use crate::config::Config;
 use crate::vendor::{Code, Recipe, Vendor};
 
-/// Makes code for one device.
+/// Builds code for one device.
 #[derive(Debug)]
 pub(crate) struct Builder<V: Vendor> {
     builds: Builds,
@@ -17,17 +17,17 @@ pub(crate) struct Builder<V: Vendor> {
     target: V::Target,
 }
 
-/// Code that the library loads, and the folder with what it was made from, if there is one.
+/// Code that the library can load, and the folder with its sources, if there is one.
 #[derive(Debug)]
 pub(crate) struct Built<V: Vendor> {
     pub(crate) code: Code<V>,
     /// Removed with the module.
     pub(crate) folder: Option<Intermediates>,
-    /// What the cache does not have yet.
+    /// A program that the cache does not have yet.
     pub(crate) entry: Option<Entry>,
 }
 
-/// A program to be kept on disk once it has turned out to load.
+/// A program to store on disk once it has been loaded.
 #[derive(Debug)]
 pub(crate) struct Entry {
     key: CacheKey,
@@ -64,13 +64,13 @@ impl<V: Vendor> Builder<V> {
             (V::SOURCE_FILE, source.as_bytes()),
             ("options", options.join("\n").as_bytes()),
         ])?;
-        // Whoever wants intermediates wants those of this build; and what a source includes is in no key.
+        // A user who sets a work folder needs the files of this build. And the key does not cover included files.
         let words = options.iter().map(String::as_str);
         let reads = reads_files(source, words.chain(added.iter().flat_map(|o| o.split(' '))));
         let cache = self.builds.cache().filter(|_| is_known && folder.is_none() && !reads);
         let key = CacheKey::new().with(source).with(format!("{} options", options.len()));
         let key = options.iter().chain(&added).chain(&depends).fold(key, CacheKey::with);
-        // An entry that is not whole is made anew.
+        // An incomplete entry is built again.
         let known = cache.and_then(|cache| cache.get(&key));
         if let Some(Ok(code)) = known.map(|known| V::code(&self.target, known)) {
             tracing::debug!("program taken from the cache");
@@ -99,22 +99,22 @@ impl<V: Vendor> Builder<V> {
         Ok(Built { code: V::code(&self.target, compiled)?, folder, entry })
     }
 
-    /// Keeps a program on disk, which has turned out to load.
+    /// Stores a program on disk after it has been loaded.
     pub(crate) fn keep(&self, entry: &Entry) {
         self.builds.keep(&entry.key, &entry.content);
     }
 }
 
-/// The error of an image that is no module of the device.
+/// Creates the error for an image that is no module for the device.
 pub fn refused(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidModule, "module_load", message)
 }
 
-/// The text of an image, which may come as bytes.
+/// Returns the text of an image, which may be stored as bytes.
 ///
 /// # Errors
 ///
-/// `InvalidModule` for what is no text, and for text with a NUL.
+/// `InvalidModule` if the image is no text, or a text with a NUL.
 pub fn text<'a>(code: &'a ImageCode<'_>) -> Result<&'a str> {
     let text = match code {
         ImageCode::Text(text) => text,

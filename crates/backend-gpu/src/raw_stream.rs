@@ -1,4 +1,4 @@
-//! Streams of the library, this backend's own and others', and places in them.
+//! Streams of the library, which this backend or another library owns, and places in them.
 #![expect(unsafe_code, reason = "uses streams and events through the library")]
 
 use std::sync::{Arc, Mutex};
@@ -15,28 +15,28 @@ use crate::vendor::Vendor;
 pub(crate) struct RawStream<V: Vendor> {
     raw: handle::Stream,
     context: Arc<Context<V>>,
-    /// For a stream that others own.
+    /// The state of a stream that another library owns. `None` for a stream of this backend.
     lent: Option<Mutex<Lent<V>>>,
 }
 
-/// What is known of a stream that others own. The lock is held while its handle is used, so that the handle is not touched
-/// after the end.
+/// The state of a stream that another library owns. The lock is held while the handle is used, so that the handle is
+/// not used after the end.
 #[derive(Debug)]
 struct Lent<V: Vendor> {
-    /// Whether the use of the stream is over.
+    /// Whether the use of the stream has ended.
     ended: bool,
-    /// The place of its end. Before that, if the handle is another stream in every thread, the latest place that
-    /// everything comes behind.
+    /// After the end: an event at the end. Before the end, if the handle means a different stream in each thread: the
+    /// latest event that comes after all work so far.
     last: Option<Arc<Event<V>>>,
 }
 
 impl<V: Vendor> RawStream<V> {
-    /// A stream of this backend's own.
+    /// A stream that this backend owns.
     pub(crate) fn own(raw: handle::Stream, context: &Arc<Context<V>>) -> Self {
         Self { raw, context: Arc::clone(context), lent: None }
     }
 
-    /// A stream that others own, until [`end`](Self::end).
+    /// A stream that another library owns, to be used until [`end`](Self::end).
     pub(crate) fn lent(raw: handle::Stream, context: &Arc<Context<V>>) -> Result<Self, u32> {
         let lent = Mutex::new(Lent { ended: false, last: None });
         let stream = Self { raw, context: Arc::clone(context), lent: Some(lent) };
@@ -48,7 +48,7 @@ impl<V: Vendor> RawStream<V> {
         Ok(stream)
     }
 
-    /// Whether the handle is another stream in every thread.
+    /// Whether the handle means a different stream in each thread.
     fn is_per_thread(&self) -> bool {
         V::is_per_thread(self.raw)
     }
@@ -63,12 +63,13 @@ impl<V: Vendor> RawStream<V> {
         &self.context
     }
 
-    /// Whether memory can be freed in its order: not where others own it and may have destroyed it.
+    /// Whether memory can be freed in the stream's order. This is not so if another library owns the stream, because it
+    /// may have destroyed it.
     pub(crate) fn is_own(&self) -> bool {
         self.lent.is_none()
     }
 
-    /// Enqueues something by a function of the library, the context being current.
+    /// Enqueues work by a function of the library. The context must be current.
     #[inline]
     pub(crate) fn enqueue(
         &self,
@@ -80,7 +81,7 @@ impl<V: Vendor> RawStream<V> {
         }
     }
 
-    /// Puts what several threads enqueue in one order, each of them on its own default stream.
+    /// Orders the work that several threads enqueue, each on its own default stream.
     #[cold]
     fn enqueue_per_thread(
         &self,
@@ -93,14 +94,14 @@ impl<V: Vendor> RawStream<V> {
         match self.record() {
             Ok(event) => lent.last = Some(event),
             Err(_) => {
-                // Nothing else tells when it is over.
+                // Without an event, only a wait shows when the work is finished.
                 let _ = self.wait_for_all();
             }
         }
         outcome
     }
 
-    /// An event behind everything on a stream that others own, while its use goes on.
+    /// Records an event after everything on a stream that another library owns, before the end of its use.
     fn record_lent(&self, lent: &mut Lent<V>) -> Result<Arc<Event<V>>, u32> {
         if !self.is_per_thread() {
             return self.record();
@@ -111,7 +112,7 @@ impl<V: Vendor> RawStream<V> {
         Ok(event)
     }
 
-    /// Ends the use of a stream that others own: its handle is not touched from here on.
+    /// Ends the use of a stream that another library owns. The handle is not used afterwards.
     pub(crate) fn end(&self) {
         let Some(lent) = &self.lent else { return };
         let mut lent = lock(lent);
@@ -121,7 +122,7 @@ impl<V: Vendor> RawStream<V> {
         match self.record_lent(&mut lent) {
             Ok(event) => lent.last = Some(event),
             Err(_) => {
-                // Without an event nobody could wait later.
+                // Without an event, a later wait would be impossible.
                 let _ = self.wait_for_all();
             }
         }
@@ -133,7 +134,7 @@ impl<V: Vendor> RawStream<V> {
         if self.is_own() {
             return self.wait_for_all();
         }
-        // Not by the handle, which others may give up meanwhile.
+        // Not by the handle, which its owner may destroy in the meantime.
         self.event()?.map_or(Ok(()), |event| event.synchronize())
     }
 
@@ -144,12 +145,12 @@ impl<V: Vendor> RawStream<V> {
         outcome
     }
 
-    /// As [`synchronize`](Self::synchronize), for what must not be touched while work is under way: where the library does
-    /// not wait, it is asked until it tells that the work is over. A stream that does nothing but fail for [`PATIENCE`] has
-    /// come to its end, and its context is of no use any more.
+    /// As [`synchronize`](Self::synchronize), for memory that must not be touched while work is in flight. If the
+    /// library's wait fails, polls until the library reports that the work is finished. If a stream reports only errors
+    /// for as long as [`PATIENCE`], gives it up and marks its context as broken.
     pub(crate) fn settle(&self) -> Result<(), u32> {
         let outcome = self.synchronize();
-        // Of a stream that others capture nothing runs, and it can be asked nothing.
+        // A stream that another library captures runs no work, and cannot be queried.
         if let Err(code) = outcome
             && !V::is_of_capture(code)
             && !outlast(PATIENCE, || self.told())
@@ -178,7 +179,7 @@ impl<V: Vendor> RawStream<V> {
         }
     }
 
-    /// Whether everything enqueued so far is over, if the library tells.
+    /// Whether everything enqueued so far is finished. `None` if the library does not report it.
     pub(crate) fn told(&self) -> Option<bool> {
         self.context.told(self.query())
     }
@@ -199,26 +200,27 @@ impl<V: Vendor> RawStream<V> {
         ask()
     }
 
-    /// Lets what is enqueued from here on wait for an event, of whatever device.
+    /// Makes work enqueued from now on wait for an event, which may belong to another device.
     fn wait(&self, event: &Event<V>) -> Result<(), u32> {
         self.context.bind()?;
         // SAFETY: both are alive; the library looks at the event's state now.
         unsafe { self.context.api.stream_wait(self.raw, event.raw) }
     }
 
-    /// Lets what is enqueued from here on wait for everything enqueued on another stream so far, of whatever device.
+    /// Makes work enqueued from now on wait for everything enqueued so far on another stream, which may belong to
+    /// another device.
     pub(crate) fn follow(&self, other: &Self) -> Result<(), u32> {
         other.event().and_then(|event| event.map_or(Ok(()), |event| self.wait(&event)))
     }
 
-    /// An event at the end of everything enqueued so far, unless that is known to be over.
+    /// Returns an event at the end of everything enqueued so far. `None` if that is known to be finished.
     fn event(&self) -> Result<Option<Arc<Event<V>>>, u32> {
         let Some(lent) = &self.lent else { return self.record().map(Some) };
         let mut lent = lock(lent);
         if lent.ended { Ok(lent.last.clone()) } else { self.record_lent(&mut lent).map(Some) }
     }
 
-    /// Marks the end of everything enqueued so far: where there is no event to be had, by the end of the stream.
+    /// Marks the end of everything enqueued so far. If there is no event, marks the end of the stream.
     pub(crate) fn mark(self: &Arc<Self>) -> Mark<V> {
         match self.event() {
             Ok(Some(event)) => Mark(At::Event(event)),
@@ -231,7 +233,7 @@ impl<V: Vendor> RawStream<V> {
             let raw = self.context.take_event()?;
             let event = Event { raw, context: Arc::clone(&self.context) };
             self.context.bind()?;
-            // SAFETY: event and stream are alive and of this context.
+            // SAFETY: event and stream are alive and belong to this context.
             unsafe { self.context.api.event_record(raw, self.raw) }?;
             Ok(Arc::new(event))
         };
@@ -244,7 +246,7 @@ impl<V: Vendor> Drop for RawStream<V> {
         if !self.is_own() || self.context.fault().is_some() || self.context.bind().is_err() {
             return;
         }
-        // SAFETY: nobody has the stream any more; the library lets its work run to the end.
+        // SAFETY: the stream has no other user, and the library lets its work run to completion.
         self.context.note(unsafe { self.context.api.stream_destroy(self.raw) });
     }
 }
@@ -283,12 +285,12 @@ pub struct Mark<V: Vendor>(At<V>);
 #[derive(Debug)]
 enum At<V: Vendor> {
     Event(Arc<Event<V>>),
-    /// The end of a stream, wherever that is when it is asked for.
+    /// The end of a stream at the time of the query or wait.
     Stream(Arc<RawStream<V>>),
 }
 
 impl<V: Vendor> Mark<V> {
-    /// Whether the work before the mark is over, if the library tells.
+    /// Whether the work before the mark is finished. `None` if the library does not report it.
     fn told(&self) -> Option<bool> {
         match &self.0 {
             At::Event(event) => event.context.told(event.query()),

@@ -1,4 +1,4 @@
-//! What is given back to the library late: once the streams that used it have come to their end.
+//! Objects that are released later, once the streams that used them finish.
 #![expect(unsafe_code, reason = "gives memory and modules back to the library")]
 
 use std::fmt;
@@ -13,11 +13,11 @@ use crate::pool::Pooled;
 use crate::raw_stream::Mark;
 use crate::vendor::{Vendor, error};
 
-/// What is given back.
+/// An object to release.
 pub enum Object {
     /// Device memory, plain or managed.
     Memory(u64),
-    /// Device memory of a pool, where it cannot be freed in the order of streams.
+    /// Device memory of a pool that cannot be freed in the order of streams.
     Pooled(Pooled),
     /// The address of page-locked host memory.
     Pinned(u64),
@@ -56,7 +56,8 @@ impl<V: Vendor> Reclaim for Context<V> {
 }
 
 impl<V: Vendor> Context<V> {
-    /// Gives up what the library does not take back: all but memory of pools goes with the context.
+    /// Leaks an object that the library cannot release. Only memory of pools needs a record, because everything else is
+    /// released with the context.
     pub(crate) fn abandon(&self, object: &Object) {
         if let Object::Pooled(memory) = object {
             V::leave(self, *memory);
@@ -65,13 +66,13 @@ impl<V: Vendor> Context<V> {
 
     fn give_back(&self, object: &Object) -> Result<(), u32> {
         self.apart(|api| match *object {
-            // SAFETY: the memory is of this context, and the work that used it is over.
+            // SAFETY: the memory belongs to this context, and the work that used it is finished.
             Object::Memory(address) | Object::Pooled(Pooled { address, .. }) => unsafe {
                 api.free(address)
             },
             // SAFETY: as above.
             Object::Pinned(address) => unsafe { api.free_host(address) },
-            // SAFETY: as above, and its kernels are dropped.
+            // SAFETY: as above, and the module's kernels are dropped.
             Object::Module(module) => unsafe { api.module_unload(module) },
         })
     }

@@ -25,10 +25,10 @@ use crate::vendor::{Own, Vendor};
 
 const OPERATION: &str = "execute";
 
-/// Threads of a block.
+/// The number of threads in a block.
 const BLOCK: u32 = 256;
 
-/// A program made ready: its words on the device.
+/// A prepared program, with its words on the device.
 #[derive(Debug)]
 struct Regions<V: Vendor> {
     lowered: RegionLaunches,
@@ -53,7 +53,7 @@ impl<V: Vendor> DeviceRegions for Regions<V> {
 }
 
 impl<V: Vendor> Regions<V> {
-    /// Enqueues the launches of a kernel whose memories are parameters.
+    /// Enqueues the launches of a kernel that takes each memory as parameters.
     ///
     /// # Safety
     ///
@@ -71,13 +71,13 @@ impl<V: Vendor> Regions<V> {
             for (pair, (base, offset)) in of_slots.chunks_exact_mut(2).zip(&bound) {
                 pair.copy_from_slice(&[address(base), address(offset)]);
             }
-            // SAFETY: there are as many arguments as parameters; the caller vouches for the slots.
+            // SAFETY: there are as many arguments as parameters, and the caller guarantees the slots.
             unsafe { enqueue(stream, self.function, shape(launch), &mut arguments) }?;
         }
         Ok(())
     }
 
-    /// Enqueues the launches of a kernel with one parameter for all memories.
+    /// Enqueues the launches of a kernel that takes all memories in one parameter.
     ///
     /// # Safety
     ///
@@ -100,7 +100,8 @@ impl<V: Vendor> Regions<V> {
         Ok(())
     }
 
-    /// Enqueues the launches of a kernel with a table of all memories, after what sets it.
+    /// Enqueues the launches of a kernel that takes a table of all memories. Enqueues the kernel that sets the table
+    /// first.
     ///
     /// # Safety
     ///
@@ -113,19 +114,19 @@ impl<V: Vendor> Regions<V> {
         tables: &AddressTables<RawStream<V>, Memory<V>>,
     ) -> Result<()> {
         let allocate = |bytes| Memory::allocate(&stream.shared, bytes);
-        // Locked until everything is enqueued.
+        // The table stays locked until everything is enqueued.
         let mut table = tables.of(stream.raw(), stream.is_capture(), allocate)?;
         let set = |memory: &Memory<V>, first: usize, count: usize, list: &_| {
             let (to, count) = (memory.at(first * size_of::<u64>()), count as u64);
             let mut arguments = [address(&to), address(&count), address(list)];
-            // SAFETY: these are the kernel's parameters, and the table has room for as many addresses.
+            // SAFETY: these are the kernel's parameters, and the table has room for that many addresses.
             unsafe { enqueue(stream, setter, (1, BLOCK), &mut arguments) }
         };
         table.set(|slot| at::<V>(slots[slot]), set)?;
         let (words, table) = (self.words(), table.memory().at(0));
         for launch in self.lowered.launches() {
             let mut arguments = [address(&words), address(&launch.start), address(&table)];
-            // SAFETY: as above; the table has all slots.
+            // SAFETY: as above; the table contains all slots.
             unsafe { enqueue(stream, self.function, shape(launch), &mut arguments) }?;
         }
         Ok(())
@@ -136,12 +137,12 @@ impl<V: Vendor> Regions<V> {
     }
 }
 
-/// Where a slot begins; 0 if it has no memory.
+/// The address of a slot; 0 if it has no memory.
 fn at<V: Vendor>(slot: RawSlot<'_>) -> Result<u64> {
     slot.memory.map_or(Ok(0), |memory| Ok(own::<Memory<V>>(memory, OPERATION)?.at(slot.offset)))
 }
 
-/// Blocks, and threads of a block. The lowering keeps to the limits.
+/// The number of blocks, and of threads in a block. The lowering respects the limits.
 fn shape(launch: &RegionLaunch) -> (u32, u32) {
     let number = |count| u32::try_from(count).unwrap_or(u32::MAX);
     (number(launch.groups), number(launch.group_size as u64))
@@ -151,7 +152,7 @@ fn shape(launch: &RegionLaunch) -> (u32, u32) {
 ///
 /// # Safety
 ///
-/// The arguments are those of the kernel's parameters, and it does what the stream may do.
+/// The arguments match the kernel's parameters, and the caller may enqueue the kernel's accesses on the stream.
 unsafe fn enqueue<V: Vendor>(
     stream: &Stream<V>,
     function: Function,
@@ -160,12 +161,12 @@ unsafe fn enqueue<V: Vendor>(
 ) -> Result<()> {
     let launch = Launch::new([grid, 1, 1], [block, 1, 1]);
     stream.enqueue(OPERATION, "a region copy", |api, stream| {
-        // SAFETY: the arguments are copied by the call; the caller vouches for them.
+        // SAFETY: the call copies the arguments, and the caller guarantees that they fit.
         unsafe { api.launch(function, &launch, stream, arguments.as_mut_ptr()) }
     })
 }
 
-/// Puts words on the device, where they are when this returns.
+/// Copies words to the device. Blocks until they are there.
 fn upload<V: Vendor>(shared: &Shared<V>, words: &[u64]) -> Result<Option<Memory<V>>> {
     let bytes = size_of_val(words);
     if bytes == 0 {
@@ -174,7 +175,8 @@ fn upload<V: Vendor>(shared: &Shared<V>, words: &[u64]) -> Result<Option<Memory<
     let memory = Memory::allocate(shared, bytes)?;
     let copied = shared.context.bind().and_then(|()| {
         let (api, from) = (shared.context.api, words.as_ptr().cast());
-        // SAFETY: the memory has room for as many bytes; the words stay until the copy is over, below.
+        // SAFETY: the memory has room for that many bytes. The words are valid until the copy is finished, because
+        // `settle` waits below.
         unsafe { api.copy_to(memory.at(0), from, bytes, shared.service.raw()) }
     });
     match copied.and(shared.service.settle()) {
@@ -186,8 +188,8 @@ fn upload<V: Vendor>(shared: &Shared<V>, words: &[u64]) -> Result<Option<Memory<
     }
 }
 
-// SAFETY: the kernel touches the elements that its words name, which are those of the program, and the launches are in
-// phase order in an in-order stream.
+// SAFETY: the kernel touches only the elements that its words name, which are those of the program. The launches are in
+// the order of the phases, in an in-order stream.
 unsafe impl<V: Vendor> RegionCopyAbility for Device<V> {
     fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
         const OPERATION: &str = "plan_regions";
@@ -225,7 +227,8 @@ unsafe impl<V: Vendor> RegionCopyAbility for Device<V> {
         let stream = own::<Stream<V>>(stream, OPERATION)?;
         let regions = own::<Regions<V>>(regions, OPERATION)?;
         match &regions.memories {
-            // SAFETY: the kernel is the one for so many memories, and the caller vouches that the slots agree with the program.
+            // SAFETY: the kernel is the one for that many memories, and the caller guarantees that the slots match the
+            // program.
             Memories::Few => unsafe { regions.with_parameters(stream, slots) },
             // SAFETY: as above.
             Memories::Many => unsafe { regions.with_list::<{ RegionKernel::MANY }>(stream, slots) },

@@ -1,13 +1,13 @@
-//! Allocations, and the memory in them, which is aligned as promised whatever the library does.
+//! Allocations, and the aligned memory in them. The alignment does not depend on the library.
 
 use std::num::NonZeroUsize;
 
 use crate::vendor::Vendor;
 
-/// What memory is aligned to, whatever the library aligns its allocations to.
+/// The alignment of memory, whatever alignment the library's allocations have.
 pub const ALIGNMENT: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
-/// An allocation of the library, in which memory begins at a multiple of [`ALIGNMENT`].
+/// An allocation of the library, which holds memory that begins at a multiple of [`ALIGNMENT`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) address: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Room for that many bytes; where an allocation is less aligned, of so many more.
+    /// Allocates room for that many bytes. If the allocation is not aligned enough, replaces it with a larger one.
     pub(crate) fn new<V: Vendor>(
         bytes: usize,
         allocate: impl Fn(usize) -> Result<u64, u32>,
@@ -30,13 +30,13 @@ impl Room {
         Ok(Self { address: allocate(bytes)?, bytes })
     }
 
-    /// Where the memory begins.
+    /// The address of the memory's first byte.
     pub(crate) fn first(self) -> u64 {
         self.address.next_multiple_of(ALIGNMENT.get() as u64)
     }
 }
 
-/// The address that a call allocated. Where there is no room, some versions of libraries tell success and give none.
+/// The address that a call allocated. Some library versions return success and a null address if memory is short.
 #[inline]
 pub(crate) fn allocated<V: Vendor>(outcome: Result<u64, u32>, bytes: usize) -> Result<u64, u32> {
     match outcome {

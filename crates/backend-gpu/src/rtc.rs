@@ -1,4 +1,4 @@
-//! Compilers at run time, whose interface the vendors have alike: NVRTC and hiprtc.
+//! Run-time compilers with the interface that NVRTC and hiprtc share.
 #![expect(unsafe_code, reason = "calls a C library")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -10,16 +10,16 @@ use runtime_core::{Error, Result};
 use crate::api::{ok, told};
 use crate::program::refused;
 
-/// Tells how long something is.
+/// Writes the length of a result.
 pub type Size = unsafe extern "C" fn(*mut c_void, *mut usize) -> u32;
-/// Writes it.
+/// Writes a result.
 pub type Content = unsafe extern "C" fn(*mut c_void, *mut c_char) -> u32;
 type Texts = *const *const c_char;
 
-/// A compiler's functions, the names of its codes, and what it calls a source.
+/// A compiler's functions, the names of its codes, and its name for a source.
 #[derive(Clone, Copy, Debug)]
 pub struct Rtc {
-    /// Makes a program of a text.
+    /// Creates a program from a text.
     pub create: unsafe extern "C" fn(
         *mut *mut c_void,
         *const c_char,
@@ -28,15 +28,15 @@ pub struct Rtc {
         Texts,
         Texts,
     ) -> u32,
-    /// Destroys it.
+    /// Destroys a program.
     pub destroy: unsafe extern "C" fn(*mut *mut c_void) -> u32,
-    /// Compiles it.
+    /// Compiles a program.
     pub compile: unsafe extern "C" fn(*mut c_void, c_int, Texts) -> u32,
-    /// The log of that.
+    /// Return the log of a compilation: its length and its text.
     pub log: (Size, Content),
     /// The symbolic name of a code.
     pub name: fn(u32) -> &'static str,
-    /// What logs call the source.
+    /// The name of the source in logs.
     pub file: &'static CStr,
 }
 
@@ -48,7 +48,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Compiles a source: the program, and the compiler's log.
+    /// Compiles a source. Returns the program and the compiler's log.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Program {
     ///
     /// # Safety
     ///
-    /// The functions are those of a compiler that does what its headers say.
+    /// The functions belong to a compiler that does what its headers say.
     pub unsafe fn compile(rtc: Rtc, source: &CStr, options: &[CString]) -> Result<(Self, String)> {
         let mut program = Self { raw: ptr::null_mut(), rtc };
         let (text, name) = (source.as_ptr(), rtc.file.as_ptr());
@@ -66,9 +66,9 @@ impl Program {
         ok(created).map_err(|code| rtc.error(code, "the compiler does not take the source"))?;
         let words: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let count = c_int::try_from(words.len()).unwrap_or(c_int::MAX);
-        // SAFETY: the program is alive; so many options are read, each of which ends with a NUL.
+        // SAFETY: the program is alive. The call reads `count` options, and each ends with a NUL.
         let compiled = ok(unsafe { (rtc.compile)(program.raw, count, words.as_ptr()) });
-        // SAFETY: these are the functions of the log.
+        // SAFETY: these functions return the log.
         let log = unsafe { program.bytes(rtc.log) };
         let log = text_of(&log.map_err(|code| rtc.error(code, "no compiler log"))?);
         match compiled {
@@ -77,15 +77,15 @@ impl Program {
         }
     }
 
-    /// A result of the compiler.
+    /// Returns a result of the compiler.
     ///
     /// # Errors
     ///
-    /// `InvalidModule` where there is none.
+    /// `InvalidModule` if there is no such result.
     ///
     /// # Safety
     ///
-    /// The functions are those of a result of this program's compiler.
+    /// The functions return a result of this program's compiler.
     pub unsafe fn result(&self, of: (Size, Content)) -> Result<Vec<u8>> {
         // SAFETY: the caller vouches for the functions.
         let bytes = unsafe { self.bytes(of) };
@@ -96,11 +96,11 @@ impl Program {
     ///
     /// As [`result`](Self::result).
     unsafe fn bytes(&self, (size, content): (Size, Content)) -> Result<Vec<u8>, u32> {
-        // SAFETY: the program is alive; the number is written to where it may be.
+        // SAFETY: the program is alive, and the number is written to a valid place.
         let bytes = told(|bytes| unsafe { size(self.raw, bytes) })?;
         let mut buffer = vec![0_u8; bytes];
         if bytes > 0 {
-            // SAFETY: as above; the buffer has room for as many bytes as there are.
+            // SAFETY: as above; the buffer has room for the whole result.
             ok(unsafe { content(self.raw, buffer.as_mut_ptr().cast()) })?;
         }
         Ok(buffer)
@@ -116,13 +116,13 @@ impl Rtc {
 impl Drop for Program {
     fn drop(&mut self) {
         if !self.raw.is_null() {
-            // SAFETY: the program is this object's own. What could go wrong costs memory alone.
+            // SAFETY: only this object uses the program. A failure only leaks memory.
             unsafe { (self.rtc.destroy)(&mut self.raw) };
         }
     }
 }
 
-/// Text that may end with a NUL.
+/// Converts text that may end with a NUL.
 pub fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }

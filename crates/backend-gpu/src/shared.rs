@@ -1,4 +1,4 @@
-//! What a device's streams, memory and modules share with it.
+//! The state that a device shares with its streams, memory and modules.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -22,23 +22,23 @@ use crate::vendor::{Vendor, error};
 #[derive(Debug)]
 pub struct Shared<V: Vendor> {
     pub(crate) id: DeviceId,
-    /// Its processors.
+    /// The number of the device's processors.
     pub compute_units: u32,
-    /// Most blocks of a launch in one dimension.
+    /// The maximum number of blocks of a launch in one dimension.
     pub(crate) most_blocks: u32,
-    // What is given back late goes before what it came from.
+    // The reaper comes first, so that objects are released before the state that they came from.
     reaper: Reaper<Context<V>>,
     pub(crate) pool: Pool<V>,
-    /// Kernels of the backend's own.
+    /// The backend's own kernels.
     pub kernels: V::Own,
-    /// The device's own stream. It holds nothing that takes time, so that waiting for it costs next to nothing.
+    /// The device's own stream. It holds only short work, so a wait for it is short.
     pub(crate) service: Arc<RawStream<V>>,
-    /// Those of streams that were dropped stay until their work is done.
+    /// All streams. Dropped ones stay until their work is done.
     streams: Mutex<Vec<Arc<RawStream<V>>>>,
     pub(crate) failures: Arc<Failures>,
-    /// Whether this instance told of the fault that broke its context.
+    /// Whether this instance has reported the fault that broke its context.
     told: AtomicBool,
-    /// What its calls go through.
+    /// The context of the library's calls.
     pub context: Arc<Context<V>>,
 }
 
@@ -74,7 +74,7 @@ impl<V: Vendor> Shared<V> {
         })
     }
 
-    /// The error for a `code` that the library returned; remembers if it says that the device is lost.
+    /// Creates the error for a `code` that the library returned. Records a code that shows that the device is lost.
     #[cold]
     pub fn error(&self, operation: &'static str, code: u32, what: impl Display) -> Error {
         self.context.note(Err::<(), _>(code));
@@ -84,8 +84,8 @@ impl<V: Vendor> Shared<V> {
         }
     }
 
-    /// As [`error`](Self::error), for a call that another device had a part in: the one whose context turns out to be broken is
-    /// lost.
+    /// As [`error`](Self::error), for a call that involves another device. If the context of one of the two devices
+    /// turns out to be broken, the error says that this device is lost.
     #[cold]
     pub(crate) fn error_between(
         &self,
@@ -101,11 +101,11 @@ impl<V: Vendor> Shared<V> {
         lost.unwrap_or_else(|| error::<V>(self.context.api, operation, code, what).on(&self.id))
     }
 
-    /// Refuses whatever is asked of a lost device.
+    /// Refuses operations of a lost device.
     ///
     /// # Errors
     ///
-    /// `DeviceLost`.
+    /// `DeviceLost` if the device is lost.
     #[inline]
     pub fn check(&self, operation: &'static str) -> Result<()> {
         match self.context.fault() {
@@ -121,8 +121,8 @@ impl<V: Vendor> Shared<V> {
             .on(&self.id)
     }
 
-    /// The outcome of waiting for work: whoever waits first after a fault is told of it, everybody later that the device
-    /// is lost.
+    /// The outcome of a wait for work. After a fault, the first wait reports it as a `DeviceFault`; later waits report
+    /// that the device is lost.
     #[inline]
     pub(crate) fn waited(&self, operation: &'static str, outcome: Result<(), u32>) -> Result<()> {
         if outcome.is_ok() && self.context.fault().is_none() {
@@ -150,19 +150,19 @@ impl<V: Vendor> Shared<V> {
         }
     }
 
-    /// Whether a fault is known that nobody was told of.
+    /// Whether a fault is known and not yet reported.
     pub(crate) fn has_untold_fault(&self) -> bool {
         self.context.fault().is_some() && !self.told.load(Ordering::Acquire)
     }
 
-    /// Remembers a stream until its work is done, which may be after it was dropped.
+    /// Keeps a stream until its work is done, which may be after the stream was dropped.
     pub(crate) fn add_stream(&self, stream: &Arc<RawStream<V>>) {
         let mut streams = lock(&self.streams);
         streams.retain(|s| Arc::strong_count(s) > 1 || s.told() != Some(true));
         streams.push(Arc::clone(stream));
     }
 
-    /// Blocks until everything on every stream is done, and what waited for it is given back.
+    /// Blocks until everything on every stream is done, and the objects that waited for it are released.
     pub(crate) fn drain(&self) -> Result<(), u32> {
         let streams = lock(&self.streams).clone();
         let first = streams.iter().map(|stream| stream.synchronize()).fold(Ok(()), Result::and);
@@ -170,14 +170,14 @@ impl<V: Vendor> Shared<V> {
         first
     }
 
-    /// Blocks until everything on every stream is done; reports the first failure not reported before.
+    /// Blocks until everything on every stream is done. Returns the first failure that was not reported before.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let drained = self.drain();
         self.waited("synchronize", drained)?;
         self.failures.report()
     }
 
-    /// Tries an allocation again, where there was no room, when everything given up so far is free.
+    /// Makes an allocation. If memory is short, drains the device and tries once more.
     pub(crate) fn with_room<R>(&self, attempt: impl Fn() -> Result<R, u32>) -> Result<R, u32> {
         match attempt() {
             Err(code) if code == V::OUT_OF_MEMORY => {
@@ -188,7 +188,7 @@ impl<V: Vendor> Shared<V> {
         }
     }
 
-    /// Gives an object back once everything enqueued on the streams is done.
+    /// Releases an object once everything enqueued on the streams is done.
     pub(crate) fn retire(&self, object: Object, after: &[&dyn DeviceStream]) {
         self.reaper.retire(object, marks(after));
     }
@@ -202,7 +202,7 @@ impl<V: Vendor> Shared<V> {
         self.reaper.retire_owner(owner, marks(after));
     }
 
-    /// Keeps the failure of something that nobody waits for.
+    /// Keeps a failure for the next synchronization, because no caller receives it.
     pub(crate) fn keep(&self, operation: &'static str, outcome: Result<(), u32>) {
         if let Err(code) = outcome
             && self.context.fault().is_none()
@@ -217,7 +217,7 @@ fn marks<V: Vendor>(after: &[&dyn DeviceStream]) -> Vec<Mark<V>> {
     streams(after).map(RawStream::mark).collect()
 }
 
-/// The library's streams behind those of the contract.
+/// The library's streams that belong to the contract's streams.
 pub(crate) fn streams<'a, V: Vendor>(
     streams: &'a [&'a dyn DeviceStream],
 ) -> impl Iterator<Item = &'a Arc<RawStream<V>>> {
@@ -229,9 +229,9 @@ pub(crate) fn streams<'a, V: Vendor>(
 
 impl<V: Vendor> Drop for Shared<V> {
     fn drop(&mut self) {
-        // Kernels of the backend's own may still run on streams that were dropped.
+        // The backend's own kernels may still run on streams that were dropped.
         for stream in &*lock(&self.streams) {
-            // Failures are remembered, and nobody is left to hear of them.
+            // The context records failures, and no caller is left to report them to.
             let _ = stream.settle();
         }
         self.reaper.drain();

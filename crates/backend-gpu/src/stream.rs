@@ -29,7 +29,7 @@ use crate::vendor::Vendor;
 pub struct Stream<V: Vendor> {
     pub(crate) shared: Arc<Shared<V>>,
     raw: Arc<RawStream<V>>,
-    /// Whether what is enqueued becomes a graph instead of running.
+    /// Whether enqueued work becomes part of a graph instead of running.
     captures: AtomicBool,
 }
 
@@ -38,7 +38,7 @@ impl<V: Vendor> Stream<V> {
         Self::with(shared, raw, false)
     }
 
-    /// A stream that captures what is enqueued on it.
+    /// Creates a stream that captures the work enqueued on it.
     pub(crate) fn capturing(shared: &Arc<Shared<V>>, raw: Arc<RawStream<V>>) -> Self {
         Self::with(shared, raw, true)
     }
@@ -53,7 +53,7 @@ impl<V: Vendor> Stream<V> {
         &self.raw
     }
 
-    /// What the objects of its device share, for the vendor.
+    /// The state that the device shares with its objects, for the vendor.
     ///
     /// # Safety
     ///
@@ -62,15 +62,15 @@ impl<V: Vendor> Stream<V> {
         &self.shared
     }
 
-    /// Enqueues something by a function of the library, for the vendor; `what` says what, should it fail.
+    /// Enqueues work by a function of the library, for the vendor. `what` describes the work in errors.
     ///
     /// # Errors
     ///
-    /// `DeviceLost` after a fault, and what the library reports.
+    /// `DeviceLost` after a fault, and errors of the library.
     ///
     /// # Safety
     ///
-    /// The outcome is that of a call of the library.
+    /// `call` returns the outcome of a call of the library.
     #[inline]
     pub unsafe fn call(
         &self,
@@ -81,12 +81,12 @@ impl<V: Vendor> Stream<V> {
         self.enqueue(operation, what, call)
     }
 
-    /// Whether what is enqueued becomes a graph instead of running.
+    /// Whether enqueued work becomes part of a graph instead of running.
     pub(crate) fn is_capture(&self) -> bool {
         self.captures.load(Ordering::Relaxed)
     }
 
-    /// Enqueues something by a function of the library; `what` says what, should it fail.
+    /// Enqueues work by a function of the library. `what` describes the work in errors.
     #[inline]
     pub(crate) fn enqueue(
         &self,
@@ -103,7 +103,7 @@ impl<V: Vendor> Stream<V> {
         }
     }
 
-    /// As [`enqueue`](Self::enqueue), for what another device has a part in.
+    /// As [`enqueue`](Self::enqueue), for work that involves another device.
     pub(crate) fn enqueue_with(
         &self,
         other: &Shared<V>,
@@ -119,7 +119,7 @@ impl<V: Vendor> Stream<V> {
             .map_err(|code| self.shared.error_between(other, operation, code, what))
     }
 
-    /// Ends a capture, with the graph of what was captured.
+    /// Ends a capture and returns its graph.
     pub(crate) fn end_capture(&self) -> Result<handle::Graph, u32> {
         self.shared.context.bind()?;
         self.captures.store(false, Ordering::Relaxed);
@@ -133,7 +133,7 @@ impl<V: Vendor> Drop for Stream<V> {
         if *self.captures.get_mut()
             && let Ok(graph) = self.end_capture()
         {
-            // SAFETY: nobody else has the graph of the abandoned capture.
+            // SAFETY: the graph of the abandoned capture has no other user.
             let destroyed = unsafe { self.shared.context.api.graph_destroy(graph) };
             self.shared.context.note(destroyed);
         }
@@ -141,7 +141,7 @@ impl<V: Vendor> Drop for Stream<V> {
     }
 }
 
-/// How long a copy is, for its error.
+/// The length of a copy, for its error.
 struct Bytes(usize);
 
 impl Display for Bytes {
@@ -150,8 +150,8 @@ impl Display for Bytes {
     }
 }
 
-// SAFETY: commands name exactly the ranges given, the library's streams are in order, and host slices are waited
-// for before a method returns.
+// SAFETY: commands name exactly the given ranges, and the library's streams are in order. A method with a host slice
+// returns only after the copy is finished.
 unsafe impl<V: Vendor> DeviceStream for Stream<V> {
     unsafe fn memory_copy(
         &self,
@@ -165,7 +165,7 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
         let from = own::<Memory<V>>(src, OPERATION)?.at(src_offset);
         let to = own::<Memory<V>>(dst, OPERATION)?.at(dst_offset);
         self.enqueue(OPERATION, Bytes(count), |api, stream| {
-            // SAFETY: the caller vouches for the ranges.
+            // SAFETY: the caller guarantees the ranges.
             unsafe { api.copy(to, from, count, stream) }
         })
     }
@@ -181,10 +181,12 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
         let context = &self.shared.context;
         let copied = context.bind().and_then(|()| {
             let (from, count) = (src.as_ptr(), src.len());
-            // SAFETY: the caller vouches for the range; the slice stays until the copy is over, below.
+            // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because `settle`
+            // waits below.
             self.raw.enqueue(|stream| unsafe { context.api.copy_to(to, from, count, stream) })
         });
-        // Even after a failure: the library may still read the slice, if it is page-locked or the system shares its memory.
+        // Also after a failure, because the library may still read the slice if it is page-locked or the system shares
+        // its memory.
         self.shared.waited(OPERATION, copied.and(self.raw.settle()))
     }
 
@@ -199,10 +201,11 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
         let context = &self.shared.context;
         let copied = context.bind().and_then(|()| {
             let (to, count) = (dst.as_mut_ptr(), dst.len());
-            // SAFETY: the caller vouches for the range; the slice stays until the copy is over, below.
+            // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because `settle`
+            // waits below.
             self.raw.enqueue(|stream| unsafe { context.api.copy_from(to, from, count, stream) })
         });
-        // Even after a failure: the library may have begun.
+        // Also after a failure, because the library may have begun to copy.
         self.shared.waited(OPERATION, copied.and(self.raw.settle()))
     }
 
@@ -218,7 +221,7 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
         let from = own::<Pinned<V>>(src, OPERATION)?.address().wrapping_add(src_offset);
         let to = own::<Memory<V>>(dst, OPERATION)?.at(dst_offset);
         self.enqueue(OPERATION, Bytes(count), |api, stream| {
-            // SAFETY: the caller vouches for both ranges, and for the pinned memory until the copy has run.
+            // SAFETY: the caller guarantees both ranges, and keeps the pinned memory until the copy has run.
             unsafe { api.copy_to(to, from, count, stream) }
         })
     }
@@ -249,7 +252,7 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
     ) -> Result<()> {
         const OPERATION: &str = "memory_fill";
         let to = own::<Memory<V>>(dst, OPERATION)?.at(offset);
-        // SAFETY: the caller vouches for the range.
+        // SAFETY: the caller guarantees the range.
         unsafe { self.fill(to, count, Fill::of(pattern)) }
     }
 
@@ -261,14 +264,14 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
         args: &[RawArg<'_>],
     ) -> Result<()> {
         let kernel = own::<Kernel<V>>(kernel, "launch")?;
-        // SAFETY: the caller vouches for the kernel and its arguments.
+        // SAFETY: the caller guarantees that the kernel and its arguments fit.
         unsafe { kernel.launch(self, launch, args) }
     }
 
     fn record(&self, event: &dyn DeviceEvent) -> Result<()> {
         let event = own::<Event<V>>(event, "record")?.raw();
         self.enqueue("record", "an event", |api, stream| {
-            // SAFETY: both are alive, and of one context.
+            // SAFETY: both are alive and belong to one context.
             unsafe { api.event_record(event, stream) }
         })
     }
@@ -276,7 +279,7 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
     fn wait(&self, event: &dyn DeviceEvent) -> Result<()> {
         let event = own::<Event<V>>(event, "wait")?;
         self.enqueue_with(event.shared(), "wait", "an event", |api, stream| {
-            // SAFETY: both are alive; the library looks at the event's mark now.
+            // SAFETY: both are alive; the library reads the event's mark during the call.
             unsafe { api.stream_wait(stream, event.raw()) }
         })
     }
@@ -285,7 +288,7 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
         match self.raw.is_idle() {
             Ok(idle) if self.shared.context.fault().is_none() => Ok(idle),
             outcome => {
-                // The work has failed, which is left to whoever waits for it.
+                // The work has failed. The next wait for it reports the failure.
                 if self.shared.has_untold_fault() {
                     return Ok(true);
                 }

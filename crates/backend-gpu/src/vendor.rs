@@ -1,4 +1,5 @@
-//! What a vendor decides: the meaning of codes, how devices are opened and described, and how programs are made.
+//! The parts in which vendors differ: the meaning of codes, the opening and description of devices, and the building of
+//! programs.
 #![expect(unsafe_code, reason = "declares what is unsafe to a caller")]
 
 use std::ffi::{CStr, CString, c_int};
@@ -22,52 +23,52 @@ use crate::stream::Stream;
 pub trait Vendor:
     Clone + Copy + Debug + Eq + Codes + Contexts<Self> + Kernels<Self> + Programs<Self>
 {
-    /// Its interface.
+    /// The vendor's interface.
     type Api: Api;
-    /// What errors call it.
+    /// The vendor's words for error messages.
     const WORDS: Words;
 }
 
-/// What errors call a vendor's things.
+/// A vendor's words for error messages.
 #[derive(Debug)]
 pub struct Words {
-    /// The backend, and the interface of its native handles: `cuda`.
+    /// The backend, and the interface of its native handles, such as `cuda`.
     pub backend: &'static str,
-    /// The interface: `CUDA`.
+    /// The name of the interface, such as `CUDA`.
     pub interface: &'static str,
-    /// What executes calls: `driver`.
+    /// The word for the library that executes calls, such as `driver`.
     pub library: &'static str,
-    /// Of a device that does not work.
+    /// The message for a device that does not work.
     pub broken: &'static str,
-    /// Of a device after a fault.
+    /// The message for a device after a fault.
     pub lost: &'static str,
 }
 
-/// What codes mean. 0 is success.
+/// The meaning of codes. 0 is success.
 pub trait Codes {
-    /// Work is not over; no failure.
+    /// Work is not finished. This is no failure.
     const NOT_READY: u32;
-    /// No room for an allocation.
+    /// An allocation failed for lack of memory.
     const OUT_OF_MEMORY: u32;
-    /// No kernel of that name.
+    /// There is no kernel with that name.
     const NOT_FOUND: u32;
-    /// There is no such function, or it cannot do what it is for.
+    /// There is no such function, or the function is not supported.
     const NOT_SUPPORTED: u32;
-    /// One device reaches the other already.
+    /// The devices already have access to each other in this direction.
     const PEER_ACCESS_ALREADY_ENABLED: u32;
 
-    /// Whether the code says that a program went wrong so that its context is of no use any more: every later call in the
-    /// context returns it again.
+    /// Whether the code says that a fault has made the context unusable. Every later call in the context then returns
+    /// the code again.
     fn is_sticky(code: u32) -> bool;
 
-    /// Whether the code says that a stream is captured, so that what is enqueued on it does not run.
+    /// Whether the code says that a stream is being captured, and therefore does not run the work enqueued on it.
     fn is_of_capture(code: u32) -> bool;
 
-    /// The kind of its error.
+    /// The kind of the error for a code.
     fn kind(code: u32) -> ErrorKind;
 }
 
-/// The error for a `code` that a call returned.
+/// Creates the error for a `code` that a call returned.
 #[cold]
 pub fn error<V: Vendor>(
     api: &V::Api,
@@ -78,162 +79,164 @@ pub fn error<V: Vendor>(
     Error::new(V::kind(code), operation, what.to_string()).with_driver(api.name(code), code.into())
 }
 
-/// The contexts in use. Who drops one takes it off, so that nobody opens a broken one while it is being released.
+/// The contexts in use. The drop of a context removes its entry, so that no thread opens a broken context during its
+/// release.
 pub type InUse<V> = Mutex<Vec<(usize, Weak<Context<V>>)>>;
 
-/// How devices are found, opened and given up, and what is theirs alone.
+/// The discovery, opening and release of devices, and other vendor-specific operations.
 pub trait Contexts<V: Vendor>: Send + Sync + 'static {
-    /// Whether pools outlive the context that a fault broke.
+    /// Whether pools outlive a context that a fault broke.
     const POOLS_OUTLIVE_FAULTS: bool;
-    /// Whether what a trimmed pool keeps counts what is in use.
+    /// Whether the number of bytes that a trim of a pool keeps includes the bytes in use.
     const TRIM_COUNTS_USED: bool;
 
-    /// The library, looked for once per process, and how many devices it has.
+    /// The library, which is looked for once per process, and the number of its devices.
     ///
     /// # Errors
     ///
-    /// `Unavailable` where there is nothing to use, `Driver` where it is broken.
+    /// `Unavailable` if there is no library or device to use, `Driver` if the library is broken.
     fn library() -> Result<(&'static V::Api, usize)>;
 
     /// The contexts in use.
     ///
     /// # Safety
     ///
-    /// Codes that a context is told are those that the library returned for it: what they say of work is believed.
+    /// The caller passes only codes to a context that the library returned for that context. The context believes what
+    /// they say about work.
     unsafe fn in_use() -> &'static InUse<V>;
 
-    /// Asks for everything that is told of a device without a context.
+    /// Queries all properties that a device reports without a context.
     ///
     /// # Errors
     ///
-    /// What the library reports.
+    /// Errors of the library.
     fn describe(api: &'static V::Api, ordinal: usize) -> Result<Description<V>>;
 
-    /// The number and the place of a device, which is kept until it is [released](Self::release).
+    /// Retains a device until it is [released](Self::release). Returns its number and its place.
     ///
     /// # Errors
     ///
     /// The library's code.
     fn retain(api: &V::Api, ordinal: usize) -> Result<(c_int, usize), u32>;
 
-    /// A context was opened, and works.
+    /// Called when a context was opened and works.
     fn opened(context: &Context<V>);
 
-    /// Why a device cannot be opened again after a fault, if `code` says that it is that.
+    /// The reason why a device cannot be opened again after a fault, if `code` says so.
     fn stays_lost(code: u32) -> Option<&'static str>;
 
-    /// Gives up a place that nothing uses any more.
+    /// Releases a place that is no longer used.
     fn release(context: &Context<V>);
 
-    /// Takes note of memory that a fault keeps from being freed.
+    /// Records memory that cannot be freed because of a fault.
     fn leave(context: &Context<V>, memory: Pooled);
 
-    /// Whether the handle is another stream in every thread.
+    /// Whether the handle means a different stream in each thread.
     fn is_per_thread(stream: Handle) -> bool;
 
-    /// Refuses a handle that is of no stream of the context.
+    /// Refuses a handle that does not belong to a stream of the context.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// The reason.
     ///
     /// # Safety
     ///
-    /// The handle is of a stream, if it is not one of those that the vendor has for default streams.
+    /// The handle belongs to a stream, or is one of the vendor's handles for default streams.
     unsafe fn check_stream(context: &Context<V>, handle: NativeHandle) -> Result<(), Unfit>;
 
-    /// Asks for an address, which may be any number; `None` if the library does not know it.
+    /// Looks up an address, which may be any number. Returns `None` if the library does not know it.
     fn known(context: &Context<V>, address: u64) -> Option<Known>;
 
-    /// How busy a device is.
+    /// The current load of a device.
     fn busy(info: &DeviceInfo) -> Busy;
 }
 
-/// A device as it describes itself.
+/// The properties of a device, as the library reports them.
 #[derive(Debug)]
 pub struct Description<V: Vendor> {
-    /// All but the priorities of streams.
+    /// The general properties, all except the priorities of streams.
     pub info: DeviceInfo,
-    /// What programs are made for.
+    /// The target of compiled programs.
     pub target: V::Target,
-    /// Whether all blocks of a launch can run at once.
+    /// Whether cooperative launches, whose blocks all run at once, are supported.
     pub cooperative: bool,
-    /// Whether it has memory pools.
+    /// Whether the device has memory pools.
     pub pools: bool,
-    /// Whether host and device may use managed memory at once.
+    /// Whether the host and the device may use managed memory at the same time.
     pub managed: bool,
-    /// Whether there are kernels for region copies.
+    /// Whether there are kernels for region copies for it.
     pub regions: bool,
-    /// Whether it has graphs.
+    /// Whether the device supports graphs.
     pub graphs: bool,
-    /// Whether it copies to other devices.
+    /// Whether the device can copy to other devices.
     pub peers: bool,
 }
 
-/// Why a handle of others is not taken.
+/// The reason why a foreign handle is refused.
 #[derive(Debug)]
 pub enum Unfit {
-    /// In words that follow the handle.
+    /// A reason in words, to follow the handle in a message.
     Wrong(String),
-    /// The library does not take it.
+    /// The code with which the library refused the handle.
     Code(u32),
 }
 
-/// What is known of an address.
+/// Facts about an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// The number of the device; negative for what is of none.
+    /// The number of the device; negative if the memory belongs to no device.
     pub device: c_int,
-    /// What memory it is.
+    /// The kind of memory.
     pub kind: OriginKind,
-    /// The first address of the allocation, and its length.
+    /// The first address of the allocation, and its length in bytes.
     pub range: Option<(u64, u64)>,
 }
 
-/// How busy a device is, from 0 to 1, where it is told.
+/// The load of a device, from 0 to 1. `None` if it is not reported.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Busy {
-    /// Its processors.
+    /// The load of its processors.
     pub processor: Option<f32>,
-    /// Its memory.
+    /// The load of its memory.
     pub memory: Option<f32>,
 }
 
-/// A kernel of the backend's own.
+/// One of the backend's own kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
-    /// Region copies by the kernel that gets its memories so.
+    /// The kernel for region copies that gets its memories with this binding.
     Regions(Binding),
-    /// Sets the addresses of a table of memories.
+    /// The kernel that sets addresses in a table of memories.
     RegionTable,
 }
 
-/// Modules, kernels and what is made of them.
+/// Modules and kernels.
 pub trait Kernels<V: Vendor> {
-    /// Kernels of the backend's own on a device.
+    /// The backend's own kernels on a device.
     type Own: Debug + Send + Sync;
-    /// Most blocks of a launch for region copies.
+    /// The maximum number of blocks of a launch for region copies.
     const MOST_REGION_BLOCKS: u32;
 
-    /// The backend's own kernels, none of them loaded.
+    /// Returns the backend's own kernels, before any is loaded.
     fn own(context: &Arc<Context<V>>) -> Self::Own;
 
-    /// A kernel for region copies.
+    /// Returns a kernel for region copies.
     ///
     /// # Errors
     ///
-    /// What kept it from being loaded.
+    /// The reason why it could not be loaded.
     fn region_function(device: &Device<V>, kernel: Own) -> Result<Function>;
 
-    /// Enqueues filling memory with a pattern of four words.
+    /// Enqueues a fill of memory with a pattern of four words.
     ///
     /// # Errors
     ///
-    /// What the library reports.
+    /// Errors of the library.
     ///
     /// # Safety
     ///
-    /// The range lies inside a memory of the device, and is made of whole patterns at aligned places.
+    /// The range lies inside a memory of the device. It consists of whole patterns and is aligned for them.
     unsafe fn fill_pattern(
         stream: &Stream<V>,
         to: u64,
@@ -245,13 +248,14 @@ pub trait Kernels<V: Vendor> {
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// The reason why it could not be loaded.
     fn load(context: &Context<V>, code: &Code<V>) -> Result<Module, NotLoaded>;
 
-    /// What there is instead of a kernel that is not there, behind a semicolon; nothing if that is not known.
+    /// The end of the message about a missing kernel, after a semicolon: the kernels that exist. Empty if they are not
+    /// known.
     fn instead_of(signatures: &V::Signatures, kernel: &str) -> String;
 
-    /// The parameters of a function, as far as they are known.
+    /// The parameters of a function, if they are known.
     fn parameters(
         context: &Context<V>,
         function: Function,
@@ -259,69 +263,70 @@ pub trait Kernels<V: Vendor> {
         kernel: &str,
     ) -> Option<Vec<ParamInfo>>;
 
-    /// Bytes of dynamic shared memory that launches may have unasked, of `most`, beside what the kernel declares.
+    /// The number of bytes of dynamic shared memory that launches may use without a call of
+    /// [`raise_shared`](Self::raise_shared). The limit is `most`, in addition to the `declared` bytes of the kernel.
     fn granted(most: u32, declared: u32) -> u32;
 
-    /// Lets launches of a function have that many bytes of dynamic shared memory, more than was granted.
+    /// Allows launches of a function to use that many bytes of dynamic shared memory, more than were granted.
     ///
     /// # Errors
     ///
     /// The library's code.
     fn raise_shared(context: &Context<V>, function: Function, bytes: u32) -> Result<(), u32>;
 
-    /// In words, that a kernel has at most so many.
+    /// Says in words that a kernel has at most that many bytes of shared memory.
     fn most_shared(bytes: u32) -> String;
 }
 
-/// Why code does not load.
+/// The reason why code could not be loaded.
 #[derive(Debug)]
 pub struct NotLoaded {
-    /// What the library returned.
+    /// The library's code.
     pub code: u32,
-    /// In words.
+    /// The reason in words.
     pub about: String,
-    /// What the library's own compiler said.
+    /// The log of the library's own compiler.
     pub log: Option<String>,
 }
 
-/// Code that can be loaded, and what is known of its kernels.
+/// Code that can be loaded, and the known facts about its kernels.
 #[derive(Debug)]
 pub struct Code<V: Vendor> {
-    /// What is loaded.
+    /// The bytes to load.
     pub image: Vec<u8>,
     /// The parameters of its kernels.
     pub signatures: V::Signatures,
 }
 
-/// From a module's image to code that can be loaded.
+/// Conversion of module images to code that can be loaded.
 pub trait Programs<V: Vendor> {
-    /// What programs are made for: a device's architecture under a library.
+    /// The target of programs: a device's architecture under a library.
     type Target: Debug + Send + Sync;
     /// The parameters of a program's kernels.
     type Signatures: Debug + Send + Sync;
-    /// A compiler, and what it is to make.
+    /// A compiler and its kind of output.
     type Compiler;
 
-    /// The format that is compiled.
+    /// The format of images that are compiled.
     const SOURCE: ImageFormat;
-    /// A name for a file of it.
+    /// The name of a file in this format.
     const SOURCE_FILE: &'static str;
 
-    /// The code of an image that needs no compiler; `None` if the image is of another kind.
+    /// The code of an image that needs no compiler. Returns `None` if the image is of another kind.
     ///
     /// # Errors
     ///
-    /// `InvalidModule` for an image that is not whole.
+    /// `InvalidModule` if the image is incomplete.
     fn ready(target: &Self::Target, image: &ModuleImage<'_>) -> Result<Option<Code<V>>>;
 
-    /// How to compile with these options of a user's.
+    /// How to compile with these options of the user.
     ///
     /// # Errors
     ///
-    /// `InvalidModule` without a compiler that makes what the target executes.
+    /// `InvalidModule` if there is no compiler for what the target executes.
     fn recipe(target: &Self::Target, options: Vec<String>) -> Result<Recipe<V>>;
 
-    /// Compiles: what the cache keeps, and the compiler's log.
+    /// Compiles a source. Returns the output, which the cache stores, and the compiler's log.
     ///
     /// # Errors
     ///
@@ -332,14 +337,14 @@ pub trait Programs<V: Vendor> {
         options: &[CString],
     ) -> Result<(Vec<u8>, String)>;
 
-    /// The code in what was compiled.
+    /// Extracts the code from a compiler's output.
     ///
     /// # Errors
     ///
-    /// `InvalidModule` if it is not whole.
+    /// `InvalidModule` if the output is incomplete.
     fn code(target: &Self::Target, compiled: Vec<u8>) -> Result<Code<V>>;
 
-    /// What was compiled as files, for people to look at.
+    /// Splits a compiler's output into files for people to read.
     fn files(compiled: &[u8]) -> Vec<(&'static str, &[u8])>;
 }
 
@@ -350,10 +355,10 @@ pub struct Recipe<V: Vendor> {
     pub compiler: V::Compiler,
     /// All options.
     pub options: Vec<String>,
-    /// Options that the compiler adds to those.
+    /// Options that the compiler adds to `options`.
     pub added: Vec<String>,
-    /// What else the result depends on.
+    /// Other inputs that the result depends on.
     pub depends: Vec<String>,
-    /// Whether that is all it depends on, but for files that are included.
+    /// Whether these are all inputs of the result, apart from included files.
     pub is_known: bool,
 }

@@ -1,4 +1,4 @@
-//! The runtime's functions as the calls that devices make.
+//! The runtime's functions, as the calls that devices make.
 #![expect(unsafe_code, reason = "calls the runtime")]
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
@@ -23,20 +23,20 @@ fn location(device: c_int) -> hipMemLocation {
     hipMemLocation { type_: hipMemLocationType::hipMemLocationTypeDevice, id: device }
 }
 
-/// The address of memory that a call allocates.
+/// Returns the address of memory that a call allocates.
 fn address(call: impl FnOnce(*mut *mut c_void) -> u32) -> Result<u64, u32> {
     let mut memory = ptr::null_mut();
     ok(call(&mut memory))?;
     Ok(memory.expose_provenance() as u64)
 }
 
-/// Methods that make a call, and nothing else.
+/// Methods that only make a call.
 macro_rules! calls {
     ($library:ident: $($name:ident($($argument:ident: $type:ty),*) = $call:expr;)*) => {$(
         #[inline]
         unsafe fn $name(&self, $($argument: $type),*) -> Result<(), u32> {
             let $library = self;
-            // SAFETY: the caller vouches for what the method is given.
+            // SAFETY: the caller guarantees that the method's arguments are valid.
             ok(unsafe { $call })
         }
     )*};
@@ -62,29 +62,29 @@ impl Library {
 
     /// # Safety
     ///
-    /// The function is of a loaded module.
+    /// The function belongs to a loaded module.
     unsafe fn attribute(
         &self,
         function: Function,
         attribute: hipFunction_attribute,
     ) -> Result<c_int, u32> {
         let ask = self.functions.hipFuncGetAttribute.ok_or(NOT_SUPPORTED)?;
-        // SAFETY: the caller vouches for the function; the number is written to where it may be.
+        // SAFETY: the caller guarantees the function, and the number is written to a valid place.
         told(|value| unsafe { ask(value, attribute, function.pointer()) })
     }
 
     /// # Safety
     ///
-    /// The pool is alive, and the attribute a number of 64 bits.
+    /// The pool is alive, and the attribute is a 64-bit number.
     unsafe fn pool_number(&self, pool: Pool, attribute: hipMemPoolAttr) -> Result<u64, u32> {
         let ask = self.pools()?.hipMemPoolGetAttribute;
-        // SAFETY: the caller vouches for the pool; the number is written to where it may be.
+        // SAFETY: the caller guarantees the pool, and the number is written to a valid place.
         told(|value: *mut u64| unsafe { ask(pool.pointer(), attribute, value.cast()) })
     }
 
     /// # Safety
     ///
-    /// The pool is alive, and the attribute a `T`.
+    /// The pool is alive, and the attribute has the type `T`.
     unsafe fn pool_set<T>(
         &self,
         pool: Pool,
@@ -93,13 +93,13 @@ impl Library {
     ) -> Result<(), u32> {
         let (set, value) =
             (self.pools()?.hipMemPoolSetAttribute, (&raw mut value).cast::<c_void>());
-        // SAFETY: the caller vouches for the pool; the value, of the attribute's type, is read by the call.
+        // SAFETY: the caller guarantees the pool, and the call reads a value of the attribute's type.
         ok(unsafe { set(pool.pointer(), attribute, value) })
     }
 }
 
-// SAFETY: each method calls the function of the runtime that its name stands for, with its arguments. In each block: the
-// caller vouches for what the method is given, and what the runtime writes, it writes to where that may be.
+// SAFETY: each method calls the runtime's function for its name, with its arguments. In each block: the caller
+// guarantees that the method's arguments are valid, and the runtime writes only to valid places.
 unsafe impl Api for Library {
     const RELAXED: c_uint = CAPTURE_MODE as c_uint;
 
@@ -224,7 +224,7 @@ unsafe impl Api for Library {
         let mut properties: hipMemPoolProps = unsafe { mem::zeroed() };
         properties.allocType = hipMemAllocationType::hipMemAllocationTypePinned;
         properties.location = location(device);
-        // SAFETY: the properties are read by the call.
+        // SAFETY: the call reads the properties.
         made(|raw| unsafe { create(raw, &properties) })
     }
 
@@ -253,7 +253,7 @@ unsafe impl Api for Library {
             location: location(device),
             flags: hipMemAccessFlags::hipMemAccessFlagsProtReadWrite,
         };
-        // SAFETY: as above; the one description is read by the call.
+        // SAFETY: as above; the call reads the single description.
         ok(unsafe { (self.pools()?.hipMemPoolSetAccess)(pool.pointer(), &access, 1) })
     }
 
@@ -273,7 +273,7 @@ unsafe impl Api for Library {
         stream: Stream,
     ) -> Result<(), u32> {
         let copy = self.functions.hipMemcpyHtoDAsync;
-        // SAFETY: as above; the runtime does not write to where it copies from, whatever its headers say.
+        // SAFETY: as above; the runtime does not write to the source, although its headers declare a mutable pointer.
         ok(unsafe { copy(pointer(to), from.cast_mut().cast(), bytes, stream.pointer()) })
     }
 

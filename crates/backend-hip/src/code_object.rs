@@ -1,5 +1,5 @@
-//! Code objects: whether a binary is whole, since the runtime is told where one begins and not how long it is, and what
-//! its metadata says of the parameters of kernels.
+//! Code objects. Checks that a binary is complete, because the runtime gets its address without its length. Reads the
+//! parameters of kernels from its metadata.
 
 use std::collections::HashMap;
 
@@ -13,25 +13,25 @@ use runtime_core::contract::{ParamInfo, ParamKind};
 type Header = FileHeader64<LittleEndian>;
 const ENDIAN: LittleEndian = LittleEndian;
 
-/// The first bytes of several code objects in one file.
+/// The first bytes of a file with several code objects.
 const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
-/// What SPIR-V begins with, which the runtime compiles for its device from ROCm 6.4 on.
+/// The first bytes of SPIR-V, which the runtime compiles for its device from ROCm 6.4 on.
 const SPIRV: [u8; 4] = 0x0723_0203_u32.to_le_bytes();
-/// What the compiler calls SPIR-V for any AMD GPU.
+/// The compiler's name for SPIR-V for any AMD GPU.
 const SPIRV_TARGET: &str = "amdgcnspirv";
-/// Of a note with metadata: its owner and its type.
+/// The owner and the type of a note with metadata.
 const OWNER: &[u8] = b"AMDGPU";
 const METADATA: u32 = 32;
-/// How deep values lie in each other that are read, which takes the stack that it needs; metadata has 6 levels.
+/// The maximum nesting depth of values that are read, to limit the use of the stack. Metadata has 6 levels.
 const MOST_LEVELS: usize = 32;
 
-/// What a code object says of itself.
+/// The metadata of a code object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(unnameable_types, reason = "of the implementation of a trait")]
 pub struct Metadata {
-    /// What it is for, such as `gfx90a:sramecc+:xnack-`; empty if it does not say.
+    /// The target, such as `gfx90a:sramecc+:xnack-`; empty if the metadata has none.
     pub(crate) target: String,
-    /// The parameters of each kernel, by name; those that are not understood are left out.
+    /// The parameters of each kernel, by name. Kernels whose parameters cannot be read are left out.
     kernels: HashMap<String, Vec<ParamInfo>>,
 }
 
@@ -41,13 +41,13 @@ impl Metadata {
     }
 }
 
-/// Checks that everything a binary refers to lies inside it, and reads the metadata of the code object in it that is for
-/// an architecture. If none says so the runtime decides what it takes: nothing is known of kernels if there is SPIR-V, and
-/// otherwise what the first code object says.
+/// Checks that everything that a binary refers to lies inside the binary. Returns the metadata of the code object for
+/// `architecture`. If no code object names this architecture, the runtime decides what to load. The metadata then has
+/// no kernels if the binary contains SPIR-V, and is otherwise that of the first code object.
 ///
 /// # Errors
 ///
-/// What is wrong, in words.
+/// A description of the error.
 pub(crate) fn read(binary: &[u8], architecture: &str) -> Result<Metadata, String> {
     if binary.starts_with(&elf::ELFMAG) {
         return read_elf(binary);
@@ -75,8 +75,8 @@ fn processor(target: &str) -> &str {
     target.split(':').next().unwrap_or_default()
 }
 
-/// The contents of a bundle: behind its first bytes their count, and of each where it is, its length, and the length of a
-/// name with the name.
+/// The contents of a bundle. Its first bytes are followed by the number of entries, and for each entry its offset, its
+/// length, the length of its name, and the name.
 fn entries(bundle: &[u8]) -> Option<Vec<&[u8]>> {
     let (count, mut rest) = number(bundle.get(BUNDLE.len()..)?)?;
     let mut found = Vec::new();
@@ -90,7 +90,7 @@ fn entries(bundle: &[u8]) -> Option<Vec<&[u8]>> {
     Some(found)
 }
 
-/// A number at the beginning, and what is behind it.
+/// The number at the beginning, and the remaining bytes.
 fn number(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (number, behind) = bytes.split_first_chunk::<8>()?;
     Some((usize::try_from(u64::from_le_bytes(*number)).ok()?, behind))
@@ -112,7 +112,7 @@ fn read_elf(file: &[u8]) -> Result<Metadata, String> {
     }
     for section in sections {
         section.data(ENDIAN, file).map_err(|_| cut())?;
-        // The runtime takes the last of these for where the file ends, be it of a section that has nothing in it.
+        // The runtime uses the largest of these offsets as the end of the file, even that of an empty section.
         if section.sh_offset(ENDIAN) > file.len() as u64 {
             return Err(cut());
         }
@@ -121,13 +121,13 @@ fn read_elf(file: &[u8]) -> Result<Metadata, String> {
     Ok(notes.into_iter().find_map(metadata).unwrap_or_default())
 }
 
-/// The metadata among notes, if it is there and can be read.
+/// The metadata among notes, if there is any and it can be read.
 fn metadata(mut notes: NoteIterator<'_, Header>) -> Option<Metadata> {
     while let Some(note) = notes.next().ok()? {
         if note.name() == OWNER && note.n_type(ENDIAN) == METADATA {
             let root = read_value_ref_with_max_depth(&mut note.desc(), MOST_LEVELS).ok()?;
             let target = get(&root, "amdhsa.target").and_then(text).unwrap_or_default();
-            // What the architecture is of comes first: `amdgcn-amd-amdhsa--`.
+            // The target follows a prefix such as `amdgcn-amd-amdhsa--`.
             let target = target.rsplit_once("--").map_or(target, |(_, target)| target);
             let kernels = get(&root, "amdhsa.kernels").and_then(list).unwrap_or_default();
             let kernels = kernels.iter().filter_map(kernel).collect();
@@ -158,7 +158,7 @@ fn kernel(kernel: &ValueRef<'_>) -> Option<(String, Vec<ParamInfo>)> {
     let mut parameters = Vec::new();
     for parameter in all {
         let kind = get(parameter, ".value_kind").and_then(text)?;
-        // What the runtime adds comes behind what the kernel declares.
+        // Parameters that the runtime adds follow those that the kernel declares.
         if !kind.starts_with("hidden_") {
             let size = match get(parameter, ".size")? {
                 ValueRef::Integer(size) => usize::try_from(size.as_u64()?).ok()?,
@@ -214,8 +214,8 @@ mod tests {
         metadata
     }
 
-    /// An ELF file with metadata: its header, the section table, and a section with a note at the end, so that whatever is
-    /// cut off is missed.
+    /// An ELF file with metadata: its header, the section table, and at the end a section with a note. Every truncation
+    /// therefore removes something needed.
     fn elf_with(metadata: &[u8]) -> Vec<u8> {
         let mut note = Vec::new();
         for number in [OWNER.len() + 1, metadata.len(), METADATA as usize] {
@@ -237,7 +237,7 @@ mod tests {
         {
             put(at, number, len);
         }
-        // The first section is none; the second has the note.
+        // The first section is empty; the second has the note.
         file.resize(sections + 2 * 64, 0);
         let mut put = |at: usize, number: usize, len: usize| {
             let at = sections + 64 + at;
@@ -324,7 +324,7 @@ mod tests {
         assert!(read(b"text", "").unwrap_err().contains("neither"));
         assert!(read(&bundle(&[]), "").unwrap_err().contains("neither a code object nor SPIR-V"));
         let mut empty = elf("gfx90a");
-        // The second section takes no place, and lies far behind the end.
+        // The second section has no bytes in the file, and its offset is far beyond the end.
         empty[128 + 4..128 + 8].copy_from_slice(&elf::SHT_NOBITS.to_le_bytes());
         read(&empty, "").unwrap();
         empty[128 + 24..128 + 32].copy_from_slice(&(1_u64 << 32).to_le_bytes());

@@ -1,4 +1,4 @@
-//! What the codes of the runtime mean.
+//! The meaning of the runtime's codes.
 
 use backend_gpu::Codes;
 use hip_sys::hiprt::hipError_t as Code;
@@ -6,7 +6,7 @@ use runtime_core::ErrorKind;
 
 use crate::vendor::Hip;
 
-/// The runtime lacks the function, or has it and cannot do what it is for.
+/// The runtime lacks the function, or does not support its operation.
 pub(crate) const NOT_SUPPORTED: u32 = Code::hipErrorNotSupported as u32;
 
 impl Codes for Hip {

@@ -1,4 +1,5 @@
-//! Every kernel compiles, and tells of its parameters: for the hiprtc and the hipcc that are there, without a GPU.
+//! Tests that hiprtc and hipcc compile every kernel, and that its parameters can be read. They need these compilers but
+//! no GPU.
 
 use std::env;
 use std::ffi::CString;
@@ -16,16 +17,16 @@ use crate::hiprtc::{Compiler, compiler};
 use crate::kernels::{self, ALL};
 use crate::library::Version;
 
-/// A GPU of CDNA 2, and one of RDNA 2.
+/// One GPU of CDNA 2 and one of RDNA 2.
 const ARCHITECTURES: [&str; 2] = ["gfx90a", "gfx1030"];
-/// Names hipcc, which is not looked for.
+/// The variable that names hipcc. The test does not search for it.
 const HIPCC: &str = "BACKEND_HIP_HIPCC";
 
 fn skip(why: &str) {
     drop(writeln!(stderr(), "skipped: {why}"));
 }
 
-/// The compiler, unless it is none for these architectures.
+/// The compiler, if it supports these architectures.
 fn found() -> Option<&'static Compiler> {
     const ROCM: Version = Version(50_200_000);
     let compiler = compiler(ROCM).map_err(skip).ok()?;
@@ -56,7 +57,7 @@ fn value(dtype: DType) -> ParamInfo {
 const MEMORY: ParamInfo =
     ParamInfo { kind: ParamKind::Memory, size: None, dtype: None, access: None };
 
-/// Whether the parameters of the suite's kernels are what they are.
+/// Checks the parameters of the suite's kernels.
 fn check_conformance(metadata: &Metadata) {
     let saxpy = [MEMORY, MEMORY, value(DType::F32), value(DType::U32)];
     assert_eq!(metadata.kernel("saxpy"), Some(&saxpy[..]));
@@ -135,7 +136,7 @@ fn hipcc_compiles_every_kernel() {
         let output = command.arg(&source).arg("-o").arg(&binary).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{told}");
-        // Addresses are read where they are, and not from a copy in each work-item's own memory.
+        // Kernels read addresses directly, and not from a copy in each work-item's private memory.
         let nothing = told.lines().filter(|line| line.contains("ScratchSize [bytes/lane]: 0"));
         assert!(text.contains("saxpy") || nothing.count() == ARCHITECTURES.len(), "{told}");
         let binary = fs::read(&binary).unwrap();

@@ -1,4 +1,4 @@
-//! The compiler of HIP C, where it is installed.
+//! The compiler of HIP C, if it is installed.
 #![expect(unsafe_code, reason = "binds and calls a C library")]
 #![expect(non_snake_case, reason = "functions have the names of the library's headers")]
 
@@ -13,7 +13,7 @@ use runtime_core::Result;
 
 use crate::library::{Version, find, load_any};
 
-/// Where the library is, instead of where the system looks.
+/// The variable that names the library's file, instead of a search by the system.
 const VARIABLE: &str = "BACKEND_HIPRTC_LIBRARY";
 
 function_table! {
@@ -39,11 +39,11 @@ function_table! {
 #[expect(unnameable_types, reason = "of the implementation of a trait")]
 pub struct Compiler {
     functions: Functions,
-    /// Held while it is used: two threads at once bring that of ROCm 5.2 down.
+    /// Locked during a compilation, because the compiler of ROCm 5.2 crashes if two threads use it at once.
     one: Mutex<()>,
-    /// As the compiler tells it.
+    /// The version, in the compiler's format.
     pub(crate) version: (c_int, c_int),
-    /// What its files are, for many have the same version.
+    /// The identity of its files, because many of them have the same version.
     pub(crate) files: String,
 }
 
@@ -61,18 +61,18 @@ pub(crate) struct Compiled {
     pub(crate) log: String,
 }
 
-/// The compiler that suits a runtime, looked for once per process; why there is none, otherwise.
+/// The compiler that fits a runtime, or the reason why there is none. The search runs once per process.
 pub(crate) fn compiler(runtime: Version) -> Result<&'static Compiler, &'static str> {
     static LOADED: OnceLock<Result<Compiler, String>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| match named(VARIABLE) {
         Some(path) => Compiler::load(load(&[&path])),
-        // ROCm 5 has the compiler in the runtime's library, and later versions in one of its own.
+        // In ROCm 5 the compiler is part of the runtime's library; later versions have a separate library.
         None => Compiler::load(find()).or_else(|_| Compiler::load(load_any(&names(runtime)))),
     });
     loaded.as_ref().map_err(String::as_str)
 }
 
-/// Names of the library; that of the runtime's own version is the first.
+/// Names of the library. The name for the runtime's own version comes first.
 fn names(runtime: Version) -> Vec<String> {
     let mut versions = [7, 6, 5];
     versions.sort_by_key(|major| *major != runtime.major());
@@ -82,7 +82,7 @@ fn names(runtime: Version) -> Vec<String> {
     names
 }
 
-/// What the library's file is, and the files beside it of the library that does its work.
+/// The identity of the library's file, and of the files of `libamd_comgr` in the same folder, which does the compiling.
 fn stamps(library: &Path) -> String {
     const WORKER: &[u8] = b"libamd_comgr";
     let entries = library.parent().and_then(|folder| fs::read_dir(folder).ok());
@@ -105,14 +105,13 @@ impl Compiler {
         let files = files.unwrap_or_default();
         std::mem::forget(library);
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: the numbers are written to where they may be.
+        // SAFETY: the numbers are written to valid places.
         ok(unsafe { (functions.hiprtcVersion)(&mut major, &mut minor) })
             .map_err(|code| format!("the hiprtc that was found does not work: code {code}"))?;
         Ok(Self { functions, one: Mutex::default(), version: (major, minor), files })
     }
 
-    /// Compiles a program. Options that name no architecture leave it to the compiler, which takes that of the thread's
-    /// current device.
+    /// Compiles a program. If no option names an architecture, the compiler uses that of the thread's current device.
     ///
     /// # Errors
     ///

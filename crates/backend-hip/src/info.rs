@@ -1,4 +1,4 @@
-//! What a device says of itself.
+//! The description of a device.
 #![expect(unsafe_code, reason = "asks the runtime")]
 
 use std::ffi::{CStr, c_char, c_int};
@@ -14,10 +14,11 @@ use crate::library::{Functions, Library, Version};
 use crate::program::Target;
 use crate::vendor::Hip;
 
-/// Bytes of arguments that a kernel can take.
+/// The maximum size of a kernel's arguments in bytes.
 const ARGUMENT_BYTES: usize = 4096;
 
-/// Asks the runtime for everything that it tells of any device. Priorities of streams it tells of the current one alone.
+/// Queries all properties that the runtime reports for any device. It reports priorities of streams only for the
+/// current one.
 pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description<Hip>> {
     let id = DeviceId::new("hip", ordinal);
     let failed = |code| {
@@ -28,7 +29,7 @@ pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description<
     asked.describe(&id, library).map_err(failed)
 }
 
-/// A device that is asked.
+/// A device whose properties are queried.
 struct Asked<'a> {
     hip: &'a Functions,
     version: Version,
@@ -40,7 +41,7 @@ impl<'a> Asked<'a> {
         let hip = &library.functions;
         let mut device = 0;
         let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
-        // SAFETY: the number is written to where it may be.
+        // SAFETY: the number is written to a valid place.
         ok(unsafe { (hip.hipDeviceGet)(&mut device, number) })?;
         Ok(Self { hip, version: library.version, device })
     }
@@ -48,7 +49,7 @@ impl<'a> Asked<'a> {
     fn number(&self, attribute: Attribute) -> Result<u32, u32> {
         let mut value: c_int = 0;
         let function = self.hip.hipDeviceGetAttribute;
-        // SAFETY: the number is written to where it may be.
+        // SAFETY: the number is written to a valid place.
         ok(unsafe { function(&mut value, attribute, self.device) })?;
         Ok(u32::try_from(value).unwrap_or(0))
     }
@@ -66,66 +67,68 @@ impl<'a> Asked<'a> {
         let mut name = [0 as c_char; 256];
         let len = c_int::try_from(name.len()).unwrap_or(c_int::MAX);
         let function = self.hip.hipDeviceGetName;
-        // SAFETY: so many bytes may be written.
+        // SAFETY: the array has room for `len` bytes.
         ok(unsafe { function(name.as_mut_ptr(), len, self.device) })?;
-        // SAFETY: the runtime ends the name with a NUL within them.
+        // SAFETY: the runtime ends the name with a NUL within the array.
         Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
     }
 
     fn uuid(&self) -> Option<[u8; 16]> {
         let mut uuid = hipUUID { bytes: [0; 16] };
         let function = self.hip.hipDeviceGetUuid?;
-        // SAFETY: the bytes are written to where they may be.
+        // SAFETY: the bytes are written to a valid place.
         ok(unsafe { function(&mut uuid, self.device) }).ok()?;
         Some(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
     }
 
-    /// Where the device is. As text, for before HIP 6 no attribute has the domain.
+    /// The PCI address of the device. It is queried as text, because before HIP 6 no attribute has the domain.
     fn pci(&self) -> Option<PciAddress> {
         let function = self.hip.hipDeviceGetPCIBusId?;
         let mut text = [0 as c_char; 64];
         let len = c_int::try_from(text.len()).unwrap_or(c_int::MAX);
-        // SAFETY: so many bytes may be written.
+        // SAFETY: the array has room for `len` bytes.
         ok(unsafe { function(text.as_mut_ptr(), len, self.device) }).ok()?;
-        // SAFETY: the runtime ends the text with a NUL within them.
+        // SAFETY: the runtime ends the text with a NUL within the array.
         pci_address(unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().ok()?)
     }
 
     fn memory_bytes(&self) -> Result<usize, u32> {
         let mut bytes = 0;
-        // SAFETY: the number is written to where it may be.
+        // SAFETY: the number is written to a valid place.
         ok(unsafe { (self.hip.hipDeviceTotalMem)(&mut bytes, self.device) })?;
         Ok(bytes)
     }
 
-    /// The architecture: as HIP 6 and later tell it, and before as the compiler finds it.
+    /// The architecture. HIP 6 and later report it; for earlier versions it is read from compiled code.
     fn architecture(&self) -> Option<String> {
         self.told_architecture().or_else(|| self.compiled_architecture())
     }
 
     fn told_architecture(&self) -> Option<String> {
-        /// The structure in the layout of HIP 6.0, which the function's name is for, and its member `gcnArchName`.
+        /// The size of the structure in the layout of HIP 6.0, which the function's name stands for, and the range of
+        /// its member `gcnArchName`.
         const BYTES: usize = 1472;
         const NAME: std::ops::Range<usize> = 1160..1160 + 256;
         let function = self.hip.hipGetDevicePropertiesR0600?;
         let mut properties = [0_u64; BYTES / size_of::<u64>()];
-        // SAFETY: the function writes a structure of so many bytes, and there is room for as many at their alignment.
+        // SAFETY: the function writes a structure of `BYTES` bytes, and the array has that size and the right
+        // alignment.
         ok(unsafe { function(properties.as_mut_ptr().cast(), self.device) }).ok()?;
         let bytes: Vec<u8> = properties.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let name = CStr::from_bytes_until_nul(&bytes[NAME]).ok()?.to_str().ok()?;
         (!name.is_empty()).then(|| name.to_owned())
     }
 
-    /// What the compiler makes code for, if it is told nothing: the current device.
+    /// The default architecture of the compiler while the device is current.
     fn compiled_architecture(&self) -> Option<String> {
         let compiler = compiler(self.version).ok()?;
         let mut current = 0;
-        // SAFETY: the number is written to where it may be.
+        // SAFETY: the number is written to a valid place.
         ok(unsafe { (self.hip.hipGetDevice)(&mut current) }).ok()?;
-        // SAFETY: the device is there.
+        // SAFETY: the device exists.
         ok(unsafe { (self.hip.hipSetDevice)(self.device) }).ok()?;
         let compiled = compiler.compile(c"extern \"C\" __global__ void none() {}", &[]);
-        // SAFETY: it was the current one before.
+        // SAFETY: this device was current before.
         let _ = unsafe { (self.hip.hipSetDevice)(current) };
         let target = code_object::read(&compiled.ok()?.code, "").ok()?.target;
         (!target.is_empty()).then_some(target)
@@ -162,7 +165,7 @@ impl<'a> Asked<'a> {
             managed: self.hip.hipMallocManaged.is_some()
                 && self.has(Attribute::hipDeviceAttributeManagedMemory)
                 && self.has(Attribute::hipDeviceAttributeConcurrentManagedAccess),
-            // Its kernel is compiled.
+            // The kernel for region copies must be compiled.
             regions: compiles,
             graphs: library.graphs.is_some(),
             peers: library.devices > 1 && library.peers.is_some(),
@@ -186,7 +189,7 @@ impl<'a> Asked<'a> {
             ])?,
             block_size: self.number(Attribute::hipDeviceAttributeMaxThreadsPerBlock)?,
             shared_bytes: self.number(Attribute::hipDeviceAttributeMaxSharedMemoryPerBlock)?,
-            // No argument is smaller than a byte.
+            // Every argument has at least one byte.
             arguments: ARGUMENT_BYTES,
             argument_bytes: ARGUMENT_BYTES,
             priorities: (0, 0),
@@ -194,7 +197,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Formats, best first: binaries are ready. Then what is absent, and why.
+/// The supported formats, best first: binaries need no compilation. Then the missing formats and the reasons.
 fn formats(runtime: Version) -> (Vec<ImageFormat>, Vec<(ImageFormat, String)>) {
     match compiler(runtime) {
         Ok(_) => (vec![ImageFormat::CodeObject, ImageFormat::HipC], Vec::new()),
@@ -202,14 +205,14 @@ fn formats(runtime: Version) -> (Vec<ImageFormat>, Vec<(ImageFormat, String)>) {
     }
 }
 
-/// A domain, bus and device as `0000:03:00.0`, in which all numbers are hexadecimal.
+/// Parses a domain, bus and device such as `0000:03:00.0`, in which all numbers are hexadecimal.
 fn pci_address(text: &str) -> Option<PciAddress> {
     let mut numbers = text.split([':', '.']).map(|number| u32::from_str_radix(number, 16).ok());
     let mut next = || numbers.next().flatten();
     Some(PciAddress { domain: next()?, bus: next()?, device: next()? })
 }
 
-/// Who made the device. HIP has no query for it, but LLVM gives such names to AMD's architectures alone.
+/// The vendor of the device. HIP has no query for it, but in LLVM only AMD's architectures have such names.
 fn vendor(architecture: Option<&str>) -> &'static str {
     if architecture.is_some_and(|name| name.starts_with("gfx")) { "AMD" } else { "unknown" }
 }

@@ -1,4 +1,4 @@
-//! The kernels that the backend itself needs, compiled when they are first needed.
+//! The kernels that the backend itself needs. Each is compiled when it is first needed.
 #![expect(unsafe_code, reason = "asks for functions through the runtime")]
 
 use std::ffi::CStr;
@@ -35,7 +35,7 @@ fn name(kernel: Own) -> &'static CStr {
     }
 }
 
-/// A kernel on a device.
+/// Returns a kernel on a device, and loads it if needed.
 pub(crate) fn function(device: &Device<Hip>, kernel: Own) -> Result<Function> {
     const OPERATION: &str = "plan_regions";
     let Some(number) = ALL.iter().position(|known| *known == kernel) else {
@@ -55,8 +55,8 @@ pub(crate) fn function(device: &Device<Hip>, kernel: Own) -> Result<Function> {
             loaded.map_err(failed)
         })
     };
-    // SAFETY: it is told nothing.
+    // SAFETY: the state gets no code.
     let kernels = unsafe { &device.shared().kernels };
-    // SAFETY: the module is given up, and its function goes to streams of the device.
+    // SAFETY: the module is not used otherwise, and its function is launched only on streams of the device.
     unsafe { kernels.function(number, load) }
 }

@@ -1,8 +1,9 @@
-//! HIP devices: AMD GPUs through the runtime that is installed.
+//! HIP devices: AMD GPUs through the installed runtime.
 //!
-//! With the feature `hip` off this crate is empty. With it on it still builds on any machine: the runtime's library is
-//! looked for when a device is opened, and its absence is an [`Unavailable`](runtime_core::ErrorKind::Unavailable) error.
-//! ROCm 5.2 and later do, and other runtimes that have the functions that `docs/hip.md` lists.
+//! With the feature `hip` off, this crate is empty. With the feature on, it still builds on any machine. It looks for
+//! the runtime's library when a device is opened; without the library, opening a device returns an
+//! [`Unavailable`](runtime_core::ErrorKind::Unavailable) error. The crate needs ROCm 5.2 or later, or another runtime
+//! with the functions that `docs/hip.md` lists.
 #![cfg_attr(
     feature = "hip",
     doc = r##"
@@ -27,7 +28,7 @@ let source = r#"
 let kernel = device.module_load(ModuleImage::source(ImageFormat::HipC, source))?.kernel("scale")?;
 let stream = device.default_stream();
 let mut x = device.memory_from_slice(&stream, &[1.0_f32, 2.0, 3.0, 4.0])?;
-// Sound: the kernel touches the elements below the number that it is given, and there are as many.
+// Sound: the kernel accesses only the first `n` elements, and the memory has that many.
 unsafe { kernel.launch(&stream, &Launch::cover(4, 256), args![&mut x, 2.0_f32, 4_u32]) }?;
 assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 # Ok::<(), runtime_core::Error>(())
@@ -37,38 +38,42 @@ assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 //!
 //! # Building
 //!
-//! Types and constants are those of `hip-sys`, whose build script looks for ROCm and links it. Whoever depends on this
-//! crate with its feature on does nothing on a machine with ROCm; elsewhere two lines in the `.cargo/config.toml` of the
-//! workspace, or of a folder above it, keep the script from running. Nothing is linked then, and nothing is missed:
+//! Types and constants come from `hip-sys`, whose build script looks for ROCm and links it. A crate that depends on
+//! this crate with the feature on needs no preparation on a machine with ROCm. On other machines, two lines in the
+//! `.cargo/config.toml` of the workspace, or of a folder above it, keep the script from running. Nothing is then
+//! linked, and no function is missing:
 //!
 //! ```toml
 //! [target.x86_64-unknown-linux-gnu.amdhip64]
 //! [target.aarch64-unknown-linux-gnu.amdhip64]
 //! ```
 //!
-//! Without them, programs need `libamdhip64` to be linked; to start they need it only under a linker that is told
+//! Without these lines, programs need `libamdhip64` for linking. They need it at start only if the linker runs with
 //! `--no-as-needed`.
 //!
 //! # Memory
 //!
-//! Every call leaves the device current in its thread. Memory comes from a pool of the device's own, where it has pools,
-//! and is freed in stream order. Copies of plain slices wait for their stream; those of pinned memory wait for nothing.
+//! Each call leaves the device current in its thread. Memory comes from the device's own pool, if the device supports
+//! pools, and is then freed in stream order. Copies of plain slices block until all work of their stream so far is
+//! done; copies of pinned memory do not block.
 //!
 //! # Kernels
 //!
-//! Modules are HIP C where hiprtc is installed, and code objects or uncompressed bundles of them, in which there may be SPIR-V
-//! where the runtime compiles it. Launches are checked against the metadata of code objects: how many parameters there are, which of them are pointers, and the sizes of the
-//! others. What memory holds, and whether it is written, nobody tells.
+//! Modules are HIP C (if hiprtc is installed), code objects, and uncompressed bundles of code objects. Bundles may
+//! contain SPIR-V if the runtime compiles it. Launches are checked against the metadata of code objects: the number of
+//! parameters, which parameters are pointers, and the sizes of the others. The element type of memory, and whether the
+//! kernel writes it, are not checked.
 //!
-//! Region copies are a kernel that hiprtc compiles; without it they are emulated through the host, and say so.
+//! A kernel that hiprtc compiles executes region copies. Without hiprtc they are emulated through the host, and
+//! reported as emulated.
 //!
 //! # Faults
 //!
-//! Many versions of the runtime end the process when a program is stopped. Where one does not, whoever waits first is told
-//! by a [`DeviceFault`](runtime_core::ErrorKind::DeviceFault), and every later call is
-//! [`DeviceLost`](runtime_core::ErrorKind::DeviceLost). The device is reset when every instance of it is dropped, with all
-//! that it made, and can be opened again then where the runtime lets go of the fault; some keep it, for all devices, until
-//! the process ends.
+//! Many versions of the runtime end the process after a fault of a program on the device. With other versions, the
+//! first wait afterwards returns a [`DeviceFault`](runtime_core::ErrorKind::DeviceFault), and every later call returns
+//! [`DeviceLost`](runtime_core::ErrorKind::DeviceLost). When all instances of the device, and all objects that they
+//! made, are dropped, the device is reset. It can then be opened again if the runtime clears the fault. Some versions
+//! keep the fault, for all devices, until the process ends.
 #![deny(unsafe_code)]
 #![cfg(feature = "hip")]
 
@@ -88,7 +93,7 @@ mod vendor;
 pub use backend_gpu::PoolKind;
 pub use vendor::Hip;
 
-/// How a device is opened; the options of a selector: `hip:0?pool=cache&cache=off`.
+/// The options for opening a device. A selector can set them: `hip:0?pool=cache&cache=off`.
 ///
 /// ```
 /// use backend_hip::{HipConfig, PoolKind};
@@ -100,10 +105,10 @@ pub use vendor::Hip;
 /// ```
 pub type HipConfig = backend_gpu::Config<Hip>;
 
-/// An opened HIP device: what a [`Device`](runtime_core::Device) of this backend is made of.
+/// An opened HIP device, from which a [`Device`](runtime_core::Device) of this backend is made.
 ///
 /// Other libraries of the process may use the device as well.
-/// [`Device::with_native_stream`](runtime_core::Device::with_native_stream) takes a stream of theirs:
+/// [`Device::with_native_stream`](runtime_core::Device::with_native_stream) takes a stream of such a library:
 ///
 /// ```no_run
 /// use backend_hip::{HipConfig, HipDevice};
@@ -122,9 +127,9 @@ pub type HipDevice = backend_gpu::Device<Hip>;
 
 /// The backend `hip`: the devices of the HIP runtime, in its order.
 ///
-/// `hip` and `hip:0` are the first, `hip:1` is the second; the runtime's variable `HIP_VISIBLE_DEVICES` chooses and
-/// orders them. Options follow a question mark, see [`HipConfig`].
+/// `hip` and `hip:0` are the first device, `hip:1` is the second. The runtime's variable `HIP_VISIBLE_DEVICES` selects
+/// and orders the devices. Options follow a question mark; see [`HipConfig`].
 ///
-/// Listing devices does not make them current, and so does not tell the priorities of streams, which an opened device
-/// does.
+/// Listing devices does not make them current. Listed devices therefore do not report the priorities of streams; opened
+/// devices do.
 pub type HipDriver = backend_gpu::Driver<Hip>;

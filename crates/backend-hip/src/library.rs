@@ -1,4 +1,4 @@
-//! The runtime's library: loading it, and the functions that are taken from it.
+//! The runtime's library: its loading and the functions used.
 #![expect(unsafe_code, reason = "binds symbols of a C library")]
 #![expect(non_snake_case, reason = "functions have the names of the runtime's headers")]
 
@@ -16,15 +16,15 @@ use hip_sys::hiprt::{
 };
 use runtime_core::{ErrorKind, Result};
 
-/// Where the library is, instead of where the system looks.
+/// The variable that names the library's file, instead of a search by the system.
 const VARIABLE: &str = "BACKEND_HIP_LIBRARY";
 const NAMES: [&str; 4] =
     ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
-/// Where ROCm installs itself, unless it is told another folder.
+/// The folder in which ROCm is installed by default.
 const ROCM: &str = "/opt/rocm";
 
 function_table! {
-    /// The functions of the runtime: those that it must have, all of which ROCm 5.2 has, and others that may be missing.
+    /// The functions of the runtime: required functions, all of which ROCm 5.2 has, and optional ones.
     pub(crate) Functions:
     every version {
         hipInit(flags: c_uint);
@@ -92,7 +92,7 @@ function_table! {
         );
     }
     newer versions {
-        // ROCm 5.2 has these, but not every other runtime. Without them there are defaults.
+        // ROCm 5.2 has these functions, but some other runtimes lack them. Without them there are defaults.
         hipDeviceGetUuid(uuid: *mut hipUUID, device: hipDevice_t);
         hipDeviceGetPCIBusId(text: *mut c_char, len: c_int, device: c_int);
         hipDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
@@ -107,13 +107,13 @@ function_table! {
             shared_bytes: usize, most: c_int,
         );
         hipMallocManaged(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
-        // Without it, a capture that others make may forbid waiting.
+        // Without it, a capture of another library may forbid waiting.
         hipThreadExchangeStreamCaptureMode(mode: *mut c_uint);
         // 6.0. The suffix names the layout of the structure.
         hipGetDevicePropertiesR0600(properties: *mut c_void, device: c_int);
-        // 5.6. Without it, a stream of another device is taken for one of this.
+        // 5.6. Without it, a stream of another device is assumed to belong to this device.
         hipStreamGetDevice(stream: hipStream_t, device: *mut c_int);
-        // 5.5. The older function takes kernels that were linked into the program alone.
+        // 5.5. The older function supports only kernels that are linked into the program.
         hipModuleLaunchCooperativeKernel(
             function: hipFunction_t,
             grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
@@ -125,7 +125,7 @@ function_table! {
 }
 
 function_table! {
-    /// What memory pools take.
+    /// The functions of memory pools.
     #[derive(Debug)]
     pub(crate) PoolFunctions:
     every version {
@@ -144,7 +144,7 @@ function_table! {
 }
 
 function_table! {
-    /// What graphs take.
+    /// The functions of graphs.
     #[derive(Debug)]
     pub(crate) GraphFunctions:
     every version {
@@ -161,7 +161,7 @@ function_table! {
 }
 
 function_table! {
-    /// What copies between devices take.
+    /// The functions of copies between devices.
     #[derive(Debug)]
     pub(crate) PeerFunctions:
     every version {
@@ -175,20 +175,20 @@ function_table! {
     newer versions {}
 }
 
-/// The runtime of this machine, for the rest of the process.
+/// The runtime of this machine, loaded for the rest of the process.
 #[expect(unnameable_types, reason = "of the implementation of a trait")]
 pub struct Library {
     pub(crate) functions: Functions,
-    /// Those of abilities that a runtime may lack, all of an ability's or none.
+    /// The functions of optional abilities. A runtime has all functions of an ability, or the ability is `None`.
     pub(crate) pools: Option<PoolFunctions>,
     pub(crate) graphs: Option<GraphFunctions>,
     pub(crate) peers: Option<PeerFunctions>,
     pub(crate) version: Version,
-    /// How many devices it has, at least 1.
+    /// The number of its devices, at least 1.
     pub(crate) devices: usize,
 }
 
-/// A version of HIP as the runtime tells it: 50221153 is 5.2.21153.
+/// A version of HIP, in the runtime's format: 50221153 is 5.2.21153.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version(pub(crate) c_int);
 
@@ -204,17 +204,18 @@ impl Display for Version {
     }
 }
 
-/// The runtime, looked for once per process.
+/// The runtime. The search runs once per process.
 ///
 /// # Errors
 ///
-/// `Unavailable` where there is no runtime, no device, or too old a runtime or driver; `Driver` where there is one that is broken.
+/// `Unavailable` if there is no runtime or no device, or the runtime or driver is too old; `Driver` if the runtime is
+/// broken.
 pub(crate) fn library() -> Result<&'static Library> {
     static PROBED: OnceLock<Result<Library, Refusal>> = OnceLock::new();
     PROBED.get_or_init(|| probe(find())).as_ref().map_err(Refusal::error)
 }
 
-/// The file of the runtime, which may have the compiler in it.
+/// The library of the runtime, which may contain the compiler.
 pub(crate) fn find() -> Result<libloading::Library, String> {
     match named(VARIABLE) {
         Some(path) => load(&[&path]),
@@ -222,14 +223,14 @@ pub(crate) fn find() -> Result<libloading::Library, String> {
     }
 }
 
-/// The first library of these names that the system finds, or that is where ROCm installs itself.
+/// Loads the first library with one of these names that the system finds, or that is in a folder of ROCm.
 pub(crate) fn load_any(names: &[String]) -> Result<libloading::Library, String> {
     let variables = ["HIP_PATH", "ROCM_PATH"].map(|variable| env::var(variable).ok());
     let places = places(names, variables.into_iter().flatten().chain([ROCM.to_owned()]));
     load(&places.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// The names, and behind them their files in these folders of ROCm.
+/// The names, followed by the files with these names in these folders of ROCm.
 fn places(names: &[String], folders: impl Iterator<Item = String>) -> Vec<String> {
     let folders = folders.filter(|folder| !folder.is_empty());
     let files =
@@ -249,13 +250,13 @@ fn probe(found: Result<libloading::Library, String>) -> Result<Library, Refusal>
         GraphFunctions::bind(&library).ok(),
         PeerFunctions::bind(&library).ok(),
     );
-    // A runtime keeps threads, and state that its handles point to.
+    // The library is never unloaded: the runtime keeps threads, and state that its handles point to.
     std::mem::forget(library);
-    // SAFETY: the first call, with the flags that there are.
+    // SAFETY: this is the first call, and its flags are valid.
     let code = unsafe { (functions.hipInit)(0) };
     refuse(code, version, || functions.name(code), "the runtime cannot be initialised")?;
     let mut devices = 0;
-    // SAFETY: the number is written to where it may be.
+    // SAFETY: the number is written to a valid place.
     let code = unsafe { (functions.hipGetDeviceCount)(&mut devices) };
     refuse(code, version, || functions.name(code), "the runtime does not tell its devices")?;
     match usize::try_from(devices) {
@@ -266,23 +267,23 @@ fn probe(found: Result<libloading::Library, String>) -> Result<Library, Refusal>
     }
 }
 
-/// Asks for the version, which every runtime can tell before it is initialised.
+/// Queries the version. Every runtime reports it before it is initialised.
 fn runtime_version(library: &libloading::Library) -> Result<Version, Refusal> {
-    // SAFETY: the headers of the runtime declare the function so.
+    // SAFETY: the headers of the runtime declare this type.
     let function =
         unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> u32>("hipRuntimeGetVersion") }
             .map_err(|error| {
             Refusal::new(ErrorKind::Driver, format!("this is no HIP runtime: {}", reason(&error)))
         })?;
     let mut version = 0;
-    // SAFETY: the number is written to where it may be.
+    // SAFETY: the number is written to a valid place.
     let code = unsafe { function(&mut version) };
     let what = "the runtime does not tell its version";
     refuse(code, Version(version), || "unknown HIP error", what)?;
     Ok(Version(version))
 }
 
-/// Codes of a runtime that cannot be used; some mean that there is nothing to use.
+/// Converts codes of an unusable runtime to refusals. Some codes mean that there is no device.
 fn refuse(
     code: u32,
     version: Version,
@@ -294,7 +295,7 @@ fn refuse(
     const INSUFFICIENT_DRIVER: u32 = hipError_t::hipErrorInsufficientDriver as u32;
     let (kind, message) = match code {
         0 => return Ok(()),
-        // Which of the two depends on the version.
+        // The version determines which of the two codes is returned.
         NO_DEVICE | INVALID_DEVICE => {
             (ErrorKind::Unavailable, format!("HIP {version}, but no device"))
         }
@@ -316,12 +317,13 @@ impl Functions {
     /// The symbolic name of a code.
     pub(crate) fn name(&self, code: u32) -> &'static str {
         const UNKNOWN: &str = "unknown HIP error";
-        // SAFETY: any code may be asked for.
+        // SAFETY: the function accepts any code.
         let name = unsafe { (self.hipGetErrorName)(code) };
         if name.is_null() {
             return UNKNOWN;
         }
-        // SAFETY: the runtime points to a text that ends with a NUL and stays, as the runtime does.
+        // SAFETY: the runtime returns a text that ends with a NUL and stays as long as the runtime, which is never
+        // unloaded.
         unsafe { CStr::from_ptr(name) }.to_str().unwrap_or(UNKNOWN)
     }
 }

@@ -13,18 +13,19 @@ use crate::kernels::{self, OwnKernels};
 use crate::library::Library;
 use crate::vendor::Hip;
 
-/// Bytes that the runtime copies from where a bundle begins, however short it is.
+/// The number of bytes that the runtime copies from the start of a bundle, however short the bundle is.
 const LEAST_BYTES: usize = 4096;
 
-/// Most work-items of a launch, which are counted with 32 bits, by those of a block of the kernel for region copies.
+/// The maximum number of blocks of a launch: a launch counts work-items with 32 bits, and a block of the kernel for
+/// region copies has 256.
 const MOST_REGION_BLOCKS: u32 = u32::MAX / 256;
 
-/// Loads a binary that was found to be whole.
+/// Loads a binary that was checked to be complete.
 pub(crate) fn load(context: &Context<Hip>, image: &[u8]) -> Result<Module, u32> {
     let image = aligned(image, LEAST_BYTES);
     context.apart(|api| {
         let load = api.functions.hipModuleLoadData;
-        // SAFETY: the binary is whole; the handle is written to where it may be.
+        // SAFETY: the binary is complete, and the handle is written to a valid place.
         made(|module| unsafe { load(module, image.as_ptr().cast()) })
     })
 }
@@ -41,8 +42,8 @@ impl Kernels<Self> for Hip {
         kernels::function(device, kernel)
     }
 
-    /// Fills the first words one by one, and then as many again by a copy of what is there, until all are: a kernel would
-    /// need a compiler.
+    /// Fills the first words one by one. Then copies the filled part behind itself, which doubles it, until the range
+    /// is full. A kernel would need a compiler.
     unsafe fn fill_pattern(
         stream: &Stream<Self>,
         to: u64,
@@ -52,7 +53,7 @@ impl Kernels<Self> for Hip {
         const OPERATION: &str = "memory_fill";
         for (word, at) in words.into_iter().zip((0..bytes).step_by(size_of::<u32>())) {
             let fill = |api: &Library, stream| {
-                // SAFETY: the caller vouches for the range, in which the word is.
+                // SAFETY: the caller guarantees the range, which contains the word.
                 unsafe { api.fill_32(to + at as u64, word, 1, stream) }
             };
             // SAFETY: the outcome is that of the fill.
@@ -98,7 +99,7 @@ impl Kernels<Self> for Hip {
     }
 
     fn raise_shared(_: &Context<Self>, _: Function, _: u32) -> Result<(), u32> {
-        // All is granted.
+        // Everything is granted from the start.
         Ok(())
     }
 

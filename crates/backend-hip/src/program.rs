@@ -1,4 +1,4 @@
-//! From a module's image to code that the runtime loads.
+//! Conversion of module images to code that the runtime can load.
 
 use std::env;
 use std::ffi::{CStr, CString};
@@ -11,14 +11,15 @@ use crate::hiprtc::{Compiled, Compiler, compiler};
 use crate::library::Version;
 use crate::vendor::Hip;
 
-/// Variables with options that hiprtc adds to those it is given.
+/// Variables with options that hiprtc adds to its given options.
 const APPENDED: [&str; 2] = ["HIPRTC_COMPILE_OPTIONS_APPEND", "HIPRTC_LINK_OPTIONS_APPEND"];
 
-/// A device under a runtime.
+/// A device and its runtime.
 #[derive(Clone, Debug)]
 #[expect(unnameable_types, reason = "of the implementation of a trait")]
 pub struct Target {
-    /// Such as `gfx90a:sramecc+:xnack-`; where it is not known, the compiler takes that of the current device.
+    /// The architecture, such as `gfx90a:sramecc+:xnack-`. If it is not known, the compiler uses that of the current
+    /// device.
     pub(crate) architecture: Option<String>,
     pub(crate) runtime: Version,
 }
@@ -53,7 +54,7 @@ impl Programs<Self> for Hip {
         let added = APPENDED.iter().map(|name| env::var(name).unwrap_or_default()).collect();
         let versions = format!("{} {:?}", target.runtime, compiler.version);
         let depends = vec![versions, compiler.files.clone()];
-        // The device for which code is that no option names one for is in no key.
+        // If the architecture is not known, the key does not contain the target of the code.
         let is_known = target.architecture.is_some();
         Ok(Recipe { compiler, options, added, depends, is_known })
     }

@@ -1,4 +1,4 @@
-//! What HIP decides otherwise than others: its devices, streams and addresses.
+//! The parts specific to HIP: devices, streams and addresses.
 #![expect(
     unsafe_code,
     reason = "resets devices, and asks for what others own, through the runtime"
@@ -20,11 +20,11 @@ use runtime_core::{DeviceInfo, NativeHandle, OriginKind, Result};
 use crate::info;
 use crate::library::{Library, library};
 
-/// Whether a device could not be reset after a fault: many versions of the runtime keep the first fault of a process, of
-/// whatever device, until the process ends.
+/// Whether a reset of a device failed after a fault. Many versions of the runtime keep the first fault of a process, on
+/// any device, until the process ends.
 static FAULT_STAYS: AtomicBool = AtomicBool::new(false);
 
-/// HIP, as the vendor of devices. It has no contexts, but a current device per thread.
+/// HIP, as the vendor of devices. HIP has no contexts, but a current device in each thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hip;
 
@@ -40,9 +40,9 @@ impl Vendor for Hip {
 }
 
 impl Contexts<Self> for Hip {
-    // They go when the device is reset.
+    // Pools are destroyed when the device is reset.
     const POOLS_OUTLIVE_FAULTS: bool = false;
-    // What is free alone.
+    // The number counts only free bytes.
     const TRIM_COUNTS_USED: bool = false;
 
     fn library() -> Result<(&'static Library, usize)> {
@@ -84,7 +84,8 @@ impl Contexts<Self> for Hip {
             return;
         }
         let reset = context.api.functions.hipDeviceReset;
-        // SAFETY: what this crate made on the device is dropped, and nothing works there for anybody.
+        // SAFETY: all objects of this crate on the device are dropped, and after a fault the device runs no work of any
+        // library.
         if let Err(code) = context.bind().and_then(|()| ok(unsafe { reset() })) {
             FAULT_STAYS.store(true, Ordering::Release);
             let error = context.api.name(code);
@@ -93,7 +94,7 @@ impl Contexts<Self> for Hip {
     }
 
     fn leave(_: &Context<Self>, _: Pooled) {
-        // It goes when the device is reset.
+        // The memory is released when the device is reset.
     }
 
     fn is_per_thread(_: Stream) -> bool {
@@ -105,18 +106,18 @@ impl Contexts<Self> for Hip {
             let why = "is a stream of CUDA's alone; the default stream is 0";
             return Err(Unfit::Wrong(why.to_owned()));
         }
-        // The default stream is that of the current device.
+        // The default stream belongs to the current device.
         if handle.raw != 0
             && let Some(device_of) = context.api.functions.hipStreamGetDevice
         {
             let (stream, mut device) = (Stream(handle.raw), context.device);
-            // SAFETY: the caller vouches for the stream; the number is written to where it may be.
+            // SAFETY: the caller guarantees that the handle is a stream, and the number is written to a valid place.
             match ok(unsafe { device_of(stream.pointer(), &mut device) }) {
                 Ok(()) if device != context.device => {
                     return Err(Unfit::Wrong(format!("is of device {device}")));
                 }
                 Ok(()) => {}
-                // It is as if there were no such function.
+                // As without the function, the device is not checked.
                 Err(code) if code == Self::NOT_SUPPORTED => {}
                 Err(code) => return Err(Unfit::Code(code)),
             }
@@ -136,7 +137,7 @@ impl Contexts<Self> for Hip {
         };
         let mut start = ptr::null_mut();
         let range = context.api.functions.hipMemGetAddressRange;
-        // SAFETY: address and number are written to where they may be.
+        // SAFETY: address and number are written to valid places.
         let bytes: Option<usize> =
             told(|bytes| unsafe { range(&mut start, bytes, pointer(address)) }).ok();
         let range = bytes.map(|bytes| (start.addr() as u64, bytes as u64));
@@ -144,23 +145,23 @@ impl Contexts<Self> for Hip {
     }
 
     fn busy(_: &DeviceInfo) -> Busy {
-        // The runtime does not tell.
+        // The runtime does not report the load.
         Busy::default()
     }
 }
 
-/// One thing that the runtime knows of an address: the structure that has all of them is another one in HIP 6.
+/// Queries one attribute of an address. The structure with all attributes has another layout in HIP 6.
 fn ask(context: &Context<Hip>, attribute: Attribute, address: u64) -> Option<c_int> {
     let function = context.api.functions.hipPointerGetAttribute;
     let asked = |value: *mut c_int| {
-        // SAFETY: the attributes asked for have 32 bits or less, and are written to where they may be.
+        // SAFETY: the queried attributes have at most 32 bits, and are written to a valid place.
         unsafe { function(value.cast::<c_void>(), attribute, pointer(address)) }
     };
     told(asked).ok()
 }
 
-/// The number of host memory among the kinds of memory, which is another one from HIP 6 on: the runtime is asked for that of
-/// some host memory.
+/// The number of the kind "host memory". It changed in HIP 6, so the runtime is queried for that of an allocation of
+/// host memory.
 fn host_kind(context: &Context<Hip>) -> Option<c_int> {
     static KIND: OnceLock<c_int> = OnceLock::new();
     if let Some(kind) = KIND.get() {

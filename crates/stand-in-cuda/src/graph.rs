@@ -1,4 +1,4 @@
-//! Graphs by capture of streams.
+//! Graphs, which captures of streams create.
 #![expect(unsafe_code, reason = "exports functions by name")]
 
 use crate::process::{current, engine};

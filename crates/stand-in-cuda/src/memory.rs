@@ -1,4 +1,4 @@
-//! Allocations and what is known of addresses.
+//! Allocations, and queries about addresses.
 #![expect(unsafe_code, reason = "exports functions by name, and registers memory of the program's")]
 
 use std::ffi::{c_int, c_uint};

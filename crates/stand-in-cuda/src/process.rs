@@ -1,4 +1,4 @@
-//! Each thread's contexts.
+//! The contexts of each thread.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Devices and what they are like.
+//! Devices and their properties.
 #![expect(unsafe_code, reason = "exports functions by name")]
 
 use std::ffi::{c_int, c_uint};

@@ -1,4 +1,4 @@
-//! What code objects say of their kernels.
+//! The metadata of code objects about their kernels.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Options of hiprtc's compiler, and what NVRTC calls them.
+//! Options of hiprtc's compiler and the corresponding options of NVRTC.
 
 /// The architecture that options name, if they name one, and NVRTC's words for the others. What the engine has no use for is
 /// left out, and what is not known stays as it is, for the compiler to refuse.

@@ -1,4 +1,4 @@
-//! Each thread's device and last error, and what functions answer.
+//! Each thread's device and last error, and the results of functions.
 
 use std::cell::Cell;
 use std::sync::Arc;

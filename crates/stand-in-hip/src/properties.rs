@@ -1,4 +1,4 @@
-//! The structures that tell all of a device at once.
+//! The structures with all properties of a device.
 #![expect(unsafe_code, reason = "exports functions by name")]
 
 use std::ffi::{c_char, c_int};

@@ -1,23 +1,23 @@
-//! What some versions of the runtime do and others do not.
+//! Behaviour that only some versions of the runtime have.
 
 use std::env;
 use std::sync::OnceLock;
 
 use stand_in::{Code, Result, process};
 
-/// The variable that names them, separated by commas.
+/// The variable that selects quirks, separated by commas.
 const VARIABLE: &str = "STAND_IN_HIP_QUIRKS";
 
-/// Which of them the stand-in has.
+/// The quirks of the stand-in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Quirks {
-    /// `null-memory`: a pool without room tells success, and the address 0.
+    /// `null-memory`: a pool without room returns success and the address 0.
     pub(crate) null_memory: bool,
-    /// `lasting-faults`: once work has failed, every call tells so, for every device, and none is reset.
+    /// `lasting-faults`: once work has failed, every call for every device reports the failure, and no device is reset.
     pub(crate) lasting_faults: bool,
     /// `ending-faults`: work that fails ends the process.
     pub(crate) ending_faults: bool,
-    /// `no-answers`: questions about functions, blocks and the device of a stream are not supported.
+    /// `no-answers`: queries about functions, blocks and the device of a stream are not supported.
     pub(crate) no_answers: bool,
     /// `kinds-of-hip-6`: kinds of memory have the numbers of HIP 6, whatever the version.
     pub(crate) kinds_of_hip_6: bool,
@@ -44,14 +44,14 @@ impl Quirks {
     }
 }
 
-/// Those that the environment asks for.
+/// The quirks that the environment selects.
 pub(crate) fn quirks() -> Result<Quirks> {
     static QUIRKS: OnceLock<Result<Quirks, String>> = OnceLock::new();
     let quirks = QUIRKS.get_or_init(|| Quirks::parse(&env::var(VARIABLE).unwrap_or_default()));
     quirks.as_ref().copied().map_err(|why| process::complain(why))
 }
 
-/// Refuses a question, with the quirk `no-answers`.
+/// Refuses a query, with the quirk `no-answers`.
 pub(crate) fn can_answer() -> Result<()> {
     if quirks()?.no_answers { Err(Code::NOT_SUPPORTED) } else { Ok(()) }
 }

@@ -1,5 +1,5 @@
-//! What each version of the runtime lacks: by the symbols and the code of Debian's libamdhip64 5.2, and by the sources and the
-//! changelog of ROCm's clr for the versions after it.
+//! The functions and attributes that each version of the runtime lacks. Sources: the symbols and the code of Debian's
+//! libamdhip64 5.2, and for later versions the sources and the changelog of ROCm's clr.
 
 use std::ffi::c_uint;
 use std::ops::RangeInclusive;

@@ -1,8 +1,8 @@
 //! Bytes that several streams and kernels may touch at once.
 //!
-//! Unordered work on the same bytes leaves them unspecified, and must do no more. Bytes of devices are therefore words that
-//! are only ever accessed whole and atomically: parts of a word are replaced by compare and exchange. Memory that the host
-//! addresses too is accessed by atomics that touch no byte beside those meant.
+//! Unordered work on the same bytes leaves unspecified values, but has no other effect. Bytes of devices are therefore
+//! stored in words, which are always accessed atomically and as a whole: parts of a word are replaced by compare and
+//! exchange. Memory that the host can address too is accessed by atomics that touch only the intended bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! Functions of the host's that streams call.
+//! Host functions that streams call.
 #![expect(unsafe_code, reason = "calls functions that a program gave")]
 
 use std::ffi::c_void;

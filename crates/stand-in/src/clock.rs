@@ -1,4 +1,4 @@
-//! Which work is ordered after which.
+//! The order of work: which work comes after which.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
 //! Codes of errors. CUDA and HIP use the same numbers for all of them.
 
-/// What a call of a driver answers when it fails.
+/// An error code of a driver's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Code(pub u32);
 
-/// What a call of the engine gives.
+/// The result of a call of the engine.
 pub type Result<T, E = Code> = std::result::Result<T, E>;
 
 macro_rules! codes {
@@ -18,23 +18,23 @@ macro_rules! codes {
 codes! {
     /// An argument is null, out of range, or names no memory.
     INVALID_VALUE = 1;
-    /// There is not so much memory.
+    /// There is not enough memory.
     OUT_OF_MEMORY = 2;
-    /// Nothing was initialised.
+    /// The driver was not initialised.
     NOT_INITIALIZED = 3;
     /// There is no such device.
     NO_DEVICE = 100;
-    /// The device has no such number.
+    /// There is no device with this number.
     INVALID_DEVICE = 101;
     /// The image of a module is in no known format.
     INVALID_IMAGE = 200;
     /// No context is current, or it is gone.
     INVALID_CONTEXT = 201;
-    /// The image has nothing for this device.
+    /// The image contains no code for this device.
     NO_BINARY_FOR_GPU = 209;
     /// An ECC error: the device is lost.
     ECC_UNCORRECTABLE = 214;
-    /// The devices do not reach each other's memory.
+    /// The devices have no access to each other's memory.
     PEER_ACCESS_UNSUPPORTED = 217;
     /// The text of a module does not compile.
     INVALID_PTX = 218;
@@ -46,11 +46,11 @@ codes! {
     INVALID_HANDLE = 400;
     /// No such kernel, variable or parameter.
     NOT_FOUND = 500;
-    /// Work is not over. Not an error.
+    /// Work is not finished. Not an error.
     NOT_READY = 600;
-    /// Memory was touched that is not there.
+    /// A kernel accessed an address without memory.
     ILLEGAL_ADDRESS = 700;
-    /// A launch asks for more than a multiprocessor has.
+    /// A launch needs more than a multiprocessor has.
     LAUNCH_OUT_OF_RESOURCES = 701;
     /// Peer access was enabled before.
     PEER_ACCESS_ALREADY_ENABLED = 704;
@@ -64,19 +64,19 @@ codes! {
     HOST_MEMORY_ALREADY_REGISTERED = 712;
     /// Host memory was not registered.
     HOST_MEMORY_NOT_REGISTERED = 713;
-    /// A kernel met an instruction that is none.
+    /// A kernel executed an invalid instruction.
     ILLEGAL_INSTRUCTION = 715;
-    /// A kernel touched memory at an address that is not a multiple of the access.
+    /// A kernel accessed memory at an address that is not a multiple of the access size.
     MISALIGNED_ADDRESS = 716;
     /// A kernel failed.
     LAUNCH_FAILED = 719;
-    /// More blocks than can run at once.
+    /// A launch needs more blocks at once than can run.
     COOPERATIVE_LAUNCH_TOO_LARGE = 720;
     /// The call or its arguments are not supported.
     NOT_SUPPORTED = 801;
-    /// The call may not be made while a stream is captured.
+    /// The call is not allowed while a stream is captured.
     STREAM_CAPTURE_UNSUPPORTED = 900;
-    /// A call before has spoilt the capture.
+    /// An earlier call invalidated the capture.
     STREAM_CAPTURE_INVALIDATED = 901;
     /// The wait would join two captures.
     STREAM_CAPTURE_MERGE = 902;
@@ -86,7 +86,7 @@ codes! {
     STREAM_CAPTURE_UNJOINED = 904;
     /// Captured work would wait for work outside.
     STREAM_CAPTURE_ISOLATION = 905;
-    /// The event stands for captured work.
+    /// The event marks captured work.
     CAPTURED_EVENT = 907;
     /// The capture was begun by another thread.
     STREAM_CAPTURE_WRONG_THREAD = 908;
@@ -95,7 +95,7 @@ codes! {
 }
 
 impl Code {
-    /// Whether it tells of work that failed when it ran, and ends its context.
+    /// Whether the code means that work failed when it ran, and that its context ended.
     pub fn is_late(self) -> bool {
         matches!(self.0, 214 | 700 | 702 | 710 | 714..=719)
     }

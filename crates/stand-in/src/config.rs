@@ -1,4 +1,4 @@
-//! What a stand-in is like, from the environment.
+//! The configuration of a stand-in, from the environment.
 
 use std::env;
 use std::fmt::Display;
@@ -7,32 +7,32 @@ use std::str::FromStr;
 
 use crate::fault::FaultPlan;
 
-/// Variables of the environment, each with its default.
+/// The configuration. Variables of the environment set it; each has a default.
 ///
 /// | variable | default | |
 /// |---|---|---|
-/// | `STAND_IN_DEVICES` | 2 | how many devices there are |
-/// | `STAND_IN_MEMORY` | 1024 | MiB of memory of each |
-/// | `STAND_IN_ALIGNMENT` | 512 | what device memory is aligned to, and no more than that: a power of two up to 512 |
-/// | `STAND_IN_SEED` | 1 | seed of the pauses before work; 0 for none |
-/// | `STAND_IN_FAULTS` | | faults to come, see [`FaultPlan`] |
+/// | `STAND_IN_DEVICES` | 2 | the number of devices |
+/// | `STAND_IN_MEMORY` | 1024 | the memory of each device in MiB |
+/// | `STAND_IN_ALIGNMENT` | 512 | the exact alignment of device memory: a power of two up to 512 |
+/// | `STAND_IN_SEED` | 1 | the seed of the pauses before work; 0 means no pauses |
+/// | `STAND_IN_FAULTS` | | planned faults, see [`FaultPlan`] |
 /// | `STAND_IN_DEFAULT_STREAMS` | 0 | 1 if the driver's own streams, 0 to 2, are used on purpose; otherwise they are violations |
-/// | `STAND_IN_REPORT` | | file that the report is appended to, in JSON lines |
+/// | `STAND_IN_REPORT` | | the file to which the report is appended, in JSON lines |
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How many devices there are.
+    /// The number of devices.
     pub devices: usize,
-    /// Bytes of memory of each device.
+    /// The memory of each device in bytes.
     pub memory: usize,
-    /// What device memory is aligned to.
+    /// The alignment of device memory.
     pub alignment: u64,
-    /// Seed of the pauses before work; 0 for none.
+    /// The seed of the pauses before work; 0 means no pauses.
     pub seed: u64,
-    /// Faults to come.
+    /// The planned faults.
     pub faults: String,
     /// Whether the driver's own streams are used on purpose.
     pub default_streams: bool,
-    /// Where the report goes.
+    /// The file to which the report is appended.
     pub report: Option<PathBuf>,
 }
 
@@ -51,11 +51,11 @@ impl Default for Config {
 }
 
 impl Config {
-    /// As the environment has it.
+    /// Reads the configuration from the environment.
     ///
     /// # Errors
     ///
-    /// A message that names the variable and its value, when the value is none.
+    /// A message that names the variable and its invalid value.
     pub fn from_env() -> Result<Self, String> {
         let default = Self::default();
         let memory = number("STAND_IN_MEMORY", default.memory >> 20, 1 << 20)?;
@@ -73,7 +73,7 @@ impl Config {
     }
 }
 
-/// A number from the environment.
+/// Reads a number from the environment.
 pub(crate) fn number<T>(variable: &str, default: T, most: T) -> Result<T, String>
 where
     T: FromStr + PartialOrd + Display,

@@ -1,4 +1,4 @@
-//! Contexts: what work and objects of one device belong to.
+//! Contexts, to which the work and the objects of a device belong.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

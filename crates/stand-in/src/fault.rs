@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 
 use crate::code::{Code, Result};
 
-/// What is counted when a fault says *the n-th*.
+/// The classes of calls, which faults count separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Alloc,
@@ -33,7 +33,7 @@ impl Class {
     ];
 }
 
-/// What becomes of a call.
+/// The effect of a planned fault on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Run,
@@ -45,7 +45,7 @@ pub(crate) enum Fate {
     Lose(Code),
 }
 
-/// Faults to come, as `class:n` or `class:n=code`, separated by commas: the n-th call of the class fails with the code.
+/// Planned faults, as `class:n` or `class:n=code`, separated by commas: the n-th call of the class fails with the code.
 ///
 /// | class | counts | code unless given |
 /// |---|---|---|
@@ -54,10 +54,10 @@ pub(crate) enum Fate {
 /// | `launch` | launches of kernels and graphs | 701 |
 /// | `stream`, `event` | creations | 2 |
 /// | `module` | loads | 2 |
-/// | `sync` | waits of the host | 999 |
-/// | `lose` | all of these; the device is lost | 214 |
+/// | `sync` | blocking waits of the host | 999 |
+/// | `lose` | calls of all these classes; the device is lost | 214 |
 ///
-/// Codes that tell of failed work (214, 700, 702, 710, 714 to 719) come when the work runs, and end the context.
+/// The codes of failed work (214, 700, 702, 710, 714 to 719) appear when the work runs, and end the context.
 #[derive(Debug, Default)]
 pub struct FaultPlan(Mutex<State>);
 
@@ -72,7 +72,7 @@ impl FaultPlan {
     ///
     /// # Errors
     ///
-    /// A message that names the fault that is none.
+    /// A message that names the invalid fault.
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         let fault = |part: &str| {
@@ -108,7 +108,7 @@ impl FaultPlan {
         }
     }
 
-    /// How many calls of each class there were.
+    /// The number of calls of each class so far.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.0.lock().counts;
         Class::ALL

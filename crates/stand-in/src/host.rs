@@ -1,4 +1,4 @@
-//! Mapped memory: what the host and devices both address, and addresses that nobody may touch.
+//! Mapped memory: memory that the host and devices can address, and reserved addresses that must not be accessed.
 #![expect(unsafe_code, reason = "maps memory, and accesses memory of the program's")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "one access for each width of a cell")]
 

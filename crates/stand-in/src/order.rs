@@ -1,4 +1,4 @@
-//! Streams, events and what waits for them.
+//! Streams, events and waits.
 #![expect(unsafe_code, reason = "takes functions of the program's")]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How much memory a device has, and pools that keep some of it.
+//! The memory of a device, and pools that keep some of it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

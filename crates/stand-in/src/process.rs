@@ -1,4 +1,4 @@
-//! What a process has of a driver: the engine, and what each of its threads is forbidden.
+//! The state of a driver in a process: the engine, and the calls that each thread must not make during captures.
 #![expect(unsafe_code, reason = "asks to be called at the end of the process")]
 
 use std::cell::Cell;
@@ -14,15 +14,16 @@ use crate::graph::CaptureMode;
 static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
 
 thread_local! {
-    /// What this thread is forbidden while a graph is captured.
+    /// The calls that this thread must not make while a graph is captured.
     static MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
 }
 
-/// The devices that the environment asks for, made by the first call. The report is written when the process ends.
+/// Creates the devices that the environment describes, on the first call. Writes the report when the process ends.
 ///
 /// # Errors
 ///
-/// [`Code::NO_DEVICE`] where it asks for none, and [`Code::UNKNOWN`] for what is not possible, with a line on standard error.
+/// [`Code::NO_DEVICE`] if the environment describes no devices. [`Code::UNKNOWN`] if a setting is invalid, with a line
+/// on standard error.
 pub fn initialise() -> Result<&'static Engine> {
     let engine = ENGINE.get_or_init(|| {
         // SAFETY: the function takes nothing, and a library that has this in it stays until the process ends.
@@ -46,7 +47,7 @@ extern "C" fn at_exit() {
     }
 }
 
-/// The devices.
+/// Returns the devices.
 ///
 /// # Errors
 ///
@@ -55,11 +56,11 @@ pub fn engine() -> Result<&'static Engine> {
     ENGINE.get().and_then(|engine| engine.as_ref().ok()).ok_or(Code::NOT_INITIALIZED)
 }
 
-/// A number from the environment.
+/// Reads a number from the environment.
 ///
 /// # Errors
 ///
-/// [`Code::UNKNOWN`] for anything but a number up to `most`, with a line on standard error.
+/// [`Code::UNKNOWN`] if the value is not a number up to `most`, with a line on standard error.
 pub fn number<T>(variable: &str, default: T, most: T) -> Result<T>
 where
     T: FromStr + PartialOrd + Display,
@@ -67,13 +68,13 @@ where
     config::number(variable, default, most).map_err(|why| complain(&why))
 }
 
-/// Says on standard error what is not possible; the code to answer then.
+/// Writes an error to standard error. Returns the code for the caller.
 pub fn complain(why: &str) -> Code {
     eprintln!("stand-in: {why}");
     Code::UNKNOWN
 }
 
-/// What the thread is forbidden while a graph is captured.
+/// The calls that the thread must not make while a graph is captured.
 pub fn mode() -> CaptureMode {
     MODE.get()
 }

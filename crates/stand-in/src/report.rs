@@ -1,4 +1,4 @@
-//! What was done wrong, and what was left behind.
+//! The report: wrong uses of the driver, and objects that were never released.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -13,45 +13,45 @@ use serde::Serialize;
 pub enum Entry {
     /// A use of the driver that is wrong even where it happens to work.
     Violation {
-        /// The rule, in a word or two.
+        /// The rule, in one or two words.
         rule: &'static str,
-        /// What happened.
+        /// The event that violated the rule.
         message: String,
     },
-    /// Objects that were alive when their context was given back.
+    /// Objects that were alive when their context was released.
     Leak {
-        /// Number of the device.
+        /// The number of the device.
         device: usize,
-        /// What they are.
+        /// The kind of the objects.
         object: &'static str,
-        /// How many.
+        /// The number of objects.
         count: usize,
     },
-    /// Objects that are alive at the end of the process, in a context that was not given back.
+    /// Objects that are alive at the end of the process, in a context that was not released.
     Alive {
-        /// Number of the device.
+        /// The number of the device.
         device: usize,
-        /// What they are.
+        /// The kind of the objects.
         object: &'static str,
-        /// How many.
+        /// The number of objects.
         count: usize,
     },
-    /// Work that failed. It may have been meant to.
+    /// Work that failed, perhaps on purpose.
     Failure {
-        /// What failed.
+        /// The work that failed.
         message: String,
     },
-    /// How often something was called. There is one such line for each class of calls.
+    /// The number of calls of one class. There is one such line for each class.
     Calls {
         /// The class, as in the plan of faults.
         class: &'static str,
-        /// How many calls.
+        /// The number of calls.
         count: u64,
     },
 }
 
 impl Entry {
-    /// Whether it tells of a mistake.
+    /// Whether the entry reports a mistake.
     pub fn is_mistake(&self) -> bool {
         matches!(self, Self::Violation { .. } | Self::Leak { .. })
     }
@@ -78,7 +78,7 @@ impl Report {
         self.0.lock().clone()
     }
 
-    /// Appends entries to the file, and tells mistakes on standard error.
+    /// Appends entries to the file, and writes mistakes to standard error.
     pub(crate) fn write(entries: &[Entry], path: Option<&Path>) -> io::Result<()> {
         let mut lines = String::new();
         for entry in entries {

@@ -1,4 +1,4 @@
-//! What every part of the engine reaches.
+//! State that every part of the engine uses.
 
 use parking_lot::Mutex;
 
@@ -8,7 +8,7 @@ use crate::fault::FaultPlan;
 use crate::report::Report;
 use crate::space::Space;
 
-/// What every part of the engine reaches.
+/// State that every part of the engine uses.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,

@@ -1,4 +1,4 @@
-//! The one address space of host and devices, and what is allocated in it.
+//! The common address space of host and devices, and its allocations.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,9 +15,9 @@ use crate::host::Host;
 use crate::pool::{Budget, Pool};
 use crate::report::Report;
 
-/// What fresh memory holds.
+/// The value of each byte of fresh memory.
 pub const FRESH: u8 = 0xAB;
-/// What freed memory holds.
+/// The value of each byte of freed memory.
 pub const FREED: u8 = 0xDD;
 
 /// Addresses of each device. None is used twice, so that a stale one is noticed.

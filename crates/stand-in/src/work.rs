@@ -1,4 +1,4 @@
-//! What streams and graphs carry out.
+//! The work that streams and graphs execute.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Functions that drivers have alike but for their names.
+//! Functions that are the same in all drivers, except for their names.
 //!
 //! A stand-in exports them by [`functions`](crate::functions) and the macros of this file, in a module where these are in scope:
 //! the types of [`abi`](crate::abi) that the functions take; `answer`, which turns an outcome into a code; `engine` and `current`,

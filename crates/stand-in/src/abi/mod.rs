@@ -1,4 +1,4 @@
-//! What functions of a driver take from their callers, and what they answer.
+//! The types of arguments and results of a driver's functions.
 //!
 //! Pointers of these types come from the callers of exported functions, or are among what those point to: nothing makes one of
 //! any other pointer. A caller passes what can be read or written, as it must to the driver itself.
