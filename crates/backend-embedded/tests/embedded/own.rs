@@ -220,8 +220,9 @@ fn a_launch_that_hangs_fails_no_copy_of_another_stream() {
 
 #[test]
 fn a_board_that_contradicts_itself_is_refused_before_it_is_used() {
+    type Change = fn(&mut Board);
     let board = Board::parse(include_str!("../../boards/qemu-mps2-an500.toml")).unwrap();
-    let wrong: [(fn(&mut Board), &str); 4] = [
+    let wrong: [(Change, &str); 4] = [
         (|board| board.stack = 0, "a stack that begins at 0x0"),
         (|board| board.stack_limit = Some(0), "stack_limit = 0x0"),
         (|board| board.memory.clear(), "no memory"),
