@@ -72,6 +72,22 @@ impl Known {
     fn has_failed(&self) -> bool {
         self.stream.failures() != self.failures
     }
+
+    /// Refuses a stream whose failure was reported to another caller.
+    fn check(&self) -> Result<()> {
+        if !self.has_failed() {
+            return Ok(());
+        }
+        let stream = &self.stream;
+        let message = format!("work on {stream:?} has failed, and its failure was reported before");
+        Err(Error::new(ErrorKind::DeviceFault, "array", message).on(stream.device().id()))
+    }
+
+    /// Waits for all enqueued work. Its failure is an error, even if it was reported to another caller.
+    fn synchronize(&self) -> Result<()> {
+        self.stream.synchronize()?;
+        self.check()
+    }
 }
 
 /// A request for parts: who makes it, and why.
@@ -544,11 +560,7 @@ impl<T: Element, D> Core<T, D> {
         };
         let piece = |part| Piece { storage: &self.storage, partition: &self.partition, part };
         match *step {
-            Step::Wait { who: None, on } => {
-                let known = &lanes[usize::from(on)];
-                known.stream.synchronize()?;
-                if known.has_failed() { Err(told_elsewhere(&known.stream)) } else { Ok(()) }
-            }
+            Step::Wait { who: None, on } => lanes[usize::from(on)].synchronize(),
             Step::Wait { who: Some(who), on } => {
                 let event = lanes[usize::from(on)].stream.record_event()?;
                 lanes[usize::from(who)].stream.wait(&event)
@@ -571,11 +583,9 @@ impl<T: Element, D> Core<T, D> {
                     // The host has only one replica.
                     (None, None) => {}
                 }
-                // What came through the host is nothing if somebody else was told that the copy failed.
-                if let (true, Some(lane)) = (paths.staged(from, to), reads)
-                    && lanes[usize::from(lane)].has_failed()
-                {
-                    return Err(told_elsewhere(&lanes[usize::from(lane)].stream));
+                // Another caller may have received the failure of a copy through the host.
+                if let (true, Some(lane)) = (paths.staged(from, to), reads) {
+                    lanes[usize::from(lane)].check()?;
                 }
                 let bytes = piece.len() * size_of::<T>();
                 let mark = Mark { at: to, access: request.access, site: request.site };
@@ -725,14 +735,11 @@ impl<T: Element> State<T> {
             // The stream is idle, so this does not block. It is the last chance to learn whether its writes have
             // failed.
             let wrote = |part: &PartState| part.bytes.iter().any(|b| b.doubts().contains(lane));
-            if self.parts.iter().any(wrote) {
-                let known = &self.lanes[usize::from(lane)];
-                let done = stream.synchronize();
-                let told = || if known.has_failed() { Err(told_elsewhere(stream)) } else { Ok(()) };
-                if let Err(error) = done.and_then(|()| told()) {
-                    self.lose(lane);
-                    return Err(error);
-                }
+            if self.parts.iter().any(wrote)
+                && let Err(error) = self.lanes[usize::from(lane)].synchronize()
+            {
+                self.lose(lane);
+                return Err(error);
             }
             if let Ok(plan) = plan(&self.parts, all, Action::Forget { lane }, &self.paths) {
                 self.parts = plan.next;
@@ -810,12 +817,6 @@ impl<T: Element> State<T> {
         };
         Error::new(kind, operation, message + &access)
     }
-}
-
-/// The error of a wait for failed work whose failure was already reported to another caller.
-fn told_elsewhere(stream: &Stream) -> Error {
-    let message = format!("work on {stream:?} has failed, and its failure was reported before");
-    Error::new(ErrorKind::DeviceFault, "array", message).on(stream.device().id())
 }
 
 /// The name of a replica in reports.

@@ -135,7 +135,7 @@ impl<F: Fn() + Send + Sync + 'static> Subscriber for Acts<F> {
     fn exit(&self, _: &Id) {}
 }
 
-/// A copy to the host that fails has no values, also if somebody else was told first.
+/// A failed copy to the host provides no values, even if another caller received its failure.
 #[test]
 fn a_failed_copy_that_others_were_told_of() {
     for rig in [Rig::peers(), Rig::apart()] {
@@ -160,7 +160,7 @@ fn a_failed_copy_that_others_were_told_of() {
     }
 }
 
-/// A blocking copy of something else is told of a failed write.
+/// A blocking copy of other memory reports the failure of the write.
 #[test]
 fn a_failed_write_that_a_copy_was_told_of() {
     let rig = Rig::peers();
@@ -174,7 +174,7 @@ fn a_failed_write_that_a_copy_was_told_of() {
     assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
 }
 
-/// A stream and what was taken up by its handle are one queue of work.
+/// A stream, and the stream made of its native handle, are one queue of work.
 #[test]
 fn a_failed_write_that_another_handle_was_told_of() {
     let rig = Rig::peers();

@@ -816,10 +816,10 @@ impl<'a> MemoryViewMut<'a> {
         let reached =
             self.device().reaches(source.device()) && source.device().reaches(self.device());
         if !reached {
-            let (report, device) = (self.report, self.device().clone());
+            let report = self.report;
             let tell = |enqueued| report.iter().for_each(|report| report.note(enqueued));
             let copied = reported(tell, || self.copy_staged(stream, source, source_stream));
-            return copied.map_err(|error| device.place(error));
+            return copied.map_err(|error| self.device().place(error));
         }
         if stream != source_stream {
             let ordered = source_stream.record_event().and_then(|given| stream.wait(&given));

@@ -79,7 +79,7 @@ impl Others {
     }
 
     pub(crate) fn within(kind: ContextKind) -> Option<Self> {
-        // Whoever has a device has the driver.
+        // There is a device, so the driver is loaded.
         drop(open("")?);
         let path = std::env::var("BACKEND_CUDA_DRIVER").unwrap_or("libcuda.so.1".to_owned());
         // SAFETY: the backend has the library loaded.
@@ -165,7 +165,7 @@ impl Others {
 
     /// Destroys the context, which a fault broke; what it has goes with it.
     pub(crate) fn give_up_broken(self) {
-        // SAFETY: nobody uses the context any more.
+        // SAFETY: the context is no longer in use.
         let _told_once_more = unsafe { (self.driver.cuCtxDestroy_v2)(self.context) };
         std::mem::forget(self);
     }

@@ -28,7 +28,7 @@ pub(crate) const COMPILATION: &str = "NVRTC_ERROR_COMPILATION";
 pub(crate) const ARCHITECTURE: &str = "--gpu-architecture=";
 pub(crate) const PROGRAM: &str = "program.ptx";
 
-/// Whether the kernel of region copies is compiled, and whether code tells pointers from numbers of 64 bits.
+/// Whether the kernel of region copies is compiled, and whether the code distinguishes pointers from 64-bit numbers.
 pub(crate) const COMPILES_ITS_KERNELS: bool = false;
 pub(crate) const KNOWS_POINTERS: bool = false;
 
@@ -51,7 +51,7 @@ pub(crate) const NO_STREAMS: &[usize] = &[0];
 pub(crate) const WHICH_STREAMS: &str = "1 is the legacy one";
 pub(crate) const OF_ANOTHER: &str = "another context";
 
-/// Versions that differ in the numbers of kinds of memory, as the stand-in is told.
+/// Versions that differ in the numbers of kinds of memory, as set for the stand-in.
 pub(crate) const STAND_IN_VERSION: &str = "STAND_IN_VERSION";
 pub(crate) const VERSIONS: &[&str] = &["12040"];
 

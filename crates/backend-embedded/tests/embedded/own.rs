@@ -26,7 +26,7 @@ struct Own {
     map: [MemoryArea; 1],
     ram: Mutex<Vec<u8>>,
     hangs: AtomicBool,
-    /// Told of a reset that begins; the reset goes on when the other channel is closed.
+    /// Receives a message when a reset begins. The reset continues when the other channel is closed.
     reset: Option<(mpsc::Sender<()>, Mutex<mpsc::Receiver<()>>)>,
 }
 

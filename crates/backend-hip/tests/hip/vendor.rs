@@ -32,7 +32,7 @@ pub(crate) const COMPILATION: &str = "HIPRTC_ERROR_COMPILATION";
 pub(crate) const ARCHITECTURE: &str = "--offload-arch=";
 pub(crate) const PROGRAM: &str = "program.hsaco";
 
-/// Whether the kernel of region copies is compiled, and whether code tells pointers from numbers of 64 bits.
+/// Whether the kernel of region copies is compiled, and whether the code distinguishes pointers from 64-bit numbers.
 pub(crate) const COMPILES_ITS_KERNELS: bool = true;
 pub(crate) const KNOWS_POINTERS: bool = true;
 
@@ -56,7 +56,7 @@ pub(crate) const NO_STREAMS: &[usize] = &[1, 2];
 pub(crate) const WHICH_STREAMS: &str = "the default stream is 0";
 pub(crate) const OF_ANOTHER: &str = "is of device 1";
 
-/// Versions that differ in the numbers of kinds of memory, as the stand-in is told.
+/// Versions that differ in the numbers of kinds of memory, as set for the stand-in.
 pub(crate) const STAND_IN_VERSION: &str = "STAND_IN_HIP_VERSION";
 pub(crate) const VERSIONS: &[&str] = &["50221153", "60000000"];
 
