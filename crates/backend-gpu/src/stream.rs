@@ -95,12 +95,7 @@ impl<V: Vendor> Stream<V> {
         call: impl FnOnce(&V::Api, handle::Stream) -> Result<(), u32>,
     ) -> Result<()> {
         self.shared.check(operation)?;
-        let context = &self.shared.context;
-        let enqueue = || self.raw.enqueue(|stream| call(context.api, stream));
-        match context.bind().and_then(|()| enqueue()) {
-            Ok(()) => Ok(()),
-            Err(code) => Err(self.shared.error(operation, code, what)),
-        }
+        self.attempt(call).map_err(|code| self.shared.error(operation, code, what))
     }
 
     /// As [`enqueue`](Self::enqueue), for work that involves another device.
@@ -112,11 +107,18 @@ impl<V: Vendor> Stream<V> {
         call: impl FnOnce(&V::Api, handle::Stream) -> Result<(), u32>,
     ) -> Result<()> {
         self.shared.check(operation)?;
+        self.attempt(call).map_err(|code| self.shared.error_between(other, operation, code, what))
+    }
+
+    /// Binds the context and enqueues work by a function of the library.
+    #[inline]
+    fn attempt(
+        &self,
+        call: impl FnOnce(&V::Api, handle::Stream) -> Result<(), u32>,
+    ) -> Result<(), u32> {
         let context = &self.shared.context;
-        context
-            .bind()
-            .and_then(|()| self.raw.enqueue(|stream| call(context.api, stream)))
-            .map_err(|code| self.shared.error_between(other, operation, code, what))
+        context.bind()?;
+        self.raw.enqueue(|stream| call(context.api, stream))
     }
 
     /// Ends a capture and returns its graph.
@@ -178,13 +180,10 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
     ) -> Result<()> {
         const OPERATION: &str = "memory_copy_to";
         let to = own::<Memory<V>>(dst, OPERATION)?.at(offset);
-        let context = &self.shared.context;
-        let copied = context.bind().and_then(|()| {
-            let (from, count) = (src.as_ptr(), src.len());
-            // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because `settle`
-            // waits below.
-            self.raw.enqueue(|stream| unsafe { context.api.copy_to(to, from, count, stream) })
-        });
+        let (from, count) = (src.as_ptr(), src.len());
+        // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because `settle`
+        // waits below.
+        let copied = self.attempt(|api, stream| unsafe { api.copy_to(to, from, count, stream) });
         // Also after a failure, because the library may still read the slice if it is page-locked or the system shares
         // its memory.
         self.shared.waited(OPERATION, copied.and(self.raw.settle()))
@@ -198,13 +197,10 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
     ) -> Result<()> {
         const OPERATION: &str = "memory_copy_from";
         let from = own::<Memory<V>>(src, OPERATION)?.at(offset);
-        let context = &self.shared.context;
-        let copied = context.bind().and_then(|()| {
-            let (to, count) = (dst.as_mut_ptr(), dst.len());
-            // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because `settle`
-            // waits below.
-            self.raw.enqueue(|stream| unsafe { context.api.copy_from(to, from, count, stream) })
-        });
+        let (to, count) = (dst.as_mut_ptr(), dst.len());
+        // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because `settle`
+        // waits below.
+        let copied = self.attempt(|api, stream| unsafe { api.copy_from(to, from, count, stream) });
         // Also after a failure, because the library may have begun to copy.
         self.shared.waited(OPERATION, copied.and(self.raw.settle()))
     }
