@@ -16,7 +16,7 @@ use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGua
 use crate::part::{self, PartMut, PartRef};
 use crate::poison::Verdict;
 use crate::scope::here;
-use crate::{Kept, Partition, Parts};
+use crate::{ConversionError, Partition, Parts};
 
 /// Marks an [`ArrayBuffer`] that can be written.
 #[derive(Clone, Copy, Debug)]
@@ -527,24 +527,21 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     ///
     /// # Errors
     ///
-    /// As [`read_host`](Self::read_host); the error returns the array.
+    /// As [`read_host`](Self::read_host), and `OutOfMemory` if the values must be copied. The error returns the array.
     #[track_caller]
-    pub fn into_inner(self) -> Result<Array<T, D>, Kept<Self>> {
+    pub fn into_inner(mut self) -> Result<Array<T, D>, ConversionError<Self>> {
         // As for a write, the host waits for all uses of its replica.
         let request = self.request(None, "into_inner", Location::caller());
         let acquired =
             self.core.act(&request, |at, by| Action::Acquire { at, by, access: Access::ReadWrite });
-        match acquired {
-            Ok(_) => self.into_values().map_err(Kept::lost),
-            Err(error) => Err(Kept::new(self, error)),
+        if let Err(error) = acquired {
+            return Err(ConversionError::new(self, error));
         }
-    }
-
-    fn into_values(self) -> Result<Array<T, D>> {
-        let shape = self.core.shape.clone();
-        let elements = self.core.storage.into_vec()?;
-        Array::from_shape_vec(shape, elements)
-            .map_err(|why| invalid("into_inner", why.to_string()).with_source(why))
+        self.core.storage.take_array(&self.core.shape).map_err(|error| {
+            // This cannot be refused: the parts were just taken.
+            let _kept = self.core.end(request.set, false, true, Verdict::Keep);
+            ConversionError::new(self, error)
+        })
     }
 
     /// Returns the values as memory of the stream's device, in row-major order. Values that are out of date there are
@@ -555,7 +552,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     /// As [`read`](Self::read). `InvalidArgument` for a device that works in host memory; use
     /// [`into_inner`](Self::into_inner) there. The error returns the array.
     #[track_caller]
-    pub fn into_memory(self, stream: &Stream) -> Result<Memory<T>, Kept<Self>> {
+    pub fn into_memory(mut self, stream: &Stream) -> Result<Memory<T>, ConversionError<Self>> {
         let request = self.request(Some(stream), "into_memory", Location::caller());
         let acquire = |at, by| Action::Acquire { at, by, access: Access::ReadWrite };
         match self.core.act(&request, acquire) {
@@ -564,10 +561,12 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
                 let _kept = self.core.end(request.set, false, true, Verdict::Keep);
                 let message =
                     format!("{} works in host memory; use into_inner", stream.device().id());
-                Err(Kept::new(self, invalid("into_memory", message)))
+                Err(ConversionError::new(self, invalid("into_memory", message)))
             }
-            Ok(at) => self.core.storage.into_memory(at).map_err(Kept::lost),
-            Err(error) => Err(Kept::new(self, error)),
+            Ok(at) => {
+                self.core.storage.take_memory(at).map_err(|error| ConversionError::new(self, error))
+            }
+            Err(error) => Err(ConversionError::new(self, error)),
         }
     }
 

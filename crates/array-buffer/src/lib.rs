@@ -132,7 +132,6 @@ mod coherence;
 mod core;
 mod exchange;
 mod guard;
-mod kept;
 mod lease;
 mod lend;
 mod mirror;
@@ -146,7 +145,7 @@ mod storage;
 mod transfer;
 
 pub use ndarray;
-pub use runtime_core::{Error, ErrorKind, Result};
+pub use runtime_core::{ConversionError, Error, ErrorKind, Result};
 
 pub use account::{Cause, Transfer, TransferReport, transfer_totals};
 pub use budget::{Direction, TransferBudget};
@@ -154,7 +153,6 @@ pub use buffer::{ArrayBuffer, Constant, Here, Mutable, PartStatus};
 pub use coherence::Reduce;
 pub use exchange::{Exchange, InFlight, StarForest};
 pub use guard::{HostReadGuard, HostWriteGuard, ReadGuard, WriteGuard};
-pub use kept::Kept;
 pub use lease::{Lease, Leased};
 pub use lend::lend;
 pub use part::{PartMut, PartRef};

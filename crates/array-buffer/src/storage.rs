@@ -5,7 +5,7 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use ndarray::{ArrayView, ArrayViewMut, Dimension, ShapeBuilder};
+use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, ShapeBuilder};
 use runtime_core::{
     Device, Element, Error, ErrorKind, Layout, Memory, MemoryView, MemoryViewMut, NativeHandle,
     NativeKind, Result, bytemuck,
@@ -38,10 +38,6 @@ impl<T> HostBytes<T> {
 
 impl<T> HostBytes<T> {
     /// Returns the elements, if they are owned.
-    fn into_vec(mut self) -> Option<Vec<T>> {
-        self.take()
-    }
-
     fn take(&mut self) -> Option<Vec<T>> {
         let capacity = self.capacity.take()?;
         // SAFETY: these are the parts of a vector that was taken apart, and no other code uses them from now on.
@@ -159,36 +155,45 @@ impl<T: Element> Storage<T> {
     }
 
     /// Moves the memory out.
-    pub(crate) fn into_memory(mut self, at: ReplicaId) -> Result<Memory<T>> {
+    pub(crate) fn take_memory(&mut self, at: ReplicaId) -> Result<Memory<T>> {
         self.memories[usize::from(at)].take().map(|memory| *memory).ok_or_else(|| lost(at))
     }
 
-    /// Moves the host's elements out. Copies only if the array does not own them, or if a device still holds them.
-    pub(crate) fn into_vec(mut self) -> Result<Vec<T>> {
-        let first = self.host_ptr()?;
-        let len = self.len();
+    /// Moves the host's elements out, as a row-major array. Copies only if this array does not own them, or if a device
+    /// still holds them.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`, if the elements must be copied; nothing is moved then.
+    pub(crate) fn take_array<D: Dimension>(&mut self, shape: &D) -> Result<Array<T, D>> {
+        let elements = match self.take_owned() {
+            Some(elements) => elements,
+            None => {
+                let mut copy = zeroed::<T>(self.len())?;
+                // SAFETY: the memory is alive and work on it has finished: the host has just taken it for writing.
+                unsafe { self.read_host(0, &mut copy) }?;
+                copy
+            }
+        };
+        // SAFETY: these are all elements of the array, in row-major order.
+        Ok(unsafe { Array::from_shape_vec_unchecked(shape.clone(), elements) })
+    }
+
+    fn take_owned(&mut self) -> Option<Vec<T>> {
+        let bytes = self.host.take()?;
         // A device that works on these elements releases its hold.
         let memory = self.memories[usize::from(HOST)].take();
-        let taken = self.host.take();
-        if let Some(bytes) = taken {
-            drop(memory);
-            let bytes = match Arc::try_unwrap(bytes) {
-                Ok(bytes) if bytes.capacity.is_some() => Ok(bytes.into_vec().unwrap_or_default()),
-                Ok(bytes) => Err(Arc::new(bytes)),
-                Err(bytes) => Err(bytes),
-            };
-            return Ok(match bytes {
-                Ok(elements) => elements,
-                // The memory is foreign, or a device releases it a little later.
-                Err(bytes) => {
-                    let first = bytes.first.as_ptr();
-                    // SAFETY: the memory is alive and work on it has finished: the host has just taken it for writing.
-                    unsafe { std::slice::from_raw_parts(first, len) }.to_vec()
-                }
-            });
-        }
-        // SAFETY: `memory` is alive and work on it has finished: the host has just taken it for writing.
-        Ok(unsafe { std::slice::from_raw_parts(first.as_ptr(), len) }.to_vec())
+        drop(memory);
+        // Otherwise a device releases the elements a little later.
+        let kept = match Arc::try_unwrap(bytes) {
+            Ok(mut bytes) => match bytes.take() {
+                Some(elements) => return Some(elements),
+                None => Arc::new(bytes),
+            },
+            Err(bytes) => bytes,
+        };
+        self.host.get_or_init(|| kept);
+        None
     }
 
     /// A whole replica on a device, as a one-dimensional view.

@@ -198,15 +198,15 @@ fn a_checked_writer_that_fails_leaves_no_pattern() {
 }
 
 #[test]
-fn an_array_that_cannot_be_taken_apart_is_kept() {
+fn a_failed_into_inner_returns_the_array() {
     let stream = stream();
     let mut array = ArrayBuffer::from_array(array![1, 2]).unwrap();
     array.write(&stream).unwrap().view_mut().unwrap().fill(&stream, 5).unwrap();
     let budget = TransferBudget::forbid();
-    let kept = array.into_inner().unwrap_err();
-    assert_eq!(kept.error().kind(), ErrorKind::LimitExceeded);
+    let failed = array.into_inner().unwrap_err();
+    assert_eq!(failed.error().kind(), ErrorKind::LimitExceeded);
     drop(budget);
-    assert_eq!(kept.into_array().unwrap().into_inner().unwrap().to_vec(), [5, 5]);
+    assert_eq!(failed.into_inner().into_inner().unwrap().to_vec(), [5, 5]);
 }
 
 #[test]

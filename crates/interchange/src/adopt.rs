@@ -12,7 +12,7 @@ use runtime_core::{
 use crate::description::Description;
 use crate::owner::To;
 use crate::state::{Ordered, Ready, State};
-use crate::{Access, ArrayExchange, MemoryKind, Refused};
+use crate::{Access, ArrayExchange, ConversionError, MemoryKind};
 
 /// An array of another library as memory of a device of this runtime, without a copy.
 ///
@@ -77,12 +77,12 @@ impl<T: Element> Adopted<T> {
     ///
     /// `InvalidArgument` if the array is read-only, or if it is not in row-major order without gaps; use
     /// [`to_memory`](Self::to_memory) to copy such an array. Errors of the wait for the stream.
-    pub fn into_memory(self) -> Result<Memory<T>, Refused<Self>> {
+    pub fn into_memory(self) -> Result<Memory<T>, ConversionError<Self>> {
         let checked = self.check_writable("into_memory").and_then(|()| self.check_compact());
         let ready = checked.and_then(|()| self.stream.as_ref().map_or(Ok(()), Stream::synchronize));
         match ready {
             Ok(()) => Ok(self.memory),
-            Err(error) => Err(Refused::new(self, error)),
+            Err(error) => Err(ConversionError::new(self, error)),
         }
     }
 
@@ -142,7 +142,10 @@ impl ArrayExchange<Ready> {
     ///
     /// `WrongDevice` if the device cannot use such memory. `InvalidArgument` if the element type is not `T`, or if the
     /// address is not aligned for it. `Unavailable` if the device cannot import memory. Errors of the driver.
-    pub fn into_adopted<T: Element>(self, device: &Device) -> Result<Adopted<T>, Refused<Self>> {
+    pub fn into_adopted<T: Element>(
+        self,
+        device: &Device,
+    ) -> Result<Adopted<T>, ConversionError<Self>> {
         self.adopt(device)
     }
 }
@@ -154,7 +157,7 @@ impl ArrayExchange<Ordered> {
     /// # Errors
     ///
     /// As [`into_adopted`](ArrayExchange::into_adopted) of a ready array.
-    pub fn into_adopted<T: Element>(self) -> Result<Adopted<T>, Refused<Self>> {
+    pub fn into_adopted<T: Element>(self) -> Result<Adopted<T>, ConversionError<Self>> {
         let device = self.stream().device().clone();
         self.adopt(&device)
     }
@@ -171,18 +174,18 @@ impl<S: State> ArrayExchange<S> {
     ///
     /// Only the layout's elements are accessed. They are written only if the access allows it. Every use, also by the
     /// host, comes after the work that the [state](Self::state) names, because the memory does not track that work.
-    pub unsafe fn into_bytes(self, device: &Device) -> Result<AdoptedBytes, Refused<Self>> {
+    pub unsafe fn into_bytes(self, device: &Device) -> Result<AdoptedBytes, ConversionError<Self>> {
         match self.adopted_as::<u8>(device) {
             Ok((memory, offset)) => {
                 self.owner.lend(To::Device);
                 let (layout, access) = (self.array.layout, self.array.access);
                 Ok(AdoptedBytes { memory, offset, layout, access })
             }
-            Err(error) => Err(Refused::new(self, error)),
+            Err(error) => Err(ConversionError::new(self, error)),
         }
     }
 
-    fn adopt<T: Element>(self, device: &Device) -> Result<Adopted<T>, Refused<Self>> {
+    fn adopt<T: Element>(self, device: &Device) -> Result<Adopted<T>, ConversionError<Self>> {
         match self.adopted(device) {
             Ok((memory, offset)) => {
                 self.owner.lend(To::Device);
@@ -194,7 +197,7 @@ impl<S: State> ArrayExchange<S> {
                     stream: self.state.stream().cloned(),
                 })
             }
-            Err(error) => Err(Refused::new(self, error)),
+            Err(error) => Err(ConversionError::new(self, error)),
         }
     }
 

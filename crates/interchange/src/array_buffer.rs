@@ -16,7 +16,7 @@ use crate::description::{Description, host};
 use crate::lend::describe;
 use crate::owner::{Hold, Owner, To, finish};
 use crate::state::{Ordered, Pending, Ready, State};
-use crate::{Access, ArrayExchange, MemoryKind, Refused};
+use crate::{Access, ArrayExchange, ConversionError, MemoryKind};
 
 impl ArrayExchange<Pending> {
     /// Exports an array's values on the device of `stream`. Values that are out of date there are copied first. They
@@ -80,7 +80,7 @@ impl ArrayExchange<Ready> {
     pub fn into_array_buffer<T: Element, D: Dimension>(
         self,
         stream: &Stream,
-    ) -> Result<ArrayBuffer<T, D>, Refused<Self>> {
+    ) -> Result<ArrayBuffer<T, D>, ConversionError<Self>> {
         let checked = writable(&self.array);
         self.replica(stream, checked)
     }
@@ -95,13 +95,13 @@ impl ArrayExchange<Ready> {
     /// the memory.
     pub fn into_host_array_buffer<T: Element, D: Dimension>(
         self,
-    ) -> Result<ArrayBuffer<T, D>, Refused<Self>> {
+    ) -> Result<ArrayBuffer<T, D>, ConversionError<Self>> {
         match self.host_array() {
             Ok(array) => {
                 self.owner.lend(To::Device);
                 Ok(array)
             }
-            Err(error) => Err(Refused::new(self, error)),
+            Err(error) => Err(ConversionError::new(self, error)),
         }
     }
 
@@ -134,7 +134,7 @@ impl ArrayExchange<Ready> {
     pub fn into_read_replica<T: Element, D: Dimension>(
         self,
         stream: &Stream,
-    ) -> Result<ReadReplica<T, D>, Refused<Self>> {
+    ) -> Result<ReadReplica<T, D>, ConversionError<Self>> {
         self.replica(stream, Ok(())).map(|array| ReadReplica(array.freeze()))
     }
 }
@@ -148,7 +148,7 @@ impl ArrayExchange<Ordered> {
     /// As [`into_array_buffer`](ArrayExchange::into_array_buffer) of a ready array.
     pub fn into_array_buffer<T: Element, D: Dimension>(
         self,
-    ) -> Result<ArrayBuffer<T, D>, Refused<Self>> {
+    ) -> Result<ArrayBuffer<T, D>, ConversionError<Self>> {
         let (stream, checked) = (self.stream().clone(), writable(&self.array));
         self.replica(&stream, checked)
     }
@@ -161,7 +161,7 @@ impl ArrayExchange<Ordered> {
     /// As [`into_read_replica`](ArrayExchange::into_read_replica) of a ready array.
     pub fn into_read_replica<T: Element, D: Dimension>(
         self,
-    ) -> Result<ReadReplica<T, D>, Refused<Self>> {
+    ) -> Result<ReadReplica<T, D>, ConversionError<Self>> {
         let stream = self.stream().clone();
         self.replica(&stream, Ok(())).map(|array| ReadReplica(array.freeze()))
     }
@@ -173,14 +173,14 @@ impl<S: State> ArrayExchange<S> {
         self,
         stream: &Stream,
         checked: Result<()>,
-    ) -> Result<ArrayBuffer<T, D>, Refused<Self>> {
+    ) -> Result<ArrayBuffer<T, D>, ConversionError<Self>> {
         let made = checked.and_then(|()| self.array_on(stream));
         match made {
             Ok(array) => {
                 self.owner.lend(To::Device);
                 Ok(array)
             }
-            Err(error) => Err(Refused::new(self, error)),
+            Err(error) => Err(ConversionError::new(self, error)),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::description::{Description, host};
 use crate::owner::{Exported, Keeper, Plain};
 use crate::strides::{layout, shape_of, strides_of};
 use crate::typestr::{parse, typestr};
-use crate::{Access, ArrayExchange, ByteStrides, MemoryKind, Ready, Refused, Shape};
+use crate::{Access, ArrayExchange, ByteStrides, ConversionError, MemoryKind, Ready, Shape};
 
 const PROTOCOL: &str = "array interface";
 
@@ -42,13 +42,13 @@ impl ArrayExchange {
     /// # Errors
     ///
     /// `InvalidArgument` if the host cannot dereference a pointer to the memory, and for `bf16`.
-    pub fn into_array_interface(self) -> Result<Exported<ArrayInterface>, Refused<Self>> {
+    pub fn into_array_interface(self) -> Result<Exported<ArrayInterface>, ConversionError<Self>> {
         match self.to_array_interface() {
             Ok(interface) => {
                 let keeper = Keeper::lend(self.owner, None);
                 Ok(Exported { interface, keeper })
             }
-            Err(error) => Err(Refused::new(self, error)),
+            Err(error) => Err(ConversionError::new(self, error)),
         }
     }
 
@@ -94,14 +94,14 @@ impl ArrayExchange {
     pub unsafe fn from_array_interface<O: Any + Send + Sync>(
         interface: &ArrayInterface,
         owner: O,
-    ) -> Result<Self, Refused<O>> {
+    ) -> Result<Self, ConversionError<O>> {
         match described(interface) {
             Ok(array) => Ok(Self {
                 array: Box::new(array),
                 state: Ready,
                 owner: Arc::new(Plain::new(owner)),
             }),
-            Err(error) => Err(Refused::new(owner, error)),
+            Err(error) => Err(ConversionError::new(owner, error)),
         }
     }
 }

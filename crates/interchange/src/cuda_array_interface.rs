@@ -12,7 +12,7 @@ use crate::owner::{Exported, Keeper, Plain};
 use crate::state::{Ordered, Pending, Ready, State};
 use crate::strides::{layout, shape_of, strides_of};
 use crate::typestr::{parse, typestr};
-use crate::{Access, ArrayExchange, ByteStrides, DeviceToken, MemoryKind, Refused, Shape};
+use crate::{Access, ArrayExchange, ByteStrides, ConversionError, DeviceToken, MemoryKind, Shape};
 
 const PROTOCOL: &str = "cuda array interface";
 
@@ -45,7 +45,9 @@ impl ArrayExchange<Ready> {
     /// # Errors
     ///
     /// `InvalidArgument` if the memory is not addressed by CUDA or HIP, and for `bf16`.
-    pub fn into_cuda_array_interface(self) -> Result<Exported<CudaArrayInterface>, Refused<Self>> {
+    pub fn into_cuda_array_interface(
+        self,
+    ) -> Result<Exported<CudaArrayInterface>, ConversionError<Self>> {
         self.cuda_array_interface(None)
     }
 
@@ -69,7 +71,9 @@ impl ArrayExchange<Ordered> {
     ///
     /// As for a ready array. `InvalidArgument` if the stream is not a CUDA stream: for consumers of HIP, export a ready
     /// array.
-    pub fn into_cuda_array_interface(self) -> Result<Exported<CudaArrayInterface>, Refused<Self>> {
+    pub fn into_cuda_array_interface(
+        self,
+    ) -> Result<Exported<CudaArrayInterface>, ConversionError<Self>> {
         let stream = self.stream().clone();
         self.cuda_array_interface(Some(stream))
     }
@@ -90,13 +94,13 @@ impl<S: State> ArrayExchange<S> {
     fn cuda_array_interface(
         self,
         stream: Option<Stream>,
-    ) -> Result<Exported<CudaArrayInterface>, Refused<Self>> {
+    ) -> Result<Exported<CudaArrayInterface>, ConversionError<Self>> {
         match written(&self.array, stream.as_ref()) {
             Ok(interface) => {
                 let with = stream.map(|stream| Box::new(stream) as Box<dyn Any + Send + Sync>);
                 Ok(Exported { interface, keeper: Keeper::lend(self.owner, with) })
             }
-            Err(error) => Err(Refused::new(self, error)),
+            Err(error) => Err(ConversionError::new(self, error)),
         }
     }
 }
@@ -124,12 +128,12 @@ impl ArrayExchange<Pending> {
         interface: &CudaArrayInterface,
         device: DeviceToken,
         owner: O,
-    ) -> Result<Self, Refused<O>> {
+    ) -> Result<Self, ConversionError<O>> {
         match described(interface, device) {
             Ok((array, state)) => {
                 Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain::new(owner)) })
             }
-            Err(error) => Err(Refused::new(owner, error)),
+            Err(error) => Err(ConversionError::new(owner, error)),
         }
     }
 }

@@ -9,7 +9,7 @@ use runtime_core::{DType, Device, Error, ErrorKind, Layout, NativeHandle, Result
 use crate::description::{Description, narrowed};
 use crate::owner::{Keeper, Owner};
 use crate::state::{Ready, State};
-use crate::{Access, ContextBinding, DeviceToken, MemoryKind, Refused};
+use crate::{Access, ContextBinding, ConversionError, DeviceToken, MemoryKind};
 
 /// An array in transfer between two libraries: its memory, layout, device, permitted access, and when its values are
 /// ready.
@@ -42,10 +42,13 @@ pub struct ArrayExchange<S = Ready> {
 
 impl<S: State> ArrayExchange<S> {
     /// The capsule in another state, or unchanged in the error.
-    pub(crate) fn with_state<N>(self, state: Result<N>) -> Result<ArrayExchange<N>, Refused<Self>> {
+    pub(crate) fn with_state<N>(
+        self,
+        state: Result<N>,
+    ) -> Result<ArrayExchange<N>, ConversionError<Self>> {
         match state {
             Ok(state) => Ok(ArrayExchange { array: self.array, state, owner: self.owner }),
-            Err(error) => Err(Refused::new(self, error)),
+            Err(error) => Err(ConversionError::new(self, error)),
         }
     }
 
@@ -164,10 +167,11 @@ impl<S: State> ArrayExchange<S> {
     /// # Errors
     ///
     /// `OutOfBounds` if the array does not lie in this allocation. `InvalidArgument` for a memory object.
-    pub fn within(mut self, address: usize, bytes: usize) -> Result<Self, Refused<Self>> {
+    pub fn within(mut self, address: usize, bytes: usize) -> Result<Self, ConversionError<Self>> {
         let span = self.array.layout.span_bytes();
-        let refuse =
-            |array, kind, message| Err(Refused::new(array, Error::new(kind, "within", message)));
+        let refuse = |array, kind, message| {
+            Err(ConversionError::new(array, Error::new(kind, "within", message)))
+        };
         let Some(first) = self.array.pointer() else {
             let message = "an array without an address".to_owned();
             return refuse(self, ErrorKind::InvalidArgument, message);

@@ -12,7 +12,7 @@ use runtime_core::{
 use crate::description::{Description, host, narrowed};
 use crate::owner::{Fenced, Owner, Plain};
 use crate::state::{Pending, Ready};
-use crate::{Access, ArrayExchange, ContextBinding, DeviceToken, MemoryKind, Refused};
+use crate::{Access, ArrayExchange, ContextBinding, ConversionError, DeviceToken, MemoryKind};
 
 impl ArrayExchange {
     /// Exports elements in host memory, in row-major order.
@@ -23,7 +23,7 @@ impl ArrayExchange {
     pub fn from_vec<T: Element>(
         mut elements: Vec<T>,
         shape: &[usize],
-    ) -> Result<Self, Refused<Vec<T>>> {
+    ) -> Result<Self, ConversionError<Vec<T>>> {
         let raw = elements.as_mut_ptr().expose_provenance();
         let described = row_major::<T>(elements.len(), shape).and_then(|layout| {
             Description::at(raw, "host", layout, MemoryKind::Host, host(), Access::ReadWrite)
@@ -34,7 +34,7 @@ impl ArrayExchange {
                 state: Ready,
                 owner: Arc::new(Plain::new(elements)),
             }),
-            Err(error) => Err(Refused::new(elements, error)),
+            Err(error) => Err(ConversionError::new(elements, error)),
         }
     }
 }
@@ -48,7 +48,7 @@ impl ArrayExchange {
     pub fn from_pinned<T: Element>(
         mut pinned: Pinned<T>,
         shape: &[usize],
-    ) -> Result<Self, Refused<Pinned<T>>> {
+    ) -> Result<Self, ConversionError<Pinned<T>>> {
         let device = pinned.device().clone();
         let described = row_major::<T>(pinned.len(), shape).and_then(|layout| {
             let raw = pinned.as_mut_slice()?.as_mut_ptr().expose_provenance();
@@ -59,7 +59,7 @@ impl ArrayExchange {
                 let owner = hold(pinned, array.kind, &device);
                 Ok(Self { array: Box::new(array), state: Ready, owner })
             }
-            Err(error) => Err(Refused::new(pinned, error)),
+            Err(error) => Err(ConversionError::new(pinned, error)),
         }
     }
 
@@ -78,13 +78,13 @@ impl ArrayExchange {
         address: usize,
         layout: &Layout,
         owner: O,
-    ) -> Result<Self, Refused<O>> {
+    ) -> Result<Self, ConversionError<O>> {
         match describe_pinned(device, address, *layout) {
             Ok(array) => {
                 let owner = hold(owner, array.kind, device);
                 Ok(Self { array: Box::new(array), state: Ready, owner })
             }
-            Err(error) => Err(Refused::new(owner, error)),
+            Err(error) => Err(ConversionError::new(owner, error)),
         }
     }
 }
@@ -102,11 +102,11 @@ impl ArrayExchange<Pending> {
         memory: Memory<T>,
         shape: &[usize],
         stream: &Stream,
-    ) -> Result<Self, Refused<Memory<T>>> {
+    ) -> Result<Self, ConversionError<Memory<T>>> {
         let described = describe_part(&memory, memory.view().reshape(shape), stream);
         match described {
             Ok(array) => Ok(Self::pending(array, Access::ReadWrite, memory, stream)),
-            Err(error) => Err(Refused::new(memory, error)),
+            Err(error) => Err(ConversionError::new(memory, error)),
         }
     }
 
@@ -122,12 +122,12 @@ impl ArrayExchange<Pending> {
         offset: usize,
         layout: &Layout,
         stream: &Stream,
-    ) -> Result<Self, Refused<Memory<T>>> {
+    ) -> Result<Self, ConversionError<Memory<T>>> {
         let view = memory.view().with_layout(offset, layout);
         let described = describe_part(&memory, view, stream);
         match described {
             Ok(array) => Ok(Self::pending(array, Access::ReadWrite, memory, stream)),
-            Err(error) => Err(Refused::new(memory, error)),
+            Err(error) => Err(ConversionError::new(memory, error)),
         }
     }
 
@@ -162,10 +162,10 @@ impl ArrayExchange<Pending> {
         access: Access,
         stream: &Stream,
         owner: O,
-    ) -> Result<Self, Refused<O>> {
+    ) -> Result<Self, ConversionError<O>> {
         match describe_on(view, stream) {
             Ok(array) => Ok(Self::pending(array, access, owner, stream)),
-            Err(error) => Err(Refused::new(owner, error)),
+            Err(error) => Err(ConversionError::new(owner, error)),
         }
     }
 
@@ -183,14 +183,14 @@ impl ArrayExchange<Pending> {
         access: Access,
         after: Pending,
         owner: O,
-    ) -> Result<Self, Refused<O>> {
+    ) -> Result<Self, ConversionError<O>> {
         match describe(view) {
             Ok(array) => {
                 let owner = hold(owner, array.kind, view.device());
                 let access = narrowed(access, &array.layout);
                 Ok(Self { array: Box::new(Description { access, ..array }), state: after, owner })
             }
-            Err(error) => Err(Refused::new(owner, error)),
+            Err(error) => Err(ConversionError::new(owner, error)),
         }
     }
 

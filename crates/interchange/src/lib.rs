@@ -2,7 +2,7 @@
 //!
 //! An [`ArrayExchange`] is one array in transfer: its memory, layout, device, access, and when its values are ready. It
 //! is moved, not cloned: make one for each consumer, over a shared owner. The owner is dropped once, when the last
-//! consumer has finished. A refused conversion returns its input together with the reason ([`Refused`]).
+//! consumer has finished. A failed conversion returns its input together with the reason ([`ConversionError`]).
 //!
 //! ```
 //! use backend_host::HostDevice;
@@ -65,7 +65,6 @@ pub mod dlpack;
 mod exchange;
 mod lend;
 mod owner;
-mod refused;
 mod state;
 mod strides;
 mod sycl_usm;
@@ -80,7 +79,7 @@ pub use cuda_array_interface::CudaArrayInterface;
 pub use description::{Access, MemoryKind};
 pub use exchange::ArrayExchange;
 pub use owner::{Exported, Keeper, wait_within};
-pub use refused::Refused;
+pub use runtime_core::ConversionError;
 pub use state::{After, Ordered, Pending, Ready, State};
 pub use strides::{ByteStrides, ElemStrides, Shape};
 pub use sycl_usm::{SyclObject, SyclUsmArrayInterface};

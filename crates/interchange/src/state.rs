@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use runtime_core::{Device, Error, ErrorKind, Event, NativeHandle, Result, Stream};
 use smallvec::{SmallVec, smallvec};
 
-use crate::{ArrayExchange, MemoryKind, Refused};
+use crate::{ArrayExchange, ConversionError, MemoryKind};
 
 /// The values are ready for all users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl ArrayExchange<Pending> {
     pub fn taking_up(
         mut self,
         mut take: impl FnMut(NativeHandle) -> Result<After>,
-    ) -> Result<Self, Refused<Self>> {
+    ) -> Result<Self, ConversionError<Self>> {
         let after = self.state.after.iter().map(|after| match after {
             After::Foreign(handle) => take(*handle).and_then(|taken| taken.checked(*handle)),
             known => Ok(known.clone()),
@@ -139,7 +139,7 @@ impl ArrayExchange<Pending> {
                 self.state.after = after;
                 Ok(self)
             }
-            Err(error) => Err(Refused::new(self, error)),
+            Err(error) => Err(ConversionError::new(self, error)),
         }
     }
 
@@ -149,7 +149,7 @@ impl ArrayExchange<Pending> {
     ///
     /// Errors of the streams. `InvalidArgument` for a stream or event of another library; use
     /// [`host_wait_on`](Self::host_wait_on) for these.
-    pub fn host_wait(self) -> Result<ArrayExchange, Refused<Self>> {
+    pub fn host_wait(self) -> Result<ArrayExchange, ConversionError<Self>> {
         let waited = self.state.after.iter().try_for_each(|after| match after {
             After::Stream(stream) => stream.synchronize(),
             After::Event(event) => event.wait(),
@@ -163,7 +163,7 @@ impl ArrayExchange<Pending> {
     /// # Errors
     ///
     /// `Timeout`. As [`host_wait`](Self::host_wait).
-    pub fn host_wait_for(self, timeout: Duration) -> Result<ArrayExchange, Refused<Self>> {
+    pub fn host_wait_for(self, timeout: Duration) -> Result<ArrayExchange, ConversionError<Self>> {
         let start = Instant::now();
         let left = || timeout.saturating_sub(start.elapsed());
         let waited = self.state.after.iter().try_for_each(|after| match after {
@@ -182,7 +182,7 @@ impl ArrayExchange<Pending> {
     /// As [`Device::synchronize`]. `WrongDevice` if the work that the array waits for is not work of this device. An
     /// external stream or event is taken to be of the array's device. Protocols name no device for pinned or shared memory;
     /// such an array is taken to be of this device.
-    pub fn host_wait_on(self, device: &Device) -> Result<ArrayExchange, Refused<Self>> {
+    pub fn host_wait_on(self, device: &Device) -> Result<ArrayExchange, ConversionError<Self>> {
         let nowhere = matches!(self.array.kind, MemoryKind::Pinned | MemoryKind::Shared);
         let is_here = nowhere || self.array.device.is(device);
         let strange = self.state.after.iter().find_map(|after| match after {
@@ -214,7 +214,10 @@ impl ArrayExchange<Pending> {
     ///
     /// `WrongDevice` if the stream's device cannot wait for the device of that work (see [`Device::reaches`]).
     /// `InvalidArgument` as for [`host_wait`](Self::host_wait).
-    pub fn order_after(self, consumer: &Stream) -> Result<ArrayExchange<Ordered>, Refused<Self>> {
+    pub fn order_after(
+        self,
+        consumer: &Stream,
+    ) -> Result<ArrayExchange<Ordered>, ConversionError<Self>> {
         let ordered = self.state.after.iter().try_for_each(|after| match after {
             After::Stream(stream) if stream == consumer => Ok(()),
             After::Stream(stream) => consumer.wait(&stream.record_event()?),
@@ -231,7 +234,7 @@ impl ArrayExchange<Ordered> {
     /// # Errors
     ///
     /// Errors of the stream.
-    pub fn host_wait(self) -> Result<ArrayExchange, Refused<Self>> {
+    pub fn host_wait(self) -> Result<ArrayExchange, ConversionError<Self>> {
         let waited = self.state.stream.synchronize();
         self.with_state(waited.map(|()| Ready))
     }

@@ -13,8 +13,8 @@ use crate::owner::{Exported, Keeper, Plain};
 use crate::strides::{layout, shape_of, strides_of};
 use crate::typestr::{parse, typestr};
 use crate::{
-    Access, ArrayExchange, ContextBinding, DeviceToken, ElemStrides, MemoryKind, Ready, Refused,
-    Shape,
+    Access, ArrayExchange, ContextBinding, ConversionError, DeviceToken, ElemStrides, MemoryKind,
+    Ready, Shape,
 };
 
 const PROTOCOL: &str = "sycl usm array interface";
@@ -61,10 +61,10 @@ impl ArrayExchange {
     /// `InvalidArgument` if the memory is not addressed by an interface below SYCL, has no address (an empty array
     /// needs one too), or belongs to another context. `InvalidArgument` for negative strides, which consumers refuse,
     /// and for `bf16`.
-    pub fn into_sycl_usm(self) -> Result<Exported<SyclUsmArrayInterface>, Refused<Self>> {
+    pub fn into_sycl_usm(self) -> Result<Exported<SyclUsmArrayInterface>, ConversionError<Self>> {
         match written(&self.array) {
             Ok(interface) => Ok(Exported { interface, keeper: Keeper::lend(self.owner, None) }),
-            Err(error) => Err(Refused::new(self, error)),
+            Err(error) => Err(ConversionError::new(self, error)),
         }
     }
 
@@ -87,14 +87,14 @@ impl ArrayExchange {
     pub unsafe fn from_sycl_usm<O: Any + Send + Sync>(
         interface: &SyclUsmArrayInterface,
         owner: O,
-    ) -> Result<Self, Refused<O>> {
+    ) -> Result<Self, ConversionError<O>> {
         match described(interface) {
             Ok(array) => Ok(Self {
                 array: Box::new(array),
                 state: Ready,
                 owner: Arc::new(Plain::new(owner)),
             }),
-            Err(error) => Err(Refused::new(owner, error)),
+            Err(error) => Err(ConversionError::new(owner, error)),
         }
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice};
-use interchange::{Access, ArrayExchange, DeviceToken, MemoryKind, Ready, Refused};
+use interchange::{Access, ArrayExchange, ConversionError, DeviceToken, MemoryKind, Ready};
 use runtime_core::{DType, Device, DeviceKind, Element, ErrorKind, bytemuck};
 
 use common::{Case, Count, Lie};
@@ -84,7 +84,7 @@ fn what_is_written_is_the_owners() {
     }
 }
 
-fn refused<A>(adopted: Result<A, Refused<ArrayExchange>>, kind: ErrorKind, count: &Count) {
+fn refused<A>(adopted: Result<A, ConversionError<ArrayExchange>>, kind: ErrorKind, count: &Count) {
     let refused = adopted.err().unwrap();
     assert_eq!(refused.error().kind(), kind, "{refused}");
     let dropped = count.dropped();

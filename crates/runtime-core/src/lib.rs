@@ -14,6 +14,7 @@
 
 mod capture;
 pub mod contract;
+mod conversion_error;
 mod device;
 mod element;
 mod embedded;
@@ -49,6 +50,7 @@ pub use half::{bf16, f16};
 pub use num_complex::Complex;
 
 pub use contract::{PinnedOptions, StreamOptions};
+pub use conversion_error::ConversionError;
 pub use device::{Device, Unified};
 pub use element::{Bool, DType, Element};
 pub use embedded::Embedded;

@@ -18,7 +18,7 @@ use crate::description::Description;
 use crate::dlpack::abi::{DLDevice, device};
 use crate::owner::{Keeper, Plain, drop_for_c};
 use crate::state::{Ordered, Pending, Ready, State};
-use crate::{Access, ArrayExchange, Refused, dl_device};
+use crate::{Access, ArrayExchange, ConversionError, dl_device};
 
 const PROTOCOL: &str = "arrow";
 
@@ -92,7 +92,7 @@ impl ArrayExchange<Ready> {
     /// `InvalidArgument` if the array is not one-dimensional or has gaps. `InvalidArgument` for types that Arrow does
     /// not represent in the same way (bool, bf16, complex numbers), for memory objects, and for memory that the
     /// protocol has no number for.
-    pub fn into_arrow(self) -> Result<ArrowDevice, Refused<Self>> {
+    pub fn into_arrow(self) -> Result<ArrowDevice, ConversionError<Self>> {
         self.arrow(None)
     }
 }
@@ -105,19 +105,19 @@ impl ArrayExchange<Ordered> {
     ///
     /// As [`into_arrow`](ArrayExchange::into_arrow) of a ready array. Errors of recording the event. `InvalidArgument`
     /// if the event does not belong to the memory's interface.
-    pub fn into_arrow(self) -> Result<ArrowDevice, Refused<Self>> {
+    pub fn into_arrow(self) -> Result<ArrowDevice, ConversionError<Self>> {
         match marked(&self.array, self.stream()) {
             Ok(event) => self.arrow(Some(event)),
-            Err(error) => Err(Refused::new(self, error)),
+            Err(error) => Err(ConversionError::new(self, error)),
         }
     }
 }
 
 impl<S: State> ArrayExchange<S> {
-    fn arrow(self, event: Option<Event>) -> Result<ArrowDevice, Refused<Self>> {
+    fn arrow(self, event: Option<Event>) -> Result<ArrowDevice, ConversionError<Self>> {
         let (format, device, address) = match written(&self.array) {
             Ok(written) => written,
-            Err(error) => return Err(Refused::new(self, error)),
+            Err(error) => return Err(ConversionError::new(self, error)),
         };
         let length = i64::try_from(self.array.layout.len()).unwrap_or(i64::MAX);
         let handle = event.as_ref().map_or(0, |event| event.native().raw);
@@ -214,12 +214,12 @@ impl ArrayExchange<Pending> {
     /// `InvalidArgument` for released structures, types other than numbers, nulls, children and dictionaries, a number
     /// of buffers other than two, a negative length or offset, a null address, and an event on the host.
     /// `UnknownDevice` for an unknown device. `OutOfBounds` if addresses wrap around.
-    pub fn from_arrow(arrow: ArrowDevice) -> Result<Self, Refused<ArrowDevice>> {
+    pub fn from_arrow(arrow: ArrowDevice) -> Result<Self, ConversionError<ArrowDevice>> {
         match described(&arrow) {
             Ok((array, state)) => {
                 Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain::new(arrow)) })
             }
-            Err(error) => Err(Refused::new(arrow, error)),
+            Err(error) => Err(ConversionError::new(arrow, error)),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::{DlpackTensor, PROTOCOL, data_type};
 use crate::description::Description;
 use crate::owner::{Keeper, drop_for_c};
 use crate::state::{Ordered, Pending, Ready, State};
-use crate::{Access, ArrayExchange, MemoryKind, Refused, dl_device};
+use crate::{Access, ArrayExchange, ConversionError, MemoryKind, dl_device};
 
 /// Options for writing a tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,10 @@ impl ArrayExchange<Ready> {
     ///
     /// `InvalidArgument` for a read-only array in the old structure, and for memory that the protocol has no number
     /// for.
-    pub fn into_dlpack(self, options: DlpackOptions) -> Result<DlpackTensor, Refused<Self>> {
+    pub fn into_dlpack(
+        self,
+        options: DlpackOptions,
+    ) -> Result<DlpackTensor, ConversionError<Self>> {
         self.tensor(options)
     }
 }
@@ -58,11 +61,14 @@ impl ArrayExchange<Ordered> {
     /// # Errors
     ///
     /// As [`into_dlpack`](ArrayExchange::into_dlpack) of a ready array, and errors of the stream.
-    pub fn into_dlpack(self, options: DlpackOptions) -> Result<DlpackTensor, Refused<Self>> {
+    pub fn into_dlpack(
+        self,
+        options: DlpackOptions,
+    ) -> Result<DlpackTensor, ConversionError<Self>> {
         if self.array.kind == MemoryKind::Host
             && let Err(error) = self.stream().synchronize()
         {
-            return Err(Refused::new(self, error));
+            return Err(ConversionError::new(self, error));
         }
         self.tensor(options)
     }
@@ -79,23 +85,23 @@ impl ArrayExchange<Pending> {
     pub fn into_dlpack_unsynchronised(
         self,
         options: DlpackOptions,
-    ) -> Result<DlpackTensor, Refused<Self>> {
+    ) -> Result<DlpackTensor, ConversionError<Self>> {
         if self.array.kind.is_host_readable() {
             let message = "memory that the host reads is handed over when it is ready";
             let error = Error::new(ErrorKind::InvalidArgument, PROTOCOL, message);
-            return Err(Refused::new(self, error));
+            return Err(ConversionError::new(self, error));
         }
         self.tensor(options)
     }
 }
 
 impl<S: State> ArrayExchange<S> {
-    fn tensor(self, options: DlpackOptions) -> Result<DlpackTensor, Refused<Self>> {
+    fn tensor(self, options: DlpackOptions) -> Result<DlpackTensor, ConversionError<Self>> {
         let version = options.max_version.filter(|(major, _)| *major >= 1);
         let written = written(&self.array, options, version.is_none());
         let tensor = match written {
             Ok(tensor) => tensor,
-            Err(error) => return Err(Refused::new(self, error)),
+            Err(error) => return Err(ConversionError::new(self, error)),
         };
         let Self { array, owner, .. } = self;
         let keeper = Keeper::lend(owner, None);

@@ -12,7 +12,7 @@ use crate::description::{Description, narrowed};
 use crate::owner::Plain;
 use crate::state::State;
 use crate::strides::layout;
-use crate::{Access, ArrayExchange, ContextBinding, MemoryKind, Refused, dl_device};
+use crate::{Access, ArrayExchange, ContextBinding, ConversionError, MemoryKind, dl_device};
 
 /// From this version on, strides are always given.
 const STRIDES_GIVEN: DLPackVersion = DLPackVersion { major: 1, minor: 2 };
@@ -37,12 +37,12 @@ impl<S: State> ArrayExchange<S> {
     pub unsafe fn from_dlpack(
         tensor: DlpackTensor,
         state: S,
-    ) -> Result<Self, Refused<DlpackTensor>> {
+    ) -> Result<Self, ConversionError<DlpackTensor>> {
         match described(&tensor) {
             Ok(array) => {
                 Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain::new(tensor)) })
             }
-            Err(error) => Err(Refused::new(tensor, error)),
+            Err(error) => Err(ConversionError::new(tensor, error)),
         }
     }
 }

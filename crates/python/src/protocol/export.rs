@@ -12,7 +12,7 @@ use pyo3::types::{PyCapsule, PyDict};
 use runtime::interchange::dlpack::{
     DlpackCopy, DlpackFence, DlpackOptions, DlpackRequest, DlpackTensor,
 };
-use runtime::interchange::{Access, ArrayExchange, Pending, Refused};
+use runtime::interchange::{Access, ArrayExchange, ConversionError, Pending};
 use runtime::{Error, NativeHandle, Stream};
 
 use super::{capsule, dictionary};
@@ -201,7 +201,7 @@ fn host_copy(stream: &Stream, part: &Part) -> Result<ArrayExchange> {
 }
 
 fn ready(pending: ArrayExchange<Pending>) -> runtime::Result<ArrayExchange> {
-    pending.host_wait().map_err(Refused::into)
+    pending.host_wait().map_err(ConversionError::into)
 }
 
 /// The consumer's stream, which must wait.
