@@ -501,24 +501,25 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         let request = Request { set: readable, stream: by, access: "duplicate", site };
         let at = self.core.read(&request)?;
         let mut origins = Vec::new();
-        let target = match by {
+        let (target, by) = match by {
             Some(stream) if at != HOST => {
+                // The host's replica, if no other device of the copy works in host memory.
                 let target = copy.core.introduce(stream)?;
                 let memory = stream.device().memory_allocate(self.len())?;
                 copy.core.storage.adopt_memory(target, memory);
                 let source = self.core.storage.view(at)?;
                 copy.core.storage.view_mut(target)?.copy_from(stream, &source)?;
                 origins = self.core.origins(readable, at);
-                target
+                (target, by)
             }
             _ => {
                 let set = Request { stream: None, ..request };
                 self.core.read(&set)?;
                 copy.core.storage.adopt_host(self.core.host_copy(readable)?);
-                HOST
+                (HOST, None)
             }
         };
-        copy.core.begin_with(readable, target, by.filter(|_| target != HOST), &origins)?;
+        copy.core.begin_with(readable, target, by, &origins)?;
         Ok(copy)
     }
 

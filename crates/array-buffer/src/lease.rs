@@ -28,7 +28,8 @@ use crate::{ArrayBuffer, PartStatus, SharedArrayBuffer, SharedRead, SharedWrite,
 ///
 /// Dropping a lease ends it as a guard ends: the drop commits what was written. It poisons the array if it is caused by a
 /// panic that began while the lease lived, if an operation failed, or if the lease was taken to overwrite and nothing was
-/// written. A forgotten lease (`mem::forget`) holds the array forever.
+/// written. A forgotten lease (`mem::forget`) holds the array forever. A second panic is treated as by
+/// [`WriteGuard`](crate::WriteGuard).
 pub struct Lease<T: Element, D: Dimension> {
     lock: Lock<T, D>,
     stream: Option<Stream>,

@@ -72,8 +72,8 @@
 //! - `write` never copies. A read of valid values needs no copy, no wait and no allocation.
 //! - Reading values that were never written, whose writer failed, or that wait for an exchange is a typed error. If the
 //!   writer failed, the error gives the writer's source line and the failure.
-//! - A failed copy leaves the array as it was. A writer that fails or panics poisons the parts that it held. A complete
-//!   overwrite makes a poisoned part valid again.
+//! - A failed copy leaves the array as it was. A writer that fails or panics poisons the parts that it held;
+//!   [`WriteGuard`] states the exception. A complete overwrite makes a poisoned part valid again.
 //! - A device that works in host memory shares the host's replica. No copies are made between the two.
 //!
 //! # Blocking
@@ -100,6 +100,10 @@
 //! [`version`](ArrayBuffer::version), and accesses to values that are valid in the place of the access and need no
 //! wait. A driver may block to allocate or free. `from_memory` waits for streams of [other
 //! owners](runtime_core::Interop::stream_from_native) that worked on the memory.
+//!
+//! So code that a call waits for must not call the same array, not even for its status: that call would never return.
+//! Such code is a kernel on the host that the array waits for, and a `tracing` subscriber that receives the events of
+//! the call.
 //!
 //! # Failures
 //!

@@ -33,6 +33,20 @@ fn hold(stream: &Stream) -> Gate {
 }
 
 #[test]
+fn a_duplicate_on_a_second_host_device_is_waited_for() {
+    let rig = Rig::host();
+    let other = rig.b.stream_create(&Default::default()).unwrap();
+    let mut array = ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap();
+    // The first host device shares the host's replica, so the second has one of its own.
+    drop(array.read(&rig.s).unwrap());
+    array.write(&other).unwrap().view_mut().unwrap().fill(&other, 7.0).unwrap();
+    let gate = hold(&rig.t);
+    gate.open_after(Duration::from_millis(100));
+    let copy = array.duplicate().unwrap();
+    assert_eq!(copy.read_host().unwrap().to_vec(), [7.0; 4]);
+}
+
+#[test]
 fn memory_with_work_on_another_stream() {
     for rig in [Rig::peers(), Rig::apart(), Rig::host()] {
         let mut memory = rig.a.memory_from_slice(&rig.s, &[0.0_f64; 4]).unwrap();

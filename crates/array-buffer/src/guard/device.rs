@@ -109,6 +109,9 @@ impl<T: Element, D> ReadGuard<'_, T, D> {
 /// write and nothing was written, nothing changes. If it was taken to accumulate and nothing was written, ghost values
 /// become stale, unless contributions to them were already pending. A forgotten guard (`mem::forget`) leaves its parts
 /// poisoned.
+///
+/// If a destructor takes a guard while its thread is already panicking, a second panic is not detected, and the drop
+/// commits. The locks of the standard library have the same exception.
 pub struct WriteGuard<'b, T: Element, D> {
     held: Held<'b, T, D>,
     stream: StreamRef<'b>,
