@@ -5,8 +5,8 @@ use std::time::Duration;
 use runtime_core::Complex;
 use runtime_core::{Bool, DType, Element, bf16, bytemuck, f16};
 
-use crate::route::CONSTANT_BYTES;
-use crate::transfer::Reach;
+use crate::engine::route::CONSTANT_BYTES;
+use crate::plan::transfer::Reach;
 
 /// How to set ghosts at corners where tiles meet but no cell lies, as at the eight corners of the cube.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

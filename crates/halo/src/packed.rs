@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use runtime_core::{Event, Result};
 
 use crate::communicator::Buffer;
-use crate::pool::Pool;
+use crate::engine::pool::Pool;
 
 /// Messages that are packed, or will be packed when the device reaches the launch. Their buffers return to the pool
 /// when this is dropped.

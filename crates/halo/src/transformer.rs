@@ -9,22 +9,22 @@ use runtime_core::{
     Combine, Device, DeviceKind, Error, ErrorKind, Event, Memory, Result, Stream, bytemuck,
 };
 
-use crate::agreement::{PlanFingerprint, gather};
-use crate::binding::stranger;
 use crate::communicator::{Buffer, Communicator, Storage, deadline};
-use crate::corner::Corners;
-use crate::difference::{Attribute, attributes};
-use crate::direct::{DirectRoute, neighbours, share_lines};
-use crate::fingerprint::Fingerprint;
+use crate::engine::corner::Corners;
+use crate::engine::direct::{DirectRoute, neighbours, share_lines};
+use crate::engine::pool::Pool;
+use crate::engine::route::{Action, CONSTANT_BYTES, Route};
+use crate::engine::stamp;
+use crate::engine::statistics::{Part, Recorder};
+use crate::exchange::agreement::{PlanFingerprint, gather};
+use crate::exchange::staging::{StagingTimes, Trial};
+use crate::field::stranger;
 use crate::options::{HaloOptions, MissingCorners, Staging, element};
 use crate::packed::{Incoming, Packed};
+use crate::plan::attributes::{Attribute, attributes};
+use crate::plan::fingerprint::Fingerprint;
+use crate::plan::transfer::{Edge, Fields, Pattern, refuse};
 use crate::plan::{Plan, fingerprints};
-use crate::pool::Pool;
-use crate::route::{Action, CONSTANT_BYTES, Route};
-use crate::staging::{StagingTimes, Trial};
-use crate::stamp;
-use crate::statistics::{Part, Recorder};
-use crate::transfer::{Edge, Fields, Pattern, refuse};
 use crate::{Field, FieldSpec, Quantity, Topology};
 
 /// Packs the halos of any fields into one buffer for each neighbour, or several as the [options](HaloOptions::messages)

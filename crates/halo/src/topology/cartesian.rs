@@ -4,7 +4,7 @@ use runtime_core::Result;
 
 use super::{Side, Tile, Topology, check_size, even_cuts, refuse};
 use crate::Symmetry;
-use crate::symmetry::AXES;
+use crate::topology::symmetry::AXES;
 
 impl Topology {
     /// A box of `cells` cells along one to three axes. Each axis is cut into `ranks` blocks, whose sizes differ by at

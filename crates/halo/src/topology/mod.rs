@@ -2,20 +2,21 @@
 
 mod cartesian;
 mod cube;
-mod neighbours;
+mod links;
 mod side;
+pub(crate) mod symmetry;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::Symmetry;
-use crate::difference::Attribute;
-use crate::fingerprint::Fingerprint;
-use crate::symmetry::{AXES, Map};
+use crate::plan::attributes::Attribute;
+use crate::plan::fingerprint::Fingerprint;
+use crate::topology::symmetry::{AXES, Map};
+pub use symmetry::Symmetry;
 
-pub use neighbours::Link;
+pub use links::Link;
 pub use side::Side;
 
 /// A decomposition: which rank owns which block of cells, and what lies beyond the sides of each block.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::Symmetry;
-use crate::symmetry::AXES;
+use crate::topology::symmetry::AXES;
 
 /// A side, edge or corner of a block. For each axis it is at the low end (−1), at the high end (1) or at neither (0).
 ///

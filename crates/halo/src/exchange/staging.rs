@@ -9,7 +9,7 @@ use crate::communicator::{Buffer, Communicator, Storage, Way, deadline};
 use crate::exchange::mark;
 use crate::options::Staging;
 use crate::plan::Plan;
-use crate::transfer::refuse;
+use crate::plan::transfer::refuse;
 
 /// How long the messages of an exchange took each way when the exchange was made: from the device's memory to the
 /// memory of the neighbours' devices, without packing and unpacking, on the slowest rank, in the fastest of three

@@ -5,8 +5,8 @@ use std::time::Duration;
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::communicator::Communicator;
-use crate::difference::find;
-use crate::transfer::refuse;
+use crate::plan::attributes::find;
+use crate::plan::transfer::refuse;
 use crate::{HaloOptions, HaloTransformer};
 
 /// The properties of an exchange that ranks must agree on, as hashes that are the same on every machine: hashes of the

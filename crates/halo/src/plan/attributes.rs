@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use runtime_core::{Error, Result};
 
-use crate::agreement::gather;
 use crate::communicator::Communicator;
-use crate::fingerprint::Fingerprint;
-use crate::transfer::{Fields, refuse};
+use crate::exchange::agreement::gather;
+use crate::plan::fingerprint::Fingerprint;
+use crate::plan::transfer::{Fields, refuse};
 use crate::{FieldSpec, HaloOptions, Topology};
 
 /// A property that must be the same on all ranks.

@@ -6,10 +6,10 @@ use runtime_core::{Error, MemoryView, Result, Stream};
 use smallvec::SmallVec;
 
 use crate::communicator::{Lent, Loan, Meeting};
-use crate::direct::{DirectRoute, Divided, shared_elements};
+use crate::engine::direct::{DirectRoute, Divided, shared_elements};
+use crate::engine::statistics::{Moved, Part};
 use crate::exchange::State;
-use crate::statistics::{Moved, Part};
-use crate::transfer::refuse;
+use crate::plan::transfer::refuse;
 use crate::transformer::HaloTransformer;
 use crate::{Field, HaloExchange, InFlight};
 

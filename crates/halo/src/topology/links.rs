@@ -4,7 +4,7 @@ use runtime_core::Result;
 
 use super::{Side, Tile, Topology, refuse};
 use crate::Symmetry;
-use crate::symmetry::AXES;
+use crate::topology::symmetry::AXES;
 
 /// Declares what lies beyond one side, edge or corner of a rank's block.
 ///

@@ -1,5 +1,8 @@
 //! The memory of a field during an exchange.
 
+pub(crate) mod quantity;
+pub(crate) mod spec;
+
 use std::ops::Range;
 
 use runtime_core::{

@@ -1,12 +1,16 @@
 //! The messages that a rank sends and receives, one or several for each neighbour, and its local copies.
 
+pub(crate) mod attributes;
+pub(crate) mod fingerprint;
+pub(crate) mod transfer;
+
 use std::collections::HashMap;
 use std::ops::Range;
 
 use runtime_core::{Combine, Layout, RegionCopy, RegionSide, Result};
 
-use crate::fingerprint::Fingerprint;
-use crate::transfer::{Edge, Fields, Pattern, Transfer, index_of, refuse};
+use crate::plan::fingerprint::Fingerprint;
+use crate::plan::transfer::{Edge, Fields, Pattern, Transfer, index_of, refuse};
 use crate::{Dim, FieldSpec, Messages, Topology};
 
 /// The alignment of blocks in a message: devices can then move whole words.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::symmetry::AXES;
+use crate::topology::symmetry::AXES;
 use crate::topology::{Piece, Surroundings};
 use crate::{Dim, FieldSpec, Kind, Quantity, Side, Topology};
 

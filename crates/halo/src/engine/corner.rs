@@ -7,8 +7,8 @@ use runtime_core::{
     Slot, Stream, bf16, bytemuck, f16,
 };
 
+use crate::plan::transfer::{Edge, refuse};
 use crate::plan::{ALIGN, box_side};
-use crate::transfer::{Edge, refuse};
 use crate::{Field, FieldSpec, Side};
 
 /// Sets each ghost of a missing corner to the mean of two ghosts next to the block: the ghost at the same distance

@@ -9,9 +9,9 @@ use runtime_core::{
 use smallvec::SmallVec;
 
 use crate::communicator::{Lent, Marks};
+use crate::engine::route::fill;
+use crate::plan::transfer::refuse;
 use crate::plan::{Plan, Sides, owned};
-use crate::route::fill;
-use crate::transfer::refuse;
 use crate::{FieldSpec, Topology};
 
 /// Up to this number of memories, the lists need no allocation.

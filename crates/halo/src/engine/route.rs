@@ -7,8 +7,8 @@ use runtime_core::{
 };
 
 use crate::communicator::Storage;
+use crate::plan::transfer::{Edge, Transfer, refuse};
 use crate::plan::{ALIGN, Message, Plan, Sides, box_side};
-use crate::transfer::{Edge, Transfer, refuse};
 use crate::{Field, FieldSpec};
 
 /// How arriving elements are stored.

@@ -1,5 +1,9 @@
 //! The exchange itself: packing, messages, unpacking.
 
+pub(crate) mod agreement;
+pub(crate) mod overlap;
+pub(crate) mod staging;
+
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,16 +11,16 @@ use std::time::Instant;
 
 use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result, Stream};
 
-use crate::agreement::{Agreement, Brought, agree, all_made};
 use crate::communicator::{
     Buffer, Communicator, Declined, Direct, Request, Reset, Storage, deadline, reset,
 };
-use crate::direct::DirectRoute;
+use crate::engine::direct::DirectRoute;
+use crate::engine::route::Peer;
+use crate::engine::stamp;
+use crate::engine::statistics::{HaloStatistics, Moved};
+use crate::exchange::agreement::{Agreement, Brought, agree, all_made};
 use crate::options::HaloOptions;
-use crate::route::Peer;
-use crate::stamp;
-use crate::statistics::{HaloStatistics, Moved};
-use crate::transfer::{Edge, refuse};
+use crate::plan::transfer::{Edge, refuse};
 use crate::transformer::{Direction, HaloTransformer};
 use crate::{Dim, Field, Quantity, Topology};
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use runtime_core::{Device, Event, Result, Stream, Traffic};
 
-use crate::staging::StagingTimes;
+use crate::exchange::staging::StagingTimes;
 
 /// The traffic and the times of the exchanges of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
