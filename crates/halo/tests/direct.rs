@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use backend_sim::{SimConfig, SimDevice};
 use halo::ErrorKind;
-use halo::communicator::{Communicator, Lent, Loan, Marks, Meeting, ThreadCommunicator};
+use halo::communicator::{
+    Communicator, LentViews, Loan, LoanEvents, LoanSession, ThreadCommunicator,
+};
 use runtime_core::{Device, Memory, Stream};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -24,7 +26,7 @@ fn device() -> Device {
 struct Rank {
     own: Memory<u64>,
     stream: Stream,
-    marks: Marks,
+    events: LoanEvents,
 }
 
 impl Rank {
@@ -32,8 +34,8 @@ impl Rank {
         let stream = device.stream_create(&Default::default()).unwrap();
         let mut own = device.memory_allocate(16).unwrap();
         own.fill(&stream, value).unwrap();
-        let marks = Marks::new(&stream).unwrap();
-        Self { own, stream, marks }
+        let events = LoanEvents::new(&stream).unwrap();
+        Self { own, stream, events }
     }
 
     /// Lends its memory, and calls `f` with the peers' views.
@@ -42,11 +44,11 @@ impl Rank {
         ranks: &ThreadCommunicator,
         peers: &[usize],
         timeout: Duration,
-        f: impl FnOnce(&[Lent<'_>]) -> halo::Result<()>,
+        f: impl FnOnce(&[LentViews<'_>]) -> halo::Result<()>,
     ) -> halo::Result<()> {
-        let Self { own, marks, .. } = self;
-        let loan = Loan { tag: 5, peers, views: &[own.view()], marks, timeout };
-        ranks.direct().unwrap().lend(&loan, |meeting| meeting.read(f))
+        let Self { own, events, .. } = self;
+        let loan = Loan { tag: 5, peers, views: &[own.view()], events, timeout };
+        ranks.direct().unwrap().lend(&loan, |session| session.read(f))
     }
 
     /// One exchange, in which a rank copies an element of each peer's memory. Returns the copied elements.
@@ -136,7 +138,10 @@ fn a_rank_that_panics_instead_is_missed() {
 
 /// Rank 1 fails in some way after rank 0 has enqueued its copy of the memory that rank 1 lends. Rank 1 then changes
 /// that memory. The device is so late that the copy has not run yet.
-fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::Result<()> + Sync) {
+fn gives_up(
+    peers: &[usize],
+    give_up: impl Fn(&LoanSession<'_>, &Barrier) -> halo::Result<()> + Sync,
+) {
     let config = SimConfig::new().jitter(Duration::from_millis(20));
     let device = Device::new(SimDevice::new(0, config)).unwrap();
     let (copied, changed) = (Barrier::new(2), Barrier::new(2));
@@ -144,11 +149,11 @@ fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::R
         let mut own = Rank::new(&device, ranks.rank() as u64);
         if ranks.rank() == 0 {
             let mut got: Memory<u64> = device.memory_allocate(16).unwrap();
-            let Rank { own, stream, marks } = &own;
+            let Rank { own, stream, events } = &own;
             let views = [own.view()];
-            let loan = Loan { tag: 5, peers: &[1], views: &views, marks, timeout: LONG };
-            let lent = ranks.direct().unwrap().lend(&loan, |meeting| {
-                meeting.read(|lent| {
+            let loan = Loan { tag: 5, peers: &[1], views: &views, events, timeout: LONG };
+            let lent = ranks.direct().unwrap().lend(&loan, |session| {
+                session.read(|lent| {
                     (0..20).try_for_each(|_| got.fill(stream, 7))?;
                     got.view_mut().copy_from(stream, &lent[0].views().next().unwrap())
                 })?;
@@ -159,10 +164,10 @@ fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::R
             changed.wait();
             assert_eq!(got.to_vec(stream).unwrap(), [1; 16]);
         } else if ranks.rank() == 1 {
-            let Rank { own: memory, marks, .. } = &own;
+            let Rank { own: memory, events, .. } = &own;
             let views = [memory.view()];
-            let loan = Loan { tag: 5, peers, views: &views, marks, timeout: SHORT };
-            let lend = || ranks.direct().unwrap().lend(&loan, |meeting| give_up(meeting, &copied));
+            let loan = Loan { tag: 5, peers, views: &views, events, timeout: SHORT };
+            let lend = || ranks.direct().unwrap().lend(&loan, |session| give_up(session, &copied));
             let given_up = catch_unwind(AssertUnwindSafe(lend));
             assert!(!matches!(given_up, Ok(Ok(()))));
             own.own.fill(&own.stream, 999).unwrap();
@@ -175,16 +180,16 @@ fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::R
 
 #[test]
 fn what_is_changed_after_a_timeout_is_not_what_others_read() {
-    gives_up(&[0, 2], |meeting, copied| {
+    gives_up(&[0, 2], |session, copied| {
         copied.wait();
-        meeting.read(|_| panic!("without rank 2"))
+        session.read(|_| panic!("without rank 2"))
     });
 }
 
 #[test]
 fn what_is_changed_after_a_panic_is_not_what_others_read() {
-    gives_up(&[0], |meeting, copied| {
-        meeting.read(|_| Ok(()))?;
+    gives_up(&[0], |session, copied| {
+        session.read(|_| Ok(()))?;
         copied.wait();
         // Without printing the location of the panic, which would take longer than the copy.
         resume_unwind(Box::new("on purpose"))
@@ -200,11 +205,11 @@ fn a_loan_of_another_stream_moves_no_mark() {
     ThreadCommunicator::run(3, |ranks| {
         let mut own = Rank::new(&device, 1);
         if ranks.rank() == 0 {
-            let Rank { own: memory, marks, .. } = &own;
+            let Rank { own: memory, events, .. } = &own;
             let views = [memory.view()];
-            let loan = Loan { tag: 5, peers: &[1], views: &views, marks, timeout: LONG };
-            let lent = ranks.direct().unwrap().lend(&loan, |meeting| {
-                meeting.read(|_| Ok(()))?;
+            let loan = Loan { tag: 5, peers: &[1], views: &views, events, timeout: LONG };
+            let lent = ranks.direct().unwrap().lend(&loan, |session| {
+                session.read(|_| Ok(()))?;
                 went_on.wait();
                 Ok(())
             });
@@ -235,16 +240,16 @@ fn a_failed_reading_is_not_tried_again() {
     let device = device();
     let outcomes = ThreadCommunicator::run(2, |ranks| {
         let own = Rank::new(&device, 1);
-        let Rank { own, marks, .. } = &own;
+        let Rank { own, events, .. } = &own;
         let (peers, views) = ([1 - ranks.rank()], [own.view()]);
-        let loan = Loan { tag: 1, peers: &peers, views: &views, marks, timeout: LONG };
-        ranks.direct().unwrap().lend(&loan, |meeting| {
+        let loan = Loan { tag: 1, peers: &peers, views: &views, events, timeout: LONG };
+        ranks.direct().unwrap().lend(&loan, |session| {
             let start = Instant::now();
             let failed =
-                meeting.read(|lent| lent[0].views().next().unwrap().slice(0..99).map(drop));
+                session.read(|lent| lent[0].views().next().unwrap().slice(0..99).map(drop));
             assert_eq!(failed.unwrap_err().kind(), ErrorKind::OutOfBounds);
-            assert_eq!(meeting.try_read(|_| Ok(())).unwrap_err().kind(), ErrorKind::Conflict);
-            let again = meeting.read(|_| Ok(())).unwrap_err();
+            assert_eq!(session.try_read(|_| Ok(())).unwrap_err().kind(), ErrorKind::Conflict);
+            let again = session.read(|_| Ok(())).unwrap_err();
             assert!(start.elapsed() < LONG);
             Err::<(), _>(again)
         })
@@ -351,17 +356,17 @@ fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
     let read = Barrier::new(2);
     ThreadCommunicator::run(2, |ranks| {
         let own = Rank::new(&device, ranks.rank() as u64);
-        let Rank { own, stream, marks } = &own;
+        let Rank { own, stream, events } = &own;
         let peers = [1 - ranks.rank()];
         let views = [own.view()];
-        let loan = Loan { tag: 1, peers: &peers, views: &views, marks, timeout: LONG };
-        ranks.direct().unwrap().lend(&loan, |meeting| {
+        let loan = Loan { tag: 1, peers: &peers, views: &views, events, timeout: LONG };
+        ranks.direct().unwrap().lend(&loan, |session| {
             if ranks.rank() == 0 {
                 // Rank 1 reads before this rank does.
                 read.wait();
-                assert!(!meeting.has_read());
+                assert!(!session.has_read());
             }
-            meeting.read(|lent| {
+            session.read(|lent| {
                 let copy: Vec<u64> = lent[0].views().next().unwrap().to_vec(stream)?;
                 assert_eq!(copy, [peers[0] as u64; 16]);
                 Ok(())
@@ -369,7 +374,7 @@ fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
             if ranks.rank() == 1 {
                 read.wait();
             }
-            assert!(meeting.try_read(|_| panic!("a second time"))?);
+            assert!(session.try_read(|_| panic!("a second time"))?);
             Ok(())
         })
     })
@@ -389,12 +394,12 @@ fn loans_are_told_apart_by_tags() {
                 let (ranks, device) = (&ranks, &device);
                 scope.spawn(move || {
                     let own = Rank::new(device, tag);
-                    let Rank { own, stream, marks } = &own;
+                    let Rank { own, stream, events } = &own;
                     let views = [own.view()];
-                    let loan = Loan { tag, peers: &peers, views: &views, marks, timeout: LONG };
-                    let read = ranks.direct().unwrap().lend(&loan, |meeting| {
+                    let loan = Loan { tag, peers: &peers, views: &views, events, timeout: LONG };
+                    let read = ranks.direct().unwrap().lend(&loan, |session| {
                         let mut copy = Vec::new();
-                        meeting.read(|lent| {
+                        session.read(|lent| {
                             copy = lent[0].views().next().unwrap().to_vec::<u64>(stream)?;
                             Ok(())
                         })?;

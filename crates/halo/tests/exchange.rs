@@ -282,7 +282,7 @@ fn failure_leaves_clean_state() {
         exchange(&mut halo, &stream, &mut values).unwrap();
         values.to_vec(&stream).unwrap();
         let device = stream.device();
-        let held = halo.transformer().pool_bytes();
+        let held = halo.pool_bytes();
         let mut other = device.memory_allocate::<f64>(6).unwrap();
         let mut integers = device.memory_allocate::<i32>(5).unwrap();
         let stranger = sim(9);
@@ -314,7 +314,7 @@ fn failure_leaves_clean_state() {
         assert_eq!(error.kind(), ErrorKind::WrongDevice);
         exchange(&mut halo, &stream, &mut values).unwrap();
         assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 2));
-        assert_eq!(halo.transformer().pool_bytes(), held);
+        assert_eq!(halo.pool_bytes(), held);
     });
 }
 
@@ -1015,8 +1015,8 @@ fn launches_and_copies_are_few() {
             stream.synchronize().unwrap();
             let peers: Vec<_> =
                 (0..ranks).filter(|peer| *peer != rank).map(|peer| (peer, 16)).collect();
-            assert_eq!(halo.transformer().sends().collect::<Vec<_>>(), peers);
-            assert_eq!(halo.transformer().receives().collect::<Vec<_>>(), peers);
+            assert_eq!(halo.sends().collect::<Vec<_>>(), peers);
+            assert_eq!(halo.receives().collect::<Vec<_>>(), peers);
         })
         .unwrap();
         let after = SimHandle::of(&device).unwrap().counts();
@@ -1155,7 +1155,7 @@ fn buffers_are_bounded() {
         for _ in 0..200 {
             exchange(&mut halo, &stream, &mut values).unwrap();
         }
-        let (held, limit) = halo.transformer().pool_bytes();
+        let (held, limit) = halo.pool_bytes();
         // Two messages out and two in, each with one value and one stamp.
         assert_eq!(limit, 4 * 4 * 16);
         assert!((1..=limit).contains(&held), "{held} of {limit}");

@@ -47,8 +47,8 @@ fn a_field_goes_with_others_or_by_itself() {
             let peers = (0..3).filter(|peer| *peer != rank);
             let all: Vec<(usize, usize)> =
                 peers.flat_map(|peer| expected.iter().map(move |bytes| (peer, *bytes))).collect();
-            assert_eq!(exchange.transformer().sends().collect::<Vec<_>>(), all, "{messages:?}");
-            assert_eq!(exchange.transformer().receives().collect::<Vec<_>>(), all);
+            assert_eq!(exchange.sends().collect::<Vec<_>>(), all, "{messages:?}");
+            assert_eq!(exchange.receives().collect::<Vec<_>>(), all);
             for _ in 0..STEPS {
                 let mut stores = case.stores(rank, &stream);
                 let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();

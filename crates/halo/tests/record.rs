@@ -145,15 +145,15 @@ fn records_of_other_versions_are_refused() {
     let file = folder.path().join("rank 1");
     record(&file);
     let mut bytes = fs::read(&file).unwrap();
-    assert_eq!(bytes[8..16], 4_u64.to_le_bytes());
-    for version in [0, 3, 5] {
+    assert_eq!(bytes[8..16], 5_u64.to_le_bytes());
+    for version in [0, 4, 6] {
         bytes[8] = version;
         let seal = crc32fast::hash(&bytes[..40]);
         bytes[40..48].copy_from_slice(&u64::from(seal).to_le_bytes());
         fs::write(&file, &bytes).unwrap();
         let error = Replay::open(&file).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        let words = format!("a record of version {version}; this program replays version 4");
+        let words = format!("a record of version {version}; this program replays version 5");
         assert!(error.message().ends_with(&words), "{error}");
     }
 }

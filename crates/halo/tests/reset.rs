@@ -128,7 +128,7 @@ fn ranks(
 }
 
 fn works(ranks: &Arc<dyn Communicator>, mut halo: HaloExchange) {
-    let device = halo.transformer().device().clone();
+    let device = halo.device().clone();
     let stream = device.stream_create(&Default::default()).unwrap();
     let mut values = device.memory_from_slice(&stream, &[-1.0; 5]).unwrap();
     goes_on(ranks.rank(), &mut halo, &mut values, &stream);

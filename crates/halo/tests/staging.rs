@@ -110,7 +110,7 @@ fn outcomes(
         let device = device(rank);
         let quantities = [Quantity::scalar(field.clone())];
         let mut halo = HaloExchange::new(ranks, &topology, &quantities, &device, options)?;
-        let staging = halo.transformer().staging();
+        let staging = halo.staging();
         let (times, sent) = (halo.statistics()?.staging, sent.load(Ordering::Relaxed));
 
         let stream = device.default_stream();

@@ -33,7 +33,8 @@ pub enum Storage {
 }
 
 impl Storage {
-    fn capacity(&self) -> usize {
+    /// The size of the memory in bytes.
+    pub(crate) fn capacity(&self) -> usize {
         match self {
             Self::Host(bytes) => bytes.len(),
             Self::Pinned(pinned) => pinned.len(),
@@ -56,21 +57,17 @@ impl Storage {
 impl Buffer {
     /// A buffer of all these bytes.
     pub fn host(bytes: Vec<u8>) -> Self {
-        Self::new(Storage::Host(bytes))
+        Self::from(Storage::Host(bytes))
     }
 
     /// A buffer of all of this pinned memory.
     pub fn pinned(pinned: Pinned<u8>) -> Self {
-        Self::new(Storage::Pinned(pinned))
+        Self::from(Storage::Pinned(pinned))
     }
 
     /// A buffer of all of this device memory.
     pub fn device(memory: Memory<u8>) -> Self {
-        Self::new(Storage::Device(memory))
-    }
-
-    fn new(storage: Storage) -> Self {
-        Self { len: storage.capacity(), storage, mark: 0 }
+        Self::from(Storage::Device(memory))
     }
 
     /// The number of bytes in use: the bytes to send, or the length of the message to receive.
@@ -219,6 +216,13 @@ impl Buffer {
             Some(bytes) => self.copy_from_slice(bytes),
             None => self.copy_from_slice(&source.to_vec()?),
         }
+    }
+}
+
+impl From<Storage> for Buffer {
+    /// A buffer of all of this memory.
+    fn from(storage: Storage) -> Self {
+        Self { len: storage.capacity(), storage, mark: 0 }
     }
 }
 

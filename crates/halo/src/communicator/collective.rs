@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{Error, ErrorKind, Result, bytemuck};
 
-use super::{Buffer, COLLECTIVE_TAG, Communicator, Request, deadline};
-use crate::topology::MOST_RANKS;
+use super::{Buffer, COLLECTIVE_TAG, Communicator, MOST_RANKS, Request, deadline};
 
 /// The state of one rank in the collective calls of its communicator. Each transport makes one for each communicator,
 /// by `default`, and keeps it. A communicator that wraps another returns that of the other.

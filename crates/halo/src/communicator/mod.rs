@@ -48,10 +48,13 @@ pub use envelope::{Envelope, Way};
 pub use faulty::{Fault, Faults, FaultyCommunicator};
 pub use record::{Recorder, Replay};
 pub(crate) use thread::Declined;
-pub use thread::{Direct, Lent, Loan, Marks, Meeting, ThreadCommunicator};
+pub use thread::{Direct, LentViews, Loan, LoanEvents, LoanSession, ThreadCommunicator};
 
 /// The tag of the messages of collective calls. No other message may use it.
 pub const COLLECTIVE_TAG: u32 = 0;
+
+/// More ranks than any machine has.
+pub(crate) const MOST_RANKS: usize = 1 << 24;
 
 /// A group of ranks that send each other messages, as seen from one of the ranks.
 ///

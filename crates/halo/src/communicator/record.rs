@@ -21,7 +21,7 @@ use super::{Buffer, Collectives, Communicator, Direct, Envelope, Request, Way, c
 const MAGIC: [u8; 8] = *b"HALOMSGS";
 /// The version changes with the file format, and with what an exchange sends: the layout of its messages, their marks,
 /// and what ranks agree on before. A record of another version cannot be replayed.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 
 /// The number of receives for each line. A line is a rank and a tag.
 #[derive(Debug, Default)]

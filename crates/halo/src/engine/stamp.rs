@@ -7,8 +7,8 @@ use crate::plan::STAMP_BYTES;
 
 type Stamp = [u8; STAMP_BYTES];
 
-/// Whether messages in the device's memory can have a stamp.
-pub(crate) fn reaches(device: &Device) -> Result<bool> {
+/// Whether the host can address memory of the device: messages in it can have a stamp.
+pub(crate) fn is_addressable(device: &Device) -> Result<bool> {
     Ok(device.memory_allocate::<u8>(STAMP_BYTES)?.host_ptr().is_some())
 }
 

@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 
 use runtime_core::{Device, Event, Result, Stream, Traffic};
 
-use crate::exchange::staging::StagingTimes;
-
 /// The traffic and the times of the exchanges of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HaloStatistics {
@@ -59,6 +57,26 @@ impl Time {
         self.total += time;
     }
 }
+
+/// How long the messages of an exchange took each way when the exchange was made: from the device's memory to the
+/// memory of the neighbours' devices, without packing and unpacking, on the slowest rank, in the fastest of three
+/// rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StagingTimes {
+    /// Through pinned (page-locked) host memory.
+    pub pinned: Duration,
+    /// In the device's memory.
+    pub device: Duration,
+}
+
+impl StagingTimes {
+    /// The number of times that each message was sent each way.
+    pub const ROUNDS: usize = 1 + MEASURED_ROUNDS;
+}
+
+/// The number of rounds that count. One more round comes before them and does not count, because memory is slower on
+/// first use.
+pub(crate) const MEASURED_ROUNDS: usize = 3;
 
 /// A part of an exchange on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

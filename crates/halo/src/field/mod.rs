@@ -1,7 +1,7 @@
 //! The memory of a field during an exchange.
 
-pub(crate) mod quantity;
-pub(crate) mod spec;
+mod quantity;
+mod spec;
 
 use std::ops::Range;
 
@@ -10,7 +10,8 @@ use runtime_core::{
 };
 use smallvec::SmallVec;
 
-use crate::{Dim, FieldSpec};
+pub use self::quantity::{Kind, Quantity};
+pub use self::spec::{Dim, FieldSpec};
 
 /// The values of a field during an exchange: the owned values to read, and the ghosts around them to write.
 ///
@@ -85,7 +86,7 @@ impl<'a> Field<'a> {
         if !self.values.device().is_same(device) {
             return refuse(
                 ErrorKind::WrongDevice,
-                format!("memory of {}", stranger(self.values.device(), device)),
+                format!("memory of {}", describe_other(self.values.device(), device)),
             );
         }
         let planned = spec.layout();
@@ -151,7 +152,7 @@ fn owned_box(spec: &FieldSpec) -> SmallVec<[Range<usize>; MAX_RANK]> {
 }
 
 /// The description of a device that differs from the expected one. Both may be the same hardware.
-pub(crate) fn stranger(other: &Device, expected: &Device) -> String {
+pub(crate) fn describe_other(other: &Device, expected: &Device) -> String {
     match other.id() == expected.id() {
         true => format!("another opening of {}", other.id()),
         false => other.id().to_string(),

@@ -4,19 +4,10 @@ use std::ops::Range;
 
 use runtime_core::{Error, ErrorKind, Result};
 
+use crate::field::{Dim, FieldSpec, Kind, Quantity};
+use crate::options::Reach;
 use crate::topology::symmetry::AXES;
-use crate::topology::{Piece, Surroundings};
-use crate::{Dim, FieldSpec, Kind, Quantity, Side, Topology};
-
-/// The parts of a block's surroundings that are exchanged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Reach {
-    /// Sides, edges and corners.
-    #[default]
-    Full,
-    /// Sides only: for stencils without diagonals.
-    Faces,
-}
+use crate::topology::{Piece, Side, Surroundings, Topology};
 
 /// The elements that are exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
