@@ -145,8 +145,8 @@ impl HaloTransformer {
     ) -> Result<()> {
         let route = self.engine.route(Direction::Fill)?;
         self.engine.check(false, stream, fields)?;
-        let refuse = |message| Err(of_rank(self.engine.rank(), refuse(message)));
-        let is_foreign = |message: &&Incoming| !Arc::ptr_eq(&message.pool, self.engine.pool());
+        let refuse = |message| Err(of_rank(self.engine.rank, refuse(message)));
+        let is_foreign = |message: &&Incoming| !Arc::ptr_eq(&message.pool, &self.engine.pool);
         if let Some(message) = messages.iter().find(is_foreign) {
             return refuse(format!("a message of rank {} of another transformer", message.rank));
         }
@@ -224,7 +224,7 @@ impl HaloTransformer {
     /// # Ok::<(), halo::Error>(())
     /// ```
     pub fn edges(&self) -> &[Edge] {
-        self.engine.edges()
+        &self.engine.plan.edges
     }
 
     /// The destination rank and the number of bytes of each message to send.
@@ -252,12 +252,12 @@ impl HaloTransformer {
 
     /// The device of the fields.
     pub fn device(&self) -> &Device {
-        self.engine.device()
+        &self.engine.device
     }
 
     /// The pool of the message buffers. From now on others see the buffers.
     fn pool(&self) -> Arc<Mutex<Pool>> {
-        let pool = Arc::clone(self.engine.pool());
+        let pool = Arc::clone(&self.engine.pool);
         pool.lock().show();
         pool
     }

@@ -74,7 +74,7 @@ impl Rank {
 }
 
 #[test]
-fn neighbours_read_what_is_there_step_by_step() {
+fn neighbours_read_the_values_of_each_step() {
     let device = device();
     for (size, distances) in [(2, vec![1]), (3, vec![1, 2]), (5, vec![1, 4]), (4, vec![1, 2, 3])] {
         ThreadCommunicator::run(size, |ranks| {
@@ -91,7 +91,7 @@ fn neighbours_read_what_is_there_step_by_step() {
 }
 
 #[test]
-fn nobody_returns_while_another_reads() {
+fn no_rank_returns_while_another_reads() {
     let device = device();
     let reading = AtomicUsize::new(0);
     ThreadCommunicator::run(2, |ranks| {
@@ -111,7 +111,7 @@ fn nobody_returns_while_another_reads() {
 }
 
 #[test]
-fn a_rank_that_panics_instead_is_missed() {
+fn waits_for_a_rank_that_panics_are_errors() {
     let device = device();
     let read = AtomicUsize::new(0);
     let run = AssertUnwindSafe(|| {
@@ -138,9 +138,9 @@ fn a_rank_that_panics_instead_is_missed() {
 
 /// Rank 1 fails in some way after rank 0 has enqueued its copy of the memory that rank 1 lends. Rank 1 then changes
 /// that memory. The device is so late that the copy has not run yet.
-fn gives_up(
+fn fails_after_a_peer_has_copied(
     peers: &[usize],
-    give_up: impl Fn(&LoanSession<'_>, &Barrier) -> halo::Result<()> + Sync,
+    fail: impl Fn(&LoanSession<'_>, &Barrier) -> halo::Result<()> + Sync,
 ) {
     let config = SimConfig::new().jitter(Duration::from_millis(20));
     let device = Device::new(SimDevice::new(0, config)).unwrap();
@@ -167,9 +167,9 @@ fn gives_up(
             let Rank { own: memory, events, .. } = &own;
             let views = [memory.view()];
             let loan = Loan { tag: 5, peers, views: &views, events, timeout: SHORT };
-            let lend = || ranks.direct().unwrap().lend(&loan, |session| give_up(session, &copied));
-            let given_up = catch_unwind(AssertUnwindSafe(lend));
-            assert!(!matches!(given_up, Ok(Ok(()))));
+            let lend = || ranks.direct().unwrap().lend(&loan, |session| fail(session, &copied));
+            let failed = catch_unwind(AssertUnwindSafe(lend));
+            assert!(!matches!(failed, Ok(Ok(()))));
             own.own.fill(&own.stream, 999).unwrap();
             own.stream.synchronize().unwrap();
             changed.wait();
@@ -179,16 +179,16 @@ fn gives_up(
 }
 
 #[test]
-fn what_is_changed_after_a_timeout_is_not_what_others_read() {
-    gives_up(&[0, 2], |session, copied| {
+fn changes_after_a_timeout_do_not_reach_readers() {
+    fails_after_a_peer_has_copied(&[0, 2], |session, copied| {
         copied.wait();
         session.read(|_| panic!("without rank 2"))
     });
 }
 
 #[test]
-fn what_is_changed_after_a_panic_is_not_what_others_read() {
-    gives_up(&[0], |session, copied| {
+fn changes_after_a_panic_do_not_reach_readers() {
+    fails_after_a_peer_has_copied(&[0], |session, copied| {
         session.read(|_| Ok(()))?;
         copied.wait();
         // Without printing the location of the panic, which would take longer than the copy.
@@ -196,9 +196,9 @@ fn what_is_changed_after_a_panic_is_not_what_others_read() {
     });
 }
 
-/// A rank that has read goes on to a loan of another stream before the lender has looked at the mark of its reading.
+/// A rank that has read goes on to a loan of another stream before the lender has waited for the event of its reading.
 #[test]
-fn a_loan_of_another_stream_moves_no_mark() {
+fn a_loan_of_another_stream_changes_no_event() {
     let config = SimConfig::new().jitter(Duration::from_millis(20));
     let device = Device::new(SimDevice::new(0, config)).unwrap();
     let (went_on, changed) = (Barrier::new(2), Barrier::new(2));
@@ -236,7 +236,7 @@ fn a_loan_of_another_stream_moves_no_mark() {
 }
 
 #[test]
-fn a_failed_reading_is_not_tried_again() {
+fn a_failed_reading_cannot_be_repeated() {
     let device = device();
     let outcomes = ThreadCommunicator::run(2, |ranks| {
         let own = Rank::new(&device, 1);
@@ -274,7 +274,7 @@ impl Drop for Beside<'_> {
 }
 
 #[test]
-fn a_reader_that_panics_keeps_its_own_memory_for_the_others() {
+fn a_reader_that_panics_keeps_its_memory_until_others_have_read() {
     let device = device();
     let (read, at_end, both) = (AtomicUsize::new(0), AtomicUsize::new(0), Barrier::new(2));
     let run = AssertUnwindSafe(|| {
@@ -296,7 +296,7 @@ fn a_reader_that_panics_keeps_its_own_memory_for_the_others() {
 }
 
 #[test]
-fn a_peer_that_does_not_come_is_a_timeout_and_may_come_later() {
+fn a_late_peer_is_a_timeout_and_may_exchange_later() {
     let device = device();
     ThreadCommunicator::run(2, |ranks| {
         let peer = 1 - ranks.rank();
@@ -351,7 +351,7 @@ fn wrong_peers_and_a_second_loan_are_refused() {
 
 /// One rank works during the exchange. The others read its views meanwhile, and it ends after they have read.
 #[test]
-fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
+fn a_rank_that_works_does_not_delay_readers() {
     let device = device();
     let read = Barrier::new(2);
     ThreadCommunicator::run(2, |ranks| {
@@ -385,7 +385,7 @@ fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
 
 /// Loans with different tags do not mix, in any order.
 #[test]
-fn loans_are_told_apart_by_tags() {
+fn tags_distinguish_loans() {
     let device = device();
     ThreadCommunicator::run(2, |ranks| {
         let peers = [1 - ranks.rank()];

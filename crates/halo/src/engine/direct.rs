@@ -75,8 +75,8 @@ impl DirectRoute {
         }
         let mut plan = device.plan_regions(&entries)?;
         let slots = plan.slots().len();
-        let lent = neighbours.iter().flat_map(|(_, theirs)| theirs);
-        for (slot, spec) in specs.iter().chain(lent).enumerate().take(slots) {
+        let theirs = neighbours.iter().flat_map(|(_, theirs)| theirs);
+        for (slot, spec) in specs.iter().chain(theirs).enumerate().take(slots) {
             let (layout, start) = owned_layout(spec)?;
             plan = plan.with_box(slot, if slot < fields { start } else { 0 }, &layout)?;
         }
@@ -93,20 +93,20 @@ impl DirectRoute {
         Ok(())
     }
 
-    /// Enqueues all copies. Returns the number of launches. `lent` is in the order of `peers`.
+    /// Enqueues all copies. Returns the number of launches. `views` is in the order of `peers`.
     pub(crate) fn execute(
         &self,
         stream: &Stream,
         own: &mut [Divided<'_>],
-        lent: &[LentViews<'_>],
+        views: &[LentViews<'_>],
     ) -> Result<usize> {
-        if let Some(other) = lent.iter().find(|lent| lent.views().len() != self.fields) {
+        if let Some(other) = views.iter().find(|other| other.views().len() != self.fields) {
             let (rank, count) = (other.rank, other.views().len());
             return Err(refuse(format!("rank {rank} lends {count} fields for {}", self.fields)));
         }
         let mut slots: SmallVec<[Slot<'_>; FEW]> =
             own.iter_mut().map(|(_, around)| around.reborrow().into()).collect();
-        slots.extend(lent.iter().flat_map(LentViews::views).map(Slot::Read));
+        slots.extend(views.iter().flat_map(LentViews::views).map(Slot::Read));
         slots.extend(self.constants.as_ref().map(|constants| constants.view().into()));
         slots.truncate(self.plan.slots().len());
         self.plan.execute(stream, &mut slots)?;
@@ -120,13 +120,13 @@ pub(crate) fn shared_elements(
     rank: usize,
     specs: &[FieldSpec],
     own: &[Divided<'_>],
-    lent: &[LentViews<'_>],
+    views: &[LentViews<'_>],
 ) -> Option<Error> {
-    let lent =
-        || lent.iter().flat_map(|lent| lent.views().zip(specs).map(|field| (lent.rank, field)));
+    let others =
+        || views.iter().flat_map(|views| views.views().zip(specs).map(|field| (views.rank, field)));
     own.iter().zip(specs).find_map(|((_, around), spec)| {
         let own = around.as_view();
-        let (other_rank, (_, other)) = lent().find(|(_, (view, _))| view.overlaps(&own))?;
+        let (other_rank, (_, other)) = others().find(|(_, (view, _))| view.overlaps(&own))?;
         let message = format!(
             "field {} of rank {rank} and field {} of rank {other_rank} share elements",
             spec.name(),

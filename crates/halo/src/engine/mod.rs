@@ -25,27 +25,27 @@ use crate::options::{HaloOptions, MissingCorners, Staging};
 use crate::plan::Plan;
 use crate::plan::attributes::Attributes;
 use crate::plan::fingerprint::PlanFingerprint;
-use crate::plan::transfer::{Edge, Fields, Pattern};
+use crate::plan::transfer::{Fields, Pattern};
 use crate::topology::Topology;
 
 /// Packs and unpacks the fields of one rank.
 pub(crate) struct Engine {
     topology: Topology,
-    rank: usize,
+    pub(crate) rank: usize,
     fields: Fields,
-    plan: Plan,
-    device: Device,
-    options: HaloOptions,
+    pub(crate) plan: Plan,
+    pub(crate) device: Device,
+    pub(crate) options: HaloOptions,
     /// Whether messages go through pinned memory.
     staged: bool,
     /// Whether the host can address the device's memory.
     is_addressable: bool,
     /// Whether the other staging is possible, too.
-    staging_is_open: bool,
+    pub(crate) staging_is_open: bool,
     routes: Vec<Route>,
     corners: Option<Corners>,
     recorder: Mutex<Recorder>,
-    pool: Arc<Mutex<Pool>>,
+    pub(crate) pool: Arc<Mutex<Pool>>,
     /// The stream of the latest launch, and the event at the end of that launch.
     last: Option<(Stream, Event)>,
 }
@@ -132,18 +132,9 @@ impl Engine {
         if self.staged { Staging::Pinned } else { Staging::Device }
     }
 
-    /// Whether there is a choice of staging to measure.
-    pub(crate) fn staging_is_open(&self) -> bool {
-        self.staging_is_open
-    }
-
     /// Whether messages can end with a stamp.
     pub(crate) fn stamps(&self) -> bool {
         self.staged || self.is_addressable
-    }
-
-    pub(crate) fn edges(&self) -> &[Edge] {
-        &self.plan.edges
     }
 
     pub(crate) fn sends(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
@@ -152,10 +143,6 @@ impl Engine {
 
     pub(crate) fn receives(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.plan.receives.iter().map(|message| (message.peer, message.bytes))
-    }
-
-    pub(crate) fn pool(&self) -> &Arc<Mutex<Pool>> {
-        &self.pool
     }
 
     /// The bytes of the pool, and their limit.
@@ -173,24 +160,8 @@ impl Engine {
         Attributes::new(&self.topology, &self.options, &self.fields)
     }
 
-    pub(crate) fn device(&self) -> &Device {
-        &self.device
-    }
-
-    pub(crate) fn rank(&self) -> usize {
-        self.rank
-    }
-
     pub(crate) fn specs(&self) -> &[FieldSpec] {
         self.fields.specs()
-    }
-
-    pub(crate) fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    pub(crate) fn options(&self) -> &HaloOptions {
-        &self.options
     }
 
     pub(crate) fn recorder(&self) -> MutexGuard<'_, Recorder> {
@@ -358,7 +329,7 @@ impl Engine {
         };
         is_of_kind
             && buffer.owner().is_some_and(|owner| owner.is_same(&self.device))
-            && (buffer.len(), buffer.capacity()) == (bytes, bytes)
+            && buffer.len() == bytes
     }
 
     /// Returns a buffer that is not in use to the pool.

@@ -80,7 +80,7 @@ impl Pool {
     /// than to wait for an earlier use to end.
     fn take(&mut self, bytes: usize, deadline: Instant) -> Result<Storage> {
         for index in 0..self.idle.len() {
-            if self.idle[index].buffer.capacity() == bytes && self.idle[index].is_free()? {
+            if self.idle[index].buffer.len() == bytes && self.idle[index].is_free()? {
                 return Ok(self.idle.swap_remove(index).buffer);
             }
         }
@@ -107,10 +107,10 @@ impl Pool {
                 event.wait_for(deadline.saturating_duration_since(Instant::now()))?;
             }
             let idle = self.idle.swap_remove(index);
-            if idle.buffer.capacity() == bytes {
+            if idle.buffer.len() == bytes {
                 return Ok(idle.buffer);
             }
-            self.bytes -= idle.buffer.capacity();
+            self.bytes -= idle.buffer.len();
         }
         let buffer = match self.pinned {
             true => Storage::Pinned(self.device.pinned_allocate(bytes)?),
@@ -159,7 +159,7 @@ mod tests {
         pool.give(two, None);
         // A buffer of another size replaces an idle one.
         let three = pool.take(30, soon()).unwrap();
-        assert_eq!((three.capacity(), pool.bytes()), (30, 90));
+        assert_eq!((three.len(), pool.bytes()), (30, 90));
         pool.clear();
         assert_eq!(pool.bytes(), 0);
     }

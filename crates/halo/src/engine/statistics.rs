@@ -137,32 +137,22 @@ impl Recorder {
         stream: &Stream,
         f: impl FnOnce() -> Result<usize>,
     ) -> Result<()> {
-        self.statistics.launches += self.timed(part, stream, f)? as u64;
-        Ok(())
-    }
-
-    fn timed<R>(
-        &mut self,
-        part: Part,
-        stream: &Stream,
-        f: impl FnOnce() -> Result<R>,
-    ) -> Result<R> {
-        if !self.timing {
-            return f();
+        if self.timing {
+            self.read()?;
         }
-        self.read()?;
-        if self.open.len() == MOST_OPEN {
-            return f();
+        if !self.timing || self.open.len() == MOST_OPEN {
+            self.statistics.launches += f()? as u64;
+            return Ok(());
         }
-        let marks = match self.idle.pop() {
-            Some(marks) => marks,
+        let events = match self.idle.pop() {
+            Some(events) => events,
             None => [self.device.event_create(true)?, self.device.event_create(true)?],
         };
-        stream.record(&marks[0])?;
-        let result = f()?;
-        stream.record(&marks[1])?;
-        self.open.push_back((part, marks));
-        Ok(result)
+        stream.record(&events[0])?;
+        self.statistics.launches += f()? as u64;
+        stream.record(&events[1])?;
+        self.open.push_back((part, events));
+        Ok(())
     }
 
     /// Reads the times of launches that are done.
@@ -175,7 +165,7 @@ impl Recorder {
                 Part::Copy => &mut self.statistics.copy,
             };
             sum.add(time);
-            self.idle.extend(self.open.pop_front().map(|(_, marks)| marks));
+            self.idle.extend(self.open.pop_front().map(|(_, events)| events));
         }
         Ok(())
     }

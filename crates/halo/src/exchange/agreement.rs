@@ -107,22 +107,21 @@ fn find(
         hasher.attribute(attribute);
         hashes.push(hasher.value());
     }
-    let are_alike = |count: usize| -> Result<bool> {
+    let agree_on = |count: usize| -> Result<bool> {
         let all = collect(&hashes[count.min(own.len())].to_le_bytes())?;
         let all = all.as_chunks::<{ size_of::<u128>() }>().0;
         Ok(all.iter().all(|hash| *hash == all[0]))
     };
-    let (mut alike, mut unlike) = (0, numbers(own.len())?.into_iter().max().unwrap_or(0));
-    if are_alike(unlike)? {
+    let (mut same, mut different) = (0, numbers(own.len())?.into_iter().max().unwrap_or(0));
+    if agree_on(different)? {
         return Ok(None);
     }
-    while unlike - alike > 1 {
-        let middle = alike + (unlike - alike) / 2;
-        *if are_alike(middle)? { &mut alike } else { &mut unlike } = middle;
+    while different - same > 1 {
+        let middle = same + (different - same) / 2;
+        *if agree_on(middle)? { &mut same } else { &mut different } = middle;
     }
-    let text = own
-        .get(alike)
-        .map_or(String::new(), |Attribute { what, value }| format!("{what}\n{value}"));
+    let text =
+        own.get(same).map_or(String::new(), |Attribute { what, value }| format!("{what}\n{value}"));
     let longest = numbers(text.len())?.into_iter().max().unwrap_or(0);
     let mut padded = text.into_bytes();
     padded.resize(longest, 0);
@@ -173,7 +172,7 @@ fn gathered(communicator: &dyn Communicator, mine: &[u8], timeout: Duration) -> 
     let all = communicator.all_gather(mine, timeout)?;
     let (ranks, each) = (communicator.size(), mine.len());
     if ranks.checked_mul(each) != Some(all.len()) {
-        let message = format!("{} bytes of {ranks} ranks that bring {each} each", all.len());
+        let message = format!("{} bytes of {ranks} ranks that contribute {each} each", all.len());
         return Err(Error::new(ErrorKind::Driver, "all_gather", message));
     }
     Ok(all)

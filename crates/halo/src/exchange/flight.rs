@@ -67,7 +67,7 @@ impl Flight {
         let mut recorder = engine.recorder();
         recorder.begin();
         if route.own_bytes > 0 {
-            recorder.moved(engine.rank(), Moved::Copied, route.own_bytes);
+            recorder.moved(engine.rank, Moved::Copied, route.own_bytes);
         }
         drop(recorder);
         for ((rank, buffer), peer) in self.incoming.drain(..).zip(&route.receives) {
@@ -123,7 +123,7 @@ impl Flight {
         let peers = &engine.routes(self.route).sends;
         for ((rank, mut buffer), peer) in self.outgoing.drain(..).zip(peers) {
             engine.recorder().moved(rank, Moved::Sent, buffer.len());
-            let mark = channel.message_mark(engine.rank(), peer.part);
+            let mark = channel.message_mark(engine.rank, peer.part);
             let stamped = stamp::write(&mut buffer, mark.to_le_bytes());
             let request = stamped
                 .and_then(|()| channel.communicator.send(rank, channel.tag(), buffer.marked(mark)));
@@ -158,7 +158,7 @@ impl Flight {
         };
         let message = format!(
             "waited {:?} for messages from ranks {:?} and to ranks {:?}",
-            engine.options().timeout,
+            engine.options.timeout,
             open(&self.receives, &route.receives),
             open(&self.sends, &route.sends)
         );
@@ -205,6 +205,6 @@ fn check_stamp(channel: &Channel, buffer: &Buffer, Peer { rank, part, .. }: Peer
 /// An error of an exchange of the engine's rank.
 #[cold]
 pub(super) fn error_of(engine: &Engine, kind: ErrorKind, message: &str) -> Error {
-    let message = format!("rank {}: {message}", engine.rank());
-    Error::new(kind, "exchange", message).on(engine.device().id())
+    let message = format!("rank {}: {message}", engine.rank);
+    Error::new(kind, "exchange", message).on(engine.device.id())
 }

@@ -99,7 +99,7 @@ impl HaloExchange {
             engine,
             // Within a process, each opened device has its own default stream.
             device: if is_direct { device.default_stream().id() } else { 0 },
-            measures: engine.staging_is_open() && communicator.size() > 1,
+            measures: engine.staging_is_open && communicator.size() > 1,
         });
         let serial = communicator.collectives().next_exchange();
         let agreed = agree(&*communicator, contribution, serial, options);
@@ -113,8 +113,8 @@ impl HaloExchange {
         if direct.is_none() {
             if measures {
                 let trial = Trial::new(&channel, device.default_stream(), options.timeout);
-                let (choice, times) = trial.run(engine.plan())?;
-                tracing::debug!(rank = engine.rank(), ?choice, ?times, "staging measured");
+                let (choice, times) = trial.run(&engine.plan)?;
+                tracing::debug!(rank = engine.rank, ?choice, ?times, "staging measured");
                 engine.choose_staging(choice, times);
                 channel.stamps = engine.stamps();
             }
@@ -232,13 +232,13 @@ impl HaloExchange {
         }
         // This state remains until all ranks have completed the reset.
         self.state = State::Broken;
-        let HaloOptions { channel, timeout, .. } = *self.engine.options();
+        let HaloOptions { channel, timeout, .. } = self.engine.options;
         // Some ranks may have started more exchanges than others.
         let own = Reset { what: channel.into(), number: self.channel.exchanges };
         let all = reset(&*self.channel.communicator, own, timeout.saturating_mul(2))
             .map_err(|error| self.channel.failed(error).about("reset"))?;
         if let Some(rank) = all.iter().position(|other| other.what != own.what) {
-            let (own_rank, other) = (self.engine.rank(), all[rank]);
+            let (own_rank, other) = (self.engine.rank, all[rank]);
             let message = format!("rank {own_rank} resets {own}, rank {rank} resets {other}");
             return Err(Error::new(ErrorKind::InvalidArgument, "reset", message));
         }
@@ -264,7 +264,7 @@ impl HaloExchange {
 
     /// Returns the same as [`HaloTransformer::edges`](crate::HaloTransformer::edges).
     pub fn edges(&self) -> &[Edge] {
-        self.engine.edges()
+        &self.engine.plan.edges
     }
 
     /// The destination rank and the number of bytes of each message to send.
@@ -289,7 +289,7 @@ impl HaloExchange {
 
     /// The device of the fields.
     pub fn device(&self) -> &Device {
-        self.engine.device()
+        &self.engine.device
     }
 
     fn launch<'a, 'f>(
@@ -325,7 +325,7 @@ impl HaloExchange {
             State::Broken => Some("the exchange before failed"),
         };
         if let Some(why) = conflict {
-            let message = format!("{why}; reset() on every rank begins anew");
+            let message = format!("{why}; call reset() on every rank");
             return Err(error_of(&self.engine, ErrorKind::Conflict, &message));
         }
         self.engine.check(writes_owned, stream, fields)
@@ -417,7 +417,7 @@ impl InFlight<'_, '_> {
     /// different orders send such messages. The errors that the device or the transport reports. After any error the
     /// exchange has failed.
     pub fn finish(mut self) -> Result<()> {
-        let deadline = deadline(self.exchange.engine.options().timeout);
+        let deadline = deadline(self.exchange.engine.options.timeout);
         loop {
             let seen = self.exchange.channel.communicator.progress();
             if self.poll()? {

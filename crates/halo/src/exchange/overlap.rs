@@ -1,4 +1,4 @@
-//! Exchanges that complete within one call, with or without work of the program meanwhile.
+//! Exchanges that complete within one call, with or without concurrent work of the program.
 
 use std::fmt;
 
@@ -139,7 +139,7 @@ impl HaloExchange {
             peers: &route.peers,
             views: &views,
             events: &route.events,
-            timeout: self.engine.options().timeout,
+            timeout: self.engine.options.timeout,
         };
         let result = direct.called("exchange").lend(&loan, |session| {
             let own = &mut divided;
@@ -178,21 +178,21 @@ struct DirectRead<'a, 'f> {
 impl DirectRead<'_, '_> {
     fn poll(&mut self) -> Result<bool> {
         let session = self.session;
-        session.try_read(|lent| self.copy(lent))
+        session.try_read(|views| self.copy(views))
     }
 
     fn finish(&mut self) -> Result<()> {
         let session = self.session;
-        session.read(|lent| self.copy(lent))
+        session.read(|views| self.copy(views))
     }
 
-    fn copy(&mut self, lent: &[LentViews<'_>]) -> Result<()> {
+    fn copy(&mut self, views: &[LentViews<'_>]) -> Result<()> {
         let Self { route, stream, own, engine, .. } = self;
         let mut recorder = engine.recorder();
-        let copied = recorder.measure(Part::Copy, stream, || route.execute(stream, own, lent));
+        let copied = recorder.measure(Part::Copy, stream, || route.execute(stream, own, views));
         copied.map_err(|error| {
-            let (rank, specs) = (engine.rank(), engine.specs());
-            shared_elements(rank, specs, own, lent).unwrap_or(error)
+            let (rank, specs) = (engine.rank, engine.specs());
+            shared_elements(rank, specs, own, views).unwrap_or(error)
         })?;
         for (rank, bytes) in &route.copied {
             recorder.moved(*rank, Moved::Copied, *bytes);

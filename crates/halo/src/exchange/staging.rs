@@ -145,10 +145,10 @@ impl TrialMessage {
     /// Enqueues the copy from the device, if there is one.
     fn copy_from_device(&mut self, stream: &Stream) -> Result<()> {
         let Some(memory) = &self.memory else { return Ok(()) };
-        self.buffer.with_storage(|storage| match storage {
+        match self.buffer.storage_mut() {
             Storage::Pinned(pinned) => memory.view().copy_to_pinned(stream, pinned),
             _ => Ok(()),
-        })
+        }
     }
 
     /// Enqueues the copy to the device, if there is one.

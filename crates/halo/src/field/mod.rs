@@ -33,7 +33,7 @@ impl<'a> Field<'a> {
     /// that contains all owned values. `ghosts` is a view as for [`new`](Self::new), through which only ghosts are
     /// written.
     ///
-    /// Types that keep account of the parts of an array lend such views. Both views are of one memory.
+    /// Types that track the parts of an array lend such views. Both views are of one memory.
     ///
     /// # Errors
     ///
@@ -95,11 +95,11 @@ impl<'a> Field<'a> {
             return refuse(ErrorKind::InvalidArgument, message);
         }
         let stepped = |dim: &usize| planned.shape()[*dim] > 1;
-        let alike = layout.shape() == planned.shape()
+        let matches = layout.shape() == planned.shape()
             && (0..planned.rank())
                 .filter(stepped)
                 .all(|dim| layout.strides()[dim] == planned.strides()[dim]);
-        if !alike {
+        if !matches {
             let message = format!(
                 "shape {:?} with strides {:?}, planned {:?} with {:?}: see MemoryViewMut::with_layout and FieldSpec::layout",
                 layout.shape(),
@@ -111,7 +111,7 @@ impl<'a> Field<'a> {
         }
         if writes_owned && self.owned.is_some() {
             let message =
-                "its owned values are lent to read, and this exchange writes them".to_owned();
+                "its owned values are lent for reading, and this exchange writes them".to_owned();
             return refuse(ErrorKind::Conflict, message);
         }
         let whole = self.values.as_view();

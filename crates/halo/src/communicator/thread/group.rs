@@ -149,7 +149,7 @@ fn deliver(mut sent: Waiting, mut received: Waiting) {
     } else if sent.envelope.len != received.envelope.len {
         Err(received.envelope.wrong_length(sent.envelope.len))
     } else {
-        received.buffer.take_from(&mut sent.buffer)
+        received.buffer.exchange_or_copy(&mut sent.buffer)
     };
     received.ticket.complete(moved.map(|()| received.buffer));
     sent.ticket.complete(Ok(sent.buffer));
