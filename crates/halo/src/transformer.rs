@@ -167,8 +167,8 @@ impl HaloTransformer {
         self.engine.unpack(route, stream, fields, batch)
     }
 
-    /// Sets corners without cells to [averages](MissingCorners::Average), if the options specify this. Call it after
-    /// all messages are unpacked. Blocks until the device is done.
+    /// Sets corners without cells to [averages](crate::MissingCorners::Average), if the options specify this. Call it
+    /// after all messages are unpacked. Blocks until the device is done.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ mod common;
 mod devices;
 
 use common::world::{Cube, Flat};
-use common::{Case, Shape, Store};
+use common::{Case, STEPS, Shape, Store};
 use devices::host;
 use halo::{
     Dim, Field, FieldSpec, HaloOptions, HaloStatistics, HaloTransformer, Kind, Messages, Quantity,
@@ -21,7 +21,6 @@ use runtime_core::{DType, Support};
 /// Three fields on a ring of three ranks. The middle field is large.
 #[test]
 fn fields_share_messages_as_the_options_say() {
-    const STEPS: u64 = 3;
     let topology = Topology::cartesian(&[9], &[3], &[true]).unwrap();
     let world = Flat { cells: [9, 1, 1], periodic: [true, false, false] };
     let large = Shape { free: vec![Messages::LARGE + 1], ..Shape::new(DType::U8, 1) };
@@ -43,13 +42,7 @@ fn fields_share_messages_as_the_options_say() {
                 peers.flat_map(|peer| expected.iter().map(move |bytes| (peer, *bytes))).collect();
             assert_eq!(exchange.sends().collect::<Vec<_>>(), all, "{messages:?}");
             assert_eq!(exchange.receives().collect::<Vec<_>>(), all);
-            for _ in 0..STEPS {
-                let mut stores = case.stores(rank, &stream);
-                let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
-                exchange.exchange(&stream, &mut fields).unwrap();
-                drop(fields);
-                case.check(rank, &stores, &stream);
-            }
+            case.check_exchanges(rank, &mut exchange, &stream);
             for neighbour in exchange.statistics().unwrap().neighbours {
                 let bytes = STEPS * expected.iter().sum::<usize>() as u64;
                 for traffic in [neighbour.sent, neighbour.received] {

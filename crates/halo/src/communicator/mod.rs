@@ -127,8 +127,8 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// of the other.
     fn collectives(&self) -> &Collectives;
 
-    /// Direct access to the memory of other ranks, if they share an address space. An exchange uses it only if this rank
-    /// has the same [number](Self::rank) there, among as many ranks. Otherwise it sends messages.
+    /// Direct access to the memory of other ranks, if they share an address space. An exchange uses it only if this
+    /// rank has the same [number](Self::rank) there, among as many ranks. Otherwise it sends messages.
     fn direct(&self) -> Option<Direct<'_>>;
 
     /// Starts sending the bytes of `buffer`.

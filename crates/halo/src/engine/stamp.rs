@@ -26,8 +26,8 @@ pub(crate) fn write(buffer: &mut Buffer, stamp: Stamp) -> Result<()> {
     Ok(())
 }
 
-/// Reads the stamp of a message. Returns `None` if the host cannot address it. Like [`write`], does not wait for work on
-/// device memory.
+/// Reads the stamp of a message. Returns `None` if the host cannot address it. Like [`write`], does not wait for work
+/// on device memory.
 pub(crate) fn read(buffer: &Buffer) -> Result<Option<Stamp>> {
     let bytes = match buffer.storage() {
         Storage::Host(bytes) => Some(&bytes[..]),

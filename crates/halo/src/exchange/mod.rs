@@ -75,10 +75,11 @@ impl HaloExchange {
     ///
     /// # Errors
     ///
-    /// The errors of [`HaloTransformer::new`]. `InvalidArgument`, on every rank, if the number of ranks of the topology
-    /// differs from that of the communicator; if the ranks' topologies, options or fields do not match, with the
-    /// attribute that differs and its values; or if another rank failed to make its plan or to measure its messages.
-    /// The errors of [`Communicator::all_gather`], including `Timeout`, `PeerLost` and `Conflict`.
+    /// The errors of [`HaloTransformer::new`](crate::HaloTransformer::new). `InvalidArgument`, on every rank, if the
+    /// number of ranks of the topology differs from that of the communicator; if the ranks' topologies, options or
+    /// fields do not match, with the attribute that differs and its values; or if another rank failed to make its plan
+    /// or to measure its messages. The errors of [`Communicator::all_gather`], including `Timeout`, `PeerLost` and
+    /// `Conflict`.
     pub fn new(
         communicator: Arc<dyn Communicator>,
         topology: &Topology,
@@ -152,8 +153,8 @@ impl HaloExchange {
     /// # Errors
     ///
     /// `Conflict` if an earlier exchange was dropped or failed: see [`reset`](Self::reset). `InvalidArgument`,
-    /// `WrongDevice` and `LimitExceeded` as for [`HaloTransformer::pack`]; the exchange has not started then. Any other
-    /// error comes from the device or the transport.
+    /// `WrongDevice` and `LimitExceeded` as for [`HaloTransformer::pack`](crate::HaloTransformer::pack); the exchange
+    /// has not started then. Any other error comes from the device or the transport.
     pub fn start<'a, 'f>(
         &'a mut self,
         stream: &Stream,

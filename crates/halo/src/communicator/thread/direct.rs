@@ -111,8 +111,8 @@ impl<'c> Direct<'c> {
     ///
     /// Blocks until all peers have read, for at most the timeout after `f` returns. A peer that is late then reads
     /// nothing. A peer that has started to read is always waited for, until the function that it gave to
-    /// [`LoanSession::read`] returns. However `f` ends, even by a panic, no peer starts to read the views after this call, and
-    /// work enqueued later runs after the peers' reading.
+    /// [`LoanSession::read`] returns. However `f` ends, even by a panic, no peer starts to read the views after this
+    /// call, and work enqueued later runs after the peers' reading.
     ///
     /// # Errors
     ///
@@ -194,7 +194,8 @@ impl fmt::Debug for Declined {
     }
 }
 
-/// One loan of a rank. The rank's views are lent while it lives. It ends, even by a panic, only when no peer reads them.
+/// One loan of a rank. The rank's views are lent while it lives. It ends, even by a panic, only when no peer reads
+/// them.
 pub struct LoanSession<'a> {
     group: &'a Arc<Group>,
     rank: usize,

@@ -69,8 +69,8 @@ impl ThreadCommunicator {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for no ranks, or more than 2^24. `Driver` if a thread cannot be started; ranks that wait for it
-    /// then get an error.
+    /// `InvalidArgument` for no ranks, or more than 2^24. `Driver` if a thread cannot be started; ranks that wait for
+    /// it then get an error.
     ///
     /// # Panics
     ///
